@@ -1,0 +1,57 @@
+# On a fresh machine `make demo` and `make test` need only make and Python 3.11 or newer.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+READY := .venv/.ready
+GOLDEN ?= ../shared/golden
+PYTEST := $(BIN)/python -m pytest -n 2 -q
+
+# Each candidate is run: a pyenv shim may exist and still fail, a system Python may lack venv.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint test-slow test-golden docs lock clean
+.DELETE_ON_ERROR:
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+# The pytest summary must stay the last line printed.
+test: lint
+	$(PYTEST) -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pyright
+
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+test-golden: $(READY)
+	$(PYTEST) -m golden_full --golden="$(GOLDEN)"
+
+docs: $(READY)
+	$(BIN)/python -m pip install -q --group docs
+	$(BIN)/sphinx-build -q -W --keep-going docs build/docs
+	@echo "build/docs/index.html"
+
+# Only the public index may be recorded: no configuration or environment of this host.
+lock: $(READY)
+	$(BIN)/python -m pip install -q uv
+	env -u UV_INDEX -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(BIN)/uv lock --no-config
+	@! grep -nE 'file:|path = "/' uv.lock
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "hlokit needs Python 3.11 or newer with venv, and none was found." \
+		"Install one, or name it: make PYTHON=/path/to/python3"; exit 1; } >&2
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q --editable . --group dev
+	@touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

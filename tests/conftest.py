@@ -1,0 +1,35 @@
+"""Options shared by all tests."""
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden", type=Path, metavar="FOLDER", help="run the golden_full tests on this folder of cases")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--golden") is not None:
+        return
+    skipped = [item for item in items if item.get_closest_marker("golden_full")]
+    items[:] = [item for item in items if not item.get_closest_marker("golden_full")]
+    config.hook.pytest_deselected(items=skipped)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest's own skip of a test parametrised over nothing
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    folder: Path | None = item.config.getoption("--golden")
+    if folder is None or not item.get_closest_marker("golden_full"):
+        return
+    if not any(folder.glob("*.jsonl")):
+        pytest.fail(f"--golden {folder}: no such folder, or no *.jsonl in it", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def golden(request: pytest.FixtureRequest) -> Path:
+    """The golden folder; for tests marked golden_full."""
+    folder: Path | None = request.config.getoption("--golden")
+    if folder is None:
+        pytest.fail("the fixture `golden` needs the marker golden_full", pytrace=False)
+    return folder

@@ -1,0 +1,52 @@
+"""The wheel, installed alone, is enough to run the README."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("llvmlite", "scipy", "rich", "cyclopts", "google.protobuf", "jax", "jaxlib", "mpi4py")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def first_python_block(markdown: str) -> str | None:
+    block = re.search(r"^```python[^\n]*\n(.*?)^```[ \t]*$", markdown, re.DOTALL | re.MULTILINE)
+    return block and block[1]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a venv that holds the wheel and its dependencies only."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
+    (wheel,) = folder.glob("hlokit-*.whl")
+    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    python = folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    run(python, "-m", "pip", "install", "-q", wheel, cwd=folder)
+    return python
+
+
+def test_wheel_runs_the_first_block_of_the_readme(installed: Path, tmp_path: Path) -> None:
+    readme = ROOT / "README.md"
+    block = first_python_block(readme.read_text(encoding="utf-8")) if readme.exists() else None
+    assert block is not None, f"{readme} has no ```python block to run"
+    script = tmp_path / "readme.py"
+    script.write_text(block, encoding="utf-8")
+    run(installed, script, cwd=tmp_path)
+
+
+def test_wheel_imports_nothing_heavy(installed: Path, tmp_path: Path) -> None:
+    code = f"import sys, hlokit; print(*(name for name in {HEAVY} if name in sys.modules))"
+    assert run(installed, "-c", code, cwd=tmp_path).split() == []
