@@ -1,0 +1,3 @@
+"""hlokit: XLA in Python."""
+
+from hlokit import ops as _ops  # noqa: F401

@@ -1,0 +1,108 @@
+"""The errors of hlokit, one class per audience. All derive from HlokitError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class HlokitError(Exception):
+    """Root of every error that hlokit raises on purpose."""
+
+
+class ShapeError(HlokitError):
+    """An op, a type or a literal breaks a rule of the language.
+
+    `label` is the rule in the semantics reference (e.g. "TRANSP-3"), `argument` what is wrong,
+    `found` and `expected` its value and what the rule asks for. `op` and `operands` are filled in by
+    whoever knows them (the computation that infers the shape), `location` by the builder or parser.
+    """
+
+    def __init__(self, label: str, argument: str, found: object, expected: object) -> None:
+        super().__init__(label, argument, found, expected)
+        self.label = label
+        self.argument = argument
+        self.found = found
+        self.expected = expected
+        self.op: str | None = None
+        self.operands: Sequence[object] = ()
+        self.location: str | None = None
+
+    def __str__(self) -> str:
+        where = f" at {self.location}" if self.location else ""
+        op = f"{self.op}({', '.join(map(str, self.operands))}): " if self.op else ""
+        return f"{op}{self.argument}: found {_brief(self.found)}, expected {_brief(self.expected)} [{self.label}]{where}"
+
+
+class BuildError(HlokitError):
+    """A builder is used wrongly: a foreign or stale handle, a parameter number taken twice, no root."""
+
+    def __init__(self, message: str, label: str | None = None) -> None:
+        super().__init__(f"{message} [{label}]" if label else message)
+        self.label = label
+
+
+class ParseError(HlokitError):
+    """Text or bytes that are no module. Shows line, column (both from 1), the line and a caret."""
+
+    def __init__(
+        self, message: str, *, line: int = 0, column: int = 0, source_line: str = "", label: str | None = None
+    ) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.source_line = source_line
+        self.label = label
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        label = f" [{self.label}]" if self.label and f"[{self.label}]" not in self.message else ""
+        if not self.line:
+            return f"{self.message}{label}"
+        shown, caret = _excerpt(self.source_line, self.column)
+        return f"line {self.line}, column {self.column}: {self.message}{label}\n  {shown}\n  {caret}"
+
+
+class VerifyError(HlokitError):
+    """A module breaks rules of the language; `findings` holds all of them. `after` names the pass that broke it."""
+
+    def __init__(self, findings: Sequence[str], after: str | None = None) -> None:
+        self.findings = list(findings)
+        self.after = after
+        super().__init__(findings)
+
+    def __str__(self) -> str:
+        head = f"{len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}"
+        if self.after:
+            head += f" after {self.after}"
+        shown = self.findings[:20]
+        if len(self.findings) > len(shown):
+            shown = [*shown, f"... and {len(self.findings) - len(shown)} more"]
+        return head + "".join(f"\n  {finding}" for finding in shown)
+
+
+class UnsupportedError(HlokitError):
+    """Legal, but not something hlokit (or this backend) does. Names the op, the type and the backend."""
+
+
+class ArgumentError(HlokitError):
+    """Arguments of a call do not fit the program's parameters."""
+
+
+class EvaluationError(HlokitError):
+    """A program went wrong while it ran: an empty infeed, a bad size, a custom call that misbehaves."""
+
+
+def _brief(value: object) -> str:
+    """`value` as text that fits on a line; tuples print as HLO lists."""
+    if isinstance(value, (tuple, list)):
+        text = "{" + ",".join(map(str, value)) + "}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    else:
+        text = str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _excerpt(line: str, column: int) -> tuple[str, str]:
+    """At most 100 characters of `line` around `column`, and a line with a caret below that column."""
+    start = max(0, min(column - 60, len(line) - 100))
+    shown = line[start : start + 100].replace("\t", " ")
+    return shown, " " * (column - 1 - start) + "^"

@@ -1,0 +1,267 @@
+"""Computation: a graph of instructions with one root. All edits go through its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlokit.errors import ShapeError
+from hlokit.hlo.instruction import Instruction, by_role
+from hlokit.hlo.op import Op, infer_shape
+from hlokit.types.shape import ProgramShape, Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.module import HloModule
+
+MAIN_THREAD = "main"
+
+
+class Computation:
+    """Instructions in the order in which they were added, and the one whose value is the result.
+
+    `instructions` may contain dead ones (HCOMP-11). The order of execution is `post_order()` unless the module is
+    scheduled, when it is the order of `instructions`.
+    """
+
+    __slots__ = ("_instructions", "_next_id", "_order", "_order_version", "_parameters", "execution_thread", "module", "name", "root_or_none", "version")
+
+    def __init__(self, name: str, module: HloModule | None = None) -> None:
+        self.name = name
+        self.module = module
+        self.execution_thread = MAIN_THREAD
+        self.root_or_none: Instruction | None = None
+        self.version = 0
+        self._instructions: dict[Instruction, None] = {}
+        self._parameters: dict[int, Instruction] = {}
+        self._next_id = 0
+        self._order: list[Instruction] = []
+        self._order_version = -1
+
+    # -- reading
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        return list(self._instructions)
+
+    def __len__(self) -> int:
+        return len(self._instructions)
+
+    @property
+    def root(self) -> Instruction:
+        """The instruction whose value is the result: the one set, else the last one (HCOMP-4)."""
+        if self.root_or_none is not None:
+            return self.root_or_none
+        if not self._instructions:
+            raise ShapeError("HCOMP-5", f"computation {self.name}", "no instruction", "at least one")
+        return next(reversed(self._instructions))
+
+    @property
+    def parameters(self) -> list[Instruction]:
+        """Parameter instructions by number."""
+        return [self._parameters[number] for number in sorted(self._parameters)]
+
+    @property
+    def program_shape(self) -> ProgramShape:
+        parameters = self.parameters
+        return ProgramShape([p.shape for p in parameters], self.root.shape, [p.name for p in parameters])
+
+    def post_order(self) -> list[Instruction]:
+        """Operands and control predecessors before their users (HPRINT-2). Cached until the graph changes.
+
+        Starts from each instruction without users in the order of `instructions`, the root last; the walk is left to right.
+        A cycle (only edits that bypass this class can make one) raises ShapeError.
+        """
+        if self._order_version != self.version:
+            self._order = _post_order(self)
+            self._order_version = self.version
+        return self._order
+
+    # -- editing
+
+    def add(
+        self,
+        op: Op,
+        operands: Sequence[Instruction] = (),
+        called: Sequence[Computation] = (),
+        *,
+        shape: Shape | None = None,
+        name: str | None = None,
+    ) -> Instruction:
+        """Appends an instruction. Its shape is inferred, which checks the op's rules (ShapeError).
+
+        A given `shape` must agree with the inferred one but for layouts (HINST-2) and is then kept.
+        """
+        inferred = infer_shape(op, [o.shape for o in operands], called and by_role(op, tuple(c.program_shape for c in called)))
+        if shape is None:
+            shape = inferred
+        elif shape is not inferred and shape.logical is not inferred.logical:
+            error = ShapeError("HINST-2", "result shape", shape, inferred)
+            error.op, error.operands = op.opcode, [o.shape for o in operands]
+            raise error
+        return self.add_unchecked(op, operands, called, shape, name)
+
+    def add_unchecked(
+        self, op: Op, operands: Sequence[Instruction], called: Sequence[Computation], shape: Shape, name: str | None = None
+    ) -> Instruction:
+        """Appends an instruction of a known shape; the verifier checks it later."""
+        number = self._next_id
+        self._next_id = number + 1
+        instruction = Instruction(number, name or f"{op.opcode}.{number}", op, shape, tuple(operands), tuple(called), self)
+        for operand in operands:
+            operand.users[instruction] = None
+        self._instructions[instruction] = None
+        if op.opcode == "parameter":
+            self._parameters[op.number] = instruction  # type: ignore[attr-defined]
+        self.version += 1
+        return instruction
+
+    def set_root(self, instruction: Instruction) -> None:
+        self._own(instruction)
+        self.root_or_none = instruction
+        self.version += 1
+
+    def replace(self, old: Instruction, new: Instruction) -> None:
+        """Gives `new` to every user of `old`, and the root's place; `old` stays, without users, and takes `new` as operand where it did.
+
+        The shapes must be the same but for layout.
+        """
+        self._own(old)
+        self._own(new)
+        if old.shape.static is not new.shape.static:
+            raise ShapeError("HINST-3", f"replacement of {old.name}", new.shape, old.shape)
+        for user in list(old.users):
+            if user is new:
+                continue
+            user.operands = tuple(new if o is old else o for o in user.operands)
+            new.users[user] = None
+            del old.users[user]
+        for instruction in self._instructions:
+            if instruction.extra is not None and old in instruction.extra.control_predecessors and instruction is not new:
+                predecessors = instruction.extra.control_predecessors
+                instruction.extra.control_predecessors = [new if p is old else p for p in predecessors]
+        if self.root is old:
+            self.root_or_none = new
+        self.version += 1
+
+    def remove_dead(self) -> int:
+        """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed."""
+        live: set[int] = set()
+        stack = [self.root, *self._parameters.values(), *(i for i in self._instructions if has_side_effect(i))]
+        while stack:
+            instruction = stack.pop()
+            if instruction.id in live:
+                continue
+            live.add(instruction.id)
+            stack.extend(instruction.operands)
+            stack.extend(instruction.control_predecessors)
+        dead = [i for i in self._instructions if i.id not in live]
+        self.root_or_none = self.root
+        for instruction in dead:
+            del self._instructions[instruction]
+            for operand in instruction.operands:
+                operand.users.pop(instruction, None)
+            instruction.parent = None
+        if dead:
+            self.version += 1
+        return len(dead)
+
+    def inline(self, call: Instruction) -> Instruction:
+        """Replaces a call by copies of the called computation's instructions. Returns the new result."""
+        self._own(call)
+        (callee,) = call.called
+        values: dict[Instruction, Instruction] = dict(zip(callee.parameters, call.operands, strict=True))
+        for instruction in callee.post_order():
+            if instruction not in values:
+                values[instruction] = self._copy(instruction, values)
+        result = values[callee.root]
+        self.replace(call, result)
+        return result
+
+    def clone(self, name: str, module: HloModule | None = None) -> Computation:
+        """A copy with the same called computations, under another name."""
+        copy = Computation(name, module if module is not None else self.module)
+        copy.execution_thread = self.execution_thread
+        values: dict[Instruction, Instruction] = {}
+        for instruction in self._instructions:
+            values[instruction] = copy._copy(instruction, values)
+        copy.root_or_none = values[self.root]
+        return copy
+
+    def reorder(self, order: Iterable[Instruction]) -> None:
+        """Sets the order of `instructions`, a permutation of them: a schedule."""
+        wanted = list(order)
+        if len(wanted) != len(self._instructions) or any(i not in self._instructions for i in wanted):
+            raise ShapeError("HMOD-2", f"order of {self.name}", f"{len(wanted)} instructions", "a permutation of its own")
+        self.root_or_none = self.root
+        self._instructions = dict.fromkeys(wanted)
+        self.version += 1
+
+    def _copy(self, instruction: Instruction, values: dict[Instruction, Instruction]) -> Instruction:
+        operands = [values[o] for o in instruction.operands]
+        copy = self.add_unchecked(instruction.op, operands, instruction.called, instruction.shape, instruction.name)
+        if instruction.extra is not None:
+            extra = instruction.extra
+            copy.extra = type(extra)(**{f: getattr(extra, f) for f in extra.__slots__})  # type: ignore[attr-defined]
+            copy.extra.control_predecessors = [values[p] for p in extra.control_predecessors if p in values]
+        return copy
+
+    def _own(self, instruction: Instruction) -> None:
+        if instruction.parent is not self:
+            raise ShapeError("BUILDER-16", f"instruction {instruction.name}", "of another computation", f"one of {self.name}")
+
+    def __str__(self) -> str:
+        from hlokit.text.printer import computation_text
+
+        return computation_text(self)
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}: {len(self._instructions)} instructions>"
+
+
+def has_side_effect(instruction: Instruction) -> bool:
+    """The op has one, or a computation that it calls contains one."""
+    stack: list[Any] = [instruction]
+    seen: set[int] = set()
+    while stack:
+        current = stack.pop()
+        if current.op.side_effect or getattr(current.op, "custom_call_has_side_effect", False):
+            return True
+        for computation in current.called:
+            if id(computation) not in seen:
+                seen.add(id(computation))
+                stack.extend(computation.instructions)
+    return False
+
+
+def _post_order(computation: Computation) -> list[Instruction]:
+    root = computation.root
+    starts = [i for i in computation.instructions if not i.users and i is not root]
+    done: set[int] = set()
+    order: list[Instruction] = []
+    for start in (*starts, root):
+        if start.id in done:
+            continue
+        stack: list[tuple[Instruction, Iterable[Instruction]]] = [(start, iter(_before(start)))]
+        open_ids = {start.id}
+        while stack:
+            instruction, rest = stack[-1]
+            for previous in rest:
+                if previous.id in done:
+                    continue
+                if previous.id in open_ids:
+                    raise ShapeError("HCOMP-7", f"computation {computation.name}", f"a cycle through {previous.name}", "an acyclic graph")
+                open_ids.add(previous.id)
+                stack.append((previous, iter(_before(previous))))
+                break
+            else:
+                stack.pop()
+                done.add(instruction.id)
+                order.append(instruction)
+    if len(order) != len(computation):
+        raise ShapeError("HCOMP-7", f"computation {computation.name}", "a cycle", "an acyclic graph")
+    return order
+
+
+def _before(instruction: Instruction) -> Sequence[Instruction]:
+    predecessors = instruction.control_predecessors
+    return (*instruction.operands, *predecessors) if predecessors else instruction.operands

@@ -1,0 +1,118 @@
+"""Instruction: one node of a computation's graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hlokit.hlo.op import Op
+from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+
+
+@dataclass(slots=True)
+class Metadata:
+    """Where an instruction comes from (HCATTR-6). `stack_frame_id` points into the module's stack tables."""
+
+    op_type: str = ""
+    op_name: str = ""
+    source_file: str = ""
+    source_line: int = 0
+    source_end_line: int = 0
+    source_column: int = 0
+    source_end_column: int = 0
+    deduplicated_name: str = ""
+    scheduling_name: str = ""
+    metadata_payload: str = ""
+    stack_frame_id: int = 0
+    profile_type: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Extra:
+    """What only some instructions have and no result depends on (HCATTR rules)."""
+
+    metadata: Metadata | None = None
+    sharding: Sharding | None = None
+    frontend_attributes: dict[str, str] = field(default_factory=dict[str, str])
+    control_predecessors: list[Instruction] = field(default_factory=list["Instruction"])
+    backend_config: str = ""
+    backend_config_is_json: bool = False
+    statistics: str = ""
+    origin: str = ""
+    parameter_replication: tuple[bool, ...] = ()
+    async_execution_thread: str = ""
+
+
+class Instruction:
+    """A node: an op applied to operands. Made and changed only by its computation's methods.
+
+    shape      the result's shape, with layout
+    operands   the instructions whose values it takes, in order
+    users      the instructions that take its value: a dict used as an ordered set
+    called     the computations it calls, in the order of the op's roles
+    parent     the computation it is in; None once removed
+    extra      metadata and the like, or None
+    """
+
+    __slots__ = ("called", "extra", "id", "name", "op", "operands", "parent", "shape", "users")
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        op: Op,
+        shape: Shape,
+        operands: tuple[Instruction, ...],
+        called: tuple[Computation, ...],
+        parent: Computation,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.op = op
+        self.shape = shape
+        self.operands = operands
+        self.called = called
+        self.users: dict[Instruction, None] = {}
+        self.parent: Computation | None = parent
+        self.extra: Extra | None = None
+
+    @property
+    def opcode(self) -> str:
+        return self.op.opcode
+
+    @property
+    def is_root(self) -> bool:
+        return self.parent is not None and self.parent.root is self
+
+    @property
+    def control_predecessors(self) -> list[Instruction]:
+        return self.extra.control_predecessors if self.extra is not None else []
+
+    def called_by_role(self) -> list[tuple[str, Any]]:
+        """(role, computation) for each role of the op; (role, list of computations) for a list role."""
+        return by_role(self.op, self.called)
+
+    def ensure_extra(self) -> Extra:
+        if self.extra is None:
+            self.extra = Extra()
+        return self.extra
+
+    def __str__(self) -> str:
+        from hlokit.text.printer import instruction_text
+
+        return instruction_text(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.shape} {self.opcode}>"
+
+
+def by_role(op: Op, called: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    """Called computations (or things made of them) keyed by the op's roles: the single ones first, then the list."""
+    if not called and not op.list_roles:
+        return []
+    pairs: list[tuple[str, Any]] = list(zip(op.roles, called, strict=False))
+    return pairs + [(role, list(called[len(op.roles) :])) for role in op.list_roles]

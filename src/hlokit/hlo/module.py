@@ -1,0 +1,161 @@
+"""HloModule: computations, one of them the entry, and what the header says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.types.shape import ProgramShape, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The output at `output_index` may (or must) share the buffer of a parameter (HMOD-6)."""
+
+    output_index: tuple[int, ...]
+    parameter: int
+    parameter_index: tuple[int, ...] = ()
+    kind: str = "may-alias"
+
+
+@dataclass(slots=True)
+class StackTables:
+    """The debug tables of the header (HMOD-14), each a list whose entry i has the id i+1."""
+
+    file_names: list[str] = field(default_factory=list[str])
+    function_names: list[str] = field(default_factory=list[str])
+    file_locations: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
+    stack_frames: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
+
+    def __bool__(self) -> bool:
+        return bool(self.file_names or self.function_names or self.file_locations or self.stack_frames)
+
+
+class HloModule:
+    """A program. `entry` is the computation that runs; `computations()` gives all in printing order.
+
+    parameter_layouts, result_layout   shapes of entry_computation_layout; None means as the entry says
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.entry_or_none: Computation | None = None
+        self.is_scheduled = False
+        self.replica_count = 1
+        self.num_partitions = 1
+        self.parameter_layouts: list[Shape] | None = None
+        self.result_layout: Shape | None = None
+        self.input_output_alias: list[Alias] = []
+        self.buffer_donor: list[tuple[int, tuple[int, ...]]] = []
+        self.alias_passthrough_params = False
+        self.frontend_attributes: dict[str, str] = {}
+        self.allow_spmd_sharding_propagation_to_parameters: tuple[bool, ...] = ()
+        self.allow_spmd_sharding_propagation_to_output: tuple[bool, ...] = ()
+        self.origin_recovery_table = ""
+        self.stack_tables = StackTables()
+        self._computations: dict[Computation, None] = {}
+
+    @property
+    def entry(self) -> Computation:
+        if self.entry_or_none is None:
+            raise ValueError(f"module {self.name} has no entry computation")
+        return self.entry_or_none
+
+    @property
+    def program_shape(self) -> ProgramShape:
+        return self.entry.program_shape
+
+    def add_computation(self, computation: Computation, *, entry: bool = False) -> Computation:
+        """Puts a computation in; the module owns it from then on."""
+        computation.module = self
+        self._computations[computation] = None
+        if entry:
+            self.entry_or_none = computation
+        return computation
+
+    def remove_computation(self, computation: Computation) -> None:
+        """Takes an uncalled computation out."""
+        del self._computations[computation]
+        computation.module = None
+
+    @property
+    def all_computations(self) -> list[Computation]:
+        """In the order in which they were added."""
+        return list(self._computations)
+
+    def computations(self) -> list[Computation]:
+        """Callees before callers (HPRINT-11): from each computation that nobody calls, in order of addition."""
+        order: list[Computation] = []
+        done: set[int] = set()
+        called = {id(c) for computation in self._computations for i in computation.instructions for c in i.called}
+        starts = [c for c in self._computations if id(c) not in called]
+        for start in starts:
+            _visit(start, done, order)
+        for computation in self._computations:  # only a call cycle leaves any; the verifier reports it
+            if id(computation) not in done:
+                order.append(computation)
+        return order
+
+    def instructions(self) -> list[Instruction]:
+        """Every instruction of every computation, in printing order."""
+        return [i for computation in self.computations() for i in computation.post_order()]
+
+    def to_text(self, options: Any = None) -> str:
+        """As HLO text: `options` is a text.printer.PrintOptions, or the name of a preset ("short_parsable", "canonical")."""
+        from hlokit.text.printer import module_text
+
+        return module_text(self, options)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return f"<HloModule {self.name}: {len(self._computations)} computations>"
+
+    def clone(self) -> HloModule:
+        """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared."""
+        copy = HloModule(self.name)
+        for name, value in vars(self).items():
+            if name not in ("_computations", "entry_or_none"):
+                setattr(copy, name, list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownArgumentType]
+        copies: dict[Computation, Computation] = {}
+        for computation in self.computations():
+            copies[computation] = _clone_into(computation, copy, copies)
+        for computation in self._computations:
+            copy.add_computation(copies[computation], entry=computation is self.entry_or_none)
+        return copy
+
+
+def _clone_into(computation: Computation, module: HloModule, copies: dict[Computation, Computation]) -> Computation:
+    copy = computation.clone(computation.name, module)
+    for instruction in copy.instructions:
+        instruction.called = tuple(copies.get(c, c) for c in instruction.called)
+    return copy
+
+
+def callees(computation: Computation) -> Sequence[Computation]:
+    """The computations its instructions call, in printing order; a while's body before its condition (HPRINT-11)."""
+    found: list[Computation] = []
+    for instruction in computation.post_order():
+        called = instruction.called
+        found.extend(reversed(called) if instruction.opcode == "while" else called)
+    return found
+
+
+def _visit(start: Computation, done: set[int], order: list[Computation]) -> None:
+    """Depth-first post-order without recursion."""
+    stack = [(start, iter(callees(start)))] if id(start) not in done else []
+    done.add(id(start))
+    while stack:
+        computation, rest = stack[-1]
+        for callee in rest:
+            if id(callee) not in done:
+                done.add(id(callee))
+                stack.append((callee, iter(callees(callee))))
+                break
+        else:
+            stack.pop()
+            order.append(computation)

@@ -1,0 +1,200 @@
+"""Op: one class per opcode, in one place, with its facts. The registry of all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, dataclass_transform, get_args
+from weakref import WeakValueDictionary
+
+from hlokit.errors import ShapeError
+from hlokit.types.attributes import KIND_OF_TYPE, RESULT_SHAPE, Kind
+from hlokit.types.shape import Shape
+
+_REQUIRED: Any = object()
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute of an op: its name in Python and in text, its kind, and how text and proto treat it.
+
+    always   printed even when it has its default value
+    also     older spellings that the parser accepts
+    proto    path of the field in HloInstructionProto, where it is not the text name
+    """
+
+    name: str
+    text: str
+    kind: Kind
+    default: Any
+    always: bool
+    also: tuple[str, ...]
+    proto: str
+    hidden: bool
+
+    @property
+    def required(self) -> bool:
+        return self.default is _REQUIRED
+
+
+@dataclass(frozen=True)
+class _Declared:
+    default: Any
+    text: str | None
+    always: bool
+    also: tuple[str, ...]
+    proto: str | None
+    hidden: bool
+
+
+def attr(
+    default: Any = _REQUIRED,
+    *,
+    text: str | None = None,
+    always: bool = False,
+    also: tuple[str, ...] = (),
+    proto: str | None = None,
+    hidden: bool = False,
+) -> Any:
+    """Declares how an op's field is written (see Attribute). A field without default is required in text.
+
+    `hidden` fields are not attributes in text: parameter numbers, constants.
+    """
+    return _Declared(default, text, always, also, proto, hidden)
+
+
+OPS: dict[str, type[Op]] = {}
+"""The registry: every op class by opcode."""
+
+_interned: WeakValueDictionary[tuple[Any, ...], Op] = WeakValueDictionary()
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(attr,))
+class Op:
+    """An operation with its attributes: frozen, interned, compared by `is`.
+
+    A subclass with `name=` is an op of the language. It gives:
+
+    - attributes: annotated fields, in the order in which text prints them;
+    - `infer(*operand_shapes, **called)`: the result's shape, after every check of the op's rules. `called` are the
+      called computations by role, as ProgramShape (a list of them for a role of `list_roles`);
+    - `reference(*operands, **called)`: the meaning in NumPy. Arrays come and go as ndarrays (of the run-time size
+      where a dimension is dynamic), tuples as Python tuples, tokens as TOKEN_VALUE. Called computations are
+      functions (interpreter.Callee). A parameter named `process` receives the device's state
+      (interpreter.Process), one named `shape` the instruction's shape;
+    - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`;
+    - `form`: how it is lowered (forms/): expand, map, index, fold, scatter, kernel, control, communicate.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    opcode: ClassVar[str] = ""
+    attributes: ClassVar[tuple[Attribute, ...]] = ()
+    roles: ClassVar[tuple[str, ...]] = ()
+    list_roles: ClassVar[tuple[str, ...]] = ()
+    form: ClassVar[str] = ""
+    rules: ClassVar[str] = ""
+    arity: ClassVar[int | None] = None
+    commutative: ClassVar[bool] = False
+    side_effect: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
+    """The reference works on operands of any one shape, elementwise: it may be evaluated on whole batches."""
+    whole_values: ClassVar[bool] = False
+    """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
+    shape_required: ClassVar[bool] = False
+    ignored_attributes: ClassVar[tuple[str, ...]] = ()
+    result_shape: ClassVar[Attribute | None] = None
+
+    def __init_subclass__(cls, *, name: str | None = None) -> None:
+        inherited = list(cls.attributes)
+        for field_name, annotation in inspect.get_annotations(cls).items():
+            if "ClassVar" in str(annotation):
+                continue
+            declared = cls.__dict__.get(field_name, _REQUIRED)
+            inherited.append(_attribute(field_name, annotation, declared))
+        cls.attributes = tuple(inherited)
+        cls.result_shape = next((a for a in inherited if a.kind is RESULT_SHAPE), None)
+        if cls.result_shape is not None:
+            cls.shape_required = True
+        if name is not None:
+            cls.opcode = name
+            OPS[name] = cls
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        attributes = cls.attributes
+        if len(args) > len(attributes):
+            raise TypeError(f"{cls.__name__} takes {len(attributes)} attributes, got {len(args)}")
+        values: list[Any] = [a.kind.normal(v) for a, v in zip(attributes, args, strict=False)]
+        for attribute in attributes[len(args) :]:
+            value = kwargs.pop(attribute.name, attribute.default) if kwargs else attribute.default
+            if value is _REQUIRED:
+                raise TypeError(f"{cls.__name__} needs the attribute {attribute.name}")
+            values.append(value if value is attribute.default else attribute.kind.normal(value))
+        if kwargs:
+            raise TypeError(f"{cls.__name__} has no attribute {', '.join(kwargs)}")
+        key = (cls, *values)
+        found = _interned.get(key)
+        if found is not None:
+            return found  # type: ignore[return-value]
+        op = object.__new__(cls)
+        for attribute, value in zip(attributes, values, strict=True):
+            object.__setattr__(op, attribute.name, value)
+        return _interned.setdefault(key, op)  # type: ignore[return-value]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, a.name) for a in self.attributes)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{a.name}={getattr(self, a.name)}" for a in self.attributes)
+        return f"{type(self).__name__}({shown})"
+
+    def replace(self, **changes: Any) -> Self:
+        """This op with some attributes changed."""
+        values = {a.name: getattr(self, a.name) for a in self.attributes}
+        return type(self)(**{**values, **changes})
+
+    # -- the facts a subclass gives
+
+    def infer(self, *operands: Shape, **called: Any) -> Shape:
+        raise NotImplementedError(f"{self.opcode} has no shape rule")
+
+    def reference(self, *operands: Any, **called: Any) -> Any:
+        raise NotImplementedError(f"{self.opcode} has no reference")
+
+
+def _attribute(name: str, annotation: Any, declared: Any) -> Attribute:
+    if not isinstance(declared, _Declared):
+        declared = _Declared(declared, None, False, (), None, False)
+    kind = next((a for a in get_args(annotation) if isinstance(a, Kind)), None) or KIND_OF_TYPE.get(annotation)
+    if kind is None:
+        raise TypeError(f"attribute {name}: {annotation} has no Kind")
+    text = declared.text or name
+    default = declared.default if declared.default is _REQUIRED else kind.normal(declared.default)
+    return Attribute(name, text, kind, default, declared.always, declared.also, declared.proto or text, declared.hidden)
+
+
+def infer_shape(op: Op, operands: Sequence[Shape], called: Sequence[tuple[str, Any]] = ()) -> Shape:
+    """`op.infer`, with the operand count checked (HINST-5) and the op and its operands put into a ShapeError."""
+    try:
+        if op.arity is not None and len(operands) != op.arity:
+            raise ShapeError("HINST-5", "operands", len(operands), op.arity)
+        return op.infer(*operands, **dict(called)) if called else op.infer(*operands)
+    except ShapeError as error:
+        if error.op is None:
+            error.op, error.operands = op.opcode, tuple(operands)
+        raise
+
+
+def check(condition: bool, label: str, argument: str, found: object, expected: object) -> None:
+    """Raises ShapeError with the rule's label unless `condition` holds."""
+    if not condition:
+        raise ShapeError(label, argument, found, expected)
+
+

@@ -1,0 +1,98 @@
+"""Run-time values, as an op's reference sees them: ndarrays, tuples of values, tokens, dynamic arrays, functions.
+
+The protocols say what a reference may ask of the interpreter, so that ops need not import it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from hlokit.types.groups import ReplicaGroups
+from hlokit.types.shape import Shape
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class TokenValue:
+    """The run-time value of a token: it carries no data (TOKEN-1)."""
+
+    def __repr__(self) -> str:
+        return "token"
+
+
+TOKEN_VALUE = TokenValue()
+
+
+class Dynamic:
+    """An array in a buffer of its bound's size of which only the first `sizes` elements of each dimension count (SDS-5).
+
+    Most references see `valid` alone, an ordinary array of the run-time size; only set-dimension-size can bring the
+    rest of the buffer back (SDS-2).
+    """
+
+    __slots__ = ("buffer", "sizes")
+
+    def __init__(self, buffer: Array, sizes: tuple[int, ...]) -> None:
+        self.buffer = buffer
+        self.sizes = sizes
+
+    @property
+    def valid(self) -> Array:
+        return self.buffer[tuple(slice(n) for n in self.sizes)]
+
+
+def valid_part(value: Any) -> Any:
+    """`value` with every Dynamic in it replaced by the array of its run-time size."""
+    if isinstance(value, Dynamic):
+        return value.valid
+    if isinstance(value, tuple):
+        return tuple(valid_part(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+class Function(Protocol):
+    """A called computation (interpreter.Callee)."""
+
+    result: Shape
+
+    def __call__(self, *values: Any) -> Any:
+        """Its value on one set of arguments."""
+        ...
+
+    def batched(self, *arrays: Array) -> Any:
+        """For computations of scalars: its value for each element of arrays of one shape (0-d ones are shared)."""
+        ...
+
+    def fold_ufunc(self) -> np.ufunc | None:
+        """The ufunc whose `accumulate` is the left fold by this function, if there is one."""
+        ...
+
+
+class Device(Protocol):
+    """The device a program runs on (interpreter.Process)."""
+
+    replica_id: int
+    partition_id: int
+    replica_count: int
+    partition_count: int
+    outfeed: list[Any]
+    random: np.random.Generator
+    rng_state: np.uint64
+    mailbox: dict[int, deque[Any]]
+
+    def members(
+        self, groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool, *, over_partitions: bool = False
+    ) -> list[tuple[int, int]]:
+        """The (replica, partition) pairs of this device's group, in the group's order (GRP-4)."""
+        ...
+
+    def meet(self, key: Any, members: list[tuple[int, int]], value: Any) -> list[Any]:
+        """Gives `value` to the group, gets every member's, in the group's order."""
+        ...
+
+    def next_infeed(self) -> Any:
+        """The next item of the infeed queue."""
+        ...

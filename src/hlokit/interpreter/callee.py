@@ -1,0 +1,103 @@
+"""Callee: a called computation as a function of values, one call at a time or batched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+    from hlokit.interpreter.process import Process
+
+_UFUNCS = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+"""Binary ops whose reference is exactly this ufunc on every type that `fold_ufunc` lets through."""
+
+
+class Callee:
+    """What an op's reference receives for a called computation.
+
+    `callee(*values)` evaluates it once. `callee.batched(*arrays)`, for computations of scalars, evaluates it for
+    every element of arrays of one shape (0-d ones are the same for all) and gives arrays of that shape: in one
+    sweep where all its ops are elementwise, else element by element in row-major order.
+    """
+
+    def __init__(self, process: Process, computation: Computation) -> None:
+        self.process = process
+        self.computation = computation
+        self.result: Shape = computation.root.shape
+        self._elementwise: bool | None = None
+
+    def __call__(self, *values: Any) -> Any:
+        from hlokit.interpreter.evaluate import run
+
+        return run(self.process, self.computation, values)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Every op in it (and in what it calls) works elementwise on scalars."""
+        if self._elementwise is None:
+            self._elementwise = _is_elementwise(self.process, self.computation)
+        return self._elementwise
+
+    def batched(self, *arrays: Any) -> Any:
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        if self.is_elementwise:
+            return _spread(self._sweep(*arrays), shape)
+        spread = [np.broadcast_to(a, shape) for a in arrays]
+        outputs = [np.empty(shape, leaf.dtype.numpy) for leaf in self.result.leaves()]
+        for index in np.ndindex(*shape):
+            value = self(*(a[index] for a in spread))
+            for output, part in zip(outputs, value if isinstance(value, tuple) else (value,), strict=True):
+                output[index] = part
+        return tuple(outputs) if self.result.is_tuple else outputs[0]
+
+    def fold_ufunc(self) -> np.ufunc | None:
+        """The NumPy ufunc that this two-parameter computation is, if it is one op whose left fold ufunc.accumulate gives."""
+        root = self.computation.root
+        if len(self.computation) != 3 or root.opcode not in _UFUNCS:
+            return None
+        if list(root.operands) not in (self.computation.parameters, self.computation.parameters[::-1]):
+            return None
+        return _UFUNCS[root.opcode] if hasattr(np, root.shape.dtype.numpy.name) else None
+
+    def _sweep(self, *arrays: Any) -> Any:
+        values: dict[int, Any] = {p.id: a for p, a in zip(self.computation.parameters, arrays, strict=True)}
+        for instruction in self.computation.post_order():
+            if instruction.opcode == "parameter":
+                continue
+            operands = [values[o.id] for o in instruction.operands]
+            if instruction.called:
+                (callee,) = (self.process.callee(c) for c in instruction.called)
+                values[instruction.id] = callee._sweep(*operands)
+            else:
+                values[instruction.id] = instruction.op.reference(*operands)
+        return values[self.computation.root.id]
+
+
+def _spread(value: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_spread(part, shape) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    return np.broadcast_to(value, shape)
+
+
+def _is_elementwise(process: Process, computation: Computation) -> bool:
+    for instruction in computation.instructions:
+        if any(leaf.dimensions or not leaf.is_array for leaf in instruction.shape.leaves()):
+            return False
+        if instruction.opcode in ("parameter", "constant", "tuple", "get-tuple-element"):
+            continue
+        if instruction.opcode == "call":
+            if not process.callee(instruction.called[0]).is_elementwise:
+                return False
+        elif not instruction.op.elementwise:
+            return False
+    return True

@@ -1,0 +1,242 @@
+"""The reference interpreter: evaluates a module by each op's `reference`. It is the executable specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
+from hlokit.hlo.op import Op
+from hlokit.hlo.values import TOKEN_VALUE, Dynamic, valid_part
+from hlokit.interpreter.process import MAX_CALL_DEPTH, Process, StepHook
+from hlokit.types import dtype as dtypes
+from hlokit.types.literal import as_array
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Instruction
+    from hlokit.hlo.module import HloModule
+
+
+def evaluate(
+    module: HloModule,
+    *args: Any,
+    infeed: Iterable[Any] = (),
+    seed: int = 0,
+    return_outfeed: bool = False,
+    before: StepHook | None = None,
+    after: StepHook | None = None,
+    memory_limit: int | None = None,
+    replicas: int | None = None,
+    partitions: int | None = None,
+) -> Any:
+    """Runs `module`'s entry computation on one device and returns its result.
+
+    args            one per parameter: anything NumPy or DLPack can read, of the parameter's element type and sizes
+                    (EXEC-3); Python numbers and lists take the parameter's type. Tuple parameters take tuples.
+    infeed          values that infeed instructions read, in order: arrays, or tuples of them (INFEED-2)
+    seed            of rng (RNG-7) and of rng-get-and-update-state (BEY-57); same seed, same numbers
+    return_outfeed  return (result, outfed values in order) instead of the result alone (OUTFEED-2)
+    before, after   called around every instruction: before(instruction, operand values), after(instruction, (value,))
+    memory_limit    bytes that one instruction's result may take; default: the machine's memory
+
+    Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
+    Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show.
+    """
+    count = (replicas or module.replica_count) * (partitions or module.num_partitions)
+    if count != 1:
+        raise UnsupportedError(f"evaluate: {count} devices; the interpreter runs one device for now")
+    _refuse_what_cannot_run(module, _memory() if memory_limit is None else memory_limit)
+    values = _arguments(module, args)
+    process = Process(infeed=infeed, seed=seed, before=before, after=after)
+    result = _result(valid_part(run(process, module.entry, values)), values)
+    return (result, [_result(valid_part(v), ()) for v in process.outfeed]) if return_outfeed else result
+
+
+def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
+    """The value of `computation` on `arguments`, one per parameter."""
+    if process.depth >= MAX_CALL_DEPTH:
+        raise EvaluationError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
+    process.depth += 1
+    try:
+        with np.errstate(all="ignore"):
+            return _run(process, computation, arguments)
+    finally:
+        process.depth -= 1
+
+
+def _run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
+    values: dict[int, Any] = {}
+    scheduled = computation.module is not None and computation.module.is_scheduled
+    order = computation.instructions if scheduled else computation.post_order()
+    last_use = _last_uses(computation, order)
+    for instruction in order:
+        op = instruction.op
+        if op.opcode == "parameter":
+            values[instruction.id] = arguments[op.number]  # type: ignore[attr-defined]
+        else:
+            operands = [values[o.id] for o in instruction.operands]
+            values[instruction.id] = _step(process, instruction, operands)
+        for dead in last_use.get(instruction.id, ()):
+            del values[dead]
+    return values[computation.root.id]
+
+
+def _step(process: Process, instruction: Instruction, operands: list[Any]) -> Any:
+    """Evaluates one instruction, between the hooks; its result is brought to the declared type and checked."""
+    op = instruction.op
+    if not op.whole_values:
+        operands = [valid_part(v) for v in operands]
+        if op.elementwise and instruction.shape.is_dynamic:
+            operands = _trimmed(operands)
+    if process.before is not None:
+        process.before(instruction, tuple(operands))
+    try:
+        value = op.reference(*operands, **_keywords(process, instruction))
+    except EvaluationError as error:
+        if not getattr(error, "located", False):
+            error.args = (f"{instruction.name}: {error}",)
+            error.located = True  # type: ignore[attr-defined]
+        raise
+    value = _conform(instruction, instruction.shape, value)
+    if process.after is not None:
+        process.after(instruction, (value,))
+    return value
+
+
+def _trimmed(values: list[Any]) -> list[Any]:
+    """Arrays of one bound but perhaps different run-time sizes, each cut to the least: elementwise operands (DYN-BCAST-2)."""
+    arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
+    if not arrays or all(a.shape == arrays[0].shape for a in arrays):
+        return values
+    least = tuple(slice(min(sizes)) for sizes in zip(*(a.shape for a in arrays), strict=True))
+    return [v[least] if isinstance(v, np.ndarray) and v.ndim else v for v in values]
+
+
+def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
+    """What the reference asks for by name: called computations as functions, the process, the shape."""
+    wants = _wants(type(instruction.op))
+    keywords: dict[str, Any] = {}
+    if instruction.called or instruction.op.list_roles:
+        for role, called in instruction.called_by_role():
+            keywords[role] = [process.callee(c) for c in called] if isinstance(called, list) else process.callee(called)  # pyright: ignore[reportUnknownVariableType]
+    if "process" in wants:
+        keywords["process"] = process
+    if "shape" in wants:
+        keywords["shape"] = instruction.shape
+    return keywords
+
+
+def _wants(op_class: type[Op]) -> frozenset[str]:
+    """The names of the reference's parameters; found once per class."""
+    found = _WANTS.get(op_class)
+    if found is None:
+        code = op_class.reference.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        found = _WANTS[op_class] = frozenset(names)
+    return found
+
+
+_WANTS: dict[type[Op], frozenset[str]] = {}
+
+
+def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
+    """`value` as the one representation of a value of `shape`; a reference that disagrees with the shape rule is a bug."""
+    if shape.is_array:
+        if isinstance(value, Dynamic):
+            return value
+        if not isinstance(value, np.ndarray):
+            value = np.asarray(value)
+        if value.shape != shape.dimensions and not _fits(value.shape, shape):
+            raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.shape} for {shape}")
+        if value.dtype != shape.dtype.numpy:
+            raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.dtype} for {shape}")
+        return value
+    if shape.is_tuple:
+        return tuple(_conform(instruction, s, v) for s, v in zip(shape.elements, value, strict=True))
+    return value
+
+
+def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
+    """Run-time sizes are the dimensions, or at most the bounds of the dynamic ones."""
+    if len(sizes) != shape.rank:
+        return False
+    return all(n == d or (f and (n <= d or d < 0)) for n, d, f in zip(sizes, shape.dimensions, shape.dynamic, strict=True))
+
+
+def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[int, list[int]]:
+    """For each instruction, those whose value nothing after it needs."""
+    last: dict[int, int] = {}
+    for instruction in order:
+        last[instruction.id] = instruction.id
+        for operand in instruction.operands:
+            last[operand.id] = instruction.id
+    last.pop(computation.root.id, None)
+    uses: dict[int, list[int]] = {}
+    for value, user in last.items():
+        uses.setdefault(user, []).append(value)
+    return uses
+
+
+def _memory() -> int:
+    """The machine's physical memory in bytes."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**36
+
+
+def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
+    """Before anything is allocated: shapes too large for memory, unbounded ones."""
+    for computation in module.all_computations:
+        for instruction in computation.instructions:
+            if instruction.shape.is_unbounded:
+                raise UnsupportedError(f"{instruction.name}: {instruction.shape} has an unbounded dimension: it cannot be run")
+            if instruction.shape.nbytes > limit:
+                raise EvaluationError(
+                    f"{instruction.name}: {instruction.shape} takes {instruction.shape.nbytes} bytes, "
+                    f"more than the limit of {limit}"
+                )
+
+
+def _arguments(module: HloModule, args: Sequence[Any]) -> list[Any]:
+    parameters = module.entry.parameters
+    if len(args) != len(parameters):
+        raise ArgumentError(f"{module.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
+    return [argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))]
+
+
+def argument(name: str, shape: Shape, value: Any) -> Any:
+    """`value` as a value of `shape`. Raises ArgumentError (EXEC-3) if it is not one."""
+    if shape.is_tuple:
+        if not isinstance(value, (tuple, list)) or len(value) != len(shape.elements):  # pyright: ignore[reportUnknownArgumentType]
+            raise ArgumentError(f"{name}: expected a tuple for {shape} [EXEC-3]")
+        parts: Sequence[Any] = value
+        return tuple(argument(f"{name}[{i}]", s, v) for i, (s, v) in enumerate(zip(shape.elements, parts, strict=True)))
+    if not shape.is_array:
+        return TOKEN_VALUE
+    weak = isinstance(value, (bool, int, float, complex, list, tuple))
+    try:
+        array = as_array(value, shape.dtype if weak else None)
+    except HlokitError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"{name}: cannot be read as {shape}: {error} [EXEC-3]") from error
+    found = Shape.array(dtypes.dtype(array.dtype), array.shape)
+    if found.dtype is not shape.dtype or not (array.shape == shape.dimensions or _fits(array.shape, shape)):
+        raise ArgumentError(f"{name}: found {found}, expected {shape} [EXEC-3]")
+    return array
+
+
+def _result(value: Any, arguments: Sequence[Any]) -> Any:
+    """What the caller gets: arrays of its own (never views of arguments or constants), None for tokens."""
+    if isinstance(value, tuple):
+        return tuple(_result(part, arguments) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, np.ndarray):
+        return None
+    owned = value.flags.owndata and value.flags.writeable and value.flags.c_contiguous  # pyright: ignore[reportUnknownMemberType]
+    return value if owned and not any(value is a for a in arguments) else np.array(value, order="C")  # pyright: ignore[reportUnknownVariableType]

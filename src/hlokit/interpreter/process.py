@@ -1,0 +1,99 @@
+"""Process: the state of one device while a program runs on it (EXEC-2)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.errors import EvaluationError, ShapeError, UnsupportedError
+from hlokit.interpreter.callee import Callee
+from hlokit.types.groups import ReplicaGroups
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Instruction
+
+StepHook = Callable[["Instruction", tuple[Any, ...]], None]
+"""Called with an instruction and its operands' values (before) or with its value alone (after)."""
+
+MAX_CALL_DEPTH = 150
+"""Computations that may be active at once; each level costs a few Python frames."""
+
+
+class Process:
+    """What an op's reference may ask of the device it runs on.
+
+    replica_id, partition_id    who this process is, of `replica_count` x `partition_count`
+    infeed, outfeed             values waiting to be read, values written (INFEED-2, OUTFEED-2)
+    random                      source of rng's numbers, seeded per execution (RNG-7)
+    rng_state                   the state of rng-get-and-update-state (BEY-57)
+    mailbox                     values sent and not yet received, by channel (COMM-1)
+    """
+
+    def __init__(
+        self,
+        *,
+        infeed: Iterable[Any] = (),
+        seed: int = 0,
+        before: StepHook | None = None,
+        after: StepHook | None = None,
+    ) -> None:
+        self.replica_id = 0
+        self.partition_id = 0
+        self.replica_count = 1
+        self.partition_count = 1
+        self.infeed: deque[Any] = deque(infeed)
+        self.outfeed: list[Any] = []
+        self.random = np.random.Generator(np.random.Philox(seed))
+        self.rng_state = np.uint64(seed)
+        self.mailbox: dict[int, deque[Any]] = {}
+        self.before = before
+        self.after = after
+        self.depth = 0
+        self.callees: dict[Computation, Callee] = {}
+
+    def callee(self, computation: Computation) -> Callee:
+        """`computation` as a function of values; made once."""
+        found = self.callees.get(computation)
+        if found is None:
+            found = self.callees[computation] = Callee(self, computation)
+        return found
+
+    def members(
+        self, groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool, *, over_partitions: bool = False
+    ) -> list[tuple[int, int]]:
+        """The (replica, partition) pairs of this process's group, in order, by the group's mode (GRP-4).
+
+        `over_partitions`: with a channel and without global ids the ids are partitions (all-to-all, collective-permute).
+        Raises ShapeError (GRP-2) for ids that are not exactly the participants.
+        """
+        replicas, partitions = self.replica_count, self.partition_count
+        if channel_id is not None and use_global_device_ids:
+            count, to_pairs, own = replicas * partitions, lambda i: [divmod(i, partitions)], self.replica_id * partitions + self.partition_id
+        elif channel_id is not None and over_partitions:
+            count, to_pairs, own = partitions, lambda i: [(self.replica_id, i)], self.partition_id
+        elif channel_id is not None:
+            count, to_pairs, own = replicas, lambda i: [(i, p) for p in range(partitions)], self.replica_id
+        else:
+            count, to_pairs, own = replicas, lambda i: [(i, self.partition_id)], self.replica_id
+        expanded = groups.expand(count)
+        listed = sorted(i for group in expanded for i in group)
+        if listed != list(range(count)):
+            raise ShapeError("GRP-2", "replica_groups", str(groups), f"each id of 0..{count - 1} once")
+        group = next(group for group in expanded if own in group)
+        return [pair for i in group for pair in to_pairs(i)]
+
+    def meet(self, key: Any, members: list[tuple[int, int]], value: Any) -> list[Any]:
+        """Every member of the group gives a value under the same key; all get the list, in the group's order."""
+        if members != [(self.replica_id, self.partition_id)]:
+            raise UnsupportedError(f"collective among {len(members)} devices: the interpreter runs one device for now")
+        return [value]
+
+    def next_infeed(self) -> Any:
+        """The next item of the infeed queue. EvaluationError (INFEED-9) when nothing can arrive."""
+        if not self.infeed:
+            raise EvaluationError("infeed: the queue is empty and nothing can arrive [INFEED-9]")
+        return self.infeed.popleft()

@@ -1,0 +1,23 @@
+"""The ops: one class per opcode. Importing this package fills the registry."""
+
+from hlokit.ops import (
+    collectives as collectives,
+)
+from hlokit.ops import (
+    control_flow as control_flow,
+)
+from hlokit.ops import (
+    dynamic as dynamic,
+)
+from hlokit.ops import (
+    elementwise as elementwise,
+)
+from hlokit.ops import (
+    movement as movement,
+)
+from hlokit.ops import (
+    reduction as reduction,
+)
+from hlokit.ops import (
+    structure as structure,
+)

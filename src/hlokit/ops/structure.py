@@ -1,0 +1,106 @@
+"""Parameters, constants, tuples, tokens: what holds a program together."""
+
+from typing import Annotated, Any
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import TOKEN_VALUE, Dynamic
+from hlokit.types.attributes import LITERAL, ResultShape
+from hlokit.types.literal import Literal
+from hlokit.types.shape import TOKEN, Shape
+
+
+class Parameter(Op, name="parameter"):
+    """The computation's argument of this number (BUILDER-5)."""
+
+    number: int = attr(hidden=True, proto="parameter_number")
+    parameter_shape: ResultShape
+
+    arity = 0
+    form = "control"
+    rules = "BUILDER"
+
+    def infer(self) -> Shape:
+        check(self.number >= 0, "BUILDER-6", "parameter number", self.number, ">= 0")
+        return self.parameter_shape
+
+
+class Constant(Op, name="constant"):
+    """A value known when the program is built (BUILDER-7)."""
+
+    literal: Annotated[Literal, LITERAL] = attr(hidden=True)
+
+    arity = 0
+    form = "index"
+    rules = "HLIT"
+    shape_required = True
+
+    def infer(self) -> Shape:
+        return self.literal.shape
+
+    def reference(self) -> Any:
+        return self.literal.to_python()
+
+
+class Tuple(Op, name="tuple"):
+    """Groups values."""
+
+    form = "control"
+    rules = "TUPLE"
+    whole_values = True
+    elementwise = True
+
+    def infer(self, *elements: Shape) -> Shape:
+        return Shape.tuple(elements)
+
+    def reference(self, *elements: Any) -> tuple[Any, ...]:
+        return elements
+
+
+class GetTupleElement(Op, name="get-tuple-element"):
+    """One element of a tuple, by its number."""
+
+    index: int = attr(proto="tuple_index")
+
+    arity = 1
+    form = "control"
+    rules = "GTE"
+    whole_values = True
+    elementwise = True
+
+    def infer(self, tuple_data: Shape) -> Shape:
+        check(tuple_data.is_tuple, "GTE-3", "operand", tuple_data, "a tuple")
+        check(0 <= self.index < len(tuple_data.elements), "GTE-4", "index", self.index, f"0 .. {len(tuple_data.elements) - 1}")
+        return tuple_data.elements[self.index]
+
+    def reference(self, tuple_data: tuple[Any, ...]) -> Any:
+        return tuple_data[self.index]
+
+
+class AfterAll(Op, name="after-all"):
+    """A token that is there when all operand tokens are; none is needed (TOKEN-5)."""
+
+    form = "control"
+    rules = "TOKEN"
+
+    def infer(self, *tokens: Shape) -> Shape:
+        for token in tokens:
+            check(token.is_token, "TOKEN-4", "operand", token, "a token")
+        return TOKEN
+
+    def reference(self, *tokens: Any) -> Any:
+        return TOKEN_VALUE
+
+
+class OptBarrier(Op, name="opt-barrier"):
+    """The identity, across which no optimisation may move computation (OPTBAR-3)."""
+
+    arity = 1
+    form = "control"
+    rules = "OPTBAR"
+    whole_values = True
+
+    def infer(self, operand: Shape) -> Shape:
+        return operand
+
+    def reference(self, operand: Dynamic | Any) -> Any:
+        return operand

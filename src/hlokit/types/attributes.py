@@ -1,0 +1,134 @@
+"""The types that an op's attributes can have.
+
+An attribute is declared as a typed field of the op's class; its `Kind` says what values it takes. Text and proto
+each hold one table from kind to reader and writer, so they know attribute types and never ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from hlokit.errors import ShapeError
+from hlokit.types.groups import ReplicaGroups
+from hlokit.types.literal import Literal
+from hlokit.types.sharding import Sharding
+from hlokit.types.shape import Shape
+from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A type of attribute: its name in tables and error messages, and how a value is brought to its one form."""
+
+    name: str
+    normal: Callable[[Any], Any]
+    choices: tuple[str, ...] = field(default=())
+
+
+def _integers(values: Iterable[int]) -> tuple[int, ...]:
+    if type(values) is tuple and all(type(v) is int for v in values):
+        return values  # pyright: ignore[reportUnknownVariableType]
+    return tuple(int(v) for v in values)
+
+
+def _padding(values: Iterable[PaddingDimension | tuple[int, ...]]) -> tuple[PaddingDimension, ...]:
+    return tuple(v if isinstance(v, PaddingDimension) else PaddingDimension(*map(int, v)) for v in values)
+
+
+def _groups(value: ReplicaGroups | Iterable[Iterable[int]] | None) -> ReplicaGroups:
+    return value if isinstance(value, ReplicaGroups) else ReplicaGroups.explicit(value or ())
+
+
+def _optional(normal: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else normal(value)
+
+
+def _instance(cls: type) -> Callable[[Any], Any]:
+    def normal(value: Any) -> Any:
+        if not isinstance(value, cls):
+            raise TypeError(f"expected {cls.__name__}, got {value!r}")
+        return value
+
+    return normal
+
+
+def choice(name: str, *choices: str) -> Kind:
+    """An enumeration: one of `choices`, written as a bare word."""
+
+    def normal(value: Any) -> str:
+        if value not in choices:
+            raise ShapeError("HINST-6", name, value, "one of " + " ".join(choices))
+        return value
+
+    return Kind(name, normal, choices)
+
+
+def _pairs(values: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(_integers(v) for v in values)
+
+
+INT = Kind("integer", int)
+OPTIONAL_INT = Kind("integer", _optional(int))
+BOOL = Kind("bool", bool)
+FLOAT = Kind("float", lambda v: float(np.float32(v)))
+STRING = Kind("string", str)
+INT_LIST = Kind("integer list", _integers)
+SINGLE = Kind("list of one integer", int)
+OPTIONAL_SINGLE = Kind("list of one integer", _optional(int))
+SLICE_RANGES = Kind("slice ranges", _pairs)
+PADDING = Kind("padding", _padding)
+WINDOW = Kind("window", _instance(Window))
+CONV_LABELS = Kind("convolution labels", _instance(ConvDimensionNumbers))
+OPTIONAL_CONV_LABELS = Kind("convolution labels", _optional(_instance(ConvDimensionNumbers)))
+OPTIONAL_WINDOW = Kind("window", _optional(_instance(Window)))
+GROUPS = Kind("replica groups", _groups)
+PAIRS = Kind("pair list", _pairs)
+SHAPE = Kind("shape", _instance(Shape))
+SHAPES = Kind("shape list", _optional(tuple))
+RESULT_SHAPE = Kind("result shape", _instance(Shape))
+LITERAL = Kind("literal", _instance(Literal))
+OPTIONAL_LITERAL = Kind("literal with shape", _optional(_instance(Literal)))
+ALIASING = Kind("output to operand aliasing", tuple)
+ACCURACY = Kind("result accuracy", _optional(tuple))
+SHARDING = Kind("sharding", _instance(Sharding))
+DOMAIN = Kind("domain", tuple)
+PRECISION = Kind("precision list", tuple)
+
+PRECISIONS = ("default", "high", "highest", "packed_nibble")
+
+Dims: TypeAlias = Annotated[tuple[int, ...], INT_LIST]
+"""A list of dimension numbers or sizes, `{0,1}`."""
+Single: TypeAlias = Annotated[int, SINGLE]
+"""One dimension number, written as a list: `dimensions={1}`."""
+ResultShape: TypeAlias = Annotated[Shape, RESULT_SHAPE]
+"""The shape written before the opcode, where operands and attributes do not determine it."""
+SliceRanges: TypeAlias = Annotated[tuple[tuple[int, int, int], ...], SLICE_RANGES]
+"""(start, limit, stride) per dimension."""
+Padding: TypeAlias = Annotated[tuple[PaddingDimension, ...], PADDING]
+Groups: TypeAlias = Annotated[ReplicaGroups, GROUPS]
+Pairs: TypeAlias = Annotated[tuple[tuple[int, int], ...], PAIRS]
+Precision: TypeAlias = Annotated[tuple[str, ...], PRECISION]
+"""operand_precision: one of PRECISIONS per operand; empty when all are default."""
+Aliasing: TypeAlias = Annotated[tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...], ALIASING]
+"""(output index, operand number, operand index) triples."""
+Accuracy: TypeAlias = Annotated[tuple[str, ...] | None, ACCURACY]
+"""result_accuracy: ("highest",) or ("tolerance", atol, rtol, ulps); None is the default."""
+
+KIND_OF_TYPE: dict[Any, Kind] = {
+    int: INT,
+    int | None: OPTIONAL_INT,
+    bool: BOOL,
+    float: FLOAT,
+    str: STRING,
+    Window: WINDOW,
+    ConvDimensionNumbers: CONV_LABELS,
+    Literal: LITERAL,
+    Shape: SHAPE,
+    Sharding: SHARDING,
+}
+"""The kind of an attribute annotated with a plain type."""
+

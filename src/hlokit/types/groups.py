@@ -1,0 +1,61 @@
+"""Groups of devices that take part in a collective (GRP rules, HGRP rules)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlokit.errors import ShapeError
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroups:
+    """Explicit groups, or the iota form `[G,S]<=[reshape]T(transpose)` (GRP-9); the form is kept for printing (HGRP-5).
+
+    `groups` empty (and no iota) means one group of all participants (GRP-1).
+    """
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    iota_dimensions: tuple[int, int] | None = None
+    reshape: tuple[int, ...] = ()
+    transpose: tuple[int, ...] = ()
+
+    @staticmethod
+    def explicit(groups: Iterable[Iterable[int]]) -> ReplicaGroups:
+        return ReplicaGroups(tuple(tuple(int(i) for i in group) for group in groups))
+
+    @staticmethod
+    def iota(count: int, size: int, reshape: Iterable[int], transpose: Iterable[int] | None = None) -> ReplicaGroups:
+        """The iota form. Raises ShapeError (HGRP-3) unless sizes are positive and their products agree."""
+        sizes = tuple(reshape)
+        order = tuple(transpose) if transpose is not None else tuple(range(len(sizes)))
+        if min((count, size, *sizes)) < 1 or math.prod(sizes) != count * size:
+            raise ShapeError("HGRP-3", "iota replica groups", (count, size, *sizes), "positive sizes of equal product")
+        if sorted(order) != list(range(len(sizes))):
+            raise ShapeError("HGRP-3", "iota transpose", order, f"a permutation of 0..{len(sizes) - 1}")
+        return ReplicaGroups((), (count, size), sizes, order)
+
+    def expand(self, participants: int) -> tuple[tuple[int, ...], ...]:
+        """The groups as lists of ids; `participants` is what an empty list stands for (GRP-1)."""
+        if self.iota_dimensions is not None:
+            ids = np.arange(math.prod(self.reshape)).reshape(self.reshape).transpose(self.transpose)
+            return tuple(tuple(int(i) for i in row) for row in ids.reshape(self.iota_dimensions))
+        return self.groups or (tuple(range(participants)),)
+
+    @property
+    def group_size(self) -> int | None:
+        """The size of the groups: of the first; None for the empty form."""
+        if self.iota_dimensions is not None:
+            return self.iota_dimensions[1]
+        return len(self.groups[0]) if self.groups else None
+
+    def __str__(self) -> str:
+        if self.iota_dimensions is None:
+            return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in self.groups) + "}"
+        text = f"[{self.iota_dimensions[0]},{self.iota_dimensions[1]}]<=[{','.join(map(str, self.reshape))}]"
+        if self.transpose != tuple(range(len(self.reshape))):
+            text += f"T({','.join(map(str, self.transpose))})"
+        return text

@@ -1,0 +1,69 @@
+"""Layouts: the order of an array's dimensions in memory, and the fields that only travel through text and proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hlokit.types.dtype import DType
+    from hlokit.types.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`minor_to_major` lists the dimensions, fastest-varying in memory first (LAYOUT-1).
+
+    Every other field is zero or empty unless the text gave it (LAYOUT-7, HLAY-4); none changes a value.
+    `tiles` holds tuples of sizes, an entry None standing for `*`; `splits` pairs (dimension, split indices).
+    """
+
+    minor_to_major: tuple[int, ...]
+    tiles: tuple[tuple[int | None, ...], ...] = ()
+    tail_padding_alignment: int = 1
+    index_type: DType | None = None
+    pointer_type: DType | None = None
+    element_size_in_bits: int = 0
+    memory_space: int = 0
+    splits: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    physical_shape: Shape | None = None
+    dynamic_prefix_bytes: int = 0
+
+    @property
+    def is_default(self) -> bool:
+        """Row-major and nothing else (LAYOUT-2)."""
+        return self == Layout(tuple(range(len(self.minor_to_major) - 1, -1, -1)))
+
+    def __str__(self) -> str:
+        """As the text form prints it, braces included; a scalar's plain layout is empty (HLAY-6)."""
+        extra = "".join(self._extra_fields())
+        order = ",".join(map(str, self.minor_to_major))
+        if extra:
+            return f"{{{order}:{extra}}}"
+        return f"{{{order}}}" if order else ""
+
+    def _extra_fields(self) -> list[str]:
+        fields = ["T" if self.tiles else ""]
+        fields += [f"({','.join('*' if n is None else str(n) for n in tile)})" for tile in self.tiles]
+        if self.tail_padding_alignment != 1:
+            fields.append(f"L({self.tail_padding_alignment})")
+        if self.index_type is not None:
+            fields.append(f"#({self.index_type})")
+        if self.pointer_type is not None:
+            fields.append(f"*({self.pointer_type})")
+        if self.element_size_in_bits:
+            fields.append(f"E({self.element_size_in_bits})")
+        if self.memory_space:
+            fields.append(f"S({self.memory_space})")
+        if self.splits:
+            fields.append("SC" + "".join(f"({d}:{','.join(map(str, at))})" for d, at in self.splits))
+        if self.physical_shape is not None:
+            fields.append(f"P({self.physical_shape.to_text()})")
+        if self.dynamic_prefix_bytes:
+            fields.append(f"M({self.dynamic_prefix_bytes})")
+        return fields
+
+
+def default_layout(rank: int) -> Layout:
+    """Row-major: {rank-1, ..., 0}."""
+    return Layout(tuple(range(rank - 1, -1, -1)))

@@ -1,0 +1,104 @@
+"""Literals: the values of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ShapeError
+from hlokit.types import dtype as dtypes
+from hlokit.types.shape import Shape
+
+_SMALL = 4096
+
+
+class Literal:
+    """A constant value: a read-only array, a tuple of literals, or elided content (`{...}`, HLIT-11).
+
+    Arrays are held by reference. Two literals are equal when shape and bytes are (large arrays: when they are
+    the same array), so -0 and 0, or NaNs of different bits, differ.
+    """
+
+    __slots__ = ("_key", "shape", "value")
+
+    def __init__(self, shape: Shape, value: np.ndarray[Any, Any] | tuple[Literal, ...] | None) -> None:
+        self.shape = shape
+        if isinstance(value, np.ndarray):
+            value = value.view()
+            value.flags.writeable = False
+        self.value = value
+        self._key: Any = None
+
+    @staticmethod
+    def of(value: object, shape: Shape | None = None) -> Literal:
+        """A literal from anything NumPy or DLPack can read, or a tuple of such.
+
+        Python scalars (and lists of them) follow BUILDER-7: bool pred, int s32, float f32, complex c64.
+        With `shape`, the value is converted to its element type and must have its dimensions (BUILDER-7).
+        """
+        if isinstance(value, Literal):
+            return value
+        if isinstance(value, tuple):
+            parts = [Literal.of(v, shape.elements[i] if shape is not None else None) for i, v in enumerate(value)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return Literal(Shape.tuple(p.shape for p in parts), tuple(parts))
+        array = as_array(value, shape.dtype if shape is not None else None)
+        found = Shape.array(dtypes.dtype(array.dtype), array.shape)
+        if shape is not None and found is not shape.static:
+            raise ShapeError("BUILDER-7", "literal", found, shape)
+        return Literal(shape if shape is not None else found, array)
+
+    @property
+    def is_elided(self) -> bool:
+        """Some of the content was not in the text."""
+        if isinstance(self.value, tuple):
+            return any(part.is_elided for part in self.value)
+        return self.value is None
+
+    def to_python(self) -> Any:
+        """The array, or a tuple of such. ShapeError (HLIT-11) if the content was elided."""
+        if self.value is None:
+            raise ShapeError("HLIT-11", "constant", "{...}", "its content: this text left it out")
+        if isinstance(self.value, tuple):
+            return tuple(part.to_python() for part in self.value)
+        return self.value
+
+    def _content(self) -> Any:
+        if self._key is None:
+            if isinstance(self.value, tuple):
+                self._key = (self.shape, self.value)
+            elif self.value is None or self.value.nbytes > _SMALL:
+                self._key = (self.shape, id(self if self.value is None else self.value.base))
+            else:
+                self._key = (self.shape, self.value.tobytes())
+        return self._key
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Literal) and self._content() == other._content())
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def __repr__(self) -> str:
+        return f"Literal({self.shape})"
+
+
+def as_array(value: object, element_type: dtypes.DType | None = None) -> np.ndarray[Any, Any]:
+    """`value` as an array of a type that HLO has, without a copy where possible (NumPy, DLPack, Python numbers)."""
+    if isinstance(value, (bool, int, float, complex)):
+        return np.asarray(value, (element_type or dtypes.dtype(type(value))).numpy)
+    if isinstance(value, Sequence):
+        if element_type is not None:
+            return np.asarray(value, element_type.numpy)
+        array = np.asarray(value)
+        native = {"i": "int32", "f": "float32", "c": "complex64"}.get(array.dtype.kind)
+        has_numpy = any(isinstance(v, (np.generic, np.ndarray)) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        return array.astype(native) if native and not has_numpy else array
+    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+        value = np.from_dlpack(value)  # type: ignore[arg-type]
+    array = np.asarray(value)
+    if element_type is not None and array.dtype != element_type.numpy:
+        array = array.astype(element_type.numpy)
+    dtypes.dtype(array.dtype)
+    return array

@@ -1,0 +1,283 @@
+"""Shapes: arrays, tuples, tokens, opaque values, buffers. Interned: equal shapes are the same object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from hlokit.errors import ShapeError
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+from hlokit.types.layout import Layout, default_layout
+
+UNBOUNDED = -(2**63)
+"""The size of an unbounded dynamic dimension, written `?` (SHAPE-3)."""
+
+_MAX_SIZE = 2**63 - 1
+_interned: WeakValueDictionary[tuple[Any, ...], Shape] = WeakValueDictionary()
+
+
+class Shape:
+    """A type of the language (SHAPE-1). Make one by `f32[2, 3]`, `Shape.array`, `Shape.tuple` or `parse_shape`.
+
+    dtype       element type; `tuple`, `token`, `opaque` or `buffer` for what is no array
+    dimensions  sizes (bounds, where dynamic; UNBOUNDED for `?`), empty for all but arrays
+    dynamic     one flag per dimension
+    layout      None means the default, row-major
+    elements    a tuple's element shapes, or a buffer's one content
+    logical     this shape without layouts;  static: without layouts and dynamic flags ("same shape", SHAPE-5)
+    """
+
+    __slots__ = ("__weakref__", "dimensions", "dtype", "dynamic", "elements", "is_dynamic", "layout", "logical", "static")
+    dtype: DType
+    dimensions: tuple[int, ...]
+    dynamic: tuple[bool, ...]
+    layout: Layout | None
+    elements: tuple[Shape, ...]
+    is_dynamic: bool
+    logical: Shape
+    static: Shape
+
+    @staticmethod
+    def array(
+        dtype: DType,
+        dimensions: Iterable[int | str],
+        dynamic: Sequence[bool] | None = None,
+        layout: Layout | None = None,
+    ) -> Shape:
+        """An array shape. A size may be written "<=5" (bounded dynamic) or "?" (unbounded).
+
+        Raises ShapeError: SHAPE-3 for a negative size or one beyond int64, LAYOUT-5 for a bad minor_to_major.
+        """
+        if not dtype.is_array:
+            raise ShapeError("TYPE-1", "element type", dtype, "an array element type")
+        sizes: list[int] = []
+        flags: list[bool] = []
+        for position, entry in enumerate(dimensions):
+            size, flag = _dimension(entry)
+            sizes.append(size)
+            flags.append(flag or bool(dynamic and dynamic[position]))
+        if layout is not None:
+            if sorted(layout.minor_to_major) != list(range(len(sizes))):
+                raise ShapeError("LAYOUT-5", "layout", layout.minor_to_major, f"a permutation of 0..{len(sizes) - 1}")
+            if layout.is_default:
+                layout = None
+        return _array(dtype, tuple(sizes), tuple(flags), layout)
+
+    @staticmethod
+    def tuple(elements: Iterable[Shape]) -> Shape:
+        return _make(dtypes.tuple_, (), (), None, tuple(elements))
+
+    @staticmethod
+    def buffer(content: Shape) -> Shape:
+        return _make(dtypes.buffer, (), (), None, (content,))
+
+    # -- what it is
+
+    @property
+    def is_array(self) -> bool:
+        return self.dtype.is_array
+
+    @property
+    def is_tuple(self) -> bool:
+        return self.dtype is dtypes.tuple_
+
+    @property
+    def is_token(self) -> bool:
+        return self.dtype is dtypes.token
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.dimensions and self.dtype.is_array
+
+    @property
+    def is_unbounded(self) -> bool:
+        return UNBOUNDED in self.dimensions or any(e.is_unbounded for e in self.elements)
+
+    @property
+    def rank(self) -> int:
+        return len(self.dimensions)
+
+    @property
+    def true_rank(self) -> int:
+        """Number of dimensions of size > 1 (SHAPE-2)."""
+        return sum(size > 1 for size in self.dimensions)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; 1 for a scalar (SHAPE-4)."""
+        return math.prod(self.dimensions)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data as NumPy holds it (sub-byte types take a byte an element), elements of tuples summed."""
+        if self.is_array:
+            return self.size * max(1, self.dtype.bits // 8)
+        return sum(element.nbytes for element in self.elements)
+
+    def leaves(self) -> Iterator[Shape]:
+        """The non-tuple shapes in it, in order."""
+        if not self.is_tuple:
+            yield self
+        for element in self.elements if self.is_tuple else ():
+            yield from element.leaves()
+
+    def at(self, index: Sequence[int]) -> Shape:
+        """The shape at a path of tuple indices. Raises IndexError."""
+        shape = self
+        for i in index:
+            if not shape.is_tuple or not 0 <= i < len(shape.elements):
+                raise IndexError(f"no element {{{','.join(map(str, index))}}} in {self}")
+            shape = shape.elements[i]
+        return shape
+
+    # -- what can be made of it
+
+    def with_dtype(self, dtype: DType) -> Shape:
+        return self if dtype is self.dtype else _array(dtype, self.dimensions, self.dynamic, self.layout)
+
+    def with_dimensions(self, dimensions: Sequence[int], dynamic: Sequence[bool] | None = None) -> Shape:
+        """Same element type, other sizes, default layout."""
+        return Shape.array(self.dtype, dimensions, dynamic)
+
+    def with_dynamic(self, dynamic: Sequence[bool]) -> Shape:
+        return _array(self.dtype, self.dimensions, tuple(dynamic), self.layout)
+
+    def with_layout(self, layout: Layout | None) -> Shape:
+        return Shape.array(self.dtype, self.dimensions, self.dynamic, layout)
+
+    @property
+    def layout_or_default(self) -> Layout:
+        return self.layout or default_layout(self.rank)
+
+    def permuted(self, permutation: Sequence[int]) -> Shape:
+        """Dimension i of the result is dimension permutation[i]; the data stays where it lies (HLAY-7)."""
+        sizes = tuple(self.dimensions[p] for p in permutation)
+        flags = tuple(self.dynamic[p] for p in permutation)
+        position = {p: i for i, p in enumerate(permutation)}
+        order = tuple(position[d] for d in self.layout_or_default.minor_to_major)
+        return Shape.array(self.dtype, sizes, flags, Layout(order))
+
+    # -- text
+
+    def to_text(self, layout: bool = True) -> str:
+        """As HLO text; with layouts where `layout` (always printed for arrays of rank >= 1)."""
+        if self.is_array:
+            order = str(self.layout_or_default) if layout else ""
+            return f"{self.dtype.name}[{','.join(map(_size_text, self.dimensions, self.dynamic))}]{order}"
+        if self.is_tuple:
+            parts = [
+                f"/*index={i}*/{e.to_text(layout)}" if i and i % 5 == 0 else e.to_text(layout)
+                for i, e in enumerate(self.elements)
+            ]
+            return f"({', '.join(parts)})"
+        if self.dtype is dtypes.buffer:
+            return f"b({self.elements[0].to_text(layout)})"
+        return f"{self.dtype.name}[]"
+
+    def __str__(self) -> str:
+        """Without layouts that say nothing: those that are the default."""
+        if self.is_array:
+            return self.to_text(layout=self.layout is not None)
+        return self.to_text(layout=self is not self.logical)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (self.dtype, self.dimensions, self.dynamic, self.layout, self.elements)
+
+
+def _dimension(entry: int | str) -> tuple[int, bool]:
+    if isinstance(entry, str):
+        if entry == "?":
+            return UNBOUNDED, True
+        if entry.startswith("<=") and entry[2:].isdecimal():
+            return _dimension(int(entry[2:]))[0], True
+        raise ShapeError("SHAPE-3", "dimension size", repr(entry), 'an integer, "<=N" or "?"')
+    size = int(entry)
+    if size == UNBOUNDED:
+        return size, True
+    if not 0 <= size <= _MAX_SIZE:
+        raise ShapeError("SHAPE-3", "dimension size", size, "0 .. 2^63-1")
+    return size, False
+
+
+def _size_text(size: int, dynamic: bool) -> str:
+    if size == UNBOUNDED:
+        return "?"
+    return f"<={size}" if dynamic else str(size)
+
+
+def _array(dtype: DType, dimensions: tuple[int, ...], dynamic: tuple[bool, ...], layout: Layout | None) -> Shape:
+    """The interned array shape of checked parts."""
+    found = _interned.get((dtype, dimensions, dynamic, layout, ()))
+    return found if found is not None else _make(dtype, dimensions, dynamic, layout, ())
+
+
+def _make(
+    dtype: DType,
+    dimensions: tuple[int, ...],
+    dynamic: tuple[bool, ...],
+    layout: Layout | None,
+    elements: tuple[Shape, ...],
+) -> Shape:
+    key = (dtype, dimensions, dynamic, layout, elements)
+    found = _interned.get(key)
+    if found is not None:
+        return found
+    shape = object.__new__(Shape)
+    shape.dtype = dtype
+    shape.dimensions = dimensions
+    shape.dynamic = dynamic
+    shape.layout = layout
+    shape.elements = elements
+    shape.is_dynamic = any(dynamic) or any(e.is_dynamic for e in elements)
+    logical = tuple(e.logical for e in elements)
+    plain = layout is None and logical == elements
+    shape.logical = shape if plain else _make(dtype, dimensions, dynamic, None, logical)
+    fixed = tuple(e.static for e in elements)
+    if plain and fixed == elements and not any(dynamic):
+        shape.static = shape
+    else:
+        shape.static = _make(dtype, dimensions, (False,) * len(dimensions), None, fixed)
+    return _interned.setdefault(key, shape)
+
+
+TOKEN = _make(dtypes.token, (), (), None, ())
+OPAQUE = _make(dtypes.opaque, (), (), None, ())
+NIL = Shape.tuple(())
+"""The empty tuple's shape."""
+
+
+class ProgramShape:
+    """What a computation takes and gives: parameter shapes with their names, and the result's shape."""
+
+    __slots__ = ("names", "parameters", "result")
+
+    def __init__(self, parameters: Sequence[Shape], result: Shape, names: Sequence[str] | None = None) -> None:
+        self.parameters = tuple(parameters)
+        self.result = result
+        self.names = tuple(names) if names is not None else tuple(f"p{i}" for i in range(len(self.parameters)))
+
+    def to_text(self, layout: bool = True) -> str:
+        parameters = [f"{n}: {p.to_text(layout)}" for n, p in zip(self.names, self.parameters, strict=True)]
+        return f"({', '.join(parameters)}) -> {self.result.to_text(layout)}"
+
+    def __str__(self) -> str:
+        return self.to_text(layout=False)
+
+    __repr__ = __str__
+
+
+def shape_of(value: object) -> Shape:
+    """The shape of a NumPy array or scalar (Python scalars by BUILDER-7), or of a tuple or list of such."""
+    if isinstance(value, (tuple, list)):
+        return Shape.tuple(shape_of(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, (bool, int, float, complex)):
+        return Shape.array(dtypes.dtype(type(value)), ())
+    array = np.asarray(value)
+    return Shape.array(dtypes.dtype(array.dtype), array.shape)
