@@ -1,0 +1,3 @@
+"""Rules that no test names, each with the reason."""
+
+UNTESTABLE: dict[str, str] = {}
