@@ -117,9 +117,10 @@ def count_lines(verdicts: Iterable[Verdict]) -> list[str]:
 
 def cause_lines(failures: Sequence[Verdict]) -> list[str]:
     """The distinct causes, most frequent first: count, cause, operations, an example."""
-    groups: dict[str, list[Verdict]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     for failure in failures:
-        groups[generic_cause(failure.cause)].append(failure)
+        cause = generic_cause(failure.cause)
+        groups[cause, failure.op if cause.startswith(("output", "accepted")) else ""].append(failure)
     lines: list[str] = []
     for _, group in sorted(groups.items(), key=lambda item: -len(item[1])):
         ops = Counter(failure.op for failure in group)
@@ -135,8 +136,9 @@ def cause_lines(failures: Sequence[Verdict]) -> list[str]:
 
 def generic_cause(cause: str) -> str:
     """The cause without the values that differ from case to case."""
-    if cause.startswith("output"):
-        return re.sub(r"(output \d+ \(\w+\): )?(number of outputs|dtype|shape|\d+ of)?.*", r"output \2", cause)
+    for wrong in ("number of outputs", "dtype", "shape", "differ"):
+        if cause.startswith("output ") and wrong in cause:
+            return f"output: {wrong}"
     cause = re.sub(r"(round trip: )'.*", r"\1text differs", cause)
     cause = re.sub(r"\b(pred|bf16|[sufc]\d+\w*)\[[^]]*\](\{[^}]*\})?", "SHAPE", cause)
     return re.sub(r"-?\b\d[\d.e+-]*\b", "N", cause)
