@@ -165,6 +165,17 @@ class Computation:
             self.version += 1
         return len(dead)
 
+    def drop_parameter(self, parameter: Instruction) -> None:
+        """Removes a parameter that nothing uses; the numbers of the others stay."""
+        self._own(parameter)
+        if parameter.users or self.root is parameter:
+            return
+        self.root_or_none = self.root
+        del self._instructions[parameter]
+        del self._parameters[parameter.op.number]  # type: ignore[attr-defined]
+        parameter.parent = None
+        self.version += 1
+
     def inline(self, call: Instruction) -> Instruction:
         """Replaces a call by copies of the called computation's instructions. Returns the new result."""
         self._own(call)

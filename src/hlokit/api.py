@@ -1,0 +1,87 @@
+"""The functions of the facade that take or make whole modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hlokit.errors import ParseError, UnsupportedError
+from hlokit.hlo.module import HloModule
+from hlokit.interpreter.evaluate import evaluate
+from hlokit.types.shape import Shape
+
+__all__ = ["compile", "evaluate", "load", "optimize", "parse", "parse_shape", "verify"]
+
+
+def parse(text: str | bytes) -> HloModule:
+    """The module in HLO text. Every rule of the language is checked while reading.
+
+    Raises ParseError with line, column, caret and the rule's label; UnsupportedError for StableHLO text.
+    """
+    from hlokit.text.parser import parse_hlo
+
+    if isinstance(text, bytes):
+        text = _decoded(text)
+    if _is_stablehlo(text):
+        raise UnsupportedError("StableHLO text is not read yet; HLO text is")
+    return parse_hlo(text)
+
+
+def load(path: str | Path) -> HloModule:
+    """The module in a file: HLO text, or a serialized HloModuleProto (or HloProto), told apart by content.
+
+    Raises OSError if the file cannot be read, ParseError if it is neither.
+    """
+    data = Path(path).read_bytes()
+    if _is_text(data):
+        return parse(data)
+    from hlokit.proto.module import module_from_proto
+
+    return module_from_proto(data)
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape written as HLO text writes it, e.g. "(f32[2,<=3]{0,1}, token[])". Raises ParseError."""
+    from hlokit.text.shapes import parse_shape
+
+    return parse_shape(text)
+
+
+def verify(module: HloModule) -> None:
+    """Checks every rule of the language on `module`. Raises one VerifyError with all findings."""
+    from hlokit.hlo.verifier import verify
+
+    verify(module)
+
+
+def compile(module: HloModule, backend: str = "cpu", **options: Any) -> Any:
+    """Not there yet: raises UnsupportedError. `evaluate` runs the module on the reference interpreter."""
+    raise UnsupportedError(f"compile(backend={backend!r}) of {module.name}: there is no compiler yet; use hlokit.evaluate")
+
+
+def optimize(module: HloModule, passes: Any = None) -> HloModule:
+    """Not there yet: raises UnsupportedError."""
+    raise UnsupportedError(f"optimize({module.name}): there are no passes yet")
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ParseError(f"byte {data[error.start]:#x} at offset {error.start} (line {line}) is not UTF-8") from None
+
+
+def _is_text(data: bytes) -> bool:
+    """HLO text has no control bytes but white space; a proto's first bytes hold a tag and a length."""
+    head = data[:512]
+    return not any(byte < 9 or 13 < byte < 32 for byte in head)
+
+
+def _is_stablehlo(text: str) -> bool:
+    """MLIR text opens with `module`, `func.func`, an attribute alias, a location or a generic op."""
+    for line in text.splitlines():
+        word = line.strip()
+        if word and not word.startswith("//"):
+            return word.startswith(("module ", "module{", "module@", "func.func", "#", '"builtin.module"', "!")) and "HloModule" not in word
+    return False

@@ -1,0 +1,605 @@
+"""Builder: makes a computation op by op, checking each as it is added. XlaOp: a handle on one of its values."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hlokit.errors import BuildError, HlokitError, ShapeError
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Extra, Instruction, Metadata
+from hlokit.hlo.module import Alias, HloModule
+from hlokit.hlo.names import Names
+from hlokit.hlo.op import Op
+from hlokit.ops.movement import Broadcast
+from hlokit.ops.structure import Constant, Parameter
+from hlokit.types.dtype import DType, dtype
+from hlokit.types.literal import Literal, as_array
+from hlokit.types.shape import ProgramShape, Shape
+from hlokit.types.sharding import Sharding
+
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+class XlaOp:
+    """A handle on a value of a builder (BUILDER-1). Operators follow the same rules as the op functions.
+
+    A handle of a tuple can be indexed, iterated and measured: `state[0]`, `a, b = state`, `len(state)`.
+    """
+
+    __slots__ = ("builder", "instruction")
+    __hash__ = None  # type: ignore[assignment]  # == builds a comparison
+    __array_ufunc__ = None  # NumPy leaves `array + handle` to the handle
+
+    def __init__(self, builder: Builder, instruction: Instruction) -> None:
+        self.builder = builder
+        self.instruction = instruction
+
+    @property
+    def shape(self) -> Shape:
+        return self.instruction.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.instruction.shape.dtype
+
+    @property
+    def rank(self) -> int:
+        return self.instruction.shape.rank
+
+    def __repr__(self) -> str:
+        return f"<{self.instruction.name}: {self.shape}>"
+
+    def __bool__(self) -> bool:
+        raise BuildError(f"{self.instruction.name} has no value yet: it cannot decide an `if`; use select or conditional")
+
+    def __len__(self) -> int:
+        if not self.shape.is_tuple:
+            raise TypeError(f"{self!r} is not a tuple")
+        return len(self.shape.elements)
+
+    def __getitem__(self, index: int) -> XlaOp:
+        from hlokit.builder.control import get_tuple_element
+
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"{self!r} has {count} elements")
+        return get_tuple_element(self, index % count)
+
+    def __iter__(self) -> Iterator[XlaOp]:
+        return (self[i] for i in range(len(self)))
+
+    def __neg__(self) -> XlaOp:
+        return _elementwise().neg(self)
+
+    def __invert__(self) -> XlaOp:
+        return _elementwise().not_(self)
+
+    def __abs__(self) -> XlaOp:
+        return _elementwise().abs(self)
+
+    def __add__(self, other: Any) -> XlaOp:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> XlaOp:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> XlaOp:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> XlaOp:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> XlaOp:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> XlaOp:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> XlaOp:
+        return _binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> XlaOp:
+        return _binary("div", other, self)
+
+    def __mod__(self, other: Any) -> XlaOp:
+        return _binary("rem", self, other)
+
+    def __rmod__(self, other: Any) -> XlaOp:
+        return _binary("rem", other, self)
+
+    def __pow__(self, other: Any) -> XlaOp:
+        return _binary("pow", self, other)
+
+    def __rpow__(self, other: Any) -> XlaOp:
+        return _binary("pow", other, self)
+
+    def __and__(self, other: Any) -> XlaOp:
+        return _binary("and_", self, other)
+
+    def __rand__(self, other: Any) -> XlaOp:
+        return _binary("and_", other, self)
+
+    def __or__(self, other: Any) -> XlaOp:
+        return _binary("or_", self, other)
+
+    def __ror__(self, other: Any) -> XlaOp:
+        return _binary("or_", other, self)
+
+    def __xor__(self, other: Any) -> XlaOp:
+        return _binary("xor", self, other)
+
+    def __rxor__(self, other: Any) -> XlaOp:
+        return _binary("xor", other, self)
+
+    def __lshift__(self, other: Any) -> XlaOp:
+        return _binary("shift_left", self, other)
+
+    def __rshift__(self, other: Any) -> XlaOp:
+        """Arithmetic for signed types, logical for unsigned ones (BEY-78)."""
+        return _binary("shift_right_logical" if self.dtype.kind == "unsigned" else "shift_right_arithmetic", self, other)
+
+    def __matmul__(self, other: XlaOp) -> XlaOp:
+        from hlokit.builder.contraction import dot
+
+        return dot(self, _like(self, other))
+
+    def __eq__(self, other: object) -> XlaOp:  # type: ignore[override]
+        return _binary("eq", self, other)
+
+    def __ne__(self, other: object) -> XlaOp:  # type: ignore[override]
+        return _binary("ne", self, other)
+
+    def __lt__(self, other: Any) -> XlaOp:
+        return _binary("lt", self, other)
+
+    def __le__(self, other: Any) -> XlaOp:
+        return _binary("le", self, other)
+
+    def __gt__(self, other: Any) -> XlaOp:
+        return _binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> XlaOp:
+        return _binary("ge", self, other)
+
+
+ComputationLike: TypeAlias = "Computation | HloModule | Callable[..., Any]"
+"""What op functions take as a computation: a built one, or a Python function of handles."""
+
+
+class Builder:
+    """Builds one computation (BUILDER rules). Op functions append to the builder of their operands.
+
+    `source_info`: give every instruction the file and line of the code that made it, as metadata.
+    Every op is checked at once: a rule that is broken raises ShapeError, with that file and line. The first
+    error stays in `first_error` (BUILDER-2).
+    """
+
+    def __init__(self, name: str = "main", *, source_info: bool = True) -> None:
+        self.name = name
+        self.computation = Computation(name)
+        self.source_info = source_info
+        self.first_error: HlokitError | None = None
+        self._is_built = False
+        self._count = 0
+        self._sharding: Sharding | None = None
+        self._metadata: Metadata | None = None
+        self._frontend_attributes: dict[str, str] = {}
+        self._aliases: list[Alias] = []
+        self._donors: list[tuple[int, tuple[int, ...]]] = []
+
+    # -- values without operands
+
+    def parameter(
+        self, number: int, shape: Shape | DType, name: str = "", replicated_at_leaf_buffers: Sequence[bool] = ()
+    ) -> XlaOp:
+        """The argument of this number (BUILDER-5). A DType stands for its scalar shape.
+
+        `replicated_at_leaf_buffers`: one flag per leaf of the shape, or none (BEY-20).
+        Raises BuildError (BUILDER-6) for a number that is taken or negative.
+        """
+        shape = as_shape(shape)
+        if number < 0 or any(p.op.number == number for p in self.computation.parameters):  # type: ignore[attr-defined]
+            raise self._record(BuildError(f"parameter number {number} is {'negative' if number < 0 else 'taken'}", "BUILDER-6"))
+        leaves = len(list(shape.leaves()))
+        if len(replicated_at_leaf_buffers) not in (0, leaves):
+            raise self._record(
+                BuildError(f"replicated_at_leaf_buffers: found {len(replicated_at_leaf_buffers)} flags, expected {leaves}", "BEY-20")
+            )
+        handle = self.emit(Parameter(number, shape), (), name=name or None, shape=shape)
+        if replicated_at_leaf_buffers:
+            handle.instruction.ensure_extra().parameter_replication = tuple(map(bool, replicated_at_leaf_buffers))
+        return handle
+
+    def constant(self, value: Any, dtype: DType | None = None, shape: Shape | None = None) -> XlaOp:
+        """A constant from anything NumPy or DLPack can read, or a Literal; Python numbers by BUILDER-7.
+
+        `dtype` (or `shape`, which may carry a layout) says the element type. More than one element, all equal:
+        a broadcast of the scalar (BUILDER-8).
+        """
+        if shape is None and dtype is not None and not isinstance(value, Literal):
+            value = as_array(value, dtype)
+        literal = Literal.of(value, shape)
+        array = literal.value
+        if isinstance(array, np.ndarray) and array.size > 1 and literal.shape.layout is None and _all_equal(array):
+            scalar = self.emit(Constant(Literal(literal.shape.dtype[()], array.reshape(-1)[0:1].reshape(()))), ())
+            return self.emit(Broadcast((), literal.shape), (scalar,))
+        return self.emit(Constant(literal), (), shape=literal.shape)
+
+    def constant_literal(self, literal: Literal) -> XlaOp:
+        """The constant of this literal (BUILDER-7)."""
+        return self.constant(literal)
+
+    def constant_r0(self, value: Any, dtype: DType | None = None) -> XlaOp:
+        """A scalar constant (BUILDER-7)."""
+        return self._constant_of_rank(0, value, dtype)
+
+    def constant_r1(self, values: Any, value: Any = None, dtype: DType | None = None) -> XlaOp:
+        """A vector constant: its values, or a length and the one value of all elements (BUILDER-7)."""
+        if value is None:
+            return self._constant_of_rank(1, values, dtype)
+        return self.constant([value] * int(values), dtype)
+
+    def constant_r2(self, values: Any, dtype: DType | None = None) -> XlaOp:
+        """A matrix constant from its rows (BUILDER-7)."""
+        return self._constant_of_rank(2, values, dtype)
+
+    def constant_from_array(self, array: Any, shape_with_layout: Shape | None = None) -> XlaOp:
+        """The constant of an array, with a layout where the shape has one (BEY-21)."""
+        return self.constant(array, shape=shape_with_layout)
+
+    def _constant_of_rank(self, rank: int, value: Any, dtype: DType | None) -> XlaOp:
+        array = as_array(value, dtype)
+        if array.ndim != rank:
+            raise self._record(ShapeError("BUILDER-7", "constant rank", array.ndim, rank))
+        return self.constant(array)
+
+    def iota(self, shape: Shape | DType, dimension: int = 0, size: int | None = None) -> XlaOp:
+        """Counts along a dimension of `shape`; with an element type and a size, a vector (IOTA rules)."""
+        from hlokit.builder.movement import iota
+
+        wanted = shape if isinstance(shape, Shape) else dtype(shape)[() if size is None else (size,)]
+        return iota(self, wanted, dimension)
+
+    def replica_id(self) -> XlaOp:
+        """The number of the replica that runs this, u32[] (REPID rules)."""
+        from hlokit.builder.collectives import replica_id
+
+        return replica_id(self)
+
+    def partition_id(self) -> XlaOp:
+        """The number of the partition that runs this, u32[] (BEY-66)."""
+        from hlokit.builder.collectives import partition_id
+
+        return partition_id(self)
+
+    def create_token(self) -> XlaOp:
+        """A token that waits for nothing (BEY-53)."""
+        from hlokit.builder.communication import create_token
+
+        return create_token(self)
+
+    def after_all(self, tokens: Sequence[XlaOp]) -> XlaOp:
+        """A token that waits for all of `tokens` (TOKEN rules)."""
+        from hlokit.builder.communication import after_all
+
+        return after_all(self, tokens)
+
+    def infeed(self, shape: Shape, config: str = "") -> XlaOp:
+        """The next value of the device's infeed queue (INFEED rules)."""
+        from hlokit.builder.communication import infeed
+
+        return infeed(self, shape, config)
+
+    # -- appending
+
+    def emit(
+        self,
+        op: Op,
+        operands: Sequence[XlaOp],
+        called: Sequence[Computation] = (),
+        *,
+        shape: Shape | None = None,
+        name: str | None = None,
+    ) -> XlaOp:
+        """Appends an instruction after checking the op's rules; op functions end here."""
+        if self._is_built:
+            raise BuildError(f"builder {self.name} has been built: it takes no more ops", "BUILDER-3")
+        for operand in operands:
+            if operand.builder is not self:
+                raise self._record(
+                    BuildError(f"{op.opcode}: {operand!r} belongs to builder {operand.builder.name}, not to {self.name}", "BUILDER-3")
+                )
+        self._count += 1
+        try:
+            instruction = self.computation.add(
+                op,
+                [o.instruction for o in operands],
+                called,
+                shape=shape,
+                name=name or f"{op.opcode}.{self._count}",
+            )
+        except ShapeError as error:
+            if error.location is None:
+                error.location = "{}:{}".format(*_caller())
+            raise self._record(error) from None
+        if self.source_info or self._sharding or self._metadata or self._frontend_attributes:
+            instruction.extra = self._extra()
+        return XlaOp(self, instruction)
+
+    def handle(self, value: Any, like: XlaOp | None = None) -> XlaOp:
+        """`value` if it is a handle, else a constant of it; a Python number takes the element type of `like`."""
+        if isinstance(value, XlaOp):
+            return value
+        weak = isinstance(value, (bool, int, float, complex)) and like is not None and like.shape.is_array
+        return self.constant(value, like.dtype if weak and like is not None else None)
+
+    def _extra(self) -> Extra:
+        metadata = None
+        if self._metadata is not None:
+            metadata = Metadata(**{f: getattr(self._metadata, f) for f in Metadata.__slots__})  # type: ignore[attr-defined]
+        if self.source_info:
+            metadata = metadata or Metadata()
+            if not metadata.source_file:
+                metadata.source_file, metadata.source_line = _caller()
+        return Extra(metadata, self._sharding, dict(self._frontend_attributes))
+
+    def _record(self, error: HlokitError) -> HlokitError:
+        self.first_error = self.first_error or error
+        return error
+
+    # -- what sticks to the instructions appended while it is set (BUILDER-14)
+
+    @contextmanager
+    def sharding(self, sharding: Sharding | str | None) -> Iterator[None]:
+        """Instructions appended inside get this sharding (a Sharding or its text)."""
+        before = self._sharding
+        self.set_sharding(sharding)
+        try:
+            yield
+        finally:
+            self._sharding = before
+
+    def set_sharding(self, sharding: Sharding | str | None) -> None:
+        if isinstance(sharding, str):
+            from hlokit.text.shapes import parse_sharding
+
+            sharding = parse_sharding(sharding)
+        self._sharding = sharding
+
+    def clear_sharding(self) -> None:
+        self._sharding = None
+
+    @contextmanager
+    def metadata(self, **fields: Any) -> Iterator[None]:
+        """Instructions appended inside get these metadata fields: op_type, op_name, source_file, source_line, ..."""
+        before = self._metadata
+        self._metadata = Metadata(**fields)
+        try:
+            yield
+        finally:
+            self._metadata = before
+
+    @contextmanager
+    def frontend_attributes(self, attributes: dict[str, str]) -> Iterator[None]:
+        """Instructions appended inside get these frontend attributes, added to those already set."""
+        before = self._frontend_attributes
+        self._frontend_attributes = {**before, **attributes}
+        try:
+            yield
+        finally:
+            self._frontend_attributes = before
+
+    # -- questions
+
+    def get_shape(self, op: XlaOp) -> Shape:
+        """The inferred shape of a handle (BUILDER-9)."""
+        return self._mine(op).shape
+
+    def get_program_shape(self, root: XlaOp | None = None) -> ProgramShape:
+        """The parameters' shapes and the root's (BUILDER-9)."""
+        result = (self._mine(root).instruction if root is not None else self.computation.root).shape
+        parameters = self.computation.parameters
+        return ProgramShape([p.shape for p in parameters], result, [p.name for p in parameters])
+
+    def is_constant(self, op: XlaOp) -> bool:
+        """Whether `op` depends on no parameter and on nothing stateful (BUILDER-12)."""
+        stack, seen = [self._mine(op).instruction], set[int]()
+        while stack:
+            instruction = stack.pop()
+            if instruction.id in seen:
+                continue
+            seen.add(instruction.id)
+            if _is_stateful(instruction) or instruction.opcode == "parameter":
+                return False
+            stack.extend(instruction.operands)
+        return True
+
+    def build_constant_sub_graph(self, op: XlaOp) -> HloModule:
+        """A module without parameters that computes `op`. BuildError (BUILDER-12) unless `is_constant(op)`."""
+        if not self.is_constant(op):
+            raise BuildError(f"{op!r} is not a compile-time constant", "BUILDER-12")
+        module = HloModule(f"{self.name}.constant")
+        module.add_computation(self.computation.clone(self.name, module), entry=True)
+        module.entry.set_root(module.entry.instructions[self.computation.instructions.index(op.instruction)])
+        for parameter in module.entry.parameters:
+            module.entry.drop_parameter(parameter)
+        module.entry.remove_dead()
+        _adopt_callees(module)
+        return module
+
+    # -- module features
+
+    def set_up_alias(
+        self, output_index: Sequence[int], param_number: int, param_index: Sequence[int] = (), kind: str = "may-alias"
+    ) -> None:
+        """The output at this index may (or must) share a parameter's buffer; checked at build (BUILDER-13)."""
+        self._aliases.append(Alias(tuple(output_index), param_number, tuple(param_index), kind))
+
+    def add_buffer_donor(self, param_number: int, param_index: Sequence[int] = ()) -> None:
+        """A parameter's buffer may be reused; checked at build (BUILDER-13)."""
+        self._donors.append((param_number, tuple(param_index)))
+
+    # -- finishing
+
+    def create_sub_builder(self, name: str) -> Builder:
+        """A builder for a computation that ops of this one will call (BUILDER-10)."""
+        return Builder(name, source_info=self.source_info)
+
+    def report_error(self, error: HlokitError) -> None:
+        """Makes `build` raise this error (unless an earlier one was reported) (BEY-77)."""
+        self._record(error)
+        self._reported = True
+
+    _reported = False
+
+    def build_computation(self, root: XlaOp | Sequence[XlaOp] | None = None) -> Computation:
+        """The computation, to be called by other builders' ops. The builder takes no more ops afterwards.
+
+        Without `root` the last op is the result (BUILDER-4); a sequence of handles makes a tuple.
+        Raises BuildError: BUILDER-5 when parameter numbers have holes, BUILDER-4 without any op.
+        """
+        if self._reported and self.first_error is not None:
+            raise self.first_error
+        if self._is_built:
+            raise BuildError(f"builder {self.name} has been built", "BUILDER-3")
+        if root is not None and not isinstance(root, XlaOp):
+            from hlokit.builder.control import tuple_
+
+            root = tuple_(self, list(root))
+        if not len(self.computation):
+            raise self._record(BuildError(f"builder {self.name} has no op to be the root", "BUILDER-4"))
+        numbers = [p.op.number for p in self.computation.parameters]  # type: ignore[attr-defined]
+        if numbers != list(range(len(numbers))):
+            raise self._record(BuildError(f"parameter numbers {numbers} do not cover 0..{len(numbers) - 1}", "BUILDER-5"))
+        self.computation.set_root(self._mine(root).instruction if root is not None else self.computation.root)
+        self._is_built = True
+        return self.computation
+
+    def build(self, root: XlaOp | Sequence[XlaOp] | None = None) -> HloModule:
+        """A module with this computation as its entry; called computations come along, names are made unique."""
+        entry = self.build_computation(root)
+        module = HloModule(self.name)
+        module.add_computation(entry, entry=True)
+        _adopt_callees(module)
+        _make_names_unique(module)
+        module.input_output_alias = self._aliases
+        module.buffer_donor = self._donors
+        if self._aliases or self._donors:
+            from hlokit.hlo.verifier import verify
+
+            verify(module)
+        return module
+
+    def _mine(self, op: XlaOp) -> XlaOp:
+        if op.builder is not self:
+            raise BuildError(f"{op!r} belongs to builder {op.builder.name}, not to {self.name}", "BUILDER-3")
+        return op
+
+
+def emit(op: Op, *operands: Any, called: Sequence[Computation] = (), shape: Shape | None = None) -> XlaOp:
+    """Appends `op` to the builder of its operands, at least one of which is a handle.
+
+    Operands that are no handles become constants, Python numbers in the element type of the first handle.
+    """
+    first = next((o for o in operands if isinstance(o, XlaOp)), None)
+    if first is None:
+        raise BuildError(f"{op.opcode}: none of the operands is a handle of a builder", "BUILDER-3")
+    builder = first.builder
+    return builder.emit(op, [builder.handle(o, first) for o in operands], called, shape=shape)
+
+
+def handles(*operands: Any) -> tuple[XlaOp, ...]:
+    """The operands as handles, constants made as `emit` makes them."""
+    first = next((o for o in operands if isinstance(o, XlaOp)), None)
+    if first is None:
+        raise BuildError("none of the operands is a handle of a builder", "BUILDER-3")
+    return tuple(first.builder.handle(o, first) for o in operands)
+
+
+def computation_of(computation: ComputationLike, parameters: Sequence[Shape], builder: Builder) -> Computation:
+    """`computation` itself, a module's entry, or what a Python function of handles builds for these parameters.
+
+    The function gets one handle per parameter and returns a handle, a sequence of handles (a tuple) or a constant.
+    """
+    if isinstance(computation, Computation):
+        return computation
+    if isinstance(computation, HloModule):
+        return computation.entry
+    if not callable(computation):
+        raise BuildError(f"expected a computation or a Python function, got {computation!r}", "BUILDER-10")
+    name = getattr(computation, "__name__", "function")
+    inner = builder.create_sub_builder("lambda" if name == "<lambda>" else name)
+    arguments = [inner.parameter(i, shape.logical) for i, shape in enumerate(parameters)]
+    result = computation(*arguments)
+    if isinstance(result, (tuple, list)):
+        return inner.build_computation([inner.handle(r) for r in result])  # pyright: ignore[reportUnknownVariableType]
+    return inner.build_computation(inner.handle(result))
+
+
+def as_shape(shape: Shape | DType) -> Shape:
+    """A DType stands for its scalar shape."""
+    return shape if isinstance(shape, Shape) else dtype(shape)[()]
+
+
+def _elementwise() -> Any:
+    from hlokit.builder import elementwise
+
+    return elementwise
+
+
+def _binary(name: str, lhs: Any, rhs: Any) -> XlaOp:
+    return getattr(_elementwise(), name)(*handles(lhs, rhs))
+
+
+def _like(op: XlaOp, other: Any) -> XlaOp:
+    return op.builder.handle(other, op)
+
+
+def _all_equal(array: np.ndarray[Any, Any]) -> bool:
+    """Every element has the bits of the first."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+    return bool((flat == flat[0]).all())
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the nearest frame outside this package."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_stateful(instruction: Instruction) -> bool:
+    from hlokit.hlo.computation import has_side_effect
+
+    return has_side_effect(instruction) or instruction.opcode in ("replica-id", "partition-id", "rng", "infeed", "recv")
+
+
+def _adopt_callees(module: HloModule) -> None:
+    """Puts every computation that is called into the module: as it is, or a copy of one that another module owns."""
+    copies: dict[Computation, Computation] = {}
+    pending = [module.entry]
+    while pending:
+        for instruction in pending.pop().instructions:
+            if not instruction.called:
+                continue
+            for callee in instruction.called:
+                if callee not in copies:
+                    own = callee if callee.module is None else callee.clone(callee.name)
+                    copies[callee] = module.add_computation(own)
+                    pending.append(own)
+            instruction.called = tuple(copies[c] for c in instruction.called)
+
+
+def _make_names_unique(module: HloModule) -> None:
+    computations, instructions = Names(), Names()
+    for computation in module.all_computations:
+        computation.name = computations.unique(computation.name)
+        for instruction in computation.instructions:
+            instruction.name = instructions.unique(instruction.name)
