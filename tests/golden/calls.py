@@ -1,9 +1,9 @@
 """How each operation of a golden program is called in hlokit: one line per operation.
 
 A line is the function, then what it takes: a bare word is the golden argument passed by position, `word=` one
-passed by keyword if the program gives it, `**word` a dict spread into keywords. A function starting with `b.` is
-a method of the builder, others belong to the package. Where an operation has two signatures it has two lines;
-the one whose bare words are all given is taken.
+passed by keyword if the program gives it, `**word` a dict spread into keywords; the bare word `builder` is the
+builder itself. A function starting with `b.` is a method of the builder, others belong to the package. Where an
+operation has two signatures it has two lines; the one whose bare words are all given is taken.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _TABLE = """
     TopK            top_k input k
     Transpose       transpose operand permutation
     TriangularSolve triangular_solve a b left_side lower unit_diagonal transpose_a
-    Tuple           tuple_ elements
+    Tuple           tuple_ builder elements
     While           while_ condition body init
     Zeta            zeta x q
 """
@@ -130,8 +130,8 @@ class Call:
 
     def fits(self, given: Iterable[str]) -> bool:
         """True if all required arguments are given and nothing is given that the call does not take."""
-        names = frozenset(given)
-        return names.issuperset(self.positional + self.spread) and names <= self.arguments
+        names = frozenset(given) | {"builder"}
+        return names.issuperset(self.positional + self.spread) and names <= self.arguments | {"builder"}
 
 
 def _call(line: str) -> Call:

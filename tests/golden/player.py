@@ -40,6 +40,7 @@ class Player:
     def _step(self, builder: Any, values: dict[str, Any], step: dict[str, Any]) -> Any:
         call = find_call(step["op"], step["args"])
         given = {key: self._argument(builder, values, key, value) for key, value in step["args"].items()}
+        given["builder"] = builder
         keywords = {key: given[key] for key in call.keyword if key in given}
         for key in call.spread:
             keywords |= given[key]
