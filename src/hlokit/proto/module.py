@@ -1,0 +1,279 @@
+"""HloModuleProto in and out. What the proto cannot say (replica_count, num_partitions, ...) is not carried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlokit.errors import HlokitError, ParseError
+from hlokit.hlo.computation import MAIN_THREAD, Computation
+from hlokit.hlo.instruction import Extra, Instruction, Metadata
+from hlokit.hlo.module import Alias, HloModule
+from hlokit.hlo.op import OPS, Op
+from hlokit.proto.attributes import read_attribute, write_attribute
+from hlokit.proto.enums import name_of, number_of
+from hlokit.proto.schema import message_class
+from hlokit.proto.shapes import (
+    entries_from_proto,
+    entries_to_proto,
+    program_shape_to_proto,
+    shape_from_proto,
+    shape_to_proto,
+    sharding_from_proto,
+    sharding_to_proto,
+)
+from hlokit.types.shape import ProgramShape
+
+_METADATA = tuple(Metadata.__slots__)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportAttributeAccessIssue]
+
+
+def module_to_proto(module: HloModule) -> bytes:
+    """The module as a serialized HloModuleProto. Equal modules give equal bytes.
+
+    Raises ShapeError (HLIT-11) for a constant whose content was elided, UnsupportedError without protobuf.
+    """
+    proto = message_class("Module")(name=module.name)
+    computations = module.computations()
+    ids = {computation: number for number, computation in enumerate(computations)}
+    for computation, number in ids.items():
+        _computation_to_proto(computation, number, ids, proto.computations.add())
+    entry = module.entry
+    proto.entry_computation_name = entry.name
+    proto.entry_computation_id = ids[entry]
+    program_shape_to_proto(_host_shape(module), proto.host_program_shape)
+    if module.is_scheduled:
+        for computation, number in ids.items():
+            sequence = message_class("InstructionSequence")(
+                instruction_ids=[_id(number, i) for i in computation.instructions]
+            )
+            proto.schedule.sequences.add(key=number, value=sequence)
+    for alias in module.input_output_alias:
+        proto.input_output_alias.entries.add(
+            output_shape_index=alias.output_index,
+            parameter_number=alias.parameter,
+            parameter_shape_index=alias.parameter_index,
+            kind=number_of("alias kind", alias.kind),
+        )
+    for parameter, index in module.buffer_donor:
+        proto.buffer_donor.entries.add(parameter_number=parameter, parameter_shape_index=index)
+    entries_to_proto(module.frontend_attributes, proto.frontend_attributes)
+    tables = module.stack_tables
+    proto.stack_frame_index.file_names.extend(tables.file_names)
+    proto.stack_frame_index.function_names.extend(tables.function_names)
+    for location in tables.file_locations:
+        proto.stack_frame_index.file_locations.add(**location)
+    for frame in tables.stack_frames:
+        proto.stack_frame_index.stack_frames.add(**frame)
+    return proto.SerializeToString(deterministic=True)
+
+
+def module_from_proto(data: bytes) -> HloModule:
+    """The module in a serialized HloModuleProto or HloProto. Every rule of the language is checked.
+
+    Raises ParseError for bytes that are neither, with the instruction where there is one.
+    """
+    from google.protobuf.message import DecodeError
+
+    proto = message_class("Module")()
+    try:
+        proto.ParseFromString(data)
+        if not proto.computations:
+            wrapper = message_class("HloProto")()
+            wrapper.ParseFromString(data)
+            proto = wrapper.hlo_module
+    except DecodeError as error:
+        raise ParseError(f"not an HloModuleProto: {error}") from None
+    if not proto.computations:
+        raise ParseError("not an HloModuleProto: it has no computations")
+    try:
+        return _module_from_proto(proto)
+    except ParseError:
+        raise
+    except (HlokitError, ValueError, TypeError, OverflowError) as error:
+        raise ParseError(f"proto: {error}", label=getattr(error, "label", None)) from error
+
+
+def _id(computation: int, instruction: Instruction) -> int:
+    """Unique in the module: the computation's number above, the instruction's below."""
+    return computation << 32 | instruction.id
+
+
+def _host_shape(module: HloModule) -> ProgramShape:
+    shape = module.program_shape
+    return ProgramShape(module.parameter_layouts or shape.parameters, module.result_layout or shape.result, shape.names)
+
+
+def _computation_to_proto(computation: Computation, number: int, ids: dict[Computation, int], proto: Any) -> None:
+    proto.name = computation.name
+    proto.id = number
+    proto.root_id = _id(number, computation.root)
+    proto.execution_thread = "" if computation.execution_thread == MAIN_THREAD else computation.execution_thread
+    program_shape_to_proto(computation.program_shape, proto.program_shape)
+    for instruction in computation.post_order():
+        _instruction_to_proto(instruction, number, ids, proto.instructions.add())
+
+
+def _instruction_to_proto(instruction: Instruction, number: int, ids: dict[Computation, int], proto: Any) -> None:
+    proto.name = instruction.name
+    proto.opcode = instruction.opcode
+    proto.id = _id(number, instruction)
+    shape_to_proto(instruction.shape, proto.shape)
+    proto.operand_ids.extend(_id(number, o) for o in instruction.operands)
+    proto.called_computation_ids.extend(ids[c] for c in instruction.called)
+    for attribute in instruction.op.attributes:
+        write_attribute(proto, attribute, getattr(instruction.op, attribute.name))
+    if instruction.extra is not None:
+        _extra_to_proto(instruction.extra, number, proto)
+
+
+def _extra_to_proto(extra: Extra, number: int, proto: Any) -> None:
+    proto.control_predecessor_ids.extend(_id(number, p) for p in extra.control_predecessors)
+    if extra.metadata is not None:
+        for name in _METADATA:
+            value = getattr(extra.metadata, name)
+            if name == "profile_type":
+                proto.metadata.profile_type.extend(value)
+            else:
+                setattr(proto.metadata, name, value)
+    if extra.sharding is not None:
+        sharding_to_proto(extra.sharding, proto.sharding)
+    if extra.frontend_attributes:
+        entries_to_proto(extra.frontend_attributes, proto.frontend_attributes)
+    if extra.backend_config:
+        proto.backend_config = extra.backend_config.encode("utf-8", "surrogateescape")
+    proto.parameter_replication.replicated_at_leaf_buffers.extend(extra.parameter_replication)
+    for position, entry in enumerate(filter(None, extra.statistics.strip("{}").split(","))):
+        name, _, value = entry.partition("=")
+        if position == 0 and name.strip() == "visualizing_index":
+            proto.statistics_viz.stat_index_to_visualize = int(value)
+        else:
+            proto.statistics_viz.statistics.add(stat_name=name.strip(), stat_val=float(value))
+
+
+def _module_from_proto(proto: Any) -> HloModule:
+    module = HloModule(proto.name)
+    computations: dict[int, Computation] = {}
+    instructions: dict[int, dict[int, Instruction]] = {}
+    for computation_proto in proto.computations:
+        if computation_proto.id in computations:
+            raise ParseError(f"proto: two computations have the id {computation_proto.id}")
+        computation, by_id = _computation_from_proto(computation_proto, computations)
+        computations[computation_proto.id] = module.add_computation(computation)
+        instructions[computation_proto.id] = by_id
+    entry = computations.get(proto.entry_computation_id)
+    if entry is None:
+        raise ParseError(f"proto: no computation has the entry's id {proto.entry_computation_id}")
+    module.entry_or_none = entry
+    _layouts_from_proto(module, proto.host_program_shape)
+    _schedule_from_proto(module, proto, computations, instructions)
+    module.input_output_alias = [
+        Alias(tuple(e.output_shape_index), e.parameter_number, tuple(e.parameter_shape_index), str(name_of("alias kind", e.kind)))
+        for e in proto.input_output_alias.entries
+    ]
+    module.buffer_donor = [(e.parameter_number, tuple(e.parameter_shape_index)) for e in proto.buffer_donor.entries]
+    module.frontend_attributes = entries_from_proto(proto.frontend_attributes.map)
+    tables = proto.stack_frame_index
+    module.stack_tables.file_names.extend(tables.file_names)
+    module.stack_tables.function_names.extend(tables.function_names)
+    module.stack_tables.file_locations.extend(_fields(location) for location in tables.file_locations)
+    module.stack_tables.stack_frames.extend(_fields(frame) for frame in tables.stack_frames)
+    return module
+
+
+def _fields(message: Any) -> dict[str, int]:
+    return {field.name: value for field, value in message.ListFields()}
+
+
+def _layouts_from_proto(module: HloModule, proto: Any) -> None:
+    parameters = [shape_from_proto(p) for p in proto.parameters]
+    shape = module.program_shape
+    if len(parameters) != len(shape.parameters):
+        return
+    if any(a.static is not b.static for a, b in zip(parameters, shape.parameters, strict=True)):
+        raise ParseError("proto: host_program_shape differs from the entry's parameters", label="HMOD-5")
+    result = shape_from_proto(proto.result)
+    if result.static is not shape.result.static:
+        raise ParseError("proto: host_program_shape differs from the entry's result", label="HMOD-5")
+    if parameters != list(shape.parameters):
+        module.parameter_layouts = parameters
+    if result is not shape.result:
+        module.result_layout = result
+
+
+def _schedule_from_proto(
+    module: HloModule, proto: Any, computations: dict[int, Computation], instructions: dict[int, dict[int, Instruction]]
+) -> None:
+    if not proto.schedule.sequences:
+        return
+    module.is_scheduled = True
+    for entry in proto.schedule.sequences:
+        if entry.key not in computations:
+            raise ParseError(f"proto: the schedule names computation {entry.key}, which does not exist")
+        by_id = instructions[entry.key]
+        try:
+            computations[entry.key].reorder(by_id[i] for i in entry.value.instruction_ids)
+        except KeyError as error:
+            raise ParseError(f"proto: the schedule names instruction {error}, which does not exist") from None
+
+
+def _computation_from_proto(
+    proto: Any, computations: dict[int, Computation]
+) -> tuple[Computation, dict[int, Instruction]]:
+    """A computation and its instructions by id. Callees stand before callers, operands before users."""
+    computation = Computation(proto.name)
+    computation.execution_thread = proto.execution_thread or MAIN_THREAD
+    by_id: dict[int, Instruction] = {}
+    for instruction_proto in proto.instructions:
+        if instruction_proto.id in by_id:
+            raise ParseError(f"proto: two instructions of {proto.name} have the id {instruction_proto.id}")
+        by_id[instruction_proto.id] = _instruction_from_proto(instruction_proto, computation, by_id, computations)
+    if proto.root_id not in by_id:
+        raise ParseError(f"proto: {proto.name} has no instruction with the root's id {proto.root_id}")
+    computation.set_root(by_id[proto.root_id])
+    return computation, by_id
+
+
+def _instruction_from_proto(
+    proto: Any, computation: Computation, by_id: dict[int, Instruction], computations: dict[int, Computation]
+) -> Instruction:
+    op_class = OPS.get(proto.opcode)
+    if op_class is None:
+        raise ParseError(f"proto: {proto.name}: unknown opcode {proto.opcode!r}", label="HINST-6")
+    try:
+        operands = [by_id[i] for i in proto.operand_ids]
+        called = [computations[i] for i in proto.called_computation_ids]
+        predecessors = [by_id[i] for i in proto.control_predecessor_ids]
+    except KeyError as error:
+        raise ParseError(f"proto: {proto.name} refers to id {error}, which does not stand before it") from None
+    try:
+        shape = shape_from_proto(proto.shape)
+        instruction = computation.add(_op_from_proto(op_class, proto), operands, called, shape=shape, name=proto.name)
+        instruction.extra = _extra_from_proto(proto)
+    except ParseError as error:
+        raise ParseError(f"{proto.name}: {error.message}", label=error.label) from None
+    except HlokitError as error:
+        raise ParseError(f"proto: {proto.name}: {error}", label=getattr(error, "label", None)) from error
+    if predecessors:
+        instruction.ensure_extra().control_predecessors = predecessors
+    return instruction
+
+
+def _op_from_proto(op_class: type[Op], proto: Any) -> Op:
+    return op_class(**{a.name: read_attribute(proto, a) for a in op_class.attributes})
+
+
+def _extra_from_proto(proto: Any) -> Extra | None:
+    extra = Extra()
+    if proto.metadata.ByteSize():
+        values = {name: getattr(proto.metadata, name) for name in _METADATA}
+        extra.metadata = Metadata(**{**values, "profile_type": tuple(values["profile_type"])})
+    if proto.HasField("sharding"):
+        extra.sharding = sharding_from_proto(proto.sharding)
+        extra.sharding.check()
+    extra.frontend_attributes = entries_from_proto(proto.frontend_attributes.map)
+    extra.backend_config = proto.backend_config.decode("utf-8", "surrogateescape")
+    extra.backend_config_is_json = extra.backend_config.startswith("{")
+    extra.parameter_replication = tuple(proto.parameter_replication.replicated_at_leaf_buffers)
+    if proto.statistics_viz.statistics:
+        entries = [f"{s.stat_name}={s.stat_val:g}" for s in proto.statistics_viz.statistics]
+        extra.statistics = ",".join([f"visualizing_index={proto.statistics_viz.stat_index_to_visualize}", *entries])
+    return extra if extra != Extra() else None

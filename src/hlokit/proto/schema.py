@@ -1,0 +1,160 @@
+"""HloModuleProto's messages, built at run time from a table of field numbers (xla/service/hlo.proto, xla_data.proto).
+
+They live in a descriptor pool of their own, so nothing clashes with other packages that carry XLA's protos.
+Enumerations are int32 fields here (the same bytes); `enums.py` names their values. A map is a repeated message
+{key, value} (the same bytes), which keeps its order.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from hlokit.errors import UnsupportedError
+
+# message: fields as name:type=number; "*type" is repeated, "?type" has presence. Only what hlokit reads or writes.
+_MESSAGES: dict[str, str] = {
+    "Tile": "dimensions:*int64=1",
+    "SplitConfig": "dimension:int64=1 split_indices:*int64=2",
+    "Layout": """minor_to_major:*int64=1 tiles:*Tile=6 tail_padding_alignment_in_elements:int64=16
+        element_size_in_bits:int64=7 memory_space:int64=8 index_primitive_type:int32=11 pointer_primitive_type:int32=12
+        physical_shape:Shape=10 dynamic_shape_metadata_prefix_bytes:int64=15 split_configs:*SplitConfig=17""",
+    "Shape": """element_type:int32=2 dimensions:*int64=3 is_dynamic_dimension:*bool=6 tuple_shapes:*Shape=4
+        layout:Layout=5""",
+    "ProgramShape": "parameters:*Shape=1 result:Shape=2 parameter_names:*string=3",
+    "Literal": """shape:Shape=1 preds:*bool=2 s1s:bytes=30 s2s:bytes=26 s4s:bytes=21 s8s:bytes=15 u1s:bytes=31
+        u2s:bytes=27 u4s:bytes=22 u8s:bytes=3 s32s:*int32=4 s64s:*int64=5 u32s:*uint32=6 u64s:*uint64=7 f32s:*float=8
+        f64s:*double=9 c64s:*float=12 c128s:*double=18 tuple_literals:*Literal=10 f16s:bytes=11 bf16s:bytes=13
+        u16s:bytes=16 s16s:bytes=17 f4e2m1fns:bytes=32 f8e3m4s:bytes=29 f8e4m3b11fnuzs:bytes=23 f8e4m3fns:bytes=20
+        f8e4m3fnuzs:bytes=25 f8e4m3s:bytes=28 f8e5m2fnuzs:bytes=24 f8e5m2s:bytes=19 f8e8m0fnus:bytes=33""",
+    "OpMetadata": """op_type:string=1 op_name:string=2 source_file:string=3 source_line:int32=4
+        source_end_line:int32=17 source_column:int32=18 source_end_column:int32=19 profile_type:*int32=5
+        deduplicated_name:string=12 stack_frame_id:int32=15 scheduling_name:string=16 metadata_payload:string=22""",
+    "WindowDimension": """size:int64=1 stride:int64=2 padding_low:int64=3 padding_high:int64=4 window_dilation:int64=5
+        base_dilation:int64=6 window_reversal:bool=7""",
+    "Window": "dimensions:*WindowDimension=1",
+    "PaddingDimension": "edge_padding_low:int64=1 edge_padding_high:int64=2 interior_padding:int64=3",
+    "PaddingConfig": "dimensions:*PaddingDimension=1",
+    "ConvolutionDimensionNumbers": """input_batch_dimension:int64=7 input_feature_dimension:int64=8
+        input_spatial_dimensions:*int64=11 kernel_input_feature_dimension:int64=3
+        kernel_output_feature_dimension:int64=4 kernel_spatial_dimensions:*int64=6 output_batch_dimension:int64=9
+        output_feature_dimension:int64=10 output_spatial_dimensions:*int64=12""",
+    "DotDimensionNumbers": """lhs_contracting_dimensions:*int64=1 rhs_contracting_dimensions:*int64=2
+        lhs_batch_dimensions:*int64=3 rhs_batch_dimensions:*int64=4""",
+    "RaggedDotDimensionNumbers": """dot_dimension_numbers:DotDimensionNumbers=1 lhs_ragged_dimensions:*int64=2
+        rhs_group_dimensions:*int64=3""",
+    "GatherDimensionNumbers": """offset_dims:*int64=1 collapsed_slice_dims:*int64=2 start_index_map:*int64=3
+        index_vector_dim:int64=4 operand_batching_dims:*int64=5 start_indices_batching_dims:*int64=6""",
+    "ScatterDimensionNumbers": """update_window_dims:*int64=1 inserted_window_dims:*int64=2
+        scatter_dims_to_operand_dims:*int64=3 index_vector_dim:int64=4 input_batching_dims:*int64=5
+        scatter_indices_batching_dims:*int64=6""",
+    "SliceDimensions": "start:int64=1 limit:int64=2 stride:int64=3",
+    "TriangularSolveOptions": "left_side:bool=1 lower:bool=2 unit_diagonal:bool=3 transpose_a:int32=4",
+    "CholeskyOptions": "lower:bool=1",
+    "PrecisionConfig": "operand_precision:*int32=1 algorithm:int32=2",
+    "StringEntry": "key:string=1 value:string=2",
+    "FrontendAttributes": "map:*StringEntry=1",
+    "Statistic": "stat_name:string=1 stat_val:double=2",
+    "StatisticsViz": "stat_index_to_visualize:int64=1 statistics:*Statistic=2",
+    "OpSharding": """type:int32=1 tile_assignment_dimensions:*int64=3 tile_assignment_devices:*int64=4
+        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6 metadata:*OpMetadata=7 last_tile_dims:*int32=8
+        iota_reshape_dims:*int64=9 iota_transpose_perm:*int32=10 is_shard_group:bool=11 shard_group_id:int64=12
+        shard_group_type:int32=13""",
+    "ReplicaGroup": "replica_ids:*int64=1",
+    "IotaReplicaGroupList": """num_replica_groups:int64=1 num_devices_per_group:int64=2 iota_reshape_dims:*int64=3
+        iota_transpose_perm:*int32=4""",
+    "CollectiveDeviceList": "replica_groups:*ReplicaGroup=1 iota_replica_group_list:IotaReplicaGroupList=2",
+    "SourceTarget": "source:int64=1 target:int64=2",
+    "Tolerance": "atol:double=1 rtol:double=2 ulps:int64=3",
+    "ResultAccuracy": "mode:?int32=1 tolerance:Tolerance=2",
+    "ParameterReplication": "replicated_at_leaf_buffers:*bool=1",
+    "OutputOperandAliasing": "output_shape_index:*int64=1 operand_index:int64=2 operand_shape_index:*int64=3",
+    "Instruction": """name:string=1 opcode:string=2 shape:Shape=3 metadata:OpMetadata=7 literal:Literal=8
+        parameter_number:int64=9 fusion_kind:string=11 tuple_index:int64=13 dimensions:*int64=14 window:Window=15
+        convolution_dimension_numbers:ConvolutionDimensionNumbers=16 slice_dimensions:*SliceDimensions=17
+        exponent_bits:int32=18 mantissa_bits:int32=19 dynamic_slice_sizes:*int64=20 padding_config:PaddingConfig=21
+        outfeed_config:bytes=22 distribution:int32=23 epsilon:float=24 feature_index:int64=25 channel_id:int64=26
+        infeed_config:bytes=27 custom_call_target:string=28 outfeed_shape:Shape=29
+        dot_dimension_numbers:DotDimensionNumbers=30 fft_type:int32=31 fft_length:*int64=32
+        gather_dimension_numbers:GatherDimensionNumbers=33 gather_slice_sizes:*int64=34 id:int64=35
+        operand_ids:*int64=36 control_predecessor_ids:*int64=37 called_computation_ids:*int64=38 sharding:OpSharding=40
+        backend_config:bytes=43 all_reduce_id:int64=45 is_host_transfer:bool=47
+        scatter_dimension_numbers:ScatterDimensionNumbers=48 replica_groups:*ReplicaGroup=49 feature_group_count:int64=50
+        precision_config:PrecisionConfig=51 source_target_pairs:*SourceTarget=52 domain_entry_sharding:OpSharding=54
+        domain_exit_sharding:OpSharding=55 constrain_layout:bool=56 operand_shapes_with_layout:*Shape=57
+        batch_group_count:int64=58 triangular_solve_options:TriangularSolveOptions=59 is_stable:bool=60
+        parameter_replication:ParameterReplication=61 cholesky_options:CholeskyOptions=62
+        comparison_direction:string=63 custom_call_has_side_effect:bool=65 delta:int64=66 indices_are_sorted:bool=67
+        frontend_attributes:FrontendAttributes=68 unique_indices:bool=69 rng_algorithm:int32=70
+        use_global_device_ids:bool=71 comparison_type:string=72 output_operand_aliasing:*OutputOperandAliasing=74
+        padding_type:int32=75 custom_call_schedule:int32=76 custom_call_api_version:int32=77
+        async_execution_thread:string=79 cross_program_prefetch_index:?int32=80 k:int64=81 statistics_viz:StatisticsViz=82
+        largest:bool=85 collective_device_list:CollectiveDeviceList=87 is_composite:bool=89
+        ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90 result_accuracy:ResultAccuracy=91
+        iota_collective_device_list:IotaReplicaGroupList=92 is_reverse:bool=94 num_carries:int64=95
+        is_associative:int32=96""",
+    "Computation": """name:string=1 instructions:*Instruction=2 program_shape:ProgramShape=4 id:int64=5 root_id:int64=6
+        is_fusion_computation:bool=7 execution_thread:string=8""",
+    "InstructionSequence": "instruction_ids:*int64=1",
+    "ScheduleEntry": "key:int64=1 value:InstructionSequence=2",
+    "Schedule": "sequences:*ScheduleEntry=1",
+    "AliasEntry": """output_shape_index:*int64=1 parameter_number:int64=2 parameter_shape_index:*int64=3
+        kind:int32=4""",
+    "InputOutputAlias": "entries:*AliasEntry=1",
+    "BufferDonorEntry": "parameter_number:int64=1 parameter_shape_index:*int64=2",
+    "BufferDonor": "entries:*BufferDonorEntry=1",
+    "FileLocation": """file_name_id:int32=1 function_name_id:int32=2 line:int32=3 column:int32=4 end_line:int32=5
+        end_column:int32=6""",
+    "StackFrame": "file_location_id:int32=1 parent_frame_id:int32=2",
+    "StackFrameIndex": """file_names:*string=1 function_names:*string=2 file_locations:*FileLocation=3
+        stack_frames:*StackFrame=4""",
+    "Module": """name:string=1 entry_computation_name:string=2 computations:*Computation=3
+        host_program_shape:ProgramShape=4 id:int64=5 entry_computation_id:int64=6 schedule:Schedule=7
+        input_output_alias:InputOutputAlias=8 is_dynamic:bool=11 stack_frame_index:StackFrameIndex=17
+        buffer_donor:BufferDonor=18 frontend_attributes:FrontendAttributes=19""",
+    "HloProto": "hlo_module:Module=1",
+}
+
+
+@cache
+def message_class(name: str) -> Any:
+    """The protobuf class of a message of the table. UnsupportedError where protobuf is not installed."""
+    return _classes()[name]
+
+
+@cache
+def _classes() -> dict[str, Any]:
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError as error:
+        raise UnsupportedError("HloModuleProto needs the package protobuf: pip install 'hlokit[proto]'") from error
+    file = descriptor_pb2.FileDescriptorProto(name="hlokit/hlo.proto", package="hlokit", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field in fields.split():
+            _add_field(message, *_parsed(field))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    descriptor = pool.FindFileByName(file.name)
+    return {name: message_factory.GetMessageClass(descriptor.message_types_by_name[name]) for name in _MESSAGES}
+
+
+def _parsed(field: str) -> tuple[str, str, int]:
+    name, rest = field.split(":")
+    type_name, number = rest.split("=")
+    return name, type_name, int(number)
+
+
+def _add_field(message: Any, name: str, type_name: str, number: int) -> None:
+    field = message.field.add(name=name, number=number)
+    field.label = field.LABEL_REPEATED if type_name[0] == "*" else field.LABEL_OPTIONAL
+    if type_name[0] == "?":
+        field.proto3_optional = True
+        field.oneof_index = len(message.oneof_decl)
+        message.oneof_decl.add(name=f"_{name}")
+    bare = type_name.lstrip("*?")
+    if bare in _MESSAGES:
+        field.type = field.TYPE_MESSAGE
+        field.type_name = f".hlokit.{bare}"
+    else:
+        field.type = getattr(field, f"TYPE_{bare.upper()}")
