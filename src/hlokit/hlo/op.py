@@ -160,6 +160,10 @@ class Op:
         values = {a.name: getattr(self, a.name) for a in self.attributes}
         return type(self)(**{**values, **changes})
 
+    def completed(self, operands: Sequence[Shape]) -> Self:
+        """This op with the attributes filled in that text may leave out because the operands determine them."""
+        return self
+
     # -- the facts a subclass gives
 
     def infer(self, *operands: Shape, **called: Any) -> Shape:

@@ -1,11 +1,18 @@
-"""Ops that call computations: call, while, conditional, map, ..."""
+"""Ops that call computations (call, while, conditional, map, fusion), and identities that only order or mark values."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
 
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Function
+from hlokit.hlo.values import Array, Dynamic, Function
 from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import DOMAIN, OPTIONAL_INT_LIST, Aliasing, choice
 from hlokit.types.shape import ProgramShape, Shape
+from hlokit.types.sharding import Sharding
+
+FUSION_KIND = choice("fusion kind", "kLoop", "kInput", "kOutput", "kCustom")
 
 
 class Call(Op, name="call"):
@@ -19,13 +26,62 @@ class Call(Op, name="call"):
     whole_values = True
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
-        check(len(operands) == len(to_apply.parameters), "CALL-3", "operands", len(operands), len(to_apply.parameters))
-        for i, (operand, parameter) in enumerate(zip(operands, to_apply.parameters, strict=True)):
-            check(operand.static is parameter.static, "CALL-4", f"operand {i}", operand, parameter)
+        _check_arguments(operands, to_apply, "CALL-3", "CALL-4")
         return to_apply.result
 
     def reference(self, *operands: Any, to_apply: Function) -> Any:
         return to_apply(*operands)
+
+
+class Fusion(Op, name="fusion"):
+    """The computation's value on the operands, to be computed by one kernel (BEY-55)."""
+
+    kind: Annotated[str, FUSION_KIND] = attr(proto="fusion_kind")
+    output_to_operand_aliasing: Aliasing = attr((), proto="output_operand_aliasing")
+
+    roles = ("calls",)
+    form = "control"
+    rules = "HOP-40"
+    shape_required = True
+    whole_values = True
+
+    def infer(self, *operands: Shape, calls: ProgramShape) -> Shape:
+        _check_arguments(operands, calls, "HOP-40", "HOP-40")
+        if self.output_to_operand_aliasing:
+            _check_aliasing(self.output_to_operand_aliasing, operands, calls.result)
+        return calls.result
+
+    def reference(self, *operands: Any, calls: Function) -> Any:
+        return calls(*operands)
+
+
+class Map(Op, name="map"):
+    """The computation of scalars, applied at every index of operands of the same dimensions."""
+
+    dimensions: Annotated[tuple[int, ...] | None, OPTIONAL_INT_LIST] = attr(None)
+
+    roles = ("to_apply",)
+    form = "map"
+    rules = "MAP"
+    whole_values = True
+
+    def completed(self, operands: Sequence[Shape]) -> Self:
+        return self if self.dimensions is not None or not operands else type(self)(range(operands[0].rank))
+
+    def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
+        check(len(operands) > 0, "MAP-3", "operands", 0, "at least one")
+        first = operands[0]
+        for operand in operands:
+            check(operand.is_array, "MAP-4", "operand", operand, "an array")
+            check(operand.dimensions == first.dimensions, "MAP-4", "operand dimensions", operand, first)
+        check(self.dimensions == tuple(range(first.rank)), "MAP-6", "dimensions", self.dimensions, tuple(range(first.rank)))
+        scalars = tuple(operand.dtype[()] for operand in operands)
+        check(to_apply.parameters == scalars, "MAP-7", "to_apply parameters", to_apply.parameters, scalars)
+        check(to_apply.result.is_scalar, "MAP-7", "to_apply result", to_apply.result, "a scalar")
+        return to_apply.result.dtype[first.dimensions]
+
+    def reference(self, *operands: Any, to_apply: Function, shape: Shape) -> Array:
+        return to_apply.batched(*(_whole_buffer(operand, shape.dimensions) for operand in operands))
 
 
 class While(Op, name="while"):
@@ -51,5 +107,112 @@ class While(Op, name="while"):
         return state
 
 
+class Conditional(Op, name="conditional"):
+    """The value of one branch on its own operand; a pred selects the first of two, an s32 by number.
+
+    A number outside [0, N) selects the last branch. The branches of a pred selector are written as
+    true_computation and false_computation, those of an s32 one as branch_computations (HOP-20).
+    """
+
+    list_roles = ("branch_computations",)
+    predicated_roles: ClassVar[tuple[str, str]] = ("true_computation", "false_computation")
+    form = "control"
+    rules = "COND"
+    whole_values = True
+
+    def infer(self, selector: Shape, *operands: Shape, branch_computations: Sequence[ProgramShape] = ()) -> Shape:
+        branches = branch_computations
+        check(selector.is_scalar and selector.dtype in (dtypes.pred, dtypes.s32), "COND-2", "selector", selector, "pred[] or s32[]")
+        check(len(branches) >= 1, "COND-4", "branch_computations", 0, "at least one")
+        check(len(operands) == len(branches), "COND-4", "branch operands", len(operands), len(branches))
+        if selector.dtype is dtypes.pred:
+            check(len(branches) == 2, "COND-2", "branches of a pred selector", len(branches), 2)
+        result = branches[0].result
+        for number, (operand, branch) in enumerate(zip(operands, branches, strict=True)):
+            check(_takes(branch, operand), "COND-5", f"branch {number} parameters", branch.parameters, f"one of {operand}")
+            check(branch.result.static is result.static, "COND-6", f"branch {number} result", branch.result, result)
+            result = _merge_dynamic(result, branch.result)
+        return result
+
+    def reference(self, selector: Array, *operands: Any, branch_computations: Sequence[Function]) -> Any:
+        last = len(operands) - 1
+        if selector.dtype == np.bool_:
+            number = 0 if selector else 1
+        else:
+            number = int(selector) if 0 <= selector <= last else last
+        return branch_computations[number](operands[number])
+
+
+class AddDependency(Op, name="add-dependency"):
+    """The first operand, available only after the token (BEY-54)."""
+
+    arity = 2
+    form = "control"
+    rules = "BEY-54"
+    whole_values = True
+
+    def infer(self, operand: Shape, token: Shape) -> Shape:
+        check(token.is_token, "BEY-54", "operand 1", token, "a token")
+        return operand
+
+    def reference(self, operand: Any, token: Any) -> Any:
+        return operand
+
+
+class Domain(Op, name="domain"):
+    """The operand; marks where the sharding `exit` ends and `entry` begins (BEY-54)."""
+
+    domain: Annotated[tuple[str, Sharding, Sharding], DOMAIN] = attr()
+
+    arity = 1
+    form = "control"
+    rules = "BEY-54"
+    whole_values = True
+
+    def infer(self, operand: Shape) -> Shape:
+        return operand
+
+    def reference(self, operand: Any) -> Any:
+        return operand
+
+
 def _takes(computation: ProgramShape, shape: Shape) -> bool:
     return len(computation.parameters) == 1 and computation.parameters[0].static is shape.static
+
+
+def _check_arguments(operands: Sequence[Shape], called: ProgramShape, count_label: str, shape_label: str) -> None:
+    check(len(operands) == len(called.parameters), count_label, "operands", len(operands), len(called.parameters))
+    for i, (operand, parameter) in enumerate(zip(operands, called.parameters, strict=True)):
+        check(operand.static is parameter.static, shape_label, f"operand {i}", operand, parameter)
+
+
+def _check_aliasing(aliasing: Sequence[Any], operands: Sequence[Shape], result: Shape) -> None:
+    """HOP-40: every pair names an existing output and operand part of the same shape."""
+    for output_index, number, operand_index in aliasing:
+        check(0 <= number < len(operands), "HOP-40", "aliased operand", number, f"in [0, {len(operands)})")
+        try:
+            output, operand = result.at(output_index), operands[number].at(operand_index)
+        except IndexError as error:
+            check(False, "HOP-40", "output_to_operand_aliasing", error, "indices that exist")
+            return
+        check(output.static is operand.static, "HOP-40", "aliased operand", operand, output)
+
+
+def _merge_dynamic(a: Shape, b: Shape) -> Shape:
+    """`a` with the dimensions dynamic that are so in `a` or in `b`, a shape with the same sizes (COND-10)."""
+    if a is b or not (a.is_dynamic or b.is_dynamic):
+        return a
+    if a.is_tuple:
+        return Shape.tuple(map(_merge_dynamic, a.elements, b.elements))
+    return a.with_dynamic([x or y for x, y in zip(a.dynamic, b.dynamic, strict=True)])
+
+
+def _whole_buffer(value: Any, sizes: tuple[int, ...]) -> Array:
+    """An array of the bound's size: map has a static result and looks at padding too (DYN-10)."""
+    if isinstance(value, Dynamic):
+        return value.buffer
+    if value.shape == sizes:
+        return value
+    buffer = np.zeros(sizes, value.dtype)
+    buffer[tuple(map(slice, value.shape))] = value
+    return buffer

@@ -1,0 +1,122 @@
+"""Ops that split an operation into a start and a done, so that it may run beside others (HASYNC rules).
+
+The interpreter computes at the start (HASYNC-6). That each start has one chain ending in one done, and that an
+update or done belongs to a start of its kind, is for the verifier to check (HASYNC-7).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import TOKEN_VALUE, Function
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import ResultShape
+from hlokit.types.shape import ProgramShape, Shape
+
+
+class AsyncStart(Op, name="async-start"):
+    """Begins the called computation on another thread; the state holds ((operands), result, ...)."""
+
+    async_execution_thread: str = attr("main")
+    state: ResultShape
+
+    roles = ("calls",)
+    form = "control"
+    rules = "HASYNC"
+    whole_values = True
+
+    def infer(self, *operands: Shape, calls: ProgramShape) -> Shape:
+        check(len(operands) == len(calls.parameters), "HASYNC-1", "operands", len(operands), len(calls.parameters))
+        for i, (operand, parameter) in enumerate(zip(operands, calls.parameters, strict=True)):
+            check(operand.static is parameter.static, "HASYNC-1", f"operand {i}", operand, parameter)
+        wanted = Shape.tuple((Shape.tuple(operands), calls.result))
+        found = Shape.tuple(self.state.elements[:2])
+        check(found.static is wanted.static, "HASYNC-1", "result shape", self.state, f"{wanted} and states")
+        return self.state
+
+    def reference(self, *operands: Any, calls: Function) -> Any:
+        return (operands, calls(*operands), *map(placeholder, self.state.elements[2:]))
+
+
+class AsyncUpdate(Op, name="async-update"):
+    """The state of an operation under way, a step later."""
+
+    arity = 1
+    form = "control"
+    rules = "HASYNC"
+    shape_required = True
+    whole_values = True
+
+    def infer(self, state: Shape) -> Shape:
+        _check_state(state)
+        return state
+
+    def reference(self, state: Any) -> Any:
+        return state
+
+
+class AsyncDone(Op, name="async-done"):
+    """Waits for the operation and gives its result."""
+
+    arity = 1
+    form = "control"
+    rules = "HASYNC"
+    shape_required = True
+    whole_values = True
+
+    def infer(self, state: Shape) -> Shape:
+        _check_state(state)
+        return state.elements[1]
+
+    def reference(self, state: Any) -> Any:
+        return state[1]
+
+
+class CopyStart(Op, name="copy-start"):
+    """Begins a copy, perhaps into another memory; the state holds (copy, operand, u32 context)."""
+
+    cross_program_prefetch_index: int | None = attr(None)
+
+    arity = 1
+    form = "control"
+    rules = "HOP-41"
+    shape_required = True
+    whole_values = True
+
+    def infer(self, operand: Shape) -> Shape:
+        return Shape.tuple((operand, operand, dtypes.u32[()]))
+
+    def reference(self, operand: Any) -> Any:
+        return operand, operand, placeholder(dtypes.u32[()])
+
+
+class CopyDone(Op, name="copy-done"):
+    """Waits for a copy and gives it."""
+
+    arity = 1
+    form = "control"
+    rules = "HOP-41"
+    shape_required = True
+    whole_values = True
+
+    def infer(self, state: Shape) -> Shape:
+        check(state.is_tuple and len(state.elements) == 3, "HOP-41", "operand", state, "a copy-start's (out, in, u32[])")
+        return state.elements[0]
+
+    def reference(self, state: Any) -> Any:
+        return state[0]
+
+
+def placeholder(shape: Shape) -> Any:
+    """A value of `shape` that nothing looks at: contexts, buffers not yet filled. Takes no memory."""
+    if shape.is_tuple:
+        return tuple(map(placeholder, shape.elements))
+    if not shape.is_array:
+        return TOKEN_VALUE
+    return np.broadcast_to(np.zeros((), shape.dtype.numpy), shape.dimensions)
+
+
+def _check_state(state: Shape) -> None:
+    good = state.is_tuple and len(state.elements) >= 2 and state.elements[0].is_tuple
+    check(good, "HASYNC-1", "operand", state, "an async-start's ((operands), result, ...)")

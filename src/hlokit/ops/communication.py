@@ -1,0 +1,198 @@
+"""Ops that exchange values with the host or with other programs: infeed, outfeed, send, recv (COMM, INFEED, OUTFEED rules).
+
+Sent values wait in the device's mailbox, one queue for each channel; a recv-done takes the next one.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from hlokit.errors import EvaluationError, HlokitError
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import TOKEN_VALUE, Array, Device
+from hlokit.ops.asynchronous import placeholder
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import OPTIONAL_SHAPE, ResultShape
+from hlokit.types.literal import as_array
+from hlokit.types.shape import TOKEN, Shape
+
+_CONTEXT = dtypes.u32[()]
+
+
+class Infeed(Op, name="infeed"):
+    """The next value of the device's infeed queue, and a token."""
+
+    infeed_config: str = attr("")
+    result: ResultShape
+
+    arity = 1
+    form = "communicate"
+    rules = "INFEED"
+    side_effect = True
+
+    def infer(self, token: Shape) -> Shape:
+        check(token.is_token, "INFEED-10", "operand", token, "a token")
+        result = self.result
+        good = result.is_tuple and len(result.elements) == 2 and result.elements[1].is_token
+        check(good, "INFEED-1", "result shape", result, "(data, token[])")
+        data = result.elements[0]
+        for part in data.elements if data.is_tuple else (data,):
+            check(part.is_array, "INFEED-7", "data", data, "an array or a tuple of arrays")
+        return result
+
+    def reference(self, token: Any, process: Device) -> Any:
+        data = self.result.elements[0]
+        if data.is_tuple and not data.elements:
+            return (), TOKEN_VALUE
+        item = process.next_infeed()
+        if not data.is_tuple:
+            return _read(item, data), TOKEN_VALUE
+        if not isinstance(item, (tuple, list)) or len(item) != len(data.elements):  # pyright: ignore[reportUnknownArgumentType]
+            raise EvaluationError(f"infeed: the item is no tuple for {data} [INFEED-4]")
+        parts: Sequence[Any] = item
+        return tuple(map(_read, parts, data.elements)), TOKEN_VALUE
+
+
+class Outfeed(Op, name="outfeed"):
+    """Appends the operand to the device's outfeed queue."""
+
+    outfeed_shape: Annotated[Shape | None, OPTIONAL_SHAPE] = attr(None)
+    outfeed_config: str = attr("")
+
+    arity = 2
+    form = "communicate"
+    rules = "OUTFEED"
+    shape_required = True
+    side_effect = True
+
+    def completed(self, operands: Sequence[Shape]) -> Self:
+        return self if self.outfeed_shape is not None or not operands else type(self)(operands[0], self.outfeed_config)
+
+    def infer(self, operand: Shape, token: Shape) -> Shape:
+        check(token.is_token, "OUTFEED-4", "operand 1", token, "a token")
+        shape = self.outfeed_shape
+        check(shape is not None and shape.static is operand.static, "OUTFEED-3", "outfeed_shape", shape, operand)
+        return TOKEN
+
+    def reference(self, operand: Any, token: Any, process: Device) -> Any:
+        process.outfeed.append(operand)
+        return TOKEN_VALUE
+
+
+class Send(Op, name="send"):
+    """Begins the transfer of the operand to the recv on the same channel; the context is (data, u32, token)."""
+
+    channel_id: int | None = attr(None)
+    is_host_transfer: bool = attr(False)
+
+    arity = 2
+    form = "communicate"
+    rules = "COMM"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, operand: Shape, token: Shape) -> Shape:
+        check(token.is_token, "COMM-5", "operand 1", token, "a token")
+        return Shape.tuple((operand, _CONTEXT, TOKEN))
+
+    def reference(self, operand: Any, token: Any, process: Device) -> Any:
+        process.mailbox.setdefault(self.channel_id or 0, deque()).append(operand)
+        return operand, placeholder(_CONTEXT), TOKEN_VALUE
+
+
+class SendDone(Op, name="send-done"):
+    """Waits until the transfer is done."""
+
+    channel_id: int | None = attr(None)
+    is_host_transfer: bool = attr(False)
+
+    arity = 1
+    form = "communicate"
+    rules = "COMM"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, context: Shape) -> Shape:
+        _check_context(context, "COMM-6", "operand")
+        return TOKEN
+
+    def reference(self, context: Any) -> Any:
+        return TOKEN_VALUE
+
+
+class Recv(Op, name="recv"):
+    """Gets ready to receive from the send on the same channel; the context is (buffer, u32, token)."""
+
+    channel_id: int | None = attr(None)
+    is_host_transfer: bool = attr(False)
+    context: ResultShape
+
+    arity = 1
+    form = "communicate"
+    rules = "COMM"
+    side_effect = True
+
+    def infer(self, token: Shape) -> Shape:
+        check(token.is_token, "COMM-7", "operand", token, "a token")
+        _check_context(self.context, "HOP-30", "result shape")
+        return self.context
+
+    def reference(self, token: Any) -> Any:
+        return placeholder(self.context)
+
+
+class RecvDone(Op, name="recv-done"):
+    """Waits for the transfer and gives (data, token)."""
+
+    channel_id: int | None = attr(None)
+    is_host_transfer: bool = attr(False)
+
+    arity = 1
+    form = "communicate"
+    rules = "COMM"
+    shape_required = True
+    side_effect = True
+    whole_values = True
+
+    def infer(self, context: Shape) -> Shape:
+        _check_context(context, "COMM-8", "operand")
+        return Shape.tuple((context.elements[0], TOKEN))
+
+    def reference(self, context: Any, process: Device, shape: Shape) -> Any:
+        channel = self.channel_id or 0
+        waiting = process.mailbox.get(channel)
+        if not waiting:
+            raise EvaluationError(f"recv-done: nothing was sent on channel {channel} and nothing can arrive: a deadlock [COMM-12]")
+        value = waiting.popleft()
+        if not _is_of(value, shape.elements[0]):
+            raise EvaluationError(f"recv-done: what was sent on channel {channel} is no {shape.elements[0]} [COMM-3]")
+        return value, TOKEN_VALUE
+
+
+def _check_context(context: Shape, label: str, what: str) -> None:
+    elements = context.elements
+    good = context.is_tuple and len(elements) == 3 and elements[1].logical is _CONTEXT and elements[2].is_token
+    check(good, label, what, context, "(data, u32[], token[])")
+
+
+def _read(item: Any, shape: Shape) -> Array:
+    """An item of the infeed queue as an array of `shape` (INFEED-4)."""
+    weak = isinstance(item, (bool, int, float, complex, list, tuple))
+    try:
+        array = as_array(item, shape.dtype if weak else None)
+    except (HlokitError, TypeError, ValueError, OverflowError) as error:
+        raise EvaluationError(f"infeed: the item cannot be read as {shape}: {error} [INFEED-4]") from error
+    if not _is_of(array, shape):
+        raise EvaluationError(f"infeed: the item is {array.dtype}{list(array.shape)}, the program reads {shape} [INFEED-4]")
+    return array
+
+
+def _is_of(value: Any, shape: Shape) -> bool:
+    """Whether a run-time value has this shape (at most the bound, in dynamic dimensions)."""
+    if shape.is_tuple:
+        return isinstance(value, tuple) and len(value) == len(shape.elements) and all(map(_is_of, value, shape.elements))  # pyright: ignore[reportUnknownArgumentType]
+    if not shape.is_array:
+        return True
+    if value.dtype != shape.dtype.numpy or value.ndim != shape.rank:
+        return False
+    return all(n == d or (f and n <= d) for n, d, f in zip(value.shape, shape.dimensions, shape.dynamic, strict=True))
