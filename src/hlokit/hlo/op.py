@@ -82,7 +82,7 @@ class Op:
     - `reference(*operands, **called)`: the meaning in NumPy. Arrays come and go as ndarrays (of the run-time size
       where a dimension is dynamic), tuples as Python tuples, tokens as TOKEN_VALUE. Called computations are
       functions (interpreter.Callee). A parameter named `process` receives the device's state
-      (interpreter.Process), one named `shape` the instruction's shape;
+      (interpreter.Process), one named `shape` the instruction's shape, `backend_config` that text (custom-call's opaque);
     - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`;
     - `form`: how it is lowered (forms/): expand, map, index, fold, scatter, kernel, control, communicate.
     """

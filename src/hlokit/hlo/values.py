@@ -6,12 +6,15 @@ The protocols say what a reference may ask of the interpreter, so that ops need 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -56,6 +59,7 @@ def valid_part(value: Any) -> Any:
 class Function(Protocol):
     """A called computation (interpreter.Callee)."""
 
+    computation: Computation
     result: Shape
 
     def __call__(self, *values: Any) -> Any:
@@ -80,7 +84,7 @@ class Device(Protocol):
     partition_count: int
     outfeed: list[Any]
     random: np.random.Generator
-    rng_state: np.uint64
+    rng_state: int
     mailbox: dict[int, deque[Any]]
 
     def members(

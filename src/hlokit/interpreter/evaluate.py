@@ -128,6 +128,8 @@ def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
         keywords["process"] = process
     if "shape" in wants:
         keywords["shape"] = instruction.shape
+    if "backend_config" in wants:
+        keywords["backend_config"] = instruction.extra.backend_config if instruction.extra is not None else ""
     return keywords
 
 

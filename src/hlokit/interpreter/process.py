@@ -29,7 +29,7 @@ class Process:
     replica_id, partition_id    who this process is, of `replica_count` x `partition_count`
     infeed, outfeed             values waiting to be read, values written (INFEED-2, OUTFEED-2)
     random                      source of rng's numbers, seeded per execution (RNG-7)
-    rng_state                   the state of rng-get-and-update-state (BEY-57)
+    rng_state                   the 128-bit state of rng-get-and-update-state (BEY-57)
     mailbox                     values sent and not yet received, by channel (COMM-1)
     """
 
@@ -48,7 +48,7 @@ class Process:
         self.infeed: deque[Any] = deque(infeed)
         self.outfeed: list[Any] = []
         self.random = np.random.Generator(np.random.Philox(seed))
-        self.rng_state = np.uint64(seed)
+        self.rng_state = seed % 2**128
         self.mailbox: dict[int, deque[Any]] = {}
         self.before = before
         self.after = after
