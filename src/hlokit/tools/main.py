@@ -1,0 +1,49 @@
+"""The command `hlokit`: one function per subcommand, in files of their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App
+
+from hlokit import __version__
+from hlokit.errors import HlokitError
+from hlokit.tools.check import check
+from hlokit.tools.convert import convert
+from hlokit.tools.ops import ops
+from hlokit.tools.print import print_module
+from hlokit.tools.run import run
+
+app = App(name="hlokit", help="XLA in Python: read, check, show and run HLO programs.", version=__version__)
+app.command(run)
+app.command(check)
+app.command(print_module, name="print")
+app.command(convert)
+app.command(ops)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits: status 0, or 1 with one error on stderr."""
+    try:
+        status = app(arguments)
+    except HlokitError as error:
+        status = _fail(str(error))
+    except FileNotFoundError as error:
+        status = _fail(f"{error.filename}: no such file")
+    except OSError as error:
+        status = _fail(str(error))
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> int:
+    """At most a screen of the error on stderr."""
+    lines = message.splitlines()
+    if len(lines) > 30:
+        lines = [*lines[:30], f"... ({len(lines) - 30} more lines)"]
+    print("error: " + "\n".join(lines), file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""hlokit print: shows a program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hlokit.tools.convert import Form, rendered
+
+
+def print_module(file: Path, *, form: Form = "default") -> None:
+    """Prints a module.
+
+    Parameters
+    ----------
+    file: HLO text or a serialized HloModuleProto.
+    form: XLA's text presets, the proto's bytes, or a Graphviz graph.
+    """
+    sys.stdout.buffer.write(rendered(file, form))
+    sys.stdout.flush()

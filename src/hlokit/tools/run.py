@@ -1,0 +1,97 @@
+"""hlokit run: evaluates a program on the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlokit.api import evaluate, load, verify
+from hlokit.errors import ArgumentError
+from hlokit.hlo.module import HloModule
+from hlokit.types.shape import Shape
+
+_Array = np.ndarray[Any, Any]
+
+
+def run(
+    file: Path, *, input: Path | None = None, random: int | None = None, output: Path | None = None, seed: int = 0
+) -> None:
+    """Runs a module's entry computation and prints its result.
+
+    Parameters
+    ----------
+    file: HLO text or a serialized HloModuleProto.
+    input: an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...
+        Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
+    random: make the arguments up, from this seed.
+    output: an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers.
+    seed: the seed of the program's own random numbers.
+    """
+    module = load(file)
+    verify(module)
+    result = evaluate(module, *_arguments(module, input, random), seed=seed)
+    leaves = _leaves(result)
+    for number, (leaf, shape) in enumerate(zip(leaves, module.program_shape.result.leaves(), strict=True)):
+        print(f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else ""))
+    if output is not None:
+        np.savez(output, **{f"out{i}": _storable(leaf) for i, leaf in enumerate(leaves) if leaf is not None})
+
+
+def _arguments(module: HloModule, input: Path | None, random: int | None) -> list[Any]:
+    parameters = module.entry.parameters
+    if input is not None:
+        with np.load(input, allow_pickle=False) as arrays:
+            return arguments_from_arrays(module, arrays)
+    if random is not None:
+        generator = np.random.default_rng(random)
+        return [_made_up(generator, p.shape) for p in parameters]
+    if parameters:
+        raise ArgumentError(f"{module.name} takes {len(parameters)} argument(s): give --input FILE.npz or --random SEED")
+    return []
+
+
+def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:
+    """One argument per leaf of the parameters, found by name or number. ArgumentError if one is missing."""
+    parameters = module.entry.parameters
+    names = [p.name for p in parameters]
+    if not all(name in arrays for name in names):
+        stem = next((s for s in ("in", "arr_") if f"{s}0" in arrays), None)
+        if stem is None:
+            raise ArgumentError(f"the file has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}")
+        names = [f"{stem}{i}" for i in range(len(parameters))]
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise ArgumentError(f"the file lacks {', '.join(missing)}")
+    return [_reinterpreted(arrays[name], p.shape) for name, p in zip(names, parameters, strict=True)]
+
+
+def _reinterpreted(array: _Array, shape: Shape) -> _Array:
+    """Unsigned integers as the type of the parameter, where NumPy's files cannot hold that."""
+    if not shape.is_array or hasattr(np, shape.dtype.numpy.name) or array.dtype == shape.dtype.numpy:
+        return array
+    return array.view(shape.dtype.numpy) if array.dtype.itemsize == shape.dtype.numpy.itemsize else array
+
+
+def _storable(array: _Array) -> _Array:
+    return array if hasattr(np, array.dtype.name) else array.view(f"uint{array.dtype.itemsize * 8}")
+
+
+def _made_up(generator: np.random.Generator, shape: Shape) -> Any:
+    if shape.is_tuple:
+        return tuple(_made_up(generator, element) for element in shape.elements)
+    if not shape.is_array:
+        return None
+    if shape.dtype.is_floating or shape.dtype.is_complex:
+        values = generator.standard_normal(shape.dimensions)
+        if shape.dtype.is_complex:
+            values = values + 1j * generator.standard_normal(shape.dimensions)
+    else:
+        values = generator.integers(0, 2 if shape.dtype.bits < 4 or shape.dtype.kind == "pred" else 8, shape.dimensions)
+    return np.asarray(values).astype(np.float32 if shape.dtype.bits < 16 and shape.dtype.is_floating else shape.dtype.numpy).astype(shape.dtype.numpy)
+
+
+def _leaves(value: Any) -> list[_Array | None]:
+    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, tuple) else [value]
