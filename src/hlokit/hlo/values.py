@@ -62,6 +62,11 @@ class Function(Protocol):
     computation: Computation
     result: Shape
 
+    @property
+    def is_associative(self) -> bool:
+        """It is one op on two scalars whose fold no grouping and no order of the elements can change."""
+        ...
+
     def __call__(self, *values: Any) -> Any:
         """Its value on one set of arguments."""
         ...

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _UFUNCS = {
     "add": np.add,
     "multiply": np.multiply,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
 }
-"""Binary ops whose reference is exactly this ufunc on every type that `fold_ufunc` lets through."""
+"""Binary ops whose reference is, step by step, exactly this ufunc on floating and complex types."""
+
+_ASSOCIATIVE = ("and", "or", "xor", "maximum", "minimum")
+"""Binary ops that are exactly associative and commutative; add and multiply are so on integers and pred."""
 
 
 class Callee:
@@ -60,14 +60,27 @@ class Callee:
                 output[index] = part
         return tuple(outputs) if self.result.is_tuple else outputs[0]
 
+    @property
+    def is_associative(self) -> bool:
+        """It is one op on two scalars whose fold no grouping and no order of the elements can change."""
+        root = self.computation.root
+        if not self._is_one_op:
+            return False
+        return root.opcode in _ASSOCIATIVE or (root.opcode in _UFUNCS and root.shape.dtype.kind in ("pred", "signed", "unsigned"))
+
     def fold_ufunc(self) -> np.ufunc | None:
         """The NumPy ufunc that this two-parameter computation is, if it is one op whose left fold ufunc.accumulate gives."""
         root = self.computation.root
-        if len(self.computation) != 3 or root.opcode not in _UFUNCS:
+        if not self._is_one_op or root.shape.dtype.kind not in ("floating", "complex"):
             return None
-        if list(root.operands) not in (self.computation.parameters, self.computation.parameters[::-1]):
-            return None
-        return _UFUNCS[root.opcode] if hasattr(np, root.shape.dtype.numpy.name) else None
+        return _UFUNCS.get(root.opcode)
+
+    @property
+    def _is_one_op(self) -> bool:
+        """Two parameters and an op on them, in either order."""
+        if len(self.computation) != 3 or len(self.computation.parameters) != 2:
+            return False
+        return list(self.computation.root.operands) in (self.computation.parameters, self.computation.parameters[::-1])
 
     def _sweep(self, *arrays: Any) -> Any:
         values: dict[int, Any] = {p.id: a for p, a in zip(self.computation.parameters, arrays, strict=True)}

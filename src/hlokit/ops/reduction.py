@@ -1,4 +1,4 @@
-"""Reductions: reduce, and what all reducers share."""
+"""Reductions: reduce, what all reducers share, and the left fold."""
 
 from typing import Any
 
@@ -9,26 +9,53 @@ from hlokit.hlo.values import Array, Function
 from hlokit.types.attributes import Dims
 from hlokit.types.shape import ProgramShape, Shape
 
+_WIDE_ENOUGH = 512
+"""From so many outputs on, one ufunc call per folded row costs less than `accumulate`, which stores every step."""
+
+_CHUNK = 1 << 18
+"""Elements that `accumulate` may store at a time."""
+
 
 def check_reducer(reducer: ProgramShape, types: list[Shape], inits: tuple[Shape, ...], role: str = "to_apply") -> None:
     """REDUCER-1..5: N accumulated and N new scalars to N scalars, of the operands' element types."""
     n = len(types)
-    check(len(reducer.parameters) == 2 * n, "REDUCER-1", f"{role} parameters", len(reducer.parameters), 2 * n)
-    results = reducer.result.elements if reducer.result.is_tuple else (reducer.result,)
-    check(len(results) == n and all(r.is_scalar for r in results), "REDUCER-2", f"{role} result", reducer.result, f"{n} scalar(s)")
+    result, parameters = reducer.result, reducer.parameters
+    results = result.elements if result.is_tuple else (result,)
+    if len(parameters) != 2 * n:
+        check(False, "REDUCER-1", f"{role} parameters", len(parameters), 2 * n)
+    if len(results) != n or not all(r.is_scalar for r in results):
+        check(False, "REDUCER-2", f"{role} result", result, f"{n} scalar(s)")
     for i, shape in enumerate(types):
         scalar = shape.dtype[()]
-        parameters = (reducer.parameters[i], reducer.parameters[n + i])
-        check(all(p is scalar for p in parameters), "REDUCER-4", f"{role} parameters {i} and {n + i}", parameters, scalar)
-        check(results[i] is scalar, "REDUCER-4", f"{role} result {i}", results[i], scalar)
-        check(inits[i].logical is scalar, "REDUCER-5", f"init_value {i}", inits[i], scalar)
+        if not parameters[i].static is parameters[n + i].static is scalar:
+            found = (parameters[i], parameters[n + i])
+            check(False, "REDUCER-4", f"{role} parameters {i} and {n + i}", found, scalar)
+        if results[i].static is not scalar:
+            check(False, "REDUCER-4", f"{role} result {i}", results[i], scalar)
+        if inits[i].static is not scalar:
+            check(False, "REDUCER-5", f"init_value {i}", inits[i], scalar)
 
 
-def split_operands(operands: tuple[Any, ...], label: str, name: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def split_operands(operands: tuple[Any, ...], label: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Operands followed by as many init values."""
     n = len(operands) // 2
-    check(n >= 1 and len(operands) == 2 * n, label, name, len(operands), "N >= 1 operands and N init values")
+    check(n >= 1 and len(operands) == 2 * n, label, "operands", len(operands), "N >= 1 operands and N init values")
     return operands[:n], operands[n:]
+
+
+def check_same_dimensions(arrays: tuple[Shape, ...], label: str) -> None:
+    """All operands are arrays of the first one's dimensions."""
+    for array in arrays:
+        check(array.is_array, label, "operand", array, "an array")
+        check(array.dimensions == arrays[0].dimensions, label, "operand dimensions", array, arrays[0])
+
+
+def cut_to_least(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Arrays of one bound, each cut to the least of their run-time sizes."""
+    if all(a.shape == arrays[0].shape for a in arrays):
+        return arrays
+    least = tuple(slice(min(sizes)) for sizes in zip(*(a.shape for a in arrays), strict=True))
+    return tuple(a[least] for a in arrays)
 
 
 class Reduce(Op, name="reduce"):
@@ -44,35 +71,65 @@ class Reduce(Op, name="reduce"):
     rules = "REDUCE"
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
-        arrays, inits = split_operands(operands, "REDUCE-2", "operands")
-        for array in arrays:
-            check(array.is_array, "REDUCE-3", "operand", array, "an array")
-            check(array.static.dimensions == arrays[0].static.dimensions, "REDUCE-3", "operand dimensions", array, arrays[0])
-        rank = arrays[0].rank
-        check(all(0 <= d < rank for d in self.dimensions), "REDUCE-4", "dimensions", self.dimensions, f"in [0, {rank})")
-        check(len(set(self.dimensions)) == len(self.dimensions), "REDUCE-5", "dimensions", self.dimensions, "no repetition")
+        arrays, inits = split_operands(operands, "REDUCE-2")
+        check_same_dimensions(arrays, "REDUCE-3")
+        rank, reduced = arrays[0].rank, self.dimensions
+        if not all(0 <= d < rank for d in reduced):
+            check(False, "REDUCE-4", "dimensions", reduced, f"in [0, {rank})")
+        check(len(set(reduced)) == len(reduced), "REDUCE-5", "dimensions", reduced, "no repetition")
         check_reducer(to_apply, list(arrays), inits)
-        kept = [d for d in range(rank) if d not in self.dimensions]
+        kept = [d for d in range(rank) if d not in reduced]
         results = [a.with_dimensions([a.dimensions[d] for d in kept], [a.dynamic[d] for d in kept]) for a in arrays]
         return Shape.tuple(results) if to_apply.result.is_tuple else results[0]
 
     def reference(self, *operands: Array, to_apply: Function) -> Any:
-        arrays, inits = split_operands(operands, "REDUCE-2", "operands")
+        arrays, inits = split_operands(operands, "REDUCE-2")
+        arrays = cut_to_least(arrays)
         kept = [d for d in range(arrays[0].ndim) if d not in self.dimensions]
         reduced = sorted(self.dimensions)
         shape = tuple(arrays[0].shape[d] for d in kept)
-        rows = [a.transpose(reduced + kept).reshape(-1, *shape) for a in arrays]
+        count = int(np.prod([arrays[0].shape[d] for d in reduced], dtype=np.int64))
+        rows = [a.transpose(reduced + kept).reshape(count, *shape) for a in arrays]
         return left_fold(rows, inits, shape, to_apply)
 
 
 def left_fold(rows: list[Array], inits: tuple[Array, ...], shape: tuple[int, ...], function: Function) -> Any:
     """Folds along the first axis of `rows`, every other index at once; accumulators start at `inits`."""
-    ufunc = function.fold_ufunc()
-    if ufunc is not None and len(rows) == 1 and not function.result.is_tuple:
-        start = np.broadcast_to(inits[0], (1, *shape))
-        return ufunc.accumulate(np.concatenate([start, rows[0]]), axis=0)[-1]
+    if len(rows) == 1 and not function.result.is_tuple:
+        return _fold_one(rows[0], np.broadcast_to(inits[0], shape), function)
     accumulators = tuple(np.broadcast_to(init, shape) for init in inits)
     for elements in zip(*rows, strict=True):
-        result = function.batched(*accumulators, *elements)
-        accumulators = result if isinstance(result, tuple) else (result,)
+        accumulators = results_of(function, function.batched(*accumulators, *map(np.asarray, elements)))
     return accumulators if function.result.is_tuple else accumulators[0]
+
+
+def results_of(function: Function, value: Any) -> tuple[Any, ...]:
+    """The results of a call of `function`, as a tuple also where it returns a bare array."""
+    return value if function.result.is_tuple else (value,)
+
+
+def _fold_one(rows: Array, accumulator: Array, function: Function) -> Array:
+    if function.is_associative:
+        return _fold_in_halves(rows, accumulator, function)
+    ufunc = function.fold_ufunc()
+    if ufunc is None or accumulator.size >= _WIDE_ENOUGH:
+        combine = function.batched if ufunc is None else ufunc
+        for elements in rows:
+            accumulator = combine(accumulator, np.asarray(elements))
+        return accumulator
+    step = max(1, _CHUNK // max(1, accumulator.size))
+    for start in range(0, len(rows), step):
+        chunk = np.concatenate([accumulator[None], rows[start : start + step]])
+        accumulator = ufunc.accumulate(chunk, axis=0, dtype=chunk.dtype)[-1]
+    return accumulator
+
+
+def _fold_in_halves(rows: Array, accumulator: Array, function: Function) -> Array:
+    """The left fold by a function whose value no grouping and no order can change: log2(n) sweeps."""
+    while len(rows) > 1:
+        half = len(rows) // 2
+        rest = rows[2 * half :]
+        rows = function.batched(rows[:half], rows[half : 2 * half])
+        if len(rest):
+            accumulator = function.batched(accumulator, rest[0])
+    return function.batched(accumulator, np.asarray(rows[0])) if len(rows) else accumulator

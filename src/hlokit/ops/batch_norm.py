@@ -1,0 +1,108 @@
+"""Batch normalisation. Statistics run over all dimensions but the feature dimension."""
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array
+from hlokit.types.shape import Shape
+
+
+class BatchNorm(Op):
+    """What the three ops share. Values are computed in f64 and rounded once."""
+
+    epsilon: float = attr()
+    feature_index: int = attr()
+
+    form = "expand"
+
+    def feature_vector(self, operand: Shape, label: str) -> Shape:
+        """The shape of per-feature operands, after the rules for operand and feature index."""
+        rule = f"{self.rules}-4" if self.rules == "BNG" else "BNT-3"
+        check(operand.dtype.is_floating, rule, "operand", operand, "an array of floating type")
+        check(operand.rank >= 1, rule, "operand rank", operand.rank, ">= 1")
+        check(0 <= self.feature_index < operand.rank, label, "feature_index", self.feature_index, f"in [0, {operand.rank})")
+        return operand.with_dimensions([operand.dimensions[self.feature_index]], [operand.dynamic[self.feature_index]])
+
+    def spread(self, vector: Array, rank: int) -> Array:
+        """A per-feature vector in f64, to be broadcast against an operand of `rank` dimensions."""
+        return vector.astype(np.float64).reshape([-1 if d == self.feature_index else 1 for d in range(rank)])
+
+    def other_axes(self, operand: Array) -> tuple[int, ...]:
+        return tuple(d for d in range(operand.ndim) if d != self.feature_index)
+
+
+def check_vectors(vectors: dict[str, Shape], expected: Shape, label: str) -> None:
+    """Rank-1 operands of the feature dimension's size and the operand's type."""
+    for name, vector in vectors.items():
+        check(vector.static is expected.static, label, name, vector, expected)
+
+
+def count_of(operand: Array, axes: tuple[int, ...]) -> np.float64:
+    """How many elements one feature has; as a NumPy number, for which 0/0 is NaN (BNT-6)."""
+    return np.float64(np.prod([operand.shape[d] for d in axes], dtype=np.int64))
+
+
+class BatchNormTraining(BatchNorm, name="batch-norm-training"):
+    """Normalises each feature by its own mean and (biased) variance; gives (output, mean, variance)."""
+
+    arity = 3
+    rules = "BNT"
+
+    def infer(self, operand: Shape, scale: Shape, offset: Shape) -> Shape:
+        vector = self.feature_vector(operand, "BNT-4")
+        check_vectors({"scale": scale, "offset": offset}, vector, "BNT-5")
+        return Shape.tuple([operand.logical, vector, vector])
+
+    def reference(self, operand: Array, scale: Array, offset: Array) -> Any:
+        axes, rank = self.other_axes(operand), operand.ndim
+        wide, count = operand.astype(np.float64), count_of(operand, axes)
+        mean = wide.sum(axes, keepdims=True) / count
+        variance = np.square(wide - mean).sum(axes, keepdims=True) / count
+        normalised = (wide - mean) / np.sqrt(variance + self.epsilon)
+        output = normalised * self.spread(scale, rank) + self.spread(offset, rank)
+        return tuple(part.astype(operand.dtype) for part in (output, mean.reshape(-1), variance.reshape(-1)))
+
+
+class BatchNormInference(BatchNorm, name="batch-norm-inference"):
+    """Normalises each feature by a given mean and variance."""
+
+    arity = 5
+    rules = "BNI"
+
+    def infer(self, operand: Shape, scale: Shape, offset: Shape, mean: Shape, variance: Shape) -> Shape:
+        vector = self.feature_vector(operand, "BNT-4")
+        check_vectors({"scale": scale, "offset": offset}, vector, "BNT-5")
+        check_vectors({"mean": mean, "variance": variance}, vector, "BNI-3")
+        return operand.logical
+
+    def reference(self, operand: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
+        scale, offset, mean, variance = (self.spread(v, operand.ndim) for v in (scale, offset, mean, variance))
+        normalised = (operand.astype(np.float64) - mean) / np.sqrt(variance + self.epsilon)
+        return (normalised * scale + offset).astype(operand.dtype)
+
+
+class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
+    """Gradients of batch-norm-training; gives (grad_operand, grad_scale, grad_offset)."""
+
+    arity = 5
+    rules = "BNG"
+
+    def infer(self, operand: Shape, scale: Shape, mean: Shape, variance: Shape, grad_output: Shape) -> Shape:
+        vector = self.feature_vector(operand, "BNG-5")
+        check(grad_output.static is operand.static, "BNG-4", "grad_output", grad_output, operand)
+        check_vectors({"scale": scale, "mean": mean, "variance": variance}, vector, "BNG-5")
+        return Shape.tuple([operand.logical, vector, vector])
+
+    def reference(self, operand: Array, scale: Array, mean: Array, variance: Array, grad_output: Array) -> Any:
+        axes, rank = self.other_axes(operand), operand.ndim
+        scale, mean, variance = (self.spread(v, rank) for v in (scale, mean, variance))
+        gradient, centered, count = grad_output.astype(np.float64), operand.astype(np.float64) - mean, count_of(operand, axes)
+        deviation = np.sqrt(variance + self.epsilon)
+        grad_offset = gradient.sum(axes, keepdims=True)
+        covariance = (gradient * centered).sum(axes, keepdims=True)
+        along_x = covariance / count / (variance + self.epsilon)
+        grad_operand = scale / deviation * (gradient - grad_offset / count - along_x * centered)
+        grad_scale = covariance / deviation
+        return tuple(part.astype(operand.dtype) for part in (grad_operand, grad_scale.reshape(-1), grad_offset.reshape(-1)))

@@ -1,0 +1,183 @@
+"""Windows sliding over arrays: reduce-window, select-and-scatter."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Function
+from hlokit.ops.reduction import check_reducer, check_same_dimensions, cut_to_least, left_fold, results_of, split_operands
+from hlokit.types import dtype as dtypes
+from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
+from hlokit.types.window import Window, WindowDimension, dilated
+
+Slices: TypeAlias = tuple[slice, ...]
+
+
+def output_sizes(base: Sequence[int], window: Window) -> list[int]:
+    """How many positions the window takes in each dimension (WIN-4)."""
+    dimensions = window.dimensions
+    return [UNBOUNDED if n == UNBOUNDED else d.output_size(n) for n, d in zip(base, dimensions, strict=True)]
+
+
+def placements(base: Sequence[int], window: Window) -> Iterator[tuple[Slices, Slices]]:
+    """For each offset within the window, row-major: the window positions where it meets an element, and those elements.
+
+    Padding and the holes of base dilation are no elements; offsets that meet none are left out.
+    """
+    counts = output_sizes(base, window)
+    met = [
+        [_meeting(d, k, n, count) for k in range(d.size)]
+        for d, n, count in zip(window.dimensions, base, counts, strict=True)
+    ]
+    for offset in np.ndindex(*(d.size for d in window.dimensions)):
+        pairs = [met[axis][k] for axis, k in enumerate(offset)]
+        if all(pair is not None for pair in pairs):
+            yield tuple(p[0] for p in pairs if p), tuple(p[1] for p in pairs if p)
+
+
+def _meeting(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, slice] | None:
+    """The window positions whose offset `k` lies on an element, and the elements: both are arithmetic progressions."""
+    every = d.base_dilation // math.gcd(d.stride, d.base_dilation)
+    shift = k * d.window_dilation - d.padding_low
+    first = next((o for o in range(every) if (o * d.stride + shift) % d.base_dilation == 0), None)
+    if first is None:
+        return None
+    if first * d.stride + shift < 0:
+        first += every * -(-(-(first * d.stride + shift)) // (every * d.stride))
+    last = min(count - 1, (dilated(base, d.base_dilation) - 1 - shift) // d.stride)
+    if base == 0 or first > last:
+        return None
+    steps = (last - first) // every + 1
+    element, element_step = (first * d.stride + shift) // d.base_dilation, every * d.stride // d.base_dilation
+    positions = slice(first, first + (steps - 1) * every + 1, every)
+    return positions, slice(element, element + (steps - 1) * element_step + 1, element_step)
+
+
+class ReduceWindow(Op, name="reduce-window"):
+    """Folds the elements under each position of the window with `to_apply`, starting at the init values.
+
+    The accumulator is the left argument, elements go in row-major window order; padding and holes are skipped (RWIN-6).
+    """
+
+    window: Window = attr(Window())
+
+    roles = ("to_apply",)
+    form = "fold"
+    rules = "RWIN"
+
+    def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
+        arrays, inits = split_operands(operands, "RWIN-2")
+        check_same_dimensions(arrays, "RWIN-2")
+        window, rank = self.window, arrays[0].rank
+        check(len(window.dimensions) == rank, "RWIN-3", "window dimensions", len(window.dimensions), rank)
+        window.check()
+        check_reducer(to_apply, list(arrays), inits)
+        sizes = output_sizes(arrays[0].dimensions, window)
+        results = [a.with_dimensions(sizes, a.dynamic) for a in arrays]
+        return Shape.tuple(results) if to_apply.result.is_tuple else results[0]
+
+    def reference(self, *operands: Array, to_apply: Function) -> Any:
+        arrays, inits = split_operands(operands, "RWIN-2")
+        arrays = cut_to_least(arrays)
+        base = arrays[0].shape
+        shape = tuple(output_sizes(base, self.window))
+        if (axis := _prefix_axis(self.window, base)) is not None:
+            return _running_fold(arrays, inits, axis, to_apply)
+        if all(d == WindowDimension(n, d.stride) for d, n in zip(self.window.dimensions, base, strict=True)):
+            return left_fold([a.reshape(-1, *shape) for a in arrays], inits, shape, to_apply)
+        accumulators = [np.full(shape, init, init.dtype) for init in inits]
+        for positions, elements in placements(base, self.window):
+            folded = [a[positions] for a in accumulators]
+            results = results_of(to_apply, to_apply.batched(*folded, *(a[elements] for a in arrays)))
+            for accumulator, result in zip(accumulators, results, strict=True):
+                accumulator[positions] = result
+        return tuple(accumulators) if to_apply.result.is_tuple else accumulators[0]
+
+
+def _prefix_axis(window: Window, base: Sequence[int]) -> int | None:
+    """The one axis along which position o of the window covers the elements 0..o, as in a cumulative sum."""
+    axes = [axis for axis, d in enumerate(window.dimensions) if d != WindowDimension(1)]
+    if len(axes) != 1:
+        return None
+    d = window.dimensions[axes[0]]
+    return axes[0] if d.size >= base[axes[0]] and d == WindowDimension(d.size, padding_low=d.size - 1) else None
+
+
+def _running_fold(arrays: tuple[Array, ...], inits: tuple[Array, ...], axis: int, function: Function) -> Any:
+    """Each result is one step from its neighbour's: the same left fold in n steps instead of n^2 / 2."""
+    outputs = [np.empty_like(a) for a in arrays]
+    shape = np.delete(arrays[0].shape, axis)
+    current: Sequence[Array] = [np.broadcast_to(init, shape) for init in inits]
+    for i in range(arrays[0].shape[axis]):
+        here = (slice(None),) * axis + (i,)
+        current = results_of(function, function.batched(*current, *(np.asarray(a[here]) for a in arrays)))
+        for output, value in zip(outputs, current, strict=True):
+            output[here] = value
+    return tuple(outputs) if function.result.is_tuple else outputs[0]
+
+
+class SelectAndScatter(Op, name="select-and-scatter"):
+    """Every window position picks one operand element by `select`; the source element goes there by `scatter`.
+
+    Picking walks the window in row-major order and keeps the first argument while `select` says so (SAS-8).
+    """
+
+    window: Window = attr(Window())
+
+    arity = 3
+    roles = ("select", "scatter")
+    form = "expand"
+    rules = "SAS"
+
+    def infer(self, operand: Shape, source: Shape, init: Shape, select: ProgramShape, scatter: ProgramShape) -> Shape:
+        check(operand.is_array, "SAS-4", "operand", operand, "an array")
+        scalar, window = operand.dtype[()], self.window
+        check(len(window.dimensions) == operand.rank, "SAS-6", "window dimensions", len(window.dimensions), operand.rank)
+        window.check()
+        if any(d.base_dilation != 1 or d.window_dilation != 1 for d in window.dimensions):
+            check(False, "SAS-6", "window", "dilations", "none")
+        found = [p.static for p in select.parameters]
+        check(found == [scalar, scalar], "SAS-2", "select parameters", found, (scalar, scalar))
+        check(select.result.static is dtypes.pred[()], "SAS-2", "select result", select.result, "pred[]")
+        sizes = output_sizes(operand.dimensions, window)
+        check(source.dtype is operand.dtype, "SAS-4", "source type", source.dtype, operand.dtype)
+        check(source.dimensions == tuple(sizes), "SAS-4", "source dimensions", source.dimensions, sizes)
+        check(init.static is scalar, "SAS-5", "init_value", init, scalar)
+        check_reducer(scatter, [operand], (init,), "scatter")
+        check(not scatter.result.is_tuple, "SAS-3", "scatter result", scatter.result, scalar)
+        return operand.logical
+
+    def reference(self, operand: Array, source: Array, init: Array, select: Function, scatter: Function) -> Array:
+        targets = _picked(operand, self.window, select)
+        output = np.full(operand.size, init, init.dtype)
+        is_picked = targets >= 0
+        _scatter_in_rounds(output, targets[is_picked], source[is_picked], scatter)
+        return output.reshape(operand.shape)
+
+
+def _picked(operand: Array, window: Window, select: Function) -> Array:
+    """For each window position the flat index of the element that it picks; -1 where it meets none."""
+    shape = tuple(output_sizes(operand.shape, window))
+    flat_index = np.arange(operand.size).reshape(operand.shape)
+    targets = np.full(shape, -1)
+    best = np.zeros(shape, operand.dtype)
+    for positions, elements in placements(operand.shape, window):
+        value, kept = operand[elements], targets[positions] >= 0
+        kept = kept & select.batched(best[positions], value)
+        targets[positions] = np.where(kept, targets[positions], flat_index[elements])
+        best[positions] = np.where(kept, best[positions], value)
+    return targets
+
+
+def _scatter_in_rounds(output: Array, targets: Array, source: Array, scatter: Function) -> None:
+    """output[t] = scatter(output[t], s) in order: round r takes the r-th update of every target at once."""
+    order = np.argsort(targets, kind="stable")
+    targets, source = targets[order], source[order]
+    starts = np.flatnonzero(np.diff(targets, prepend=-1))
+    lengths = np.diff(starts, append=len(targets))
+    for turn in range(max(lengths, default=0)):
+        now = starts[lengths > turn] + turn
+        output[targets[now]] = scatter.batched(output[targets[now]], source[now])
