@@ -71,6 +71,15 @@ def _pairs(values: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(_integers(v) for v in values)
 
 
+def _precisions(values: Iterable[str]) -> tuple[str, ...]:
+    """Names in lower case; nothing where all are the default (HATTR-8)."""
+    names = tuple(v.lower() for v in values)
+    for name in names:
+        if name not in PRECISIONS:
+            raise ShapeError("HATTR-8", "operand_precision", name, "one of " + " ".join(PRECISIONS))
+    return names if any(name != "default" for name in names) else ()
+
+
 INT = Kind("integer", int)
 OPTIONAL_INT = Kind("integer", _optional(int))
 BOOL = Kind("bool", bool)
@@ -99,9 +108,8 @@ ALIASING = Kind("output to operand aliasing", tuple)
 ACCURACY = Kind("result accuracy", _optional(tuple))
 SHARDING = Kind("sharding", _instance(Sharding))
 DOMAIN = Kind("domain", tuple)
-PRECISION = Kind("precision list", tuple)
-
 PRECISIONS = ("default", "high", "highest", "packed_nibble")
+PRECISION = Kind("precision list", _precisions)
 
 Dims: TypeAlias = Annotated[tuple[int, ...], INT_LIST]
 """A list of dimension numbers or sizes, `{0,1}`."""

@@ -71,14 +71,11 @@ class Window:
     def check(self) -> None:
         """WIN-2: sizes, strides and dilations are positive."""
         for i, d in enumerate(self.dimensions):
-            for name, value in (
-                ("size", d.size),
-                ("stride", d.stride),
-                ("base dilation", d.base_dilation),
-                ("window dilation", d.window_dilation),
-            ):
-                if value <= 0:
-                    raise ShapeError("WIN-2", f"window {name} of dimension {i}", value, "> 0")
+            if d.size > 0 and d.stride > 0 and d.base_dilation > 0 and d.window_dilation > 0:
+                continue
+            for name in ("size", "stride", "base_dilation", "window_dilation"):
+                if getattr(d, name) <= 0:
+                    raise ShapeError("WIN-2", f"window {name} of dimension {i}", getattr(d, name), "> 0")
 
 
 def dilated(size: int, dilation: int) -> int:
