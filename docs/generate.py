@@ -1,0 +1,88 @@
+"""Writes what comes out of the registry: the table in README.md and docs/reference/ops.md.
+
+    python docs/generate.py [--check]
+
+With --check nothing is written, and the exit status says whether both are up to date (a test runs this).
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import hlokit
+from hlokit.hlo.op import OPS, Op
+from hlokit.tools.ops import reference, summary
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
+
+
+def builder_functions() -> dict[str, list[str]]:
+    """Op class name -> the builder functions whose code names that class."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src/hlokit/builder").glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            name = _defined(node)
+            if name is None or not (hasattr(hlokit, name) or path.name == "core.py"):
+                continue
+            for inner in ast.walk(node):
+                called = inner.attr if isinstance(inner, ast.Attribute) else inner.id if isinstance(inner, ast.Name) else None
+                if called is not None and name not in found.setdefault(called, []):
+                    found[called].append(name)
+    return found
+
+
+def _defined(node: ast.stmt) -> str | None:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return node.name
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    return None
+
+
+def has_reference(op: type[Op]) -> bool:
+    return op.reference is not Op.reference or op.opcode == "parameter"
+
+
+def table() -> str:
+    functions = builder_functions()
+    lines = ["| op | builder | text | interpreter | compiled |", "| --- | --- | --- | --- | --- |"]
+    for opcode in sorted(OPS):
+        op = OPS[opcode]
+        names = functions.get(op.__name__, [])
+        made = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+        lines.append(f"| {opcode} | {made or '-'} | yes | {'yes' if has_reference(op) else 'no'} | no |")
+    return "\n".join(lines)
+
+
+def ops_page() -> str:
+    lines = ["# Op reference", "", "Made from the op classes by docs/generate.py; `hlokit ops NAME` prints the same.", ""]
+    lines += [f"- [{opcode}](#{opcode}): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
+    for opcode in sorted(OPS):
+        lines += ["", reference(OPS[opcode]).replace("# ", "## ", 1)]
+    return "\n".join(lines) + "\n"
+
+
+def readme() -> str:
+    text = (ROOT / "README.md").read_text()
+    head, rest = text.split(BEGIN)
+    return f"{head}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    pages = {ROOT / "README.md": readme(), ROOT / "docs/reference/ops.md": ops_page()}
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not up to date: run python docs/generate.py")
+        sys.exit(bool(stale))
+    for path in stale:
+        path.write_text(pages[path])
+
+
+if __name__ == "__main__":
+    main()
