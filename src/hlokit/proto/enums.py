@@ -36,6 +36,7 @@ ENUMS: dict[str, tuple[str | None, ...]] = {
         "dot_bf16_bf16_f32_x9",
     ),
     "result_accuracy.mode": ("default", "highest"),
+    "conv_kind": ("unset", "fprop", "dgrad", "wgrad"),
     "is_associative": (None, "true", "false"),
     "alias kind": ("may-alias", "may-alias", "must-alias"),
     "sharding type": ("replicated", "maximal", "tuple", "tiled", "manual", "unknown", "unreduced"),
