@@ -1,10 +1,19 @@
 """The ops: one class per opcode. Importing this package fills the registry."""
 
 from hlokit.ops import (
+    asynchronous as asynchronous,
+)
+from hlokit.ops import (
     collectives as collectives,
 )
 from hlokit.ops import (
+    communication as communication,
+)
+from hlokit.ops import (
     control_flow as control_flow,
+)
+from hlokit.ops import (
+    custom as custom,
 )
 from hlokit.ops import (
     dynamic as dynamic,
@@ -13,10 +22,25 @@ from hlokit.ops import (
     elementwise as elementwise,
 )
 from hlokit.ops import (
+    exchanges as exchanges,
+)
+from hlokit.ops import (
+    fourier as fourier,
+)
+from hlokit.ops import (
+    linalg as linalg,
+)
+from hlokit.ops import (
     movement as movement,
 )
 from hlokit.ops import (
+    random as random,
+)
+from hlokit.ops import (
     reduction as reduction,
+)
+from hlokit.ops import (
+    sorting as sorting,
 )
 from hlokit.ops import (
     structure as structure,

@@ -101,7 +101,8 @@ class CopyDone(Op, name="copy-done"):
     whole_values = True
 
     def infer(self, state: Shape) -> Shape:
-        check(state.is_tuple and len(state.elements) == 3, "HOP-41", "operand", state, "a copy-start's (out, in, u32[])")
+        good = state.is_tuple and len(state.elements) == 3
+        check(good, "HOP-41", "operand", state, "a copy-start's (out, in, u32[])")
         return state.elements[0]
 
     def reference(self, state: Any) -> Any:

@@ -1,11 +1,21 @@
-"""Collective ops: what devices compute together."""
+"""Collective ops: what the devices of a group compute together (GRP rules).
 
+Those that only exchange values are in exchanges.py.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
+from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Device, Function
-from hlokit.ops.reduction import check_reducer
-from hlokit.types.attributes import Groups
+from hlokit.ops.asynchronous import placeholder
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import Groups, ResultShape, Single
+from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import ProgramShape, Shape
 
 
@@ -25,19 +35,263 @@ class AllReduce(Op, name="all-reduce"):
     ignored_attributes = ("mode",)
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
-        check(len(operands) > 0, "ARED-4", "operands", 0, "at least one")
-        for operand in operands:
-            check(operand.is_array, "ARED-4", "operand", operand, "an array")
-            check_reducer(to_apply, [operand], (operand.dtype[()],))
+        check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids, equal=False)
+        _check_combined(operands, to_apply, "ARED-4", "ARED-6")
         return operands[0] if len(operands) == 1 else Shape.tuple(operands)
 
     def reference(self, *operands: Array, to_apply: Function, process: Device) -> Any:
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        return one_or_tuple(_reduced(process.meet(self, members, operands), to_apply))
+
+
+class AllReduceStart(AllReduce, name="all-reduce-start"):
+    """Begins an all-reduce; the value is computed here (HASYNC-6)."""
+
+
+class AllReduceDone(Op, name="all-reduce-done"):
+    """Waits for an all-reduce and gives its result."""
+
+    arity = 1
+    form = "communicate"
+    rules = "HASYNC"
+    shape_required = True
+    side_effect = True
+    whole_values = True
+
+    def infer(self, state: Shape) -> Shape:
+        return state
+
+    def reference(self, state: Any) -> Any:
+        return state
+
+
+class AllGather(Op, name="all-gather"):
+    """The operands of the group's members, concatenated in group order; every member gets the result."""
+
+    channel_id: int | None = attr(None)
+    replica_groups: Groups = attr((), always=True)
+    constrain_layout: bool = attr(False)
+    dimension: Single = attr(text="dimensions")
+    use_global_device_ids: bool = attr(False)
+    result: ResultShape
+
+    form = "communicate"
+    rules = "AGATHER"
+    side_effect = True
+
+    def infer(self, *operands: Shape) -> Shape:
+        self._check_gathered(operands, self.result)
+        return self.result
+
+    def _check_gathered(self, operands: Sequence[Shape], result: Shape) -> None:
+        check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        size = _known_size(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        d = self.dimension
+        for operand, gathered in zip(operands, _results(operands, result, "AGATHER-1"), strict=True):
+            check(operand.is_array, "TOKEN-6", "operand", operand, "an array")
+            check(0 <= d < operand.rank, "AGATHER-3", "dimensions", d, f"in [0, {operand.rank})")
+            count = _ratio(gathered, operand, d, "AGATHER-1")
+            check(count > 0 and size in (None, count), "AGATHER-4", "shard_count", count, size or "> 0")
+
+    def reference(self, *operands: Array, process: Device) -> Any:
+        return one_or_tuple(self._gathered(operands, self.result, process))
+
+    def _gathered(self, operands: Sequence[Array], result: Shape, process: Device) -> list[Array]:
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         contributions = process.meet(self, members, operands)
-        results: list[Array] = []
-        for parts in zip(*contributions, strict=True):
-            result = parts[0]
-            for part in parts[1:]:
-                result = to_apply.batched(result, part)
-            results.append(result)
-        return results[0] if len(operands) == 1 else tuple(results)
+        gathered = [np.concatenate(parts, self.dimension) for parts in zip(*contributions, strict=True)]
+        for array, shape in zip(gathered, result.elements or (result,), strict=True):
+            if (
+                shape.is_array
+                and array.shape[self.dimension] != shape.dimensions[self.dimension]
+                and not shape.is_dynamic
+            ):
+                raise EvaluationError(f"all-gather: {len(members)} devices, but a result of {shape} [AGATHER-4]")
+        return gathered
+
+
+class AllGatherStart(AllGather, name="all-gather-start"):
+    """Begins an all-gather; the state holds (operand, result), or a tuple of each (HOP-32)."""
+
+    def infer(self, *operands: Shape) -> Shape:
+        parts = self.result.elements
+        given = Shape.tuple(operands) if parts and parts[0].is_tuple else operands[0]
+        good = len(parts) >= 2 and parts[0].static is given.static
+        check(good, "HOP-32", "result shape", self.result, "(operands, results)")
+        self._check_gathered(operands, parts[1])
+        return self.result
+
+    def reference(self, *operands: Array, process: Device) -> Any:
+        inputs, results = self.result.elements[:2]
+        gathered = tuple(self._gathered(operands, results, process))
+        given = operands if inputs.is_tuple else operands[0]
+        return (given, gathered if results.is_tuple else gathered[0], *map(placeholder, self.result.elements[2:]))
+
+
+class AllGatherDone(Op, name="all-gather-done"):
+    """Waits for an all-gather and gives its result."""
+
+    arity = 1
+    form = "communicate"
+    rules = "HASYNC"
+    shape_required = True
+    side_effect = True
+    whole_values = True
+
+    def infer(self, state: Shape) -> Shape:
+        check(state.is_tuple and len(state.elements) >= 2, "HOP-32", "operand", state, "(operands, results)")
+        return state.elements[1]
+
+    def reference(self, state: Any) -> Any:
+        return state[1]
+
+
+class ReduceScatter(Op, name="reduce-scatter"):
+    """An all-reduce of which each member keeps one block, by its position in the group."""
+
+    channel_id: int | None = attr(None)
+    replica_groups: Groups = attr((), always=True)
+    constrain_layout: bool = attr(False)
+    use_global_device_ids: bool = attr(False)
+    dimension: Single = attr(text="dimensions")
+    result: ResultShape
+
+    roles = ("to_apply",)
+    form = "communicate"
+    rules = "RSCAT"
+    side_effect = True
+
+    def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
+        check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids, equal_label="RSCAT-6")
+        _check_combined(operands, to_apply, "RSCAT-7", "RSCAT-10")
+        size = _known_size(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        d = self.dimension
+        for operand, block in zip(operands, _results(operands, self.result, "RSCAT-1"), strict=True):
+            check(0 <= d < operand.rank, "RSCAT-5", "dimensions", d, f"in [0, {operand.rank})")
+            count = _ratio(operand, block, d, "RSCAT-1")
+            check(count > 0 and size in (None, count), "RSCAT-4", "shard_count", count, size or "> 0")
+        return self.result
+
+    def reference(self, *operands: Array, to_apply: Function, process: Device) -> Any:
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        reduced = _reduced(process.meet(self, members, operands), to_apply)
+        results = self.result.elements if self.result.is_tuple else (self.result,)
+        position = members.index((process.replica_id, process.partition_id))
+        for array, shape in zip(reduced, results, strict=True):
+            if array.shape[self.dimension] != len(members) * shape.dimensions[self.dimension]:
+                raise EvaluationError(f"reduce-scatter: {len(members)} devices, but {shape} for each [RSCAT-4]")
+        return one_or_tuple([np.split(array, len(members), self.dimension)[position] for array in reduced])
+
+
+class ReplicaId(Op, name="replica-id"):
+    """The number of the replica that runs this."""
+
+    arity = 0
+    form = "communicate"
+    rules = "REPID"
+
+    def infer(self) -> Shape:
+        return dtypes.u32[()]
+
+    def reference(self, process: Device) -> Array:
+        return np.array(process.replica_id, np.uint32)
+
+
+class PartitionId(Op, name="partition-id"):
+    """The number of the partition that runs this (BEY-66)."""
+
+    arity = 0
+    form = "communicate"
+    rules = "BEY-66"
+
+    def infer(self) -> Shape:
+        return dtypes.u32[()]
+
+    def reference(self, process: Device) -> Array:
+        return np.array(process.partition_id, np.uint32)
+
+
+# -- what the cards share
+
+
+@lru_cache(maxsize=4096)
+def _check_listed(groups: ReplicaGroups, equal_label: str, dense: bool) -> None:
+    """GRP-2, GRP-3. Remembered: the same groups come with every collective of a program."""
+    if groups.iota_dimensions is not None or not groups.groups:
+        return
+    ids = [i for group in groups.groups for i in group]
+    check(all(groups.groups), "GRP-2", "replica_groups", groups, "no empty group")
+    if dense:
+        wanted = f"each id of 0..{len(ids) - 1} once"
+        check(sorted(ids) == list(range(len(ids))), "GRP-2", "replica_groups", groups, wanted)
+    check(len(set(ids)) == len(ids) and min(ids) >= 0, "GRP-2", "replica_groups", groups, "no id twice, none negative")
+    if equal_label:
+        check(len(set(map(len, groups.groups))) == 1, equal_label, "replica_groups", groups, "groups of equal size")
+
+
+def check_groups(
+    groups: ReplicaGroups,
+    channel_id: int | None,
+    use_global_device_ids: bool = False,
+    *,
+    equal: bool = True,
+    equal_label: str = "GRP-3",
+    dense: bool = True,
+) -> None:
+    """GRP-2, 3, 5: what is wrong with groups whatever the number of devices."""
+    _check_listed(groups, equal_label if equal else "", dense)
+    if use_global_device_ids:
+        check(channel_id is not None, "GRP-5", "use_global_device_ids", "no channel_id", "a channel_id")
+        check(groups.group_size is not None, "GRP-5", "replica_groups", groups, "not empty with use_global_device_ids")
+
+
+def _known_size(groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool) -> int | None:
+    """How many devices a group has, where that does not depend on the number of partitions (GRP-4)."""
+    return groups.group_size if channel_id is None or use_global_device_ids else None
+
+
+def _results(operands: Sequence[Shape], result: Shape, label: str) -> Sequence[Shape]:
+    """The result shapes, one for each operand: the result itself, or a tuple's elements."""
+    check(len(operands) > 0, label, "operands", 0, "at least one")
+    results = result.elements if result.is_tuple else (result,)
+    check(len(results) == len(operands), label, "result shape", result, f"{len(operands)} array(s)")
+    return results
+
+
+def _ratio(large: Shape, small: Shape, dimension: int, label: str) -> int:
+    """How often `small` goes into `large` along a dimension; both are the same otherwise."""
+    a, b = large.dimensions, small.dimensions
+    fits = large.dtype is small.dtype and len(a) == len(b)
+    fits = fits and a[:dimension] == b[:dimension] and a[dimension + 1 :] == b[dimension + 1 :]
+    check(fits, label, "result shape", large, f"{small} but for dimension {dimension}")
+    whole, part = a[dimension], b[dimension]
+    check(whole % part == 0 if part else whole == 0, label, f"dimension {dimension}", whole, f"a multiple of {part}")
+    return whole // part if part else 1
+
+
+def _check_combined(operands: Sequence[Shape], to_apply: ProgramShape, operand_label: str, combiner_label: str) -> None:
+    """Arrays of one element type, combined by a computation of two scalars of it."""
+    check(len(operands) > 0, operand_label, "operands", 0, "at least one")
+    dtype = operands[0].dtype
+    for operand in operands:
+        check(operand.is_array, operand_label, "operand", operand, "an array")
+        check(operand.dtype is dtype, operand_label, "operand", operand, f"an array of {dtype}")
+    scalar = dtype[()]
+    wanted = (scalar, scalar)
+    check(to_apply.parameters == wanted, combiner_label, "to_apply parameters", to_apply.parameters, wanted)
+    check(to_apply.result is scalar, combiner_label, "to_apply result", to_apply.result, scalar)
+
+
+def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
+    """Each operand folded over the members, in group order (ARED-7)."""
+    results: list[Array] = []
+    for parts in zip(*contributions, strict=True):
+        result = parts[0]
+        for part in parts[1:]:
+            result = to_apply.batched(result, part)
+        results.append(result)
+    return results
+
+
+def one_or_tuple(values: Sequence[Array]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)

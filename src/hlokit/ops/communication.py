@@ -1,4 +1,4 @@
-"""Ops that exchange values with the host or with other programs: infeed, outfeed, send, recv (COMM, INFEED, OUTFEED rules).
+"""Ops that exchange values with the host or with other programs: infeed, outfeed, send, recv.
 
 Sent values wait in the device's mailbox, one queue for each channel; a recv-done takes the next one.
 """
@@ -162,7 +162,9 @@ class RecvDone(Op, name="recv-done"):
         channel = self.channel_id or 0
         waiting = process.mailbox.get(channel)
         if not waiting:
-            raise EvaluationError(f"recv-done: nothing was sent on channel {channel} and nothing can arrive: a deadlock [COMM-12]")
+            raise EvaluationError(
+                f"recv-done: a deadlock: nothing was sent on channel {channel}, nothing can arrive [COMM-12]"
+            )
         value = waiting.popleft()
         if not _is_of(value, shape.elements[0]):
             raise EvaluationError(f"recv-done: what was sent on channel {channel} is no {shape.elements[0]} [COMM-3]")
@@ -183,14 +185,14 @@ def _read(item: Any, shape: Shape) -> Array:
     except (HlokitError, TypeError, ValueError, OverflowError) as error:
         raise EvaluationError(f"infeed: the item cannot be read as {shape}: {error} [INFEED-4]") from error
     if not _is_of(array, shape):
-        raise EvaluationError(f"infeed: the item is {array.dtype}{list(array.shape)}, the program reads {shape} [INFEED-4]")
+        raise EvaluationError(f"infeed: the item is {array.dtype}{list(array.shape)}, not {shape} [INFEED-4]")
     return array
 
 
 def _is_of(value: Any, shape: Shape) -> bool:
     """Whether a run-time value has this shape (at most the bound, in dynamic dimensions)."""
     if shape.is_tuple:
-        return isinstance(value, tuple) and len(value) == len(shape.elements) and all(map(_is_of, value, shape.elements))  # pyright: ignore[reportUnknownArgumentType]
+        return len(value) == len(shape.elements) and all(map(_is_of, value, shape.elements))
     if not shape.is_array:
         return True
     if value.dtype != shape.dtype.numpy or value.ndim != shape.rank:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
+from hlokit.errors import ShapeError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function
 from hlokit.types import dtype as dtypes
@@ -74,7 +75,8 @@ class Map(Op, name="map"):
         for operand in operands:
             check(operand.is_array, "MAP-4", "operand", operand, "an array")
             check(operand.dimensions == first.dimensions, "MAP-4", "operand dimensions", operand, first)
-        check(self.dimensions == tuple(range(first.rank)), "MAP-6", "dimensions", self.dimensions, tuple(range(first.rank)))
+        everything = tuple(range(first.rank))
+        check(self.dimensions == everything, "MAP-6", "dimensions", self.dimensions, everything)
         scalars = tuple(operand.dtype[()] for operand in operands)
         check(to_apply.parameters == scalars, "MAP-7", "to_apply parameters", to_apply.parameters, scalars)
         check(to_apply.result.is_scalar, "MAP-7", "to_apply result", to_apply.result, "a scalar")
@@ -122,15 +124,18 @@ class Conditional(Op, name="conditional"):
 
     def infer(self, selector: Shape, *operands: Shape, branch_computations: Sequence[ProgramShape] = ()) -> Shape:
         branches = branch_computations
-        check(selector.is_scalar and selector.dtype in (dtypes.pred, dtypes.s32), "COND-2", "selector", selector, "pred[] or s32[]")
+        is_selector = selector.logical is dtypes.pred[()] or selector.logical is dtypes.s32[()]
+        check(is_selector, "COND-2", "selector", selector, "pred[] or s32[]")
         check(len(branches) >= 1, "COND-4", "branch_computations", 0, "at least one")
         check(len(operands) == len(branches), "COND-4", "branch operands", len(operands), len(branches))
         if selector.dtype is dtypes.pred:
             check(len(branches) == 2, "COND-2", "branches of a pred selector", len(branches), 2)
         result = branches[0].result
         for number, (operand, branch) in enumerate(zip(operands, branches, strict=True)):
-            check(_takes(branch, operand), "COND-5", f"branch {number} parameters", branch.parameters, f"one of {operand}")
-            check(branch.result.static is result.static, "COND-6", f"branch {number} result", branch.result, result)
+            if not _takes(branch, operand):
+                raise ShapeError("COND-5", f"branch {number} parameters", branch.parameters, f"one of {operand}")
+            if branch.result.static is not result.static:
+                raise ShapeError("COND-6", f"branch {number} result", branch.result, result)
             result = _merge_dynamic(result, branch.result)
         return result
 
@@ -186,15 +191,14 @@ def _check_arguments(operands: Sequence[Shape], called: ProgramShape, count_labe
         check(operand.static is parameter.static, shape_label, f"operand {i}", operand, parameter)
 
 
-def _check_aliasing(aliasing: Sequence[Any], operands: Sequence[Shape], result: Shape) -> None:
+def _check_aliasing(aliasing: Aliasing, operands: Sequence[Shape], result: Shape) -> None:
     """HOP-40: every pair names an existing output and operand part of the same shape."""
     for output_index, number, operand_index in aliasing:
         check(0 <= number < len(operands), "HOP-40", "aliased operand", number, f"in [0, {len(operands)})")
         try:
             output, operand = result.at(output_index), operands[number].at(operand_index)
         except IndexError as error:
-            check(False, "HOP-40", "output_to_operand_aliasing", error, "indices that exist")
-            return
+            raise ShapeError("HOP-40", "output_to_operand_aliasing", error, "indices that exist") from error
         check(output.static is operand.static, "HOP-40", "aliased operand", operand, output)
 
 

@@ -69,7 +69,13 @@ class GetTupleElement(Op, name="get-tuple-element"):
 
     def infer(self, tuple_data: Shape) -> Shape:
         check(tuple_data.is_tuple, "GTE-3", "operand", tuple_data, "a tuple")
-        check(0 <= self.index < len(tuple_data.elements), "GTE-4", "index", self.index, f"0 .. {len(tuple_data.elements) - 1}")
+        check(
+            0 <= self.index < len(tuple_data.elements),
+            "GTE-4",
+            "index",
+            self.index,
+            f"0 .. {len(tuple_data.elements) - 1}",
+        )
         return tuple_data.elements[self.index]
 
     def reference(self, tuple_data: tuple[Any, ...]) -> Any:

@@ -1,0 +1,252 @@
+"""Collective ops by which devices exchange values: all-to-all, collective-permute, collective-broadcast."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from hlokit.errors import EvaluationError
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Device
+from hlokit.ops.asynchronous import placeholder
+from hlokit.ops.collectives import check_groups, one_or_tuple
+from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
+from hlokit.types.groups import ReplicaGroups
+from hlokit.types.shape import Shape
+
+
+class AllToAll(Op, name="all-to-all"):
+    """Every member sends block j of its operand to the j-th member of the group.
+
+    With `dimension`: blocks are cut and concatenated along it. Without: operand j is block j, the result a tuple.
+    """
+
+    channel_id: int | None = attr(None)
+    replica_groups: Groups = attr((), always=True)
+    constrain_layout: bool = attr(False)
+    dimension: Annotated[int | None, OPTIONAL_SINGLE] = attr(None, text="dimensions")
+
+    form = "communicate"
+    rules = "A2A"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, *operands: Shape) -> Shape:
+        check_groups(self.replica_groups, self.channel_id)
+        size, d = self.replica_groups.group_size, self.dimension
+        check(len(operands) > 0, "A2A-9", "operands", 0, "at least one")
+        for operand in operands:
+            check(operand.is_array, "A2A-6", "operand", operand, "an array")
+            check(operand.static is operands[0].static, "A2A-9", "operand", operand, operands[0])
+        if d is None:
+            check(size in (None, len(operands)), "A2A-5", "operands", len(operands), size)
+            return Shape.tuple(operands)
+        check(len(operands) == 1, "A2A-6", "operands with dimensions", len(operands), 1)
+        operand = operands[0]
+        check(0 <= d < operand.rank, "A2A-3", "split dimension", d, f"in [0, {operand.rank})")
+        length = operand.dimensions[d]
+        check(size is None or length % size == 0, "A2A-4", f"dimension {d}", length, f"a multiple of {size}")
+        return operand
+
+    def reference(self, *operands: Array, process: Device) -> Any:
+        members = process.members(self.replica_groups, self.channel_id, False, over_partitions=True)
+        position = members.index((process.replica_id, process.partition_id))
+        if self.dimension is None:
+            if len(operands) != len(members):
+                raise EvaluationError(f"all-to-all: {len(operands)} operands for {len(members)} devices [A2A-5]")
+            return tuple(sent[position] for sent in process.meet(self, members, operands))
+        if operands[0].shape[self.dimension] % len(members):
+            raise EvaluationError(f"all-to-all: {operands[0].shape} cannot be cut for {len(members)} devices [A2A-4]")
+        blocks = tuple(np.split(operands[0], len(members), self.dimension))
+        return np.concatenate([sent[position] for sent in process.meet(self, members, blocks)], self.dimension)
+
+
+class RaggedAllToAll(Op, name="ragged-all-to-all"):
+    """Sends rows [input_offsets[j], + send_sizes[j]) to member j, which has them at its output_offsets[j].
+
+    Operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes. Rows of output that nobody
+    writes stay (BEY-65). Offsets come in as many equal runs as the group has members.
+    """
+
+    channel_id: int | None = attr(None)
+    replica_groups: Groups = attr((), always=True)
+
+    arity = 6
+    form = "communicate"
+    rules = "BEY-65"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, data: Shape, output: Shape, *tables: Shape) -> Shape:
+        check_groups(self.replica_groups, self.channel_id)
+        check(data.is_array and data.rank >= 1, "BEY-65", "input", data, "an array of rank >= 1")
+        same = output.is_array and output.dtype is data.dtype and output.dimensions[1:] == data.dimensions[1:]
+        check(same and output.rank == data.rank, "BEY-65", "output", output, f"{data} with any number of rows")
+        for table in tables:
+            vector = table.is_array and table.rank == 1 and table.dtype.kind in ("signed", "unsigned")
+            check(vector, "BEY-65", "offsets and sizes", table, "a vector of integers")
+            check(table.dimensions == tables[0].dimensions, "BEY-65", "offsets and sizes", table, tables[0])
+        size, length = self.replica_groups.group_size, tables[0].dimensions[0]
+        check(size is None or length % size == 0, "BEY-65", "number of offsets", length, f"a multiple of {size}")
+        return output
+
+    def reference(self, data: Array, output: Array, *tables: Array, process: Device) -> Array:
+        members = process.members(self.replica_groups, self.channel_id, False, over_partitions=True)
+        position = members.index((process.replica_id, process.partition_id))
+        result = output.copy()
+        for rows, (starts, sizes, targets, _) in process.meet(self, members, (data, tables)):
+            run = len(starts) // len(members)
+            for i in range(position * run, (position + 1) * run):
+                start, size, target = int(starts[i]), int(sizes[i]), int(targets[i])
+                if min(start, size, target) < 0 or start + size > len(rows) or target + size > len(result):
+                    raise EvaluationError(
+                        f"ragged-all-to-all: {size} rows from {start} to {target} do not fit [BEY-65]"
+                    )
+                result[target : target + size] = rows[start : start + size]
+        return result
+
+
+class CollectiveBroadcast(Op, name="collective-broadcast"):
+    """The operand of the first member of each group; zeros for members of no group (BEY-63)."""
+
+    channel_id: int | None = attr(None)
+    replica_groups: Groups = attr((), always=True)
+
+    form = "communicate"
+    rules = "BEY-63"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, *operands: Shape) -> Shape:
+        check_groups(self.replica_groups, self.channel_id, equal=False, dense=False)
+        check(len(operands) > 0, "BEY-63", "operands", 0, "at least one")
+        for operand in operands:
+            check(operand.is_array, "BEY-63", "operand", operand, "an array")
+        return operands[0] if len(operands) == 1 else Shape.tuple(operands)
+
+    def reference(self, *operands: Array, process: Device) -> Any:
+        over_replicas = self.channel_id is None
+        own, count = (
+            (process.replica_id, process.replica_count)
+            if over_replicas
+            else (process.partition_id, process.partition_count)
+        )
+        group = next((g for g in self.replica_groups.expand(count) if own in g), None)
+        if group is None:
+            return one_or_tuple([np.zeros_like(operand) for operand in operands])
+        members = [(i, process.partition_id) if over_replicas else (process.replica_id, i) for i in group]
+        return one_or_tuple(process.meet(self, members, operands)[0])
+
+
+class CollectivePermute(Op, name="collective-permute"):
+    """For each pair, the target receives the source's operand; who is no target gets zeros.
+
+    With `slice_sizes` (the in-place form) the operands are input, output, input starts, output starts: slices of
+    the source's input overwrite slices of the target's output (BEY-64).
+    """
+
+    channel_id: int | None = attr(None)
+    source_target_pairs: Pairs = attr()
+    slice_sizes: Annotated[tuple[tuple[int, ...], ...], INT_LISTS] = attr((), proto="dynamic_slice_sizes")
+
+    form = "communicate"
+    rules = "CPERM"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, *operands: Shape) -> Shape:
+        _check_pairs(self.source_target_pairs)
+        return self._moved(operands)
+
+    def _moved(self, operands: Sequence[Shape]) -> Shape:
+        if self.slice_sizes:
+            check(len(operands) == 4, "BEY-64", "operands with slice_sizes", len(operands), 4)
+            return operands[1]
+        check(len(operands) > 0, "CPERM-8", "operands", 0, "at least one")
+        for operand in operands:
+            check(operand.is_array, "CPERM-8", "operand", operand, "an array")
+        return operands[0] if len(operands) == 1 else Shape.tuple(operands)
+
+    def reference(self, *operands: Any, process: Device) -> Any:
+        members = process.members(ReplicaGroups(), self.channel_id, False, over_partitions=True)
+        for pair in self.source_target_pairs:
+            if not all(0 <= i < len(members) for i in pair):
+                raise EvaluationError(f"collective-permute: pair {pair} of {len(members)} devices [CPERM-5]")
+        contributions = process.meet(self, members, operands)
+        own = members.index((process.replica_id, process.partition_id))
+        source = next((s for s, t in self.source_target_pairs if t == own), None)
+        if self.slice_sizes:
+            return operands[1] if source is None else self._written(contributions[source], operands)
+        return one_or_tuple(contributions[source] if source is not None else [np.zeros_like(o) for o in operands])
+
+    def _written(self, sent: Sequence[Any], own: Sequence[Any]) -> Any:
+        """The output with the sender's slices in it, at the sender's target positions."""
+        single = isinstance(own[1], np.ndarray)
+        outputs: list[Array] = [output.copy() for output in ((own[1],) if single else own[1])]
+        reads, writes = list(_places(sent[0], sent[2])), list(_places(sent[1], sent[3]))
+        for sizes, (data, _, start), (_, number, target) in zip(self.slice_sizes, reads, writes, strict=True):
+            outputs[number][_block(outputs[number], target, sizes)] = data[_block(data, start, sizes)]
+        return outputs[0] if single else tuple(outputs)
+
+
+class CollectivePermuteStart(CollectivePermute, name="collective-permute-start"):
+    """Begins a collective-permute; the state holds (operand, result) and perhaps contexts (HOP-35)."""
+
+    state: ResultShape
+
+    def infer(self, *operands: Shape) -> Shape:
+        _check_pairs(self.source_target_pairs)
+        moved, parts = self._moved(operands), self.state.elements
+        given = [shape.static for shape in (operands[0], Shape.tuple(operands))]
+        good = len(parts) >= 2 and parts[0].static in given and parts[1].static is moved.static
+        check(good, "HOP-35", "result shape", self.state, f"({operands[0]}, {moved}, ...)")
+        return self.state
+
+    def reference(self, *operands: Any, process: Device) -> Any:
+        given, _, *contexts = self.state.elements
+        moved = super().reference(*operands, process=process)
+        takes_all = given.is_tuple and not isinstance(operands[0], tuple)
+        return (operands if takes_all else operands[0], moved, *map(placeholder, contexts))
+
+
+class CollectivePermuteDone(Op, name="collective-permute-done"):
+    """Waits for a collective-permute and gives its result."""
+
+    arity = 1
+    form = "communicate"
+    rules = "HASYNC"
+    shape_required = True
+    side_effect = True
+    whole_values = True
+
+    def infer(self, state: Shape) -> Shape:
+        check(state.is_tuple and len(state.elements) >= 2, "HOP-35", "operand", state, "(operand, result, ...)")
+        return state.elements[1]
+
+    def reference(self, state: Any) -> Any:
+        return state[1]
+
+
+def _places(buffers: Any, starts: Any) -> Iterator[tuple[Array, int, Sequence[Any]]]:
+    """(buffer, its number, start indices) of each slice: one buffer or several, one slice of each or several."""
+    if not isinstance(buffers, np.ndarray):
+        for number, (buffer, own) in enumerate(zip(buffers, starts, strict=True)):
+            yield from ((b, number, s) for b, _, s in _places(buffer, own))
+    elif starts and isinstance(starts[0], tuple):
+        yield from ((buffers, 0, start) for start in starts)
+    else:
+        yield buffers, 0, starts
+
+
+def _block(array: Array, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """The block of these sizes at `starts`, clamped into the array as dynamic-slice does."""
+    places = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, array.shape, sizes, strict=True)]
+    return tuple(slice(place, place + size) for place, size in zip(places, sizes, strict=True))
+
+
+def _check_pairs(pairs: Sequence[Sequence[int]]) -> None:
+    check(all(len(pair) == 2 for pair in pairs), "HGRP-7", "source_target_pairs", pairs, "pairs")
+    for position, what in enumerate(("source", "target")):
+        ids = [pair[position] for pair in pairs]
+        check(len(set(ids)) == len(ids), "CPERM-4", f"{what}s of source_target_pairs", ids, f"no {what} twice")
+        check(min(ids, default=0) >= 0, "CPERM-5", f"{what}s of source_target_pairs", ids, ">= 0")
