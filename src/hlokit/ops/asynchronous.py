@@ -119,5 +119,5 @@ def placeholder(shape: Shape) -> Any:
 
 
 def _check_state(state: Shape) -> None:
-    good = state.is_tuple and len(state.elements) >= 2 and state.elements[0].is_tuple
+    good = state.elements[1:] != () and state.elements[0].is_tuple
     check(good, "HASYNC-1", "operand", state, "an async-start's ((operands), result, ...)")

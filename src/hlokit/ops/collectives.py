@@ -101,11 +101,7 @@ class AllGather(Op, name="all-gather"):
         contributions = process.meet(self, members, operands)
         gathered = [np.concatenate(parts, self.dimension) for parts in zip(*contributions, strict=True)]
         for array, shape in zip(gathered, result.elements or (result,), strict=True):
-            if (
-                shape.is_array
-                and array.shape[self.dimension] != shape.dimensions[self.dimension]
-                and not shape.is_dynamic
-            ):
+            if array.shape[self.dimension] != shape.dimensions[self.dimension] and not shape.is_dynamic:
                 raise EvaluationError(f"all-gather: {len(members)} devices, but a result of {shape} [AGATHER-4]")
         return gathered
 
@@ -116,7 +112,7 @@ class AllGatherStart(AllGather, name="all-gather-start"):
     def infer(self, *operands: Shape) -> Shape:
         parts = self.result.elements
         given = Shape.tuple(operands) if parts and parts[0].is_tuple else operands[0]
-        good = len(parts) >= 2 and parts[0].static is given.static
+        good = parts[1:] != () and parts[0].static is given.static
         check(good, "HOP-32", "result shape", self.result, "(operands, results)")
         self._check_gathered(operands, parts[1])
         return self.result
@@ -139,7 +135,7 @@ class AllGatherDone(Op, name="all-gather-done"):
     whole_values = True
 
     def infer(self, state: Shape) -> Shape:
-        check(state.is_tuple and len(state.elements) >= 2, "HOP-32", "operand", state, "(operands, results)")
+        check(state.elements[1:] != (), "HOP-32", "operand", state, "(operands, results)")
         return state.elements[1]
 
     def reference(self, state: Any) -> Any:

@@ -47,9 +47,9 @@ class Infeed(Op, name="infeed"):
         item = process.next_infeed()
         if not data.is_tuple:
             return _read(item, data), TOKEN_VALUE
-        if not isinstance(item, (tuple, list)) or len(item) != len(data.elements):  # pyright: ignore[reportUnknownArgumentType]
+        parts: Sequence[Any] = item if isinstance(item, (tuple, list)) else ()
+        if len(parts) != len(data.elements):
             raise EvaluationError(f"infeed: the item is no tuple for {data} [INFEED-4]")
-        parts: Sequence[Any] = item
         return tuple(map(_read, parts, data.elements)), TOKEN_VALUE
 
 

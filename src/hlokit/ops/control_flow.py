@@ -67,7 +67,7 @@ class Map(Op, name="map"):
     whole_values = True
 
     def completed(self, operands: Sequence[Shape]) -> Self:
-        return self if self.dimensions is not None or not operands else type(self)(range(operands[0].rank))
+        return self if self.dimensions is not None or not operands else type(self)(tuple(range(operands[0].rank)))
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         check(len(operands) > 0, "MAP-3", "operands", 0, "at least one")

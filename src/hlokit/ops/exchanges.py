@@ -198,7 +198,7 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
         _check_pairs(self.source_target_pairs)
         moved, parts = self._moved(operands), self.state.elements
         given = [shape.static for shape in (operands[0], Shape.tuple(operands))]
-        good = len(parts) >= 2 and parts[0].static in given and parts[1].static is moved.static
+        good = parts[1:] != () and parts[0].static in given and parts[1].static is moved.static
         check(good, "HOP-35", "result shape", self.state, f"({operands[0]}, {moved}, ...)")
         return self.state
 
@@ -220,7 +220,7 @@ class CollectivePermuteDone(Op, name="collective-permute-done"):
     whole_values = True
 
     def infer(self, state: Shape) -> Shape:
-        check(state.is_tuple and len(state.elements) >= 2, "HOP-35", "operand", state, "(operand, result, ...)")
+        check(state.elements[1:] != (), "HOP-35", "operand", state, "(operand, result, ...)")
         return state.elements[1]
 
     def reference(self, state: Any) -> Any:
