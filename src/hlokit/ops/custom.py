@@ -1,0 +1,119 @@
+"""custom-call: a value that something outside the language computes."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Function
+from hlokit.ops import custom_targets as custom_targets
+from hlokit.ops.custom_targets.registry import Invocation, checked_result, find_target, read_only
+from hlokit.types.attributes import (
+    OPTIONAL_CONV_LABELS,
+    OPTIONAL_LITERAL,
+    OPTIONAL_WINDOW,
+    SHAPES,
+    Aliasing,
+    Precision,
+    ResultShape,
+    choice,
+)
+from hlokit.types.literal import Literal
+from hlokit.types.shape import ProgramShape, Shape
+from hlokit.types.window import ConvDimensionNumbers, Window
+
+_API_VERSIONS = (
+    "API_VERSION_UNSPECIFIED",
+    "API_VERSION_ORIGINAL",
+    "API_VERSION_STATUS_RETURNING",
+    "API_VERSION_STATUS_RETURNING_UNIFIED",
+    "API_VERSION_TYPED_FFI",
+)
+
+
+class CustomCall(Op, name="custom-call"):
+    """The value of the registered target on the operands; else of its one called computation, if that fits them."""
+
+    window: Annotated[Window | None, OPTIONAL_WINDOW] = attr(None)
+    dim_labels: Annotated[ConvDimensionNumbers | None, OPTIONAL_CONV_LABELS] = attr(
+        None, proto="convolution_dimension_numbers"
+    )
+    feature_group_count: int = attr(1)
+    batch_group_count: int = attr(1)
+    operand_precision: Precision = attr((), proto="precision_config.operand_precision")
+    padding_type: Annotated[str, choice("padding_type", "PADDING_INVALID", "PADDING_VALID", "PADDING_SAME")] = attr(
+        "PADDING_INVALID"
+    )
+    custom_call_target: str = attr()
+    operand_layout_constraints: Annotated[tuple[Shape, ...] | None, SHAPES] = attr(
+        None, proto="operand_shapes_with_layout"
+    )
+    custom_call_has_side_effect: bool = attr(False)
+    literal: Annotated[Literal | None, OPTIONAL_LITERAL] = attr(None)
+    output_to_operand_aliasing: Aliasing = attr((), proto="output_operand_aliasing")
+    schedule: Annotated[str, choice("schedule", "SCHEDULE_NONE", "SCHEDULE_LATEST", "SCHEDULE_EARLIEST")] = attr(
+        "SCHEDULE_NONE", proto="custom_call_schedule"
+    )
+    api_version: Annotated[str, choice("api_version", *_API_VERSIONS)] = attr(
+        "API_VERSION_ORIGINAL", proto="custom_call_api_version"
+    )
+    output_shape: ResultShape
+
+    list_roles = ("called_computations",)
+    form = "control"
+    rules = "CCALL"
+
+    def infer(self, *operands: Shape, called_computations: Sequence[ProgramShape] = ()) -> Shape:
+        target = self.custom_call_target
+        check(not target.startswith("$"), "CCALL-5", "custom_call_target", repr(target), "a name without leading $")
+        constraints = self.operand_layout_constraints
+        if constraints is not None:
+            check(
+                len(constraints) == len(operands),
+                "HOP-39",
+                "operand_layout_constraints",
+                len(constraints),
+                len(operands),
+            )
+            for i, (constraint, operand) in enumerate(zip(constraints, operands, strict=True)):
+                check(
+                    constraint.static is operand.static, "HOP-39", f"operand_layout_constraint {i}", constraint, operand
+                )
+        for output_index, operand_number, operand_index in self.output_to_operand_aliasing:
+            self._check_alias(operands, output_index, operand_number, operand_index)
+        return self.output_shape
+
+    def _check_alias(
+        self, operands: tuple[Shape, ...], output_index: tuple[int, ...], number: int, operand_index: tuple[int, ...]
+    ) -> None:
+        name = "output_to_operand_aliasing"
+        check(0 <= number < len(operands), "HOP-38", f"{name} operand", number, f"in [0, {len(operands)})")
+        try:
+            output, operand = self.output_shape.at(output_index), operands[number].at(operand_index)
+        except IndexError as error:
+            check(False, "HOP-38", name, error, "indices of the result and of the operand")
+            return
+        check(output.static is operand.static, "HOP-38", name, output, operand)
+
+    def reference(
+        self,
+        *operands: Any,
+        called_computations: Sequence[Function] = (),
+        shape: Shape,
+        backend_config: str = "",
+    ) -> Any:
+        name = self.custom_call_target
+        target = find_target(name)
+        if target is None:
+            return self._value_of_computation(operands, called_computations, shape)
+        values = tuple(read_only(operand) for operand in operands)
+        call = Invocation(values, shape, backend_config, called_computations, self)
+        return checked_result(name, shape, target(call))
+
+    def _value_of_computation(self, operands: tuple[Any, ...], computations: Sequence[Function], shape: Shape) -> Any:
+        name = self.custom_call_target
+        if len(computations) == 1:
+            program = computations[0].computation.program_shape
+            if len(program.parameters) == len(operands) and program.result.static is shape.static:
+                return computations[0](*operands)
+        raise UnsupportedError(f"custom-call: no target {name!r} is known; register_custom_call adds one [CCALL-4]")

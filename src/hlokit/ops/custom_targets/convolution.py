@@ -1,0 +1,1 @@
+"""Convolutions whose spatial sizes are known only when they run."""

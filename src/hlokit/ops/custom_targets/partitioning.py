@@ -1,0 +1,82 @@
+"""Targets that only mark where or how a value lives: on one device each of them is the identity.
+
+Among several partitions the conversions between whole and shard would change the shape; that is refused (BEY-72).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.values import Array
+from hlokit.ops.custom_targets.registry import Invocation, built_in
+
+
+@built_in(
+    "Sharding",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "LayoutConstraint",
+    "MoveToHost",
+    "MoveToDevice",
+    "annotate_device_placement",
+    "AssumeGatherIndicesInBound",
+    "xla.sdy.FuncResultSharding",
+    "xla.sdy.GlobalToLocalShape",
+    "xla.sdy.LocalToGlobalShape",
+    "xla.sdy.ShardingGroup",
+)
+def identity(call: Invocation) -> Any:
+    """The operand, which must have the result's shape; nothing for an empty tuple."""
+    if call.shape.is_tuple and not call.shape.elements:
+        return ()
+    (value,) = call.operands
+    if call.shape.is_array and len(value.shape) == call.shape.rank:
+        fits = all(n == d or f for n, d, f in zip(value.shape, call.shape.dimensions, call.shape.dynamic, strict=True))
+        if not fits:
+            name = call.op.custom_call_target
+            raise UnsupportedError(
+                f"custom-call {name!r}: {list(value.shape)} to {call.shape} among several partitions"
+            )
+    return value
+
+
+@built_in("X64SplitLow")
+def low_word(call: Invocation) -> Array:
+    """The low 32 bits of each u64 or s64."""
+    return (call.operands[0].view(np.uint64) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+
+@built_in("X64SplitHigh")
+def high_word(call: Invocation) -> Array:
+    """The high 32 bits of each u64 or s64."""
+    return (call.operands[0].view(np.uint64) >> np.uint64(32)).astype(np.uint32)
+
+
+@built_in("X64Combine")
+def combined_words(call: Invocation) -> Array:
+    """low | high << 32."""
+    low, high = (word.astype(np.uint64) for word in call.operands)
+    return (low | high << np.uint64(32)).view(call.shape.dtype.numpy)
+
+
+@built_in("mhlo.dynamic_reshape")
+def dynamic_reshape(call: Invocation) -> Array:
+    """The operand in the sizes that its second operand gives (BEY-28)."""
+    operand, sizes = call.operands
+    return operand.reshape(tuple(map(int, sizes)))
+
+
+@built_in("mhlo.dynamic_broadcast_in_dim")
+def dynamic_broadcast_in_dim(call: Invocation) -> Array:
+    """The operand broadcast to the sizes that its second operand gives; opaque names the dimensions (BEY-28)."""
+    operand, sizes = call.operands
+    listed = call.opaque.partition("[")[2].partition("]")[0]
+    dimensions = [int(d) for d in listed.split(",") if d.strip()]
+    expanded = [1] * len(sizes)
+    for size, dimension in zip(operand.shape, dimensions, strict=True):
+        expanded[dimension] = size
+    ordered = operand.transpose(np.argsort(dimensions)) if dimensions else operand
+    return np.broadcast_to(ordered.reshape(expanded), tuple(map(int, sizes)))

@@ -1,0 +1,112 @@
+"""Targets that are C functions `void f(void* out, void** in)` (CCALL-3)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, cast
+
+import numpy as np
+
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.values import Array
+from hlokit.ops.custom_targets.registry import Invocation, add_target
+from hlokit.types.shape import Shape
+
+_Signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+
+
+def register_custom_call_pointer(name: str, address: Any, *, replace: bool = False) -> None:
+    """Makes a C function `void f(void* out, void** in)` the target `name` (CCALL-3).
+
+    in[k] points to operand k's data and out to the result's, in their layouts (row-major unless the instruction says
+    otherwise), a byte per element for types narrower than that; a tuple is an array of pointers to its parts.
+    Where output_to_operand_aliasing says so, the result's buffer holds the operand's data at the start.
+
+    `address` is an integer, a ctypes function, or a PyCapsule. The function runs without the interpreter lock.
+    Raises BuildError as register_custom_call does.
+    """
+    function = _Signature(_address(address))
+
+    def target(call: Invocation, _alive: Any = address) -> Any:
+        return _call(function, call)
+
+    add_target(name, target, replace=replace)
+
+
+def _address(address: Any) -> int:
+    if isinstance(address, int):
+        return address
+    if type(address).__name__ == "PyCapsule":
+        get_name = ctypes.pythonapi.PyCapsule_GetName
+        get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+        get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        return get_pointer(address, get_name(address))
+    found = ctypes.cast(address, ctypes.c_void_p).value
+    if not found:
+        raise TypeError(f"not the address of a function: {address!r}")
+    return found
+
+
+def _call(function: Any, call: Invocation) -> Any:
+    op = call.op
+    name = f"custom-call target {op.custom_call_target!r}"
+    if op.api_version not in ("API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL"):
+        raise UnsupportedError(f"{name}: C functions of {op.api_version} are not supported")
+    if call.shape.is_dynamic:
+        raise UnsupportedError(f"{name}: C functions with a dynamic result {call.shape}")
+    keep: list[Any] = []  # what the pointers point to must live until the function returns
+    layouts = op.operand_layout_constraints or (None,) * len(call.operands)
+    values = [_stored(value, layout) for value, layout in zip(call.operands, layouts, strict=True)]
+    result = _allocate(call.shape)
+    for output_index, operand, operand_index in op.output_to_operand_aliasing:
+        _at(result, output_index)[...] = _at(values[operand], operand_index)
+    inputs = (ctypes.c_void_p * max(1, len(values)))(*(_pointer(v, keep) for v in values))
+    function(_pointer(result, keep), inputs)
+    return _logical(result, call.shape)
+
+
+def _stored(value: Any, shape: Shape | None) -> Any:
+    """`value` as it lies in memory: dimensions in the layout's order, slowest first."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        parts = cast("tuple[Any, ...]", value)
+        shapes = shape.elements if shape is not None else (None,) * len(parts)
+        return tuple(_stored(part, s) for part, s in zip(parts, shapes, strict=True))
+    return np.ascontiguousarray(value.transpose(_order(shape)) if shape is not None else value)
+
+
+def _order(shape: Shape) -> tuple[int, ...]:
+    return shape.layout_or_default.minor_to_major[::-1]
+
+
+def _allocate(shape: Shape) -> Any:
+    if shape.is_tuple:
+        return tuple(_allocate(element) for element in shape.elements)
+    if not shape.is_array:
+        return None
+    return np.zeros([shape.dimensions[d] for d in _order(shape)], shape.dtype.numpy)
+
+
+def _pointer(value: Any, keep: list[Any]) -> int | None:
+    """The address of an array's data, or of an array of pointers to a tuple's parts."""
+    keep.append(value)
+    if isinstance(value, tuple):
+        parts = cast("tuple[Any, ...]", value)
+        table = (ctypes.c_void_p * max(1, len(parts)))(*(_pointer(part, keep) for part in parts))
+        keep.append(table)
+        return ctypes.addressof(table)
+    return None if value is None else value.ctypes.data
+
+
+def _logical(value: Any, shape: Shape) -> Any:
+    if shape.is_tuple:
+        return tuple(_logical(part, element) for part, element in zip(value, shape.elements, strict=True))
+    return None if value is None else value.transpose(np.argsort(_order(shape))) if shape.rank else value
+
+
+def _at(value: Any, index: tuple[int, ...]) -> Array:
+    for i in index:
+        value = value[i]
+    return value

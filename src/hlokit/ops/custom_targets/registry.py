@@ -1,0 +1,135 @@
+"""The registry of custom-call targets. Safe to use from several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from hlokit.errors import BuildError, EvaluationError, HlokitError
+from hlokit.hlo.values import TOKEN_VALUE, Array, Function
+from hlokit.types.literal import as_array
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.ops.custom import CustomCall
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Invocation:
+    """One execution of a custom-call: its operands' values, the result's shape, and what the instruction says.
+
+    Arrays are read-only and row-major in meaning (layouts are not applied); tuples are Python tuples, tokens None.
+    """
+
+    operands: tuple[Any, ...]
+    shape: Shape
+    opaque: str
+    computations: Sequence[Function]
+    op: CustomCall
+
+
+Target: TypeAlias = Callable[[Invocation], Any]
+
+_targets: dict[str, Target] = {}
+_lock = threading.Lock()
+
+
+def register_custom_call(
+    name: str, function: Callable[..., Any], *, whole_call: bool = False, replace: bool = False
+) -> None:
+    """Makes `name` a target of custom-calls: they call `function(*operands)` (CCALL-2, CCALL-3).
+
+    Operands come as read-only arrays (tuples of them, None for a token); the result is an array, or a tuple of arrays
+    for a tuple result, of exactly the declared shape and element types (CCALL-6). Unless the instruction has
+    custom_call_has_side_effect the function must be pure (CCALL-7): it may run any number of times.
+
+    whole_call  the function takes one `Invocation` instead: operands, result shape, opaque string, computations
+    replace     a target of this name may exist already
+
+    Raises BuildError: CCALL-5 for a reserved name (`$...`), CCALL-2 for a name that is taken.
+    """
+    add_target(name, function if whole_call else _of_operands(function), replace=replace)
+
+
+def unregister_custom_call(name: str) -> None:
+    """Forgets a target. BuildError (CCALL-4) if there is none of this name."""
+    with _lock:
+        if _targets.pop(name, None) is None:
+            raise BuildError(f"custom-call target {name!r} is not registered", "CCALL-4")
+
+
+def add_target(name: str, target: Target, *, replace: bool = False) -> None:
+    if name.startswith("$"):
+        raise BuildError(f"custom-call target {name!r}: names that start with $ are reserved", "CCALL-5")
+    with _lock:
+        if name in _targets and not replace:
+            raise BuildError(f"custom-call target {name!r} is registered already", "CCALL-2")
+        _targets[name] = target
+
+
+def find_target(name: str) -> Target | None:
+    return _targets.get(name)
+
+
+def built_in(*names: str) -> Callable[[Target], Target]:
+    """Registers a target that comes with hlokit, under each of the names."""
+
+    def add(target: Target) -> Target:
+        for name in names:
+            add_target(name, target)
+        return target
+
+    return add
+
+
+def _of_operands(function: Callable[..., Any]) -> Target:
+    def target(call: Invocation) -> Any:
+        try:
+            return function(*call.operands)
+        except HlokitError:
+            raise
+        except Exception as error:
+            name = call.op.custom_call_target
+            reason = f"{type(error).__name__}: {error}"
+            raise EvaluationError(f"custom-call target {name!r} raised {reason} [CCALL-2]") from error
+
+    return target
+
+
+def read_only(value: Any) -> Any:
+    """What a target sees of an operand: views that cannot be written through, None for tokens."""
+    if isinstance(value, tuple):
+        return tuple(read_only(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    if value is TOKEN_VALUE:
+        return None
+    view: Array = value.view()
+    view.flags.writeable = False
+    return view
+
+
+def checked_result(name: str, shape: Shape, value: Any) -> Any:
+    """`value` as a value of `shape`. Raises EvaluationError (CCALL-6) if it is not one."""
+    if shape.is_token:
+        return TOKEN_VALUE
+    if shape.is_tuple:
+        parts = cast("Sequence[Any]", value)
+        if not isinstance(value, (tuple, list)) or len(parts) != len(shape.elements):
+            raise _misfit(name, value, f"a tuple for {shape}")
+        return tuple(checked_result(name, s, part) for s, part in zip(shape.elements, parts, strict=True))
+    try:
+        array = as_array(value)
+    except (HlokitError, TypeError, ValueError) as error:
+        raise _misfit(name, value, shape) from error
+    sizes_fit = len(array.shape) == shape.rank and all(
+        n == d or (f and n <= d) for n, d, f in zip(array.shape, shape.dimensions, shape.dynamic, strict=True)
+    )
+    if array.dtype != shape.dtype.numpy or not sizes_fit:
+        raise _misfit(name, array, shape)
+    return array
+
+
+def _misfit(name: str, value: Any, expected: object) -> EvaluationError:
+    found = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
+    return EvaluationError(f"custom-call target {name!r}: found {found}, expected {expected} [CCALL-6]")

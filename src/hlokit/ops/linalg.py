@@ -1,0 +1,110 @@
+"""Linear algebra: cholesky, triangular-solve."""
+
+from typing import Annotated
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array
+from hlokit.types.attributes import choice
+from hlokit.types.shape import Shape
+
+TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+
+
+class Cholesky(Op, name="cholesky"):
+    """The triangular factor with positive diagonal: a = l l^H (lower) or a = u^H u, per matrix of the batch."""
+
+    lower: bool = attr(False, proto="cholesky_options.lower")
+
+    arity = 1
+    form = "kernel"
+    rules = "CHOL"
+
+    def infer(self, a: Shape) -> Shape:
+        check(a.is_array and a.dtype.kind in ("floating", "complex"), "CHOL-2", "a", a, "a floating or complex array")
+        check(a.rank >= 2, "CHOL-3", "rank of a", a.rank, ">= 2")
+        check(
+            a.dimensions[-1] == a.dimensions[-2], "CHOL-4", "last two dimensions of a", a.dimensions[-2:], "equal sizes"
+        )
+        return a.logical
+
+    def reference(self, a: Array) -> Array:
+        if not a.size:
+            return a
+        wide = computed(a)
+        try:
+            factor = np.linalg.cholesky(wide, upper=not self.lower)
+        except np.linalg.LinAlgError:  # says only that some matrix of the batch is not positive definite (CHOL-8)
+            factor = np.full_like(wide, np.nan)
+            for index in np.ndindex(*a.shape[:-2]):
+                factor[index] = self._factor_or_nan(wide[index])
+        return factor.astype(a.dtype, copy=False)
+
+    def _factor_or_nan(self, matrix: Array) -> Array | float:
+        try:
+            return np.linalg.cholesky(matrix, upper=not self.lower)
+        except np.linalg.LinAlgError:
+            return np.nan
+
+
+class TriangularSolve(Op, name="triangular-solve"):
+    """Solves op(a) x = b (left_side) or x op(a) = b for x, where op(a) is a, its transpose or its adjoint."""
+
+    left_side: bool = attr(False, proto="triangular_solve_options.left_side")
+    lower: bool = attr(False, proto="triangular_solve_options.lower")
+    unit_diagonal: bool = attr(False, proto="triangular_solve_options.unit_diagonal")
+    transpose_a: Annotated[str, choice("transpose_a", "TRANSPOSE_INVALID", *TRANSPOSES)] = attr(
+        "TRANSPOSE_INVALID", proto="triangular_solve_options.transpose_a"
+    )
+    """TRANSPOSE_INVALID: not given, which means NO_TRANSPOSE (HOP-25)."""
+
+    arity = 2
+    form = "kernel"
+    rules = "TRISOLVE"
+
+    def infer(self, a: Shape, b: Shape) -> Shape:
+        check(
+            a.is_array and a.dtype.kind in ("floating", "complex"), "TRISOLVE-3", "a", a, "a floating or complex array"
+        )
+        check(b.is_array and b.dtype is a.dtype, "TRISOLVE-3", "b", b, f"an array of {a.dtype}")
+        check(a.rank == b.rank >= 2, "TRISOLVE-4", "ranks of a and b", (a.rank, b.rank), "equal and >= 2")
+        size = a.dimensions[-1]
+        check(a.dimensions[-2] == size, "TRISOLVE-5", "last two dimensions of a", a.dimensions[-2:], "equal sizes")
+        solved = -2 if self.left_side else -1
+        check(
+            b.dimensions[solved] == size, "TRISOLVE-6", f"dimension {b.rank + solved} of b", b.dimensions[solved], size
+        )
+        batch = a.dimensions[:-2]
+        check(b.dimensions[:-2] == batch, "TRISOLVE-7", "batch dimensions of b", b.dimensions[:-2], batch)
+        return b.logical
+
+    def reference(self, a: Array, b: Array) -> Array:
+        matrix, right = computed(a), computed(b)
+        lower = self.lower
+        if self.transpose_a in ("TRANSPOSE", "ADJOINT"):
+            matrix, lower = matrix.swapaxes(-1, -2), not lower
+        if self.transpose_a == "ADJOINT":
+            matrix = matrix.conj()
+        if self.left_side:
+            solution = _substitute(matrix, right, lower, self.unit_diagonal)
+        else:  # x a = b is a^T x^T = b^T
+            transposed = matrix.swapaxes(-1, -2), right.swapaxes(-1, -2)
+            solution = _substitute(*transposed, not lower, self.unit_diagonal).swapaxes(-1, -2)
+        return solution.astype(b.dtype, copy=False)
+
+
+def _substitute(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
+    """Solves a x = b row by row, all matrices and right sides at once; reads only one triangle of a."""
+    size = a.shape[-1]
+    x = np.empty_like(b)
+    for i in range(size) if lower else reversed(range(size)):
+        known = slice(i) if lower else slice(i + 1, size)
+        row = b[..., i, :] - (a[..., i : i + 1, known] @ x[..., known, :])[..., 0, :]
+        x[..., i, :] = row if unit_diagonal else row / a[..., i, i, None]
+    return x
+
+
+def computed(array: Array) -> Array:
+    """`array` in a type that LAPACK has: f32 for the narrower floating types (TYPE-10)."""
+    return array if array.dtype in (np.float32, np.float64, np.complex64, np.complex128) else array.astype(np.float32)

@@ -1,0 +1,129 @@
+"""Random numbers: rng, rng-bit-generator, rng-get-and-update-state."""
+
+from typing import Annotated
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Device
+from hlokit.ops.counter_random import philox, three_fry
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import ResultShape, choice
+from hlokit.types.shape import Shape
+
+
+class Rng(Op, name="rng"):
+    """Draws from the device's generator: normal (mean, deviation) or uniform in [a, b); each run draws anew (RNG-7)."""
+
+    distribution: Annotated[str, choice("distribution", "rng_uniform", "rng_normal")] = attr()
+    output_shape: ResultShape
+
+    arity = 2
+    form = "kernel"
+    rules = "RNG"
+    side_effect = True  # two equal draws are two draws (RNG-9)
+
+    def infer(self, first: Shape, second: Shape) -> Shape:
+        shape = self.output_shape
+        check(shape.is_array, "RNG-10", "shape", shape, "an array shape")
+        check(not shape.is_dynamic, "DYN-15", "shape", shape, "a static shape")
+        if self.distribution == "rng_normal":
+            check(shape.dtype.is_floating, "RNG-3", "element type", shape.dtype, "a floating type")
+        check(not shape.dtype.is_complex, "RNG-4", "element type", shape.dtype, "a floating or integral type or pred")
+        scalar = shape.dtype[()]
+        check(first is scalar and second is scalar, "RNG-2", "parameters", (first, second), f"two of {scalar}")
+        return shape.logical
+
+    def reference(self, first: Array, second: Array, process: Device, shape: Shape) -> Array:
+        if self.distribution == "rng_normal":
+            wide = _working_type(shape.dtype)
+            drawn = process.random.standard_normal(shape.dimensions, wide)  # type: ignore[arg-type]
+            return (first.astype(wide) + second.astype(wide) * drawn).astype(shape.dtype.numpy)
+        if shape.dtype.is_floating:
+            return _uniform_floats(process.random, first, second, shape)
+        return _uniform_integers(process.random, first, second, shape)
+
+
+def _working_type(element_type: dtypes.DType) -> np.dtype[np.float32] | np.dtype[np.float64]:
+    return np.dtype(np.float64) if element_type is dtypes.f64 else np.dtype(np.float32)
+
+
+def _uniform_floats(random: np.random.Generator, low: Array, high: Array, shape: Shape) -> Array:
+    wide = _working_type(shape.dtype)
+    unit = random.random(shape.dimensions, wide)  # type: ignore[arg-type]
+    start, end = low.astype(wide), high.astype(wide)
+    drawn = (start + unit * (end - start)).astype(shape.dtype.numpy)
+    return np.where(drawn.astype(wide) >= end, low, drawn)  # rounding may reach the open end (RNG-5)
+
+
+def _uniform_integers(random: np.random.Generator, low: Array, high: Array, shape: Shape) -> Array:
+    wide = np.uint64 if shape.dtype.kind == "unsigned" else np.int64
+    start, end = int(low), int(high)
+    if end <= start:  # RNG-6: no value is right
+        return np.full(shape.dimensions, low)
+    return random.integers(start, end, shape.dimensions, wide).astype(shape.dtype.numpy)
+
+
+class RngBitGenerator(Op, name="rng-bit-generator"):
+    """(new state, uniform bits): a pure function of the state, bit for bit XLA:CPU's ThreeFry or Philox (RBG-3)."""
+
+    algorithm: Annotated[str, choice("algorithm", "rng_default", "rng_three_fry", "rng_philox")] = attr(
+        proto="rng_algorithm"
+    )
+    output_shape: ResultShape
+
+    arity = 1
+    form = "kernel"
+    rules = "RBG"
+
+    def infer(self, initial_state: Shape) -> Shape:
+        shape = self.output_shape
+        check(
+            initial_state.dtype is dtypes.u64 and initial_state.rank == 1,
+            "RBG-7",
+            "initial_state",
+            initial_state,
+            "a u64 vector",
+        )
+        words = initial_state.dimensions[0]
+        if self.algorithm == "rng_three_fry":
+            check(words == 2, "RBG-5", "initial_state", initial_state, "u64[2]")
+        else:
+            check(words in (2, 3), "RBG-6", "initial_state", initial_state, "u64[2] or u64[3]")
+        check(shape.is_tuple and len(shape.elements) == 2, "RBG-1", "result shape", shape, "(state, data)")
+        state, data = shape.elements
+        check(state.static is initial_state.static, "RBG-1", "state of the result", state, initial_state)
+        check(data.is_array and data.dtype.is_integral, "RBG-2", "data", data, "an array of unsigned integers")
+        check(not data.is_dynamic, "DYN-15", "data", data, "a static shape")
+        return shape.logical
+
+    def reference(self, initial_state: Array, shape: Shape) -> tuple[Array, Array]:
+        data = shape.elements[1]
+        generate = three_fry if self.algorithm == "rng_three_fry" else philox
+        state, bits = generate(initial_state, data.dimensions, data.dtype.bits)
+        unsigned = dtypes.unsigned_of(data.dtype.bits)
+        assert unsigned is not None
+        return state, bits.astype(unsigned.numpy).view(data.dtype.numpy)
+
+
+class RngGetAndUpdateState(Op, name="rng-get-and-update-state"):
+    """The module's 128-bit random state, low word first, to which `delta` is added after reading."""
+
+    delta: int = attr()
+    output_shape: ResultShape
+
+    arity = 0
+    form = "kernel"
+    rules = "BEY"
+    side_effect = True
+
+    def infer(self) -> Shape:
+        shape = self.output_shape
+        check(shape.dtype is dtypes.u64 and shape.size in (1, 2), "BEY-57", "result shape", shape, "one or two u64")
+        return shape.logical
+
+    def reference(self, process: Device, shape: Shape) -> Array:
+        state = process.rng_state
+        process.rng_state = (state + self.delta) % 2**128
+        words = [state % 2**64, state >> 64]
+        return np.array(words[: shape.size], np.uint64).reshape(shape.dimensions)

@@ -1,0 +1,79 @@
+"""Sorting: sort, topk."""
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Function
+from hlokit.ops.sort_order import sorted_positions, total_order_keys
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import Single
+from hlokit.types.shape import ProgramShape, Shape
+
+
+class Sort(Op, name="sort"):
+    """Permutes each line along `dimension` of all operands alike, so that no element has to go before its left one.
+
+    The comparator says whether its first element goes before its second; operand k gives parameters 2k and 2k+1.
+    The order of equal elements is kept, whatever `is_stable` says (SORT-9).
+    """
+
+    dimension: Single = attr(text="dimensions", proto="dimensions")
+    is_stable: bool = attr(False)
+
+    roles = ("to_apply",)
+    form = "kernel"
+    rules = "SORT"
+
+    def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
+        check(len(operands) > 0, "SORT-2", "operands", 0, "at least one")
+        for operand in operands:
+            check(operand.is_array, "SORT-2", "operand", operand, "an array")
+            check(operand.dimensions == operands[0].dimensions, "SORT-2", "operand dimensions", operand, operands[0])
+        rank = operands[0].rank
+        check(0 <= self.dimension < rank, "SORT-4", "dimension", self.dimension, f"in [0, {rank})")
+        expected = [o.dtype[()] for o in operands for _ in range(2)]
+        found = [p.static for p in to_apply.parameters]
+        check(found == expected, "SORT-3", "comparator parameters", found, expected)
+        check(to_apply.result.static is dtypes.pred[()], "SORT-3", "comparator result", to_apply.result, "pred[]")
+        return operands[0].logical if len(operands) == 1 else Shape.tuple(o.logical for o in operands)
+
+    def reference(self, *operands: Array, to_apply: Function) -> Any:
+        last = [np.moveaxis(o, self.dimension, -1) for o in operands]
+        sizes = last[0].shape
+        lines = [np.ascontiguousarray(o).reshape(-1, sizes[-1]) if o.size else o.reshape(0, sizes[-1]) for o in last]
+        order = sorted_positions(lines, to_apply)
+        results = [np.take_along_axis(o, order, 1).reshape(sizes) for o in lines]
+        moved = [np.moveaxis(r, -1, self.dimension) for r in results]
+        return moved[0] if len(operands) == 1 else tuple(moved)
+
+
+class TopK(Op, name="topk"):
+    """(the k largest or smallest elements of each last-dimension line, in order, by the total order; their indices)."""
+
+    k: int = attr()
+    largest: bool = attr(True, always=True)
+
+    arity = 1
+    form = "kernel"
+    rules = "BEY"
+
+    def infer(self, operand: Shape) -> Shape:
+        check(
+            operand.is_array and not operand.dtype.is_complex,
+            "BEY-36",
+            "operand",
+            operand,
+            "an array of ordered elements",
+        )
+        check(operand.rank >= 1, "BEY-36", "rank of operand", operand.rank, ">= 1")
+        size = operand.dimensions[-1]
+        check(0 <= self.k <= size, "BEY-37", "k", self.k, f"in [0, {size}]")
+        values = operand.with_dimensions((*operand.dimensions[:-1], self.k), operand.dynamic)
+        return Shape.tuple((values, values.with_dtype(dtypes.s32)))
+
+    def reference(self, operand: Array) -> tuple[Array, Array]:
+        keys = total_order_keys(operand)
+        order = np.argsort(~keys if self.largest else keys, axis=-1, kind="stable")[..., : self.k]
+        return np.take_along_axis(operand, order, -1), order.astype(np.int32)
