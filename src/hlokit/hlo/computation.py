@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
-from hlokit.hlo.op import Op, infer_shape
+from hlokit.hlo.op import Op, infer_shape, same_result
 from hlokit.types.shape import ProgramShape, Shape
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Computation:
         inferred = infer_shape(op, [o.shape for o in operands], called and by_role(op, tuple(c.program_shape for c in called)))
         if shape is None:
             shape = inferred
-        elif shape is not inferred and shape.logical is not inferred.logical:
+        elif not same_result(op, shape, inferred):
             error = ShapeError("HINST-2", "result shape", shape, inferred)
             error.op, error.operands = op.opcode, [o.shape for o in operands]
             raise error

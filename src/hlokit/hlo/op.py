@@ -82,7 +82,8 @@ class Op:
     - `reference(*operands, **called)`: the meaning in NumPy. Arrays come and go as ndarrays (of the run-time size
       where a dimension is dynamic), tuples as Python tuples, tokens as TOKEN_VALUE. Called computations are
       functions (interpreter.Callee). A parameter named `process` receives the device's state
-      (interpreter.Process), one named `shape` the instruction's shape, `backend_config` that text (custom-call's opaque);
+      (interpreter.Process), one named `shape` the instruction's shape, `operand_shapes` those of the operands,
+      `backend_config` that text (custom-call's opaque);
     - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`;
     - `form`: how it is lowered (forms/): expand, map, index, fold, scatter, kernel, control, communicate.
     """
@@ -103,6 +104,8 @@ class Op:
     whole_values: ClassVar[bool] = False
     """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
     shape_required: ClassVar[bool] = False
+    flags_by_shape: ClassVar[bool] = False
+    """A result shape that is given decides which of its dimensions are dynamic (set-dimension-size)."""
     ignored_attributes: ClassVar[tuple[str, ...]] = ()
     result_shape: ClassVar[Attribute | None] = None
 
@@ -166,7 +169,7 @@ class Op:
 
     # -- the facts a subclass gives
 
-    def infer(self, *operands: Shape, **called: Any) -> Shape:
+    def infer(self, *operands: Any, **called: Any) -> Shape:
         raise NotImplementedError(f"{self.opcode} has no shape rule")
 
     def reference(self, *operands: Any, **called: Any) -> Any:
@@ -194,6 +197,13 @@ def infer_shape(op: Op, operands: Sequence[Shape], called: Sequence[tuple[str, A
         if error.op is None:
             error.op, error.operands = op.opcode, tuple(operands)
         raise
+
+
+def same_result(op: Op, given: Shape, inferred: Shape) -> bool:
+    """Whether a result shape that is given agrees with the inferred one: but for layouts (HINST-2)."""
+    if given is inferred or given.logical is inferred.logical:
+        return True
+    return op.flags_by_shape and given.static is inferred.static
 
 
 def check(condition: bool, label: str, argument: str, found: object, expected: object) -> None:

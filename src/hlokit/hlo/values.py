@@ -56,6 +56,16 @@ def valid_part(value: Any) -> Any:
     return value
 
 
+def whole_buffer(value: Array | Dynamic, dimensions: tuple[int, ...]) -> Array:
+    """An array at the sizes of its bounds; where it was computed at its run-time size, zeros lie beyond (SDS-5)."""
+    buffer = value.buffer if isinstance(value, Dynamic) else value
+    if buffer.shape == dimensions:
+        return buffer
+    whole = np.zeros(dimensions, buffer.dtype)
+    whole[tuple(slice(n) for n in buffer.shape)] = buffer
+    return whole
+
+
 class Function(Protocol):
     """A called computation (interpreter.Callee)."""
 

@@ -128,6 +128,8 @@ def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
         keywords["process"] = process
     if "shape" in wants:
         keywords["shape"] = instruction.shape
+    if "operand_shapes" in wants:
+        keywords["operand_shapes"] = [operand.shape for operand in instruction.operands]
     if "backend_config" in wants:
         keywords["backend_config"] = instruction.extra.backend_config if instruction.extra is not None else ""
     return keywords
