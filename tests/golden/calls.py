@@ -35,7 +35,7 @@ _TABLE = """
     BitcastConvertType  bitcast_convert_type operand new_element_type
     Broadcast       broadcast operand sizes
     BroadcastInDim  broadcast_in_dim operand shape broadcast_dimensions
-    Call            b.call computation operands
+    Call            call builder computation operands
     Cholesky        cholesky a lower
     Clamp           clamp min operand max
     Collapse        collapse operand dimensions
@@ -50,7 +50,7 @@ _TABLE = """
     ConvertElementType  convert_element_type operand new_element_type
     CreateToken     b.create_token
     CrossReplicaSum cross_replica_sum operand replica_groups=
-    CustomCall      b.custom_call call_target_name operands shape opaque= has_side_effect=
+    CustomCall      custom_call builder call_target_name operands shape opaque= has_side_effect=
     Dot             dot lhs rhs precision_config= preferred_element_type=
     DotGeneral      dot_general lhs rhs **dimension_numbers precision_config= preferred_element_type=
     DynamicReshape  dynamic_reshape operand dim_sizes new_size_bounds dims_are_dynamic
@@ -65,9 +65,9 @@ _TABLE = """
     Igamma          igamma a x
     IgammaGradA     igamma_grad_a a x
     Igammac         igammac a x
-    InfeedWithToken b.infeed_with_token token shape config=
+    InfeedWithToken infeed_with_token token shape config=
     Iota            b.iota shape iota_dimension
-    Iota            b.iota type size
+    Iota            b.iota type size=
     LU              lu operand
     Map             map operands computation dimensions
     NextAfter       next_after from to
