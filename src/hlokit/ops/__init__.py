@@ -10,7 +10,13 @@ from hlokit.ops import (
     communication as communication,
 )
 from hlokit.ops import (
+    comparison as comparison,
+)
+from hlokit.ops import (
     control_flow as control_flow,
+)
+from hlokit.ops import (
+    conversion as conversion,
 )
 from hlokit.ops import (
     custom as custom,
@@ -44,4 +50,7 @@ from hlokit.ops import (
 )
 from hlokit.ops import (
     structure as structure,
+)
+from hlokit.ops import (
+    transcendental as transcendental,
 )

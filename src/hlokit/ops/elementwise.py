@@ -1,50 +1,426 @@
-"""Elementwise ops."""
+"""Elementwise arithmetic: one row per op, of one, two or three operands. HLO's elementwise ops never broadcast (HINST-8).
 
-from typing import Annotated, Any, ClassVar
+A row is the op's contract, its rules, the kinds of element type it takes (and the rule that says so), and its
+function on the wide type in which the element type computes. The transcendental functions have a file of their own.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
-from hlokit.hlo.op import Op, attr, check
+from hlokit.errors import ShapeError
+from hlokit.hlo.op import Op, check
 from hlokit.hlo.values import Array
+from hlokit.ops import functions
+from hlokit.ops.numerics import bits_of, element_type, from_bits, narrow, signed_bits_of, widen, widen_precisely
 from hlokit.types import dtype as dtypes
-from hlokit.types.attributes import choice
-from hlokit.types.shape import Shape
+from hlokit.types.shape import UNBOUNDED, Shape
+
+PRED = frozenset({"pred"})
+INTEGRAL = frozenset({"signed", "unsigned"})
+FLOATING = frozenset({"floating"})
+COMPLEX = frozenset({"complex"})
+SIGNED = frozenset({"signed", "floating", "complex"})
+ARITHMETIC = INTEGRAL | FLOATING | COMPLEX
+ANY = ARITHMETIC | PRED
+
+
+# -- what the rows share
+
+
+class Unary(Op):
+    """out[i] = function(operand[i]) (UN-2)."""
+
+    arity = 1
+    form = "map"
+    elementwise = True
+    kinds: ClassVar[frozenset[str]]
+    kinds_rule: ClassVar[str] = "UN-6"
+    function: ClassVar[Callable[..., Any]]
+
+    def infer(self, operand: Shape) -> Shape:
+        if operand.dtype.kind not in self.kinds:
+            reject_kind(operand, "operand", self.kinds, "UN-3", self.kinds_rule)
+        return operand
+
+    def reference(self, operand: Array) -> Any:
+        return narrow(type(self).function(widen(operand)), operand.dtype)
 
 
 class Binary(Op):
-    """out[i] = f(lhs[i], rhs[i]); operands of one shape and element type (BUILDER-15)."""
+    """out[i] = function(lhs[i], rhs[i]), operands of one shape and element type (BIN-1, BIN-2)."""
 
     arity = 2
     form = "map"
+    rules = "BIN"
     elementwise = True
+    kinds: ClassVar[frozenset[str]]
+    kinds_rule: ClassVar[str] = "BIN-4"
+    function: ClassVar[Callable[..., Any]]
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
-        check(lhs.static is rhs.static, "BIN-2", "operands", (lhs, rhs), "one shape")
+        if lhs is not rhs:
+            lhs = merged(lhs, rhs)
+        if lhs.dtype.kind not in self.kinds:
+            reject_kind(lhs, "operands", self.kinds, "BIN-3", self.kinds_rule)
         return lhs
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        return narrow(type(self).function(widen(lhs), widen(rhs)), lhs.dtype)
+
+
+def reject_kind(shape: Shape, argument: str, kinds: frozenset[str], not_array: str, wrong_kind: str) -> None:
+    """Raises the ShapeError for an operand that is no array, or of an element type outside `kinds`."""
+    if not shape.is_array:
+        raise ShapeError(not_array, argument, shape, "an array")
+    expected = " or ".join(name for name in ("pred", "signed", "unsigned", "floating", "complex") if name in kinds)
+    raise ShapeError(wrong_kind, f"element type of {argument}", shape.dtype, expected)
+
+
+def merged(lhs: Shape, rhs: Shape, types_rule: str = "BIN-2") -> Shape:
+    """The one shape of two operands, in lhs's layout: a dimension is dynamic if either's is (DYN-BCAST-1).
+
+    An unbounded dimension takes the other's size (BEY-30). Raises ShapeError: BIN-3 for what is no array, `types_rule`
+    for different element types, also floating ones (TYPE-6, TYPE-7), BUILDER-15 for different sizes.
+    """
+    if not (lhs.is_array and rhs.is_array):
+        raise ShapeError("BIN-3", "operands", (lhs, rhs), "arrays")
+    if lhs.dtype is not rhs.dtype:
+        raise ShapeError(types_rule, "element types", (lhs.dtype, rhs.dtype), "one type")
+    sizes = lhs.dimensions
+    if sizes == rhs.dimensions:
+        return lhs.with_dynamic([f or g for f, g in zip(lhs.dynamic, rhs.dynamic, strict=True)])
+    if len(sizes) != rhs.rank or any(m != n and UNBOUNDED not in (m, n) for m, n in zip(sizes, rhs.dimensions, strict=True)):
+        raise ShapeError("BUILDER-15", "operands", (lhs, rhs), "equal dimensions")
+    pairs = list(zip(sizes, lhs.dynamic, rhs.dimensions, rhs.dynamic, strict=True))
+    dimensions = [max(m, n) for m, _, n, _ in pairs]
+    flags = [g if m == UNBOUNDED else f if n == UNBOUNDED else f or g for m, f, n, g in pairs]
+    return Shape.array(lhs.dtype, dimensions, flags, lhs.layout)
+
+
+# -- one operand
+
+
+class Abs(Unary, name="abs"):
+    """|x|, wrapping for the least integer; of a complex number its modulus, in the component type."""
+
+    rules, kinds, kinds_rule = "ABS", SIGNED, "ABS-4"
+
+    def infer(self, operand: Shape) -> Shape:
+        return super().infer(operand).with_dtype(operand.dtype.real)
+
+    def reference(self, operand: Array) -> Any:
+        return narrow(np.abs(widen(operand)), element_type(operand.dtype).real.numpy)
+
+
+class Negate(Unary, name="negate"):
+    """-x: flips a float's sign bit, also of zero and NaN; integers wrap."""
+
+    rules, kinds, kinds_rule = "NEG", ARITHMETIC, "NEG-3"
+    function = np.negative
+
+
+class Sign(Unary, name="sign"):
+    """-1, 0 or 1 by x's sign; zeros and NaN themselves; x/|x| for complex."""
+
+    rules, kinds, kinds_rule = "SIGN", SIGNED, "SIGN-4"
+    function = functions.sign
+
+
+class Ceil(Unary, name="ceil"):
+    """The smallest integral value not below x."""
+
+    rules, kinds, function = "CEIL", FLOATING, np.ceil
+
+
+class Floor(Unary, name="floor"):
+    """The largest integral value not above x."""
+
+    rules, kinds, function = "FLOOR", FLOATING, np.floor
+
+
+class RoundNearestAfz(Unary, name="round-nearest-afz"):
+    """The nearest integral value, ties away from zero."""
+
+    rules, kinds, function = "ROUND", FLOATING, functions.round_away
+
+
+class RoundNearestEven(Unary, name="round-nearest-even"):
+    """The nearest integral value, ties to the even one."""
+
+    rules, kinds, function = "ROUND", FLOATING, np.rint
+
+
+class IsFinite(Unary, name="is-finite"):
+    """Whether x is neither infinite nor NaN."""
+
+    rules, kinds, kinds_rule = "ISFINITE", FLOATING, "ISFINITE-2"
+
+    def infer(self, operand: Shape) -> Shape:
+        return super().infer(operand).with_dtype(dtypes.pred)
+
+    def reference(self, operand: Array) -> Any:
+        return np.isfinite(widen(operand))
+
+
+class Real(Unary, name="real"):
+    """The real part, in the component type; a float itself."""
+
+    rules, kinds, kinds_rule = "REAL", FLOATING | COMPLEX, "REAL-2"
+
+    def infer(self, operand: Shape) -> Shape:
+        return super().infer(operand).with_dtype(operand.dtype.real)
+
+    def reference(self, operand: Array) -> Any:
+        return operand.real if operand.dtype.kind == "c" else operand
+
+
+class Imag(Real, name="imag"):
+    """The imaginary part, in the component type; +0 for a float."""
+
+    rules = "IMAG"
+
+    def reference(self, operand: Array) -> Any:
+        return operand.imag if operand.dtype.kind == "c" else np.zeros_like(operand)
+
+
+class Not(Unary, name="not"):
+    """Logical not of pred, bitwise not of integers."""
+
+    rules, kinds, kinds_rule = "NOT", PRED | INTEGRAL, "NOT-2"
+    function = np.invert
+
+
+class PopulationCount(Unary, name="popcnt"):
+    """The number of 1 bits, in the operand's type."""
+
+    rules, kinds = "POPCNT", INTEGRAL
+
+    def reference(self, operand: Array) -> Any:
+        return narrow(np.bitwise_count(bits_of(operand)), operand.dtype)
+
+
+class CountLeadingZeros(Unary, name="count-leading-zeros"):
+    """The number of 0 bits above the highest 1, in the operand's type; its width for 0."""
+
+    rules, kinds = "BEY", INTEGRAL
+
+    def reference(self, operand: Array) -> Any:
+        width = element_type(operand.dtype).bits
+        return narrow(functions.leading_zeros(bits_of(operand), width), operand.dtype)
+
+
+class Copy(Op, name="copy"):
+    """The operand itself, a tuple too; the result may lie in another layout (BEY-19)."""
+
+    arity = 1
+    form = "map"
+    rules = "BEY"
+    elementwise = True
+    whole_values = True
+
+    def infer(self, operand: Shape) -> Shape:
+        return operand
+
+    def reference(self, operand: Any) -> Any:
+        return operand
+
+
+# -- two operands
 
 
 class Add(Binary, name="add"):
-    rules = "BIN"
-    commutative = True
+    """x + y; logical or of pred."""
 
-    def reference(self, lhs: Array, rhs: Array) -> Any:
-        return np.add(lhs, rhs)
+    kinds, commutative, function = ANY, True, np.add
 
 
-class Compare(Op, name="compare"):
-    """lhs direction rhs, as pred."""
+class Subtract(Binary, name="subtract"):
+    """x - y."""
 
-    direction: Annotated[str, choice("direction", "EQ", "NE", "GE", "GT", "LE", "LT")] = attr(proto="comparison_direction")
+    kinds, function = ARITHMETIC, np.subtract
 
-    arity = 2
-    form = "map"
-    rules = "CMP"
-    elementwise = True
-    functions: ClassVar[dict[str, np.ufunc]] = {"EQ": np.equal, "NE": np.not_equal, "GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less}
+
+class Multiply(Binary, name="multiply"):
+    """x * y; logical and of pred."""
+
+    kinds, commutative, function = ANY, True, np.multiply
+
+
+class Divide(Binary, name="divide"):
+    """x / y; of integers towards zero, by zero all ones."""
+
+    rules, kinds, function = "DIV", ARITHMETIC, functions.divide
+
+
+class Remainder(Binary, name="remainder"):
+    """What division towards zero leaves, with x's sign; exact for floats."""
+
+    rules, kinds, function = "REM", INTEGRAL | FLOATING, functions.remainder
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
-        check(lhs.static is rhs.static, "CMP-2", "operands", (lhs, rhs), "one shape")
-        return lhs.with_dtype(dtypes.pred)
+        if lhs.dtype.is_complex and rhs.dtype is lhs.dtype:
+            raise ShapeError("REM-5", "element type of operands", lhs.dtype, "signed or unsigned or floating")
+        return super().infer(lhs, rhs)
+
+
+class Maximum(Binary, name="maximum"):
+    """The greater of x and y; NaN if either is NaN, +0 above -0."""
+
+    rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
+    commutative, function = True, functions.maximum
+
+
+class Minimum(Binary, name="minimum"):
+    """The lesser of x and y; NaN if either is NaN, -0 below +0."""
+
+    rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
+    commutative, function = True, functions.minimum
+
+
+class Power(Binary, name="power"):
+    """x to the y; of integers modulo 2^bits, 0 for negative exponents unless x is 1 or -1."""
+
+    rules, kinds, kinds_rule = "BEY", ARITHMETIC, "BEY-8"
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
-        return self.functions[self.direction](lhs, rhs)
+        return narrow(functions.power(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)
+
+
+class Atan2(Binary, name="atan2"):
+    """The angle of the point (rhs, lhs), in (-pi, pi]."""
+
+    rules, kinds, kinds_rule = "BEY", FLOATING | COMPLEX, "BEY-7"
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        return narrow(functions.atan2(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)
+
+
+class And(Binary, name="and"):
+    """Logical and of pred, bitwise and of integers."""
+
+    kinds, kinds_rule = PRED | INTEGRAL, "BIN-5"
+    commutative, function = True, np.bitwise_and
+
+
+class Or(Binary, name="or"):
+    """Logical or of pred, bitwise or of integers."""
+
+    kinds, kinds_rule = PRED | INTEGRAL, "BIN-5"
+    commutative, function = True, np.bitwise_or
+
+
+class Xor(Binary, name="xor"):
+    """Logical exclusive or of pred, bitwise of integers."""
+
+    rules, kinds, kinds_rule = "BEY", PRED | INTEGRAL, "BEY-12"
+    commutative, function = True, np.bitwise_xor
+
+
+class Shift(Binary):
+    """x shifted by y bits, y read as unsigned (BEY-13)."""
+
+    rules, kinds, kinds_rule = "BEY", INTEGRAL, "BEY-13"
+
+
+class ShiftLeft(Shift, name="shift-left"):
+    """x * 2^y; 0 from the width up."""
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        amount, width = bits_of(rhs), element_type(lhs.dtype).bits
+        moved = np.left_shift(bits_of(lhs), np.minimum(amount, width - 1))
+        return from_bits(np.where(amount < width, moved, 0).astype(moved.dtype), lhs.dtype)
+
+
+class ShiftRightLogical(Shift, name="shift-right-logical"):
+    """x's bits moved down, zeros from above; 0 from the width up."""
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        amount, width = bits_of(rhs), element_type(lhs.dtype).bits
+        moved = np.right_shift(bits_of(lhs), np.minimum(amount, width - 1))
+        return from_bits(np.where(amount < width, moved, 0).astype(moved.dtype), lhs.dtype)
+
+
+class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
+    """x's bits moved down, copies of the highest bit from above."""
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        amount = np.minimum(bits_of(rhs), element_type(lhs.dtype).bits - 1)
+        signed = signed_bits_of(lhs)
+        moved = np.right_shift(signed, amount.astype(signed.dtype))
+        return from_bits(np.asarray(moved).view(bits_of(lhs).dtype), lhs.dtype)
+
+
+class Complex(Binary, name="complex"):
+    """The complex number of these parts: f32 give c64, f64 give c128."""
+
+    rules, kinds, kinds_rule = "BEY", FLOATING, "BEY-10"
+
+    def infer(self, lhs: Shape, rhs: Shape) -> Shape:
+        parts = super().infer(lhs, rhs)
+        check(parts.dtype.bits >= 32, "BEY-10", "element type of operands", parts.dtype, "f32 or f64")
+        return parts.with_dtype(dtypes.c64 if parts.dtype is dtypes.f32 else dtypes.c128)
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        return functions.make_complex(lhs, rhs)
+
+
+class Mulhi(Binary, name="mulhi"):
+    """The upper half of the product at twice the width."""
+
+    rules, kinds, kinds_rule, commutative = "BEY", INTEGRAL, "BEY-15", True
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        bits = element_type(lhs.dtype).bits
+        return narrow(functions.high_product(widen(lhs), widen(rhs), bits), lhs.dtype)
+
+
+# -- three operands
+
+
+class Select(Op, name="select"):
+    """on_true where pred holds, else on_false; a scalar pred chooses for all elements."""
+
+    arity = 3
+    form = "map"
+    rules = "SEL"
+    elementwise = True
+
+    def infer(self, pred: Shape, on_true: Shape, on_false: Shape) -> Shape:
+        if pred.dtype is not dtypes.pred:
+            raise ShapeError("SEL-3", "pred", pred, "an array of pred")
+        if not on_true.is_array or on_true.static is not on_false.static:
+            raise ShapeError("SEL-4", "on_true, on_false", (on_true, on_false), "arrays of one shape")
+        if pred.dimensions and pred.dimensions != on_true.dimensions:
+            raise ShapeError("SEL-5", "pred", pred, f"pred[] or the dimensions of {on_true}")
+        result = on_true if on_true is on_false else merged(on_true, on_false)
+        if pred.is_dynamic:
+            result = result.with_dynamic([f or g for f, g in zip(pred.dynamic, result.dynamic, strict=True)])
+        return result
+
+    def reference(self, pred: Array, on_true: Array, on_false: Array) -> Any:
+        return np.where(pred, on_true, on_false)
+
+
+class Clamp(Op, name="clamp"):
+    """minimum(maximum(min, operand), max); scalar bounds hold for all elements."""
+
+    arity = 3
+    form = "map"
+    rules = "CLAMP"
+    elementwise = True
+
+    def infer(self, min: Shape, operand: Shape, max: Shape) -> Shape:
+        if operand.dtype.kind not in ANY - COMPLEX:
+            reject_kind(operand, "operand", ANY - COMPLEX, "UN-3", "CLAMP-10")
+        for name, bound in (("min", min), ("max", max)):
+            if bound.dtype is not operand.dtype:
+                raise ShapeError("CLAMP-3", f"element type of {name}", bound.dtype, operand.dtype)
+            if bound.dimensions and bound.dimensions != operand.dimensions:
+                raise ShapeError("CLAMP-4", name, bound, f"a scalar or the dimensions of {operand}")
+        return operand
+
+    def reference(self, min: Array, operand: Array, max: Array) -> Any:
+        raised = functions.maximum(widen(min), widen(operand))
+        return narrow(functions.minimum(raised, widen(max)), operand.dtype)

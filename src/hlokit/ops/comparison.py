@@ -1,0 +1,80 @@
+"""compare: six directions, by IEEE order or by total order."""
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from hlokit.errors import ShapeError
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array
+from hlokit.ops.elementwise import merged
+from hlokit.ops.numerics import element_type, signed_bits_of, widen
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import Kind, choice
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+
+DIRECTION = choice("direction", "EQ", "NE", "GE", "GT", "LE", "LT")
+_GIVEN_TYPE = choice("type", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+COMPARISON_TYPE = Kind(
+    _GIVEN_TYPE.name, lambda value: None if value is None else _GIVEN_TYPE.normal(value), _GIVEN_TYPE.choices
+)
+
+_DEFAULT_TYPE = {"floating": "FLOAT", "complex": "FLOAT", "signed": "SIGNED", "unsigned": "UNSIGNED", "pred": "UNSIGNED"}
+
+
+class Compare(Op, name="compare"):
+    """lhs direction rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5)."""
+
+    direction: Annotated[str, DIRECTION] = attr(proto="comparison_direction")
+    type: Annotated[str | None, COMPARISON_TYPE] = attr(None, proto="comparison_type")
+
+    arity = 2
+    form = "map"
+    rules = "CMP"
+    elementwise = True
+    functions: ClassVar[dict[str, np.ufunc]] = {
+        "EQ": np.equal,
+        "NE": np.not_equal,
+        "GE": np.greater_equal,
+        "GT": np.greater,
+        "LE": np.less_equal,
+        "LT": np.less,
+    }
+
+    def infer(self, lhs: Shape, rhs: Shape) -> Shape:
+        if lhs is not rhs:
+            lhs = merged(lhs, rhs, types_rule="CMP-2")
+        element = lhs.dtype
+        check(element.is_array, "BIN-3", "operands", lhs, "arrays")
+        if self.type is not None:
+            _check_type(self.type, element)
+        if element.is_complex and self.direction not in ("EQ", "NE"):
+            raise ShapeError("CMP-11", "direction", self.direction, "EQ or NE: complex numbers have no order")
+        return lhs.with_dtype(dtypes.pred)
+
+    def reference(self, lhs: Array, rhs: Array) -> Any:
+        compare = self.functions[self.direction]
+        if self.type == "TOTALORDER":
+            return compare(_ordered_bits(lhs), _ordered_bits(rhs))
+        return compare(widen(lhs), widen(rhs))
+
+
+def default_comparison_type(element: DType) -> str:
+    """FLOAT, SIGNED or UNSIGNED (CMP-6)."""
+    return _DEFAULT_TYPE[element.kind]
+
+
+def _check_type(given: str, element: DType) -> None:
+    default = default_comparison_type(element)
+    if given == "TOTALORDER":
+        check(element.is_floating, "CMP-8", "type", given, f"{default}, the type of {element}")
+    else:
+        check(given == default, "CMP-7", "type", given, f"{default}, the type of {element}")
+
+
+def _ordered_bits(array: Array) -> Array:
+    """Integers in the floats' total order: negative ones count down from -0 (CMP-5)."""
+    signed = signed_bits_of(array)
+    greatest = (1 << (element_type(array.dtype).bits - 1)) - 1
+    return np.where(signed < 0, signed ^ greatest, signed)

@@ -1,0 +1,166 @@
+"""The mathematics of elementwise ops that NumPy has no function for, or gets wrong where HLO pins the result.
+
+All take and give arrays of the wide types (see numerics): NumPy's integers, f32, f64, c64, c128.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.values import Array
+
+# -- sign, rounding, order
+
+
+def sign(x: Array) -> Array:
+    """-1, 0 or 1; zeros and NaN themselves (SIGN-1); x/|x| for complex (SIGN-3)."""
+    if x.dtype.kind != "c":
+        return np.where(x == 0, x, np.sign(x))
+    quotient = x / np.abs(x)
+    is_nan = np.isnan(x.real) | np.isnan(x.imag)
+    return np.where(is_nan, complex(np.nan, np.nan), np.where(x == 0, 0, quotient)).astype(x.dtype)
+
+
+def round_away(x: Array) -> Array:
+    """To the nearest integral value, ties away from zero: exact, since x - trunc(x) is (ROUND-2)."""
+    whole = np.trunc(x)
+    step = np.abs(x - whole) >= 0.5
+    return np.copysign(np.abs(whole) + step.astype(x.dtype), x)
+
+
+def maximum(x: Array, y: Array) -> Any:
+    """NaN if either is NaN; +0 above -0 (MAX-1, MAX-2)."""
+    greater = np.maximum(x, y)
+    return _zeros_ordered(greater, x, y, lambda a, b: a + b) if greater.dtype.kind == "f" else greater
+
+
+def minimum(x: Array, y: Array) -> Any:
+    """NaN if either is NaN; -0 below +0 (MAX-1, MAX-2)."""
+    less = np.minimum(x, y)
+    return _zeros_ordered(less, x, y, lambda a, b: -(-a - b)) if less.dtype.kind == "f" else less
+
+
+def _zeros_ordered(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
+    """`chosen`, where both operands are zeros replaced by the right one: NumPy takes either."""
+    if not np.any(chosen == 0):
+        return chosen
+    return np.where((x == 0) & (y == 0), of_zeros(x, y), chosen)
+
+
+# -- integers
+
+
+def divide(x: Array, y: Array) -> Any:
+    """Floats and complex as IEEE; integers towards zero, by zero all ones, INT_MIN/-1 wraps (DIV-1 to DIV-5)."""
+    if x.dtype.kind not in "iu":
+        return np.divide(x, y)
+    plain = (y != 0) & (y != -1)
+    divisor = np.where(plain, y, 1).astype(x.dtype)
+    quotient = (x - np.fmod(x, divisor)) // divisor
+    all_ones = np.invert(np.zeros_like(x))
+    return np.where(plain, quotient, np.where(y == 0, all_ones, np.negative(x)))
+
+
+def remainder(x: Array, y: Array) -> Any:
+    """The dividend's sign; integers: x rem 0 = x, INT_MIN rem -1 = 0 (REM-1 to REM-4)."""
+    if x.dtype.kind not in "iu":
+        return np.fmod(x, y)
+    plain = (y != 0) & (y != -1)
+    rest = np.fmod(x, np.where(plain, y, 1).astype(x.dtype))
+    return np.where(y == 0, x, rest)
+
+
+def power(x: Array, y: Array) -> Any:
+    """x to the y; integers modulo 2^bits (BEY-8, BEY-9)."""
+    return _integer_power(x, y) if x.dtype.kind in "iu" else np.power(x, y)
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    """By repeated squaring; of the negative exponents only those of 1 and -1 give anything but 0."""
+    base, exponent = np.broadcast_arrays(x, y)
+    negative = exponent < 0
+    result = np.ones_like(base)
+    remaining = np.where(negative, 0, exponent)
+    while np.any(remaining):
+        result = np.where(remaining & 1, result * base, result)
+        base = base * base
+        remaining = remaining >> 1
+    if not np.any(negative):
+        return result
+    of_minus_one = np.where(np.asarray(y) & 1, x, 1)
+    of_negative = np.where(np.asarray(x) == 1, 1, np.where(np.asarray(x) == -1, of_minus_one, 0))
+    return np.where(negative, of_negative, result).astype(result.dtype)
+
+
+def high_product(x: Array, y: Array, bits: int) -> Array:
+    """The upper `bits` bits of the product, twice as wide as the operands (BEY-15)."""
+    if bits < 64:
+        wide = np.int64 if x.dtype.kind == "i" else np.uint64
+        return ((x.astype(wide) * y.astype(wide)) >> bits).astype(x.dtype)
+    x_low, x_high = x & 0xFFFFFFFF, x >> 32
+    y_low, y_high = y & 0xFFFFFFFF, y >> 32
+    low = (x_low.astype(np.uint64) * y_low.astype(np.uint64)) >> np.uint64(32)
+    middle = x_high * y_low + low.astype(x.dtype)
+    carry = x_low * y_high + (middle & 0xFFFFFFFF)
+    return x_high * y_high + (middle >> 32) + (carry >> 32)
+
+
+def leading_zeros(bits: Array, width: int) -> Array:
+    """Zeros above the highest one of unsigned integers of `width` bits; `width` for 0 (BEY-14)."""
+    shift = 1
+    while shift < width:
+        bits = bits | (bits >> shift)
+        shift *= 2
+    return width - np.bitwise_count(bits)
+
+
+# -- exponentials and logarithms
+
+
+def logistic(x: Array) -> Any:
+    """1/(1+exp(-x)) without overflow on either side."""
+    small = np.exp(np.where(x.real >= 0, -x, x))
+    return np.where(x.real >= 0, 1, small) / (1 + small)
+
+
+def log_plus_one(x: Array) -> Any:
+    """log(1+x) without cancellation near 0 (BEY-5)."""
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    a, b = x.real, x.imag
+    near = 0.5 * np.log1p(a * (2 + a) + b * b)
+    modulus = np.where(np.abs(x) < 0.5, near, np.log(np.hypot(1 + a, b)))
+    return make_complex(modulus, np.arctan2(b, 1 + a))
+
+
+def reciprocal_square_root(x: Array) -> Any:
+    return 1 / np.sqrt(x)
+
+
+def atan2(y: Array, x: Array) -> Any:
+    """The angle of the point (x, y); for complex -i log((x + iy) / sqrt(x^2 + y^2)) (BEY-7)."""
+    if x.dtype.kind != "c":
+        return np.arctan2(y, x)
+    return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
+
+
+def error_function(x: Array) -> Any:
+    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
+
+    return special.erf(x)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+# -- complex
+
+
+def make_complex(real: Array, imaginary: Array) -> Array:
+    """Part by part: `real + 1j * imaginary` would make NaN of infinities."""
+    real, imaginary = np.broadcast_arrays(real, imaginary)
+    made = np.empty(real.shape, np.complex64 if real.dtype == np.float32 else np.complex128)
+    made.real, made.imag = real, imaginary
+    return made
+
+
+def imaginary_part(x: Array) -> Array:
+    """+0 for real operands, even for NaN (IMAG-1)."""
+    return x.imag if x.dtype.kind == "c" else np.zeros_like(x)
