@@ -1,0 +1,80 @@
+"""Every op of the registry has all its facts."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import hlokit as hk
+from hlokit.hlo.op import OPS, Op
+
+FORMS = {"expand", "map", "index", "fold", "scatter", "kernel", "control", "communicate"}
+
+
+@pytest.mark.parametrize("opcode", sorted(OPS))
+def test_op_has_all_its_facts(opcode: str) -> None:
+    op = OPS[opcode]
+    assert op.opcode == opcode
+    assert op.form in FORMS
+    assert op.rules, "no rule label"
+    assert (inspect.getdoc(op) or "") != (inspect.getdoc(Op) or ""), "no contract"
+    assert op.infer is not Op.infer, "no shape rule"
+    assert op.reference is not Op.reference or opcode == "parameter", "no reference"
+    assert len({a.text for a in op.attributes if not a.hidden and a is not op.result_shape}) == len(
+        [a for a in op.attributes if not a.hidden and a is not op.result_shape]
+    ), "two attributes with one text name"
+
+
+def test_the_inventory_of_the_reference_is_there() -> None:
+    wanted = set(INVENTORY.split())
+    assert not wanted - set(OPS), f"missing: {' '.join(sorted(wanted - set(OPS)))}"
+
+
+# spec/README.md, beyond_seed.md and hlo_text.md's opcode lists
+INVENTORY = """
+abs acos acosh add add-dependency after-all all-gather all-gather-done all-gather-start all-reduce all-reduce-done
+all-reduce-start all-to-all and asin asinh async-done async-start async-update atan2 atanh batch-norm-grad
+batch-norm-inference batch-norm-training bitcast bitcast-convert broadcast call cbrt ceil cholesky clamp
+collective-broadcast collective-permute collective-permute-done collective-permute-start compare complex concatenate
+conditional constant convert convolution copy copy-done copy-start cosh cosine count-leading-zeros custom-call divide
+domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf exponential exponential-minus-one fft floor fusion
+gather get-dimension-size get-tuple-element imag infeed iota is-finite log log-plus-one logistic map maximum minimum
+mulhi multiply negate not opt-barrier or outfeed pad parameter partition-id popcnt power ragged-all-to-all ragged-dot
+real recv recv-done reduce reduce-precision reduce-scatter reduce-window remainder replica-id reshape reverse rng
+rng-bit-generator rng-get-and-update-state round-nearest-afz round-nearest-even rsqrt scaled-dot scan scatter select
+select-and-scatter send send-done set-dimension-size shift-left shift-right-arithmetic shift-right-logical sign sine
+sinh slice sort sqrt stochastic-convert subtract tan tanh topk transpose triangular-solve tuple while xor
+"""
+
+
+def test_ops_are_interned_frozen_and_hash_by_identity() -> None:
+    from hlokit.ops.movement import Transpose
+
+    op = Transpose((1, 0))
+    assert op is Transpose(dimensions=[1, 0]) and op is not Transpose((0, 1))
+    with pytest.raises(AttributeError, match="frozen"):
+        op.dimensions = (0, 1)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="needs the attribute dimensions"):
+        Transpose()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no attribute nope"):
+        Transpose((1, 0), nope=1)  # type: ignore[call-arg]
+    assert op.replace(dimensions=(0, 1)) is Transpose((0, 1))
+
+
+def test_import_costs_numpy_alone() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, hlokit; print(' '.join(m for m in ('scipy', 'ml_dtypes', 'google', 'rich', 'cyclopts', 'llvmlite', 'jax') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_what_is_not_there_says_so_by_name() -> None:
+    module = hk.Builder("t")
+    module.parameter(0, hk.f32[2])
+    built = module.build()
+    for attempt in (lambda: hk.compile(built), lambda: hk.optimize(built), lambda: hk.parse("module @m {\n}")):
+        with pytest.raises(hk.UnsupportedError):
+            attempt()

@@ -1,0 +1,123 @@
+"""The command: each subcommand as a process of its own would see it."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hlokit.tools.main import main
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = ROOT / "examples/data/layernorm_grad.hlo.txt"
+ARRAYS = ROOT / "examples/data/layernorm_grad.npz"
+ADD = "HloModule m\nENTRY e {\n  x = f32[2] parameter(0)\n  y = f32[2] parameter(1)\n  ROOT r = f32[2] add(x, y)\n}\n"
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    with pytest.raises(SystemExit) as exit:
+        main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    return int(exit.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture
+def add(tmp_path: Path) -> Path:
+    path = tmp_path / "add.hlo"
+    path.write_text(ADD)
+    return path
+
+
+def test_run_with_recorded_inputs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    status, shown, _ = command(capsys, "run", PROGRAM, "--input", ARRAYS, "--output", out)
+    assert status == 0 and "out2 = f32[10]" in shown
+    recorded, got = np.load(ARRAYS), np.load(out)
+    for name in ("out0", "out1", "out2"):
+        np.testing.assert_allclose(got[name], recorded[name], rtol=1e-4, atol=3e-4)
+
+
+def test_run_inputs_by_parameter_name(capsys: pytest.CaptureFixture[str], add: Path, tmp_path: Path) -> None:
+    arrays = tmp_path / "in.npz"
+    np.savez(arrays, x=np.float32([1, 2]), y=np.float32([10, 20]))
+    status, shown, _ = command(capsys, "run", add, "--input", arrays)
+    assert status == 0 and "[11. 22.]" in shown
+
+
+def test_run_random_is_deterministic(capsys: pytest.CaptureFixture[str], add: Path) -> None:
+    first = command(capsys, "run", add, "--random", 3)
+    assert first == command(capsys, "run", add, "--random", 3)
+    assert first[1] != command(capsys, "run", add, "--random", 4)[1]
+
+
+def test_run_types_that_numpy_lacks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    program, arrays, out = tmp_path / "m.hlo", tmp_path / "in.npz", tmp_path / "out.npz"
+    program.write_text("ENTRY e {\n  x = bf16[2] parameter(0)\n  ROOT r = bf16[2] negate(x)\n}\n")
+    np.savez(arrays, in0=np.uint16([0x3F80, 0x4000]))
+    assert command(capsys, "run", program, "--input", arrays, "--output", out)[0] == 0
+    assert np.load(out)["out0"].tolist() == [0xBF80, 0xC000]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "ADD"], "takes 2 argument"),
+        (["run", "ADD", "--input", "MISSING"], "no such file"),
+        (["check", "MISSING"], "no such file"),
+        (["check", "WRONG"], "HINST-2"),
+        (["print", "WRONG"], "line 3, column"),
+        (["ops", "reduc"], "did you mean"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_errors_exit_with_one(capsys: pytest.CaptureFixture[str], add: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    wrong = tmp_path / "wrong.hlo"
+    wrong.write_text("ENTRY e {\n  x = f32[2] parameter(0)\n  ROOT r = f32[3] negate(x)\n}\n")
+    names = {"ADD": add, "MISSING": tmp_path / "missing", "WRONG": wrong}
+    status, _, error = command(capsys, *(names.get(a, a) for a in arguments))
+    assert status == 1 and message in error and len(error.splitlines()) <= 32
+
+
+def test_check(capsys: pytest.CaptureFixture[str], add: Path) -> None:
+    status, shown, _ = command(capsys, "check", add)
+    assert status == 0 and "m: ok, 1 computation(s), 3 instruction(s)" in shown and "-> f32[2]" in shown
+
+
+def test_print_and_convert_round_trip(capsysbinary: pytest.CaptureFixture[bytes], add: Path, tmp_path: Path) -> None:
+    proto, text, dot = tmp_path / "m.pb", tmp_path / "m.txt", tmp_path / "m.dot"
+    for arguments in ([add, proto], [proto, text], [proto, dot]):
+        with pytest.raises(SystemExit) as exit:
+            main(["convert", *map(str, arguments)])
+        assert not exit.value.code
+    with pytest.raises(SystemExit):
+        main(["print", str(add)])
+    assert capsysbinary.readouterr().out == text.read_bytes()
+    assert "subgraph cluster_0" in dot.read_text() and "->" in dot.read_text()
+
+
+def test_every_op_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    from hlokit.hlo.op import OPS
+
+    status, shown, _ = command(capsys, "ops")
+    assert status == 0 and [line.split()[0] for line in shown.splitlines()] == sorted(OPS)
+    for opcode in OPS:
+        status, shown, _ = command(capsys, "ops", opcode)
+        assert status == 0 and shown.startswith(f"# {opcode}\n")
+
+
+@pytest.mark.slow
+def test_installed_command() -> None:
+    done = subprocess.run([str(Path(sys.executable).parent / "hlokit"), "check", str(PROGRAM)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_programs_in_the_test_data_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for path in sorted((ROOT / "tests/data/programs").glob("*.hlo.txt.gz"))[:5]:
+        copy = tmp_path / "m.txt"
+        copy.write_bytes(gzip.decompress(path.read_bytes()))
+        assert command(capsys, "check", copy)[0] == 0, path
