@@ -308,3 +308,10 @@ def test_roles_of_a_mutated_program() -> None:
     assert compare_outputs([u, d, v, u], [u, d, v, u], how, [matrix], roles=[0, 1, 2, 0]) is None
     assert compare_outputs([u * np.float32(2), d, v, u], [u, d, v, u], how, [matrix], roles=[0, 1, 2, 0])
     assert compare_outputs([v], [v], [SVD[2]], [matrix], roles=[2]) is None
+
+
+def test_vectors_are_judged_as_vectors_wherever_they_are() -> None:
+    matrix, (v, w) = eigh_case("f32")
+    assert compare_outputs([w, -v], [w, v], EIGH, [matrix], roles=[1, 0]) is None
+    assert compare_outputs([w, v * np.float32(1.01)], [w, v], EIGH, [matrix], roles=[1, 0])
+    assert compare_outputs([w + np.float32(0.1), v], [w, v], EIGH, [matrix], roles=[1, 0])
