@@ -40,15 +40,10 @@ def compare_outputs(
     roles = roles if roles is not None else range(len(got))
     parts = dict(zip(roles, got, strict=True))
     factorisation = next((how["class"] for how in tolerance if how["class"] in _VECTORS), None)
-    for index, (got_one, want_one, how) in enumerate(zip(got, want, tolerance, strict=True)):
+    for index, (role, got_one, want_one, how) in enumerate(zip(roles, got, want, tolerance, strict=True)):
         difference = compare_form(got_one, want_one)
-        if (
-            difference is None
-            and factorisation
-            and (how["class"] in _VECTORS or roles[index] in _VECTORS[factorisation])
-        ):
-            found = parts | {roles[index]: got_one}
-            difference = check_factorisation(factorisation, how["rtol"], inputs[0], found)
+        if difference is None and factorisation and (how["class"] in _VECTORS or role in _VECTORS[factorisation]):
+            difference = check_factorisation(factorisation, how["rtol"], inputs[0], parts | {role: got_one})
         elif difference is None:
             difference = compare(got_one, want_one, how)
         if difference is not None:
