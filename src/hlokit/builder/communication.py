@@ -1,3 +1,150 @@
-"""Being written."""
+"""Op functions that exchange values with the host and with other programs, and the tokens that order them."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlokit.builder.control import get_tuple_element, tuple_
+from hlokit.builder.core import Builder, XlaOp, as_shape, emit
+from hlokit.errors import ShapeError
+from hlokit.ops.communication import Infeed, Outfeed, Recv, RecvDone, Send, SendDone
+from hlokit.ops.structure import AfterAll
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+from hlokit.types.shape import TOKEN, Shape
+
+__all__ = [
+    "ChannelHandle",
+    "after_all",
+    "create_token",
+    "infeed",
+    "infeed_with_token",
+    "outfeed",
+    "outfeed_with_token",
+    "recv",
+    "recv_from_host",
+    "recv_with_token",
+    "send",
+    "send_to_host",
+    "send_with_token",
+]
+
+CHANNEL_TYPES = ("device_to_device", "device_to_host", "host_to_device")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelHandle:
+    """A channel between exactly one send and one recv (COMM-3). `type` is one of CHANNEL_TYPES."""
+
+    handle: int
+    type: str = "device_to_device"
+
+    def __post_init__(self) -> None:
+        if self.type not in CHANNEL_TYPES:
+            raise ShapeError("COMM-4", "channel type", self.type, " or ".join(CHANNEL_TYPES))
+
+
+def create_token(builder: Builder) -> XlaOp:
+    """A token that waits for nothing (BEY-53)."""
+    return after_all(builder, [])
+
+
+def after_all(builder: Builder, tokens: Sequence[XlaOp]) -> XlaOp:
+    """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is no token."""
+    return builder.emit(AfterAll(), list(tokens))
+
+
+def infeed(builder: Builder, shape: Shape | DType, config: str = "") -> XlaOp:
+    """The next item of the device's infeed queue, of `shape` (INFEED rules).
+
+    Infeeds of one builder follow each other in the order of the calls (INFEED-5); from the second on a warning says
+    so: infeed_with_token says the order in the program.
+    """
+    token = builder.infeed_token
+    if token is not None:
+        warnings.warn("infeeds without tokens are chained in the order of the calls", stacklevel=2)
+    result = infeed_with_token(create_token(builder) if token is None else token, shape, config)
+    data = get_tuple_element(result, 0)
+    builder.infeed_token = get_tuple_element(result, 1)
+    return data
+
+
+def infeed_with_token(token: XlaOp, shape: Shape | DType, config: str = "") -> XlaOp:
+    """(item, token): the next item of the infeed queue, of `shape`: an array or a tuple of arrays (INFEED rules).
+
+    Raises ShapeError: INFEED-10 unless `token` is one, INFEED-7 for nested tuples.
+    """
+    result = Shape.tuple((as_shape(shape), TOKEN))
+    return emit(Infeed(config, result), token, shape=result)
+
+
+def outfeed(operand: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") -> XlaOp:
+    """Appends the operand to the outfeed queue; the result is an empty tuple (OUTFEED rules)."""
+    outfeed_with_token(operand, create_token(operand.builder), shape_with_layout, outfeed_config)
+    return tuple_(operand.builder, [])
+
+
+def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") -> XlaOp:
+    """Appends the operand to the outfeed queue; a token (OUTFEED rules).
+
+    Raises ShapeError: OUTFEED-3 unless the shape is the operand's, OUTFEED-4 unless `token` is one.
+    """
+    return emit(Outfeed(shape_with_layout, outfeed_config), operand, token)
+
+
+def send(operand: XlaOp, handle: ChannelHandle) -> XlaOp:
+    """Sends the operand to the recv on the channel; a token, which carries no data (COMM-1)."""
+    return send_with_token(operand, create_token(operand.builder), handle)
+
+
+def send_with_token(operand: XlaOp, token: XlaOp, handle: ChannelHandle) -> XlaOp:
+    """Sends the operand to the recv on the channel; a token (COMM rules). ShapeError (COMM-4) for a host channel."""
+    _check_type(handle, "device_to_device", "COMM-4")
+    return _send(operand, token, handle.handle, False)
+
+
+def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle: ChannelHandle) -> XlaOp:
+    """Sends an array to the host; a token (COMM-14). `handle` is of type device_to_host."""
+    _check_type(handle, "device_to_host", "COMM-14")
+    if not operand.shape.is_array or operand.shape.static is not shape_with_layout.static:
+        raise ShapeError("COMM-14", "shape_with_layout", shape_with_layout, operand.shape)
+    return _send(operand, token, handle.handle, True)
+
+
+def recv(builder: Builder, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
+    """What the send on the channel gave, of `shape` (COMM-2)."""
+    return get_tuple_element(recv_with_token(create_token(builder), shape, handle), 0)
+
+
+def recv_with_token(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
+    """(data, token): what the send on the channel gave (COMM rules). ShapeError (COMM-4) for a host channel."""
+    _check_type(handle, "device_to_device", "COMM-4")
+    return _recv(token, as_shape(shape), handle.handle, False)
+
+
+def recv_from_host(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
+    """(data, token): an array from the host (COMM-14). `handle` is of type host_to_device."""
+    _check_type(handle, "host_to_device", "COMM-14")
+    wanted = as_shape(shape)
+    if not wanted.is_array:
+        raise ShapeError("COMM-14", "shape", wanted, "an array")
+    return _recv(token, wanted, handle.handle, True)
+
+
+def _send(operand: XlaOp, token: XlaOp, channel: int, is_host_transfer: bool) -> XlaOp:
+    context = emit(Send(channel, is_host_transfer), operand, token)
+    return emit(SendDone(channel, is_host_transfer), context)
+
+
+def _recv(token: XlaOp, shape: Shape, channel: int, is_host_transfer: bool) -> XlaOp:
+    context = Shape.tuple((shape, dtypes.u32[()], TOKEN))
+    buffer = emit(Recv(channel, is_host_transfer, context), token, shape=context)
+    return emit(RecvDone(channel, is_host_transfer), buffer)
+
+
+def _check_type(handle: Any, wanted: str, label: str) -> None:
+    if not isinstance(handle, ChannelHandle) or handle.type != wanted:
+        raise ShapeError(label, "channel handle", handle, f"one of type {wanted}")

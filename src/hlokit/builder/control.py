@@ -1,3 +1,147 @@
-"""Being written."""
+"""Op functions that call computations, make and open tuples, and order values."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit, handles
+from hlokit.errors import BuildError, ShapeError
+from hlokit.ops.control_flow import Call, Conditional, Map, While
+from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
+from hlokit.types import dtype as dtypes
+
+__all__ = [
+    "call",
+    "composite_call",
+    "conditional",
+    "get_tuple_element",
+    "map",
+    "optimization_barrier",
+    "tuple_",
+    "while_",
+]
+
+
+def tuple_(builder: Builder, elements: Sequence[Any]) -> XlaOp:
+    """A tuple of the elements, of which there may be none (TUPLE rules). Numbers become constants."""
+    return builder.emit(Tuple(), [builder.handle(e) for e in elements])
+
+
+def get_tuple_element(tuple_data: XlaOp, index: int) -> XlaOp:
+    """Element `index` of a tuple (GTE rules). Raises ShapeError (GTE-3, GTE-4)."""
+    return emit(GetTupleElement(index), tuple_data)
+
+
+def optimization_barrier(operand: XlaOp) -> XlaOp:
+    """The operand, across which no optimisation moves computation (OPTBAR rules)."""
+    return emit(OptBarrier(), operand)
+
+
+def call(builder: Builder, computation: ComputationLike, operands: Sequence[Any]) -> XlaOp:
+    """The value of `computation` on `operands`, of which there may be none (CALL rules).
+
+    Raises ShapeError unless the operands have the parameters' shapes (CALL-3, CALL-4).
+    """
+    return _call(builder, Call(), computation, operands)
+
+
+def composite_call(
+    builder: Builder,
+    computation: ComputationLike,
+    operands: Sequence[Any],
+    name: str,
+    attributes: str | None = None,
+    version: int | None = None,
+) -> XlaOp:
+    """A call that backends may replace by an operation called `name` (BEY-51); the value is that of the call.
+
+    `attributes` is text that the backend understands; both travel as frontend attributes composite.*.
+    """
+    labels = {"composite.name": name, "composite.attributes": attributes, "composite.version": version}
+    with builder.frontend_attributes({key: str(value) for key, value in labels.items() if value is not None}):
+        return _call(builder, Call(is_composite=True), computation, operands)
+
+
+def map(
+    operands: Sequence[Any],
+    computation: ComputationLike,
+    dimensions: Sequence[int],
+    static_operands: Sequence[XlaOp] = (),
+) -> XlaOp:
+    """`computation`, a function of scalars, at every index of operands of the same dimensions (MAP rules).
+
+    Scalar operands are broadcast to the others' dimensions (MAP-5). `dimensions` must name all dimensions in order
+    (MAP-6). Raises ShapeError (MAP-3 .. MAP-7), also for `static_operands`, which nothing supports (MAP-8).
+    """
+    if static_operands:
+        raise ShapeError("MAP-8", "static_operands", len(static_operands), 0)
+    if not operands:
+        raise ShapeError("MAP-3", "operands", 0, "at least one")
+    values = _expanded(handles(*operands))
+    scalars = [v.dtype[()] if v.shape.is_array else v.shape for v in values]
+    builder = values[0].builder
+    return emit(Map(tuple(dimensions)), *values, called=[computation_of(computation, scalars, builder)])
+
+
+def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp) -> XlaOp:
+    """state = init; while condition(state): state = body(state) (WHILE rules).
+
+    condition: T -> pred[], body: T -> T, for init of shape T. Raises ShapeError (WHILE-4 .. WHILE-6).
+    """
+    computations = [computation_of(f, [init.shape], init.builder) for f in (condition, body)]
+    return emit(While(), init, called=computations)
+
+
+@overload
+def conditional(
+    predicate: XlaOp,
+    true_operand: Any,
+    true_computation: ComputationLike,
+    false_operand: Any,
+    false_computation: ComputationLike,
+    /,
+) -> XlaOp: ...
+@overload
+def conditional(
+    branch_index: XlaOp, branch_computations: Sequence[ComputationLike], branch_operands: Sequence[Any], /
+) -> XlaOp: ...
+def conditional(selector: XlaOp, *arguments: Any) -> XlaOp:
+    """One of several computations on its own operand; no other branch runs (COND rules).
+
+    conditional(predicate, true_operand, true_computation, false_operand, false_computation): by a pred[];
+    conditional(branch_index, branch_computations, branch_operands): by an s32[]; an index outside [0, N) takes
+    the last branch (COND-8). All branches give the same shape. Raises ShapeError (COND-2 .. COND-6).
+    """
+    if len(arguments) == 4:
+        if selector.shape.static is not dtypes.pred[()]:
+            raise ShapeError("COND-2", "predicate", selector.shape, "pred[]")
+        operands, computations = arguments[0::2], arguments[1::2]
+    elif len(arguments) == 2:
+        if selector.shape.static is not dtypes.s32[()]:
+            raise ShapeError("COND-3", "branch_index", selector.shape, "s32[]")
+        computations, operands = arguments
+    else:
+        raise BuildError(f"conditional takes 3 or 5 arguments, got {len(arguments) + 1}", "COND-4")
+    if len(operands) != len(computations):
+        raise ShapeError("COND-4", "branch_operands", len(operands), len(computations))
+    builder = selector.builder
+    values = [builder.handle(o) for o in operands]
+    called = [computation_of(c, [v.shape], builder) for c, v in zip(computations, values, strict=True)]
+    return emit(Conditional(), selector, *values, called=called)
+
+
+def _call(builder: Builder, op: Call, computation: ComputationLike, operands: Sequence[Any]) -> XlaOp:
+    values = [builder.handle(o) for o in operands]
+    return builder.emit(op, values, [computation_of(computation, [v.shape for v in values], builder)])
+
+
+def _expanded(values: Sequence[XlaOp]) -> Sequence[XlaOp]:
+    """MAP-5: scalars broadcast to the dimensions of the array operands, if those agree on the element type."""
+    shapes = {v.shape.static.dimensions for v in values if v.shape.is_array and v.rank}
+    if len(shapes) != 1 or all(v.rank for v in values):
+        return values
+    from hlokit.builder.movement import broadcast
+
+    (dimensions,) = shapes
+    return [v if v.rank or not v.shape.is_array else broadcast(v, dimensions) for v in values]

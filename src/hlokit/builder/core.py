@@ -192,6 +192,7 @@ class Builder:
         self._frontend_attributes: dict[str, str] = {}
         self._aliases: list[Alias] = []
         self._donors: list[tuple[int, tuple[int, ...]]] = []
+        self.infeed_token: XlaOp | None = None  # of the last tokenless infeed; the next follows it (INFEED-5)
 
     # -- values without operands
 
@@ -295,6 +296,18 @@ class Builder:
         from hlokit.builder.communication import infeed
 
         return infeed(self, shape, config)
+
+    def call(self, computation: ComputationLike, operands: Sequence[Any]) -> XlaOp:
+        """The value of a computation on operands, of which there may be none (CALL rules)."""
+        from hlokit.builder.control import call
+
+        return call(self, computation, operands)
+
+    def infeed_with_token(self, token: XlaOp, shape: Shape, config: str = "") -> XlaOp:
+        """The next value of the device's infeed queue, and a token (INFEED rules)."""
+        from hlokit.builder.communication import infeed_with_token
+
+        return infeed_with_token(token, shape, config)
 
     # -- appending
 

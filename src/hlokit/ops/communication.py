@@ -47,7 +47,7 @@ class Infeed(Op, name="infeed"):
         item = process.next_infeed()
         if not data.is_tuple:
             return _read(item, data), TOKEN_VALUE
-        parts: Sequence[Any] = item if isinstance(item, (tuple, list)) else ()
+        parts = _parts(item)
         if len(parts) != len(data.elements):
             raise EvaluationError(f"infeed: the item is no tuple for {data} [INFEED-4]")
         return tuple(map(_read, parts, data.elements)), TOKEN_VALUE
@@ -175,6 +175,10 @@ def _check_context(context: Shape, label: str, what: str) -> None:
     elements = context.elements
     good = context.is_tuple and len(elements) == 3 and elements[1].logical is _CONTEXT and elements[2].is_token
     check(good, label, what, context, "(data, u32[], token[])")
+
+
+def _parts(item: Any) -> Sequence[Any]:
+    return item if isinstance(item, (tuple, list)) else ()  # pyright: ignore[reportUnknownVariableType]
 
 
 def _read(item: Any, shape: Shape) -> Array:
