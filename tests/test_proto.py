@@ -1,0 +1,120 @@
+"""HloModuleProto in and out: round trips, what jaxlib reads, and what broken bytes give."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.proto.module import module_from_proto, module_to_proto
+from tests.golden.cases import read_cases
+
+DATA = Path(__file__).parent / "data"
+CASES = [case for case in read_cases(DATA / "golden_sample.jsonl.gz") if case.hlo is not None]
+PROGRAMS = sorted((DATA / "programs").glob("*.hlo.txt.gz"))
+
+
+def texts() -> list[tuple[str, str]]:
+    programs = [(p.name.split(".")[0], gzip.decompress(p.read_bytes()).decode()) for p in PROGRAMS]
+    return [(case.id, case.hlo) for case in CASES if case.hlo is not None] + programs + [("handmade", HANDMADE)]
+
+
+HANDMADE = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, must-alias) }, buffer_donor={ (1, {}) }, frontend_attributes={a="b"}
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %r = f32[] add(%x, %y)
+}
+
+ENTRY %e {
+  %a = f32[4]{0} parameter(0), sharding={devices=[2,2]<=[2,2]T(1,0) last_tile_dim_replicate}
+  %b = f32[4]{0} parameter(1), parameter_replication={true}, frontend_attributes={k="v"}
+  %s4 = s4[5]{0} constant({1, -2, 3, 4, -8})
+  %u2 = u2[3]{0} constant({0, 1, 3})
+  %f4 = f4e2m1fn[3]{0} constant({1, -2, 0.5})
+  %c = c64[2]{0} constant({(1, -2), (inf, nan)})
+  %l = f32[2,3]{0,1} constant({ { 1, 2, 3 }, { 4, 5, 6 } })
+  %ar = f32[4]{0} all-reduce(%a), channel_id=3, replica_groups=[2,2]<=[4], use_global_device_ids=true, to_apply=%add
+  %exp = f32[4]{0} exponential(%ar), result_accuracy={mode=highest}
+  ROOT %t = (f32[4]{0}, f32[4]{0}, s4[5]{0}, u2[3]{0}, f4e2m1fn[3]{0}, /*index=5*/c64[2]{0}, f32[2,3]{0,1}) tuple(%exp, %b, %s4, %u2, %f4, /*index=5*/%c, %l), metadata={op_name="x" source_line=3}, backend_config={"x":1}
+}
+"""
+
+
+@pytest.mark.parametrize(("text",), [(t,) for _, t in texts()], ids=[name for name, _ in texts()])
+def test_proto_keeps_the_module(text: str) -> None:
+    module = hk.parse(text)
+    data = module_to_proto(module)
+    again = module_from_proto(data)
+    again.replica_count, again.num_partitions = module.replica_count, module.num_partitions
+    assert again.to_text() == module.to_text()
+    assert module_to_proto(again) == data
+
+
+@pytest.mark.outside
+def test_jaxlib_reads_the_proto_and_prints_the_same() -> None:
+    from jaxlib import xla_client
+
+    hlo = xla_client.hlo if hasattr(xla_client, "hlo") else pytest.importorskip("jaxlib._hlo")
+    different: list[str] = []
+    for name, text in texts():
+        try:
+            hlo.hlo_module_from_text(text)
+        except Exception:
+            continue  # jaxlib does not know this text
+        module = hk.parse(text)
+        module.replica_count = module.num_partitions = 1
+        theirs = hlo.HloModule.from_serialized_hlo_module_proto(module_to_proto(module))
+        if theirs.to_string() != module.to_text():
+            different.append(name)
+    assert not different
+
+
+@pytest.mark.outside
+def test_we_read_jaxlibs_proto() -> None:
+    from jaxlib import xla_client
+
+    hlo = xla_client.hlo if hasattr(xla_client, "hlo") else pytest.importorskip("jaxlib._hlo")
+    different: list[str] = []
+    for name, text in texts():
+        try:
+            theirs = hlo.hlo_module_from_text(text)
+        except Exception:
+            continue
+        module = hk.parse(text)
+        again = module_from_proto(theirs.as_serialized_hlo_module_proto())
+        again.replica_count, again.num_partitions = module.replica_count, module.num_partitions
+        if again.to_text() != module.to_text():
+            different.append(name)
+    assert not different
+
+
+def test_load_tells_proto_from_text(tmp_path: Path) -> None:
+    module = hk.parse(HANDMADE)
+    (tmp_path / "m.pb").write_bytes(module_to_proto(module))
+    (tmp_path / "m.txt").write_text(HANDMADE)
+    assert hk.load(tmp_path / "m.pb").to_text() == hk.load(tmp_path / "m.txt").to_text()
+
+
+def test_broken_bytes_end_in_parse_errors() -> None:
+    data = module_to_proto(hk.parse(HANDMADE))
+    generator = np.random.default_rng(0)
+    refused = 0
+    for _ in range(1500):
+        broken = bytearray(data)
+        for position in generator.integers(0, len(data), generator.integers(1, 4)):
+            broken[position] = generator.integers(0, 256)
+        cut = int(generator.integers(0, len(data)))
+        for candidate in (bytes(broken), data[:cut]):
+            try:
+                module_from_proto(candidate)
+            except hk.ParseError:
+                refused += 1
+    assert refused > 1500
+    for nothing in (b"", b"\x00", b"hello"):
+        with pytest.raises(hk.ParseError):
+            module_from_proto(nothing)
