@@ -1,0 +1,494 @@
+"""HLO text to a module. The language is in the attribute kinds and the op cards; here is what holds them together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
+from hlokit.errors import ShapeError
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Extra, Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.op import OPS, Op
+from hlokit.text.common import COMMON_READERS
+from hlokit.text.header import read_header
+from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
+from hlokit.text.literals import read_literal
+from hlokit.text.names import UniqueNames
+from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
+from hlokit.text.spelling import Spelling, spelling_of
+from hlokit.types.dtype import DTYPES
+from hlokit.types.shape import ProgramShape, Shape
+
+_RESERVED = frozenset(DTYPES) - {"tuple", "buffer"}
+"""Names that an instruction cannot have (LEX-9)."""
+
+_Called = dict[str, Any]
+"""Role -> computation, or list of computations with None where one is not given yet."""
+
+
+def parse_hlo(text: str | bytes) -> HloModule:
+    """The module that `text` says: a whole module, a list of computations, or one instruction (HMOD-15, HMOD-16).
+
+    Checks every rule of the language on the way. Raises ParseError, with line, column and the rule's label.
+    """
+    if isinstance(text, bytes):
+        text = _decoded(text)
+    elif not text.isascii():
+        _decoded(text.encode(errors="surrogatepass"))
+    lexer = Lexer(text)
+    try:
+        return _Parser(lexer).module()
+    except ShapeError as error:  # of a part that stands alone: a shape, a sharding
+        raise lexer.error(str(error), error.label) from error
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode() + "?"
+        raise error_at(before, len(before) - 1, f"no UTF-8: {error.reason}", "LEX-6") from None
+
+
+class _Parser:
+    def __init__(self, lexer: Lexer) -> None:
+        self.lexer = lexer
+        self.by_name: dict[str, Computation] = {}
+        self.computations: list[Computation] = []
+        self.starts: dict[Computation, int] = {}
+
+    # -- modules
+
+    def module(self) -> HloModule:
+        lexer = self.lexer
+        if lexer.value != "HloModule":
+            if self._is_bare_instruction():
+                return self._bare_instruction()
+            module = HloModule("")
+        else:
+            module = read_header(lexer)
+        entry: Computation | None = None
+        while lexer.kind != END:
+            start = lexer.start
+            is_entry = lexer.accept("ENTRY")
+            computation = self._computation()
+            if is_entry and entry is not None:
+                raise lexer.error("a module has only one ENTRY computation", "HMOD-17", start)
+            if is_entry:
+                entry = computation
+        if not self.computations:
+            raise lexer.unexpected("a computation", "HMOD-17")
+        entry = entry or self.computations[-1]
+        module.name = module.name or f"module_{entry.name}"
+        return self._finished(module, entry)
+
+    def _finished(self, module: HloModule, entry: Computation) -> HloModule:
+        computation_names, instruction_names = UniqueNames(), UniqueNames()
+        for computation in self.computations:
+            computation.name = computation_names.unique(computation.name)
+            for instruction in computation.instructions:
+                instruction.name = instruction_names.unique(instruction.name)
+            module.add_computation(computation, entry=computation is entry)
+        self._check_entry(module, self.starts.get(entry, 0))
+        return module
+
+    def _check_entry(self, module: HloModule, start: int) -> None:
+        """HMOD-5, HMOD-7: what the header says about the entry fits it."""
+        parameters, result = [p.shape for p in module.entry.parameters], module.entry.root.shape
+        wanted = module.parameter_layouts
+        if wanted is not None and module.result_layout is not None:
+            if len(wanted) != len(parameters):
+                message = f"entry_computation_layout has {len(wanted)} parameters, the entry {len(parameters)}"
+                raise self.lexer.error(message, "HMOD-5", start)
+            for said, found in zip([*wanted, module.result_layout], [*parameters, result], strict=True):
+                if said.static is not found.static:
+                    raise self.lexer.error(f"entry_computation_layout says {said}, the entry {found}", "HMOD-5", start)
+        for alias in module.input_output_alias:
+            try:
+                output = result.at(alias.output_index)
+                parameter = parameters[alias.parameter].at(alias.parameter_index)
+            except IndexError:
+                message = f"input_output_alias: no such output or parameter: {alias}"
+                raise self.lexer.error(message, "HMOD-7", start) from None
+            if output.nbytes != parameter.nbytes:
+                message = f"input_output_alias: {output} and {parameter} differ in size"
+                raise self.lexer.error(message, "HMOD-7", start)
+
+    # -- one instruction for a module
+
+    def _is_bare_instruction(self) -> bool:
+        lexer = self.lexer
+        if lexer.kind == ATTRIBUTE or lexer.value == "(" or lexer.value == "ROOT":
+            return True
+        return lexer.kind in (NAME, WORD) and (lexer.peek() in ("=", "[") or (lexer.value == "b" and lexer.peek() == "("))
+
+    def _bare_instruction(self) -> HloModule:
+        """HMOD-16: every operand becomes a parameter."""
+        lexer = self.lexer
+        module = HloModule("_")
+        module.is_scheduled = True
+        computation = Computation("_", module)
+        body = _Body(computation)
+        lexer.accept("ROOT")
+        named = lexer.kind == ATTRIBUTE or lexer.peek() == "="
+        name = self._instruction_name() if named else "_"
+        if not starts_shape(lexer):
+            raise lexer.unexpected("the result's shape", "HMOD-16")
+        instruction = self._after_equals(body, name, lexer.start, bare=True)
+        computation.set_root(instruction)
+        if lexer.kind != END:
+            raise lexer.unexpected("the end of the text", "HMOD-17")
+        self.computations.append(computation)
+        return self._finished(module, computation)
+
+    # -- computations
+
+    def _computation(self) -> Computation:
+        lexer = self.lexer
+        start = lexer.start
+        name = lexer.name("HCOMP-1")
+        if name in self.by_name:
+            raise lexer.error(f"a computation named {name} is already defined", "HCOMP-2", start)
+        computation = self._body(name, start)
+        self.by_name[name] = computation
+        while lexer.value == "," and lexer.peek() == "execution_thread=":
+            lexer.advance()
+            lexer.advance()
+            computation.execution_thread = lexer.string("HCOMP-9")
+        return computation
+
+    def _body(self, name: str, start: int) -> Computation:
+        """Reads `[signature] { instructions }`."""
+        lexer = self.lexer
+        lexer.enter()
+        signature = read_program_shape(lexer) if lexer.value == "(" else None
+        lexer.expect("{", "HCOMP-1")
+        computation = Computation(name)
+        body = _Body(computation)
+        while lexer.value != "}":
+            self._instruction(body)
+        if not len(computation):
+            raise lexer.error(f"the computation {name} has no instruction", "HCOMP-5")
+        computation.set_root(body.root or computation.root)
+        self._check_body(body, signature, start)
+        lexer.advance()
+        lexer.leave()
+        self.computations.append(computation)
+        self.starts[computation] = start
+        return computation
+
+    def _check_body(self, body: _Body, signature: ProgramShape | None, start: int) -> None:
+        computation = body.computation
+        expected = len(body.parameters)
+        for number in range(expected):
+            if number not in body.parameters:
+                message = f"computation {computation.name}: parameter numbers must be 0..{expected - 1}, {number} is missing"
+                raise self.lexer.error(message, "HCOMP-8", start)
+        root = computation.root.shape
+        if signature is not None and signature.result.static is not root.static:
+            message = f"the signature says {signature.result}, the root is {root}"
+            raise self.lexer.error(message, "HCOMP-1", start)
+
+    # -- instructions
+
+    def _instruction(self, body: _Body) -> None:
+        lexer = self.lexer
+        start = lexer.start
+        is_root = lexer.accept("ROOT")
+        name_start = lexer.start
+        name = self._instruction_name()
+        if name in body.names:
+            line = lexer.text.count("\n", 0, body.starts[name]) + 1
+            raise lexer.error(f"instruction {name} is already defined in line {line}", "HCOMP-6", name_start)
+        instruction = self._after_equals(body, name, start)
+        body.names[name] = instruction
+        body.starts[name] = name_start
+        if is_root and body.root is not None:
+            raise lexer.error("a computation has only one ROOT", "HCOMP-4", start)
+        if is_root:
+            body.root = instruction
+
+    def _instruction_name(self) -> str:
+        """Reads `name =`; `name=` without white space too (LEX-5)."""
+        lexer = self.lexer
+        if lexer.kind == ATTRIBUTE:
+            name = lexer.value[:-1]
+            lexer.advance()
+        else:
+            start = lexer.start
+            name = lexer.name("HINST-1")
+            if name in _RESERVED:
+                raise lexer.error(f"{name} is a type and no name; {name}_ would do", "LEX-9", start)
+            lexer.expect("=", "HINST-1")
+        return name
+
+    def _after_equals(self, body: _Body, name: str, start: int, bare: bool = False) -> Instruction:
+        """Reads `[shape] opcode(operands), attributes` and adds the instruction."""
+        lexer = self.lexer
+        shape = read_shape(lexer) if starts_shape(lexer) else None
+        spelling = self._opcode()
+        opcode = spelling.op_class.opcode
+        fields: dict[str, Any] = {}
+        operands: list[Instruction] = []
+        lexer.expect("(", "HINST-7")
+        if opcode == "parameter":
+            fields["number"] = self._parameter_number(body)
+        elif opcode == "constant":
+            if shape is None:
+                raise lexer.error("the shape of a constant must be written", "HINST-1", start)
+            fields["literal"] = read_literal(lexer, shape)
+        elif bare:
+            operands = self._bare_operands(body)
+        else:
+            operands = self._operands(body)
+        lexer.expect(")", "HINST-9")
+        extra, called = None, {}
+        if lexer.value == ",":
+            extra, called = self._attributes(spelling, fields, body)
+        return self._add(body, _Draft(name, spelling, shape, fields, operands, called, extra, start))
+
+    def _opcode(self) -> Spelling:
+        lexer = self.lexer
+        op_class = OPS.get(lexer.value)
+        if op_class is None:
+            if lexer.kind != WORD:
+                raise lexer.unexpected("an opcode", "HINST-6")
+            label = "LEX-17" if lexer.value.lower() in OPS else "HINST-6"
+            raise lexer.error(f"unknown opcode '{lexer.value[:60]}'", label)
+        lexer.advance()
+        return spelling_of(op_class)
+
+    def _parameter_number(self, body: _Body) -> int:
+        start = self.lexer.start
+        number = self.lexer.integer("HINST-7", 0)
+        if number in body.parameters:
+            raise self.lexer.error(f"parameter number {number} is taken twice", "HCOMP-8", start)
+        body.parameters.add(number)
+        return number
+
+    def _operands(self, body: _Body) -> list[Instruction]:
+        """Reads operands up to `)`."""
+        lexer, names = self.lexer, body.names
+        operands: list[Instruction] = []
+        while lexer.value != ")":
+            value = lexer.value
+            found = names.get(value[1:]) if lexer.kind == NAME else None
+            if found is not None:
+                lexer.advance()
+            else:
+                found = self._operand(body)
+            operands.append(found)
+            if lexer.value != ",":
+                break
+            lexer.advance()
+        return operands
+
+    def _operand(self, body: _Body) -> Instruction:
+        """Reads an operand that is no plain %name."""
+        lexer = self.lexer
+        start = lexer.start
+        shape = read_shape(lexer) if starts_shape(lexer) else None
+        if lexer.kind == WORD and lexer.peek() == "(" and lexer.value not in body.names:
+            return self._nested(body, shape, start)
+        name_start = lexer.start
+        name = lexer.name("HINST-6")
+        instruction = body.names.get(name)
+        if instruction is None:
+            raise lexer.error(f"instruction {name} is not defined above in this computation", "HCOMP-7", name_start)
+        if shape is not None and shape.static is not instruction.shape.static:
+            raise lexer.error(f"the operand {name} is {instruction.shape}, not {shape}", "HINST-3", start)
+        return instruction
+
+    def _nested(self, body: _Body, shape: Shape | None, start: int) -> Instruction:
+        """HINST-4: an instruction in an operand's place, without attributes."""
+        lexer = self.lexer
+        lexer.enter()
+        spelling = self._opcode()
+        lexer.expect("(", "HINST-4")
+        operands = self._operands(body)
+        lexer.expect(")", "HINST-4")
+        lexer.leave()
+        name = body.anonymous(spelling.op_class.opcode)
+        instruction = self._add(body, _Draft(name, spelling, shape, {}, operands, {}, None, start))
+        body.names[name] = instruction
+        body.starts[name] = start
+        return instruction
+
+    def _bare_operands(self, body: _Body) -> list[Instruction]:
+        """HMOD-16: shapes with or without names; a repeated name is one parameter."""
+        lexer = self.lexer
+        operands: list[Instruction] = []
+        parameter = OPS["parameter"]
+        while lexer.value != ")":
+            if not starts_shape(lexer):
+                raise lexer.unexpected("an operand's shape", "HMOD-16")
+            shape = read_shape(lexer)
+            number = len(body.parameters)
+            name = lexer.name("HMOD-16") if lexer.kind in (NAME, WORD, LABEL) else f"_{number}"
+            if name not in body.names:
+                body.parameters.add(number)
+                body.names[name] = body.computation.add(parameter(number, shape), name=name)
+            operands.append(body.names[name])
+            if not lexer.accept(","):
+                break
+        return operands
+
+    # -- attributes
+
+    def _attributes(self, spelling: Spelling, fields: dict[str, Any], body: _Body) -> tuple[Extra | None, _Called]:
+        """Reads `, name=value` up to what is no attribute; the op's own go to `fields`."""
+        lexer = self.lexer
+        extra: Extra | None = None
+        called: _Called = {}
+        seen: set[str] = set()
+        while lexer.value == ",":
+            lexer.advance()
+            if lexer.kind != ATTRIBUTE:
+                raise lexer.unexpected("an attribute", "HINST-9")
+            name, start = lexer.value[:-1], lexer.start
+            if name in seen:
+                raise lexer.error(f"{name} is given twice", "HINST-6")
+            seen.add(name)
+            lexer.advance()
+            if name in spelling.readers:
+                field, reader = spelling.readers[name]
+                if field in fields:
+                    raise lexer.error(f"{name} is given twice, under two spellings", "HINST-6", start)
+                fields[field] = reader(lexer)
+            elif name in spelling.role_names:
+                self._called(called, *spelling.role_names[name])
+            elif name in COMMON_READERS:
+                extra = extra or Extra()
+                COMMON_READERS[name](lexer, extra, body.names)
+            elif name in spelling.ignored:
+                self._skip_value()
+            else:
+                allowed = " ".join([*spelling.allowed, *COMMON_READERS])
+                message = f"{spelling.op_class.opcode} has no attribute {name}; it may have: {allowed}"
+                raise lexer.error(message, "HINST-6", start)
+        return extra, called
+
+    def _called(self, called: _Called, role: str, position: int | None) -> None:
+        """Reads a computation (one of a role's list, where `position` is one) or a list of them."""
+        lexer = self.lexer
+        if position is not None:
+            given: list[Computation | None] = called.setdefault(role, [])
+            while len(given) <= position:
+                given.append(None)
+            given[position] = self._computation_value()
+            return
+        if called.get(role):
+            raise lexer.error(f"{role} is given twice", "HINST-6")
+        lexer.expect("{", "HINST-6")
+        computations: list[Computation] = []
+        while lexer.value != "}":
+            computations.append(self._computation_value())
+            if not lexer.accept(","):
+                break
+        lexer.expect("}", "HINST-6")
+        called[role] = computations
+
+    def _computation_value(self) -> Computation:
+        """Reads a computation's name, or its body in place (HCOMP-3)."""
+        lexer = self.lexer
+        start = lexer.start
+        if lexer.value in ("{", "("):
+            return self._body("_", start)
+        name = lexer.name("HCOMP-2")
+        if name not in self.by_name:
+            raise lexer.error(f"computation {name} does not exist (above)", "HCOMP-2", start)
+        return self.by_name[name]
+
+    def _skip_value(self) -> None:
+        lexer = self.lexer
+        if lexer.value == "{":
+            lexer.balanced("HINST-6")
+        else:
+            lexer.advance()
+
+    # -- adding
+
+    def _add(self, body: _Body, draft: _Draft) -> Instruction:
+        """The draft as an instruction; the rules that it breaks are reported where it stands."""
+        computation, spelling = body.computation, draft.spelling
+        op_class = spelling.op_class
+        for field, text in spelling.required:
+            if field not in draft.fields:
+                message = f"{op_class.opcode}: the attribute {text} is missing"
+                raise self.lexer.error(message, "HINST-6", draft.start)
+        if draft.shape is None and op_class.shape_required:
+            message = f"the shape of {op_class.opcode} must be written"
+            raise self.lexer.error(message, "HINST-1", draft.start)
+        if op_class.result_shape is not None:
+            draft.fields[op_class.result_shape.name] = draft.shape
+        called = self._called_in_order(op_class, draft)
+        try:
+            op = op_class(**draft.fields)
+            if op_class.completed is not Op.completed:
+                op = op.completed([operand.shape for operand in draft.operands])
+            instruction = computation.add(op, draft.operands, called, shape=draft.shape, name=draft.name)
+        except ShapeError as error:
+            raise self.lexer.error(str(error), error.label, draft.start) from error
+        instruction.extra = draft.extra
+        return instruction
+
+    def _called_in_order(self, op_class: type[Op], draft: _Draft) -> list[Computation]:
+        called: list[Computation] = []
+        for role in op_class.roles:
+            called += draft.called.get(role) or [None]
+        for role in op_class.list_roles:
+            called += draft.called.get(role, [])
+        if None in called:
+            missing = next((r for r in op_class.roles if r not in draft.called), "computation")
+            raise self.lexer.error(f"{op_class.opcode}: the attribute {missing} is missing", "HINST-6", draft.start)
+        return called
+
+
+class _Body:
+    """A computation being read."""
+
+    __slots__ = ("_anonymous", "computation", "names", "parameters", "root", "starts")
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        self.names: dict[str, Instruction] = {}
+        self.starts: dict[str, int] = {}
+        self.parameters: set[int] = set()
+        self.root: Instruction | None = None
+        self._anonymous = UniqueNames()
+
+    def anonymous(self, opcode: str) -> str:
+        """A name for a nested instruction: add.anon, add.anon.1, ..."""
+        while True:
+            name = self._anonymous.unique(f"{opcode}.anon")
+            if name not in self.names:
+                return name
+
+
+class _Draft:
+    """An instruction as read, not yet made."""
+
+    __slots__ = ("called", "extra", "fields", "name", "operands", "shape", "spelling", "start")
+
+    def __init__(
+        self,
+        name: str,
+        spelling: Spelling,
+        shape: Shape | None,
+        fields: dict[str, Any],
+        operands: list[Instruction],
+        called: _Called,
+        extra: Extra | None,
+        start: int,
+    ) -> None:
+        self.name = name
+        self.spelling = spelling
+        self.shape = shape
+        self.fields = fields
+        self.operands = operands
+        self.called = called
+        self.extra = extra
+        self.start = start
+
+

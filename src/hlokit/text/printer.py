@@ -1,0 +1,266 @@
+"""A module as HLO text, byte for byte as XLA prints it (HPRINT)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from hlokit.text.common import dictionary_text, metadata_text, quoted_or_json
+from hlokit.text.header import header_text, tables_text
+from hlokit.text.numbers import literal_text
+from hlokit.text.spelling import spelling_of, written_roles
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Extra, Instruction
+    from hlokit.hlo.module import HloModule
+
+
+@dataclass(frozen=True, slots=True)
+class PrintOptions:
+    """What to print (HPRINT-8). The presets are XLA's."""
+
+    print_large_constants: bool = False
+    print_metadata: bool = True
+    print_backend_config: bool = True
+    print_operand_shape: bool = False
+    print_operand_names: bool = True
+    print_program_shape: bool = True
+    print_percent: bool = True
+    print_control_dependencies: bool = True
+    include_layout_in_shapes: bool = True
+    print_ids: bool = True
+    indent_amount: int = 0
+    compact_operands: bool = False
+    canonicalize_instruction_names: bool = False
+    canonicalize_computations: bool = False
+    print_operand_index_annotation: bool = True
+
+    @staticmethod
+    def default() -> PrintOptions:
+        """HPRINT-3."""
+        return PrintOptions()
+
+    @staticmethod
+    def short_parsable() -> PrintOptions:
+        """HPRINT-5: what reads back to the same program, and little else."""
+        return PrintOptions(
+            print_large_constants=True,
+            print_metadata=False,
+            print_program_shape=False,
+            print_percent=False,
+            print_control_dependencies=False,
+            print_operand_index_annotation=False,
+        )
+
+    @staticmethod
+    def canonical() -> PrintOptions:
+        """HPRINT-6: without names of its own, called computations in place."""
+        return PrintOptions(
+            print_metadata=False,
+            print_backend_config=False,
+            print_operand_shape=True,
+            print_operand_names=False,
+            print_program_shape=False,
+            print_percent=False,
+            print_control_dependencies=False,
+            canonicalize_instruction_names=True,
+        )
+
+    @staticmethod
+    def fingerprint() -> PrintOptions:
+        """HPRINT-7: canonical without names of module and computations; cannot be read back."""
+        return PrintOptions(
+            print_metadata=False,
+            print_backend_config=False,
+            print_operand_shape=True,
+            print_operand_names=False,
+            print_program_shape=False,
+            print_percent=False,
+            print_control_dependencies=False,
+            canonicalize_instruction_names=True,
+            canonicalize_computations=True,
+            print_ids=False,
+        )
+
+
+PRESETS = {
+    "default": PrintOptions.default,
+    "short_parsable": PrintOptions.short_parsable,
+    "canonical": PrintOptions.canonical,
+    "fingerprint": PrintOptions.fingerprint,
+}
+
+Options: TypeAlias = PrintOptions | str | None
+
+
+def _options(options: Options) -> PrintOptions:
+    if options is None:
+        return PrintOptions()
+    if isinstance(options, PrintOptions):
+        return options
+    if options not in PRESETS:
+        raise ValueError(f"no print preset {options!r}: one of {', '.join(PRESETS)}")
+    return PRESETS[options]()
+
+
+def module_text(module: HloModule, options: Options = None) -> str:
+    """The module as text: PrintOptions, or the name of a preset. Ends with `}` and two newlines (HPRINT-11)."""
+    chosen = _options(options)
+    printer = _Printer(chosen)
+    header = header_text(module, module.name if chosen.print_ids else "")
+    tables = tables_text(module.stack_tables) if chosen.print_metadata else ""
+    parts = [f"{header}\n\n{tables}"]
+    entry = module.entry_or_none
+    for computation in module.computations():
+        parts.append(printer.computation(computation, module.is_scheduled, computation is entry))
+        parts.append("\n\n")
+    return "".join(parts)
+
+
+def computation_text(computation: Computation, options: Options = None) -> str:
+    """One computation as text."""
+    module = computation.module
+    scheduled = module is not None and module.is_scheduled
+    is_entry = module is not None and module.entry_or_none is computation
+    return _Printer(_options(options)).computation(computation, scheduled, is_entry)
+
+
+def instruction_text(instruction: Instruction, options: Options = None) -> str:
+    """One instruction as text, without ROOT and indentation."""
+    printer = _Printer(_options(options))
+    return printer.instruction(instruction, {}, "")
+
+
+class _Printer:
+    """Prints with fixed options; remembers the texts of shapes."""
+
+    def __init__(self, options: PrintOptions) -> None:
+        self.options = options
+        self.percent = "%" if options.print_percent else ""
+        self.shapes: dict[Shape, str] = {}
+        self.canonical = options.canonicalize_instruction_names
+        self.indent = "  " * options.indent_amount
+
+    def shape(self, shape: Shape) -> str:
+        text = self.shapes.get(shape)
+        if text is None:
+            text = self.shapes[shape] = shape.to_text(self.options.include_layout_in_shapes)
+        return text
+
+    # -- computations
+
+    def computation(self, computation: Computation, scheduled: bool, is_entry: bool) -> str:
+        options = self.options
+        words = ["ENTRY"] if is_entry else []
+        if not options.canonicalize_computations:
+            words.append(f"{self.percent}{computation.name}")
+        if options.print_program_shape:
+            words.append(self._signature(computation))
+        lines = [self.indent + " ".join([*words, "{"])]
+        lines += self.body_lines(computation, scheduled, self.indent + "  ")
+        thread = computation.execution_thread
+        lines.append(self.indent + ("}" if thread == "main" else f'}}, execution_thread="{thread}"'))
+        return "\n".join(lines)
+
+    def _signature(self, computation: Computation) -> str:
+        parts = [
+            f"/*index={i}*/{p.name}: {p.shape.to_text(False)}" if i and i % 5 == 0 else f"{p.name}: {p.shape.to_text(False)}"
+            for i, p in enumerate(computation.parameters)
+        ]
+        return f"({', '.join(parts)}) -> {computation.root.shape.to_text(False)}"
+
+    def body_lines(self, computation: Computation, scheduled: bool, indent: str) -> Iterator[str]:
+        order = computation.instructions if scheduled else computation.post_order()
+        names = {i: f"tmp_{number}" for number, i in enumerate(order)} if self.canonical else {}
+        root = computation.root
+        for instruction in order:
+            mark = "ROOT " if instruction is root else ""
+            yield f"{indent}{mark}{self.instruction(instruction, names, indent, scheduled)}"
+
+    # -- instructions
+
+    def instruction(
+        self, instruction: Instruction, names: dict[Instruction, str], indent: str, scheduled: bool = False
+    ) -> str:
+        op = instruction.op
+        name = names.get(instruction) or self.percent + instruction.name
+        parts = [name, " = ", self.shape(instruction.shape), " ", op.opcode, "("]
+        if op.opcode == "parameter":
+            parts.append(str(op.number))  # type: ignore[attr-defined]
+        elif op.opcode == "constant":
+            parts.append(literal_text(op.literal, self.options.print_large_constants))  # type: ignore[attr-defined]
+        else:
+            parts.append(self._operands(instruction, names))
+        parts.append(")")
+        for field, default, prefix, writer in spelling_of(type(op)).writers:
+            value = field(op)
+            if value != default and value is not None:
+                parts += (prefix, writer(value))
+        if instruction.called:
+            parts += self._roles(instruction, indent, scheduled)
+        if instruction.extra is not None:
+            parts += self._extra(instruction.extra, names)
+        return "".join(parts)
+
+    def _operands(self, instruction: Instruction, names: dict[Instruction, str]) -> str:
+        options = self.options
+        operands = instruction.operands
+        shown = operands[:4] if options.compact_operands and len(operands) > 5 else operands
+        texts: list[str] = []
+        for operand in shown:
+            words: list[str] = []
+            if options.print_operand_shape:
+                words.append(self.shape(operand.shape))
+            if self.canonical:
+                words.append(names.get(operand, operand.name))
+            elif options.print_operand_names:
+                words.append(self.percent + operand.name)
+            texts.append(" ".join(words))
+        if options.print_operand_index_annotation and len(texts) > 5:
+            texts = [f"/*index={i}*/{text}" if i and i % 5 == 0 else text for i, text in enumerate(texts)]
+        if len(shown) < len(operands):
+            texts.append(f"...(+{len(operands) - len(shown)})")
+        return ", ".join(texts)
+
+    def _roles(self, instruction: Instruction, indent: str, scheduled: bool) -> Iterator[str]:
+        shapes = [operand.shape for operand in instruction.operands[:1]]
+        for role, called in written_roles(instruction.op, shapes, instruction.called):
+            yield f", {role}="
+            if isinstance(called, list):
+                yield "{" + ", ".join(self.percent + computation.name for computation in called) + "}"  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            elif self.canonical:
+                yield self._in_place(called, indent + "  " if indent else "  ", scheduled)
+            else:
+                yield self.percent + called.name
+
+    def _in_place(self, computation: Computation, indent: str, scheduled: bool) -> str:
+        lines = ["", indent + "{", *self.body_lines(computation, scheduled, indent + "  "), indent + "}"]
+        return "\n".join(lines)
+
+    def _extra(self, extra: Extra, names: dict[Instruction, str]) -> Iterator[str]:
+        options = self.options
+        if extra.parameter_replication:
+            flags = ",".join("true" if flag else "false" for flag in extra.parameter_replication)
+            yield f", parameter_replication={{{flags}}}"
+        if extra.sharding is not None:
+            yield f", sharding={extra.sharding}"
+        if extra.frontend_attributes:
+            yield f", frontend_attributes={dictionary_text(extra.frontend_attributes)}"
+        if options.print_control_dependencies and extra.control_predecessors:
+            predecessors = ", ".join(names.get(p) or self.percent + p.name for p in extra.control_predecessors)
+            yield f", control-predecessors={{{predecessors}}}"
+        if extra.statistics:
+            yield f", statistics={{{extra.statistics.strip('{}')}}}"
+        if extra.origin:
+            yield f", origin={extra.origin}"
+        if options.print_metadata and extra.metadata is not None:
+            text = metadata_text(extra.metadata)
+            if text != "{}":
+                yield f", metadata={text}"
+        if options.print_backend_config and extra.backend_config:
+            yield f", backend_config={quoted_or_json(extra.backend_config)}"
+
+

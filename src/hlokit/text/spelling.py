@@ -1,0 +1,73 @@
+"""How an op is written: the text's names, readers and writers of its attributes, taken from its card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+from hlokit.hlo.op import Op
+from hlokit.text.attributes import Reader, Writer, reader_of, writer_of
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import RESULT_SHAPE
+from hlokit.types.shape import Shape
+
+# A called computation under another name than its role's: opcode -> name in text -> (role, position in it).
+_OTHER_ROLE_NAMES = {
+    "conditional": {"true_computation": ("branch_computations", 0), "false_computation": ("branch_computations", 1)},
+    "custom-call": {"to_apply": ("called_computations", 0)},  # HOP-38
+}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """The written form of one op class.
+
+    readers        text name -> (field, reader); writers: (field getter, default, ", name=", writer) in printing order
+    required       (field, text name) of the attributes that must be there
+    optional_roles roles that need not be there;  role_names: text name -> (role, position, or None for all of it)
+    """
+
+    op_class: type[Op]
+    readers: dict[str, tuple[str, Reader]]
+    writers: tuple[tuple[Callable[[Op], Any], Any, str, Writer], ...]
+    required: tuple[tuple[str, str], ...]
+    role_names: dict[str, tuple[str, int | None]]
+    ignored: frozenset[str]
+
+    @property
+    def allowed(self) -> list[str]:
+        """Every attribute name that the op itself takes."""
+        return [*self.readers, *self.role_names]
+
+
+_NEVER = object()
+
+
+@cache
+def spelling_of(op_class: type[Op]) -> Spelling:
+    """How this op is written."""
+    shown = [a for a in op_class.attributes if not a.hidden and a.kind is not RESULT_SHAPE]
+    readers = {name: (a.name, reader_of(a.kind)) for a in shown for name in (a.text, *a.also)}
+    writers = tuple(
+        (attrgetter(a.name), _NEVER if a.always or a.required else a.default, f", {a.text}=", writer_of(a.kind))
+        for a in shown
+    )
+    role_names: dict[str, tuple[str, int | None]] = {role: (role, 0) for role in op_class.roles}
+    role_names |= {role: (role, None) for role in op_class.list_roles}
+    role_names |= _OTHER_ROLE_NAMES.get(op_class.opcode, {})
+    required = tuple((a.name, a.text) for a in shown if a.required)
+    return Spelling(op_class, readers, writers, required, role_names, frozenset(op_class.ignored_attributes))
+
+
+def written_roles(op: Op, operands: list[Shape], called: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    """(name, computation or list of computations) in printing order; an empty list is not written."""
+    if not called:
+        return []
+    if op.opcode == "conditional" and operands and operands[0].dtype is dtypes.pred:
+        return list(zip(("true_computation", "false_computation"), called, strict=False))
+    pairs: list[tuple[str, Any]] = list(zip(op.roles, called, strict=False))
+    rest = list(called[len(op.roles) :])
+    return pairs + [(role, rest) for role in op.list_roles if rest]
