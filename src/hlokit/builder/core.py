@@ -527,6 +527,13 @@ def emit(op: Op, *operands: Any, called: Sequence[Computation] = (), shape: Shap
     return builder.emit(op, [builder.handle(o, first) for o in operands], called, shape=shape)
 
 
+def rejected(error: ShapeError, opcode: str, *operands: XlaOp) -> HlokitError:
+    """`error`, found before there was an op to emit, completed as `emit` completes it: raise what this returns."""
+    error.op, error.operands = opcode, tuple(o.shape for o in operands)
+    error.location = "{}:{}".format(*_caller())
+    return operands[0].builder._record(error)  # pyright: ignore[reportPrivateUsage]
+
+
 def handles(*operands: Any) -> tuple[XlaOp, ...]:
     """The operands as handles, constants made as `emit` makes them."""
     first = next((o for o in operands if isinstance(o, XlaOp)), None)
