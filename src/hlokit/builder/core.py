@@ -380,7 +380,7 @@ class Builder:
 
     def set_sharding(self, sharding: Sharding | str | None) -> None:
         if isinstance(sharding, str):
-            from hlokit.text.shapes import parse_sharding
+            from hlokit.text.groups import parse_sharding
 
             sharding = parse_sharding(sharding)
         self._sharding = sharding
