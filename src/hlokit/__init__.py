@@ -19,8 +19,10 @@ from hlokit.builder.collectives import *  # noqa: F403
 from hlokit.builder.communication import *  # noqa: F403
 from hlokit.builder.contraction import *  # noqa: F403
 from hlokit.builder.control import *  # noqa: F403
+from hlokit.builder.convolution import *  # noqa: F403
 from hlokit.builder.core import Builder as Builder
 from hlokit.builder.core import XlaOp as XlaOp
+from hlokit.builder.custom_calls import *  # noqa: F403
 from hlokit.builder.dynamic import *  # noqa: F403
 from hlokit.builder.elementwise import *  # noqa: F403
 from hlokit.builder.factorizations import *  # noqa: F403

@@ -1,3 +1,204 @@
-"""Being written."""
+"""Composite functions of XLA's client library: matrix factorizations and approximate selection (BEY-80).
 
-__all__: list[str] = []
+The factorizations are custom calls, mostly to the targets that XLA's own library uses; hlokit has them built in
+(ops/custom_targets/factorizations.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.builder.control import tuple_
+from hlokit.builder.core import ComputationLike, XlaOp, handles
+from hlokit.builder.custom_calls import custom_call
+from hlokit.builder.linalg import sort
+from hlokit.hlo.op import check
+from hlokit.types import dtype as dtypes
+from hlokit.types.shape import Shape
+
+__all__ = [
+    "approx_top_k",
+    "approx_top_k_fallback",
+    "approx_top_k_reduction_output_size",
+    "eigh",
+    "lu",
+    "lu_decomposition",
+    "product_of_elementary_householder_reflectors",
+    "qr",
+    "qr_decomposition",
+    "svd",
+]
+
+
+def qr_decomposition(operand: XlaOp) -> tuple[XlaOp, XlaOp]:
+    """(R above the Householder vectors, in operand's shape [..., m, n]; their factors tau [..., min(m, n)]) (BEY-80)."""
+    shape = _matrices("operand", operand)
+    taus = shape.with_dimensions((*shape.dimensions[:-2], min(shape.dimensions[-2:])))
+    return tuple(_call("Qr", [operand], [shape, taus]))  # type: ignore[return-value]
+
+
+def product_of_elementary_householder_reflectors(a: XlaOp, taus: XlaOp) -> XlaOp:
+    """The first columns of H_0 H_1 ..., H_i = I - tau_i v_i v_i^H with v_i below the diagonal of a (BEY-80).
+
+    a: [..., m, n], taus: [..., k] with k <= n; the result has a's shape.
+    """
+    shape = _matrices("a", a)
+    check(taus.rank == a.rank - 1, "BEY-80", "rank of taus", taus.rank, a.rank - 1)
+    check(taus.dtype is a.dtype, "BEY-80", "element type of taus", taus.dtype, a.dtype)
+    batch, columns = shape.dimensions[:-2], shape.dimensions[-1]
+    check(taus.shape.dimensions[:-1] == batch, "BEY-80", "batch dimensions of taus", taus.shape.dimensions[:-1], batch)
+    check(taus.shape.dimensions[-1] <= columns, "BEY-80", "number of taus", taus.shape.dimensions[-1], f"<= {columns}")
+    return custom_call(a.builder, "ProductOfElementaryHouseholderReflectors", [a, taus], shape)
+
+
+def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
+    """(q, r) with operand = q r, q unitary and r upper triangular (BEY-80).
+
+    For [..., m, n]: q is [..., m, m] and r [..., m, n] with `full_matrices`, else q is [..., m, p] and r [..., p, n],
+    where p = min(m, n).
+    """
+    from hlokit.builder.indexing import slice_in_dim
+    from hlokit.builder.matrix import upper_triangle
+    from hlokit.builder.movement import pad_in_dim
+
+    rows, columns = _matrices("operand", operand).dimensions[-2:]
+    packed, taus = qr_decomposition(operand)
+    row_axis, column_axis = operand.rank - 2, operand.rank - 1
+    width = rows if full_matrices else min(rows, columns)
+    vectors = packed
+    if width < columns:
+        vectors = slice_in_dim(packed, 0, width, 1, column_axis)
+    elif width > columns:
+        vectors = pad_in_dim(packed, 0.0, column_axis, 0, width - columns)
+    q = product_of_elementary_householder_reflectors(vectors, taus)
+    kept = packed if full_matrices else slice_in_dim(packed, 0, width, 1, row_axis)
+    return q, upper_triangle(kept)
+
+
+def eigh(
+    a: XlaOp, lower: bool = True, max_iter: int = 15, epsilon: float = 1e-5, sort_eigenvalues: bool = True
+) -> tuple[XlaOp, XlaOp]:
+    """(v, w): orthonormal eigenvectors in v's columns and ascending eigenvalues w of Hermitian a: [..., n, n] (BEY-80).
+
+    `lower` says which triangle of a is read. `max_iter` and `epsilon` bound XLA's iteration; hlokit's is exact.
+    """
+    shape = _matrices("a", a)
+    sizes = shape.dimensions
+    check(sizes[-1] == sizes[-2], "BEY-80", "last two dimensions of a", sizes[-2:], "equal sizes")
+    values = Shape.array(shape.dtype.real, sizes[:-1])
+    opaque = f"{int(lower)},{int(sort_eigenvalues)},{max_iter},{epsilon:f}"
+    return tuple(_call("Eigh", [a], [shape, values], opaque))  # type: ignore[return-value]
+
+
+def svd(a: XlaOp, max_iter: int = 100, epsilon: float = 1e-6) -> tuple[XlaOp, XlaOp, XlaOp]:
+    """(u, d, v) with a = u[:, :k] diag(d) v[:, :k]^H for a: [..., m, n], k = min(m, n) (BEY-80).
+
+    u is [..., m, m], d [..., k] and descending, v [..., n, n]. `max_iter` and `epsilon` bound XLA's iteration.
+    """
+    shape = _matrices("a", a)
+    *batch, rows, columns = shape.dimensions
+    values = Shape.array(shape.dtype.real, (*batch, min(rows, columns)))
+    left, right = shape.with_dimensions((*batch, rows, rows)), shape.with_dimensions((*batch, columns, columns))
+    return tuple(_call("Svd", [a], [left, values, right], f"{max_iter},{epsilon:f}"))  # type: ignore[return-value]
+
+
+def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
+    """(L below U, pivots, permutation) with operand[permutation] = L U, with partial pivoting (BEY-80).
+
+    For [..., m, n]: pivots s32[..., min(m, n)] (step i swaps row i with row pivots[i]), permutation s32[..., m].
+    """
+    shape = _matrices("operand", operand)
+    *batch, rows, columns = shape.dimensions
+    pivots, permutation = dtypes.s32[*batch, min(rows, columns)], dtypes.s32[*batch, rows]
+    return tuple(_call("LuDecomposition", [operand], [shape, pivots, permutation]))  # type: ignore[return-value]
+
+
+def lu_decomposition(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
+    """`lu` under the name that XLA's C++ library gives it (BEY-80)."""
+    return lu(a)
+
+
+def _matrices(name: str, operand: XlaOp) -> Shape:
+    """The operand's shape, which must be that of a batch of real or complex matrices."""
+    shape = operand.shape
+    check(shape.dtype.kind in ("floating", "complex"), "BEY-80", name, shape, "a floating or complex array")
+    check(shape.rank >= 2, "BEY-80", f"rank of {name}", shape.rank, ">= 2")
+    return shape.logical
+
+
+def _call(target: str, operands: Sequence[XlaOp], results: Sequence[Shape], opaque: str = "") -> list[XlaOp]:
+    return list(custom_call(operands[0].builder, target, operands, Shape.tuple(results), opaque))
+
+
+def approx_top_k(
+    operands: Sequence[XlaOp],
+    init_values: Sequence[Any],
+    top_k: int,
+    reduction_dim: int,
+    comparator: ComputationLike,
+    recall_target: float = 0.9,
+    aggregate_to_topk: bool = True,
+    reduction_input_size_override: int = -1,
+) -> XlaOp:
+    """The tuple of each operand's `top_k` elements along `reduction_dim` that the comparator puts first (BEY-80).
+
+    All operands go by one permutation, as in sort; the answer is exact, which every `recall_target` in (0, 1] allows.
+    Without `aggregate_to_topk` there are approx_top_k_reduction_output_size elements. `init_values` give the type only.
+    """
+    from hlokit.builder.indexing import slice_in_dim
+
+    values = handles(*operands)
+    check(len(values) > 0, "BEY-80", "operands", 0, "at least one")
+    check(len(values) == len(init_values), "BEY-80", "init_values", len(init_values), len(values))
+    for i, (value, init) in enumerate(zip(values, handles(values[0], *init_values)[1:], strict=True)):
+        check(init.shape.static is value.dtype[()], "BEY-80", f"init_value {i}", init.shape, value.dtype[()])
+    first = values[0].shape
+    check(0 <= reduction_dim < first.rank, "BEY-80", "reduction_dim", reduction_dim, f"in [0, {first.rank})")
+    size = first.dimensions[reduction_dim]
+    check(0 < recall_target <= 1, "BEY-80", "recall_target", recall_target, "in (0, 1]")
+    check(1 <= top_k <= size, "BEY-80", "top_k", top_k, f"in [1, {size}]")
+    kept = top_k
+    if not aggregate_to_topk:
+        sizes = (size, first.rank, top_k, recall_target, False, reduction_input_size_override)
+        kept = approx_top_k_reduction_output_size(*sizes)[0]
+    ordered = sort(values, comparator, reduction_dim)
+    parts = [ordered] if len(values) == 1 else list(ordered)
+    return tuple_(values[0].builder, [slice_in_dim(part, 0, min(kept, size), 1, reduction_dim) for part in parts])
+
+
+approx_top_k_fallback = approx_top_k
+"""XLA's form for backends without the instruction; here there is no difference."""
+
+
+def approx_top_k_reduction_output_size(
+    input_size: int,
+    rank: int,
+    top_k: int,
+    recall_target: float,
+    aggregate_to_topk: bool = True,
+    input_size_override: int = -1,
+) -> tuple[int, int]:
+    """(size of approx_top_k's reduced dimension, log2 of the reduction) as XLA's TPU form chooses them (BEY-80)."""
+    if aggregate_to_topk:
+        return top_k, -1
+    tiling = 1024 if rank == 1 else 128
+    if input_size <= tiling:
+        return input_size, 0
+    logical_size = input_size_override if input_size_override >= 0 else input_size
+    if top_k == 1:
+        return tiling, _log2_ceil(-(-logical_size // tiling))
+    if recall_target == 1.0:
+        return input_size, 0
+    wanted = min(max(int((1 - top_k) / math.log(recall_target)), tiling), input_size)
+    log2_reduction = (logical_size // wanted).bit_length() - 1
+    if log2_reduction <= 0:
+        return input_size, 0
+    log2_reduction = min(log2_reduction, _log2_ceil(input_size // tiling))
+    tiles = -(-input_size // tiling)
+    return -(-tiles // 2**log2_reduction) * tiling, log2_reduction
+
+
+def _log2_ceil(number: int) -> int:
+    return (number - 1).bit_length()

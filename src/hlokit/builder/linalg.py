@@ -1,3 +1,151 @@
-"""Being written."""
+"""Linear algebra, Fourier transforms, random numbers and sorting: cholesky, fft, rng_uniform, sort, ..."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, as_shape, computation_of, emit, handles
+from hlokit.errors import ShapeError
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.op import check
+from hlokit.ops.fourier import Fft
+from hlokit.ops.linalg import TRANSPOSES, Cholesky, TriangularSolve
+from hlokit.ops.random import Rng, RngBitGenerator
+from hlokit.ops.sorting import Sort, TopK
+from hlokit.types.dtype import DType, unsigned_of
+from hlokit.types.shape import Shape
+
+__all__ = [
+    "cholesky",
+    "create_scalar_gt_computation",
+    "create_scalar_lt_computation",
+    "fft",
+    "rng_bit_generator",
+    "rng_normal",
+    "rng_uniform",
+    "sort",
+    "top_k",
+    "triangular_solve",
+]
+
+_ALGORITHMS = ("rng_default", "rng_three_fry", "rng_philox")
+
+
+def cholesky(a: XlaOp, lower: bool = True) -> XlaOp:
+    """The Cholesky factor of each matrix in a: [..., n, n], of a's shape: a = l l^H, or a = u^H u unless `lower`.
+
+    Only that triangle of a is read; the factor's other triangle is zero (CHOL rules). A matrix that is not Hermitian
+    positive definite gives NaN. Raises ShapeError: CHOL-2, CHOL-3, CHOL-4.
+    """
+    return emit(Cholesky(lower), a)
+
+
+def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: str) -> XlaOp:
+    """x, of b's shape, with op(a) x = b (`left_side`) or x op(a) = b, for triangular a: [..., m, m] (TRISOLVE rules).
+
+    `lower` says which triangle of a is read; `unit_diagonal` takes ones for its diagonal; `transpose_a` is
+    NO_TRANSPOSE, TRANSPOSE or ADJOINT. b is [..., m, k], or [..., k, m] on the right side.
+    Raises ShapeError: TRISOLVE-3 to TRISOLVE-8.
+    """
+    check(transpose_a in TRANSPOSES, "TRISOLVE-8", "transpose_a", transpose_a, "one of " + " ".join(TRANSPOSES))
+    return emit(TriangularSolve(left_side, lower, unit_diagonal, transpose_a), a, b)
+
+
+def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
+    """The Fourier transform over the last len(fft_length) dimensions, 1 to 3 of them (FFT rules).
+
+    `fft_type`: FFT, IFFT (complex to complex), RFFT (real to the first half of the spectrum), IRFFT (back).
+    `fft_length`: the sizes in the real or full domain. Raises ShapeError: FFT-1 to FFT-6.
+    """
+    return emit(Fft(fft_type, tuple(fft_length)), operand)
+
+
+def rng_normal(mu: Any, sigma: Any, shape: Shape | DType) -> XlaOp:
+    """`shape` of normally distributed numbers of mean mu and deviation sigma, two scalars of its type (RNG rules).
+
+    Raises ShapeError: RNG-2, RNG-3, RNG-10.
+    """
+    return _rng("rng_normal", mu, sigma, shape)
+
+
+def rng_uniform(a: Any, b: Any, shape: Shape | DType) -> XlaOp:
+    """`shape` of numbers uniform in [a, b), two scalars of its type (RNG rules).
+
+    Raises ShapeError: RNG-2, RNG-4, RNG-10.
+    """
+    return _rng("rng_uniform", a, b, shape)
+
+
+def _rng(distribution: str, first: Any, second: Any, shape: Shape | DType) -> XlaOp:
+    return emit(Rng(distribution, as_shape(shape)), first, second)
+
+
+def rng_bit_generator(algorithm: str, initial_state: XlaOp, shape: Shape | DType) -> XlaOp:
+    """The tuple (new state, random bits in `shape` with its element type made unsigned) (RBG rules).
+
+    `algorithm`: rng_default, rng_three_fry (u64[2] state) or rng_philox (u64[3] or u64[2] state), in either case of
+    letters. Raises ShapeError: RBG-2, RBG-5, RBG-6, RBG-7.
+    """
+    name = algorithm.lower()
+    check(name in _ALGORITHMS, "RBG-7", "algorithm", algorithm, "one of " + " ".join(_ALGORITHMS))
+    data = as_shape(shape)
+    unsigned = unsigned_of(data.dtype.bits) if data.is_array else None
+    if unsigned is None:
+        raise ShapeError("RBG-2", "shape", data, "an array of elements as wide as an unsigned integer")
+    return emit(RngBitGenerator(name, Shape.tuple((initial_state.shape, data.with_dtype(unsigned)))), initial_state)
+
+
+def sort(
+    operands: XlaOp | Sequence[XlaOp],
+    comparator: ComputationLike | None = None,
+    dimension: int = -1,
+    is_stable: bool = False,
+) -> XlaOp:
+    """Sorts the lines along `dimension` (-1: the last) of all operands alike by the comparator (SORT rules).
+
+    The comparator takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, and says whether the
+    first position's go before; without one, operand 0 ascends in the total order. Equal elements keep their order.
+    The result has the operand's shape, or is a tuple of the operands' shapes if there are several.
+    Raises ShapeError: SORT-2, SORT-3, SORT-4.
+    """
+    listed = (operands,) if isinstance(operands, XlaOp) else tuple(operands)
+    check(len(listed) > 0, "SORT-2", "operands", 0, "at least one")
+    values = handles(*listed)
+    types = [v.dtype for v in values]
+    if comparator is None:
+        called = create_scalar_lt_computation(types)
+    else:
+        called = computation_of(comparator, [t[()] for t in types for _ in range(2)], values[0].builder)
+    axis = values[0].rank - 1 if dimension == -1 else dimension
+    return emit(Sort(axis, is_stable), *values, called=(called,))
+
+
+def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
+    """The tuple (k largest or smallest elements of each line of the last dimension, their s32 indices), in order.
+
+    The order is the total order, NaN above everything; equal elements go by index (BEY-38).
+    Raises ShapeError: BEY-36, BEY-37.
+    """
+    return emit(TopK(k, largest), operand)
+
+
+def create_scalar_lt_computation(operand_types: Sequence[DType]) -> Computation:
+    """The comparator by which sort puts operand 0 in ascending order, floats in the total order (BEY-39)."""
+    return _comparator("compare-less-than", "lt", operand_types)
+
+
+def create_scalar_gt_computation(operand_types: Sequence[DType]) -> Computation:
+    """The comparator by which sort puts operand 0 in descending order, floats in the total order (BEY-39)."""
+    return _comparator("compare-greater-than", "gt", operand_types)
+
+
+def _comparator(name: str, function: str, operand_types: Sequence[DType]) -> Computation:
+    from hlokit.builder import elementwise
+
+    builder = Builder(name, source_info=False)
+    for number, element_type in enumerate(t for t in operand_types for _ in range(2)):
+        builder.parameter(number, element_type[()], f"p.{number // 2}.{'rhs' if number % 2 else 'lhs'}")
+    lhs, rhs = (XlaOp(builder, p) for p in builder.computation.parameters[:2])
+    suffix = "_total_order" if operand_types[0].is_floating else ""
+    return builder.build_computation(getattr(elementwise, function + suffix)(lhs, rhs))

@@ -15,7 +15,7 @@ _PHILOX_KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 
 def three_fry(state: Array, sizes: tuple[int, ...], bits: int) -> tuple[Array, Array]:
-    """(new state, array of `sizes` of uint64 if `bits` is 64, else of uint32 to be cut to `bits`); `state` is uint64[2]."""
+    """(new state, array of `sizes`: uint64 if `bits` is 64, else uint32 to be cut to `bits`); `state` is uint64[2]."""
     key, counter = state
     if bits == 64:
         count = math.prod(sizes)

@@ -1,0 +1,177 @@
+"""Custom calls: values that something outside the language computes (CCALL rules)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, as_shape, computation_of
+from hlokit.hlo.op import check
+from hlokit.ops.custom import CustomCall
+from hlokit.ops.custom_targets.pointers import register_custom_call_pointer
+from hlokit.ops.custom_targets.registry import Invocation, register_custom_call, unregister_custom_call
+from hlokit.types.dtype import DType
+from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
+from hlokit.types.window import ConvDimensionNumbers, Window
+
+__all__ = [
+    "Invocation",
+    "custom_call",
+    "custom_call_with_computation",
+    "custom_call_with_computation_and_layouts",
+    "custom_call_with_conv_dnums",
+    "custom_call_with_layout",
+    "register_custom_call",
+    "register_custom_call_pointer",
+    "unregister_custom_call",
+]
+
+AliasList = Sequence[tuple[Sequence[int], tuple[int, Sequence[int]]]]
+"""(index in the result, (operand number, index in the operand)) pairs whose buffers are one."""
+
+
+def custom_call(
+    builder: Builder,
+    call_target_name: str,
+    operands: Sequence[Any],
+    shape: Shape | DType,
+    opaque: str = "",
+    has_side_effect: bool = False,
+    output_operand_aliasing: AliasList = (),
+    literal: Any = None,
+    schedule: str = "SCHEDULE_NONE",
+    api_version: str = "API_VERSION_ORIGINAL",
+) -> XlaOp:
+    """What the function registered under `call_target_name` makes of the operands: a value of `shape` (CCALL rules).
+
+    register_custom_call and register_custom_call_pointer register functions; `opaque` is a string for them. Without
+    `has_side_effect` the function must be pure (CCALL-7). The other arguments only travel with the instruction.
+    Raises ShapeError: CCALL-5 for a reserved name. An unknown target is an error when the program runs (CCALL-4).
+    """
+    op = _op(call_target_name, shape, has_side_effect, output_operand_aliasing, literal, schedule, api_version)
+    return _append(builder, op, operands, opaque)
+
+
+def custom_call_with_layout(
+    builder: Builder,
+    call_target_name: str,
+    operands: Sequence[Any],
+    shape_with_layout: Shape,
+    operand_shapes_with_layout: Sequence[Shape],
+    opaque: str = "",
+    **options: Any,
+) -> XlaOp:
+    """custom_call whose operands and result lie in memory as the shapes' layouts say; only C functions see that.
+
+    `options`: the further arguments of custom_call. Raises ShapeError: CCALL-8 unless there is one shape for each
+    operand, equal to it but for layout.
+    """
+    op = _op(call_target_name, shape_with_layout, **options)
+    return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout)
+
+
+def custom_call_with_computation(
+    builder: Builder,
+    call_target_name: str,
+    operands: Sequence[Any],
+    computation: ComputationLike,
+    shape: Shape | DType,
+    opaque: str = "",
+    **options: Any,
+) -> XlaOp:
+    """custom_call that hands its function a computation (CCALL-10); a Python one gets the operands' shapes.
+
+    Where no function is registered and the computation fits operands and result, its value is the result.
+    `options`: the further arguments of custom_call.
+    """
+    return _append(builder, _op(call_target_name, shape, **options), operands, opaque, computation=computation)
+
+
+def custom_call_with_computation_and_layouts(
+    builder: Builder,
+    call_target_name: str,
+    operands: Sequence[Any],
+    computation: ComputationLike,
+    shape_with_layout: Shape,
+    operand_shapes_with_layout: Sequence[Shape],
+    opaque: str = "",
+    **options: Any,
+) -> XlaOp:
+    """custom_call_with_computation and custom_call_with_layout in one (BEY-71)."""
+    op = _op(call_target_name, shape_with_layout, **options)
+    return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout, computation=computation)
+
+
+def custom_call_with_conv_dnums(
+    builder: Builder,
+    call_target_name: str,
+    operands: Sequence[Any],
+    shape: Shape | DType,
+    operand_shapes_with_layout: Sequence[Shape] = (),
+    opaque: str = "",
+    *,
+    window: Window | None = None,
+    dimension_numbers: ConvDimensionNumbers | None = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    padding_type: str = "PADDING_INVALID",
+    **options: Any,
+) -> XlaOp:
+    """custom_call with a convolution's window and dimension numbers for its function to read (BEY-71)."""
+    op = _op(call_target_name, shape, **options).replace(
+        window=window,
+        dim_labels=dimension_numbers,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+        padding_type=padding_type,
+    )
+    return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout or None)
+
+
+def _op(
+    target: str,
+    shape: Shape | DType,
+    has_side_effect: bool = False,
+    output_operand_aliasing: AliasList = (),
+    literal: Any = None,
+    schedule: str = "SCHEDULE_NONE",
+    api_version: str = "API_VERSION_ORIGINAL",
+) -> CustomCall:
+    aliasing = ((tuple(out), number, tuple(inside)) for out, (number, inside) in output_operand_aliasing)
+    attributes: dict[str, Any] = {
+        "custom_call_target": target,
+        "custom_call_has_side_effect": has_side_effect,
+        "literal": None if literal is None else Literal.of(literal),
+        "output_to_operand_aliasing": tuple(aliasing),
+        "schedule": schedule,
+        "api_version": api_version,
+        "output_shape": as_shape(shape),
+    }
+    return CustomCall(**attributes)
+
+
+def _append(
+    builder: Builder,
+    op: CustomCall,
+    operands: Sequence[Any],
+    opaque: str,
+    *,
+    layouts: Sequence[Shape] | None = None,
+    computation: ComputationLike | None = None,
+) -> XlaOp:
+    values = [builder.handle(o) for o in operands]
+    if layouts is not None:
+        check(len(layouts) == len(values), "CCALL-8", "operand_shapes_with_layout", len(layouts), len(values))
+        for i, (layout, value) in enumerate(zip(layouts, values, strict=True)):
+            check(
+                layout.static is value.shape.static, "CCALL-8", f"operand_shapes_with_layout {i}", layout, value.shape
+            )
+        op = op.replace(operand_layout_constraints=tuple(layouts))
+    called = ()
+    if computation is not None:
+        called = (computation_of(computation, [v.shape for v in values], builder),)
+    result = builder.emit(op, values, called, shape=op.output_shape)
+    if opaque:
+        result.instruction.ensure_extra().backend_config = opaque
+    return result
