@@ -1,3 +1,154 @@
-"""Being written."""
+"""Builder functions: dot, ragged-dot, scaled-dot."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from hlokit.builder.core import XlaOp, emit, handles
+from hlokit.errors import ShapeError
+from hlokit.hlo.op import Op, infer_shape
+from hlokit.ops.contraction import Dot, ScaledDot
+from hlokit.ops.ragged_dot import RaggedDot
+from hlokit.types.dtype import DType, dtype, f32
+
+__all__ = ["dot", "dot_general", "ragged_dot", "scaled_dot"]
+PrecisionConfig: TypeAlias = "Sequence[str] | str | None"
+"""default, high, highest or packed_nibble, in either case: one for each operand, or one for all."""
+
+
+def dot(
+    lhs: XlaOp,
+    rhs: Any,
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+    algorithm: str | None = None,
+) -> XlaOp:
+    """Sum of products over lhs dimension 1 (0 for a vector) and rhs dimension 0: [m,k] . [k,n] -> [m,n].
+
+    Rules DOT, DOTG. Raises ShapeError.
+    """
+    contracting = (0,) if lhs.rank <= 1 else (1,)
+    return dot_general(
+        lhs,
+        rhs,
+        contracting,
+        (0,),
+        precision_config=precision_config,
+        preferred_element_type=preferred_element_type,
+        algorithm=algorithm,
+    )
+
+
+def dot_general(
+    lhs: XlaOp,
+    rhs: Any,
+    lhs_contracting_dimensions: Sequence[int] = (),
+    rhs_contracting_dimensions: Sequence[int] = (),
+    lhs_batch_dimensions: Sequence[int] = (),
+    rhs_batch_dimensions: Sequence[int] = (),
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+    algorithm: str | None = None,
+) -> XlaOp:
+    """Sum of products over paired contracting dimensions, for each index of the paired batch dimensions.
+
+    Result: batch, free dimensions of lhs, free dimensions of rhs; element type `preferred_element_type` or the operands'.
+    Rules DOTG. Raises ShapeError.
+    """
+    lhs, rhs = handles(lhs, rhs)
+    draft = Dot(
+        tuple(lhs_batch_dimensions),
+        tuple(lhs_contracting_dimensions),
+        tuple(rhs_batch_dimensions),
+        tuple(rhs_contracting_dimensions),
+        precisions(precision_config, 2),
+        algorithm,
+        result_type(lhs, preferred_element_type)[()],
+    )
+    return emit_typed(draft, lhs, rhs)
+
+
+def ragged_dot(
+    lhs: XlaOp,
+    rhs: Any,
+    group_sizes: Any,
+    lhs_contracting_dimensions: Sequence[int] = (),
+    rhs_contracting_dimensions: Sequence[int] = (),
+    lhs_batch_dimensions: Sequence[int] = (),
+    rhs_batch_dimensions: Sequence[int] = (),
+    lhs_ragged_dimensions: Sequence[int] = (),
+    rhs_group_dimensions: Sequence[int] = (),
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """`dot_general` in groups: `group_sizes` [g] cut one dimension of lhs into consecutive ranges.
+
+    lhs [m,k], rhs [g,k,n] -> [m,n] for a free ragged dimension; lhs [m,k], rhs [k,n] -> [g,m,n] for a contracting one.
+    Rules BEY-42, BEY-43. Raises ShapeError.
+    """
+    lhs, rhs, group_sizes = handles(lhs, rhs, group_sizes)
+    draft = RaggedDot(
+        tuple(lhs_batch_dimensions),
+        tuple(lhs_contracting_dimensions),
+        tuple(rhs_batch_dimensions),
+        tuple(rhs_contracting_dimensions),
+        tuple(lhs_ragged_dimensions),
+        tuple(rhs_group_dimensions),
+        precisions(precision_config, 2),
+        None,
+        result_type(lhs, preferred_element_type)[()],
+    )
+    return emit_typed(draft, lhs, rhs, group_sizes)
+
+
+def scaled_dot(
+    lhs: XlaOp,
+    rhs: Any,
+    lhs_scale: Any,
+    rhs_scale: Any,
+    lhs_contracting_dimensions: Sequence[int] = (),
+    rhs_contracting_dimensions: Sequence[int] = (),
+    lhs_batch_dimensions: Sequence[int] = (),
+    rhs_batch_dimensions: Sequence[int] = (),
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """`dot_general` of lhs * lhs_scale and rhs * rhs_scale, each scale holding for blocks of its operand (BEY-44).
+
+    Raises ShapeError.
+    """
+    lhs, rhs, lhs_scale, rhs_scale = handles(lhs, rhs, lhs_scale, rhs_scale)
+    draft = ScaledDot(
+        tuple(lhs_batch_dimensions),
+        tuple(lhs_contracting_dimensions),
+        tuple(rhs_batch_dimensions),
+        tuple(rhs_contracting_dimensions),
+        precisions(precision_config, 2),
+        None,
+        result_type(lhs, preferred_element_type)[()],
+    )
+    return emit_typed(draft, lhs, rhs, lhs_scale, rhs_scale)
+
+
+def emit_typed(draft: Op, *operands: XlaOp) -> XlaOp:
+    """Emits an op whose `output_shape` so far holds only the element type: the rest follows from the operands."""
+    try:
+        shape = infer_shape(draft, [o.shape for o in operands])
+    except ShapeError:
+        return emit(draft, *operands)  # raises the same error, with the caller's file and line
+    return emit(draft.replace(output_shape=shape), *operands)
+
+
+def result_type(operand: XlaOp, preferred: DType | None) -> DType:
+    """The preferred element type, or the operand's (DOTG-12); any array type for an operand that has none."""
+    if preferred is not None:
+        return dtype(preferred)
+    return operand.dtype if operand.shape.is_array else f32
+
+
+def precisions(config: PrecisionConfig, count: int) -> tuple[str, ...]:
+    """One precision for each operand; none means default."""
+    if config is None:
+        return ()
+    return (config,) * count if isinstance(config, str) else tuple(config)

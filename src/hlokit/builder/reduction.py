@@ -1,3 +1,211 @@
-"""Being written."""
+"""Builder functions: reductions, windows, batch normalisation, scan."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit, handles
+from hlokit.errors import BuildError, ShapeError
+from hlokit.hlo.op import infer_shape
+from hlokit.ops import batch_norm as norms
+from hlokit.ops.reduction import Reduce
+from hlokit.ops.scan import Scan, without_dimension
+from hlokit.ops.windows import ReduceWindow, SelectAndScatter
+from hlokit.types.shape import Shape
+from hlokit.types.window import Window, same_padding
+
+__all__ = [
+    "batch_norm_grad",
+    "batch_norm_inference",
+    "batch_norm_training",
+    "make_padding",
+    "reduce",
+    "reduce_all",
+    "reduce_window",
+    "reduce_window_with_general_padding",
+    "scan",
+    "select_and_scatter",
+    "select_and_scatter_with_general_padding",
+]
+
+
+def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimensions_to_reduce: Sequence[int]) -> XlaOp:
+    """Folds the elements along some dimensions with a computation, from an init value on, in row-major order.
+
+    operands     an array, or N of the same dimensions; then `init_values` are N scalars and the result is a tuple
+    computation  (N accumulated, N new) scalars -> N scalars; the accumulated ones come first
+
+    Rules REDUCE, REDUCER. Raises ShapeError.
+    """
+    operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2")
+    called = computation_of(computation, scalars + scalars, operands[0].builder)
+    return emit(Reduce(tuple(dimensions_to_reduce)), *operands, *inits, called=(called,))
+
+
+def reduce_all(operand: XlaOp, init_value: Any, computation: ComputationLike) -> XlaOp:
+    """Folds all elements to a scalar (BEY-48). Rules REDUCE. Raises ShapeError."""
+    return reduce(operand, init_value, computation, range(operand.rank))
+
+
+def reduce_window(
+    operands: Any,
+    init_values: Any,
+    computation: ComputationLike,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str,
+) -> XlaOp:
+    """Folds the elements under a window at each of its positions; padding "SAME" or "VALID". Arguments as for `reduce`.
+
+    Rules RWIN, WIN. Raises ShapeError.
+    """
+    first = _reduced(operands, init_values, "RWIN-2")[0][0]
+    pairs = make_padding(first.shape.dimensions, window_dimensions, window_strides or [1] * first.rank, padding)
+    return reduce_window_with_general_padding(
+        operands, init_values, computation, window_dimensions, window_strides, (), (), pairs
+    )
+
+
+def reduce_window_with_general_padding(
+    operands: Any,
+    init_values: Any,
+    computation: ComputationLike,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    base_dilations: Sequence[int],
+    window_dilations: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+) -> XlaOp:
+    """`reduce_window` with a (low, high) padding per dimension and dilations; an empty list means the default.
+
+    Rules RWIN, WIN. Raises ShapeError.
+    """
+    operands, inits, scalars = _reduced(operands, init_values, "RWIN-2")
+    window = Window.make(window_dimensions, window_strides, padding, base_dilations, window_dilations)
+    called = computation_of(computation, scalars + scalars, operands[0].builder)
+    return emit(ReduceWindow(window), *operands, *inits, called=(called,))
+
+
+def select_and_scatter(
+    operand: XlaOp,
+    select: ComputationLike,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str,
+    source: Any,
+    init_value: Any,
+    scatter: ComputationLike,
+) -> XlaOp:
+    """Each window position picks an operand element by `select`; the source element is scattered there. "SAME" or "VALID".
+
+    operand, result [...]; source: one element per window position. Rules SAS. Raises ShapeError.
+    """
+    pairs = make_padding(operand.shape.dimensions, window_dimensions, window_strides or [1] * operand.rank, padding)
+    return select_and_scatter_with_general_padding(
+        operand, select, window_dimensions, window_strides, pairs, source, init_value, scatter
+    )
+
+
+def select_and_scatter_with_general_padding(
+    operand: XlaOp,
+    select: ComputationLike,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    source: Any,
+    init_value: Any,
+    scatter: ComputationLike,
+) -> XlaOp:
+    """`select_and_scatter` with a (low, high) padding per dimension (BEY-49). Rules SAS. Raises ShapeError."""
+    window = Window.make(window_dimensions, window_strides, padding)
+    scalars = [operand.dtype[()]] * 2
+    called = [computation_of(c, scalars, operand.builder) for c in (select, scatter)]
+    return emit(SelectAndScatter(window), operand, source, init_value, called=called)
+
+
+def make_padding(
+    input_dimensions: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int], padding: str
+) -> tuple[tuple[int, int], ...]:
+    """(low, high) per dimension for "SAME" or "VALID" padding (WIN-5..7). Raises ShapeError (WIN-6)."""
+    if padding.upper() == "SAME":
+        return same_padding(input_dimensions, window_dimensions, window_strides)
+    if padding.upper() != "VALID":
+        raise ShapeError("WIN-5", "padding", padding, "SAME or VALID")
+    if not len(input_dimensions) == len(window_dimensions) == len(window_strides):
+        lengths = (len(input_dimensions), len(window_dimensions), len(window_strides))
+        raise ShapeError("WIN-6", "padding lists", lengths, "equal lengths")
+    return ((0, 0),) * len(input_dimensions)
+
+
+def batch_norm_training(operand: XlaOp, scale: Any, offset: Any, epsilon: float, feature_index: int) -> XlaOp:
+    """Normalises each feature by its own mean and variance; gives (output, batch_mean [F], batch_var [F]).
+
+    scale, offset [F] with F the size of dimension `feature_index`. Rules BNT. Raises ShapeError.
+    """
+    return emit(norms.BatchNormTraining(epsilon, feature_index), operand, scale, offset)
+
+
+def batch_norm_inference(
+    operand: XlaOp, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float, feature_index: int
+) -> XlaOp:
+    """Normalises each feature by a given mean and variance, [F] each. Rules BNI. Raises ShapeError."""
+    return emit(norms.BatchNormInference(epsilon, feature_index), operand, scale, offset, mean, variance)
+
+
+def batch_norm_grad(
+    operand: XlaOp, scale: Any, batch_mean: Any, batch_var: Any, grad_output: Any, epsilon: float, feature_index: int
+) -> XlaOp:
+    """Gradients of `batch_norm_training`: (grad_operand, grad_scale [F], grad_offset [F]). Rules BNG. Raises ShapeError."""
+    return emit(norms.BatchNormGrad(epsilon, feature_index), operand, scale, batch_mean, batch_var, grad_output)
+
+
+def scan(
+    inputs: Sequence[XlaOp],
+    inits: Sequence[Any],
+    computation: ComputationLike,
+    scan_dimension: int,
+    scan_dimension_size: int | None = None,
+    is_reverse: bool = False,
+    is_associative: bool = False,
+) -> XlaOp:
+    """A loop over the slices of `inputs` along a dimension, with carried values (BEY-50).
+
+    computation  (input slices.., carries..) -> (outputs.., new carries..); slices lack the dimension
+    result       (outputs stacked along the dimension.., final carries..)
+
+    `scan_dimension_size` is needed only without inputs. Raises ShapeError.
+    """
+    operands = handles(*inputs, *inits)
+    arrays, carries = operands[: len(inputs)], operands[len(inputs) :]
+    for array in arrays:
+        if not 0 <= scan_dimension < array.rank:
+            raise ShapeError("BEY-50", "scan_dimension", scan_dimension, f"a dimension of {array.shape}")
+    size = arrays[0].shape.dimensions[scan_dimension] if arrays else scan_dimension_size
+    if size is None or (scan_dimension_size is not None and size != scan_dimension_size):
+        raise ShapeError("BEY-50", "scan_dimension_size", scan_dimension_size, "the inputs' size, if there are any")
+    parameters = [without_dimension(a.shape, scan_dimension) for a in arrays] + [c.shape for c in carries]
+    called = computation_of(computation, parameters, operands[0].builder)
+    draft = Scan(scan_dimension, len(carries), is_reverse, is_associative, _scanned_shape(called.root.shape, scan_dimension, size))
+    shape = infer_shape(draft, [o.shape for o in operands], [("to_apply", called.program_shape)])
+    return emit(draft.replace(scan_shape=shape), *operands, called=(called,))
+
+
+def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
+    """A shape whose first leaf says how long the scanned dimension is."""
+    output = result.elements[0] if result.is_tuple and result.elements else result
+    sizes = output.dimensions
+    return output.with_dimensions([*sizes[:dimension], size, *sizes[dimension:]]) if output.is_array else output
+
+
+def _reduced(operands: Any, init_values: Any, label: str) -> tuple[list[XlaOp], list[XlaOp], list[Shape]]:
+    """Operands and init values as lists of handles, and the operands' scalar shapes."""
+    arrays: list[XlaOp] = [operands] if isinstance(operands, XlaOp) else list(operands)
+    inits: list[Any] = list(init_values) if isinstance(init_values, (list, tuple)) else [init_values]
+    if not arrays:
+        raise BuildError("a reduction needs at least one operand", label)
+    if len(arrays) != len(inits):
+        raise ShapeError(label, "init values", len(inits), len(arrays))
+    builder: Builder = arrays[0].builder
+    scalars = [a.dtype[()] for a in arrays if a.shape.is_array]
+    return arrays, [builder.handle(init, array) for init, array in zip(inits, arrays, strict=True)], scalars

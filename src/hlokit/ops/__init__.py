@@ -4,6 +4,9 @@ from hlokit.ops import (
     asynchronous as asynchronous,
 )
 from hlokit.ops import (
+    batch_norm as batch_norm,
+)
+from hlokit.ops import (
     collectives as collectives,
 )
 from hlokit.ops import (
@@ -13,10 +16,16 @@ from hlokit.ops import (
     comparison as comparison,
 )
 from hlokit.ops import (
+    contraction as contraction,
+)
+from hlokit.ops import (
     control_flow as control_flow,
 )
 from hlokit.ops import (
     conversion as conversion,
+)
+from hlokit.ops import (
+    convolution as convolution,
 )
 from hlokit.ops import (
     custom as custom,
@@ -40,10 +49,16 @@ from hlokit.ops import (
     movement as movement,
 )
 from hlokit.ops import (
+    ragged_dot as ragged_dot,
+)
+from hlokit.ops import (
     random as random,
 )
 from hlokit.ops import (
     reduction as reduction,
+)
+from hlokit.ops import (
+    scan as scan,
 )
 from hlokit.ops import (
     sorting as sorting,
@@ -53,4 +68,7 @@ from hlokit.ops import (
 )
 from hlokit.ops import (
     transcendental as transcendental,
+)
+from hlokit.ops import (
+    windows as windows,
 )

@@ -45,8 +45,9 @@ def _meeting(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, 
     first = next((o for o in range(every) if (o * d.stride + shift) % d.base_dilation == 0), None)
     if first is None:
         return None
-    if first * d.stride + shift < 0:
-        first += every * -(-(-(first * d.stride + shift)) // (every * d.stride))
+    before = -(first * d.stride + shift)
+    if before > 0:
+        first += every * math.ceil(before / (every * d.stride))
     last = min(count - 1, (dilated(base, d.base_dilation) - 1 - shift) // d.stride)
     if base == 0 or first > last:
         return None

@@ -1,0 +1,278 @@
+"""Builder functions: convolution in its many signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from hlokit.builder.contraction import PrecisionConfig, emit_typed, precisions, result_type
+from hlokit.builder.core import XlaOp, emit, handles
+from hlokit.builder.reduction import make_padding
+from hlokit.hlo.op import check, infer_shape
+from hlokit.ops.convolution import Convolution
+from hlokit.ops.custom import CustomCall
+from hlokit.types.dtype import DType
+from hlokit.types.window import ConvDimensionNumbers, Window
+
+__all__ = [
+    "conv",
+    "conv_general",
+    "conv_general_dilated",
+    "conv_with_general_dimensions",
+    "conv_with_general_padding",
+    "dynamic_conv_forward",
+    "dynamic_conv_input_grad",
+    "dynamic_conv_kernel_grad",
+]
+
+Pairs: TypeAlias = Sequence[tuple[int, int]]
+
+
+def conv(
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """Convolution of [batch, feature, spatial...] with [output, input, spatial...]; padding "SAME" or "VALID".
+
+    Rules CONV. Raises ShapeError.
+    """
+    return conv_with_general_dimensions(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        ConvDimensionNumbers.default(len(window_strides)),
+        feature_group_count,
+        batch_group_count,
+        precision_config,
+        preferred_element_type,
+    )
+
+
+def conv_with_general_padding(
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """`conv` with a (low, high) padding per spatial dimension. Rules CONV. Raises ShapeError."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        (),
+        (),
+        ConvDimensionNumbers.default(len(window_strides)),
+        feature_group_count,
+        batch_group_count,
+        precision_config,
+        preferred_element_type,
+    )
+
+
+def conv_with_general_dimensions(
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """`conv` with explicit dimension numbers. SAME is computed from the undilated sizes (CONV-13). Raises ShapeError."""
+    lhs, rhs = handles(lhs, rhs)
+    base = _sizes(lhs, dimension_numbers.input_spatial_dimensions)
+    kernel = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        make_padding(base, kernel, window_strides, padding),
+        (),
+        (),
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+        precision_config,
+        preferred_element_type,
+    )
+
+
+def conv_general(
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """`conv` with paddings and dimension numbers given (BEY-47). Rules CONV. Raises ShapeError."""
+    return conv_general_dilated(
+        lhs,
+        rhs,
+        window_strides,
+        padding,
+        (),
+        (),
+        dimension_numbers,
+        feature_group_count,
+        batch_group_count,
+        precision_config,
+        preferred_element_type,
+    )
+
+
+def conv_general_dilated(
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    preferred_element_type: DType | None = None,
+    window_reversal: Sequence[bool] | None = None,
+) -> XlaOp:
+    """The most general convolution: dilations of both operands and a kernel flipped along some dimensions.
+
+    Every list is empty or has an entry per spatial dimension. Rules CONV. Raises ShapeError.
+    """
+    lhs, rhs = handles(lhs, rhs)
+    draft = _convolution(
+        lhs,
+        rhs,
+        (window_strides, padding, lhs_dilation, rhs_dilation, window_reversal or ()),
+        dimension_numbers,
+        (feature_group_count, batch_group_count),
+        precision_config,
+        preferred_element_type,
+    )
+    return emit_typed(draft, lhs, rhs)
+
+
+def dynamic_conv_forward(
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    padding_type: str = "PADDING_VALID",
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """The custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46). Raises ShapeError."""
+    lhs, rhs = handles(lhs, rhs)
+    window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
+    groups = (feature_group_count, batch_group_count)
+    draft = _convolution(lhs, rhs, window, dimension_numbers, groups, precision_config, preferred_element_type)
+    return _custom_call("DynamicConvolutionForward", padding_type, draft, lhs, rhs)
+
+
+def dynamic_conv_input_grad(
+    input_sizes: Any,
+    lhs: XlaOp,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    padding_type: str = "PADDING_VALID",
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """The custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46). Raises ShapeError."""
+    lhs, rhs, input_sizes = handles(lhs, rhs, input_sizes)
+    window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
+    groups = (feature_group_count, batch_group_count)
+    draft = _convolution(lhs, rhs, window, dimension_numbers, groups, precision_config, preferred_element_type)
+    return _custom_call("DynamicConvolutionInputGrad", padding_type, draft, lhs, rhs, input_sizes)
+
+
+def dynamic_conv_kernel_grad(
+    activations: XlaOp,
+    gradients: Any,
+    window_strides: Sequence[int],
+    padding: Pairs,
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision_config: PrecisionConfig = None,
+    padding_type: str = "PADDING_VALID",
+    preferred_element_type: DType | None = None,
+) -> XlaOp:
+    """The custom call DynamicConvolutionKernelGrad (BEY-46). Raises ShapeError."""
+    lhs, rhs = handles(activations, gradients)
+    window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
+    groups = (feature_group_count, batch_group_count)
+    draft = _convolution(lhs, rhs, window, dimension_numbers, groups, precision_config, preferred_element_type)
+    return _custom_call("DynamicConvolutionKernelGrad", padding_type, draft, lhs, rhs)
+
+
+def _convolution(
+    lhs: XlaOp,
+    rhs: XlaOp,
+    window: tuple[Sequence[int], Pairs, Sequence[int], Sequence[int], Sequence[bool]],
+    dimension_numbers: ConvDimensionNumbers,
+    groups: tuple[int, int],
+    precision_config: PrecisionConfig,
+    preferred_element_type: DType | None,
+) -> Convolution:
+    """The op, its result's sizes not yet known. The window's sizes are the kernel's spatial ones (CONV-23)."""
+    sizes = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
+    check(len(window[0]) in (0, len(sizes)), "CONV-12", "window_strides", tuple(window[0]), f"{len(sizes)} entries")
+    return Convolution(
+        Window.make(sizes, *window),
+        dimension_numbers,
+        *groups,
+        precisions(precision_config, 2),
+        output_shape=result_type(lhs, preferred_element_type)[()],
+    )
+
+
+def _custom_call(target: str, padding_type: str, draft: Convolution, lhs: XlaOp, rhs: XlaOp, *first: XlaOp) -> XlaOp:
+    shape = infer_shape(draft, [lhs.shape, rhs.shape])
+    call = CustomCall(
+        window=draft.window,
+        dim_labels=draft.dim_labels,
+        feature_group_count=draft.feature_group_count,
+        batch_group_count=draft.batch_group_count,
+        operand_precision=draft.operand_precision,
+        padding_type=padding_type,
+        custom_call_target=target,
+        output_shape=shape,
+    )
+    return emit(call, *first, lhs, rhs, shape=shape)
+
+
+def _sizes(operand: XlaOp, dimensions: Sequence[int]) -> list[int]:
+    """Some of an operand's sizes; 1 for a number that is no dimension, which the op's own rules will refuse."""
+    sizes = operand.shape.dimensions
+    return [sizes[d] if 0 <= d < len(sizes) else 1 for d in dimensions]

@@ -1,0 +1,243 @@
+"""Products of arrays: dot, ragged-dot, scaled-dot, and the arithmetic that they share with convolution."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array
+from hlokit.ops.numerics import convert, narrow, widen
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import Dims, Kind, Precision, ResultShape, choice
+from hlokit.types.dtype import DType
+from hlokit.types.shape import UNBOUNDED, Shape
+
+_ALGORITHM = choice(
+    "algorithm",
+    *("dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum"),
+    *("dot_f16_f16_f16", "dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32"),
+    *("dot_bf16_bf16_f32_x3", "dot_bf16_bf16_f32_x6", "dot_bf16_bf16_f32_x9"),
+    *("dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32", "dot_f64_f64_f64"),
+)
+
+_OPTIONAL_ALGORITHM = Kind("algorithm", lambda value: value and _ALGORITHM.normal(value), _ALGORITHM.choices)
+Algorithm: TypeAlias = Annotated[str | None, _OPTIONAL_ALGORITHM]
+"""How a product may be computed; None leaves it open. hlokit carries it and ignores it (BEY-41)."""
+
+_EXACT_IN_F64 = 2.0**53
+
+
+def check_result_type(operand: DType, result: DType) -> None:
+    """DOTG-13: an integer or complex product is never narrower than its operands."""
+    check(result.is_array, "DOTG-13", "preferred_element_type", result, "an array element type")
+    if result is operand or operand.is_floating:
+        return
+    check(result.bits >= operand.bits, "DOTG-13", "preferred_element_type", result, f"at least {operand.bits} bits")
+    if operand.is_complex:
+        check(result.is_complex, "DOTG-13", "preferred_element_type", result, "a complex type")
+
+
+def check_precision(precision: tuple[str, ...], *counts: int) -> None:
+    """HATTR-8: one entry per operand, or none."""
+    if precision:
+        check(len(precision) in counts, "HATTR-8", "operand_precision", precision, f"{counts} entries")
+
+
+def agree(lhs: int, rhs: int) -> bool:
+    """Whether two sizes can be equal when the program runs."""
+    return lhs == rhs or UNBOUNDED in (lhs, rhs)
+
+
+def compute_type(operand: DType, result: DType) -> np.dtype[Any]:
+    """What products are accumulated in: integers wrap at any width, narrow floats take f32 (DOTG-14, DOTG-17)."""
+    if result.is_complex or operand.is_complex:
+        return np.result_type(np.complex64, operand.numpy if operand.is_complex else np.float32, result.numpy)
+    if operand.is_floating or result.is_floating:
+        return np.dtype(np.float64 if dtypes.f64 in (operand, result) else np.float32)
+    if result.kind == "pred":
+        return np.dtype(np.float32)
+    return np.dtype(np.uint64 if result is dtypes.u64 else np.int64)
+
+
+def operand_in(array: Array, wide: np.dtype[Any]) -> Array:
+    """An operand in the type of the computation."""
+    if array.dtype == np.bool_:
+        return array.astype(wide)
+    return convert(widen(array), wide) if array.dtype != wide else array
+
+
+def product(lhs: Array, rhs: Array) -> Array:
+    """Matrix product over the last two dimensions, in the operands' type."""
+    if lhs.dtype.kind not in "iu" or lhs.size == 0 or rhs.size == 0:
+        return np.matmul(lhs, rhs)
+    largest = [float(max(abs(int(a.max())), abs(int(a.min())))) for a in (lhs, rhs)]
+    if math.prod(largest) * lhs.shape[-1] < _EXACT_IN_F64:  # NumPy's integer product is naive: 100 times slower
+        return np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(lhs.dtype)
+    return np.matmul(lhs, rhs)
+
+
+def rounded(wide: Array, result: DType) -> Array:
+    """A product in the result's type: rounded once, wrapped, or for pred whether it is not zero."""
+    if result.kind == "pred":
+        return np.not_equal(wide, 0)
+    return convert(wide, result.numpy) if wide.dtype.kind in "fc" else _wrapped(wide, result)
+
+
+def _wrapped(wide: Array, result: DType) -> Array:
+    return narrow(wide, result.numpy) if result.is_integral else convert(wide, result.numpy)
+
+
+class Numbers(Protocol):
+    """The dimension numbers of a dot, under the names of its attributes."""
+
+    @property
+    def lhs_batch_dims(self) -> tuple[int, ...]: ...
+
+    @property
+    def lhs_contracting_dims(self) -> tuple[int, ...]: ...
+
+    @property
+    def rhs_batch_dims(self) -> tuple[int, ...]: ...
+
+    @property
+    def rhs_contracting_dims(self) -> tuple[int, ...]: ...
+
+
+def check_numbers(numbers: Numbers, lhs: Shape, rhs: Shape) -> None:
+    """DOTG-3..8, DOTG-16 and DOTG-23."""
+    check(lhs.is_array and rhs.is_array, "DOTG-23", "operands", (lhs, rhs), "arrays")
+    check(lhs.dtype is rhs.dtype, "DOTG-16", "element types", (lhs.dtype, rhs.dtype), "equal ones")
+    left, right = numbers.lhs_contracting_dims, numbers.rhs_contracting_dims
+    left_batch, right_batch = numbers.lhs_batch_dims, numbers.rhs_batch_dims
+    check(len(left) == len(right), "DOTG-3", "contracting dimensions", (left, right), "equally many")
+    check(len(left_batch) == len(right_batch), "DOTG-5", "batch dimensions", (left_batch, right_batch), "equally many")
+    _check_side("lhs", (*left_batch, *left), lhs)
+    _check_side("rhs", (*right_batch, *right), rhs)
+    for label, pairs in (("DOTG-4", zip(left, right)), ("DOTG-6", zip(left_batch, right_batch))):
+        for i, j in pairs:
+            sizes = (lhs.dimensions[i], rhs.dimensions[j])
+            check(agree(*sizes), label, "sizes of paired dimensions", sizes, "equal sizes")
+
+
+def _check_side(side: str, numbers: tuple[int, ...], shape: Shape) -> None:
+    for d in numbers:
+        if not 0 <= d < shape.rank:
+            check(False, "DOTG-7", f"{side} dimension number", d, f"in [0, {shape.rank})")
+    if len(set(numbers)) != len(numbers):
+        check(False, "DOTG-8", f"{side} batch and contracting dimensions", numbers, "no repetition")
+
+
+def shape_of_dimensions(dtype: DType, lhs: Shape, left: Sequence[int], rhs: Shape, right: Sequence[int]) -> Shape:
+    """An array of some of lhs's dimensions, then some of rhs's, with their flags."""
+    sizes = [lhs.dimensions[d] for d in left] + [rhs.dimensions[d] for d in right]
+    return Shape.array(dtype, sizes, [lhs.dynamic[d] for d in left] + [rhs.dynamic[d] for d in right])
+
+
+def free_dimensions(rank: int, *taken: Sequence[int]) -> list[int]:
+    """The dimensions that are in none of the lists."""
+    return [d for d in range(rank) if not any(d in dims for dims in taken)]
+
+
+class DotLike(Op):
+    """What dot and scaled-dot share; `output_shape` holds the (preferred) element type."""
+
+    lhs_batch_dims: Dims = attr((), proto="dot_dimension_numbers.lhs_batch_dimensions")
+    lhs_contracting_dims: Dims = attr((), proto="dot_dimension_numbers.lhs_contracting_dimensions")
+    rhs_batch_dims: Dims = attr((), proto="dot_dimension_numbers.rhs_batch_dimensions")
+    rhs_contracting_dims: Dims = attr((), proto="dot_dimension_numbers.rhs_contracting_dimensions")
+    operand_precision: Precision = attr((), proto="precision_config.operand_precision")
+    algorithm: Algorithm = attr(None, proto="precision_config.algorithm")
+    output_shape: ResultShape
+
+    form = "kernel"
+
+    def product_shape(self, lhs: Shape, rhs: Shape) -> Shape:
+        """The result's shape, after the rules that hold for lhs and rhs alone (DOTG-1, DYN-12)."""
+        check_numbers(self, lhs, rhs)
+        element_type = self.output_shape.dtype
+        check_result_type(lhs.dtype, element_type)
+        free_left = free_dimensions(lhs.rank, self.lhs_batch_dims, self.lhs_contracting_dims)
+        free_right = free_dimensions(rhs.rank, self.rhs_batch_dims, self.rhs_contracting_dims)
+        return shape_of_dimensions(element_type, lhs, (*self.lhs_batch_dims, *free_left), rhs, free_right)
+
+
+class Dot(DotLike, name="dot"):
+    """Sum over the contracting dimensions of products, for each batch index; free dimensions of both sides stay.
+
+    Result dimensions: batch, lhs's free, rhs's free.
+    """
+
+    arity = 2
+    rules = "DOTG"
+
+    def infer(self, lhs: Shape, rhs: Shape) -> Shape:
+        check_precision(self.operand_precision, 2)
+        return self.product_shape(lhs, rhs)
+
+    def reference(self, lhs: Array, rhs: Array) -> Array:
+        element_type = self.output_shape.dtype
+        wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
+        return rounded(dot_wide(self, operand_in(lhs, wide), operand_in(rhs, wide)), element_type)
+
+
+def dot_wide(numbers: Numbers, lhs: Array, rhs: Array) -> Array:
+    """DOTG-2 in the operands' type."""
+    batch_left, batch_right = numbers.lhs_batch_dims, numbers.rhs_batch_dims
+    left, right = numbers.lhs_contracting_dims, numbers.rhs_contracting_dims
+    lhs, rhs = _cut_pairs(lhs, rhs, (*batch_left, *left), (*batch_right, *right))
+    free_left = free_dimensions(lhs.ndim, batch_left, left)
+    free_right = free_dimensions(rhs.ndim, batch_right, right)
+    batch = [lhs.shape[d] for d in batch_left]
+    rows, columns = [lhs.shape[d] for d in free_left], [rhs.shape[d] for d in free_right]
+    inner = math.prod(lhs.shape[d] for d in left)
+    lhs = lhs.transpose([*batch_left, *free_left, *left]).reshape(*batch, math.prod(rows), inner)
+    rhs = rhs.transpose([*batch_right, *right, *free_right]).reshape(*batch, inner, math.prod(columns))
+    return product(lhs, rhs).reshape(*batch, *rows, *columns)
+
+
+def _cut_pairs(lhs: Array, rhs: Array, left: Sequence[int], right: Sequence[int]) -> tuple[Array, Array]:
+    """Both operands with paired dynamic dimensions cut to the smaller run-time size (DYN-12)."""
+    for i, j in zip(left, right, strict=True):
+        if lhs.shape[i] != rhs.shape[j]:
+            size = min(lhs.shape[i], rhs.shape[j])
+            lhs, rhs = lhs.take(range(size), i), rhs.take(range(size), j)
+    return lhs, rhs
+
+
+class ScaledDot(DotLike, name="scaled-dot"):
+    """dot(lhs * lhs_scale, rhs * rhs_scale): each scale holds for blocks, its sizes divide the operand's (BEY-44)."""
+
+    arity = 4
+    rules = "BEY"
+
+    def infer(self, lhs: Shape, rhs: Shape, lhs_scale: Shape, rhs_scale: Shape) -> Shape:
+        check_precision(self.operand_precision, 2, 4)
+        result = self.product_shape(lhs, rhs)
+        for name, operand, scale in (("lhs_scale", lhs, lhs_scale), ("rhs_scale", rhs, rhs_scale)):
+            check(scale.dtype.is_floating, "BEY-44", f"{name} type", scale.dtype, "a floating type")
+            if scale.is_scalar:
+                continue
+            fits = scale.rank == operand.rank and all(map(_divides, scale.dimensions, operand.dimensions))
+            check(fits, "BEY-44", f"{name} dimensions", scale, f"a scalar, or sizes that divide those of {operand}")
+        return result
+
+    def reference(self, lhs: Array, rhs: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
+        element_type = self.output_shape.dtype
+        wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
+        lhs = operand_in(lhs, wide) * _per_element(operand_in(lhs_scale, wide), lhs)
+        rhs = operand_in(rhs, wide) * _per_element(operand_in(rhs_scale, wide), rhs)
+        return rounded(dot_wide(self, lhs, rhs), element_type)
+
+
+def _divides(part: int, whole: int) -> bool:
+    return part == whole or (part > 0 and whole % part == 0)
+
+
+def _per_element(scale: Array, operand: Array) -> Array:
+    """A block scale repeated for the elements of its block."""
+    for axis in range(scale.ndim):
+        if scale.shape[axis] != operand.shape[axis]:
+            scale = scale.repeat(operand.shape[axis] // scale.shape[axis], axis)
+    return scale

@@ -1,0 +1,171 @@
+"""Convolution."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array
+from hlokit.ops.contraction import agree, check_precision, check_result_type, compute_type, operand_in, product, rounded
+from hlokit.ops.windows import output_sizes
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import Precision, ResultShape, choice
+from hlokit.types.shape import Shape
+from hlokit.types.window import ConvDimensionNumbers, Window, WindowDimension, dilated
+
+_BLOCK = 1 << 22
+"""Elements of windows laid out side by side at a time: what bounds the memory of a large convolution."""
+
+
+class Convolution(Op, name="convolution"):
+    """Cross-correlation of lhs with the kernel rhs: each window position is a sum over the window and the input features.
+
+    `output_shape` holds the (preferred) element type.
+    """
+
+    window: Window = attr(Window())
+    dim_labels: ConvDimensionNumbers = attr(proto="convolution_dimension_numbers")
+    feature_group_count: int = attr(1)
+    batch_group_count: int = attr(1)
+    operand_precision: Precision = attr((), proto="precision_config.operand_precision")
+    convolution_kind: Annotated[str, choice("convolution_kind", "unset", "fprop", "dgrad", "wgrad")] = attr(
+        "unset", also=("conv_kind",), proto="conv_kind"
+    )
+    output_shape: ResultShape
+
+    arity = 2
+    form = "kernel"
+    rules = "CONV"
+
+    def infer(self, lhs: Shape, rhs: Shape) -> Shape:
+        check(lhs.is_array and rhs.is_array, "CONV-37", "operands", (lhs, rhs), "arrays")
+        check(lhs.rank == rhs.rank, "CONV-37", "ranks", (lhs.rank, rhs.rank), "equal ones")
+        check(lhs.dtype is rhs.dtype, "CONV-24", "element types", (lhs.dtype, rhs.dtype), "equal ones")
+        check_result_type(lhs.dtype, self.output_shape.dtype)
+        check_precision(self.operand_precision, 2)
+        self._check_numbers(lhs.rank)
+        self._check_window(rhs)
+        self._check_groups(lhs, rhs)
+        numbers = self.dim_labels
+        base = [lhs.dimensions[d] for d in numbers.input_spatial_dimensions]
+        sizes, flags = [0] * lhs.rank, [False] * lhs.rank
+        batch = lhs.dimensions[numbers.input_batch_dimension]
+        sizes[numbers.output_batch_dimension] = batch // self.batch_group_count if batch > 0 else batch
+        flags[numbers.output_batch_dimension] = lhs.dynamic[numbers.input_batch_dimension]
+        sizes[numbers.output_feature_dimension] = rhs.dimensions[numbers.kernel_output_feature_dimension]
+        spatial = zip(numbers.output_spatial_dimensions, numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions)
+        for (out, i, k), size in zip(spatial, output_sizes(base, self.window), strict=True):
+            sizes[out], flags[out] = size, lhs.dynamic[i] or rhs.dynamic[k]
+        return Shape.array(self.output_shape.dtype, sizes, flags)
+
+    def _check_numbers(self, rank: int) -> None:
+        numbers, count = self.dim_labels, len(self.window.dimensions)
+        check(rank == count + 2, "CONV-2", "rank", rank, f"{count + 2}: two more than the window's")
+        for name, dims in (("lhs", numbers.lhs), ("rhs", numbers.rhs), ("output", numbers.output)):
+            if sorted(dims) != list(range(rank)):
+                check(False, "CONV-3", f"{name} dimension numbers", dims, f"a permutation of 0..{rank - 1}")
+
+    def _check_window(self, rhs: Shape) -> None:
+        for d, k in zip(self.window.dimensions, self.dim_labels.kernel_spatial_dimensions, strict=True):
+            size = rhs.dimensions[k]
+            check(agree(d.size, size), "CONV-23", "window size", d.size, size)
+            numbers = (d.size, d.stride, d.base_dilation, d.window_dilation)
+            check(min(numbers) > 0, "CONV-11", "window size, stride and dilations", numbers, "> 0")
+
+    def _check_groups(self, lhs: Shape, rhs: Shape) -> None:
+        features, batches = self.feature_group_count, self.batch_group_count
+        valid = features >= 1 and batches >= 1 and 1 in (features, batches)
+        check(valid, "CONV-15", "group counts", (features, batches), ">= 1, and one of them 1")
+        numbers = self.dim_labels
+        channels, batch = lhs.dimensions[numbers.input_feature_dimension], lhs.dimensions[numbers.input_batch_dimension]
+        inputs = rhs.dimensions[numbers.kernel_input_feature_dimension]
+        outputs = rhs.dimensions[numbers.kernel_output_feature_dimension]
+        if channels >= 0 and inputs >= 0:
+            check(channels == inputs * features, "CONV-16", "lhs features", channels, f"{features} x {inputs}")
+        if outputs >= 0:
+            check(outputs % features == 0, "CONV-17", "output features", outputs, f"a multiple of {features}")
+            check(outputs % batches == 0, "CONV-19", "output features", outputs, f"a multiple of {batches}")
+        if batch >= 0:
+            check(batch % batches == 0, "CONV-18", "lhs batch", batch, f"a multiple of {batches}")
+        is_dynamic = rhs.dynamic[numbers.kernel_output_feature_dimension]
+        check(not is_dynamic, "DYN-13", "rhs", rhs, "a static output feature dimension")
+
+    def reference(self, lhs: Array, rhs: Array) -> Array:
+        numbers, element_type = self.dim_labels, self.output_shape.dtype
+        wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
+        lhs, rhs = operand_in(lhs, wide).transpose(numbers.lhs), operand_in(rhs, wide).transpose(numbers.rhs)
+        result = rounded(self._convolve(lhs, rhs), element_type)
+        return result.transpose(np.argsort(numbers.output))
+
+    def _convolve(self, lhs: Array, rhs: Array) -> Array:
+        """[batch, feature, spatial...] with [output, input, spatial...], either in groups (CONV-20, CONV-22)."""
+        groups = self.feature_group_count * self.batch_group_count
+        inputs = min(rhs.shape[1], lhs.shape[1] // self.feature_group_count)
+        rhs = rhs[:, :inputs, *(slice(None, None, -1 if d.reversal else 1) for d in self.window.dimensions)]
+        kernels = rhs.reshape(groups, rhs.shape[0] // groups, math.prod(rhs.shape[1:])).swapaxes(1, 2)
+        if self.batch_group_count > 1:
+            lhs = lhs.reshape(groups, lhs.shape[0] // groups, *lhs.shape[1:])[:, :, :inputs]
+        else:
+            lhs = lhs.reshape(lhs.shape[0], groups, lhs.shape[1] // groups, *lhs.shape[2:]).swapaxes(0, 1)[:, :, :inputs]
+        batch, spatial = lhs.shape[1], self._output_sizes(lhs.shape[3:], rhs.shape[2:])
+        result = np.zeros((groups, batch, *spatial, kernels.shape[2]), lhs.dtype)
+        if result.size and kernels.size:
+            windows = self._windows(lhs, rhs.shape[2:])
+            for block in _blocks(result.shape[1:-1], groups * kernels.shape[1]):
+                rows = np.ascontiguousarray(windows[:, *block]).reshape(groups, -1, kernels.shape[1])
+                here = result[:, *block]
+                here[...] = product(rows, kernels).reshape(here.shape)
+        order = (1, 0, result.ndim - 1, *range(2, result.ndim - 1))
+        return result.transpose(order).reshape(batch, groups * kernels.shape[2], *spatial)
+
+    def _output_sizes(self, base: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
+        """At run time the kernel too may be smaller than its bound."""
+        return [
+            WindowDimension(size, d.stride, d.padding_low, d.padding_high, d.base_dilation, d.window_dilation).output_size(n)
+            for n, size, d in zip(base, kernel, self.window.dimensions, strict=True)
+        ]
+
+    def _windows(self, lhs: Array, kernel: tuple[int, ...]) -> Array:
+        """A view [group, batch, position..., input feature, window...] of the padded and dilated lhs."""
+        dimensions = self.window.dimensions
+        padded = lhs
+        for axis, d in enumerate(dimensions, 3):
+            padded = _padded(padded, axis, d)
+        axes = tuple(range(3, 3 + len(dimensions)))
+        extents = tuple(dilated(size, d.window_dilation) for size, d in zip(kernel, dimensions, strict=True))
+        windows = sliding_window_view(padded, extents, axes) if axes else padded
+        strides = tuple(slice(None, None, d.stride) for d in dimensions)
+        steps = tuple(slice(None, None, d.window_dilation) for d in dimensions)
+        return np.moveaxis(windows[:, :, :, *strides, *steps], 2, 2 + len(dimensions))
+
+
+def _padded(array: Array, axis: int, d: WindowDimension) -> Array:
+    """Zeros between the elements along `axis` and around them; negative padding removes (CONV-8, CONV-10)."""
+    size = dilated(array.shape[axis], d.base_dilation)
+    low, high = d.padding_low, d.padding_high
+    if low <= 0 and high <= 0 and d.base_dilation == 1:
+        return array[(slice(None),) * axis + (slice(-low, size + high),)]
+    shape = list(array.shape)
+    shape[axis] = low + size + high
+    result = np.zeros(shape, array.dtype)
+    first = max(0, -(low // d.base_dilation)) if low < 0 else 0
+    start = low + first * d.base_dilation
+    count = max(0, min(array.shape[axis] - first, -(-(shape[axis] - start) // d.base_dilation)))
+    before = (slice(None),) * axis
+    result[*before, start : start + count * d.base_dilation : d.base_dilation] = array[*before, first : first + count]
+    return result
+
+
+def _blocks(sizes: tuple[int, ...], cost: int) -> Iterator[tuple[slice, ...]]:
+    """Cuts an index space into boxes of at most _BLOCK elements (but at least one index) at `cost` elements an index."""
+    limits: list[int] = []
+    room = max(1, _BLOCK // max(1, cost))
+    for size in reversed(sizes):
+        limits.append(max(1, min(size, room)))
+        room //= limits[-1]
+    limits.reverse()
+    for corner in np.ndindex(*(-(-size // limit) for size, limit in zip(sizes, limits, strict=True))):
+        yield tuple(slice(i * limit, (i + 1) * limit) for i, limit in zip(corner, limits, strict=True))
