@@ -1,0 +1,163 @@
+"""What the verifier checks across instructions: channels, groups of devices, starts and their dones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+
+_DONES = {
+    "async-start": ("async-update", "async-done"),
+    "async-update": ("async-update", "async-done"),
+    "copy-start": ("copy-done",),
+    "all-gather-start": ("all-gather-done",),
+    "all-reduce-start": ("all-reduce-done",),
+    "collective-permute-start": ("collective-permute-done",),
+    "send": ("send-done",),
+    "recv": ("recv-done",),
+}
+"""Who may take a start's state."""
+
+_STARTS = {
+    done: tuple(s for s, dones in _DONES.items() if done in dones) for dones in _DONES.values() for done in dones
+}
+"""Whose state a done (or an update) may take."""
+
+_TRANSFERS = ("send", "send-done", "recv", "recv-done")
+
+_COLLECTIVES = (
+    "all-gather",
+    "all-gather-start",
+    "all-reduce",
+    "all-reduce-start",
+    "all-to-all",
+    "collective-broadcast",
+    "collective-permute",
+    "collective-permute-start",
+    "ragged-all-to-all",
+    "reduce-scatter",
+)
+
+
+class Protocol:
+    """Rules about several instructions: `checks` holds what to call for an instruction, by opcode.
+
+    The number of devices is known where the module's replica_count or num_partitions is not 1, the default;
+    a module that says nothing may be run on any number (the interpreter checks then).
+    """
+
+    def __init__(self, module: HloModule, findings: list[str]) -> None:
+        self.findings = findings
+        self.replicas = module.replica_count
+        self.partitions = module.num_partitions
+        self.channels: dict[int, dict[str, Instruction]] = {}
+        self.checks: dict[str, Callable[[Instruction], None]] = {}
+        for opcode in (*_DONES, *_STARTS, *_TRANSFERS, *_COLLECTIVES):
+            self.checks[opcode] = self._check
+
+    def _report(self, instruction: Instruction, what: str, label: str) -> None:
+        parent = instruction.parent.name if instruction.parent is not None else "?"
+        self.findings.append(f"{parent}: {instruction.name}: {what} [{label}]")
+
+    def _check(self, instruction: Instruction) -> None:
+        opcode = instruction.opcode
+        if opcode in _DONES:
+            self._state(instruction)
+        if opcode in _STARTS:
+            self._done(instruction)
+        channel = getattr(instruction.op, "channel_id", None)
+        if channel is not None:
+            kind = "send and recv" if opcode in _TRANSFERS else opcode.removesuffix("-start")
+            self.channels.setdefault(channel, {}).setdefault(kind, instruction)
+        if opcode in _COLLECTIVES and self.replicas * self.partitions > 1:
+            self._participants(instruction)
+
+    def _state(self, start: Instruction) -> None:
+        """The state of a start (a context of send, recv) goes to one done, and nowhere else."""
+        wanted = _DONES[start.opcode]
+        label = "COMM-9" if start.opcode in _TRANSFERS else "HASYNC-7"
+        users = list(start.users)
+        if len(users) != 1 or users[0].opcode not in wanted or start.is_root:
+            found = ", ".join(f"{user.name} ({user.opcode})" for user in users) or "nothing"
+            self._report(start, f"its state goes to {found}, not to one {' or '.join(wanted)}", label)
+
+    def _done(self, done: Instruction) -> None:
+        wanted = _STARTS[done.opcode]
+        start = done.operands[0] if done.operands else None
+        if start is None or start.opcode not in wanted:
+            label = "COMM-9" if done.opcode in _TRANSFERS else "HASYNC-1"
+            found = "nothing" if start is None else f"{start.name} ({start.opcode})"
+            self._report(done, f"its operand is {found}, not {' or '.join(wanted)}", label)
+        elif done.opcode in _TRANSFERS:
+            for field in ("channel_id", "is_host_transfer"):
+                found, expected = getattr(done.op, field), getattr(start.op, field)
+                if found != expected:
+                    self._report(done, f"{field} is {found}, that of {start.name} {expected}", "COMM-10")
+
+    def _participants(self, instruction: Instruction) -> None:
+        """The groups are made of exactly the devices that there are (GRP-2), of the size that the op says."""
+        op: Any = instruction.op
+        if hasattr(op, "source_target_pairs"):
+            count = self.replicas if op.channel_id is None else self.partitions
+            if any(not 0 <= i < count for pair in op.source_target_pairs for i in pair):
+                self._report(
+                    instruction, f"source_target_pairs of {count} devices: {op.source_target_pairs}", "CPERM-5"
+                )
+            return
+        count, scale = self._ids(op)
+        groups = op.replica_groups.expand(count)
+        ids = sorted(i for group in groups for i in group)
+        covers = instruction.opcode != "collective-broadcast"
+        if (covers and ids != list(range(count))) or any(i >= count for i in ids):
+            self._report(instruction, f"replica_groups {op.replica_groups} of {count} devices", "GRP-2")
+        elif covers:
+            self._size(instruction, len(groups[0]) * scale)
+
+    def _ids(self, op: Any) -> tuple[int, int]:
+        """How many ids the groups number, and how many devices each id stands for (GRP-4)."""
+        if op.channel_id is None:
+            return self.replicas, 1
+        if getattr(op, "use_global_device_ids", False):
+            return self.replicas * self.partitions, 1
+        if hasattr(op, "use_global_device_ids"):
+            return self.replicas, self.partitions
+        return self.partitions, 1
+
+    def _size(self, instruction: Instruction, size: int) -> None:
+        """Results, operands or dimensions that count the members of a group."""
+        op: Any = instruction.op
+        operand = instruction.operands[0].shape
+        if instruction.opcode == "all-to-all":
+            if op.dimension is None:
+                self._count(instruction, "operands", len(instruction.operands), size, "A2A-5")
+            elif operand.dimensions[op.dimension] % size:
+                self._report(instruction, f"{operand} cannot be cut for {size} devices", "A2A-4")
+            return
+        if instruction.opcode.startswith("all-gather"):
+            shape, label = instruction.shape, "AGATHER-4"
+            if instruction.opcode == "all-gather-start":
+                shape = shape.elements[1]
+        elif instruction.opcode == "reduce-scatter":
+            shape, label = instruction.shape, "RSCAT-4"
+        else:
+            return
+        result = shape.elements[0] if shape.is_tuple else shape
+        d: int = op.dimension
+        sizes = operand.dimensions[d], result.dimensions[d]
+        if min(sizes):
+            self._count(instruction, "shard count", max(sizes) // min(sizes), size, label)
+
+    def _count(self, instruction: Instruction, what: str, found: int, expected: int, label: str) -> None:
+        if found != expected:
+            self._report(instruction, f"{what} {found} for groups of {expected}", label)
+
+    def finish(self) -> None:
+        """One channel is for one kind of op (GRP-6, COMM-15)."""
+        for channel, kinds in self.channels.items():
+            if len(kinds) > 1:
+                (first, _), *others = kinds.items()
+                for kind, instruction in others:
+                    label = "COMM-15" if "send and recv" in (first, kind) else "GRP-6"
+                    self._report(instruction, f"channel {channel} serves {kind} and {first}", label)
