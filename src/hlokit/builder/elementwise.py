@@ -1,3 +1,511 @@
-"""Being written."""
+"""Elementwise op functions: arithmetic, transcendental functions, comparisons, conversions, select and clamp.
 
-__all__: list[str] = []
+Operands are handles; one of them may be a number or an array, which becomes a constant. `result_accuracy` is None,
+("highest",) or ("tolerance", atol, rtol, ulps) (BEY-17). `broadcast_dimensions` is as broadcasting.py says (BCAST).
+All raise ShapeError, with the rule's label: UN-3 or BIN-3 for an operand that is no array, and for an element type that
+the op does not take the rule named with the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hlokit.builder.broadcasting import broadcast_operands, scalar_to
+from hlokit.builder.core import XlaOp, emit, handles, rejected
+from hlokit.errors import ShapeError
+from hlokit.hlo.op import Op, infer_shape
+from hlokit.ops import comparison, conversion, elementwise, transcendental
+from hlokit.types.attributes import Accuracy
+from hlokit.types.dtype import DType, dtype
+
+__all__ = [
+    "abs",
+    "add",
+    "and_",
+    "atan2",
+    "bitcast_convert_type",
+    "cbrt",
+    "ceil",
+    "clamp",
+    "clz",
+    "compare",
+    "complex",
+    "conj",
+    "convert_element_type",
+    "copy",
+    "cos",
+    "div",
+    "eq",
+    "eq_total_order",
+    "erf",
+    "exp",
+    "expm1",
+    "floor",
+    "ge",
+    "ge_total_order",
+    "gt",
+    "gt_total_order",
+    "imag",
+    "is_finite",
+    "le",
+    "le_total_order",
+    "log",
+    "log1p",
+    "logistic",
+    "lt",
+    "lt_total_order",
+    "max",
+    "min",
+    "mul",
+    "mulhi",
+    "ne",
+    "ne_total_order",
+    "neg",
+    "not_",
+    "or_",
+    "population_count",
+    "pow",
+    "real",
+    "reduce_precision",
+    "rem",
+    "round",
+    "round_nearest_even",
+    "rsqrt",
+    "select",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "sign",
+    "sin",
+    "sqrt",
+    "stochastic_convert_type",
+    "sub",
+    "tan",
+    "tanh",
+    "xor",
+]
+
+
+# -- one operand
+
+
+def abs(operand: XlaOp) -> XlaOp:
+    """|x|; a complex operand gives its component type (ABS-1 to ABS-4)."""
+    return emit(elementwise.Abs(), operand)
+
+
+def neg(operand: XlaOp) -> XlaOp:
+    """-x (NEG-1 to NEG-3)."""
+    return emit(elementwise.Negate(), operand)
+
+
+def sign(operand: XlaOp) -> XlaOp:
+    """-1, 0 or 1; x/|x| for complex (SIGN-1 to SIGN-4)."""
+    return emit(elementwise.Sign(), operand)
+
+
+def ceil(operand: XlaOp) -> XlaOp:
+    """The smallest integral value not below x (CEIL-1, UN-6)."""
+    return emit(elementwise.Ceil(), operand)
+
+
+def floor(operand: XlaOp) -> XlaOp:
+    """The largest integral value not above x (FLOOR-1, UN-6)."""
+    return emit(elementwise.Floor(), operand)
+
+
+def round(operand: XlaOp) -> XlaOp:
+    """The nearest integral value, ties away from zero (ROUND-1, UN-6)."""
+    return emit(elementwise.RoundNearestAfz(), operand)
+
+
+def round_nearest_even(operand: XlaOp) -> XlaOp:
+    """The nearest integral value, ties to even (ROUND-3, UN-6)."""
+    return emit(elementwise.RoundNearestEven(), operand)
+
+
+def is_finite(operand: XlaOp) -> XlaOp:
+    """Whether x is neither infinite nor NaN, as pred (ISFINITE-1, ISFINITE-2)."""
+    return emit(elementwise.IsFinite(), operand)
+
+
+def real(operand: XlaOp) -> XlaOp:
+    """The real part, in the component type (REAL-1, REAL-2)."""
+    return emit(elementwise.Real(), operand)
+
+
+def imag(operand: XlaOp) -> XlaOp:
+    """The imaginary part, in the component type (IMAG-1, REAL-2)."""
+    return emit(elementwise.Imag(), operand)
+
+
+def not_(operand: XlaOp) -> XlaOp:
+    """Logical not of pred, bitwise not of integers (NOT-1, NOT-2)."""
+    return emit(elementwise.Not(), operand)
+
+
+def population_count(operand: XlaOp) -> XlaOp:
+    """The number of 1 bits, in the operand's type (POPCNT-1, UN-6)."""
+    return emit(elementwise.PopulationCount(), operand)
+
+
+def clz(operand: XlaOp) -> XlaOp:
+    """The number of leading 0 bits, in the operand's type (BEY-14, UN-6)."""
+    return emit(elementwise.CountLeadingZeros(), operand)
+
+
+def copy(operand: XlaOp) -> XlaOp:
+    """The operand, as a value of its own (BEY-19)."""
+    return emit(elementwise.Copy(), operand)
+
+
+def conj(operand: XlaOp) -> XlaOp:
+    """The complex conjugate; a real operand becomes complex (BEY-11). f32, f64, c64, c128 only (BEY-10, REAL-2)."""
+    return complex(real(operand), neg(imag(operand)))
+
+
+def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """e to the x (EXP-1, UN-6)."""
+    return emit(transcendental.Exponential(result_accuracy), operand)
+
+
+def expm1(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """exp(x) - 1 without cancellation (BEY-4, UN-6)."""
+    return emit(transcendental.ExponentialMinusOne(result_accuracy), operand)
+
+
+def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """The natural logarithm (LOG-1, UN-6)."""
+    return emit(transcendental.Log(result_accuracy), operand)
+
+
+def log1p(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """log(1 + x) without cancellation (BEY-5, UN-6)."""
+    return emit(transcendental.LogPlusOne(result_accuracy), operand)
+
+
+def logistic(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """1 / (1 + exp(-x)) (LOGISTIC-1, UN-6)."""
+    return emit(transcendental.Logistic(result_accuracy), operand)
+
+
+def sqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """The square root (SQRT-1, UN-6)."""
+    return emit(transcendental.Sqrt(result_accuracy), operand)
+
+
+def rsqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """1 / sqrt(x) (RSQRT-1, UN-6)."""
+    return emit(transcendental.Rsqrt(result_accuracy), operand)
+
+
+def cbrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """The real cube root (CBRT-1, UN-6)."""
+    return emit(transcendental.Cbrt(result_accuracy), operand)
+
+
+def sin(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """sin(x) (BEY-1, UN-6)."""
+    return emit(transcendental.Sine(result_accuracy), operand)
+
+
+def cos(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """cos(x) (COS-1, UN-6)."""
+    return emit(transcendental.Cosine(result_accuracy), operand)
+
+
+def tan(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """tan(x) (BEY-2, UN-6)."""
+    return emit(transcendental.Tan(result_accuracy), operand)
+
+
+def tanh(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """The hyperbolic tangent (TANH-1, UN-6)."""
+    return emit(transcendental.Tanh(result_accuracy), operand)
+
+
+def erf(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """The error function (BEY-3, UN-6)."""
+    return emit(transcendental.Erf(result_accuracy), operand)
+
+
+# -- two operands
+
+
+def add(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """x + y; logical or of pred (BIN-6, BIN-7)."""
+    return _binary(elementwise.Add(), lhs, rhs, broadcast_dimensions)
+
+
+def sub(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """x - y (BIN-4, BIN-6)."""
+    return _binary(elementwise.Subtract(), lhs, rhs, broadcast_dimensions)
+
+
+def mul(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """x * y; logical and of pred (BIN-6, BIN-7)."""
+    return _binary(elementwise.Multiply(), lhs, rhs, broadcast_dimensions)
+
+
+def div(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """x / y, of integers towards zero (DIV-1 to DIV-6, BIN-4)."""
+    return _binary(elementwise.Divide(), lhs, rhs, broadcast_dimensions)
+
+
+def rem(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """What division towards zero leaves (REM-1 to REM-5, BIN-4)."""
+    return _binary(elementwise.Remainder(), lhs, rhs, broadcast_dimensions)
+
+
+def max(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The greater; NaN if either is NaN (MAX-1 to MAX-4)."""
+    return _binary(elementwise.Maximum(), lhs, rhs, broadcast_dimensions)
+
+
+def min(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The lesser; NaN if either is NaN (MAX-1 to MAX-4)."""
+    return _binary(elementwise.Minimum(), lhs, rhs, broadcast_dimensions)
+
+
+def pow(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs to the rhs (BEY-8, BEY-9)."""
+    return _binary(elementwise.Power(), lhs, rhs, broadcast_dimensions)
+
+
+def atan2(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The angle of the point (rhs, lhs) (BEY-7)."""
+    return _binary(elementwise.Atan2(), lhs, rhs, broadcast_dimensions)
+
+
+def xor(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """Exclusive or of pred, bitwise of integers (BEY-12)."""
+    return _binary(elementwise.Xor(), lhs, rhs, broadcast_dimensions)
+
+
+def shift_left(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs shifted up by rhs bits (BEY-13)."""
+    return _binary(elementwise.ShiftLeft(), lhs, rhs, broadcast_dimensions)
+
+
+def shift_right_arithmetic(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs shifted down by rhs bits, the sign repeated (BEY-13)."""
+    return _binary(elementwise.ShiftRightArithmetic(), lhs, rhs, broadcast_dimensions)
+
+
+def shift_right_logical(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs shifted down by rhs bits, zeros from above (BEY-13)."""
+    return _binary(elementwise.ShiftRightLogical(), lhs, rhs, broadcast_dimensions)
+
+
+def complex(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The complex number lhs + i rhs of f32 or f64 parts (BEY-10)."""
+    return _binary(elementwise.Complex(), lhs, rhs, broadcast_dimensions)
+
+
+def mulhi(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The upper half of the integer product at twice the width (BEY-15)."""
+    return _binary(elementwise.Mulhi(), lhs, rhs, broadcast_dimensions)
+
+
+def and_(lhs: Any, rhs: Any, *more: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """Logical and of pred, bitwise and of integers (BIN-5, BIN-8); more operands are folded from the right (BEY-12).
+
+    The third argument may be `broadcast_dimensions` instead of an operand.
+    """
+    return _fold_right(elementwise.And(), lhs, rhs, more, broadcast_dimensions)
+
+
+def or_(lhs: Any, rhs: Any, *more: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """Logical or of pred, bitwise or of integers (BIN-5, BIN-8); more operands are folded from the right (BEY-12).
+
+    The third argument may be `broadcast_dimensions` instead of an operand.
+    """
+    return _fold_right(elementwise.Or(), lhs, rhs, more, broadcast_dimensions)
+
+
+def _fold_right(op: Op, lhs: Any, rhs: Any, more: tuple[Any, ...], broadcast_dimensions: Sequence[int]) -> XlaOp:
+    if len(more) == 1 and not isinstance(more[0], XlaOp):
+        more, broadcast_dimensions = (), more[0]
+    if more:
+        rhs = _fold_right(op, rhs, more[0], more[1:], ())
+    return _binary(op, lhs, rhs, broadcast_dimensions)
+
+
+def _binary(op: Op, lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int], types_rule: str = "BIN-2") -> XlaOp:
+    lhs, rhs = handles(lhs, rhs)
+    if lhs.shape is not rhs.shape or broadcast_dimensions:
+        lhs, rhs = broadcast_operands(op.opcode, lhs, rhs, broadcast_dimensions, types_rule)
+    return emit(op, lhs, rhs)
+
+
+# -- comparisons
+
+
+def compare(
+    lhs: Any,
+    rhs: Any,
+    broadcast_dimensions: Sequence[int] | str,
+    direction: str = "",
+    compare_type: str | None = None,
+) -> XlaOp:
+    """lhs `direction` rhs, as pred: EQ, NE, GE, GT, LE or LT (CMP-1 to CMP-11, BEY-18).
+
+    `compare_type` is FLOAT, SIGNED or UNSIGNED as the element type has it, or TOTALORDER for floats; by default the
+    former (CMP-6). `broadcast_dimensions` may be left out: compare(lhs, rhs, direction).
+    """
+    if isinstance(broadcast_dimensions, str):
+        broadcast_dimensions, direction, compare_type = (), broadcast_dimensions, direction or compare_type
+    lhs, rhs = handles(lhs, rhs)
+    if lhs.shape.is_array and compare_type == comparison.default_comparison_type(lhs.dtype):
+        compare_type = None
+    return _binary(comparison.Compare(direction, compare_type), lhs, rhs, broadcast_dimensions, "CMP-2")
+
+
+def eq(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs == rhs, as pred (CMP-3, CMP-10)."""
+    return compare(lhs, rhs, broadcast_dimensions, "EQ")
+
+
+def ne(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs != rhs, as pred (CMP-3, CMP-10)."""
+    return compare(lhs, rhs, broadcast_dimensions, "NE")
+
+
+def ge(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs >= rhs, as pred (CMP-3, CMP-11)."""
+    return compare(lhs, rhs, broadcast_dimensions, "GE")
+
+
+def gt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs > rhs, as pred (CMP-3, CMP-11)."""
+    return compare(lhs, rhs, broadcast_dimensions, "GT")
+
+
+def le(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs <= rhs, as pred (CMP-3, CMP-11)."""
+    return compare(lhs, rhs, broadcast_dimensions, "LE")
+
+
+def lt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs < rhs, as pred (CMP-3, CMP-11)."""
+    return compare(lhs, rhs, broadcast_dimensions, "LT")
+
+
+def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs == rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    return _compare_total_order(lhs, rhs, broadcast_dimensions, "EQ")
+
+
+def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs != rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    return _compare_total_order(lhs, rhs, broadcast_dimensions, "NE")
+
+
+def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs >= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    return _compare_total_order(lhs, rhs, broadcast_dimensions, "GE")
+
+
+def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs > rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    return _compare_total_order(lhs, rhs, broadcast_dimensions, "GT")
+
+
+def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs <= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    return _compare_total_order(lhs, rhs, broadcast_dimensions, "LE")
+
+
+def lt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """lhs < rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    return _compare_total_order(lhs, rhs, broadcast_dimensions, "LT")
+
+
+def _compare_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int], direction: str) -> XlaOp:
+    lhs, rhs = handles(lhs, rhs)
+    kind = "TOTALORDER" if lhs.dtype.is_floating or lhs.dtype.is_complex else None
+    return compare(lhs, rhs, broadcast_dimensions, direction, kind)
+
+
+# -- three operands
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> XlaOp:
+    """on_true where pred holds, else on_false (SEL-1 to SEL-9); scalars are expanded to the others' shape (SEL-7).
+
+    With a scalar pred on_true and on_false may be tuples of one shape: the result is one of them (SEL-8).
+    """
+    pred, on_true, on_false = handles(pred, on_true, on_false)
+    if on_true.shape.is_tuple or on_false.shape.is_tuple:
+        return _select_tuple(pred, on_true, on_false)
+    return emit(elementwise.Select(), *_scalars_expanded(pred, on_true, on_false))
+
+
+def _select_tuple(pred: XlaOp, on_true: XlaOp, on_false: XlaOp) -> XlaOp:
+    from hlokit.builder.control import conditional
+
+    if on_true.shape.static is not on_false.shape.static or not pred.shape.is_scalar:
+        error = ShapeError(
+            "SEL-9", "operands", (pred.shape, on_true.shape, on_false.shape), "pred[] and tuples of one shape"
+        )
+        raise rejected(error, "select", pred, on_true, on_false)
+    identity: Callable[[XlaOp], XlaOp] = lambda value: value  # noqa: E731
+    return conditional(pred, on_true, identity, on_false, identity)
+
+
+def clamp(min: Any, operand: Any, max: Any) -> XlaOp:
+    """The lesser of max and the greater of min and operand (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5)."""
+    return emit(elementwise.Clamp(), *_scalars_expanded(*handles(min, operand, max)))
+
+
+def _scalars_expanded(*operands: XlaOp) -> tuple[XlaOp, ...]:
+    """Scalars brought to the sizes of the first operand that is none; what does not fit the op refuses."""
+    sizes = next((o.shape.dimensions for o in operands if o.shape.dimensions), ())
+    if not sizes or all(o.shape.dimensions for o in operands):
+        return operands
+    return tuple(scalar_to(o, sizes) if o.shape.is_scalar else o for o in operands)
+
+
+# -- conversions
+
+
+def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
+    """The values in another element type, as CONV-TYPE-3 to CONV-TYPE-13 say; CONV-TYPE-2 if it is not an array's."""
+    target = _array_type(operand, new_element_type, "convert", "CONV-TYPE-2")
+    return emit(conversion.Convert(operand.shape.logical.with_dtype(target)), operand)
+
+
+def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
+    """The bits as another element type; the last dimension has the parts of a wider one (BITCAST-1 to BITCAST-10)."""
+    target = _array_type(operand, new_element_type, "bitcast-convert", "BITCAST-6")
+    try:
+        result = infer_shape(conversion.BitcastConvert(target[()]), [operand.shape])
+    except ShapeError as error:
+        raise rejected(error, "bitcast-convert", operand) from None
+    return emit(conversion.BitcastConvert(result.logical), operand)
+
+
+def reduce_precision(operand: XlaOp, exponent_bits: int, mantissa_bits: int) -> XlaOp:
+    """The values as if they had passed through a float of these widths (RPREC-1 to RPREC-8)."""
+    return emit(conversion.ReducePrecision(exponent_bits, mantissa_bits), operand)
+
+
+def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: DType | Any) -> XlaOp:
+    """The values in a narrower type, rounded away from zero with the lost fraction as probability (BEY-16).
+
+    `random`: unsigned integers of the operand's dimensions and bit width.
+    """
+    target = _array_type(operand, new_element_type, "stochastic-convert", "BEY-16")
+    return emit(conversion.StochasticConvert(operand.shape.logical.with_dtype(target)), operand, random)
+
+
+def _array_type(operand: XlaOp, new_element_type: DType | Any, opcode: str, label: str) -> DType:
+    """The new element type; refuses, before a shape is made of it, what is no array or cannot be an array's type."""
+    target = dtype(new_element_type)
+    if not target.is_array or not operand.shape.is_array:
+        error = ShapeError(
+            label, "operand and new element type", (operand.shape, target), "an array and an array's type"
+        )
+        raise rejected(error, opcode, operand)
+    return target

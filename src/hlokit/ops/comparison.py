@@ -20,7 +20,13 @@ COMPARISON_TYPE = Kind(
     _GIVEN_TYPE.name, lambda value: None if value is None else _GIVEN_TYPE.normal(value), _GIVEN_TYPE.choices
 )
 
-_DEFAULT_TYPE = {"floating": "FLOAT", "complex": "FLOAT", "signed": "SIGNED", "unsigned": "UNSIGNED", "pred": "UNSIGNED"}
+_DEFAULT_TYPE = {
+    "floating": "FLOAT",
+    "complex": "FLOAT",
+    "signed": "SIGNED",
+    "unsigned": "UNSIGNED",
+    "pred": "UNSIGNED",
+}
 
 
 class Compare(Op, name="compare"):

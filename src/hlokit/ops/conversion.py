@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.errors import ShapeError
-from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.op import Op, check
 from hlokit.hlo.values import Array
 from hlokit.ops.elementwise import FLOATING, Unary, merged, reject_kind
 from hlokit.ops.numerics import bits_of, convert, element_type, from_bits, narrow, widen, widen_precisely

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: one row per op, of one, two or three operands. HLO's elementwise ops never broadcast (HINST-8).
+"""Elementwise arithmetic: one row per op, of one, two or three operands, which are never broadcast (HINST-8).
 
 A row is the op's contract, its rules, the kinds of element type it takes (and the rule that says so), and its
 function on the wide type in which the element type computes. The transcendental functions have a file of their own.
@@ -91,7 +91,8 @@ def merged(lhs: Shape, rhs: Shape, types_rule: str = "BIN-2") -> Shape:
     sizes = lhs.dimensions
     if sizes == rhs.dimensions:
         return lhs.with_dynamic([f or g for f, g in zip(lhs.dynamic, rhs.dynamic, strict=True)])
-    if len(sizes) != rhs.rank or any(m != n and UNBOUNDED not in (m, n) for m, n in zip(sizes, rhs.dimensions, strict=True)):
+    meets = (m == n or UNBOUNDED in (m, n) for m, n in zip(sizes, rhs.dimensions, strict=False))
+    if len(sizes) != rhs.rank or not all(meets):
         raise ShapeError("BUILDER-15", "operands", (lhs, rhs), "equal dimensions")
     pairs = list(zip(sizes, lhs.dynamic, rhs.dimensions, rhs.dynamic, strict=True))
     dimensions = [max(m, n) for m, _, n, _ in pairs]

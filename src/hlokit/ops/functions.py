@@ -31,20 +31,22 @@ def round_away(x: Array) -> Array:
 def maximum(x: Array, y: Array) -> Any:
     """NaN if either is NaN; +0 above -0 (MAX-1, MAX-2)."""
     greater = np.maximum(x, y)
-    return _zeros_ordered(greater, x, y, lambda a, b: a + b) if greater.dtype.kind == "f" else greater
+    return _with_zeros(greater, x, y, np.add(x, y)) if _has_zero(greater) else greater
 
 
 def minimum(x: Array, y: Array) -> Any:
     """NaN if either is NaN; -0 below +0 (MAX-1, MAX-2)."""
     less = np.minimum(x, y)
-    return _zeros_ordered(less, x, y, lambda a, b: -(-a - b)) if less.dtype.kind == "f" else less
+    return _with_zeros(less, x, y, -np.subtract(-x, y)) if _has_zero(less) else less
 
 
-def _zeros_ordered(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
-    """`chosen`, where both operands are zeros replaced by the right one: NumPy takes either."""
-    if not np.any(chosen == 0):
-        return chosen
-    return np.where((x == 0) & (y == 0), of_zeros(x, y), chosen)
+def _has_zero(chosen: Any) -> bool:
+    return chosen.dtype.kind == "f" and bool(np.any(chosen == 0))
+
+
+def _with_zeros(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
+    """`chosen`, but `of_zeros` where both operands are zeros: there NumPy takes either."""
+    return np.where((x == 0) & (y == 0), of_zeros, chosen)
 
 
 # -- integers
@@ -53,7 +55,7 @@ def _zeros_ordered(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
 def divide(x: Array, y: Array) -> Any:
     """Floats and complex as IEEE; integers towards zero, by zero all ones, INT_MIN/-1 wraps (DIV-1 to DIV-5)."""
     if x.dtype.kind not in "iu":
-        return np.divide(x, y)
+        return x / y
     plain = (y != 0) & (y != -1)
     divisor = np.where(plain, y, 1).astype(x.dtype)
     quotient = (x - np.fmod(x, divisor)) // divisor

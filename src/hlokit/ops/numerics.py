@@ -41,7 +41,7 @@ def _precise(storage: NumpyType) -> NumpyType:
 
 
 def widen(array: Array) -> Array:
-    """`array` in the type its arithmetic is done in: f32 for narrower floats, a byte for sub-byte integers, else its own."""
+    """`array` in the type it computes in: f32 for narrower floats, a byte for sub-byte integers, else its own."""
     return _cast(array, _wide(array.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Transcendental functions: computed in f64 or c128 and rounded once, so better than any accuracy that is asked for (UN-7)."""
+"""Transcendental functions: computed in f64 or c128 and rounded once, whatever accuracy is asked for (UN-7)."""
 
 from typing import Any, ClassVar
 
