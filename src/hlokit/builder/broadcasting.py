@@ -44,7 +44,7 @@ def broadcast_sizes(
     small, large = (lhs, rhs) if lhs.rank < rhs.rank else (rhs, lhs)
     if small.rank == large.rank:
         if dimensions and dimensions != tuple(range(large.rank)):
-            raise ShapeError("BCAST-16", "broadcast_dimensions", dimensions, "none, or the identity: the ranks are equal")
+            raise ShapeError("BCAST-16", "broadcast_dimensions", dimensions, "none, or the identity: ranks are equal")
         dimensions = tuple(range(large.rank))
     elif small.rank and not dimensions:
         raise ShapeError("BCAST-3", "operands", (lhs, rhs), "equal ranks, a scalar, or broadcast_dimensions")
