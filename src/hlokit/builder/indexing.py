@@ -1,3 +1,147 @@
-"""Being written."""
+"""Builder functions: slices, gather, scatter."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles
+from hlokit.hlo.op import check
+from hlokit.ops.gather import Gather
+from hlokit.ops.scatter import Scatter
+from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
+from hlokit.types import dtype as dtypes
+
+__all__ = ["dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "slice_in_dim"]
+
+
+def slice(
+    operand: XlaOp, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+) -> XlaOp:
+    """Every stride-th element from start up to limit, in each dimension; strides are 1 if not given.
+
+    Rules SLICE. Raises ShapeError.
+    """
+    steps = [1] * len(start_indices) if strides is None else strides
+    lengths = (len(start_indices), len(limit_indices), len(steps))
+    check(len(set(lengths)) == 1, "SLICE-3", "lengths of start_indices, limit_indices, strides", lengths, "one length")
+    return emit(Slice(tuple(zip(start_indices, limit_indices, steps, strict=True))), operand)
+
+
+def slice_in_dim(operand: XlaOp, start_index: int, limit_index: int, stride: int = 1, dimno: int = 0) -> XlaOp:
+    """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE. Raises ShapeError."""
+    check(0 <= dimno < operand.rank, "BEY-27", "dimno", dimno, f"in [0, {operand.rank})")
+    ranges = [(0, size, 1) for size in operand.shape.dimensions]
+    ranges[dimno] = (start_index, limit_index, stride)
+    return emit(Slice(tuple(ranges)), operand)
+
+
+def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> XlaOp:
+    """The slice of `slice_sizes` that starts at indices known at run time, moved inside where it would stick out.
+
+    start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
+    """
+    return emit(DynamicSlice(tuple(slice_sizes)), operand, *_starts(operand, start_indices, "DSLICE-6"))
+
+
+def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
+    """The operand with `update`, of its rank and element type, written over the slice that starts at the indices.
+
+    Start indices as for `dynamic_slice`. Rules DUS. Raises ShapeError.
+    """
+    operand, update = handles(operand, update)
+    return emit(DynamicUpdateSlice(), operand, update, *_starts(operand, start_indices, "DUS-6"))
+
+
+def gather(
+    operand: XlaOp,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    offset_dims: Sequence[int],
+    collapsed_slice_dims: Sequence[int],
+    start_index_map: Sequence[int],
+    index_vector_dim: int,
+    operand_batching_dims: Sequence[int] = (),
+    start_indices_batching_dims: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+) -> XlaOp:
+    """Many slices of one operand, each of `slice_sizes`, each starting where an index vector says.
+
+    start_indices           integral; dimension `index_vector_dim` (or none, if that is its rank) holds the vectors
+    start_index_map         the operand dimension of each entry of a vector; the others start at 0
+    offset_dims             result dimensions that run within a slice; the others count the vectors
+    collapsed_slice_dims    operand dimensions, of slice size 1, that the result does not have
+    ..._batching_dims       pairs of dimensions that run together (BEY-31)
+    indices_are_sorted      a promise that nothing depends on (GATHER-25)
+
+    Slices that would stick out are moved inside. Rules GATHER. Raises ShapeError.
+    """
+    op = Gather(
+        tuple(offset_dims),
+        tuple(collapsed_slice_dims),
+        tuple(start_index_map),
+        tuple(operand_batching_dims),
+        tuple(start_indices_batching_dims),
+        index_vector_dim,
+        tuple(slice_sizes),
+        indices_are_sorted,
+    )
+    return emit(op, operand, start_indices)
+
+
+def scatter(
+    operands: XlaOp | Sequence[XlaOp],
+    scatter_indices: Any,
+    updates: Any,
+    update_computation: ComputationLike,
+    *,
+    update_window_dims: Sequence[int],
+    inserted_window_dims: Sequence[int],
+    scatter_dims_to_operand_dims: Sequence[int],
+    index_vector_dim: int,
+    input_batching_dims: Sequence[int] = (),
+    scatter_indices_batching_dims: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+) -> XlaOp:
+    """The operand with updates combined into windows that start where index vectors say; the transpose of `gather`.
+
+    operands, updates               an array and its updates, or N of each (then the result is a tuple)
+    update_computation              (N current, N update) scalars -> N scalars
+    update_window_dims              dimensions of the updates that run within a window; the others count the vectors
+    inserted_window_dims            operand dimensions in which windows have size 1 and updates no dimension
+    scatter_dims_to_operand_dims    the operand dimension of each entry of an index vector
+    ..._batching_dims               pairs of dimensions that run together (BEY-33)
+    indices_are_sorted, unique_indices   promises that nothing depends on (SCATTER-23)
+
+    Windows that stick out are skipped; updates are applied in row-major order. Rules SCATTER. Raises ShapeError.
+    """
+    arrays = [operands] if isinstance(operands, XlaOp) else [*operands]
+    added = [updates] if isinstance(operands, XlaOp) and not isinstance(updates, (list, tuple)) else [*updates]
+    check(len(arrays) >= 1 and len(added) == len(arrays), "SCATTER-2", "updates", len(added), f"{len(arrays)}, at least one")
+    check(all(array.shape.is_array for array in arrays), "SCATTER-34", "operands", [a.shape for a in arrays], "arrays")
+    op = Scatter(
+        tuple(update_window_dims),
+        tuple(inserted_window_dims),
+        tuple(scatter_dims_to_operand_dims),
+        tuple(input_batching_dims),
+        tuple(scatter_indices_batching_dims),
+        index_vector_dim,
+        indices_are_sorted,
+        unique_indices,
+    )
+    scalars = [array.dtype[()] for array in arrays]
+    called = computation_of(update_computation, scalars + scalars, arrays[0].builder)
+    return emit(op, *arrays, scatter_indices, *added, called=(called,))
+
+
+def _starts(operand: XlaOp, indices: Sequence[Any], label: str) -> list[XlaOp]:
+    """Start indices as handles; Python integers take the type of those that are handles, else s32."""
+    if isinstance(indices, XlaOp):
+        check(False, label, "start_indices", indices.shape, "a sequence of scalars")
+    given = next((i for i in indices if isinstance(i, XlaOp)), None)
+    element_type = given.dtype if given is not None and given.shape.is_array else dtypes.s32
+    starts = [i if isinstance(i, XlaOp) else operand.builder.constant(i, element_type) for i in indices]
+    check(all(s.shape.is_scalar for s in starts), label, "start_indices", [s.shape for s in starts], "scalars")
+    return starts

@@ -6,14 +6,38 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Dynamic
+from hlokit.hlo.values import Array, Dynamic, whole_buffer
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Single
 from hlokit.types.shape import Shape
 
+_MAX_BOUND = 2**31 - 1
+
+
+class GetDimensionSize(Op, name="get-dimension-size"):
+    """The run-time size of a dimension."""
+
+    dimension: Single = attr(text="dimensions")
+
+    arity = 1
+    form = "control"
+    rules = "GDS"
+
+    def infer(self, operand: Shape) -> Shape:
+        check(operand.is_array, "GDS-3", "operand", operand, "an array")
+        check(0 <= self.dimension < operand.rank, "GDS-4", "dimension", self.dimension, f"in [0, {operand.rank})")
+        check(operand.dimensions[self.dimension] <= _MAX_BOUND, "GDS-5", "bound", operand, "<= 2^31-1")
+        return dtypes.s32[()]
+
+    def reference(self, operand: Array) -> Array:
+        return np.asarray(operand.shape[self.dimension], np.int32)
+
 
 class SetDimensionSize(Op, name="set-dimension-size"):
-    """Gives a dimension a run-time size; the data stays (SDS-2)."""
+    """Gives a dimension a run-time size; the data stays (SDS-2).
+
+    A result shape in which the dimension is not dynamic asks for its bound (RemoveDynamicDimension, SDS-7).
+    """
 
     dimension: Single = attr(text="dimensions")
 
@@ -21,20 +45,23 @@ class SetDimensionSize(Op, name="set-dimension-size"):
     form = "control"
     rules = "SDS"
     whole_values = True
+    flags_by_shape = True
 
     def infer(self, operand: Shape, size: Shape) -> Shape:
         check(operand.is_array, "SDS-3", "operand", operand, "an array")
         check(size.logical is dtypes.s32[()], "SDS-3", "size", size, "s32[]")
         check(0 <= self.dimension < operand.rank, "SDS-4", "dimension", self.dimension, f"in [0, {operand.rank})")
-        bound = operand.dimensions[self.dimension]
-        check(bound <= 2**31 - 1, "SDS-4", "bound", bound, "<= 2^31-1")
+        check(operand.dimensions[self.dimension] <= _MAX_BOUND, "SDS-4", "bound", operand, "<= 2^31-1")
         return operand.logical.with_dynamic([f or d == self.dimension for d, f in enumerate(operand.dynamic)])
 
     def reference(self, operand: Array | Dynamic, size: Array, shape: Shape) -> Any:
-        buffer, sizes = (operand.buffer, operand.sizes) if isinstance(operand, Dynamic) else (operand, operand.shape)
         bound, wanted = shape.dimensions[self.dimension], int(size)
         if not 0 <= wanted <= bound:
             raise EvaluationError(f"set-dimension-size: size {wanted} outside [0, {bound}] [SDS-6]")
-        if buffer.shape != shape.dimensions:  # computed at its run-time size: what lies beyond is padding
-            buffer = np.pad(buffer, [(0, d - n) for n, d in zip(buffer.shape, shape.dimensions, strict=True)])
+        if not shape.dynamic[self.dimension] and wanted != bound:
+            raise EvaluationError(f"set-dimension-size: size {wanted} of a dimension that is {bound} in {shape} [SDS-7]")
+        sizes = operand.sizes if isinstance(operand, Dynamic) else operand.shape
+        buffer = whole_buffer(operand, shape.dimensions)
+        if not shape.is_dynamic:
+            return buffer
         return Dynamic(buffer, tuple(wanted if d == self.dimension else n for d, n in enumerate(sizes)))

@@ -1,9 +1,55 @@
-"""Data movement: broadcast, reshape, transpose, ..."""
+"""Data movement: every element of the result is an element of an operand (or counts), bit for bit."""
 
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import UnsupportedError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
-from hlokit.types.attributes import Dims, ResultShape
-from hlokit.types.shape import Shape
+from hlokit.types import dtype as dtypes
+from hlokit.types.attributes import Dims, Padding, ResultShape, Single
+from hlokit.types.shape import UNBOUNDED, Shape
+
+
+class Broadcast(Op, name="broadcast"):
+    """Operand dimension i becomes output dimension dimensions[i]; along the others the operand repeats.
+
+    No size-1 expansion, but `dimensions` need not ascend (BIDIM-11).
+    """
+
+    dimensions: Dims = attr((), always=True)
+    output_shape: ResultShape
+
+    arity = 1
+    form = "index"
+    rules = "BIDIM"
+
+    def infer(self, operand: Shape) -> Shape:
+        output, dimensions, sizes = self.output_shape, self.dimensions, operand.dimensions
+        check(operand.is_array, "BRD-6", "operand", operand, "an array")
+        check(output.dtype is operand.dtype, "BIDIM-1", "result element type", output.dtype, operand.dtype)
+        check(len(dimensions) == len(sizes), "BIDIM-3", "dimensions", dimensions, "one for each of the operand's")
+        rank = len(output.dimensions)
+        for i, d in enumerate(dimensions):
+            check(0 <= d < rank, "BIDIM-5", "dimensions", dimensions, "dimensions of the result")
+            size = output.dimensions[d]
+            if size != sizes[i]:
+                check(UNBOUNDED in (size, sizes[i]), "BIDIM-11", "result", output, "the operand's sizes in its dimensions")
+            elif operand.dynamic[i] is not output.dynamic[d]:
+                check(False, "DYN-2", "result", output, "the operand's dynamic flags in its dimensions")
+        check(len(set(dimensions)) == len(dimensions), "BIDIM-11", "dimensions", dimensions, "no repetition")
+        if output.is_dynamic:
+            new = [d for d in range(rank) if output.dynamic[d] and d not in dimensions and output.dimensions[d] != UNBOUNDED]
+            check(not new, "DYN-2", "result", output, "new dimensions of a fixed size")
+        return output.logical
+
+    def reference(self, operand: Array, shape: Shape) -> Array:
+        sizes, spread = list(shape.dimensions), [1] * shape.rank
+        for d, size in zip(self.dimensions, operand.shape, strict=True):
+            sizes[d] = spread[d] = size
+        order = sorted(range(operand.ndim), key=self.dimensions.__getitem__)
+        return np.broadcast_to(operand.transpose(order).reshape(spread), sizes)
 
 
 class Transpose(Op, name="transpose"):
@@ -16,31 +62,164 @@ class Transpose(Op, name="transpose"):
     rules = "TRANSP"
 
     def infer(self, operand: Shape) -> Shape:
-        expected = range(operand.rank)
-        check(sorted(self.dimensions) == list(expected), "TRANSP-3", "dimensions", self.dimensions, "a permutation of the operand's")
+        check(operand.is_array, "TRANSP-1", "operand", operand, "an array")
+        expected = list(range(operand.rank))
+        check(sorted(self.dimensions) == expected, "TRANSP-3", "dimensions", self.dimensions, "a permutation of the operand's")
         return operand.permuted(self.dimensions)
 
     def reference(self, operand: Array) -> Array:
         return operand.transpose(self.dimensions)
 
 
-class Broadcast(Op, name="broadcast"):
-    """Operand dimension i becomes output dimension dimensions[i]; the others replicate."""
+class Reverse(Op, name="reverse"):
+    """Index i of each listed dimension of size N becomes N-1-i."""
 
-    dimensions: Dims = attr((), always=True)
+    dimensions: Dims = attr()
+
+    arity = 1
+    form = "index"
+    rules = "REV"
+
+    def infer(self, operand: Shape) -> Shape:
+        check(operand.is_array, "REV-1", "operand", operand, "an array")
+        rank = operand.rank
+        check(all(0 <= d < rank for d in self.dimensions), "REV-3", "dimensions", self.dimensions, "dimensions of the operand")
+        check(len(set(self.dimensions)) == len(self.dimensions), "REV-4", "dimensions", self.dimensions, "no repetition")
+        return operand.logical
+
+    def reference(self, operand: Array) -> Array:
+        return np.flip(operand, self.dimensions)
+
+
+class Concatenate(Op, name="concatenate"):
+    """The operands in the given order along `dimension`."""
+
+    dimension: Single = attr(text="dimensions")
+
+    form = "index"
+    rules = "CONCAT"
+
+    def infer(self, *operands: Shape) -> Shape:
+        check(bool(operands), "CONCAT-3", "operands", "none", "at least one")
+        first, along = operands[0], self.dimension
+        check(first.is_array, "CONCAT-7", "operand", first, "an array")
+        rank = first.rank
+        check(0 <= along < rank, "CONCAT-7", "dimensions", along, "a dimension of the operands")
+        sizes, dynamic = list(first.dimensions), list(first.dynamic)
+        for operand in operands[1:]:
+            check(operand.rank == rank, "CONCAT-4", "operands", operands, "equal ranks")
+            check(operand.dtype is first.dtype, "CONCAT-5", "operands", operands, "one element type")
+            for d, size in enumerate(operand.dimensions):
+                if d == along:
+                    sizes[d] = UNBOUNDED if UNBOUNDED in (size, sizes[d]) else sizes[d] + size
+                elif sizes[d] == UNBOUNDED:
+                    sizes[d], dynamic[d] = size, False
+                elif size not in (sizes[d], UNBOUNDED):
+                    check(False, "CONCAT-6", "operands", operands, f"sizes that differ in dimension {along} alone")
+                dynamic[d] = dynamic[d] or (operand.dynamic[d] and size != UNBOUNDED)
+        return first.with_dimensions(sizes, dynamic)
+
+    def reference(self, *operands: Array) -> Array:
+        if any(a.shape[d] != operands[0].shape[d] for a in operands for d in range(a.ndim) if d != self.dimension):
+            operands = tuple(_cut_elsewhere(operands, self.dimension))
+        return np.concatenate(operands, self.dimension)
+
+
+def _cut_elsewhere(arrays: tuple[Array, ...], dimension: int) -> list[Array]:
+    """Run-time sizes that differ in other dimensions than `dimension`: each cut to the least (DYN-3)."""
+    least = [slice(min(sizes)) for sizes in zip(*(a.shape for a in arrays), strict=True)]
+    least[dimension] = slice(None)
+    return [a[tuple(least)] for a in arrays]
+
+
+class Pad(Op, name="pad"):
+    """Puts `interior` padding values between neighbours, then `low` before and `high` behind; negative ones remove."""
+
+    padding: Padding = attr(proto="padding_config")
+
+    arity = 2
+    form = "index"
+    rules = "PAD"
+
+    def infer(self, operand: Shape, padding_value: Shape) -> Shape:
+        check(operand.is_array, "PAD-4", "operand", operand, "an array")
+        scalar = padding_value.dtype is operand.dtype and padding_value.is_scalar
+        check(scalar, "PAD-5", "padding_value", padding_value, "a scalar of the operand's element type")
+        check(len(self.padding) == operand.rank, "PAD-4", "padding", self.padding, "one entry per dimension")
+        sizes: list[int] = []
+        for size, pad in zip(operand.dimensions, self.padding, strict=True):
+            check(pad.interior >= 0, "PAD-3", "interior padding", pad.interior, ">= 0")
+            padded = size if size == UNBOUNDED else self._padded(size, pad)
+            check(padded >= 0 or padded == UNBOUNDED, "PAD-2", "padded size", padded, ">= 0")
+            sizes.append(padded)
+        return operand.with_dimensions(sizes, operand.dynamic)
+
+    @staticmethod
+    def _padded(size: int, pad: Any) -> int:
+        return size + pad.low + pad.high + max(size - 1, 0) * pad.interior
+
+    def reference(self, operand: Array, padding_value: Array) -> Array:
+        sizes = [max(0, self._padded(n, p)) for n, p in zip(operand.shape, self.padding, strict=True)]
+        result = np.empty(sizes, operand.dtype)
+        result[...] = padding_value
+        taken: list[slice] = []
+        places: list[slice] = []
+        for size, padded, pad in zip(operand.shape, sizes, self.padding, strict=True):
+            step = pad.interior + 1
+            first = max(0, -(pad.low // step))  # the first element that does not land before index 0
+            last = max(first, min(size, -((pad.low - padded) // step)))  # the first that lands behind the end
+            taken.append(slice(first, last))
+            places.append(slice(pad.low + first * step, pad.low + last * step, step))
+        result[tuple(places)] = operand[tuple(taken)]
+        return result
+
+
+class Iota(Op, name="iota"):
+    """Each element is its index in `iota_dimension`."""
+
+    iota_dimension: int = attr(proto="dimensions")
+    output_shape: ResultShape
+
+    arity = 0
+    form = "index"
+    rules = "IOTA"
+
+    def infer(self) -> Shape:
+        shape = self.output_shape
+        check(shape.is_array and shape.rank > 0, "IOTA-4", "shape", shape, "an array of rank >= 1")
+        check(0 <= self.iota_dimension < shape.rank, "IOTA-5", "iota_dimension", self.iota_dimension, f"in [0, {shape.rank})")
+        check(shape.dtype is not dtypes.pred, "IOTA-6", "element type", shape.dtype, "an integral, floating or complex type")
+        check(not shape.is_dynamic, "IOTA-7", "shape", shape, "no dynamic dimensions")
+        return shape.logical
+
+    def reference(self, shape: Shape) -> Array:
+        spread = [1] * shape.rank
+        spread[self.iota_dimension] = -1
+        count = np.arange(shape.dimensions[self.iota_dimension])
+        return np.broadcast_to(count.astype(shape.dtype.numpy).reshape(spread), shape.dimensions)
+
+
+class Bitcast(Op, name="bitcast"):
+    """The elements in the order in which the operand's layout puts them in memory, read by the result's layout (BEY-19)."""
+
     output_shape: ResultShape
 
     arity = 1
     form = "index"
-    rules = "BIDIM"
+    rules = "BEY"
 
     def infer(self, operand: Shape) -> Shape:
-        return self.output_shape.logical
+        output = self.output_shape
+        check(operand.is_array and output.is_array, "BEY-19", "operand and result", (operand, output), "arrays")
+        bits, wanted = operand.size * operand.dtype.bits, output.size * output.dtype.bits
+        check(bits == wanted, "BEY-19", "bits of the result", wanted, bits)
+        return output
 
-    def reference(self, operand: Array, shape: Shape) -> Array:
-        sizes = [1] * shape.rank
-        for size, d in zip(operand.shape, self.dimensions, strict=True):
-            sizes[d] = size
-        import numpy as np
-
-        return np.broadcast_to(operand.transpose(np.argsort(self.dimensions)).reshape(sizes), shape.dimensions)
+    def reference(self, operand: Array, shape: Shape, operand_shapes: list[Shape]) -> Array:
+        source = operand_shapes[0]
+        if shape.dtype.bits != source.dtype.bits and min(shape.dtype.bits, source.dtype.bits) < 8:
+            raise UnsupportedError(f"bitcast: {source} as {shape}: packed elements of different widths")
+        order = source.layout_or_default.minor_to_major[::-1]
+        memory = np.ascontiguousarray(operand.transpose(order)).reshape(-1).view(shape.dtype.numpy)
+        order = shape.layout_or_default.minor_to_major[::-1]
+        return memory.reshape([shape.dimensions[d] for d in order]).transpose(np.argsort(order))
