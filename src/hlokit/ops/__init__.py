@@ -43,6 +43,9 @@ from hlokit.ops import (
     fourier as fourier,
 )
 from hlokit.ops import (
+    gather as gather,
+)
+from hlokit.ops import (
     linalg as linalg,
 )
 from hlokit.ops import (
@@ -58,7 +61,16 @@ from hlokit.ops import (
     reduction as reduction,
 )
 from hlokit.ops import (
+    reshaping as reshaping,
+)
+from hlokit.ops import (
     scan as scan,
+)
+from hlokit.ops import (
+    scatter as scatter,
+)
+from hlokit.ops import (
+    slicing as slicing,
 )
 from hlokit.ops import (
     sorting as sorting,

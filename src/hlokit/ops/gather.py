@@ -1,0 +1,152 @@
+"""Gather: many slices of one operand, each starting where an index vector says."""
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Dynamic, valid_part, whole_buffer
+from hlokit.types.attributes import Dims
+from hlokit.types.shape import UNBOUNDED, Shape
+
+
+class Gather(Op, name="gather"):
+    """For every index vector in `start_indices` the slice of `slice_sizes` of the operand that starts there.
+
+    The slices are moved inside the operand like DynamicSlice's; `offset_dims` are where their dimensions (but the
+    collapsed and batching ones) come in the result, the other dimensions count the index vectors.
+    """
+
+    offset_dims: Dims = attr(proto="gather_dimension_numbers.offset_dims")
+    collapsed_slice_dims: Dims = attr(proto="gather_dimension_numbers.collapsed_slice_dims")
+    start_index_map: Dims = attr(proto="gather_dimension_numbers.start_index_map")
+    operand_batching_dims: Dims = attr((), proto="gather_dimension_numbers.operand_batching_dims")
+    start_indices_batching_dims: Dims = attr((), proto="gather_dimension_numbers.start_indices_batching_dims")
+    index_vector_dim: int = attr(proto="gather_dimension_numbers.index_vector_dim")
+    slice_sizes: Dims = attr(proto="gather_slice_sizes")
+    indices_are_sorted: bool = attr(False)
+
+    arity = 2
+    form = "index"
+    rules = "GATHER"
+    whole_values = True
+
+    def infer(self, operand: Shape, start_indices: Shape) -> Shape:
+        check(operand.is_array and start_indices.is_array, "GATHER-34", "operands", (operand, start_indices), "arrays")
+        check(start_indices.dtype.is_integral, "GATHER-5", "start_indices", start_indices, "an integral type")
+        batch = batch_dimensions(start_indices, self.index_vector_dim, "GATHER-6")
+        self._check_dimension_numbers(operand, start_indices, len(self.offset_dims) + len(batch))
+        self._check_slice_sizes(operand)
+        kept = self._kept(operand.rank)
+        sizes = [(start_indices.dimensions[d], start_indices.dynamic[d]) for d in batch]
+        for position, d in zip(self.offset_dims, kept, strict=True):
+            whole = self.slice_sizes[d] == operand.dimensions[d]
+            sizes.insert(position, (self.slice_sizes[d], operand.dynamic[d] and whole))
+        return operand.with_dimensions([n for n, _ in sizes], [f for _, f in sizes])
+
+    def _check_dimension_numbers(self, operand: Shape, start_indices: Shape, output_rank: int) -> None:
+        rank, vector = operand.rank, vector_length(start_indices, self.index_vector_dim)
+        offset, collapsed, batching = self.offset_dims, self.collapsed_slice_dims, self.operand_batching_dims
+        check_ascending(offset, output_rank, "GATHER-9", "offset_dims")
+        check_ascending(collapsed, rank, "GATHER-10", "collapsed_slice_dims")
+        check(len(self.start_index_map) == vector, "GATHER-7", "start_index_map", self.start_index_map, f"{vector} entries")
+        check_distinct(self.start_index_map, rank, "GATHER-8", "start_index_map")
+        check(len(self.slice_sizes) == rank, "GATHER-4", "slice_sizes", self.slice_sizes, f"{rank} entries")
+        covered = len(offset) + len(collapsed) + len(batching)
+        check(covered == rank, "GATHER-3", "offset, collapsed and batching dimensions", covered, f"{rank} in all")
+        if batching or self.start_indices_batching_dims:
+            pairs = (batching, self.start_indices_batching_dims)
+            check_batching(operand, start_indices, pairs, self.index_vector_dim, "BEY-31")
+            check(not set(batching) & {*collapsed, *self.start_index_map}, "BEY-31", "operand_batching_dims", batching, "no others' dimensions")
+
+    def _check_slice_sizes(self, operand: Shape) -> None:
+        for size, bound in zip(self.slice_sizes, operand.dimensions, strict=True):
+            inside = 0 <= size <= bound or (bound == UNBOUNDED and size >= 0)
+            check(inside, "GATHER-11", "slice_sizes", self.slice_sizes, f"sizes within {operand}")
+        for d in self.collapsed_slice_dims:
+            check(self.slice_sizes[d] == 1, "GATHER-12", "slice size of a collapsed dimension", self.slice_sizes[d], 1)
+        for d in self.operand_batching_dims:
+            check(self.slice_sizes[d] <= 1, "BEY-31", "slice size of a batching dimension", self.slice_sizes[d], "<= 1")
+
+    def _kept(self, rank: int) -> list[int]:
+        """Operand dimensions that the result has (GATHER-18)."""
+        return remaining(rank, self.collapsed_slice_dims, self.operand_batching_dims)
+
+    def reference(
+        self, operand: Array | Dynamic, start_indices: Array | Dynamic, shape: Shape, operand_shapes: list[Shape]
+    ) -> Array:
+        buffer, indices = whole_buffer(operand, operand_shapes[0].dimensions), valid_part(start_indices)
+        vectors = index_vectors(indices, self.index_vector_dim)
+        counts = vectors.shape[:-1]
+        limits = [n - size for n, size in zip(buffer.shape, self.slice_sizes, strict=True)]
+        starts: list[Array] = [np.zeros((), np.int64)] * buffer.ndim
+        for k, d in enumerate(self.start_index_map):
+            starts[d] = clamped(vectors[..., k], limits[d])
+        pairs = (self.operand_batching_dims, self.start_indices_batching_dims)
+        for d, coordinates in batch_coordinates(pairs, self.index_vector_dim, counts).items():
+            starts[d] = coordinates
+        slices = np.lib.stride_tricks.sliding_window_view(buffer, self.slice_sizes)
+        taken = slices[tuple(np.broadcast_to(s, counts) for s in starts)] if starts else np.broadcast_to(slices, counts)
+        kept = self._kept(buffer.ndim)
+        sizes = [valid_part(operand).shape[d] if shape.dynamic[o] else self.slice_sizes[d] for o, d in zip(self.offset_dims, kept, strict=True)]
+        taken = taken.reshape(*counts, *(self.slice_sizes[d] for d in kept))[(..., *map(slice, sizes))]
+        return np.moveaxis(taken, range(len(counts), taken.ndim), self.offset_dims)
+
+
+# -- index vectors, which Scatter has too
+
+
+def batch_dimensions(indices: Shape, index_vector_dim: int, label: str) -> list[int]:
+    """The dimensions of `indices` that count index vectors."""
+    check(0 <= index_vector_dim <= indices.rank, label, "index_vector_dim", index_vector_dim, f"in [0, {indices.rank}]")
+    return [d for d in range(indices.rank) if d != index_vector_dim]
+
+
+def vector_length(indices: Shape, index_vector_dim: int) -> int:
+    """Entries of an index vector: 1 where `index_vector_dim` is one behind the last dimension (GATHER-21)."""
+    return 1 if index_vector_dim == indices.rank else indices.dimensions[index_vector_dim]
+
+
+def check_ascending(dimensions: Dims, rank: int, label: str, name: str) -> None:
+    ascends = all(a < b for a, b in zip(dimensions, dimensions[1:]))
+    check(ascends and all(0 <= d < rank for d in dimensions), label, name, dimensions, f"ascending, in [0, {rank})")
+
+
+def check_distinct(dimensions: Dims, rank: int, label: str, name: str) -> None:
+    distinct = len(set(dimensions)) == len(dimensions)
+    check(distinct and all(0 <= d < rank for d in dimensions), label, name, dimensions, f"distinct, in [0, {rank})")
+
+
+def check_batching(operand: Shape, indices: Shape, pairs: tuple[Dims, Dims], index_vector_dim: int, label: str) -> None:
+    """Batching dimensions come in pairs of one size: ascending ones of the operand, distinct ones of the indices."""
+    check(len(pairs[0]) == len(pairs[1]), label, "batching dimensions", pairs, "as many of the operand as of the indices")
+    check_ascending(pairs[0], operand.rank, label, "batching dimensions of the operand")
+    check_distinct(pairs[1], indices.rank, label, "batching dimensions of the indices")
+    check(index_vector_dim not in pairs[1], label, "batching dimensions of the indices", pairs[1], "not index_vector_dim")
+    sizes = [(operand.dimensions[a], indices.dimensions[b]) for a, b in zip(*pairs, strict=True)]
+    check(all(a == b or UNBOUNDED in (a, b) for a, b in sizes), label, "sizes of batching dimensions", sizes, "equal pairs")
+
+
+def remaining(rank: int, *removed: Dims) -> list[int]:
+    return [d for d in range(rank) if not any(d in dimensions for dimensions in removed)]
+
+
+def index_vectors(indices: Array, index_vector_dim: int) -> Array:
+    """The index vectors along the last dimension."""
+    return indices[..., None] if index_vector_dim == indices.ndim else np.moveaxis(indices, index_vector_dim, -1)
+
+
+def clamped(indices: Array, limit: int) -> Array:
+    """Moved into [0, limit]; unsigned values are what they are, not negative (GATHER-26)."""
+    if indices.dtype == np.uint64:
+        indices = np.minimum(indices, np.uint64(limit))
+    return np.clip(indices.astype(np.int64), 0, limit)
+
+
+def batch_coordinates(pairs: tuple[Dims, Dims], index_vector_dim: int, counts: tuple[int, ...]) -> dict[int, Array]:
+    """For each batching dimension of the operand the coordinate of every index vector in it (GATHER-32)."""
+    found: dict[int, Array] = {}
+    for d, of_indices in zip(*pairs, strict=True):
+        axis = of_indices - (of_indices > index_vector_dim)
+        spread = [1] * len(counts)
+        spread[axis] = -1
+        found[d] = np.arange(counts[axis]).reshape(spread)
+    return found

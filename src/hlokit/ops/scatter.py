@@ -1,0 +1,194 @@
+"""Scatter: combines updates into an operand at places that index vectors say."""
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Dynamic, Function, valid_part, whole_buffer
+from hlokit.ops.gather import (
+    batch_coordinates,
+    batch_dimensions,
+    check_ascending,
+    check_batching,
+    check_distinct,
+    index_vectors,
+    remaining,
+    vector_length,
+)
+from hlokit.ops.reduction import check_reducer
+from hlokit.types.attributes import Dims
+from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
+
+_UFUNCS = {"add": np.add, "multiply": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+_ZERO = np.zeros((), np.int64)
+
+
+class Scatter(Op, name="scatter"):
+    """N operands, each with its updates combined into it by `to_apply(current..., update...)`.
+
+    Operands are the N arrays, the indices, the N updates. `update_window_dims` are the dimensions of the updates that
+    span a window of the operand, the others count the index vectors. A window that does not lie wholly inside is
+    skipped (SCATTER-20); updates are applied in row-major order (SCATTER-22).
+    """
+
+    update_window_dims: Dims = attr(proto="scatter_dimension_numbers.update_window_dims")
+    inserted_window_dims: Dims = attr(proto="scatter_dimension_numbers.inserted_window_dims")
+    scatter_dims_to_operand_dims: Dims = attr(proto="scatter_dimension_numbers.scatter_dims_to_operand_dims")
+    input_batching_dims: Dims = attr((), proto="scatter_dimension_numbers.input_batching_dims")
+    scatter_indices_batching_dims: Dims = attr((), proto="scatter_dimension_numbers.scatter_indices_batching_dims")
+    index_vector_dim: int = attr(proto="scatter_dimension_numbers.index_vector_dim")
+    indices_are_sorted: bool = attr(False)
+    unique_indices: bool = attr(False)
+
+    roles = ("to_apply",)
+    form = "scatter"
+    rules = "SCATTER"
+    whole_values = True
+
+    def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
+        check(len(operands) >= 3 and len(operands) % 2 == 1, "SCATTER-2", "operands", len(operands), "N >= 1 arrays, indices, N updates")
+        check(all(o.is_array for o in operands), "SCATTER-34", "operands", operands, "arrays")
+        n = len(operands) // 2
+        arrays, indices, updates = operands[:n], operands[n], operands[n + 1 :]
+        for array, update in zip(arrays, updates, strict=True):
+            check(array.dimensions == arrays[0].dimensions, "SCATTER-3", "operands", arrays, "equal dimensions")
+            check(update.dimensions == updates[0].dimensions, "SCATTER-3", "updates", updates, "equal dimensions")
+            check(update.dtype is array.dtype, "SCATTER-4", "element type of updates", update.dtype, array.dtype)
+        check(indices.dtype.is_integral, "SCATTER-5", "scatter_indices", indices, "an integral type")
+        batch = batch_dimensions(indices, self.index_vector_dim, "SCATTER-6")
+        self._check_dimension_numbers(arrays[0], indices, updates[0], len(batch))
+        self._check_updates(arrays[0], [indices.dimensions[d] for d in batch], updates[0])
+        check_reducer(to_apply, list(arrays), tuple(a.dtype[()] for a in arrays))
+        return arrays[0].logical if n == 1 else Shape.tuple(a.logical for a in arrays)
+
+    def _check_dimension_numbers(self, array: Shape, indices: Shape, updates: Shape, batch_rank: int) -> None:
+        rank, vector = array.rank, vector_length(indices, self.index_vector_dim)
+        window, inserted, batching = self.update_window_dims, self.inserted_window_dims, self.input_batching_dims
+        places = self.scatter_dims_to_operand_dims
+        check(updates.rank == len(window) + batch_rank, "SCATTER-7", "rank of updates", updates.rank, len(window) + batch_rank)
+        check_ascending(window, updates.rank, "SCATTER-8", "update_window_dims")
+        check_ascending(inserted, rank, "SCATTER-9", "inserted_window_dims")
+        covered = len(window) + len(inserted) + len(batching)
+        check(covered == rank, "SCATTER-10", "window, inserted and batching dimensions", covered, f"{rank} in all")
+        check(len(places) == vector, "SCATTER-11", "scatter_dims_to_operand_dims", places, f"{vector} entries")
+        check_distinct(places, rank, "SCATTER-12", "scatter_dims_to_operand_dims")
+        if batching or self.scatter_indices_batching_dims:
+            check_batching(array, indices, (batching, self.scatter_indices_batching_dims), self.index_vector_dim, "BEY-33")
+            check(not set(batching) & {*inserted, *places}, "BEY-33", "input_batching_dims", batching, "no others' dimensions")
+
+    def _check_updates(self, array: Shape, counts: list[int], updates: Shape) -> None:
+        for u, d in zip(self.update_window_dims, self._window_dims(array.rank), strict=True):
+            fits = updates.dimensions[u] <= array.dimensions[d] or array.dimensions[d] == UNBOUNDED
+            check(fits, "SCATTER-13", "window of updates", updates, f"no larger than {array}")
+        counted = [updates.dimensions[u] for u in remaining(updates.rank, self.update_window_dims)]
+        if counted != counts:
+            fits = all(a == b or UNBOUNDED in (a, b) for a, b in zip(counted, counts, strict=True))
+            check(fits, "SCATTER-14", "updates", updates, f"one window for each of {counts} index vectors")
+
+    def _window_dims(self, rank: int) -> list[int]:
+        """Operand dimensions that a window spans (SCATTER-17)."""
+        return remaining(rank, self.inserted_window_dims, self.input_batching_dims)
+
+    def reference(self, *operands: Any, to_apply: Function, operand_shapes: list[Shape]) -> Any:
+        n = len(operands) // 2
+        bounds = operand_shapes[0].dimensions
+        results = [whole_buffer(array, bounds).copy() for array in operands[:n]]
+        indices, updates = valid_part(operands[n]), [valid_part(update) for update in operands[n + 1 :]]
+        targets, applied = self._targets(bounds, indices, updates[0].shape)
+        flat = [result.reshape(-1) for result in results]
+        combine(flat, targets, [update[applied] for update in updates], to_apply)
+        values = [_like(operand, result) for operand, result in zip(operands, results, strict=False)]
+        return values[0] if n == 1 else tuple(values)
+
+    def _targets(self, bounds: tuple[int, ...], indices: Array, sizes: tuple[int, ...]) -> tuple[Array, Array]:
+        """The flat operand index of every update element that is applied, and the mask of those, in row-major order."""
+        vectors = index_vectors(indices, self.index_vector_dim)
+        counts = vectors.shape[:-1]
+        strides = np.cumprod((1, *bounds[:0:-1]), dtype=np.int64)[::-1]
+        window = dict(zip(self._window_dims(len(bounds)), self.update_window_dims, strict=True))
+        places = {d: _as_int64(vectors[..., k]) for k, d in enumerate(self.scatter_dims_to_operand_dims)}
+        pairs = (self.input_batching_dims, self.scatter_indices_batching_dims)
+        places |= batch_coordinates(pairs, self.index_vector_dim, counts)
+        start, inside = np.zeros(counts, np.int64), np.ones(counts, bool)
+        for d, bound in enumerate(bounds):
+            place, length = places.get(d, _ZERO), sizes[window[d]] if d in window else 1
+            inside &= (place >= 0) & (place <= bound - length)
+            start += np.where(inside, place, 0) * strides[d]
+        counting = remaining(len(sizes), self.update_window_dims)
+        targets = _spread(start, counting, len(sizes))
+        for d, u in window.items():
+            targets = targets + _spread(np.arange(sizes[u]) * strides[d], [u], len(sizes))
+        applied = np.broadcast_to(_spread(inside, counting, len(sizes)), sizes)
+        return np.broadcast_to(targets, sizes)[applied], applied
+
+
+def combine(results: list[Array], targets: Array, updates: list[Array], function: Function) -> None:
+    """results[t] = function(results[t], update) for each target t and its update, one after the other (SCATTER-22)."""
+    parameters = [p.id for p in function.computation.parameters]
+    root = function.computation.root
+    returned = [o.id for o in (root.operands if root.opcode == "tuple" else [root])]
+    if returned == parameters[len(results) :]:
+        for result, update in zip(results, updates, strict=True):
+            last = _last_of_each(targets)
+            result[targets[last]] = update[last]
+        return
+    ufunc = _ufunc(function)
+    if ufunc is not None:
+        ufunc.at(results[0], targets, updates[0])
+        return
+    for turn in _turns(targets):
+        places = targets[turn]
+        combined = function.batched(*(r[places] for r in results), *(u[turn] for u in updates))
+        for result, value in zip(results, combined if isinstance(combined, tuple) else (combined,), strict=True):
+            result[places] = value
+
+
+def _ufunc(function: Function) -> np.ufunc | None:
+    """The ufunc that `function` is; rounding aside, of the types that NumPy itself has."""
+    root = function.computation.root
+    if function.result.is_tuple or not hasattr(np, root.shape.dtype.numpy.name):
+        return None
+    found = function.fold_ufunc()
+    return found or (_UFUNCS.get(root.opcode) if function.is_associative else None)
+
+
+def _last_of_each(targets: Array) -> Array:
+    """Positions of the last occurrence of every target: NumPy does not promise which of several writes stays."""
+    _, last = np.unique(targets[::-1], return_index=True)
+    return len(targets) - 1 - last
+
+
+def _turns(targets: Array) -> list[Array]:
+    """Positions in turns: a turn hits each target at most once, and what hits one target keeps its order."""
+    if not len(targets):
+        return []
+    order = np.argsort(targets, kind="stable")
+    grouped = targets[order]
+    first = np.concatenate([[True], grouped[1:] != grouped[:-1]])
+    starts = np.flatnonzero(first)
+    occurrence = np.arange(len(targets)) - np.repeat(starts, np.diff(np.append(starts, len(targets))))
+    by_turn = np.argsort(occurrence, kind="stable")
+    return np.split(order[by_turn], np.cumsum(np.bincount(occurrence))[:-1])
+
+
+def _spread(array: Array, axes: list[int], rank: int) -> Array:
+    """The dimensions of `array` at these axes of an array of this rank, sizes 1 elsewhere."""
+    sizes = [1] * rank
+    for axis, size in zip(axes, array.shape, strict=True):
+        sizes[axis] = size
+    return array.reshape(sizes)
+
+
+def _as_int64(indices: Array) -> Array:
+    """Indices as the numbers they are; unsigned ones beyond int64 are beyond every bound as well (SCATTER-24)."""
+    if indices.dtype == np.uint64:
+        indices = np.minimum(indices, np.uint64(2**63 - 1))
+    return indices.astype(np.int64)
+
+
+def _like(operand: Array | Dynamic, result: Array) -> Array | Dynamic:
+    """The result with the run-time sizes of its operand (DYN-9)."""
+    sizes = valid_part(operand).shape
+    return result if sizes == result.shape else Dynamic(result, sizes)

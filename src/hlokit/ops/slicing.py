@@ -1,0 +1,140 @@
+"""Slices at fixed places and at places known at run time."""
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.hlo.op import Op, attr, check
+from hlokit.hlo.values import Array, Dynamic, valid_part, whole_buffer
+from hlokit.types.attributes import Dims, SliceRanges
+from hlokit.types.shape import UNBOUNDED, Shape
+
+
+class Slice(Op, name="slice"):
+    """Every stride-th element from start up to limit, in each dimension."""
+
+    ranges: SliceRanges = attr(text="slice", proto="slice_dimensions")
+
+    arity = 1
+    form = "index"
+    rules = "SLICE"
+    whole_values = True
+    shape_required = True
+
+    def infer(self, operand: Shape) -> Shape:
+        check(operand.is_array, "SLICE-12", "operand", operand, "an array")
+        check(len(self.ranges) == operand.rank, "SLICE-3", "slice", self.ranges, "one range per dimension")
+        sizes: list[int] = []
+        for size, (start, limit, stride) in zip(operand.dimensions, self.ranges, strict=True):
+            check(start >= 0, "SLICE-4", "start index", start, ">= 0")
+            check(stride > 0, "SLICE-7", "stride", stride, "> 0")
+            if limit == size == UNBOUNDED and start == 0 and stride == 1:
+                sizes.append(UNBOUNDED)
+                continue
+            check(limit >= start, "SLICE-5", "limit index", limit, ">= the start index")
+            check(limit <= size or size == UNBOUNDED, "SLICE-6", "limit index", limit, "<= the operand's size")
+            sizes.append(-((start - limit) // stride))
+        if not operand.is_dynamic:
+            return operand.with_dimensions(sizes)
+        bounded = [f and d != UNBOUNDED for f, d in zip(operand.dynamic, operand.dimensions, strict=True)]
+        return operand.with_dimensions(sizes, [f and n != 1 for f, n in zip(bounded, sizes, strict=True)])
+
+    def reference(self, operand: Array | Dynamic, shape: Shape, operand_shapes: list[Shape]) -> Array:
+        """Dynamic dimensions end at their run-time size, unless the result is fixed: that may read padding (DYN-7)."""
+        ranges = [slice(*range_) for range_ in self.ranges]
+        if operand_shapes[0].is_dynamic:
+            sizes = valid_part(operand).shape
+            operand = whole_buffer(operand, operand_shapes[0].dimensions)
+            for d, (start, limit, stride) in enumerate(self.ranges):
+                if shape.dynamic[d]:
+                    ranges[d] = slice(start, min(limit, sizes[d]), stride)
+        return operand[tuple(ranges)]  # type: ignore[index]
+
+
+class DynamicSlice(Op, name="dynamic-slice"):
+    """The slice of `dynamic_slice_sizes` that starts at the index operands, moved inside where it would stick out.
+
+    The index operands are one scalar per dimension or, in old text, one vector (DSLICE-10).
+    """
+
+    dynamic_slice_sizes: Dims = attr()
+
+    form = "index"
+    rules = "DSLICE"
+    whole_values = True
+    shape_required = True
+
+    def infer(self, *operands: Shape) -> Shape:
+        check(bool(operands), "HINST-5", "operands", "none", "an array and its start indices")
+        operand = operands[0]
+        check(operand.is_array, "DSLICE-1", "operand", operand, "an array")
+        _check_starts(operand, operands[1:])
+        sizes = self.dynamic_slice_sizes
+        check(len(sizes) == operand.rank, "DSLICE-7", "dynamic_slice_sizes", sizes, "one per dimension of the operand")
+        for size, bound in zip(sizes, operand.dimensions, strict=True):
+            check(0 <= size <= bound or 0 <= size and bound == UNBOUNDED, "DSLICE-8", "slice size", size, f"0 .. {bound}")
+        return operand.with_dimensions(sizes)
+
+    def reference(self, operand: Array | Dynamic, *indices: Array, operand_shapes: list[Shape]) -> Array:
+        buffer = whole_buffer(operand, operand_shapes[0].dimensions)
+        starts = clamped_starts(indices, buffer.shape, self.dynamic_slice_sizes)
+        return buffer[_box(starts, self.dynamic_slice_sizes)]
+
+
+class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
+    """The operand with `update` written over the slice that starts at the index operands (as DynamicSlice)."""
+
+    form = "index"
+    rules = "DUS"
+    whole_values = True
+    shape_required = True
+
+    def infer(self, *operands: Shape) -> Shape:
+        check(len(operands) >= 2, "HINST-5", "operands", len(operands), "an array, its update and start indices")
+        operand, update = operands[:2]
+        check(operand.is_array and update.is_array, "DUS-1", "operand and update", (operand, update), "arrays")
+        check(update.rank == operand.rank, "DUS-3", "rank of update", update.rank, operand.rank)
+        check(update.dtype is operand.dtype, "DUS-4", "element type of update", update.dtype, operand.dtype)
+        for size, bound in zip(update.dimensions, operand.dimensions, strict=True):
+            check(size <= bound or bound == UNBOUNDED, "DUS-5", "size of update", update, operand)
+        _check_starts(operand, operands[2:], "DUS-6", "DUS-6")
+        if not update.is_dynamic:
+            return operand.logical
+        covered = [f and n == bound for f, n, bound in zip(update.dynamic, update.dimensions, operand.dimensions, strict=True)]
+        return operand.logical.with_dynamic([f or c for f, c in zip(operand.dynamic, covered, strict=True)])
+
+    def reference(
+        self, operand: Array | Dynamic, update: Array | Dynamic, *indices: Array, operand_shapes: list[Shape]
+    ) -> Array | Dynamic:
+        outer, inner = operand_shapes[:2]
+        result = whole_buffer(operand, outer.dimensions).copy()
+        starts = clamped_starts(indices, outer.dimensions, inner.dimensions)
+        written = valid_part(update)
+        result[_box(starts, written.shape)] = written
+        if not outer.is_dynamic and not inner.is_dynamic:
+            return result
+        covers = [f and n == bound for f, n, bound in zip(inner.dynamic, inner.dimensions, outer.dimensions, strict=True)]
+        sizes = [w if c else n for c, w, n in zip(covers, written.shape, valid_part(operand).shape, strict=True)]
+        return Dynamic(result, tuple(sizes))
+
+
+def clamped_starts(indices: tuple[Any, ...], bounds: tuple[int, ...], sizes: tuple[int, ...]) -> list[int]:
+    """Start indices moved into [0, bound - size]; compared as the numbers they are, signed or unsigned (DSLICE-4)."""
+    starts = indices[0] if len(indices) == 1 and np.ndim(indices[0]) == 1 else indices
+    return [max(0, min(int(start), bound - size)) for start, bound, size in zip(starts, bounds, sizes, strict=True)]
+
+
+def _box(starts: list[int], sizes: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+
+def _check_starts(operand: Shape, indices: tuple[Shape, ...], number: str = "DSLICE-5", kind: str = "DSLICE-6") -> None:
+    """One scalar per dimension or one vector of them (DSLICE-10), all of one integral type."""
+    if len(indices) == 1 and indices[0].is_array and indices[0].rank == 1:
+        check(indices[0].dimensions[0] == operand.rank, number, "start indices", indices[0], f"{operand.rank} elements")
+        check(indices[0].dtype.is_integral, kind, "start indices", indices[0], "an integral type")
+        return
+    check(len(indices) == operand.rank, number, "start indices", len(indices), operand.rank)
+    for index in indices:
+        check(index.is_scalar and index.dtype is indices[0].dtype, kind, "start indices", indices, "scalars of one type")
+        check(index.dtype.is_integral, kind, "start indices", indices, "scalars of an integral type")
