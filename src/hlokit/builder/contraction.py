@@ -53,7 +53,7 @@ def dot_general(
 ) -> XlaOp:
     """Sum of products over paired contracting dimensions, for each index of the paired batch dimensions.
 
-    Result: batch, free dimensions of lhs, free dimensions of rhs; element type `preferred_element_type` or the operands'.
+    Result: batch, free dimensions of lhs, free dimensions of rhs; of `preferred_element_type` or the operands' type.
     Rules DOTG. Raises ShapeError.
     """
     lhs, rhs = handles(lhs, rhs)

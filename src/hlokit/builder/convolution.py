@@ -92,7 +92,7 @@ def conv_with_general_dimensions(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with explicit dimension numbers. SAME is computed from the undilated sizes (CONV-13). Raises ShapeError."""
+    """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13). ShapeError."""
     lhs, rhs = handles(lhs, rhs)
     base = _sizes(lhs, dimension_numbers.input_spatial_dimensions)
     kernel = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
@@ -183,7 +183,7 @@ def dynamic_conv_forward(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """The custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46). Raises ShapeError."""
+    """Custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46). ShapeError."""
     lhs, rhs = handles(lhs, rhs)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
     groups = (feature_group_count, batch_group_count)
@@ -206,7 +206,7 @@ def dynamic_conv_input_grad(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """The custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46). Raises ShapeError."""
+    """Custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46). ShapeError."""
     lhs, rhs, input_sizes = handles(lhs, rhs, input_sizes)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
     groups = (feature_group_count, batch_group_count)
@@ -228,7 +228,7 @@ def dynamic_conv_kernel_grad(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """The custom call DynamicConvolutionKernelGrad (BEY-46). Raises ShapeError."""
+    """Custom call DynamicConvolutionKernelGrad (BEY-46). ShapeError."""
     lhs, rhs = handles(activations, gradients)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
     groups = (feature_group_count, batch_group_count)
@@ -253,23 +253,17 @@ def _convolution(
         dimension_numbers,
         *groups,
         precisions(precision_config, 2),
-        output_shape=result_type(lhs, preferred_element_type)[()],
+        "unset",
+        result_type(lhs, preferred_element_type)[()],
     )
 
 
 def _custom_call(target: str, padding_type: str, draft: Convolution, lhs: XlaOp, rhs: XlaOp, *first: XlaOp) -> XlaOp:
     shape = infer_shape(draft, [lhs.shape, rhs.shape])
-    call = CustomCall(
-        window=draft.window,
-        dim_labels=draft.dim_labels,
-        feature_group_count=draft.feature_group_count,
-        batch_group_count=draft.batch_group_count,
-        operand_precision=draft.operand_precision,
-        padding_type=padding_type,
-        custom_call_target=target,
-        output_shape=shape,
-    )
-    return emit(call, *first, lhs, rhs, shape=shape)
+    attributes: dict[str, Any] = {"padding_type": padding_type, "custom_call_target": target, "output_shape": shape}
+    for name in ("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision"):
+        attributes[name] = getattr(draft, name)
+    return emit(CustomCall(**attributes), *first, lhs, rhs, shape=shape)
 
 
 def _sizes(operand: XlaOp, dimensions: Sequence[int]) -> list[int]:

@@ -97,9 +97,11 @@ def select_and_scatter(
     init_value: Any,
     scatter: ComputationLike,
 ) -> XlaOp:
-    """Each window position picks an operand element by `select`; the source element is scattered there. "SAME" or "VALID".
+    """Each window position picks an operand element by `select`; the source element is scattered there.
 
-    operand, result [...]; source: one element per window position. Rules SAS. Raises ShapeError.
+    operand, result [...]; source: one element per window position; padding: SAME or VALID.
+
+    Rules SAS. Raises ShapeError.
     """
     pairs = make_padding(operand.shape.dimensions, window_dimensions, window_strides or [1] * operand.rank, padding)
     return select_and_scatter_with_general_padding(
@@ -156,7 +158,10 @@ def batch_norm_inference(
 def batch_norm_grad(
     operand: XlaOp, scale: Any, batch_mean: Any, batch_var: Any, grad_output: Any, epsilon: float, feature_index: int
 ) -> XlaOp:
-    """Gradients of `batch_norm_training`: (grad_operand, grad_scale [F], grad_offset [F]). Rules BNG. Raises ShapeError."""
+    """Gradients of `batch_norm_training`: (grad_operand, grad_scale [F], grad_offset [F]).
+
+    Rules BNG. Raises ShapeError.
+    """
     return emit(norms.BatchNormGrad(epsilon, feature_index), operand, scale, batch_mean, batch_var, grad_output)
 
 
@@ -186,7 +191,8 @@ def scan(
         raise ShapeError("BEY-50", "scan_dimension_size", scan_dimension_size, "the inputs' size, if there are any")
     parameters = [without_dimension(a.shape, scan_dimension) for a in arrays] + [c.shape for c in carries]
     called = computation_of(computation, parameters, operands[0].builder)
-    draft = Scan(scan_dimension, len(carries), is_reverse, is_associative, _scanned_shape(called.root.shape, scan_dimension, size))
+    declared = _scanned_shape(called.root.shape, scan_dimension, size)
+    draft = Scan(scan_dimension, len(carries), is_reverse, is_associative, declared)
     shape = infer_shape(draft, [o.shape for o in operands], [("to_apply", called.program_shape)])
     return emit(draft.replace(scan_shape=shape), *operands, called=(called,))
 
@@ -201,7 +207,7 @@ def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
 def _reduced(operands: Any, init_values: Any, label: str) -> tuple[list[XlaOp], list[XlaOp], list[Shape]]:
     """Operands and init values as lists of handles, and the operands' scalar shapes."""
     arrays: list[XlaOp] = [operands] if isinstance(operands, XlaOp) else list(operands)
-    inits: list[Any] = list(init_values) if isinstance(init_values, (list, tuple)) else [init_values]
+    inits: list[Any] = [*init_values] if isinstance(init_values, (list, tuple)) else [init_values]
     if not arrays:
         raise BuildError("a reduction needs at least one operand", label)
     if len(arrays) != len(inits):

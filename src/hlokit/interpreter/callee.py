@@ -66,10 +66,11 @@ class Callee:
         root = self.computation.root
         if not self._is_one_op:
             return False
-        return root.opcode in _ASSOCIATIVE or (root.opcode in _UFUNCS and root.shape.dtype.kind in ("pred", "signed", "unsigned"))
+        is_exact = root.shape.dtype.kind in ("pred", "signed", "unsigned")
+        return root.opcode in _ASSOCIATIVE or (is_exact and root.opcode in _UFUNCS)
 
     def fold_ufunc(self) -> np.ufunc | None:
-        """The NumPy ufunc that this two-parameter computation is, if it is one op whose left fold ufunc.accumulate gives."""
+        """The NumPy ufunc that this computation of two scalars is, if ufunc.accumulate gives its left fold."""
         root = self.computation.root
         if not self._is_one_op or root.shape.dtype.kind not in ("floating", "complex"):
             return None

@@ -6,6 +6,7 @@ import numpy as np
 
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.ops.numerics import narrow
 from hlokit.types.shape import Shape
 
 
@@ -22,8 +23,9 @@ class BatchNorm(Op):
         rule = f"{self.rules}-4" if self.rules == "BNG" else "BNT-3"
         check(operand.dtype.is_floating, rule, "operand", operand, "an array of floating type")
         check(operand.rank >= 1, rule, "operand rank", operand.rank, ">= 1")
-        check(0 <= self.feature_index < operand.rank, label, "feature_index", self.feature_index, f"in [0, {operand.rank})")
-        return operand.with_dimensions([operand.dimensions[self.feature_index]], [operand.dynamic[self.feature_index]])
+        feature, rank = self.feature_index, operand.rank
+        check(0 <= feature < rank, label, "feature_index", feature, f"in [0, {rank})")
+        return operand.with_dimensions([operand.dimensions[feature]], [operand.dynamic[feature]])
 
     def spread(self, vector: Array, rank: int) -> Array:
         """A per-feature vector in f64, to be broadcast against an operand of `rank` dimensions."""
@@ -62,7 +64,7 @@ class BatchNormTraining(BatchNorm, name="batch-norm-training"):
         variance = np.square(wide - mean).sum(axes, keepdims=True) / count
         normalised = (wide - mean) / np.sqrt(variance + self.epsilon)
         output = normalised * self.spread(scale, rank) + self.spread(offset, rank)
-        return tuple(part.astype(operand.dtype) for part in (output, mean.reshape(-1), variance.reshape(-1)))
+        return tuple(narrow(part, operand.dtype) for part in (output, mean.reshape(-1), variance.reshape(-1)))
 
 
 class BatchNormInference(BatchNorm, name="batch-norm-inference"):
@@ -80,7 +82,7 @@ class BatchNormInference(BatchNorm, name="batch-norm-inference"):
     def reference(self, operand: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
         scale, offset, mean, variance = (self.spread(v, operand.ndim) for v in (scale, offset, mean, variance))
         normalised = (operand.astype(np.float64) - mean) / np.sqrt(variance + self.epsilon)
-        return (normalised * scale + offset).astype(operand.dtype)
+        return narrow(normalised * scale + offset, operand.dtype)
 
 
 class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
@@ -98,11 +100,14 @@ class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
     def reference(self, operand: Array, scale: Array, mean: Array, variance: Array, grad_output: Array) -> Any:
         axes, rank = self.other_axes(operand), operand.ndim
         scale, mean, variance = (self.spread(v, rank) for v in (scale, mean, variance))
-        gradient, centered, count = grad_output.astype(np.float64), operand.astype(np.float64) - mean, count_of(operand, axes)
+        gradient, centered = grad_output.astype(np.float64), operand.astype(np.float64) - mean
+        count = count_of(operand, axes)
         deviation = np.sqrt(variance + self.epsilon)
         grad_offset = gradient.sum(axes, keepdims=True)
         covariance = (gradient * centered).sum(axes, keepdims=True)
         along_x = covariance / count / (variance + self.epsilon)
         grad_operand = scale / deviation * (gradient - grad_offset / count - along_x * centered)
         grad_scale = covariance / deviation
-        return tuple(part.astype(operand.dtype) for part in (grad_operand, grad_scale.reshape(-1), grad_offset.reshape(-1)))
+        return tuple(
+            narrow(part, operand.dtype) for part in (grad_operand, grad_scale.reshape(-1), grad_offset.reshape(-1))
+        )

@@ -194,7 +194,7 @@ def dot_wide(numbers: Numbers, lhs: Array, rhs: Array) -> Array:
     inner = math.prod(lhs.shape[d] for d in left)
     lhs = lhs.transpose([*batch_left, *free_left, *left]).reshape(*batch, math.prod(rows), inner)
     rhs = rhs.transpose([*batch_right, *right, *free_right]).reshape(*batch, inner, math.prod(columns))
-    return product(lhs, rhs).reshape(*batch, *rows, *columns)
+    return product(lhs, rhs).reshape((*batch, *rows, *columns))
 
 
 def _cut_pairs(lhs: Array, rhs: Array, left: Sequence[int], right: Sequence[int]) -> tuple[Array, Array]:

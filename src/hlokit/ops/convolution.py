@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -21,7 +22,7 @@ _BLOCK = 1 << 22
 
 
 class Convolution(Op, name="convolution"):
-    """Cross-correlation of lhs with the kernel rhs: each window position is a sum over the window and the input features.
+    """Cross-correlation of lhs with the kernel rhs: at each window position a sum over window and input features.
 
     `output_shape` holds the (preferred) element type.
     """
@@ -56,8 +57,8 @@ class Convolution(Op, name="convolution"):
         sizes[numbers.output_batch_dimension] = batch // self.batch_group_count if batch > 0 else batch
         flags[numbers.output_batch_dimension] = lhs.dynamic[numbers.input_batch_dimension]
         sizes[numbers.output_feature_dimension] = rhs.dimensions[numbers.kernel_output_feature_dimension]
-        spatial = zip(numbers.output_spatial_dimensions, numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions)
-        for (out, i, k), size in zip(spatial, output_sizes(base, self.window), strict=True):
+        spatial = zip(numbers.lhs[2:], numbers.rhs[2:], numbers.output[2:])
+        for (i, k, out), size in zip(spatial, output_sizes(base, self.window), strict=True):
             sizes[out], flags[out] = size, lhs.dynamic[i] or rhs.dynamic[k]
         return Shape.array(self.output_shape.dtype, sizes, flags)
 
@@ -107,9 +108,10 @@ class Convolution(Op, name="convolution"):
         rhs = rhs[:, :inputs, *(slice(None, None, -1 if d.reversal else 1) for d in self.window.dimensions)]
         kernels = rhs.reshape(groups, rhs.shape[0] // groups, math.prod(rhs.shape[1:])).swapaxes(1, 2)
         if self.batch_group_count > 1:
-            lhs = lhs.reshape(groups, lhs.shape[0] // groups, *lhs.shape[1:])[:, :, :inputs]
+            lhs = lhs.reshape(groups, lhs.shape[0] // groups, *lhs.shape[1:])
         else:
-            lhs = lhs.reshape(lhs.shape[0], groups, lhs.shape[1] // groups, *lhs.shape[2:]).swapaxes(0, 1)[:, :, :inputs]
+            lhs = lhs.reshape(lhs.shape[0], groups, lhs.shape[1] // groups, *lhs.shape[2:]).swapaxes(0, 1)
+        lhs = lhs[:, :, :inputs]
         batch, spatial = lhs.shape[1], self._output_sizes(lhs.shape[3:], rhs.shape[2:])
         result = np.zeros((groups, batch, *spatial, kernels.shape[2]), lhs.dtype)
         if result.size and kernels.size:
@@ -123,10 +125,8 @@ class Convolution(Op, name="convolution"):
 
     def _output_sizes(self, base: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
         """At run time the kernel too may be smaller than its bound."""
-        return [
-            WindowDimension(size, d.stride, d.padding_low, d.padding_high, d.base_dilation, d.window_dilation).output_size(n)
-            for n, size, d in zip(base, kernel, self.window.dimensions, strict=True)
-        ]
+        dimensions = [replace(d, size=size) for d, size in zip(self.window.dimensions, kernel, strict=True)]
+        return output_sizes(base, Window(tuple(dimensions)))
 
     def _windows(self, lhs: Array, kernel: tuple[int, ...]) -> Array:
         """A view [group, batch, position..., input feature, window...] of the padded and dilated lhs."""
@@ -160,7 +160,7 @@ def _padded(array: Array, axis: int, d: WindowDimension) -> Array:
 
 
 def _blocks(sizes: tuple[int, ...], cost: int) -> Iterator[tuple[slice, ...]]:
-    """Cuts an index space into boxes of at most _BLOCK elements (but at least one index) at `cost` elements an index."""
+    """Cuts an index space into boxes of at most _BLOCK elements, or one index, at `cost` elements an index."""
     limits: list[int] = []
     room = max(1, _BLOCK // max(1, cost))
     for size in reversed(sizes):

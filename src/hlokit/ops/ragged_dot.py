@@ -124,16 +124,20 @@ class RaggedDot(Op, name="ragged-dot"):
         )
         free = free_dimensions(lhs.ndim, self.lhs_batch_dims, self.lhs_contracting_dims)
         place = {d: i for i, d in enumerate((*self.lhs_batch_dims, *free))}
-        columns = [rhs.shape[1 + d] for d in free_dimensions(rhs.ndim - 1, inner.rhs_batch_dims, inner.rhs_contracting_dims)]
+        free_right = free_dimensions(rhs.ndim - 1, inner.rhs_batch_dims, inner.rhs_contracting_dims)
+        columns = [rhs.shape[1 + d] for d in free_right]
         result = np.zeros([*(lhs.shape[d] for d in place), *columns], lhs.dtype)
         for number, chosen in self._groups(lhs, group_sizes):
-            part = {inner.rhs_batch_dims[self.lhs_batch_dims.index(d)]: s for d, s in chosen.items() if d in self.lhs_batch_dims}
+            part = {
+                r: chosen[d] for d, r in zip(inner.lhs_batch_dims, inner.rhs_batch_dims, strict=True) if d in chosen
+            }
             value = dot_wide(inner, lhs[_index(chosen, lhs.ndim)], rhs[number][_index(part, rhs.ndim - 1)])
             result[_index({place[d]: s for d, s in chosen.items()}, result.ndim)] = value
         return result
 
     def _by_contracted_groups(self, lhs: Array, rhs: Array, group_sizes: Array) -> Array:
-        pairs = dict(zip((*self.lhs_batch_dims, *self.lhs_contracting_dims), (*self.rhs_batch_dims, *self.rhs_contracting_dims)))
+        paired = (*self.rhs_batch_dims, *self.rhs_contracting_dims)
+        pairs = dict(zip((*self.lhs_batch_dims, *self.lhs_contracting_dims), paired, strict=True))
         empty = lhs[_index({d: slice(0, 0) for d in self.lhs_contracting_dims}, lhs.ndim)]
         zeros = dot_wide(self, empty, rhs[_index({d: slice(0, 0) for d in self.rhs_contracting_dims}, rhs.ndim)])
         result = np.repeat(zeros[None], group_sizes.shape[-1], axis=0)

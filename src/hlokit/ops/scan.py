@@ -56,7 +56,7 @@ class Scan(Op, name="scan"):
         """Size of the scanned dimension and its dynamic flag."""
         if inputs:
             return inputs[0].dimensions[self.dimension], inputs[0].dynamic[self.dimension]
-        declared = self.scan_shape.elements[0] if self.scan_shape.is_tuple and self.scan_shape.elements else self.scan_shape
+        declared = next(self.scan_shape.leaves(), self.scan_shape)
         has_size = output_count > 0 and declared.is_array and 0 <= self.dimension < declared.rank
         check(has_size, "BEY-50", "operands", "no input", f"an input, or an output with dimension {self.dimension}")
         return declared.dimensions[self.dimension], False

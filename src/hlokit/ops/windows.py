@@ -1,5 +1,6 @@
 """Windows sliding over arrays: reduce-window, select-and-scatter."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -8,7 +9,14 @@ import numpy as np
 
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
-from hlokit.ops.reduction import check_reducer, check_same_dimensions, cut_to_least, left_fold, results_of, split_operands
+from hlokit.ops.reduction import (
+    check_reducer,
+    check_same_dimensions,
+    cut_to_least,
+    left_fold,
+    results_of,
+    split_operands,
+)
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
 from hlokit.types.window import Window, WindowDimension, dilated
@@ -28,14 +36,12 @@ def placements(base: Sequence[int], window: Window) -> Iterator[tuple[Slices, Sl
     Padding and the holes of base dilation are no elements; offsets that meet none are left out.
     """
     counts = output_sizes(base, window)
-    met = [
-        [_meeting(d, k, n, count) for k in range(d.size)]
-        for d, n, count in zip(window.dimensions, base, counts, strict=True)
-    ]
-    for offset in np.ndindex(*(d.size for d in window.dimensions)):
-        pairs = [met[axis][k] for axis, k in enumerate(offset)]
-        if all(pair is not None for pair in pairs):
-            yield tuple(p[0] for p in pairs if p), tuple(p[1] for p in pairs if p)
+    met: list[list[tuple[slice, slice]]] = []
+    for d, n, count in zip(window.dimensions, base, counts, strict=True):
+        along = [_meeting(d, k, n, count) for k in range(d.size)]
+        met.append([pair for pair in along if pair is not None])
+    for pairs in itertools.product(*met):
+        yield tuple(positions for positions, _ in pairs), tuple(elements for _, elements in pairs)
 
 
 def _meeting(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, slice] | None:
@@ -89,7 +95,7 @@ class ReduceWindow(Op, name="reduce-window"):
             return _running_fold(arrays, inits, axis, to_apply)
         if all(d == WindowDimension(n, d.stride) for d, n in zip(self.window.dimensions, base, strict=True)):
             return left_fold([a.reshape(-1, *shape) for a in arrays], inits, shape, to_apply)
-        accumulators = [np.full(shape, init, init.dtype) for init in inits]
+        accumulators: list[Array] = [np.full(shape, init, init.dtype) for init in inits]
         for positions, elements in placements(base, self.window):
             folded = [a[positions] for a in accumulators]
             results = results_of(to_apply, to_apply.batched(*folded, *(a[elements] for a in arrays)))
@@ -135,8 +141,8 @@ class SelectAndScatter(Op, name="select-and-scatter"):
 
     def infer(self, operand: Shape, source: Shape, init: Shape, select: ProgramShape, scatter: ProgramShape) -> Shape:
         check(operand.is_array, "SAS-4", "operand", operand, "an array")
-        scalar, window = operand.dtype[()], self.window
-        check(len(window.dimensions) == operand.rank, "SAS-6", "window dimensions", len(window.dimensions), operand.rank)
+        scalar, window, rank = operand.dtype[()], self.window, operand.rank
+        check(len(window.dimensions) == rank, "SAS-6", "window dimensions", len(window.dimensions), rank)
         window.check()
         if any(d.base_dilation != 1 or d.window_dilation != 1 for d in window.dimensions):
             check(False, "SAS-6", "window", "dilations", "none")
@@ -153,7 +159,7 @@ class SelectAndScatter(Op, name="select-and-scatter"):
 
     def reference(self, operand: Array, source: Array, init: Array, select: Function, scatter: Function) -> Array:
         targets = _picked(operand, self.window, select)
-        output = np.full(operand.size, init, init.dtype)
+        output: Array = np.full(operand.size, init, init.dtype)
         is_picked = targets >= 0
         _scatter_in_rounds(output, targets[is_picked], source[is_picked], scatter)
         return output.reshape(operand.shape)
@@ -162,8 +168,8 @@ class SelectAndScatter(Op, name="select-and-scatter"):
 def _picked(operand: Array, window: Window, select: Function) -> Array:
     """For each window position the flat index of the element that it picks; -1 where it meets none."""
     shape = tuple(output_sizes(operand.shape, window))
-    flat_index = np.arange(operand.size).reshape(operand.shape)
-    targets = np.full(shape, -1)
+    flat_index: Array = np.reshape(np.arange(operand.size), operand.shape)
+    targets: Array = np.full(shape, -1)
     best = np.zeros(shape, operand.dtype)
     for positions, elements in placements(operand.shape, window):
         value, kept = operand[elements], targets[positions] >= 0
