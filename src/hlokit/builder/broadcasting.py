@@ -103,7 +103,7 @@ def _expanded(operand: XlaOp, sizes: tuple[int, ...]) -> XlaOp:
     dropped = Shape.array(shape.dtype, [shape.dimensions[d] for d in kept], [shape.dynamic[d] for d in kept])
     flags = [n == UNBOUNDED if d in expanded else shape.dynamic[d] for d, n in enumerate(sizes)]
     target = [n if d in expanded else shape.dimensions[d] for d, n in enumerate(sizes)]
-    flat = emit(Reshape(output_shape=dropped), operand)
+    flat = emit(Reshape(None, dropped), operand)
     return emit(Broadcast(tuple(kept), Shape.array(shape.dtype, target, flags)), flat)
 
 

@@ -473,6 +473,8 @@ def _scalars_expanded(*operands: XlaOp) -> tuple[XlaOp, ...]:
 def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
     """The values in another element type, as CONV-TYPE-3 to CONV-TYPE-13 say; CONV-TYPE-2 if it is not an array's."""
     target = _array_type(operand, new_element_type, "convert", "CONV-TYPE-2")
+    if operand.dtype.is_complex and not target.is_complex:
+        operand = real(operand)
     return emit(conversion.Convert(operand.shape.logical.with_dtype(target)), operand)
 
 

@@ -8,7 +8,7 @@ from hlokit.errors import ShapeError
 from hlokit.hlo.op import Op, check
 from hlokit.hlo.values import Array
 from hlokit.ops.elementwise import FLOATING, Unary, merged, reject_kind
-from hlokit.ops.numerics import bits_of, convert, element_type, from_bits, narrow, widen, widen_precisely
+from hlokit.ops.numerics import bits_of, convert, element_type, float_format, from_bits, narrow, widen, widen_precisely
 from hlokit.types.attributes import ResultShape
 from hlokit.types.dtype import DType, unsigned_of
 from hlokit.types.layout import Layout
@@ -120,24 +120,20 @@ class ReducePrecision(Unary, name="reduce-precision"):
         return super().infer(operand)
 
     def reference(self, operand: Array) -> Any:
-        import ml_dtypes
-
-        own = ml_dtypes.finfo(operand.dtype)
-        if own.nexp > self.exponent_bits or own.nmant > self.mantissa_bits:
-            wide = widen(operand)
-            rounded = _round_mantissa(wide, own, self.mantissa_bits)
-            if own.nexp > self.exponent_bits:
-                rounded = _clamp_exponent(rounded, self.exponent_bits)
-            return narrow(np.where(np.isfinite(wide), rounded, wide), operand.dtype)
-        return operand
+        own = float_format(operand.dtype)
+        wide = widen(operand)
+        rounded = wide
+        if self.mantissa_bits < own.mantissa_bits:
+            rounded = _round_mantissa(wide, own.least_exponent, self.mantissa_bits)
+        if self.exponent_bits < own.exponent_bits:
+            rounded = _clamp_exponent(rounded, self.exponent_bits)
+        return narrow(np.where(np.isfinite(wide), rounded, wide), operand.dtype)
 
 
-def _round_mantissa(wide: Array, own: Any, mantissa_bits: int) -> Array:
+def _round_mantissa(wide: Array, least_exponent: int, mantissa_bits: int) -> Array:
     """To this many fraction bits, ties to even, on the type's own grid: its denormals have fewer (RPREC-5)."""
-    if own.nmant <= mantissa_bits:
-        return wide
     _, exponent = np.frexp(wide)
-    lowest = np.maximum(exponent - 1, int(own.minexp))
+    lowest = np.maximum(exponent - 1, least_exponent)
     steps = np.ldexp(wide, mantissa_bits - lowest)
     return np.ldexp(np.rint(steps), lowest - mantissa_bits)
 

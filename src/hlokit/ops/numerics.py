@@ -5,7 +5,7 @@ every reference widens first, computes with NumPy's types and narrows once.
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,10 +82,10 @@ def convert(array: Array, storage: NumpyType) -> Array:
     source, target = element_type(array.dtype), element_type(storage)
     if source is target:
         return array
-    if target.kind == "pred":
-        return widen(array) != 0
     if source.is_complex and not target.is_complex:
         return convert(array.real, storage)
+    if target.kind == "pred":
+        return widen(array) != 0
     if source.is_floating and target.is_integral:
         return _float_to_integer(widen_precisely(array), target)
     if source.kind == "pred":
@@ -113,6 +113,22 @@ def _float_to_integer(array: Array, target: DType) -> Array:
     carrier = np.int64 if signed else np.uint64
     safe = np.where(below | above | np.isnan(whole), 0.0, whole).astype(carrier)
     return narrow(np.where(above, carrier(high), np.where(below, carrier(low), safe)), target.numpy)
+
+
+class FloatFormat(NamedTuple):
+    """How a floating type lays out its bits: widths, and the exponent of its least normal number."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    least_exponent: int
+
+
+@cache
+def float_format(storage: NumpyType) -> FloatFormat:
+    import ml_dtypes
+
+    info: Any = ml_dtypes.finfo(storage)
+    return FloatFormat(int(info.nexp), int(info.nmant), int(info.minexp))
 
 
 def integer_range(element: DType) -> tuple[int, int]:
