@@ -1,7 +1,7 @@
 """Ops that call computations (call, while, conditional, map, fusion), and identities that only order or mark values."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -117,7 +117,6 @@ class Conditional(Op, name="conditional"):
     """
 
     list_roles = ("branch_computations",)
-    predicated_roles: ClassVar[tuple[str, str]] = ("true_computation", "false_computation")
     form = "control"
     rules = "COND"
     whole_values = True
