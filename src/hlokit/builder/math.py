@@ -1,3 +1,172 @@
-"""Being written."""
+"""Functions made of other ops: XlaBuilder's client library of mathematics (xla/hlo/builder/lib/math.h, BEY-6, BEY-80).
 
-__all__: list[str] = []
+Here are the predicates and the functions that look at bits; the others come from the modules imported below.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlokit.builder.constants import full_like, has_infinity
+from hlokit.builder.core import XlaOp, handles
+from hlokit.builder.domain import reject
+from hlokit.builder.elementwise import (
+    abs,
+    and_,
+    bitcast_convert_type,
+    conj,
+    eq,
+    gt,
+    ne,
+    not_,
+    or_,
+    round_nearest_even,
+    select,
+)
+from hlokit.builder.error_functions import bessel_i0e, bessel_i1e, erf_inv, erfc
+from hlokit.builder.gamma import digamma, lgamma, polygamma, zeta
+from hlokit.builder.hyperbolic import acos, acosh, asin, asinh, atan, atanh, cosh, sinh
+from hlokit.builder.incomplete import igamma, igamma_grad_a, igammac, random_gamma_grad, regularized_incomplete_beta
+from hlokit.builder.polynomials import evaluate_chebyshev_polynomial, evaluate_polynomial
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import unsigned_of
+
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bessel_i0e",
+    "bessel_i1e",
+    "cosh",
+    "digamma",
+    "erf_inv",
+    "erfc",
+    "evaluate_chebyshev_polynomial",
+    "evaluate_polynomial",
+    "igamma",
+    "igamma_grad_a",
+    "igammac",
+    "is_inf",
+    "is_nan",
+    "is_neg_inf",
+    "is_neg_zero",
+    "is_pos_inf",
+    "lgamma",
+    "maybe_conjugate",
+    "next_after",
+    "polygamma",
+    "random_gamma_grad",
+    "reciprocal",
+    "regularized_incomplete_beta",
+    "round_to_even",
+    "sinh",
+    "square",
+    "zeta",
+]
+
+
+def square(operand: XlaOp) -> XlaOp:
+    """x * x, of any type that can be multiplied (BEY-80, BIN rules)."""
+    return operand * operand
+
+
+def reciprocal(operand: XlaOp) -> XlaOp:
+    """1 / x. Floating or complex, else ShapeError (BEY-80)."""
+    if not (operand.dtype.is_floating or operand.dtype.is_complex):
+        raise reject("BEY-80", "reciprocal", "operand", "floating or complex", operand)
+    return 1.0 / operand
+
+
+def maybe_conjugate(operand: XlaOp, conjugate: bool) -> XlaOp:
+    """The complex conjugate if `conjugate` and the operand is complex, else the operand (BEY-80)."""
+    return conj(operand) if conjugate and operand.dtype.is_complex else operand
+
+
+def round_to_even(operand: XlaOp) -> XlaOp:
+    """The nearest integral value, ties to even: round_nearest_even under its older name (BEY-80)."""
+    return round_nearest_even(operand)
+
+
+def is_nan(operand: XlaOp) -> XlaOp:
+    """Whether x is NaN, as pred. Real floating, else ShapeError (BEY-80)."""
+    _check_real("is_nan", operand)
+    return ne(operand, operand)
+
+
+def is_inf(operand: XlaOp) -> XlaOp:
+    """Whether x is +inf or -inf, as pred. Real floating, else ShapeError (BEY-80)."""
+    _check_real("is_inf", operand)
+    return _equals(abs(operand), np.inf)
+
+
+def is_pos_inf(operand: XlaOp) -> XlaOp:
+    """Whether x is +inf, as pred. Real floating, else ShapeError (BEY-80)."""
+    _check_real("is_pos_inf", operand)
+    return _equals(operand, np.inf)
+
+
+def is_neg_inf(operand: XlaOp) -> XlaOp:
+    """Whether x is -inf, as pred. Real floating, else ShapeError (BEY-80)."""
+    _check_real("is_neg_inf", operand)
+    return _equals(operand, -np.inf)
+
+
+def is_neg_zero(operand: XlaOp) -> XlaOp:
+    """Whether x is -0, as pred; nowhere in types without it. Real floating, else ShapeError (BEY-80)."""
+    _check_real("is_neg_zero", operand)
+    if not _has_negative_zero(operand.dtype):
+        return _nowhere(operand)
+    bits = bitcast_convert_type(operand, _unsigned(operand))
+    return eq(bits, full_like(bits, 1 << (operand.dtype.bits - 1)))
+
+
+def next_after(from_: XlaOp, to: XlaOp) -> XlaOp:
+    """The number nearest to `from_` in the direction of `to`; `to` where they are equal, NaN where either is NaN.
+
+    f16, bf16, f32 or f64, of one type and shape, else ShapeError (BEY-80).
+    """
+    from_, to = handles(from_, to)
+    if from_.shape.static is not to.shape.static or from_.dtype not in _IEEE_TYPES:
+        raise reject("BEY-80", "next_after", "operands", "f16, bf16, f32 or f64, of one type and shape", from_, to)
+    unsigned = _unsigned(from_)
+    sign_mask = 1 << (from_.dtype.bits - 1)
+    start, end = bitcast_convert_type(from_, unsigned), bitcast_convert_type(to, unsigned)
+    start_size, end_size = and_(start, full_like(start, sign_mask - 1)), and_(end, full_like(end, sign_mask - 1))
+    start_sign, end_sign = and_(start, full_like(start, sign_mask)), and_(end, full_like(end, sign_mask))
+    smaller = or_(gt(start_size, end_size), ne(start_sign, end_sign))
+    stepped = select(smaller, start - 1, start + 1)
+    stepped = select(eq(start_size, full_like(start, 0)), or_(end_sign, full_like(start, 1)), stepped)
+    result = bitcast_convert_type(select(eq(from_, to), end, stepped), from_.dtype)
+    return select(or_(is_nan(from_), is_nan(to)), full_like(from_, np.nan), result)
+
+
+_IEEE_TYPES = (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
+
+
+def _check_real(function: str, operand: XlaOp) -> None:
+    if not operand.dtype.is_floating:
+        raise reject("BEY-80", function, "operand", "real floating", operand)
+
+
+def _equals(operand: XlaOp, infinity: float) -> XlaOp:
+    if not has_infinity(operand.dtype):
+        return _nowhere(operand)
+    return eq(operand, full_like(operand, infinity))
+
+
+def _nowhere(operand: XlaOp) -> XlaOp:
+    everywhere = or_(eq(operand, operand), ne(operand, operand))
+    return not_(everywhere)
+
+
+def _has_negative_zero(dtype: dtypes.DType) -> bool:
+    return bool(np.signbit(np.array(-0.0).astype(dtype.numpy).astype(np.float64))) and dtype is not dtypes.f8e8m0fnu
+
+
+def _unsigned(operand: XlaOp) -> dtypes.DType:
+    unsigned = unsigned_of(operand.dtype.bits)
+    assert unsigned is not None
+    return unsigned

@@ -1,0 +1,151 @@
+"""Constants by element type, arrays of one value in the shape of another (xla/hlo/builder/lib/constants.h, BEY-80)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hlokit.builder.broadcasting import scalar_to
+from hlokit.builder.core import Builder, XlaOp
+from hlokit.errors import ShapeError
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+
+__all__ = [
+    "epsilon",
+    "full_like",
+    "max_finite_value",
+    "max_value",
+    "min_finite_value",
+    "min_positive_normal_value",
+    "min_value",
+    "nan_value",
+    "one",
+    "ones_like",
+    "scalar_like",
+    "zero",
+    "zeros",
+    "zeros_like",
+]
+
+
+def scalar_like(prototype: XlaOp, value: Any) -> XlaOp:
+    """`value` as a scalar of the prototype's element type."""
+    return prototype.builder.constant(value, prototype.dtype)
+
+
+def full_like(prototype: XlaOp, value: Any) -> XlaOp:
+    """An array of the prototype's shape and element type, all `value`; dynamic dimensions keep their run-time sizes."""
+    scalar, shape = scalar_like(prototype, value), prototype.shape
+    if not shape.rank:
+        return scalar
+    result = scalar_to(scalar, shape.dimensions)
+    if not shape.is_dynamic:
+        return result
+    from hlokit.builder.dynamic import get_dimension_size, set_dimension_size
+
+    for i, dynamic in enumerate(shape.dynamic):
+        if dynamic:
+            result = set_dimension_size(result, get_dimension_size(prototype, i), i)
+    return result
+
+
+def zeros_like(prototype: XlaOp) -> XlaOp:
+    """Zeros of the prototype's shape and element type."""
+    return full_like(prototype, 0)
+
+
+def ones_like(prototype: XlaOp) -> XlaOp:
+    """Ones of the prototype's shape and element type."""
+    return full_like(prototype, 1)
+
+
+def zeros(builder: Builder, shape: Shape) -> XlaOp:
+    """Zeros of a shape."""
+    return scalar_to(zero(builder, shape.dtype), shape.dimensions)
+
+
+def zero(builder: Builder, dtype: DType) -> XlaOp:
+    """The scalar 0."""
+    return builder.constant(0, dtype)
+
+
+def one(builder: Builder, dtype: DType) -> XlaOp:
+    """The scalar 1."""
+    return builder.constant(1, dtype)
+
+
+def epsilon(builder: Builder, dtype: DType) -> XlaOp:
+    """The distance from 1 to the next larger number of a floating type."""
+    return builder.constant(_finfo(dtype).eps, dtype)
+
+
+def min_value(builder: Builder, dtype: DType) -> XlaOp:
+    """The least value: minus infinity where the type has it."""
+    return _limit(builder, dtype, -1)
+
+
+def max_value(builder: Builder, dtype: DType) -> XlaOp:
+    """The greatest value: infinity where the type has it."""
+    return _limit(builder, dtype, 1)
+
+
+def min_finite_value(builder: Builder, dtype: DType) -> XlaOp:
+    """The least finite value."""
+    return builder.constant(_finite_limit(dtype, -1), dtype)
+
+
+def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
+    """The greatest finite value."""
+    return builder.constant(_finite_limit(dtype, 1), dtype)
+
+
+def min_positive_normal_value(builder: Builder, dtype: DType) -> XlaOp:
+    """The least positive normal number of a floating type."""
+    return builder.constant(_finfo(dtype).smallest_normal, dtype)
+
+
+def nan_value(builder: Builder, dtype: DType) -> XlaOp:
+    """A NaN of a floating type. ShapeError (BEY-80) if the type has none."""
+    _check_floating(dtype)
+    if not has_nan(dtype):
+        raise ShapeError("BEY-80", "element type", dtype, "a type with NaN")
+    return builder.constant(np.array(np.nan, dtype.numpy))
+
+
+def has_infinity(dtype: DType) -> bool:
+    """Whether a floating type has infinities."""
+    return dtype.is_floating and bool(np.isinf(np.array(np.inf).astype(dtype.numpy).astype(np.float64)))
+
+
+def has_nan(dtype: DType) -> bool:
+    """Whether a floating type has a NaN."""
+    return dtype.is_floating and bool(np.isnan(np.array(np.nan).astype(dtype.numpy).astype(np.float64)))
+
+
+def _limit(builder: Builder, dtype: DType, sign: int) -> XlaOp:
+    if has_infinity(dtype):
+        return builder.constant(np.array(sign * np.inf).astype(dtype.numpy))
+    return builder.constant(_finite_limit(dtype, sign), dtype)
+
+
+def _finite_limit(dtype: DType, sign: int) -> Any:
+    if dtype.kind == "pred":
+        return sign > 0
+    if dtype.is_integral:
+        bits = dtype.bits - (dtype.kind == "signed")
+        return (1 << bits) - 1 if sign > 0 else -(1 << bits) if dtype.kind == "signed" else 0
+    return _finfo(dtype).max if sign > 0 else _finfo(dtype).min
+
+
+def _finfo(dtype: DType) -> Any:
+    import ml_dtypes
+
+    _check_floating(dtype)
+    return ml_dtypes.finfo(dtype.numpy)
+
+
+def _check_floating(dtype: DType) -> None:
+    if not dtype.is_floating:
+        raise ShapeError("BEY-80", "element type", dtype, "a floating type")

@@ -1,0 +1,64 @@
+"""Polynomials of a handle, and small pieces that the special functions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlokit.builder.constants import full_like
+from hlokit.builder.core import XlaOp
+from hlokit.builder.elementwise import bitcast_convert_type, neg, select
+from hlokit.builder.tables import Table
+from hlokit.types.dtype import signed_of
+
+__all__ = ["evaluate_chebyshev_polynomial", "evaluate_polynomial"]
+
+LOG_2 = 0.6931471805599453
+HALF_LOG_2_PI = 0.9189385332046727
+
+
+def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaOp:
+    """coefficients[0] x^(n-1) + ... + coefficients[n-1], by Horner's rule; a Table gives those of x's type (BEY-80)."""
+    if isinstance(coefficients, Table):
+        coefficients = coefficients.f64 if x.dtype.bits == 64 else coefficients.f32
+    result = full_like(x, coefficients[0]) if coefficients else full_like(x, 0)
+    for coefficient in coefficients[1:]:
+        result = result * x + coefficient
+    return result
+
+
+def evaluate_chebyshev_polynomial(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
+    """The sum of coefficients[k] T_(n-1-k)(x / 2) where the last term counts half, by Clenshaw's rule (BEY-80)."""
+    b0 = b1 = b2 = full_like(x, 0)
+    for coefficient in coefficients:
+        b0, b1, b2 = x * b0 - b1 + coefficient, b0, b1
+    return (b0 - b2) * 0.5
+
+
+def inverse_powers(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
+    """coefficients[0] / x + coefficients[1] / x^3 + ..."""
+    inverse = 1.0 / x
+    return evaluate_polynomial(inverse * inverse, coefficients[::-1]) * inverse
+
+
+def sign_bit(x: XlaOp) -> XlaOp:
+    """Whether the sign bit is set: true for -0 and for negative NaNs."""
+    signed = signed_of(x.dtype.bits)
+    assert signed is not None
+    return bitcast_convert_type(x, signed) < 0
+
+
+def copy_sign(magnitude: XlaOp, sign: XlaOp) -> XlaOp:
+    """`magnitude`, which is not negative, with the sign of `sign`."""
+    return select(sign_bit(sign), neg(magnitude), magnitude)
+
+
+def epsilon_of(x: XlaOp) -> float:
+    """The distance from 1 to the next number of x's type (f32 or f64)."""
+    return float(np.finfo(x.dtype.numpy).eps)
+
+
+def by_type(x: XlaOp, f32: float, f64: float) -> float:
+    """The constant for x's type."""
+    return f64 if x.dtype.bits == 64 else f32
