@@ -127,7 +127,8 @@ class FloatFormat(NamedTuple):
 def float_format(storage: NumpyType) -> FloatFormat:
     import ml_dtypes
 
-    info: Any = ml_dtypes.finfo(storage)
+    finfo: Any = ml_dtypes.finfo  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    info = finfo(storage)
     return FloatFormat(int(info.nexp), int(info.nmant), int(info.minexp))
 
 
