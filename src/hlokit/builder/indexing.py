@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles
-from hlokit.hlo.op import check
+from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles, rejected
+from hlokit.builder.movement import check_call
+from hlokit.errors import ShapeError
 from hlokit.ops.gather import Gather
 from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
@@ -24,13 +25,14 @@ def slice(
     """
     steps = [1] * len(start_indices) if strides is None else strides
     lengths = (len(start_indices), len(limit_indices), len(steps))
-    check(len(set(lengths)) == 1, "SLICE-3", "lengths of start_indices, limit_indices, strides", lengths, "one length")
+    equal = len(set(lengths)) == 1
+    check_call(equal, operand, "slice", "SLICE-3", "lengths of starts, limits, strides", lengths, "one length")
     return emit(Slice(tuple(zip(start_indices, limit_indices, steps, strict=True))), operand)
 
 
 def slice_in_dim(operand: XlaOp, start_index: int, limit_index: int, stride: int = 1, dimno: int = 0) -> XlaOp:
     """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE. Raises ShapeError."""
-    check(0 <= dimno < operand.rank, "BEY-27", "dimno", dimno, f"in [0, {operand.rank})")
+    check_call(0 <= dimno < operand.rank, operand, "slice", "BEY-27", "dimno", dimno, "a dimension of the operand")
     ranges = [(0, size, 1) for size in operand.shape.dimensions]
     ranges[dimno] = (start_index, limit_index, stride)
     return emit(Slice(tuple(ranges)), operand)
@@ -41,7 +43,9 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
 
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
     """
-    return emit(DynamicSlice(tuple(slice_sizes)), operand, *_starts(operand, start_indices, "DSLICE-6"))
+    return emit(
+        DynamicSlice(tuple(slice_sizes)), operand, *_starts(operand, start_indices, "dynamic-slice", "DSLICE-6")
+    )
 
 
 def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
@@ -50,7 +54,9 @@ def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[An
     Start indices as for `dynamic_slice`. Rules DUS. Raises ShapeError.
     """
     operand, update = handles(operand, update)
-    return emit(DynamicUpdateSlice(), operand, update, *_starts(operand, start_indices, "DUS-6"))
+    return emit(
+        DynamicUpdateSlice(), operand, update, *_starts(operand, start_indices, "dynamic-update-slice", "DUS-6")
+    )
 
 
 def gather(
@@ -119,8 +125,10 @@ def scatter(
     """
     arrays = [operands] if isinstance(operands, XlaOp) else [*operands]
     added = [updates] if isinstance(operands, XlaOp) and not isinstance(updates, (list, tuple)) else [*updates]
-    check(len(arrays) >= 1 and len(added) == len(arrays), "SCATTER-2", "updates", len(added), f"{len(arrays)}, at least one")
-    check(all(array.shape.is_array for array in arrays), "SCATTER-34", "operands", [a.shape for a in arrays], "arrays")
+    if not arrays or len(added) != len(arrays):
+        raise ShapeError("SCATTER-2", "operands and updates", (len(arrays), len(added)), "N >= 1 of each")
+    are_arrays = all(array.shape.is_array for array in arrays)
+    check_call(are_arrays, arrays[0], "scatter", "SCATTER-34", "operands", [a.shape for a in arrays], "arrays")
     op = Scatter(
         tuple(update_window_dims),
         tuple(inserted_window_dims),
@@ -136,12 +144,13 @@ def scatter(
     return emit(op, *arrays, scatter_indices, *added, called=(called,))
 
 
-def _starts(operand: XlaOp, indices: Sequence[Any], label: str) -> list[XlaOp]:
+def _starts(operand: XlaOp, indices: Sequence[Any], opcode: str, label: str) -> list[XlaOp]:
     """Start indices as handles; Python integers take the type of those that are handles, else s32."""
     if isinstance(indices, XlaOp):
-        check(False, label, "start_indices", indices.shape, "a sequence of scalars")
+        raise rejected(ShapeError(label, "start_indices", indices.shape, "a sequence of scalars"), opcode, operand)
     given = next((i for i in indices if isinstance(i, XlaOp)), None)
     element_type = given.dtype if given is not None and given.shape.is_array else dtypes.s32
     starts = [i if isinstance(i, XlaOp) else operand.builder.constant(i, element_type) for i in indices]
-    check(all(s.shape.is_scalar for s in starts), label, "start_indices", [s.shape for s in starts], "scalars")
+    scalars = all(s.shape.is_scalar for s in starts)
+    check_call(scalars, operand, opcode, label, "start_indices", [s.shape for s in starts], "scalars")
     return starts

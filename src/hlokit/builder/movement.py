@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hlokit.builder.core import XlaOp, emit
-from hlokit.hlo.op import check
+from hlokit.builder.core import XlaOp, emit, rejected
+from hlokit.errors import ShapeError
 from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
 from hlokit.ops.reshaping import DynamicReshape, Reshape, reshaped
 from hlokit.types import dtype as dtypes
@@ -33,9 +34,12 @@ __all__ = [
 
 
 def broadcast(operand: XlaOp, sizes: Sequence[int]) -> XlaOp:
-    """Repeats an array along new leading dimensions of these sizes: [sizes ++ operand's]. Rules BRD. Raises ShapeError."""
-    check(operand.shape.is_array, "BRD-6", "operand", operand.shape, "an array")
-    _check_sizes(sizes, "BRD-3", "sizes")
+    """Repeats an array along new leading dimensions of these sizes: [sizes ++ operand's].
+
+    Rules BRD. Raises ShapeError.
+    """
+    _check_array(operand, "broadcast", "BRD-6")
+    _check_sizes(sizes, operand, "broadcast", "BRD-3", "sizes")
     shape = operand.shape
     output = shape.with_dimensions((*sizes, *shape.dimensions), (*[False] * len(sizes), *shape.dynamic))
     return emit(Broadcast(tuple(range(len(sizes), output.rank)), output), operand)
@@ -46,26 +50,35 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
 
     Dimensions that no entry names, and operand dimensions of size 1, are repeated. Rules BIDIM. Raises ShapeError.
     """
-    shape, rank = operand.shape, len(out_dim_size)
-    check(shape.is_array, "BRD-6", "operand", shape, "an array")
-    _check_sizes(out_dim_size, "BIDIM-8", "out_dim_size")
-    check(len(broadcast_dimensions) == shape.rank, "BIDIM-3", "broadcast_dimensions", broadcast_dimensions, f"{shape.rank} entries")
-    check(shape.rank <= rank, "BIDIM-4", "out_dim_size", out_dim_size, f"at least {shape.rank} entries")
-    inside = all(0 <= d < rank for d in broadcast_dimensions)
-    check(inside, "BIDIM-5", "broadcast_dimensions", broadcast_dimensions, f"dimensions in [0, {rank})")
-    ascends = all(a < b for a, b in zip(broadcast_dimensions, broadcast_dimensions[1:]))
-    check(ascends, "BIDIM-6", "broadcast_dimensions", broadcast_dimensions, "strictly increasing")
-    flags = [False] * rank
+    _check_array(operand, "broadcast", "BRD-6")
+    _check_sizes(out_dim_size, operand, "broadcast", "BIDIM-8", "out_dim_size")
+    _check_broadcast_dimensions(operand, out_dim_size, broadcast_dimensions)
+    shape = operand.shape
+    flags = [False] * len(out_dim_size)
     for i, d in enumerate(broadcast_dimensions):
-        size, wanted = shape.dimensions[i], out_dim_size[d]
-        fits = size == wanted or size == 1 or UNBOUNDED in (size, wanted)
-        check(fits, "BIDIM-7", "out_dim_size", wanted, f"{size}, the operand's size of dimension {i}, or that to be 1")
         flags[d] = shape.dynamic[i]
     output = shape.with_dimensions(out_dim_size, flags)
     kept = [i for i, d in enumerate(broadcast_dimensions) if shape.dimensions[i] != 1 or out_dim_size[d] == 1]
     if len(kept) < shape.rank:
         operand = reshape(operand, [shape.dimensions[i] for i in kept])
     return emit(Broadcast(tuple(broadcast_dimensions[i] for i in kept), output), operand)
+
+
+def _check_broadcast_dimensions(operand: XlaOp, sizes: Sequence[int], dimensions: Sequence[int]) -> None:
+    shape, rank = operand.shape, len(sizes)
+
+    def check(condition: bool, label: str, argument: str, found: object, expected: object) -> None:
+        check_call(condition, operand, "broadcast", label, argument, found, expected)
+
+    check(len(dimensions) == shape.rank, "BIDIM-3", "entries of broadcast_dimensions", dimensions, shape.rank)
+    check(shape.rank <= rank, "BIDIM-4", "out_dim_size", sizes, "at least as many sizes as the operand has")
+    inside = all(0 <= d < rank for d in dimensions)
+    check(inside, "BIDIM-5", "broadcast_dimensions", dimensions, "dimensions of the result")
+    ascends = all(a < b for a, b in pairwise(dimensions))
+    check(ascends, "BIDIM-6", "broadcast_dimensions", dimensions, "strictly increasing")
+    for size, d in zip(shape.dimensions, dimensions, strict=True):
+        fits = size in (1, sizes[d]) or UNBOUNDED in (size, sizes[d])
+        check(fits, "BIDIM-7", "out_dim_size", sizes, "the operand's sizes, where those are not 1")
 
 
 def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequence[int] | None = None) -> XlaOp:
@@ -77,23 +90,33 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
 
     Rules RESHAPE, DYN-5. Raises ShapeError.
     """
-    check(operand.shape.is_array, "RESHAPE-1", "operand", operand.shape, "an array")
+    _check_array(operand, "reshape", "RESHAPE-1")
     if dimensions is not None:
         order = list(range(operand.rank))
-        check(sorted(dimensions) == order, "RESHAPE-6", "dimensions", dimensions, "a permutation of the operand's")
+        is_permutation = sorted(dimensions) == order
+        check_call(is_permutation, operand, "reshape", "RESHAPE-6", "dimensions", dimensions, "all of the operand's")
         if list(dimensions) != order:
             operand = transpose(operand, dimensions)
     if isinstance(new_sizes, Shape):
         return emit(Reshape(None, new_sizes), operand)
-    _check_sizes(new_sizes, "RESHAPE-3", "new_sizes")
-    return emit(Reshape(None, reshaped(operand.shape, new_sizes)), operand)
+    return _reshape(operand, new_sizes, None)
 
 
 def reshape_with_inferred_dimension(operand: XlaOp, new_sizes: Sequence[int], inferred_dimension: int) -> XlaOp:
-    """`reshape`, saying which dimension of the result takes a dynamic size that several could. Rules BEY-23, DYN-5."""
-    check(operand.shape.is_array, "RESHAPE-1", "operand", operand.shape, "an array")
-    _check_sizes(new_sizes, "RESHAPE-3", "new_sizes")
-    output = reshaped(operand.shape, new_sizes, inferred_dimension)
+    """`reshape`, saying which dimension of the result takes a dynamic size that several could.
+
+    Rules BEY-23, DYN-5. Raises ShapeError.
+    """
+    _check_array(operand, "reshape", "RESHAPE-1")
+    return _reshape(operand, new_sizes, inferred_dimension)
+
+
+def _reshape(operand: XlaOp, sizes: Sequence[int], inferred_dimension: int | None) -> XlaOp:
+    _check_sizes(sizes, operand, "reshape", "RESHAPE-3", "new_sizes")
+    try:
+        output = reshaped(operand.shape, sizes, inferred_dimension)
+    except ShapeError as error:
+        raise rejected(error, "reshape", operand) from None
     return emit(Reshape(inferred_dimension, output), operand)
 
 
@@ -105,8 +128,10 @@ def dynamic_reshape(
     The bounds give the result's buffer, the flags which of its dimensions are dynamic. Rule BEY-24. Raises ShapeError.
     """
     lengths = (len(dim_sizes), len(new_size_bounds), len(dims_are_dynamic))
-    check(len(set(lengths)) == 1, "BEY-24", "lengths of dim_sizes, new_size_bounds, dims_are_dynamic", lengths, "one length")
-    _check_sizes(new_size_bounds, "RESHAPE-3", "new_size_bounds")
+    equal = len(set(lengths)) == 1
+    check_call(equal, operand, "dynamic-reshape", "BEY-24", "lengths of sizes, bounds, flags", lengths, "one length")
+    _check_sizes(new_size_bounds, operand, "dynamic-reshape", "RESHAPE-3", "new_size_bounds")
+    _check_array(operand, "dynamic-reshape", "BEY-24")
     output = operand.shape.with_dimensions(new_size_bounds, dims_are_dynamic)
     sizes = [s if isinstance(s, XlaOp) else operand.builder.constant(s, dtypes.s32) for s in dim_sizes]
     return emit(DynamicReshape(output), operand, *sizes)
@@ -117,10 +142,10 @@ def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 
     Rules COLLAPSE. Raises ShapeError.
     """
-    rank = operand.rank
-    check(all(0 <= d < rank for d in dimensions), "COLLAPSE-4", "dimensions", dimensions, f"dimensions in [0, {rank})")
-    consecutive = all(a + 1 == b for a, b in zip(dimensions, dimensions[1:]))
-    check(consecutive, "COLLAPSE-3", "dimensions", dimensions, "increasing, consecutive")
+    inside = all(0 <= d < operand.rank for d in dimensions)
+    check_call(inside, operand, "reshape", "COLLAPSE-4", "dimensions", dimensions, "dimensions of the operand")
+    consecutive = all(a + 1 == b for a, b in pairwise(dimensions))
+    check_call(consecutive, operand, "reshape", "COLLAPSE-3", "dimensions", dimensions, "increasing, consecutive")
     if len(dimensions) <= 1:
         return operand
     first, last = dimensions[0], dimensions[-1]
@@ -129,7 +154,10 @@ def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 
 
 def transpose(operand: XlaOp, permutation: Sequence[int]) -> XlaOp:
-    """Permutes dimensions: dimension i of the result is the operand's permutation[i]. Rules TRANSP. Raises ShapeError."""
+    """Permutes dimensions: dimension i of the result is the operand's permutation[i].
+
+    Rules TRANSP. Raises ShapeError.
+    """
     return emit(Transpose(tuple(permutation)), operand)
 
 
@@ -140,7 +168,8 @@ def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
     """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT. Raises ShapeError."""
-    check(len(operands) > 0, "CONCAT-3", "operands", "none", "at least one")
+    if not operands:
+        raise ShapeError("CONCAT-3", "operands", "none", "at least one")
     return emit(Concatenate(dimension), *operands)
 
 
@@ -158,7 +187,7 @@ def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Sequence[in
 
 def pad_in_dim(operand: XlaOp, padding_value: Any, dimno: int, pad_lo: int, pad_hi: int) -> XlaOp:
     """`pad` around one dimension (BEY-26). Rules PAD. Raises ShapeError."""
-    check(0 <= dimno < operand.rank, "BEY-26", "dimno", dimno, f"in [0, {operand.rank})")
+    check_call(0 <= dimno < operand.rank, operand, "pad", "BEY-26", "dimno", dimno, "a dimension of the operand")
     return pad(operand, padding_value, [(pad_lo, pad_hi, 0) if d == dimno else (0, 0, 0) for d in range(operand.rank)])
 
 
@@ -167,5 +196,17 @@ def iota(builder: Builder, shape: Shape, dimension: int) -> XlaOp:
     return builder.emit(Iota(dimension, shape), ())
 
 
-def _check_sizes(sizes: Sequence[int], label: str, name: str) -> None:
-    check(all(size >= 0 or size == UNBOUNDED for size in sizes), label, name, sizes, "sizes >= 0")
+def check_call(
+    condition: bool, operand: XlaOp, opcode: str, label: str, argument: str, found: object, expected: object
+) -> None:
+    """Raises ShapeError with the rule's label unless `condition`, which must hold before an op can be made, does."""
+    if not condition:
+        raise rejected(ShapeError(label, argument, found, expected), opcode, operand)
+
+
+def _check_array(operand: XlaOp, opcode: str, label: str) -> None:
+    check_call(operand.shape.is_array, operand, opcode, label, "operand", operand.shape, "an array")
+
+
+def _check_sizes(sizes: Sequence[int], operand: XlaOp, opcode: str, label: str, name: str) -> None:
+    check_call(all(n >= 0 or n == UNBOUNDED for n in sizes), operand, opcode, label, name, sizes, "sizes >= 0")

@@ -59,7 +59,9 @@ class SetDimensionSize(Op, name="set-dimension-size"):
         if not 0 <= wanted <= bound:
             raise EvaluationError(f"set-dimension-size: size {wanted} outside [0, {bound}] [SDS-6]")
         if not shape.dynamic[self.dimension] and wanted != bound:
-            raise EvaluationError(f"set-dimension-size: size {wanted} of a dimension that is {bound} in {shape} [SDS-7]")
+            raise EvaluationError(
+                f"set-dimension-size: size {wanted} for dimension {self.dimension} of {shape} [SDS-7]"
+            )
         sizes = operand.sizes if isinstance(operand, Dynamic) else operand.shape
         buffer = whole_buffer(operand, shape.dimensions)
         if not shape.is_dynamic:

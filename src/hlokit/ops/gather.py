@@ -1,5 +1,7 @@
 """Gather: many slices of one operand, each starting where an index vector says."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from hlokit.hlo.op import Op, attr, check
@@ -47,20 +49,22 @@ class Gather(Op, name="gather"):
         offset, collapsed, batching = self.offset_dims, self.collapsed_slice_dims, self.operand_batching_dims
         check_ascending(offset, output_rank, "GATHER-9", "offset_dims")
         check_ascending(collapsed, rank, "GATHER-10", "collapsed_slice_dims")
-        check(len(self.start_index_map) == vector, "GATHER-7", "start_index_map", self.start_index_map, f"{vector} entries")
+        check(
+            len(self.start_index_map) == vector, "GATHER-7", "entries of start_index_map", self.start_index_map, vector
+        )
         check_distinct(self.start_index_map, rank, "GATHER-8", "start_index_map")
-        check(len(self.slice_sizes) == rank, "GATHER-4", "slice_sizes", self.slice_sizes, f"{rank} entries")
+        check(len(self.slice_sizes) == rank, "GATHER-4", "entries of slice_sizes", self.slice_sizes, rank)
         covered = len(offset) + len(collapsed) + len(batching)
-        check(covered == rank, "GATHER-3", "offset, collapsed and batching dimensions", covered, f"{rank} in all")
+        check(covered == rank, "GATHER-3", "offset, collapsed and batching dimensions", covered, rank)
         if batching or self.start_indices_batching_dims:
-            pairs = (batching, self.start_indices_batching_dims)
+            pairs, taken = (batching, self.start_indices_batching_dims), {*collapsed, *self.start_index_map}
             check_batching(operand, start_indices, pairs, self.index_vector_dim, "BEY-31")
-            check(not set(batching) & {*collapsed, *self.start_index_map}, "BEY-31", "operand_batching_dims", batching, "no others' dimensions")
+            check(taken.isdisjoint(batching), "BEY-31", "operand_batching_dims", batching, "no others' dimensions")
 
     def _check_slice_sizes(self, operand: Shape) -> None:
         for size, bound in zip(self.slice_sizes, operand.dimensions, strict=True):
             inside = 0 <= size <= bound or (bound == UNBOUNDED and size >= 0)
-            check(inside, "GATHER-11", "slice_sizes", self.slice_sizes, f"sizes within {operand}")
+            check(inside, "GATHER-11", "slice_sizes", self.slice_sizes, "sizes within the operand's")
         for d in self.collapsed_slice_dims:
             check(self.slice_sizes[d] == 1, "GATHER-12", "slice size of a collapsed dimension", self.slice_sizes[d], 1)
         for d in self.operand_batching_dims:
@@ -86,9 +90,14 @@ class Gather(Op, name="gather"):
         slices = np.lib.stride_tricks.sliding_window_view(buffer, self.slice_sizes)
         taken = slices[tuple(np.broadcast_to(s, counts) for s in starts)] if starts else np.broadcast_to(slices, counts)
         kept = self._kept(buffer.ndim)
-        sizes = [valid_part(operand).shape[d] if shape.dynamic[o] else self.slice_sizes[d] for o, d in zip(self.offset_dims, kept, strict=True)]
-        taken = taken.reshape(*counts, *(self.slice_sizes[d] for d in kept))[(..., *map(slice, sizes))]
-        return np.moveaxis(taken, range(len(counts), taken.ndim), self.offset_dims)
+        taken = taken.reshape((*counts, *(self.slice_sizes[d] for d in kept)))
+        taken = np.moveaxis(taken, range(len(counts), taken.ndim), self.offset_dims)
+        if not shape.is_dynamic:
+            return taken
+        sizes, ends = valid_part(operand).shape, list(taken.shape)
+        for position, d in zip(self.offset_dims, kept, strict=True):
+            ends[position] = sizes[d] if shape.dynamic[position] else ends[position]
+        return taken[tuple(map(slice, ends))]
 
 
 # -- index vectors, which Scatter has too
@@ -96,7 +105,9 @@ class Gather(Op, name="gather"):
 
 def batch_dimensions(indices: Shape, index_vector_dim: int, label: str) -> list[int]:
     """The dimensions of `indices` that count index vectors."""
-    check(0 <= index_vector_dim <= indices.rank, label, "index_vector_dim", index_vector_dim, f"in [0, {indices.rank}]")
+    check(
+        0 <= index_vector_dim <= indices.rank, label, "index_vector_dim", index_vector_dim, "at most the indices' rank"
+    )
     return [d for d in range(indices.rank) if d != index_vector_dim]
 
 
@@ -106,23 +117,26 @@ def vector_length(indices: Shape, index_vector_dim: int) -> int:
 
 
 def check_ascending(dimensions: Dims, rank: int, label: str, name: str) -> None:
-    ascends = all(a < b for a, b in zip(dimensions, dimensions[1:]))
-    check(ascends and all(0 <= d < rank for d in dimensions), label, name, dimensions, f"ascending, in [0, {rank})")
+    ascends = all(a < b for a, b in pairwise(dimensions))
+    if not ascends or not all(0 <= d < rank for d in dimensions):
+        check(False, label, name, dimensions, f"ascending, in [0, {rank})")
 
 
 def check_distinct(dimensions: Dims, rank: int, label: str, name: str) -> None:
-    distinct = len(set(dimensions)) == len(dimensions)
-    check(distinct and all(0 <= d < rank for d in dimensions), label, name, dimensions, f"distinct, in [0, {rank})")
+    if len(set(dimensions)) != len(dimensions) or not all(0 <= d < rank for d in dimensions):
+        check(False, label, name, dimensions, f"distinct, in [0, {rank})")
 
 
 def check_batching(operand: Shape, indices: Shape, pairs: tuple[Dims, Dims], index_vector_dim: int, label: str) -> None:
     """Batching dimensions come in pairs of one size: ascending ones of the operand, distinct ones of the indices."""
-    check(len(pairs[0]) == len(pairs[1]), label, "batching dimensions", pairs, "as many of the operand as of the indices")
-    check_ascending(pairs[0], operand.rank, label, "batching dimensions of the operand")
-    check_distinct(pairs[1], indices.rank, label, "batching dimensions of the indices")
-    check(index_vector_dim not in pairs[1], label, "batching dimensions of the indices", pairs[1], "not index_vector_dim")
+    of_operand, of_indices = pairs
+    check(len(of_operand) == len(of_indices), label, "batching dimensions", pairs, "as many of each")
+    check_ascending(of_operand, operand.rank, label, "batching dimensions of the operand")
+    check_distinct(of_indices, indices.rank, label, "batching dimensions of the indices")
+    check(index_vector_dim not in of_indices, label, "batching dimensions", of_indices, "not index_vector_dim")
     sizes = [(operand.dimensions[a], indices.dimensions[b]) for a, b in zip(*pairs, strict=True)]
-    check(all(a == b or UNBOUNDED in (a, b) for a, b in sizes), label, "sizes of batching dimensions", sizes, "equal pairs")
+    equal = all(a == b or UNBOUNDED in (a, b) for a, b in sizes)
+    check(equal, label, "sizes of batching dimensions", sizes, "equal pairs")
 
 
 def remaining(rank: int, *removed: Dims) -> list[int]:

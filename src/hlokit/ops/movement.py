@@ -1,7 +1,5 @@
 """Data movement: every element of the result is an element of an operand (or counts), bit for bit."""
 
-from typing import Any
-
 import numpy as np
 
 from hlokit.errors import UnsupportedError
@@ -35,13 +33,13 @@ class Broadcast(Op, name="broadcast"):
             check(0 <= d < rank, "BIDIM-5", "dimensions", dimensions, "dimensions of the result")
             size = output.dimensions[d]
             if size != sizes[i]:
-                check(UNBOUNDED in (size, sizes[i]), "BIDIM-11", "result", output, "the operand's sizes in its dimensions")
+                check(UNBOUNDED in (size, sizes[i]), "BIDIM-11", "result", output, "the operand's sizes")
             elif operand.dynamic[i] is not output.dynamic[d]:
-                check(False, "DYN-2", "result", output, "the operand's dynamic flags in its dimensions")
+                check(False, "DYN-2", "result", output, "the operand's dynamic flags")
         check(len(set(dimensions)) == len(dimensions), "BIDIM-11", "dimensions", dimensions, "no repetition")
         if output.is_dynamic:
-            new = [d for d in range(rank) if output.dynamic[d] and d not in dimensions and output.dimensions[d] != UNBOUNDED]
-            check(not new, "DYN-2", "result", output, "new dimensions of a fixed size")
+            new = [d for d in range(rank) if d not in dimensions and output.dimensions[d] != UNBOUNDED]
+            check(not any(output.dynamic[d] for d in new), "DYN-2", "result", output, "new dimensions of a fixed size")
         return output.logical
 
     def reference(self, operand: Array, shape: Shape) -> Array:
@@ -63,8 +61,8 @@ class Transpose(Op, name="transpose"):
 
     def infer(self, operand: Shape) -> Shape:
         check(operand.is_array, "TRANSP-1", "operand", operand, "an array")
-        expected = list(range(operand.rank))
-        check(sorted(self.dimensions) == expected, "TRANSP-3", "dimensions", self.dimensions, "a permutation of the operand's")
+        is_permutation = sorted(self.dimensions) == list(range(operand.rank))
+        check(is_permutation, "TRANSP-3", "dimensions", self.dimensions, "a permutation of the operand's")
         return operand.permuted(self.dimensions)
 
     def reference(self, operand: Array) -> Array:
@@ -82,9 +80,9 @@ class Reverse(Op, name="reverse"):
 
     def infer(self, operand: Shape) -> Shape:
         check(operand.is_array, "REV-1", "operand", operand, "an array")
-        rank = operand.rank
-        check(all(0 <= d < rank for d in self.dimensions), "REV-3", "dimensions", self.dimensions, "dimensions of the operand")
-        check(len(set(self.dimensions)) == len(self.dimensions), "REV-4", "dimensions", self.dimensions, "no repetition")
+        dimensions, rank = self.dimensions, operand.rank
+        check(all(0 <= d < rank for d in dimensions), "REV-3", "dimensions", dimensions, "dimensions of the operand")
+        check(len(set(dimensions)) == len(dimensions), "REV-4", "dimensions", dimensions, "no repetition")
         return operand.logical
 
     def reference(self, operand: Array) -> Array:
@@ -148,28 +146,24 @@ class Pad(Op, name="pad"):
         check(len(self.padding) == operand.rank, "PAD-4", "padding", self.padding, "one entry per dimension")
         sizes: list[int] = []
         for size, pad in zip(operand.dimensions, self.padding, strict=True):
-            check(pad.interior >= 0, "PAD-3", "interior padding", pad.interior, ">= 0")
-            padded = size if size == UNBOUNDED else self._padded(size, pad)
+            check(pad.interior_padding >= 0, "PAD-3", "interior padding", pad.interior_padding, ">= 0")
+            padded = size if size == UNBOUNDED else pad.output_size(size)
             check(padded >= 0 or padded == UNBOUNDED, "PAD-2", "padded size", padded, ">= 0")
             sizes.append(padded)
         return operand.with_dimensions(sizes, operand.dynamic)
 
-    @staticmethod
-    def _padded(size: int, pad: Any) -> int:
-        return size + pad.low + pad.high + max(size - 1, 0) * pad.interior
-
     def reference(self, operand: Array, padding_value: Array) -> Array:
-        sizes = [max(0, self._padded(n, p)) for n, p in zip(operand.shape, self.padding, strict=True)]
+        sizes = [max(0, p.output_size(n)) for n, p in zip(operand.shape, self.padding, strict=True)]
         result = np.empty(sizes, operand.dtype)
         result[...] = padding_value
         taken: list[slice] = []
         places: list[slice] = []
         for size, padded, pad in zip(operand.shape, sizes, self.padding, strict=True):
-            step = pad.interior + 1
-            first = max(0, -(pad.low // step))  # the first element that does not land before index 0
-            last = max(first, min(size, -((pad.low - padded) // step)))  # the first that lands behind the end
+            low, step = pad.edge_padding_low, pad.interior_padding + 1
+            first = max(0, -(low // step))  # the first element that does not land before index 0
+            last = max(first, min(size, -((low - padded) // step)))  # the first that lands behind the end
             taken.append(slice(first, last))
-            places.append(slice(pad.low + first * step, pad.low + last * step, step))
+            places.append(slice(low + first * step, low + last * step, step))
         result[tuple(places)] = operand[tuple(taken)]
         return result
 
@@ -185,10 +179,10 @@ class Iota(Op, name="iota"):
     rules = "IOTA"
 
     def infer(self) -> Shape:
-        shape = self.output_shape
+        shape, along = self.output_shape, self.iota_dimension
         check(shape.is_array and shape.rank > 0, "IOTA-4", "shape", shape, "an array of rank >= 1")
-        check(0 <= self.iota_dimension < shape.rank, "IOTA-5", "iota_dimension", self.iota_dimension, f"in [0, {shape.rank})")
-        check(shape.dtype is not dtypes.pred, "IOTA-6", "element type", shape.dtype, "an integral, floating or complex type")
+        check(0 <= along < shape.rank, "IOTA-5", "iota_dimension", along, "a dimension of the shape")
+        check(shape.dtype is not dtypes.pred, "IOTA-6", "element type", shape.dtype, "integral, floating or complex")
         check(not shape.is_dynamic, "IOTA-7", "shape", shape, "no dynamic dimensions")
         return shape.logical
 
@@ -200,7 +194,7 @@ class Iota(Op, name="iota"):
 
 
 class Bitcast(Op, name="bitcast"):
-    """The elements in the order in which the operand's layout puts them in memory, read by the result's layout (BEY-19)."""
+    """The elements as the operand's layout puts them in memory, read by the result's layout (BEY-19)."""
 
     output_shape: ResultShape
 

@@ -35,7 +35,7 @@ class Reshape(Op, name="reshape"):
         if operand.is_unbounded or output.is_unbounded:
             return output.logical
         if output.size != operand.size:
-            check(False, "RESHAPE-2", "result", output, f"{operand.size} elements")
+            check(False, "RESHAPE-2", "elements of the result", output.size, operand.size)
         if operand.is_dynamic:
             check_not_merged_and_split(operand, output.dimensions)
         return output.logical

@@ -48,7 +48,8 @@ class Scatter(Op, name="scatter"):
     whole_values = True
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
-        check(len(operands) >= 3 and len(operands) % 2 == 1, "SCATTER-2", "operands", len(operands), "N >= 1 arrays, indices, N updates")
+        fits = len(operands) >= 3 and len(operands) % 2 == 1
+        check(fits, "SCATTER-2", "operands", len(operands), "N >= 1 arrays, indices, N updates")
         check(all(o.is_array for o in operands), "SCATTER-34", "operands", operands, "arrays")
         n = len(operands) // 2
         arrays, indices, updates = operands[:n], operands[n], operands[n + 1 :]
@@ -67,21 +68,23 @@ class Scatter(Op, name="scatter"):
         rank, vector = array.rank, vector_length(indices, self.index_vector_dim)
         window, inserted, batching = self.update_window_dims, self.inserted_window_dims, self.input_batching_dims
         places = self.scatter_dims_to_operand_dims
-        check(updates.rank == len(window) + batch_rank, "SCATTER-7", "rank of updates", updates.rank, len(window) + batch_rank)
+        update_rank = len(window) + batch_rank
+        check(updates.rank == update_rank, "SCATTER-7", "rank of updates", updates.rank, update_rank)
         check_ascending(window, updates.rank, "SCATTER-8", "update_window_dims")
         check_ascending(inserted, rank, "SCATTER-9", "inserted_window_dims")
         covered = len(window) + len(inserted) + len(batching)
-        check(covered == rank, "SCATTER-10", "window, inserted and batching dimensions", covered, f"{rank} in all")
-        check(len(places) == vector, "SCATTER-11", "scatter_dims_to_operand_dims", places, f"{vector} entries")
+        check(covered == rank, "SCATTER-10", "window, inserted and batching dimensions", covered, rank)
+        check(len(places) == vector, "SCATTER-11", "entries of scatter_dims_to_operand_dims", places, vector)
         check_distinct(places, rank, "SCATTER-12", "scatter_dims_to_operand_dims")
         if batching or self.scatter_indices_batching_dims:
-            check_batching(array, indices, (batching, self.scatter_indices_batching_dims), self.index_vector_dim, "BEY-33")
-            check(not set(batching) & {*inserted, *places}, "BEY-33", "input_batching_dims", batching, "no others' dimensions")
+            pairs, taken = (batching, self.scatter_indices_batching_dims), {*inserted, *places}
+            check_batching(array, indices, pairs, self.index_vector_dim, "BEY-33")
+            check(taken.isdisjoint(batching), "BEY-33", "input_batching_dims", batching, "no others' dimensions")
 
     def _check_updates(self, array: Shape, counts: list[int], updates: Shape) -> None:
         for u, d in zip(self.update_window_dims, self._window_dims(array.rank), strict=True):
             fits = updates.dimensions[u] <= array.dimensions[d] or array.dimensions[d] == UNBOUNDED
-            check(fits, "SCATTER-13", "window of updates", updates, f"no larger than {array}")
+            check(fits, "SCATTER-13", "window of updates", updates, "no larger than the operand")
         counted = [updates.dimensions[u] for u in remaining(updates.rank, self.update_window_dims)]
         if counted != counts:
             fits = all(a == b or UNBOUNDED in (a, b) for a, b in zip(counted, counts, strict=True))

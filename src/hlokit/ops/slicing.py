@@ -72,7 +72,8 @@ class DynamicSlice(Op, name="dynamic-slice"):
         sizes = self.dynamic_slice_sizes
         check(len(sizes) == operand.rank, "DSLICE-7", "dynamic_slice_sizes", sizes, "one per dimension of the operand")
         for size, bound in zip(sizes, operand.dimensions, strict=True):
-            check(0 <= size <= bound or 0 <= size and bound == UNBOUNDED, "DSLICE-8", "slice size", size, f"0 .. {bound}")
+            inside = size >= 0 and (size <= bound or bound == UNBOUNDED)
+            check(inside, "DSLICE-8", "dynamic_slice_sizes", sizes, "sizes within the operand's")
         return operand.with_dimensions(sizes)
 
     def reference(self, operand: Array | Dynamic, *indices: Array, operand_shapes: list[Shape]) -> Array:
@@ -100,8 +101,8 @@ class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
         _check_starts(operand, operands[2:], "DUS-6", "DUS-6")
         if not update.is_dynamic:
             return operand.logical
-        covered = [f and n == bound for f, n, bound in zip(update.dynamic, update.dimensions, operand.dimensions, strict=True)]
-        return operand.logical.with_dynamic([f or c for f, c in zip(operand.dynamic, covered, strict=True)])
+        covers = _covers(operand, update)
+        return operand.logical.with_dynamic([f or c for f, c in zip(operand.dynamic, covers, strict=True)])
 
     def reference(
         self, operand: Array | Dynamic, update: Array | Dynamic, *indices: Array, operand_shapes: list[Shape]
@@ -113,9 +114,15 @@ class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
         result[_box(starts, written.shape)] = written
         if not outer.is_dynamic and not inner.is_dynamic:
             return result
-        covers = [f and n == bound for f, n, bound in zip(inner.dynamic, inner.dimensions, outer.dimensions, strict=True)]
-        sizes = [w if c else n for c, w, n in zip(covers, written.shape, valid_part(operand).shape, strict=True)]
+        own = valid_part(operand).shape
+        sizes = [w if c else n for c, w, n in zip(_covers(outer, inner), written.shape, own, strict=True)]
         return Dynamic(result, tuple(sizes))
+
+
+def _covers(operand: Shape, update: Shape) -> list[bool]:
+    """For each dimension whether the update is dynamic in it and as large as the operand (DYN-8)."""
+    sizes = zip(update.dimensions, operand.dimensions, strict=True)
+    return [flag and size == bound for flag, (size, bound) in zip(update.dynamic, sizes, strict=True)]
 
 
 def clamped_starts(indices: tuple[Any, ...], bounds: tuple[int, ...], sizes: tuple[int, ...]) -> list[int]:
@@ -136,5 +143,5 @@ def _check_starts(operand: Shape, indices: tuple[Shape, ...], number: str = "DSL
         return
     check(len(indices) == operand.rank, number, "start indices", len(indices), operand.rank)
     for index in indices:
-        check(index.is_scalar and index.dtype is indices[0].dtype, kind, "start indices", indices, "scalars of one type")
-        check(index.dtype.is_integral, kind, "start indices", indices, "scalars of an integral type")
+        fits = index.is_scalar and index.dtype is indices[0].dtype and index.dtype.is_integral
+        check(fits, kind, "start indices", indices, "scalars of one integral type")
