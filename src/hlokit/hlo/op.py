@@ -20,6 +20,7 @@ class Attribute:
     """One attribute of an op: its name in Python and in text, its kind, and how text and proto treat it.
 
     always   printed even when it has its default value
+    unsaid   values that only repeat what the operands' types say: accepted, never printed (HOP-5)
     also     older spellings that the parser accepts
     proto    path of the field in HloInstructionProto, where it is not the text name
     """
@@ -32,6 +33,7 @@ class Attribute:
     also: tuple[str, ...]
     proto: str
     hidden: bool
+    unsaid: tuple[Any, ...]
 
     @property
     def required(self) -> bool:
@@ -46,6 +48,7 @@ class _Declared:
     also: tuple[str, ...]
     proto: str | None
     hidden: bool
+    unsaid: tuple[Any, ...] = ()
 
 
 def attr(
@@ -56,12 +59,13 @@ def attr(
     also: tuple[str, ...] = (),
     proto: str | None = None,
     hidden: bool = False,
+    unsaid: tuple[Any, ...] = (),
 ) -> Any:
     """Declares how an op's field is written (see Attribute). A field without default is required in text.
 
     `hidden` fields are not attributes in text: parameter numbers, constants.
     """
-    return _Declared(default, text, always, also, proto, hidden)
+    return _Declared(default, text, always, also, proto, hidden, unsaid)
 
 
 OPS: dict[str, type[Op]] = {}
@@ -184,7 +188,10 @@ def _attribute(name: str, annotation: Any, declared: Any) -> Attribute:
         raise TypeError(f"attribute {name}: {annotation} has no Kind")
     text = declared.text or name
     default = declared.default if declared.default is _REQUIRED else kind.normal(declared.default)
-    return Attribute(name, text, kind, default, declared.always, declared.also, declared.proto or text, declared.hidden)
+    proto = declared.proto or text
+    return Attribute(
+        name, text, kind, default, declared.always, declared.also, proto, declared.hidden, declared.unsaid
+    )
 
 
 def infer_shape(op: Op, operands: Sequence[Shape], called: Sequence[tuple[str, Any]] = ()) -> Shape:

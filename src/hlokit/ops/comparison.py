@@ -20,6 +20,8 @@ COMPARISON_TYPE = Kind(
     _GIVEN_TYPE.name, lambda value: None if value is None else _GIVEN_TYPE.normal(value), _GIVEN_TYPE.choices
 )
 
+DEFAULT_TYPES = ("FLOAT", "SIGNED", "UNSIGNED")
+
 _DEFAULT_TYPE = {
     "floating": "FLOAT",
     "complex": "FLOAT",
@@ -33,7 +35,7 @@ class Compare(Op, name="compare"):
     """lhs direction rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5)."""
 
     direction: Annotated[str, DIRECTION] = attr(proto="comparison_direction")
-    type: Annotated[str | None, COMPARISON_TYPE] = attr(None, proto="comparison_type")
+    type: Annotated[str | None, COMPARISON_TYPE] = attr(None, proto="comparison_type", unsaid=DEFAULT_TYPES)
 
     arity = 2
     form = "map"

@@ -55,7 +55,7 @@ def _with_zeros(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
 def divide(x: Array, y: Array) -> Any:
     """Floats and complex as IEEE; integers towards zero, by zero all ones, INT_MIN/-1 wraps (DIV-1 to DIV-5)."""
     if x.dtype.kind not in "iu":
-        return np.true_divide(x, y)
+        return np.true_divide(x, y)  # pyright: ignore[reportUnknownVariableType]
     plain = (y != 0) & (y != -1)
     divisor = np.where(plain, y, 1).astype(x.dtype)
     quotient = (x - np.fmod(x, divisor)) // divisor

@@ -195,9 +195,9 @@ class _Printer:
         else:
             parts.append(self._operands(instruction, names))
         parts.append(")")
-        for field, default, prefix, writer in spelling_of(type(op)).writers:
+        for field, unprinted, prefix, writer in spelling_of(type(op)).writers:
             value = field(op)
-            if value != default and value is not None:
+            if value not in unprinted:
                 parts += (prefix, writer(value))
         if instruction.called:
             parts += self._roles(instruction, indent, scheduled)

@@ -8,7 +8,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from hlokit.hlo.op import Op
+from hlokit.hlo.op import Attribute, Op
 from hlokit.text.attributes import Reader, Writer, reader_of, writer_of
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import RESULT_SHAPE
@@ -25,14 +25,15 @@ _OTHER_ROLE_NAMES = {
 class Spelling:
     """The written form of one op class.
 
-    readers        text name -> (field, reader); writers: (field getter, default, ", name=", writer) in printing order
+    readers        text name -> (field, reader)
+    writers        (getter, values not printed, ", name=", writer), in printing order
     required       (field, text name) of the attributes that must be there
     optional_roles roles that need not be there;  role_names: text name -> (role, position, or None for all of it)
     """
 
     op_class: type[Op]
     readers: dict[str, tuple[str, Reader]]
-    writers: tuple[tuple[Callable[[Op], Any], Any, str, Writer], ...]
+    writers: tuple[tuple[Callable[[Op], Any], tuple[Any, ...], str, Writer], ...]
     required: tuple[tuple[str, str], ...]
     role_names: dict[str, tuple[str, int | None]]
     ignored: frozenset[str]
@@ -43,7 +44,11 @@ class Spelling:
         return [*self.readers, *self.role_names]
 
 
-_NEVER = object()
+def _unprinted(attribute: Attribute) -> tuple[Any, ...]:
+    """The values with which an attribute does not appear."""
+    if attribute.always or attribute.required:
+        return (None,)
+    return (None, attribute.default, *attribute.unsaid)
 
 
 @cache
@@ -51,10 +56,7 @@ def spelling_of(op_class: type[Op]) -> Spelling:
     """How this op is written."""
     shown = [a for a in op_class.attributes if not a.hidden and a.kind is not RESULT_SHAPE]
     readers = {name: (a.name, reader_of(a.kind)) for a in shown for name in (a.text, *a.also)}
-    writers = tuple(
-        (attrgetter(a.name), _NEVER if a.always or a.required else a.default, f", {a.text}=", writer_of(a.kind))
-        for a in shown
-    )
+    writers = tuple((attrgetter(a.name), _unprinted(a), f", {a.text}=", writer_of(a.kind)) for a in shown)
     role_names: dict[str, tuple[str, int | None]] = {role: (role, 0) for role in op_class.roles}
     role_names |= {role: (role, None) for role in op_class.list_roles}
     role_names |= _OTHER_ROLE_NAMES.get(op_class.opcode, {})
