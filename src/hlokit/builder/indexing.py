@@ -124,7 +124,7 @@ def scatter(
     Windows that stick out are skipped; updates are applied in row-major order. Rules SCATTER. Raises ShapeError.
     """
     arrays = [operands] if isinstance(operands, XlaOp) else [*operands]
-    added = [updates] if isinstance(operands, XlaOp) and not isinstance(updates, (list, tuple)) else [*updates]
+    added: list[Any] = [updates] if isinstance(operands, XlaOp) else [*updates]
     if not arrays or len(added) != len(arrays):
         raise ShapeError("SCATTER-2", "operands and updates", (len(arrays), len(added)), "N >= 1 of each")
     are_arrays = all(array.shape.is_array for array in arrays)

@@ -176,11 +176,11 @@ def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
 concatenate = concat_in_dim
 
 
-def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Sequence[int]]) -> XlaOp:
+def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Any]) -> XlaOp:
     """Puts `padding_value` between and around the elements.
 
-    padding_config: for each dimension (low, high, interior), or (low, high): `interior` values between neighbours, then
-    `low` in front and `high` behind; negative ones remove what is there. Rules PAD. Raises ShapeError.
+    padding_config: for each dimension (low, high, interior), (low, high) or a PaddingDimension: `interior` values
+    between neighbours, then `low` in front and `high` behind; negative ones remove what is there. Rules PAD. Raises ShapeError.
     """
     return emit(Pad(tuple(padding_config)), operand, padding_value)
 

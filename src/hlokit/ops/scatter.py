@@ -16,7 +16,7 @@ from hlokit.ops.gather import (
     remaining,
     vector_length,
 )
-from hlokit.ops.reduction import check_reducer
+from hlokit.ops.reduction import check_reducer, results_of
 from hlokit.types.attributes import Dims
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
 
@@ -52,7 +52,7 @@ class Scatter(Op, name="scatter"):
         check(fits, "SCATTER-2", "operands", len(operands), "N >= 1 arrays, indices, N updates")
         check(all(o.is_array for o in operands), "SCATTER-34", "operands", operands, "arrays")
         n = len(operands) // 2
-        arrays, indices, updates = operands[:n], operands[n], operands[n + 1 :]
+        arrays, indices, updates = list(operands[:n]), operands[n], list(operands[n + 1 :])
         for array, update in zip(arrays, updates, strict=True):
             check(array.dimensions == arrays[0].dimensions, "SCATTER-3", "operands", arrays, "equal dimensions")
             check(update.dimensions == updates[0].dimensions, "SCATTER-3", "updates", updates, "equal dimensions")
@@ -61,7 +61,7 @@ class Scatter(Op, name="scatter"):
         batch = batch_dimensions(indices, self.index_vector_dim, "SCATTER-6")
         self._check_dimension_numbers(arrays[0], indices, updates[0], len(batch))
         self._check_updates(arrays[0], [indices.dimensions[d] for d in batch], updates[0])
-        check_reducer(to_apply, list(arrays), tuple(a.dtype[()] for a in arrays))
+        check_reducer(to_apply, arrays, tuple(a.dtype[()] for a in arrays))
         return arrays[0].logical if n == 1 else Shape.tuple(a.logical for a in arrays)
 
     def _check_dimension_numbers(self, array: Shape, indices: Shape, updates: Shape, batch_rank: int) -> None:
@@ -144,7 +144,7 @@ def combine(results: list[Array], targets: Array, updates: list[Array], function
     for turn in _turns(targets):
         places = targets[turn]
         combined = function.batched(*(r[places] for r in results), *(u[turn] for u in updates))
-        for result, value in zip(results, combined if isinstance(combined, tuple) else (combined,), strict=True):
+        for result, value in zip(results, results_of(function, combined), strict=True):
             result[places] = value
 
 

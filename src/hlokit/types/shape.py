@@ -160,7 +160,8 @@ class Shape:
         flags = tuple(self.dynamic[p] for p in permutation)
         position = {p: i for i, p in enumerate(permutation)}
         order = tuple(position[d] for d in self.layout_or_default.minor_to_major)
-        return Shape.array(self.dtype, sizes, flags, Layout(order))
+        is_default = order == tuple(range(len(order) - 1, -1, -1))
+        return _array(self.dtype, sizes, flags, None if is_default else Layout(order))
 
     # -- text
 
