@@ -15,9 +15,11 @@ from typing import Any
 
 import hlokit as hk
 from hlokit.hlo.computation import Computation
-from hlokit.ops.elementwise import Add, Multiply, Tanh
-from hlokit.ops.movement import Reshape, Transpose
+from hlokit.ops.elementwise import Add, Multiply
+from hlokit.ops.movement import Transpose
+from hlokit.ops.reshaping import Reshape
 from hlokit.ops.structure import Parameter
+from hlokit.ops.transcendental import Tanh
 
 BUDGET_US = {"graph: add + infer": 6.0, "verify": 3.0, "parse": 150.0, "print": 50.0}
 
@@ -34,7 +36,7 @@ def graph(count: int) -> hk.HloModule:
         y = entry.add(Tanh(), [y])
         y = entry.add(Multiply(), [y, x])
         t = entry.add(Transpose((1, 0)), [y])
-        y = entry.add(Reshape(shapes[1]), [t])
+        y = entry.add(Reshape(output_shape=shapes[1]), [t])
     entry.set_root(y)
     return module
 
