@@ -143,7 +143,7 @@ def test_call_rejects(label: str, operands: tuple[Shape, ...]) -> None:
 def test_composite_call_is_a_call_with_labels() -> None:
     builder = hk.Builder("test")
     x = builder.parameter(0, hk.f32[3])
-    root = hk.composite_call(builder, negate, [x], "my.negate", '{n = 1 : i32}', 2)
+    root = hk.composite_call(builder, negate, [x], "my.negate", "{n = 1 : i32}", 2)
     module = builder.build(root)
     assert np.array_equal(hk.evaluate(module, VECTOR), -VECTOR)
     instruction = module.entry.root

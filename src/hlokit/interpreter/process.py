@@ -71,20 +71,16 @@ class Process:
         Raises ShapeError (GRP-2) for ids that are not exactly the participants.
         """
         replicas, partitions = self.replica_count, self.partition_count
-        if channel_id is not None and use_global_device_ids:
-            count, to_pairs, own = replicas * partitions, lambda i: [divmod(i, partitions)], self.replica_id * partitions + self.partition_id
-        elif channel_id is not None and over_partitions:
-            count, to_pairs, own = partitions, lambda i: [(self.replica_id, i)], self.partition_id
-        elif channel_id is not None:
-            count, to_pairs, own = replicas, lambda i: [(i, p) for p in range(partitions)], self.replica_id
-        else:
-            count, to_pairs, own = replicas, lambda i: [(i, self.partition_id)], self.replica_id
-        expanded = groups.expand(count)
-        listed = sorted(i for group in expanded for i in group)
-        if listed != list(range(count)):
-            raise ShapeError("GRP-2", "replica_groups", str(groups), f"each id of 0..{count - 1} once")
-        group = next(group for group in expanded if own in group)
-        return [pair for i in group for pair in to_pairs(i)]
+        if channel_id is None:
+            group = _group_of(self.replica_id, groups, replicas)
+            return [(i, self.partition_id) for i in group]
+        if use_global_device_ids:
+            own = self.replica_id * partitions + self.partition_id
+            return [divmod(i, partitions) for i in _group_of(own, groups, replicas * partitions)]
+        if over_partitions:
+            return [(self.replica_id, i) for i in _group_of(self.partition_id, groups, partitions)]
+        group = _group_of(self.replica_id, groups, replicas)
+        return [(i, partition) for partition in range(partitions) for i in group]
 
     def meet(self, key: Any, members: list[tuple[int, int]], value: Any) -> list[Any]:
         """Every member of the group gives a value under the same key; all get the list, in the group's order."""
@@ -97,3 +93,12 @@ class Process:
         if not self.infeed:
             raise EvaluationError("infeed: the queue is empty and nothing can arrive [INFEED-9]")
         return self.infeed.popleft()
+
+
+def _group_of(own: int, groups: ReplicaGroups, count: int) -> tuple[int, ...]:
+    """The group that `own` is in, of groups that list each id below `count` once (GRP-2)."""
+    expanded = groups.expand(count)
+    listed = sorted(i for group in expanded for i in group)
+    if listed != list(range(count)):
+        raise ShapeError("GRP-2", "replica_groups", str(groups), f"each id of 0..{count - 1} once")
+    return next(group for group in expanded if own in group)
