@@ -82,9 +82,11 @@ def regularized_incomplete_beta(a: XlaOp, b: XlaOp, x: XlaOp) -> XlaOp:
     p, q = select(swaps, b, a), select(swaps, a, b)
     y = 1.0 - x
     near = select(swaps, y, x)
-    power = exp(_log_beta_power(p, q, near, select(swaps, x, y), select(swaps, log(x), log1p(-x))))
+    far = select(swaps, x, y)
+    power = exp(_log_beta_power(p, q, near, far, select(swaps, log(x), log1p(-x))))
     inside = _inside_beta_domain(a, b, x)
-    value = power * _beta_fraction(p, q, select(inside, near, zeros_like(near))) / p
+    runs = and_(inside, near > 0.0)
+    value = power / _beta_fraction(p, q, select(runs, near, zeros_like(near)), select(runs, far, ones_like(far)))
     value = select(near == 0.0, zeros_like(value), value)
     return select(inside, select(swaps, 1.0 - value, value), full_like(x, np.nan))
 
@@ -99,17 +101,20 @@ def _outside_gamma_domain(a: XlaOp, x: XlaOp) -> XlaOp:
 def _power_over_gamma(a: XlaOp, x: XlaOp) -> XlaOp:
     """x^a exp(-x) / gamma(a + 1). From a = 10 up in Stirling's form, whose exponent does not cancel."""
     small = exp(a * log(x) - x - lgamma(a + 1.0))
-    exponent = -a * _excess_over_logarithm((x - a) / a) - stirling_correction(a)
+    exponent = -a * _excess_over_logarithm((x - a) / a, x / a) - stirling_correction(a)
     return select(a < _STIRLING_FROM, small, exp(exponent) / sqrt((2.0 * math.pi) * a))
 
 
-def _excess_over_logarithm(m: XlaOp) -> XlaOp:
-    """m - log(1 + m) without cancellation: with r = m / (2 + m), r m - 2 (r^3 / 3 + r^5 / 5 + ...)."""
+def _excess_over_logarithm(m: XlaOp, successor: XlaOp) -> XlaOp:
+    """m - log(1 + m) without cancellation: with r = m / (2 + m), r m - 2 (r^3 / 3 + r^5 / 5 + ...).
+
+    `successor` is 1 + m, which is not the rounded sum where m is near -1.
+    """
     r = m / (2.0 + m)
     square = r * r
     odd = [1.0 / (2 * k + 3) for k in range(13)]
     near = r * (m - 2.0 * square * evaluate_polynomial(square, odd[::-1]))
-    return select(abs(m) < 0.4, near, m - log1p(m))
+    return select(abs(m) < 0.4, near, m - log(successor))
 
 
 def _gamma_sums(a: XlaOp, x: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
@@ -216,31 +221,38 @@ def _log_beta_power(a: XlaOp, b: XlaOp, x: XlaOp, y: XlaOp, log_y: XlaOp) -> Xla
     log_beta = select(most < _STIRLING_FROM, direct, lgamma(least) - ratio)
     small = a * log(x) + b * log_y - log_beta
     distance = x * b - y * a
-    large = 0.5 * log(a / total * b / (2.0 * math.pi)) - (
-        a * _excess_over_logarithm(distance / a) + b * _excess_over_logarithm(-distance / b)
-    )
+    exponent = a * _excess_over_logarithm(distance / a, x / (a / total))
+    exponent = exponent + b * _excess_over_logarithm(-distance / b, y / (b / total))
+    large = 0.5 * log(a / total * b / (2.0 * math.pi)) - exponent
     large = large + stirling_correction(total) - stirling_correction(a) - stirling_correction(b)
     return select(least < _STIRLING_FROM, small, large)
 
 
-def _beta_fraction(a: XlaOp, b: XlaOp, x: XlaOp) -> XlaOp:
-    """1/(1+ d1/(1+ d2/(1+ ...))) with DLMF 8.17.22's coefficients, two per step, by Lentz's method."""
+def _beta_fraction(a: XlaOp, b: XlaOp, x: XlaOp, y: XlaOp) -> XlaOp:
+    """The even part of DLMF 8.17.22, b0 + a1/(b1 + a2/(b2 + ...)), by Lentz's method; y = 1 - x.
+
+    Its terms have a y - b x in them, where the fraction itself subtracts numbers that nearly agree.
+    """
     epsilon = epsilon_of(x)
 
-    def unfinished(m: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *parameters: XlaOp) -> XlaOp:
-        return and_(m < float(_LIMIT), any(moves))
+    def denominator(n: XlaOp, a: XlaOp, b: XlaOp, x: XlaOp, y: XlaOp) -> XlaOp:
+        middle = a + 2.0 * n
+        excess = a * y - b * x + (1.0 + n * (1.0 + y))
+        return n + (n * (b - n) / (middle - 1.0) * x + (a + n) / (middle + 1.0) * excess)
 
-    def step(m: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *parameters: XlaOp) -> list[XlaOp]:
-        a, b, x = parameters
-        twice = a + 2.0 * m
-        even = m * (b - m) / (twice - 1.0) * (x / twice)
-        odd = -(a + m) / twice * ((a + b + m) / (twice + 1.0)) * x
-        first_c, first_d = 1.0 + even / c, 1.0 / (1.0 + even * d)
-        new_c, new_d = 1.0 + odd / first_c, 1.0 / (1.0 + odd * first_d)
-        change = new_c * new_d
-        new_h = h * (first_c * first_d) * change
-        return [m + 1.0, new_c, new_d, new_h, abs(change - 1.0) > epsilon, a, b, x]
+    def unfinished(n: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *parameters: XlaOp) -> XlaOp:
+        return and_(n < float(_LIMIT), any(moves))
 
-    d = 1.0 / (1.0 - (a + b) / (a + 1.0) * x)
-    start = [x.builder.constant_r0(1.0, x.dtype), ones_like(x), d, d, x == x, a, b, x]
+    def step(n: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *parameters: XlaOp) -> list[XlaOp]:
+        a, b, x, _ = parameters
+        middle = a + (2.0 * n - 1.0)
+        numerator = (a + n - 1.0) / middle * ((a + b + n - 1.0) / middle) * x * (n * (b - n) * x)
+        bottom = denominator(n, *parameters)
+        d = 1.0 / (bottom + numerator * d)
+        c = bottom + numerator / c
+        change = c * d
+        return [n + 1.0, c, d, h * change, abs(change - 1.0) > epsilon, *parameters]
+
+    first = a / (a + 1.0) * (a * y - b * x + 1.0)
+    start = [x.builder.constant_r0(1.0, x.dtype), first, zeros_like(x), first, x == x, a, b, x, y]
     return while_loop(unfinished, step, start)[3]
