@@ -11,6 +11,7 @@ import numpy as np
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import TOKEN_VALUE, Dynamic, valid_part
+from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import MAX_CALL_DEPTH, Process, StepHook
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
@@ -71,8 +72,7 @@ def run(process: Process, computation: Computation, arguments: Sequence[Any]) ->
 
 def _run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
     values: dict[int, Any] = {}
-    scheduled = computation.module is not None and computation.module.is_scheduled
-    order = computation.instructions if scheduled else computation.post_order()
+    order = evaluation_order(computation)
     last_use = _last_uses(computation, order)
     for instruction in order:
         op = instruction.op
@@ -226,9 +226,7 @@ def argument(name: str, shape: Shape, value: Any) -> Any:
     weak = isinstance(value, (bool, int, float, complex, list, tuple))
     try:
         array = as_array(value, shape.dtype if weak else None)
-    except HlokitError:
-        raise
-    except (TypeError, ValueError, OverflowError) as error:
+    except (HlokitError, TypeError, ValueError, OverflowError) as error:
         raise ArgumentError(f"{name}: cannot be read as {shape}: {error} [EXEC-3]") from error
     found = Shape.array(dtypes.dtype(array.dtype), array.shape)
     if found.dtype is not shape.dtype or not (array.shape == shape.dimensions or _fits(array.shape, shape)):
