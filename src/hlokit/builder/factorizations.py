@@ -33,7 +33,7 @@ __all__ = [
 
 
 def qr_decomposition(operand: XlaOp) -> tuple[XlaOp, XlaOp]:
-    """(R above the Householder vectors, in operand's shape [..., m, n]; their factors tau [..., min(m, n)]) (BEY-80)."""
+    """(R above the Householder vectors, in the shape of operand; their factors tau [..., min(m, n)]) (BEY-80)."""
     shape = _matrices("operand", operand)
     taus = shape.with_dimensions((*shape.dimensions[:-2], min(shape.dimensions[-2:])))
     return tuple(_call("Qr", [operand], [shape, taus]))  # type: ignore[return-value]

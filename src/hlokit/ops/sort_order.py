@@ -6,7 +6,7 @@ import numpy as np
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import Array, Function
-from hlokit.types import dtype as dtypes
+from hlokit.ops.numerics import element_type, signed_bits_of, widen
 
 
 def sorted_positions(lines: Sequence[Array], comparator: Function) -> Array:
@@ -26,13 +26,11 @@ def total_order_keys(array: Array) -> Array:
     """Integers that compare as the elements do in the total order -NaN < -Inf < ... < -0 < +0 < ... < +NaN."""
     if array.dtype == np.bool_:
         return array.view(np.uint8)
-    kind = dtypes.dtype(array.dtype).kind
-    if kind in ("signed", "unsigned"):
-        return array if hasattr(np, array.dtype.name) else array.astype(np.int8)
-    if array.dtype.itemsize < 4:
-        array = array.astype(np.float32)
-    bits = array.view(np.int64 if array.dtype.itemsize == 8 else np.int32)
-    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    if not element_type(array.dtype).is_floating:
+        return widen(array)
+    bits = signed_bits_of(array)
+    greatest = (1 << (element_type(array.dtype).bits - 1)) - 1
+    return np.where(bits < 0, bits ^ greatest, bits)
 
 
 def _keys(lines: Sequence[Array], comparator: Function) -> Array | None:
@@ -45,9 +43,8 @@ def _keys(lines: Sequence[Array], comparator: Function) -> Array | None:
         return None
     line = lines[numbers[0] // 2]  # type: ignore[operator]
     descending = (root.op.direction == "GT") != (numbers[0] > numbers[1])  # type: ignore[attr-defined, operator]
-    if dtypes.dtype(line.dtype).is_floating and root.op.type != "TOTALORDER":  # type: ignore[attr-defined]
-        wide = line if line.dtype.itemsize >= 4 else line.astype(np.float32)
-        return -wide if descending else wide
+    if element_type(line.dtype).is_floating and root.op.type != "TOTALORDER":  # type: ignore[attr-defined]
+        return -widen(line) if descending else widen(line)
     keys = total_order_keys(line)
     return ~keys if descending else keys
 

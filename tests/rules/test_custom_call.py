@@ -1,0 +1,402 @@
+"""CCALL rules: custom-call, its registry, and the targets that come with hlokit."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from tests.rules.labels import rejects, rule
+from tests.rules.running import built, f32, from_text, value
+
+C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+X, Y = f32(1, 2), f32([10, 20, 30], [40, 50, 60])
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[..., str]]:
+    """Registers a function under a new name, which it gives, until the test ends."""
+    names: list[str] = []
+
+    def add(function: Any, by: Callable[..., None] = hk.register_custom_call, **options: Any) -> str:
+        names.append(f"test.target.{len(names)}")
+        by(names[-1], function, **options)
+        return names[-1]
+
+    yield add
+    for name in names:
+        hk.unregister_custom_call(name)
+
+
+def call(name: str, shape: hk.Shape, **options: Any) -> Callable[..., hk.XlaOp]:
+    return lambda *p: hk.custom_call(p[0].builder, name, p, shape, **options)
+
+
+def floats(address: int | None, count: int) -> Any:
+    return (ctypes.c_float * count).from_address(address or 0)
+
+
+@rule("CCALL-1", "CCALL-2", "CCALL-3")
+def test_python_function(register: Callable[..., str]) -> None:
+    name = register(lambda x, y: (x.sum() + y, x > 1))
+    shape = hk.Shape.tuple([hk.f32[2, 3], hk.pred[2]])
+    total, large = value(call(name, shape), X, Y)
+    np.testing.assert_array_equal(total, Y + 3)
+    assert large.tolist() == [False, True]
+    assert built(call(name, shape), hk.f32[2], hk.f32[2, 3]).program_shape.result is shape
+
+
+@rule("CCALL-3", "CCALL-9")
+def test_c_function(register: Callable[..., str]) -> None:
+    seen: list[list[float]] = []
+
+    def function(out: int, inputs: Any) -> None:
+        x, y = floats(inputs[0], 2), floats(inputs[1], 6)
+        seen.extend([list(x), list(y)])
+        floats(out, 9)[0] = x[1] + y[3]
+
+    name = register(C_FUNCTION(function), hk.register_custom_call_pointer)
+    result = value(call(name, hk.f32[3, 3]), X, Y)
+    assert result[0, 0] == 42
+    assert seen[:2] == [[1, 2], [10, 20, 30, 40, 50, 60]]
+
+
+@rule("CCALL-3")
+def test_c_function_with_tuples(register: Callable[..., str]) -> None:
+    def function(out: int, inputs: Any) -> None:
+        pair = ctypes.cast(inputs[0], ctypes.POINTER(ctypes.c_void_p))
+        results = ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))
+        floats(results[0], 1)[0] = floats(pair[1], 1)[0]
+        floats(results[1], 1)[0] = floats(pair[0], 1)[0]
+
+    compiled = C_FUNCTION(function)
+    name = register(ctypes.cast(compiled, ctypes.c_void_p).value, hk.register_custom_call_pointer)
+    swap = call(name, hk.Shape.tuple([hk.f32[()], hk.f32[()]]))
+    first, second = value(lambda x, y: swap(hk.tuple_(x.builder, [x, y])), np.float32(1), np.float32(2))
+    assert (first, second) == (2, 1)
+
+
+@rule("CCALL-8", "CCALL-10", "BEY-71")
+def test_layouts_reach_c_functions_only(register: Callable[..., str]) -> None:
+    column_major = hk.f32[2, 3].with_layout(hk.Layout((0, 1)))
+    seen: list[list[float]] = []
+
+    def function(out: int, inputs: Any) -> None:
+        seen.append(list(floats(inputs[0], 6)))
+        floats(out, 6)[:] = [1, 2, 3, 4, 5, 6]
+
+    pointer = register(C_FUNCTION(function), hk.register_custom_call_pointer)
+    python = register(lambda y: y)
+
+    def with_layout(name: str) -> Callable[..., hk.XlaOp]:
+        return lambda y: hk.custom_call_with_layout(y.builder, name, [y], column_major, [column_major])
+
+    assert value(with_layout(pointer), Y).tolist() == [[1, 3, 5], [2, 4, 6]]
+    assert seen[0] == [10, 40, 20, 50, 30, 60]
+    np.testing.assert_array_equal(value(with_layout(python), Y), Y)
+
+
+@rule("BEY-71", "HOP-38")
+def test_aliased_result_starts_as_the_operand(register: Callable[..., str]) -> None:
+    def increment(out: int, inputs: Any) -> None:
+        floats(out, 2)[0] += 1
+
+    name = register(C_FUNCTION(increment), hk.register_custom_call_pointer)
+    assert value(call(name, hk.f32[2], output_operand_aliasing=[((), (0, ()))]), X).tolist() == [2, 2]
+    assert X.tolist() == [1, 2]
+
+
+@rule("CCALL-4")
+def test_unknown_target_is_named() -> None:
+    module = built(call("no.such.target", hk.f32[2]), hk.f32[2])
+    with pytest.raises(hk.UnsupportedError, match=r"no\.such\.target.*\[CCALL-4\]"):
+        hk.evaluate(module, X)
+    with rejects("CCALL-4"):
+        hk.unregister_custom_call("no.such.target")
+
+
+@rule("CCALL-5")
+def test_reserved_names() -> None:
+    with rejects("CCALL-5"):
+        built(call("$mine", hk.f32[2]), hk.f32[2])
+    with rejects("CCALL-5"):
+        hk.register_custom_call("$mine", abs)
+    with rejects("CCALL-5"):
+        hk.parse('HloModule t\nENTRY e { ROOT c = f32[2] custom-call(), custom_call_target="$mine" }')
+
+
+@rule("CCALL-6")
+@pytest.mark.parametrize(
+    "result",
+    [f32(1, 2, 3), np.array([1, 2]), 1.0, (f32(1, 2),), None, "text", [f32(1, 2), f32(1, 2)]],
+    ids=["dimensions", "element type", "scalar", "tuple", "nothing", "text", "list of two"],
+)
+def test_results_are_checked(register: Callable[..., str], result: Any) -> None:
+    name = register(lambda x: result)
+    with pytest.raises(hk.EvaluationError, match=rf"{name}.*\[CCALL-6\]"):
+        hk.evaluate(built(call(name, hk.f32[2]), hk.f32[2]), X)
+
+
+@rule("CCALL-6")
+def test_tuple_results_are_checked(register: Callable[..., str]) -> None:
+    for result in (f32(1, 2), (f32(1, 2),), (f32(1, 2), f32(1))):
+        name = register(lambda x, r=result: r)
+        with rejects("CCALL-6"):
+            hk.evaluate(built(call(name, hk.Shape.tuple([hk.f32[2], hk.f32[2]])), hk.f32[2]), X)
+
+
+@rule("CCALL-7")
+def test_unused_calls_go_unless_they_have_a_side_effect(register: Callable[..., str]) -> None:
+    count: list[int] = []
+    name = register(lambda x: count.append(1) or x)
+    for has_side_effect in (False, True):
+
+        def unused(x: hk.XlaOp, effect: bool = has_side_effect) -> hk.XlaOp:
+            call(name, hk.f32[2], has_side_effect=effect)(x)
+            return hk.neg(x)
+
+        module = built(unused, hk.f32[2])
+        module.entry.remove_dead()
+        assert ("custom-call" in str(module)) == has_side_effect
+        hk.evaluate(module, X)
+    assert count == [1]
+
+
+@rule("CCALL-2")
+def test_operands_cannot_be_written_and_errors_are_told(register: Callable[..., str]) -> None:
+    name = register(lambda x: np.add(x, 1, out=x))
+    module = built(call(name, hk.f32[2]), hk.f32[2])
+    with pytest.raises(hk.EvaluationError, match=r"ValueError.*\[CCALL-2\]"):
+        hk.evaluate(module, X)
+    with rejects("CCALL-2"):
+        hk.register_custom_call(name, abs)
+    hk.register_custom_call(name, lambda x: x, replace=True)
+    np.testing.assert_array_equal(hk.evaluate(module, X), X)
+
+
+@rule("CCALL-2")
+def test_registry_takes_threads() -> None:
+    def churn(number: int) -> None:
+        for i in range(50):
+            hk.register_custom_call(f"test.thread.{number}.{i}", abs)
+            hk.unregister_custom_call(f"test.thread.{number}.{i}")
+
+    threads = [threading.Thread(target=churn, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with rejects("CCALL-4"):
+        hk.unregister_custom_call("test.thread.0.0")
+
+
+@rule("CCALL-8", "HOP-39")
+@pytest.mark.parametrize("layouts", [[], [hk.f32[2], hk.f32[2]], [hk.f32[3]], [hk.f64[2]]])
+def test_one_layout_for_each_operand(layouts: list[hk.Shape]) -> None:
+    with rejects("CCALL-8"):
+        built(lambda x: hk.custom_call_with_layout(x.builder, "f", [x], hk.f32[2], layouts), hk.f32[2])
+    listed = ", ".join(shape.to_text() for shape in layouts)
+    with rejects("HOP-39"):
+        hk.parse(
+            "HloModule t\nENTRY e { x = f32[2] parameter(0) "
+            f'ROOT c = f32[2] custom-call(x), custom_call_target="f", operand_layout_constraints={{{listed}}} }}'
+        )
+
+
+@rule("CCALL-10", "BEY-71")
+def test_computations_and_opaque_reach_the_function(register: Callable[..., str]) -> None:
+    def apply(invocation: hk.Invocation) -> Any:
+        (doubled,) = invocation.computations
+        assert invocation.shape is hk.f32[2]
+        return doubled(*invocation.operands) * np.float32(invocation.opaque)
+
+    name = register(apply, whole_call=True)
+
+    def twice(x: hk.XlaOp) -> hk.XlaOp:
+        return hk.add(x, x)
+
+    def program(x: hk.XlaOp) -> hk.XlaOp:
+        return hk.custom_call_with_computation(x.builder, name, [x], twice, hk.f32[2], "10")
+
+    assert value(program, X).tolist() == [20, 40]
+    same = hk.f32[2]
+
+    def both(x: hk.XlaOp) -> hk.XlaOp:
+        return hk.custom_call_with_computation_and_layouts(x.builder, name, [x], twice, same, [same], "3")
+
+    assert value(both, X).tolist() == [6, 12]
+
+
+@rule("CCALL-10", "BEY-71")
+def test_called_computation_stands_in_for_an_unknown_target() -> None:
+    def program(x: hk.XlaOp) -> hk.XlaOp:
+        return hk.custom_call_with_computation(x.builder, "no.such.target", [x], lambda p: hk.neg(p), hk.f32[2])
+
+    assert value(program, X).tolist() == [-1, -2]
+
+    def misfit(x: hk.XlaOp) -> hk.XlaOp:
+        return hk.custom_call_with_computation(x.builder, "no.such.target", [x], lambda p: hk.neg(p), hk.f32[3])
+
+    with rejects("CCALL-4"):
+        hk.evaluate(built(misfit, hk.f32[2]), X)
+
+
+@rule("CCALL-10", "BEY-71", "HOP-38")
+def test_convolution_numbers_and_text(register: Callable[..., str]) -> None:
+    name = register(lambda call: f32(call.op.feature_group_count, call.op.window.dimensions[0].size), whole_call=True)
+
+    def program(x: hk.XlaOp) -> hk.XlaOp:
+        return hk.custom_call_with_conv_dnums(
+            x.builder,
+            name,
+            [x],
+            hk.f32[2],
+            window=hk.Window.make([3]),
+            dimension_numbers=hk.ConvDimensionNumbers.default(1),
+            feature_group_count=2,
+            padding_type="PADDING_SAME",
+            literal=np.array([1, 2], np.int32),
+            schedule="SCHEDULE_LATEST",
+            has_side_effect=True,
+        )
+
+    assert value(program, f32(0)).tolist() == [2, 3]
+    line = str(built(program, hk.f32[1]).entry.root)
+    order = ["window={size=3}", "dim_labels=bf0_oi0->bf0", "feature_group_count=2", "padding_type=PADDING_SAME"]
+    order += [f'custom_call_target="{name}"', "custom_call_has_side_effect=true", "literal=s32[2]{0} {1, 2}"]
+    order += ["schedule=SCHEDULE_LATEST"]
+    positions = [line.index(part) for part in order]
+    assert positions == sorted(positions)
+    assert "api_version" not in line and "batch_group_count" not in line
+
+
+@rule("HOP-38")
+def test_aliasing_must_fit() -> None:
+    body = """HloModule t
+    ENTRY e {{ x = f32[2] parameter(0)
+      ROOT c = f32[2] custom-call(x), custom_call_target="f", output_to_operand_aliasing={{{{{}}}: ({}, {{}})}} }}"""
+    assert "output_to_operand_aliasing={{}: (0, {})}" in str(hk.parse(body.format("", 0)))
+    for output, operand in (("", 1), ("1", 0)):
+        with rejects("HOP-38"):
+            hk.parse(body.format(output, operand))
+    with rejects("HINST-6"):
+        hk.parse(body.format("", 0).replace(', custom_call_target="f"', ""))
+
+
+@rule("HOP-38")
+def test_to_apply_is_read_as_called_computations() -> None:
+    text = """HloModule t
+    f { p = f32[2] parameter(0) ROOT n = f32[2] negate(p) }
+    ENTRY e { x = f32[2] parameter(0) ROOT c = f32[2] custom-call(x), custom_call_target="unknown", to_apply=f }"""
+    module = hk.parse(text)
+    assert "called_computations={%f}" in str(module) or "called_computations={f}" in str(module)
+    assert hk.evaluate(module, X).tolist() == [-1, -2]
+
+
+# -- targets that come with hlokit
+
+
+@rule("BEY-72")
+@pytest.mark.parametrize("name", ["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint"])
+def test_marks_are_identities_on_one_device(name: str) -> None:
+    np.testing.assert_array_equal(value(call(name, hk.f32[2]), X), X)
+    with pytest.raises(hk.UnsupportedError, match=name):
+        hk.evaluate(built(call(name, hk.f32[1]), hk.f32[2]), X)
+
+
+@rule("CCALL-2")
+def test_halves_of_wide_integers() -> None:
+    wide = np.array([-2, 2**40 + 5], np.int64)
+
+    def program(x: hk.XlaOp) -> hk.XlaOp:
+        low, high = (call(f"X64Split{half}", hk.u32[2])(x) for half in ("Low", "High"))
+        return call("X64Combine", hk.s64[2])(low, high)
+
+    np.testing.assert_array_equal(value(program, wide), wide)
+
+
+@rule("BEY-28")
+def test_exported_dynamic_shapes() -> None:
+    sizes = np.array([2, 3], np.int32)
+    spread = value(call("mhlo.dynamic_broadcast_in_dim", hk.f32[2, 3], opaque="{broadcast_dimensions=[0]}"), X, sizes)
+    assert spread.tolist() == [[1, 1, 1], [2, 2, 2]]
+    flat = value(call("mhlo.dynamic_reshape", hk.f32[3, 2]), Y, np.array([3, 2], np.int32))
+    assert flat.tolist() == Y.reshape(3, 2).tolist()
+
+
+@rule("BEY-38", "BEY-80")
+def test_selections() -> None:
+    x = f32([3, 1, 2], [1, 5, 4])
+    result = hk.Shape.tuple([hk.f32[2, 2], hk.s32[2, 2]])
+    values, indices = value(call("TopK", result), x)
+    assert values.tolist() == [[3, 2], [5, 4]] and indices.tolist() == [[0, 2], [1, 2]]
+
+    comparator = hk.create_scalar_lt_computation([hk.f32, hk.s32])
+
+    def partial(p: hk.XlaOp) -> hk.XlaOp:
+        operands = [p, p.builder.iota(hk.s32[2, 3], 1), 0.0, 0]
+        opaque = json.dumps({"reduction_dim": 1})
+        return hk.custom_call_with_computation(p.builder, "PartialReduce", operands, comparator, result, opaque)
+
+    values, indices = value(partial, x)
+    assert values.tolist() == [[1, 2], [1, 4]] and indices.tolist() == [[1, 2], [0, 2]]
+    with rejects("BEY-80"):
+        from_text(
+            "ENTRY e { x = f32[3] parameter(0) z = f32[] constant(0) "
+            'ROOT r = f32[2] custom-call(x, z), custom_call_target="ApproxTopK" }',
+            x[0],
+        )
+
+
+@rule("BEY-46")
+@pytest.mark.parametrize("same", [True, False])
+def test_dynamic_convolutions_equal_those_of_the_run_time_size(same: bool) -> None:
+    """Forward with stride 2 and its two gradients, which must satisfy <conv(x, k), g> == <x, dx> == <k, dk>."""
+    random = np.random.default_rng(5)
+    size, bound, taps, stride = 6, 9, 3, 2
+    x = random.integers(-3, 4, (1, 1, bound)).astype(np.float32)
+    k = random.integers(-3, 4, (1, 1, taps)).astype(np.float32)
+    kind = "PADDING_SAME" if same else "PADDING_VALID"
+    padding = [(0, 1)] if same else [(0, 0)]
+    numbers = hk.ConvDimensionNumbers.default(1)
+
+    def cut(p: hk.XlaOp) -> hk.XlaOp:
+        return hk.set_dimension_size(p, np.int32(size), 2)
+
+    def forward(p: hk.XlaOp, q: hk.XlaOp) -> hk.XlaOp:
+        return hk.dynamic_conv_forward(cut(p), q, [stride], padding, [1], [1], numbers, padding_type=kind)
+
+    y = value(forward, x, k)
+    expected = hk.evaluate(
+        built(
+            lambda p, q: hk.conv_general_dilated(p, q, [stride], padding, [1], [1], numbers),
+            hk.f32[1, 1, size],
+            hk.f32[1, 1, taps],
+        ),
+        x[..., :size],
+        k,
+    )
+    np.testing.assert_array_equal(y, expected)
+    g = random.integers(-3, 4, y.shape).astype(np.float32)
+    spread = (y.shape[2] - 1) * stride + 1
+
+    def input_gradient(p: hk.XlaOp, q: hk.XlaOp) -> hk.XlaOp:
+        flipped, sizes = hk.rev(q, [2]), p.builder.constant(np.array([1, 1, size], np.int32))
+        ends = [(taps - 1, size - spread)]
+        return hk.dynamic_conv_input_grad(sizes, p, flipped, [1], ends, [stride], [1], numbers, padding_type=kind)
+
+    dx = value(input_gradient, g, k)
+    assert np.sum(dx * x[..., :size]) == np.sum(y * g)
+
+    def kernel_gradient(p: hk.XlaOp, q: hk.XlaOp) -> hk.XlaOp:
+        ends = [(0, taps - 1 + spread - size)]
+        return hk.dynamic_conv_kernel_grad(p, q, [1], ends, [1], [stride], numbers, padding_type=kind)
+
+    dk = value(kernel_gradient, x[..., :size], g)
+    assert np.sum(dk * k) == np.sum(y * g)
