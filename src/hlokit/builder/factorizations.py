@@ -13,7 +13,10 @@ from typing import Any
 from hlokit.builder.control import tuple_
 from hlokit.builder.core import ComputationLike, XlaOp, handles
 from hlokit.builder.custom_calls import custom_call
+from hlokit.builder.indexing import slice_in_dim
 from hlokit.builder.linalg import sort
+from hlokit.builder.matrix import upper_triangle
+from hlokit.builder.movement import pad_in_dim
 from hlokit.hlo.op import check
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
@@ -59,10 +62,6 @@ def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
     For [..., m, n]: q is [..., m, m] and r [..., m, n] with `full_matrices`, else q is [..., m, p] and r [..., p, n],
     where p = min(m, n).
     """
-    from hlokit.builder.indexing import slice_in_dim
-    from hlokit.builder.matrix import upper_triangle
-    from hlokit.builder.movement import pad_in_dim
-
     rows, columns = _matrices("operand", operand).dimensions[-2:]
     packed, taus = qr_decomposition(operand)
     row_axis, column_axis = operand.rank - 2, operand.rank - 1
@@ -147,8 +146,6 @@ def approx_top_k(
     All operands go by one permutation, as in sort; the answer is exact, which every `recall_target` in (0, 1] allows.
     Without `aggregate_to_topk` there are approx_top_k_reduction_output_size elements. `init_values` give the type only.
     """
-    from hlokit.builder.indexing import slice_in_dim
-
     values = handles(*operands)
     check(len(values) > 0, "BEY-80", "operands", 0, "at least one")
     check(len(values) == len(init_values), "BEY-80", "init_values", len(init_values), len(values))

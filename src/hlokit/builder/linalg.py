@@ -9,6 +9,7 @@ from hlokit.builder.core import Builder, ComputationLike, XlaOp, as_shape, compu
 from hlokit.errors import ShapeError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import check
+from hlokit.ops.comparison import Compare
 from hlokit.ops.fourier import Fft
 from hlokit.ops.linalg import TRANSPOSES, Cholesky, TriangularSolve
 from hlokit.ops.random import Rng, RngBitGenerator
@@ -132,20 +133,18 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
 
 def create_scalar_lt_computation(operand_types: Sequence[DType]) -> Computation:
     """The comparator by which sort puts operand 0 in ascending order, floats in the total order (BEY-39)."""
-    return _comparator("compare-less-than", "lt", operand_types)
+    return _comparator("compare-less-than", "LT", operand_types)
 
 
 def create_scalar_gt_computation(operand_types: Sequence[DType]) -> Computation:
     """The comparator by which sort puts operand 0 in descending order, floats in the total order (BEY-39)."""
-    return _comparator("compare-greater-than", "gt", operand_types)
+    return _comparator("compare-greater-than", "GT", operand_types)
 
 
-def _comparator(name: str, function: str, operand_types: Sequence[DType]) -> Computation:
-    from hlokit.builder import elementwise
-
+def _comparator(name: str, direction: str, operand_types: Sequence[DType]) -> Computation:
     builder = Builder(name, source_info=False)
     for number, element_type in enumerate(t for t in operand_types for _ in range(2)):
         builder.parameter(number, element_type[()], f"p.{number // 2}.{'rhs' if number % 2 else 'lhs'}")
     lhs, rhs = (XlaOp(builder, p) for p in builder.computation.parameters[:2])
-    suffix = "_total_order" if operand_types[0].is_floating else ""
-    return builder.build_computation(getattr(elementwise, function + suffix)(lhs, rhs))
+    comparison = Compare(direction, "TOTALORDER" if operand_types[0].is_floating else None)
+    return builder.build_computation(emit(comparison, lhs, rhs))
