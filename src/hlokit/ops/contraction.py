@@ -144,9 +144,9 @@ class DotLike(Op):
     """What dot and scaled-dot share; `output_shape` holds the (preferred) element type."""
 
     lhs_batch_dims: Dims = attr((), proto="dot_dimension_numbers.lhs_batch_dimensions")
-    lhs_contracting_dims: Dims = attr((), proto="dot_dimension_numbers.lhs_contracting_dimensions")
+    lhs_contracting_dims: Dims = attr((), always=True, proto="dot_dimension_numbers.lhs_contracting_dimensions")
     rhs_batch_dims: Dims = attr((), proto="dot_dimension_numbers.rhs_batch_dimensions")
-    rhs_contracting_dims: Dims = attr((), proto="dot_dimension_numbers.rhs_contracting_dimensions")
+    rhs_contracting_dims: Dims = attr((), always=True, proto="dot_dimension_numbers.rhs_contracting_dimensions")
     operand_precision: Precision = attr((), proto="precision_config.operand_precision")
     algorithm: Algorithm = attr(None, proto="precision_config.algorithm")
     output_shape: ResultShape
