@@ -47,7 +47,8 @@ def widen(array: Array) -> Array:
 
 def widen_precisely(array: Array) -> Array:
     """`array` in f64 or c128, for functions that no hardware rounds correctly in the type itself."""
-    return _cast(widen(array), _precise(array.dtype))
+    wide = widen(array)
+    return _cast(wide, _precise(wide.dtype))
 
 
 def _cast(array: Array, wanted: NumpyType) -> Array:
