@@ -143,7 +143,8 @@ def _finfo(dtype: DType) -> Any:
     import ml_dtypes
 
     _check_floating(dtype)
-    return ml_dtypes.finfo(dtype.numpy)
+    finfo: Any = ml_dtypes.finfo
+    return finfo(dtype.numpy)
 
 
 def _check_floating(dtype: DType) -> None:

@@ -1,16 +1,19 @@
-"""Loops and folds over several handles (xla/hlo/builder/lib/loops.h and arithmetic.h, BEY-80)."""
+"""Loops over several handles and some folds (xla/hlo/builder/lib/loops.h and arithmetic.h, BEY-80)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hlokit.builder.constants import max_value, min_value, zero
 from hlokit.builder.control import tuple_, while_
 from hlokit.builder.core import XlaOp
-from hlokit.builder.elementwise import or_
-from hlokit.builder.reduction import reduce_all
+from hlokit.builder.elementwise import and_, eq, gt, lt, min, ne, or_, select
+from hlokit.builder.movement import iota
+from hlokit.builder.reduction import reduce, reduce_all
 from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
 
-__all__ = ["any", "for_each_index", "while_loop"]
+__all__ = ["any", "arg_max", "arg_min", "for_each_index", "while_loop"]
 
 
 def while_loop(
@@ -51,3 +54,24 @@ def for_each_index(
 def any(predicates: XlaOp) -> XlaOp:
     """Whether any element of a pred array is true, as pred[] (BEY-80)."""
     return reduce_all(predicates, predicates.builder.constant_r0(False), or_)
+
+
+def arg_max(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
+    """The position of the greatest element along `axis`, the first of equals; a NaN is greater than all (BEY-80)."""
+    return _arg(input, output_type, axis, gt, min_value(input.builder, input.dtype))
+
+
+def arg_min(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
+    """The position of the least element along `axis`, the first of equals; a NaN is less than all (BEY-80)."""
+    return _arg(input, output_type, axis, lt, max_value(input.builder, input.dtype))
+
+
+def _arg(input: XlaOp, output_type: DType, axis: int, wins: Callable[[XlaOp, XlaOp], XlaOp], worst: XlaOp) -> XlaOp:
+    def better(value: XlaOp, index: XlaOp, other: XlaOp, other_index: XlaOp) -> list[XlaOp]:
+        first = or_(wins(value, other), ne(value, value))
+        tie = or_(eq(value, other), and_(ne(value, value), ne(other, other)))
+        chosen = select(first, index, other_index)
+        return [select(first, value, other), select(tie, min(index, other_index), chosen)]
+
+    positions = iota(input.builder, Shape.array(output_type, input.shape.dimensions), axis)
+    return reduce([input, positions], [worst, zero(input.builder, output_type)], better, [axis])[1]

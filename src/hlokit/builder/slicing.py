@@ -1,0 +1,81 @@
+"""Slices given by fewer numbers (xla/hlo/builder/lib/slicing.h, BEY-80)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.builder.core import XlaOp
+from hlokit.builder.domain import reject
+from hlokit.builder.indexing import dynamic_slice, dynamic_update_slice, gather, slice
+
+__all__ = [
+    "dynamic_slice_in_minor_dims",
+    "dynamic_update_slice_in_minor_dims",
+    "slice_in_minor_dims",
+    "torch_index_select",
+    "update_slice",
+    "update_slice_in_minor_dims",
+]
+
+
+def slice_in_minor_dims(x: XlaOp, start: Sequence[int], end: Sequence[int]) -> XlaOp:
+    """x[..., start[0]:end[0], ..., start[-1]:end[-1]], whole in the dimensions before (BEY-80, SLICE rules)."""
+    major = _major_sizes("slice_in_minor_dims", x, len(start))
+    return slice(x, (*(0 for _ in major), *start), (*major, *end))
+
+
+def update_slice(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
+    """x with `update` written from the constant indices `start` on (BEY-80, DUS rules)."""
+    return dynamic_update_slice(x, update, list(start))
+
+
+def update_slice_in_minor_dims(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
+    """x with `update` written from `start` on in the last dimensions, from 0 on in the others (BEY-80, DUS rules)."""
+    major = _major_sizes("update_slice_in_minor_dims", x, len(start))
+    return update_slice(x, update, [*(0 for _ in major), *start])
+
+
+def dynamic_slice_in_minor_dims(x: XlaOp, starts: Sequence[Any], sizes: Sequence[int]) -> XlaOp:
+    """dynamic_slice in the last dimensions, whole in the others (BEY-80, DSLICE rules)."""
+    major = _major_sizes("dynamic_slice_in_minor_dims", x, len(starts))
+    return dynamic_slice(x, _with_zeros(major, starts), (*major, *sizes))
+
+
+def dynamic_update_slice_in_minor_dims(x: XlaOp, update: XlaOp, starts: Sequence[Any]) -> XlaOp:
+    """dynamic_update_slice that starts at 0 in all but the last dimensions (BEY-80, DUS rules)."""
+    major = _major_sizes("dynamic_update_slice_in_minor_dims", x, len(starts))
+    return dynamic_update_slice(x, update, _with_zeros(major, starts))
+
+
+def torch_index_select(x: XlaOp, index: XlaOp, dim: int) -> XlaOp:
+    """The slices of x at the positions index[i] along `dim`; the result has index's dimensions in its place (BEY-80).
+
+    Positions outside are moved inside (GATHER rules).
+    """
+    if not 0 <= dim < x.rank:
+        raise reject("BEY-80", "torch_index_select", "operand", f"a dimension {dim}", x)
+    sizes = x.shape.dimensions
+    return gather(
+        x,
+        index,
+        (*sizes[:dim], 1, *sizes[dim + 1 :]),
+        offset_dims=(*range(dim), *range(dim + index.rank, x.rank - 1 + index.rank)),
+        collapsed_slice_dims=(dim,),
+        start_index_map=(dim,),
+        index_vector_dim=index.rank,
+    )
+
+
+def _major_sizes(function: str, x: XlaOp, minor: int) -> tuple[int, ...]:
+    """The sizes of the dimensions before the last `minor` ones."""
+    if minor > x.rank:
+        raise reject("BEY-80", function, "operand", f"rank {minor} at least", x)
+    return x.shape.dimensions[: x.rank - minor]
+
+
+def _with_zeros(major: Sequence[int], starts: Sequence[Any]) -> list[Any]:
+    """`starts` after a zero of the same type for each major dimension."""
+    given = next((s for s in starts if isinstance(s, XlaOp)), None)
+    zero: Any = 0 if given is None else given.builder.constant_r0(0, given.dtype)
+    return [*(zero for _ in major), *starts]
