@@ -23,7 +23,10 @@ class Computation:
     scheduled, when it is the order of `instructions`.
     """
 
-    __slots__ = ("_instructions", "_next_id", "_order", "_order_version", "_parameters", "execution_thread", "module", "name", "root_or_none", "version")
+    __slots__ = (
+        "_instructions", "_next_id", "_order", "_order_version", "_parameters", "_signature", "_signature_version",
+        "execution_thread", "module", "name", "root_or_none", "version",
+    )  # fmt: skip
 
     def __init__(self, name: str, module: HloModule | None = None) -> None:
         self.name = name
@@ -36,6 +39,8 @@ class Computation:
         self._next_id = 0
         self._order: list[Instruction] = []
         self._order_version = -1
+        self._signature: ProgramShape | None = None
+        self._signature_version = -1
 
     # -- reading
 
@@ -65,10 +70,18 @@ class Computation:
         parameters = self.parameters
         return ProgramShape([p.shape for p in parameters], self.root.shape, [p.name for p in parameters])
 
+    def signature(self) -> ProgramShape:
+        """The program shape without the parameters' names: what a caller must fit. Cached until the graph changes."""
+        if self._signature is None or self._signature_version != self.version:
+            self._signature = ProgramShape([p.shape for p in self.parameters], self.root.shape)
+            self._signature_version = self.version
+        return self._signature
+
     def post_order(self) -> list[Instruction]:
         """Operands and control predecessors before their users (HPRINT-2). Cached until the graph changes.
 
-        Starts from each instruction without users in the order of `instructions`, the root last; the walk is left to right.
+        XLA's order: starts from each instruction without users in the order of `instructions`; before an instruction come
+        its control predecessors, last first, then its operands, left to right.
         A cycle (only edits that bypass this class can make one) raises ShapeError.
         """
         if self._order_version != self.version:
@@ -91,7 +104,9 @@ class Computation:
 
         A given `shape` must agree with the inferred one but for layouts (HINST-2) and is then kept.
         """
-        inferred = infer_shape(op, [o.shape for o in operands], called and by_role(op, tuple(c.program_shape for c in called)))
+        inferred = infer_shape(
+            op, [o.shape for o in operands], called and by_role(op, tuple(c.signature() for c in called))
+        )
         if shape is None:
             shape = inferred
         elif not same_result(op, shape, inferred):
@@ -101,12 +116,19 @@ class Computation:
         return self.add_unchecked(op, operands, called, shape, name)
 
     def add_unchecked(
-        self, op: Op, operands: Sequence[Instruction], called: Sequence[Computation], shape: Shape, name: str | None = None
+        self,
+        op: Op,
+        operands: Sequence[Instruction],
+        called: Sequence[Computation],
+        shape: Shape,
+        name: str | None = None,
     ) -> Instruction:
         """Appends an instruction of a known shape; the verifier checks it later."""
         number = self._next_id
         self._next_id = number + 1
-        instruction = Instruction(number, name or f"{op.opcode}.{number}", op, shape, tuple(operands), tuple(called), self)
+        instruction = Instruction(
+            number, name or f"{op.opcode}.{number}", op, shape, tuple(operands), tuple(called), self
+        )
         for operand in operands:
             operand.users[instruction] = None
         self._instructions[instruction] = None
@@ -121,7 +143,7 @@ class Computation:
         self.version += 1
 
     def replace(self, old: Instruction, new: Instruction) -> None:
-        """Gives `new` to every user of `old`, and the root's place; `old` stays, without users, and takes `new` as operand where it did.
+        """Gives `new` to every user of `old` (but `new` itself), and the root's place. `old` stays, unused.
 
         The shapes must be the same but for layout.
         """
@@ -136,7 +158,11 @@ class Computation:
             new.users[user] = None
             del old.users[user]
         for instruction in self._instructions:
-            if instruction.extra is not None and old in instruction.extra.control_predecessors and instruction is not new:
+            if (
+                instruction.extra is not None
+                and old in instruction.extra.control_predecessors
+                and instruction is not new
+            ):
                 predecessors = instruction.extra.control_predecessors
                 instruction.extra.control_predecessors = [new if p is old else p for p in predecessors]
         if self.root is old:
@@ -202,7 +228,9 @@ class Computation:
         """Sets the order of `instructions`, a permutation of them: a schedule."""
         wanted = list(order)
         if len(wanted) != len(self._instructions) or any(i not in self._instructions for i in wanted):
-            raise ShapeError("HMOD-2", f"order of {self.name}", f"{len(wanted)} instructions", "a permutation of its own")
+            raise ShapeError(
+                "HMOD-2", f"order of {self.name}", f"{len(wanted)} instructions", "a permutation of its own"
+            )
         self.root_or_none = self.root
         self._instructions = dict.fromkeys(wanted)
         self.version += 1
@@ -218,7 +246,9 @@ class Computation:
 
     def _own(self, instruction: Instruction) -> None:
         if instruction.parent is not self:
-            raise ShapeError("BUILDER-16", f"instruction {instruction.name}", "of another computation", f"one of {self.name}")
+            raise ShapeError(
+                "BUILDER-16", f"instruction {instruction.name}", "of another computation", f"one of {self.name}"
+            )
 
     def __str__(self) -> str:
         from hlokit.text.printer import computation_text
@@ -245,11 +275,10 @@ def has_side_effect(instruction: Instruction) -> bool:
 
 
 def _post_order(computation: Computation) -> list[Instruction]:
-    root = computation.root
-    starts = [i for i in computation.instructions if not i.users and i is not root]
+    starts = [i for i in computation.instructions if not i.users]
     done: set[int] = set()
     order: list[Instruction] = []
-    for start in (*starts, root):
+    for start in starts:
         if start.id in done:
             continue
         stack: list[tuple[Instruction, Iterable[Instruction]]] = [(start, iter(_before(start)))]
@@ -260,7 +289,12 @@ def _post_order(computation: Computation) -> list[Instruction]:
                 if previous.id in done:
                     continue
                 if previous.id in open_ids:
-                    raise ShapeError("HCOMP-7", f"computation {computation.name}", f"a cycle through {previous.name}", "an acyclic graph")
+                    raise ShapeError(
+                        "HCOMP-7",
+                        f"computation {computation.name}",
+                        f"a cycle through {previous.name}",
+                        "an acyclic graph",
+                    )
                 open_ids.add(previous.id)
                 stack.append((previous, iter(_before(previous))))
                 break
@@ -275,4 +309,4 @@ def _post_order(computation: Computation) -> list[Instruction]:
 
 def _before(instruction: Instruction) -> Sequence[Instruction]:
     predecessors = instruction.control_predecessors
-    return (*instruction.operands, *predecessors) if predecessors else instruction.operands
+    return (*reversed(predecessors), *instruction.operands) if predecessors else instruction.operands

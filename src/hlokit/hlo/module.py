@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -87,24 +87,24 @@ class HloModule:
         return list(self._computations)
 
     def computations(self) -> list[Computation]:
-        """Callees before callers (HPRINT-11): from each computation that nobody calls, in order of addition."""
-        order: list[Computation] = []
-        done: set[int] = set()
-        called = {id(c) for computation in self._computations for i in computation.instructions for c in i.called}
-        starts = [c for c in self._computations if id(c) not in called]
-        for start in starts:
-            _visit(start, done, order)
-        for computation in self._computations:  # only a call cycle leaves any; the verifier reports it
-            if id(computation) not in done:
-                order.append(computation)
-        return order
+        """Callees before callers, in XLA's order (HPRINT-11): from each that nobody calls, in order of addition."""
+        calls = {c: _calls(c) for c in self._computations}
+        called = {callee for groups in calls.values() for group in groups for callee in group}
+        starts = [c for c in self._computations if c not in called]
+        order = _order(starts, calls)
+        if not _is_callees_first(order, calls):
+            order = _order(
+                starts, {c: [(callee,) for group in groups for callee in group] for c, groups in calls.items()}
+            )
+        found = set(order)
+        return order + [c for c in self._computations if c not in found]  # in a call cycle: the verifier reports it
 
     def instructions(self) -> list[Instruction]:
         """Every instruction of every computation, in printing order."""
         return [i for computation in self.computations() for i in computation.post_order()]
 
     def to_text(self, options: Any = None) -> str:
-        """As HLO text: `options` is a text.printer.PrintOptions, or the name of a preset ("short_parsable", "canonical")."""
+        """As HLO text. `options`: a text.printer.PrintOptions or a preset's name ("short_parsable", "canonical")."""
         from hlokit.text.printer import module_text
 
         return module_text(self, options)
@@ -120,7 +120,11 @@ class HloModule:
         copy = HloModule(self.name)
         for name, value in vars(self).items():
             if name not in ("_computations", "entry_or_none"):
-                setattr(copy, name, list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownArgumentType]
+                setattr(
+                    copy,
+                    name,
+                    list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value,
+                )  # pyright: ignore[reportUnknownArgumentType]
         copies: dict[Computation, Computation] = {}
         for computation in self.computations():
             copies[computation] = _clone_into(computation, copy, copies)
@@ -136,26 +140,43 @@ def _clone_into(computation: Computation, module: HloModule, copies: dict[Comput
     return copy
 
 
-def callees(computation: Computation) -> Sequence[Computation]:
-    """The computations its instructions call, in printing order; a while's body before its condition (HPRINT-11)."""
-    found: list[Computation] = []
-    for instruction in computation.post_order():
-        called = instruction.called
-        found.extend(reversed(called) if instruction.opcode == "while" else called)
-    return found
+_Calls: TypeAlias = dict[Computation, list[tuple[Computation, ...]]]
 
 
-def _visit(start: Computation, done: set[int], order: list[Computation]) -> None:
-    """Depth-first post-order without recursion."""
-    stack = [(start, iter(callees(start)))] if id(start) not in done else []
-    done.add(id(start))
-    while stack:
-        computation, rest = stack[-1]
-        for callee in rest:
-            if id(callee) not in done:
-                done.add(id(callee))
-                stack.append((callee, iter(callees(callee))))
-                break
-        else:
-            stack.pop()
-            order.append(computation)
+def _calls(computation: Computation) -> list[tuple[Computation, ...]]:
+    """What each calling instruction calls, in order; a while's body before its condition."""
+    calling = [i for i in computation.instructions if i.called]
+    return [i.called[::-1] if i.opcode == "while" else i.called for i in calling]
+
+
+def _order(starts: Iterable[Computation], calls: _Calls) -> list[Computation]:
+    """Depth-first post-order without recursion, as XLA walks: what one instruction calls counts as seen at once, from
+    last to first. So of a computation that occurs twice in such a group the last place counts, and a computation
+    may come after a sibling that calls it too.
+    """
+    order: list[Computation] = []
+    seen: set[Computation] = set()
+    for start in starts:
+        stack = [(start, iter(calls.get(start, ())))]
+        while stack:
+            computation, rest = stack[-1]
+            group = next(rest, None)
+            if group is None:
+                stack.pop()
+                order.append(computation)
+                continue
+            for callee in reversed(group):
+                if callee not in seen:
+                    seen.add(callee)
+                    stack.append((callee, iter(calls.get(callee, ()))))
+    return order
+
+
+def _is_callees_first(order: list[Computation], calls: _Calls) -> bool:
+    position = {computation: i for i, computation in enumerate(order)}
+    return all(
+        position.get(callee, -1) < i
+        for i, computation in enumerate(order)
+        for group in calls.get(computation, ())
+        for callee in group
+    )

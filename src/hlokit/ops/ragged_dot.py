@@ -37,9 +37,9 @@ class RaggedDot(Op, name="ragged-dot"):
     """
 
     lhs_batch_dims: Dims = attr((), proto=f"{_DOT}.lhs_batch_dimensions")
-    lhs_contracting_dims: Dims = attr((), proto=f"{_DOT}.lhs_contracting_dimensions")
+    lhs_contracting_dims: Dims = attr((), always=True, proto=f"{_DOT}.lhs_contracting_dimensions")
     rhs_batch_dims: Dims = attr((), proto=f"{_DOT}.rhs_batch_dimensions")
-    rhs_contracting_dims: Dims = attr((), proto=f"{_DOT}.rhs_contracting_dimensions")
+    rhs_contracting_dims: Dims = attr((), always=True, proto=f"{_DOT}.rhs_contracting_dimensions")
     lhs_ragged_dims: Dims = attr((), proto="ragged_dot_dimension_numbers.lhs_ragged_dimensions")
     rhs_group_dims: Dims = attr((), proto="ragged_dot_dimension_numbers.rhs_group_dimensions")
     operand_precision: Precision = attr((), proto="precision_config.operand_precision")

@@ -84,6 +84,8 @@ def _read_slices(lexer: Lexer) -> tuple[tuple[int, ...], ...]:
 
 
 def _slices_text(ranges: tuple[tuple[int, ...], ...]) -> str:
+    if all(stride == 1 for _, _, stride in ranges):
+        return "{" + ", ".join(f"[{start}:{limit}]" for start, limit, _ in ranges) + "}"
     return "{" + ", ".join(f"[{start}:{limit}:{stride}]" for start, limit, stride in ranges) + "}"
 
 

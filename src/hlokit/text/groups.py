@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hlokit.errors import ShapeError
 from hlokit.text.lexer import END, INTEGER, Lexer
 from hlokit.types.groups import ReplicaGroups
@@ -64,6 +66,8 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
     if len(count_and_size) != 2:
         raise lexer.error("the iota form has two dimensions, groups and group size", "HGRP-3", start)
     try:
+        groups = ReplicaGroups.iota(*count_and_size, sizes, order)
+        sizes, order = merged_iota(groups.reshape, groups.transpose)
         return ReplicaGroups.iota(*count_and_size, sizes, order)
     except ShapeError as error:
         raise lexer.error(str(error), error.label, start) from error
@@ -79,6 +83,27 @@ def _read_iota(lexer: Lexer, label: str) -> tuple[tuple[int, ...], tuple[int, ..
     if len(sizes) != 1:
         raise lexer.error("more than one dimension needs T(...)", label, start)
     return sizes, None
+
+
+def merged_iota(sizes: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shortest reshape and transpose with the same elements: as XLA prints iota forms.
+
+    Drops dimensions of size 1 and joins neighbours that the transpose leaves neighbours.
+    """
+    large = [d for d, size in enumerate(sizes) if size != 1]
+    sizes = tuple(sizes[d] for d in large)
+    order = tuple(large.index(d) for d in order if d in large)
+    groups: list[list[int]] = []
+    for dimension in order:
+        if groups and dimension == groups[-1][-1] + 1:
+            groups[-1].append(dimension)
+        else:
+            groups.append([dimension])
+    if not groups:
+        return (1,), (0,)
+    rank = {group[0]: i for i, group in enumerate(sorted(groups))}
+    merged = tuple(math.prod(sizes[d] for d in group) for group in sorted(groups))
+    return merged, tuple(rank[group[0]] for group in groups)
 
 
 def read_sharding(lexer: Lexer) -> Sharding:
@@ -138,7 +163,8 @@ def _read_tiles(lexer: Lexer, fields: dict[str, object]) -> None:
         sizes, order = _read_iota(lexer, "HSHARD-2")
         if not sizes or min(sizes) < 1 or (order is not None and sorted(order) != list(range(len(sizes)))):
             raise lexer.error("the iota's sizes must be >= 1 and T(...) a permutation", "HSHARD-2", start)
-        fields["reshape"], fields["transpose"] = sizes, order or ()
+        sizes, order = merged_iota(sizes, order or tuple(range(len(sizes))))
+        fields["reshape"], fields["transpose"] = sizes, order if len(sizes) > 1 else ()
         return
     devices = [lexer.integer("HSHARD-2", 0)]
     while lexer.value == "," and lexer.peek().isdecimal():
@@ -154,7 +180,11 @@ def _read_sharding_tail(lexer: Lexer, fields: dict[str, object]) -> None:
         if lexer.accept("last_tile_dim_replicate"):
             fields["replicate_last"] = True
         elif lexer.accept("last_tile_dims="):
-            fields["last_tile_dims"] = _read_kinds(lexer)
+            kinds = _read_kinds(lexer)
+            if kinds == ("replicated",):
+                fields["replicate_last"] = True
+            else:
+                fields["last_tile_dims"] = kinds
         elif lexer.value in ("shard_as", "shard_like"):
             word = lexer.value
             lexer.advance()

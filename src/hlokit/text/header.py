@@ -52,6 +52,7 @@ def _read_layout(lexer: Lexer, module: HloModule) -> None:
 def _read_aliases(lexer: Lexer, module: HloModule) -> None:
     """{ {out}: (param, {index}, may-alias), ... } (HMOD-6)."""
     lexer.expect("{", "HMOD-6")
+    seen: set[tuple[int, ...]] = set()
     while lexer.value == "{":
         start = lexer.start
         output = read_integers(lexer, "HMOD-6")
@@ -67,8 +68,9 @@ def _read_aliases(lexer: Lexer, module: HloModule) -> None:
                 raise lexer.unexpected("may-alias or must-alias", "HMOD-6")
             lexer.advance()
         lexer.expect(")", "HMOD-6")
-        if any(alias.output_index == output for alias in module.input_output_alias):
+        if output in seen:
             raise lexer.error(f"output {{{','.join(map(str, output))}}} is aliased twice", "HMOD-7", start)
+        seen.add(output)
         module.input_output_alias.append(Alias(output, parameter, index, kind))
         if not lexer.accept(","):
             break

@@ -50,7 +50,7 @@ _SIMPLE_ESCAPES = {
     b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v",
     b"\\": b"\\", b"'": b"'", b'"': b'"', b"?": b"?",
 }  # fmt: skip
-_MAX_NESTING = 64
+MAX_NESTING = 64
 _MAX_INTEGER = 40
 _MAX_NUMBER = 2000
 
@@ -190,8 +190,8 @@ class Lexer:
     def enter(self) -> None:
         """One level of nesting deeper. A limit guards the stack: every reader that calls itself uses it."""
         self._depth += 1
-        if self._depth > _MAX_NESTING:
-            raise self.error(f"nested more than {_MAX_NESTING} deep", "HMOD-1")
+        if self._depth > MAX_NESTING:
+            raise self.error(f"nested more than {MAX_NESTING} deep", "HMOD-1")
 
     def leave(self) -> None:
         self._depth -= 1

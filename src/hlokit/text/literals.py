@@ -228,6 +228,8 @@ def overflows(values: Array, element_type: DType) -> bool:
     if element_type is dtypes.f4e2m1fn:  # saturates: neither infinity nor NaN; 7 is half-way to what would be 8
         return bool((np.abs(values) >= 7).any())
     with np.errstate(all="ignore"):
+        if element_type is dtypes.f8e8m0fnu and (values <= 0).any():  # powers of two only
+            return True
         result = rounded(values, element_type).astype(np.float64)
     return bool((np.isfinite(values) & ~np.isfinite(result)).any())
 

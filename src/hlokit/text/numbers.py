@@ -25,7 +25,7 @@ def literal_text(literal: Literal, large: bool = True) -> str:
         return ELIDED
     if isinstance(literal.value, tuple):
         parts = [literal_text(part) for part in literal.value]
-        return f"( {', '.join(parts)} )" if parts else "( )"
+        return f"( {', '.join(parts)} )"
     return ELIDED if literal.value is None else array_text(literal.value, literal.shape.dtype)
 
 
@@ -45,16 +45,17 @@ def array_text(array: Array, element_type: DType) -> str:
 
 
 def _rows(texts: list[str], sizes: tuple[int, ...], dimension: int) -> list[str]:
-    """Groups the texts of the elements below `dimension` by rows along it (HLIT-20, HLIT-21, HLIT-22)."""
+    """Groups the texts of the elements below `dimension` by rows along it (HLIT-20, HLIT-22)."""
     size, rank = sizes[dimension], len(sizes)
     count = math.prod(sizes[:dimension])
     if dimension == rank - 1 and size <= 1:
         return [f"{{{text}}}" for text in texts] if size else ["{}"] * count
-    if size == 0:
-        return ["{  }"] * count
-    if rank >= 4 and dimension < rank - 2:
-        texts = [f"/*i{dimension}={i % size}*/ {text}" for i, text in enumerate(texts)]
-    return [f"{{ {', '.join(texts[i : i + size])} }}" for i in range(0, count * size, size)]
+    rows = [", ".join(texts[i : i + size]) for i in range(0, count * size, size)] if size else [""] * count
+    if rank < 4 or not 0 < dimension < rank - 1:
+        return [f"{{ {row} }}" for row in rows]
+    # Of rank 4 and more, a row says which element it is, unless it is of the last two dimensions (HLIT-21).
+    outer = sizes[dimension - 1]
+    return [f"{{ /*i{dimension - 1}={i % outer}*/{' ' if row else ''}{row} }}" for i, row in enumerate(rows)]
 
 
 def element_texts(values: Array, element_type: DType) -> list[str]:

@@ -6,22 +6,27 @@ from typing import Any
 
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.errors import ShapeError
-from hlokit.hlo.computation import Computation
+from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS, Op
+from hlokit.text.asynchronous import AsyncChains, short_form, start_spelling, wrap
 from hlokit.text.common import COMMON_READERS
 from hlokit.text.header import read_header
-from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
+from hlokit.text.lexer import ATTRIBUTE, END, LABEL, MAX_NESTING, NAME, WORD, Lexer, error_at
 from hlokit.text.literals import read_literal
 from hlokit.text.names import UniqueNames
 from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
 from hlokit.text.spelling import Spelling, spelling_of
 from hlokit.types.dtype import DTYPES
 from hlokit.types.shape import ProgramShape, Shape
+from hlokit.types.sharding import Sharding
 
 _RESERVED = frozenset(DTYPES) - {"tuple", "buffer"}
 """Names that an instruction cannot have (LEX-9)."""
+
+MAX_LEAVES = 1_000_000
+"""Of an instruction's tuple: more would take too long to print."""
 
 _Called = dict[str, Any]
 """Role -> computation, or list of computations with None where one is not given yet."""
@@ -57,6 +62,9 @@ class _Parser:
         self.by_name: dict[str, Computation] = {}
         self.computations: list[Computation] = []
         self.starts: dict[Computation, int] = {}
+        self.chains = AsyncChains()
+        self.sizes = _TupleSizes()
+        self.leaf_shardings: dict[tuple[Sharding, int], Sharding] = {}
 
     # -- modules
 
@@ -227,7 +235,7 @@ class _Parser:
         """Reads `[shape] opcode(operands), attributes` and adds the instruction."""
         lexer = self.lexer
         shape = read_shape(lexer) if starts_shape(lexer) else None
-        spelling = self._opcode()
+        spelling, wrapped = self._opcode()
         opcode = spelling.op_class.opcode
         fields: dict[str, Any] = {}
         operands: list[Instruction] = []
@@ -246,18 +254,24 @@ class _Parser:
         extra, called = None, {}
         if lexer.value == ",":
             extra, called = self._attributes(spelling, fields, body)
-        return self._add(body, _Draft(name, spelling, shape, fields, operands, called, extra, start))
+        return self._add(body, _Draft(name, spelling, shape, fields, operands, called, extra, start, wrapped))
 
-    def _opcode(self) -> Spelling:
+    def _opcode(self) -> tuple[Spelling, str | None]:
+        """Reads an opcode: how the op is written, and the wrapped opcode if this is the short form of an async one."""
         lexer = self.lexer
         op_class = OPS.get(lexer.value)
-        if op_class is None:
-            if lexer.kind != WORD:
-                raise lexer.unexpected("an opcode", "HINST-6")
+        if op_class is not None:
+            lexer.advance()
+            return spelling_of(op_class), None
+        if lexer.kind != WORD:
+            raise lexer.unexpected("an opcode", "HINST-6")
+        found = short_form(lexer.value)
+        if found is None:
             label = "LEX-17" if lexer.value.lower() in OPS else "HINST-6"
             raise lexer.error(f"unknown opcode '{lexer.value[:60]}'", label)
         lexer.advance()
-        return spelling_of(op_class)
+        base, step = found
+        return (start_spelling(base) if step == "-start" else spelling_of(OPS[f"async{step}"])), base
 
     def _parameter_number(self, body: _Body) -> int:
         start = self.lexer.start
@@ -304,13 +318,13 @@ class _Parser:
         """HINST-4: an instruction in an operand's place, without attributes."""
         lexer = self.lexer
         lexer.enter()
-        spelling = self._opcode()
+        spelling, wrapped = self._opcode()
         lexer.expect("(", "HINST-4")
         operands = self._operands(body)
         lexer.expect(")", "HINST-4")
         lexer.leave()
         name = body.anonymous(spelling.op_class.opcode)
-        instruction = self._add(body, _Draft(name, spelling, shape, {}, operands, {}, None, start))
+        instruction = self._add(body, _Draft(name, spelling, shape, {}, operands, {}, None, start, wrapped))
         body.names[name] = instruction
         body.starts[name] = start
         return instruction
@@ -411,9 +425,26 @@ class _Parser:
 
     def _add(self, body: _Body, draft: _Draft) -> Instruction:
         """The draft as an instruction; the rules that it breaks are reported where it stands."""
-        computation, spelling = body.computation, draft.spelling
-        op_class = spelling.op_class
-        for field, text in spelling.required:
+        try:
+            if draft.wrapped == draft.spelling.op_class.opcode:
+                instruction = self._add_start(body, draft)
+            else:
+                op, called = self._op(draft)
+                instruction = body.computation.add(op, draft.operands, called, shape=draft.shape, name=draft.name)
+            if instruction.opcode in ("async-update", "async-done"):
+                self.chains.check(instruction, draft.wrapped)
+            if instruction.shape.is_tuple:
+                self.sizes.check(instruction.shape)
+        except ShapeError as error:
+            raise self.lexer.error(str(error), error.label, draft.start) from error
+        if draft.extra is not None:
+            self._set_extra(instruction, draft)
+        return instruction
+
+    def _op(self, draft: _Draft) -> tuple[Op, list[Computation]]:
+        """The op with its attributes, and what it calls."""
+        op_class = draft.spelling.op_class
+        for field, text in draft.spelling.required:
             if field not in draft.fields:
                 message = f"{op_class.opcode}: the attribute {text} is missing"
                 raise self.lexer.error(message, "HINST-6", draft.start)
@@ -422,16 +453,43 @@ class _Parser:
             raise self.lexer.error(message, "HINST-1", draft.start)
         if op_class.result_shape is not None:
             draft.fields[op_class.result_shape.name] = draft.shape
-        called = self._called_in_order(op_class, draft)
-        try:
-            op = op_class(**draft.fields)
-            if op_class.completed is not Op.completed:
-                op = op.completed([operand.shape for operand in draft.operands])
-            instruction = computation.add(op, draft.operands, called, shape=draft.shape, name=draft.name)
-        except ShapeError as error:
-            raise self.lexer.error(str(error), error.label, draft.start) from error
-        instruction.extra = draft.extra
-        return instruction
+        op = op_class(**draft.fields)
+        if op_class.completed is not Op.completed:
+            op = op.completed([operand.shape for operand in draft.operands])
+        return op, self._called_in_order(op_class, draft)
+
+    def _add_start(self, body: _Body, draft: _Draft) -> Instruction:
+        """HASYNC-2: the short form of a start. The op goes to a computation of its own, unless `calls` gives that."""
+        state = draft.shape
+        if state is None or not state.is_tuple or len(state.elements) < 2:
+            message = f"the shape of {draft.wrapped}-start must be written: ((operands), result, ...)"
+            raise self.lexer.error(message, "HASYNC-1", draft.start)
+        thread = draft.fields.pop("async_execution_thread", MAIN_THREAD)
+        given = draft.called.pop("calls", None)
+        if given:
+            wrapped = given[0]
+        else:
+            draft.shape = state.elements[1]
+            op, called = self._op(draft)
+            wrapped = wrap(op, [operand.shape for operand in draft.operands], called, draft.shape)
+            wrapped.execution_thread = thread
+            self.computations.append(wrapped)
+        start = OPS["async-start"](async_execution_thread=thread, state=state)
+        return body.computation.add(start, draft.operands, [wrapped], shape=state, name=draft.name)
+
+    def _set_extra(self, instruction: Instruction, draft: _Draft) -> None:
+        extra = instruction.extra = draft.extra
+        assert extra is not None
+        leaves = self.sizes.leaves(instruction.shape)
+        if extra.parameter_replication and len(extra.parameter_replication) != leaves:
+            message = f"parameter_replication has {len(extra.parameter_replication)} entries, the shape {leaves} leaves"
+            raise self.lexer.error(message, "HCATTR-3", draft.start)
+        sharding = extra.sharding
+        if sharding is not None and sharding.kind != "tuple" and instruction.shape.is_tuple:  # one for all leaves
+            key = sharding, max(1, leaves)
+            if key not in self.leaf_shardings:
+                self.leaf_shardings[key] = Sharding("tuple", elements=(sharding,) * key[1])
+            extra.sharding = self.leaf_shardings[key]
 
     def _called_in_order(self, op_class: type[Op], draft: _Draft) -> list[Computation]:
         called: list[Computation] = []
@@ -443,6 +501,35 @@ class _Parser:
             missing = next((r for r in op_class.roles if r not in draft.called), "computation")
             raise self.lexer.error(f"{op_class.opcode}: the attribute {missing} is missing", "HINST-6", draft.start)
         return called
+
+
+class _TupleSizes:
+    """Guards against tuples of tuples that are small to write and too large to handle."""
+
+    def __init__(self) -> None:
+        self._known: dict[Shape, tuple[int, int]] = {}
+
+    def leaves(self, shape: Shape) -> int:
+        """Number of non-tuple shapes in it."""
+        return self._measure(shape)[0]
+
+    def check(self, shape: Shape) -> None:
+        """At most MAX_LEAVES leaves, nested at most as deep as the lexer allows."""
+        leaves, depth = self._measure(shape)
+        if leaves > MAX_LEAVES:
+            raise ShapeError("HSHAPE-4", "leaves of the tuple", leaves, f"at most {MAX_LEAVES}")
+        if depth > MAX_NESTING:
+            raise ShapeError("HSHAPE-4", "nesting of the tuple", depth, f"at most {MAX_NESTING}")
+
+    def _measure(self, shape: Shape) -> tuple[int, int]:
+        if not shape.is_tuple:
+            return 1, 0
+        found = self._known.get(shape)
+        if found is None:
+            inner = [self._measure(element) for element in shape.elements]
+            found = sum(leaves for leaves, _ in inner), 1 + max((depth for _, depth in inner), default=0)
+            self._known[shape] = found
+        return found
 
 
 class _Body:
@@ -469,7 +556,7 @@ class _Body:
 class _Draft:
     """An instruction as read, not yet made."""
 
-    __slots__ = ("called", "extra", "fields", "name", "operands", "shape", "spelling", "start")
+    __slots__ = ("called", "extra", "fields", "name", "operands", "shape", "spelling", "start", "wrapped")
 
     def __init__(
         self,
@@ -481,6 +568,7 @@ class _Draft:
         called: _Called,
         extra: Extra | None,
         start: int,
+        wrapped: str | None,
     ) -> None:
         self.name = name
         self.spelling = spelling
@@ -490,5 +578,6 @@ class _Draft:
         self.called = called
         self.extra = extra
         self.start = start
+        self.wrapped = wrapped  # the opcode, in the short form of an async op
 
 

@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from hlokit.hlo.computation import MAIN_THREAD
+from hlokit.text.asynchronous import AsyncChains, wrapped_root
 from hlokit.text.common import dictionary_text, metadata_text, quoted_or_json
 from hlokit.text.header import header_text, tables_text
+from hlokit.text.lexer import escaped
 from hlokit.text.numbers import literal_text
-from hlokit.text.spelling import spelling_of, written_roles
+from hlokit.text.spelling import CANONICAL_ROLE_NAMES, spelling_of, written_roles
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Extra, Instruction
     from hlokit.hlo.module import HloModule
+    from hlokit.hlo.op import Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class PrintOptions:
             print_program_shape=False,
             print_percent=False,
             print_control_dependencies=False,
+            print_operand_index_annotation=False,
             canonicalize_instruction_names=True,
         )
 
@@ -80,6 +85,7 @@ class PrintOptions:
             print_program_shape=False,
             print_percent=False,
             print_control_dependencies=False,
+            print_operand_index_annotation=False,
             canonicalize_instruction_names=True,
             canonicalize_computations=True,
             print_ids=False,
@@ -114,7 +120,14 @@ def module_text(module: HloModule, options: Options = None) -> str:
     tables = tables_text(module.stack_tables) if chosen.print_metadata else ""
     parts = [f"{header}\n\n{tables}"]
     entry = module.entry_or_none
-    for computation in module.computations():
+    computations = module.computations()
+    callers: dict[Computation, list[Instruction]] = {}
+    for call in (i for computation in computations for i in computation.instructions if i.called):
+        for callee in call.called:
+            callers.setdefault(callee, []).append(call)
+    for computation in computations:
+        if _is_hidden(computation, callers):
+            continue
         parts.append(printer.computation(computation, module.is_scheduled, computation is entry))
         parts.append("\n\n")
     return "".join(parts)
@@ -134,6 +147,17 @@ def instruction_text(instruction: Instruction, options: Options = None) -> str:
     return printer.instruction(instruction, {}, "")
 
 
+def _closing(computation: Computation) -> str:
+    thread = computation.execution_thread
+    return "}" if thread == MAIN_THREAD else f'}}, execution_thread="{escaped(thread)}"'
+
+
+def _is_hidden(computation: Computation, callers: dict[Computation, list[Instruction]]) -> bool:
+    """Whether it is only what short forms of async-start wrap (HASYNC-3)."""
+    calls = callers.get(computation)
+    return bool(calls) and all(call.opcode == "async-start" and wrapped_root(call) is not None for call in calls)
+
+
 class _Printer:
     """Prints with fixed options; remembers the texts of shapes."""
 
@@ -143,6 +167,7 @@ class _Printer:
         self.shapes: dict[Shape, str] = {}
         self.canonical = options.canonicalize_instruction_names
         self.indent = "  " * options.indent_amount
+        self.chains = AsyncChains()
 
     def shape(self, shape: Shape) -> str:
         text = self.shapes.get(shape)
@@ -161,15 +186,11 @@ class _Printer:
             words.append(self._signature(computation))
         lines = [self.indent + " ".join([*words, "{"])]
         lines += self.body_lines(computation, scheduled, self.indent + "  ")
-        thread = computation.execution_thread
-        lines.append(self.indent + ("}" if thread == "main" else f'}}, execution_thread="{thread}"'))
+        lines.append(self.indent + _closing(computation))
         return "\n".join(lines)
 
     def _signature(self, computation: Computation) -> str:
-        parts = [
-            f"/*index={i}*/{p.name}: {p.shape.to_text(False)}" if i and i % 5 == 0 else f"{p.name}: {p.shape.to_text(False)}"
-            for i, p in enumerate(computation.parameters)
-        ]
+        parts = [f"{p.name}: {p.shape.to_text(False)}" for p in computation.parameters]
         return f"({', '.join(parts)}) -> {computation.root.shape.to_text(False)}"
 
     def body_lines(self, computation: Computation, scheduled: bool, indent: str) -> Iterator[str]:
@@ -187,7 +208,10 @@ class _Printer:
     ) -> str:
         op = instruction.op
         name = names.get(instruction) or self.percent + instruction.name
-        parts = [name, " = ", self.shape(instruction.shape), " ", op.opcode, "("]
+        opcode = op.opcode
+        if opcode.startswith("async-"):
+            opcode = self.chains.opcode_text(instruction)
+        parts = [name, " = ", self.shape(instruction.shape), " ", opcode, "("]
         if op.opcode == "parameter":
             parts.append(str(op.number))  # type: ignore[attr-defined]
         elif op.opcode == "constant":
@@ -195,15 +219,27 @@ class _Printer:
         else:
             parts.append(self._operands(instruction, names))
         parts.append(")")
-        for field, unprinted, prefix, writer in spelling_of(type(op)).writers:
-            value = field(op)
-            if value not in unprinted:
-                parts += (prefix, writer(value))
+        parts += self._attributes(op)
         if instruction.called:
-            parts += self._roles(instruction, indent, scheduled)
+            short = opcode != op.opcode and wrapped_root(instruction)
+            parts += self._wrapped(instruction, short, indent, scheduled) if short else self._roles(instruction, indent, scheduled)
         if instruction.extra is not None:
             parts += self._extra(instruction.extra, names)
         return "".join(parts)
+
+    def _attributes(self, op: Op) -> Iterator[str]:
+        for field, unprinted, prefix, writer in spelling_of(type(op)).writers:
+            value = field(op)
+            if value not in unprinted:
+                yield prefix
+                yield writer(value)
+
+    def _wrapped(self, start: Instruction, root: Instruction, indent: str, scheduled: bool) -> Iterator[str]:
+        """What the short form of a start prints of the wrapped op."""
+        yield from self._attributes(root.op)
+        yield from self._roles(root, indent, scheduled)
+        if self.canonical:
+            yield from self._roles(start, indent, scheduled)
 
     def _operands(self, instruction: Instruction, names: dict[Instruction, str]) -> str:
         options = self.options
@@ -226,18 +262,22 @@ class _Printer:
         return ", ".join(texts)
 
     def _roles(self, instruction: Instruction, indent: str, scheduled: bool) -> Iterator[str]:
-        shapes = [operand.shape for operand in instruction.operands[:1]]
-        for role, called in written_roles(instruction.op, shapes, instruction.called):
-            yield f", {role}="
-            if isinstance(called, list):
-                yield "{" + ", ".join(self.percent + computation.name for computation in called) + "}"  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-            elif self.canonical:
-                yield self._in_place(called, indent + "  " if indent else "  ", scheduled)
+        op = instruction.op
+        for role, called in written_roles(op, [o.shape for o in instruction.operands[:1]], instruction.called):
+            yield f", {CANONICAL_ROLE_NAMES.get((op.opcode, role), role) if self.canonical else role}="
+            if not self.canonical:
+                yield self._names(called) if isinstance(called, list) else self.percent + called.name  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(called, list):
+                bodies = [self._in_place(computation, indent, scheduled) for computation in called]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                yield "{" + ",".join(bodies) + "\n}"
             else:
-                yield self.percent + called.name
+                yield self._in_place(called, indent, scheduled)
+
+    def _names(self, computations: list[Computation]) -> str:
+        return "{" + ", ".join(self.percent + computation.name for computation in computations) + "}"
 
     def _in_place(self, computation: Computation, indent: str, scheduled: bool) -> str:
-        lines = ["", indent + "{", *self.body_lines(computation, scheduled, indent + "  "), indent + "}"]
+        lines = ["", indent + "{", *self.body_lines(computation, scheduled, indent + "  "), indent + _closing(computation)]
         return "\n".join(lines)
 
     def _extra(self, extra: Extra, names: dict[Instruction, str]) -> Iterator[str]:
@@ -246,7 +286,7 @@ class _Printer:
             flags = ",".join("true" if flag else "false" for flag in extra.parameter_replication)
             yield f", parameter_replication={{{flags}}}"
         if extra.sharding is not None:
-            yield f", sharding={extra.sharding}"
+            yield f", sharding={extra.sharding if options.print_metadata else extra.sharding.without_metadata()}"
         if extra.frontend_attributes:
             yield f", frontend_attributes={dictionary_text(extra.frontend_attributes)}"
         if options.print_control_dependencies and extra.control_predecessors:

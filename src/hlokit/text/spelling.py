@@ -18,7 +18,11 @@ from hlokit.types.shape import Shape
 _OTHER_ROLE_NAMES = {
     "conditional": {"true_computation": ("branch_computations", 0), "false_computation": ("branch_computations", 1)},
     "custom-call": {"to_apply": ("called_computations", 0)},  # HOP-38
+    "reduce-scatter": {"calls": ("to_apply", 0)},  # as the canonical preset writes it
 }
+
+CANONICAL_ROLE_NAMES = {("reduce-scatter", "to_apply"): "calls"}
+"""What the canonical preset calls a role otherwise: XLA's printer lists the opcodes with to_apply and forgot this one."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Spelling:
     readers        text name -> (field, reader)
     writers        (getter, values not printed, ", name=", writer), in printing order
     required       (field, text name) of the attributes that must be there
-    optional_roles roles that need not be there;  role_names: text name -> (role, position, or None for all of it)
+    role_names     text name -> (role, position in it, or None for all of it)
     """
 
     op_class: type[Op]

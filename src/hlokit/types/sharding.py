@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,9 +44,18 @@ class Sharding:
             raise ShapeError("HSHARD-5", "sharding devices", count, "more than one device in a tiled sharding")
         listed = self.devices or range(math.prod(self.reshape))
         if len(listed) != count:
-            raise ShapeError("HSHARD-5", "sharding device list", f"{len(listed)} devices", f"{count}, the product of the tile sizes")
+            raise ShapeError(
+                "HSHARD-5", "sharding device list", f"{len(listed)} devices", f"{count}, the product of the tile sizes"
+            )
         if len(set(listed)) != len(listed):
             raise ShapeError("HSHARD-5", "sharding device list", self.devices, "no device twice")
+
+    def without_metadata(self) -> Sharding:
+        """This sharding, saying nothing of where it comes from."""
+        elements = tuple(element.without_metadata() for element in self.elements)
+        return (
+            self if not self.metadata and elements == self.elements else replace(self, metadata="", elements=elements)
+        )
 
     def device_ids(self) -> tuple[int, ...]:
         """The devices of a tiled sharding in tile order."""
