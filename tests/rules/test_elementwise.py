@@ -1,0 +1,941 @@
+"""UN, BIN, comparisons, clamp, select, conversions, BEY-1 .. BEY-19: values by tables, refusals by tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.builder.core import emit
+from hlokit.hlo.op import OPS, infer_shape
+from hlokit.ops.conversion import BitcastConvert, StochasticConvert
+from hlokit.ops.elementwise import Add, Clamp, Select
+from hlokit.types.layout import Layout
+from hlokit.types.shape import NIL, TOKEN, Shape
+from tests.rules.elementwise_programs import array, assert_close, assert_same, bits, evaluate, inf, infer, nan
+from tests.rules.labels import rejects, rule
+
+MIN, MAX = -(2**31), 2**31 - 1
+PI = np.pi
+
+# -- unary: rule, function, element type, operand, result (a pair: its element type, its values)
+
+UNARY_EXACT: list[tuple[str, str, str, Any, Any]] = [
+    ("ABS-1", "abs", "s32", [MIN, -5, 0, 7], [MIN, 5, 0, 7]),
+    ("ABS-1", "abs", "s4", [-8, -3, 7], [-8, 3, 7]),
+    ("ABS-2", "abs", "f32", [-0.0, -inf, nan, -1.5], [0.0, inf, nan, 1.5]),
+    ("ABS-2", "abs", "bf16", [-0.0, -inf, nan, -1.5], [0.0, inf, nan, 1.5]),
+    ("ABS-3", "abs", "c64", [3 + 4j, 3e38j], ("f32", [5, 3e38])),
+    ("ABS-3", "abs", "c128", [3 + 4j, complex(-inf, nan)], ("f64", [5, inf])),
+    ("NEG-1", "neg", "s32", [MIN, 5], [MIN, -5]),
+    ("NEG-1", "neg", "u32", [1, 0], [2**32 - 1, 0]),
+    ("NEG-1", "neg", "u2", [1, 2], [3, 2]),
+    ("NEG-2", "neg", "f32", [0.0, -0.0, 1, -inf], [-0.0, 0.0, -1, inf]),
+    ("NEG-2", "neg", "c64", [complex(0.0, -0.0), 1 - 2j], [complex(-0.0, 0.0), -1 + 2j]),
+    ("SIGN-1", "sign", "f32", [-3, 5, 0.0, -0.0, nan, inf], [-1, 1, 0.0, -0.0, nan, 1]),
+    ("SIGN-2", "sign", "s8", [-128, 0, 7], [-1, 0, 1]),
+    ("SIGN-3", "sign", "c64", [3 + 4j, 0, complex(nan, 1)], [0.6 + 0.8j, 0, complex(nan, nan)]),
+    ("CEIL-1", "ceil", "f32", [-0.5, 1.2, -1.2, nan, inf, -inf], [-0.0, 2, -1, nan, inf, -inf]),
+    ("FLOOR-1", "floor", "f32", [-0.0, 1.2, -1.2, nan, inf, -inf], [-0.0, 1, -2, nan, inf, -inf]),
+    ("ROUND-1", "round", "f32", [0.5, -0.5, 2.5, -2.5, 1.4], [1, -1, 3, -3, 1]),
+    ("ROUND-2", "round", "f32", [0.49999997, 8388609.0, -0.49999997], [0.0, 8388609.0, -0.0]),
+    ("ROUND-3", "round_nearest_even", "f32", [0.5, -0.5, 1.5, 2.5, -2.5], [0.0, -0.0, 2, 2, -2]),
+    ("ROUND-4", "round", "f32", [-0.0, 0.0, nan, inf, -inf], [-0.0, 0.0, nan, inf, -inf]),
+    ("ROUND-4", "round_nearest_even", "f32", [-0.0, 0.0, nan, inf, -inf], [-0.0, 0.0, nan, inf, -inf]),
+    ("ISFINITE-1", "is_finite", "f32", [1, inf, -inf, nan], ("pred", [True, False, False, False])),
+    ("ISFINITE-1", "is_finite", "f8e5m2", [1, inf, nan], ("pred", [True, False, False])),
+    ("REAL-1", "real", "c64", [1 + 2j], ("f32", [1])),
+    ("REAL-1", "real", "c128", [1 + 2j], ("f64", [1])),
+    ("REAL-1", "real", "bf16", [-0.0, nan, 3], [-0.0, nan, 3]),
+    ("IMAG-1", "imag", "c64", [1 + 2j, complex(1, -0.0)], ("f32", [2, -0.0])),
+    ("IMAG-1", "imag", "f32", [nan, -1], [0.0, 0.0]),
+    ("NOT-1", "not_", "pred", [True, False], [False, True]),
+    ("NOT-1", "not_", "s32", [5], [-6]),
+    ("NOT-1", "not_", "u32", [5], [4294967290]),
+    ("NOT-1", "not_", "u4", [5], [10]),
+    ("POPCNT-1", "population_count", "s32", [5, MIN, MAX, -1], [2, 1, 31, 32]),
+    ("POPCNT-1", "population_count", "u32", [2**32 - 1], [32]),
+    ("POPCNT-1", "population_count", "s4", [-1, -8], [4, 1]),
+    ("BEY-14", "clz", "s32", [0, 1, 5, -1], [32, 31, 29, 0]),
+    ("BEY-14", "clz", "u8", [1, 0], [7, 8]),
+    ("BEY-14", "clz", "u64", [1, 2**63], [63, 0]),
+    ("BEY-14", "clz", "s16", [0, 255], [16, 8]),
+    ("BEY-11", "conj", "c64", [1 + 2j, 3j], [1 - 2j, -3j + 0.0]),
+    ("BEY-11", "conj", "f32", [1.5], ("c64", [complex(1.5, -0.0)])),
+    ("BEY-19", "copy", "f32", [1, nan], [1, nan]),
+    ("BEY-4", "expm1", "f32", [-0.0, -inf, inf], [-0.0, -1, inf]),
+    ("BEY-5", "log1p", "f32", [-0.0, -1, -1.5, inf], [-0.0, -inf, nan, inf]),
+    ("EXP-1", "exp", "f32", [inf, -inf, nan, 100, 0], [inf, 0, nan, inf, 1]),
+    ("LOG-1", "log", "f32", [0.0, -0.0, -1, inf, 1], [-inf, -inf, nan, inf, 0]),
+    ("LOG-1", "log", "c64", [0j], [complex(-inf, 0)]),
+    ("LOGISTIC-1", "logistic", "f32", [0, inf, -inf, nan], [0.5, 1, 0, nan]),
+    ("SQRT-1", "sqrt", "f32", [-0.0, -1, inf, 4], [-0.0, nan, inf, 2]),
+    ("SQRT-1", "sqrt", "c64", [-1 + 0j], [1j]),
+    ("RSQRT-1", "rsqrt", "f32", [0.0, -0.0, inf, -1, 4], [inf, -inf, 0, nan, 0.5]),
+    ("CBRT-1", "cbrt", "f32", [-8, -0.0, inf, -inf], [-2, -0.0, inf, -inf]),
+    ("TANH-1", "tanh", "f32", [-0.0, inf, -inf], [-0.0, 1, -1]),
+    ("COS-1", "cos", "f32", [inf, -inf, 0], [nan, nan, 1]),
+    ("BEY-1", "sin", "f32", [inf, -inf, -0.0], [nan, nan, -0.0]),
+    ("BEY-2", "tan", "f32", [inf, -inf, -0.0], [nan, nan, -0.0]),
+    ("BEY-3", "erf", "f32", [inf, -inf, -0.0, nan], [1, -1, -0.0, nan]),
+]
+
+UN8 = [0.5, -0.5, 2.5, -8, 100]
+UNARY_CLOSE: list[tuple[str, str, str, Any, Any]] = [
+    ("UN-8", "exp", "f32", UN8, [1.6487212, 0.6065307, 12.182494, 3.3546e-4, inf]),
+    ("UN-8", "log", "f32", UN8, [-0.6931472, nan, 0.9162908, nan, 4.6051702]),
+    ("UN-8", "tanh", "f32", UN8, [0.4621172, -0.4621172, 0.9866143, -1, 1]),
+    ("UN-8", "logistic", "f32", UN8, [0.6224593, 0.3775407, 0.9241418, 3.3535e-4, 1]),
+    ("UN-8", "cbrt", "f32", UN8, [0.7937005, -0.7937005, 1.3572088, -2, 4.6415887]),
+    ("UN-8", "rsqrt", "f32", UN8, [1.4142135, nan, 0.6324555, nan, 0.1]),
+    ("UN-9", "exp", "c64", [3 + 4j], [-13.128783 - 15.200785j]),
+    ("UN-9", "log", "c64", [3 + 4j], [1.609438 + 0.9272952j]),
+    ("UN-9", "sqrt", "c64", [3 + 4j], [2 + 1j]),
+    ("UN-9", "rsqrt", "c64", [3 + 4j], [0.4 - 0.2j]),
+    ("UN-9", "tanh", "c64", [3 + 4j], [1.0007095 + 0.0049083j]),
+    ("UN-9", "logistic", "c64", [3 + 4j], [1.0320722 - 0.0401955j]),
+    ("UN-9", "cos", "c64", [3 + 4j], [-27.034946 - 3.8511534j]),
+    ("COS-1", "cos", "f32", [100], [0.8623189]),
+    ("BEY-1", "sin", "c64", [1 + 1j], [1.2984576 + 0.6349639j]),
+    ("BEY-2", "tan", "f32", [0.5, 2], [0.5463025, -2.1850398]),
+    ("BEY-3", "erf", "f32", [0.5, 1], [0.5204999, 0.8427008]),
+    ("BEY-4", "expm1", "f64", [1e-10], [1.00000000005e-10]),
+    ("BEY-4", "expm1", "c64", [1e-6 + 0j], [1.0000005e-6 + 0j]),
+    ("BEY-5", "log1p", "f64", [1e-10], [9.9999999995e-11]),
+    ("BEY-5", "log1p", "c64", [1e-6 + 0j, 1j], [9.999995e-7, 0.34657359 + 0.78539816j]),
+]
+
+
+def typed(element_type: str, want: Any) -> np.ndarray[Any, Any]:
+    return array(*want) if isinstance(want, tuple) else array(element_type, want)
+
+
+def named(rows: list[Any]) -> list[str]:
+    """Test ids: the rule and the rest of what tells rows apart."""
+    return [f"{row[0]}: {' '.join(str(part) for part in row[1:3])}" for row in rows]
+
+
+@pytest.mark.parametrize("row", UNARY_EXACT, ids=named(UNARY_EXACT))
+def test_unary_exactly(row: Any) -> None:
+    _, function, element_type, operand, want = row
+    assert_same(evaluate(function, array(element_type, operand)), typed(element_type, want))
+
+
+@pytest.mark.parametrize("row", UNARY_CLOSE, ids=named(UNARY_CLOSE))
+def test_unary_closely(row: Any) -> None:
+    _, function, element_type, operand, want = row
+    assert_close(evaluate(function, array(element_type, operand)), typed(element_type, want), 1e-5)
+
+
+@rule("ABS-2", "NEG-2")
+@pytest.mark.parametrize("element_type", ["f16", "bf16", "f32", "f64", "f8e5m2"])
+def test_sign_bit_of_nan(element_type: str) -> None:
+    minus_nan = np.copysign(array(element_type, nan).astype(np.float64), -1).astype(hk.dtype(element_type).numpy)
+    assert np.signbit(minus_nan.astype(np.float64))
+    assert not np.signbit(evaluate("abs", minus_nan).astype(np.float64))
+    assert not np.signbit(evaluate("neg", minus_nan).astype(np.float64))
+
+
+@rule("UN-1", "UN-2", "UN-4")
+@pytest.mark.parametrize("sizes", [(), (0,), (2, 3), (2, 0, 3)])
+def test_unary_keeps_the_shape(sizes: tuple[int, ...]) -> None:
+    operand = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
+    assert infer("floor", hk.f32[sizes]) is hk.f32[sizes]
+    assert_same(evaluate("neg", operand), -operand)
+    assert_same(evaluate("exp", operand[..., None][..., 0]), np.exp(operand.astype(np.float64)).astype(np.float32))
+
+
+@rule("UN-5", "DYN-1")
+def test_dynamic_dimensions_are_kept() -> None:
+    bounded = hk.f32["<=5", 2]
+    assert infer("abs", bounded) is bounded
+    assert infer("is_finite", bounded) is hk.pred["<=5", 2]
+    assert infer("reduce_precision", bounded, exponent_bits=5, mantissa_bits=10) is bounded
+    assert infer(lambda x: hk.convert_element_type(x, hk.s32), bounded) is hk.s32["<=5", 2]
+    assert infer(lambda x: hk.clamp(0, x, 1), bounded) is bounded
+    assert infer("select", hk.pred["<=5", 2], hk.f32[5, 2], hk.f32[5, 2]) is bounded
+
+
+@rule("HLAY-7")
+def test_layout_is_the_operands() -> None:
+    shape = hk.f32[2, 3].with_layout(Layout((0, 1)))
+    assert infer("neg", shape) is shape
+    assert infer("add", shape, shape) is shape
+    assert infer("is_finite", shape).layout is shape.layout
+
+
+@rule("UN-7", "BEY-17")
+def test_result_accuracy_is_carried_and_changes_nothing() -> None:
+    operand = np.array([0.3, 2.0], np.float32)
+    for accuracy in (("highest",), ("tolerance", 0.5, 0.25, 2)):
+        assert_same(evaluate("exp", operand, result_accuracy=accuracy), evaluate("exp", operand))
+        builder = hk.Builder("t")
+        op: Any = hk.tanh(builder.parameter(0, hk.f32[2]), accuracy).instruction.op
+        assert op.result_accuracy == accuracy
+
+
+FLOATS = ["f16", "bf16", "f32", "f64", "f8e3m4", "f8e4m3", "f8e4m3b11fnuz", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn"]
+SIGNED = ["s1", "s2", "s4", "s8", "s16", "s32", "s64"]
+UNSIGNED = ["u1", "u2", "u4", "u8", "u16", "u32", "u64"]
+COMPLEX = ["c64", "c128"]
+PRED = ["pred"]
+ALL = FLOATS + SIGNED + UNSIGNED + COMPLEX + PRED
+
+# rule of the refusal, functions, the element types they take
+UNARY_TYPES: list[tuple[str, str, list[str]]] = [
+    ("ABS-4", "abs", SIGNED + FLOATS + COMPLEX),
+    ("NEG-3", "neg", SIGNED + UNSIGNED + FLOATS + COMPLEX),
+    ("SIGN-4", "sign", SIGNED + FLOATS + COMPLEX),
+    ("UN-6", "ceil floor round round_nearest_even cbrt erf", FLOATS),
+    ("UN-6", "cos exp log logistic rsqrt sqrt tanh sin tan expm1 log1p", FLOATS + COMPLEX),
+    ("ISFINITE-2", "is_finite", FLOATS),
+    ("REAL-2", "real imag", FLOATS + COMPLEX),
+    ("NOT-2", "not_", PRED + SIGNED + UNSIGNED),
+    ("UN-6", "population_count clz", SIGNED + UNSIGNED),
+]
+
+
+@pytest.mark.parametrize("row", UNARY_TYPES, ids=named(UNARY_TYPES))
+def test_unary_element_types(row: tuple[str, str, list[str]]) -> None:
+    label, functions, allowed = row
+    for function in functions.split():
+        for element_type in ALL:
+            shape = hk.dtype(element_type)[2]
+            if element_type in allowed:
+                infer(function, shape)
+                evaluate(function, np.zeros(2, shape.dtype.numpy))
+            else:
+                with rejects(label):
+                    infer(function, shape)
+
+
+@rule("UN-3")
+@pytest.mark.parametrize("function", ["abs", "neg", "exp", "not_", "is_finite", "real", "population_count"])
+@pytest.mark.parametrize("shape", [NIL, Shape.tuple([hk.f32[2]]), TOKEN], ids=["()", "(f32[2])", "token"])
+def test_unary_of_no_array(function: str, shape: Shape) -> None:
+    with rejects("UN-3"):
+        infer(function, shape)
+
+
+@rule("BEY-6")
+def test_inverse_and_hyperbolic_opcodes() -> None:
+    for opcode, value, want in [
+        ("acos", 0.5, 1.0471976),
+        ("acosh", 2, 1.316958),
+        ("asin", 0.5, 0.52359878),
+        ("asinh", 0.5, 0.48121183),
+        ("atan", 0.5, 0.46364761),
+        ("atanh", 0.5, 0.54930614),
+        ("cosh", 0.5, 1.1276259),
+        ("sinh", 0.5, 0.52109531),
+    ]:
+        got = evaluate(lambda x, op=OPS[opcode]: emit(op(), x), array("f32", [value]))
+        assert_close(got, array("f32", [want]))
+        with rejects("UN-6"):
+            infer(lambda x, op=OPS[opcode]: emit(op(), x), hk.s32[1])
+
+
+# -- binary: rule, function, element type, lhs, rhs, result
+
+A6, B6 = [7, MIN, MIN, MAX, 0, 5, 5], [0, 0, -1, 0, 0, 3, -3]
+BINARY_EXACT: list[tuple[str, str, str, Any, Any, Any]] = [
+    ("BIN-6", "add", "s32", [MAX], [1], [MIN]),
+    ("BIN-6", "sub", "u8", [0], [1], [255]),
+    ("BIN-6", "mul", "s8", [127], [3], [125]),
+    ("BIN-6", "mul", "u32", [2**32 - 1], [3], [4294967293]),
+    ("BIN-6", "add", "s4", [7], [1], [-8]),
+    ("BIN-6", "add", "f32", [inf, 0.1, -0.0], [-inf, 0.2, -0.0], [nan, np.float32(0.1) + np.float32(0.2), -0.0]),
+    ("BIN-7", "add", "pred", [True, True, False], [True, False, False], [True, True, False]),
+    ("BIN-7", "mul", "pred", [True, True, False], [True, False, False], [True, False, False]),
+    ("BIN-7", "max", "pred", [True, True, False], [True, False, False], [True, True, False]),
+    ("BIN-7", "min", "pred", [True, True, False], [True, False, False], [True, False, False]),
+    ("BIN-8", "and_", "s8", [-1, 12], [5, 10], [5, 8]),
+    ("BIN-8", "or_", "u4", [12], [3], [15]),
+    ("BIN-8", "and_", "pred", [True, True], [True, False], [True, False]),
+    ("BIN-8", "or_", "pred", [False, True], [False, False], [False, True]),
+    ("DIV-1", "div", "f32", [1, -1, 0, inf, 1], [0.0, 0.0, 0, inf, -0.0], [inf, -inf, nan, nan, -inf]),
+    ("DIV-2", "div", "s32", [5, -7, -7, 7], [-3, 2, -2, 2], [-1, -3, 3, 3]),
+    ("DIV-3", "div", "s8", [5, 0, -128], [0, 0, 0], [-1, -1, -1]),
+    ("DIV-3", "div", "u4", [5, 0], [0, 0], [15, 15]),
+    ("DIV-4", "div", "s32", [MIN], [-1], [MIN]),
+    ("DIV-4", "div", "s4", [-8], [-1], [-8]),
+    ("DIV-5", "div", "c64", [3 + 4j], [1 + 1j], [3.5 + 0.5j]),
+    ("DIV-6", "div", "s32", A6, B6, [-1, -1, MIN, -1, -1, 1, -1]),
+    ("DIV-6", "rem", "s32", A6, B6, [7, MIN, 0, MAX, 0, 2, 2]),
+    ("DIV-6", "div", "u32", [7, 0, 2**32 - 1, 5], [0, 0, 0, 7], [2**32 - 1] * 3 + [0]),
+    ("DIV-6", "rem", "u32", [7, 0, 2**32 - 1, 5], [0, 0, 0, 7], [7, 0, 2**32 - 1, 5]),
+    ("REM-1", "rem", "s32", [5, -7], [-3, 3], [2, -1]),
+    ("REM-2", "rem", "s16", [5, -9], [0, 0], [5, -9]),
+    ("REM-3", "rem", "s32", [MIN], [-1], [0]),
+    ("REM-4", "rem", "f32", [5.5, -5.5, 5.5, -0.0], [2, 2, -2, 1], [1.5, -1.5, 1.5, -0.0]),
+    (
+        "REM-4",
+        "rem",
+        "f32",
+        [3, inf, 3, 1e30],
+        [-inf, 2, 0, 7],
+        [3, nan, nan, np.fmod(np.float32(1e30), np.float32(7))],
+    ),
+    ("MAX-1", "max", "f32", [nan, 1, nan], [1, nan, nan], [nan, nan, nan]),
+    ("MAX-1", "min", "bf16", [nan, 1], [1, nan], [nan, nan]),
+    ("MAX-2", "max", "f32", [-0.0, 0.0, -0.0, -1], [0.0, -0.0, -0.0, 0], [0.0, 0.0, -0.0, 0.0]),
+    ("MAX-2", "min", "f32", [-0.0, 0.0, 0.0, 1], [0.0, -0.0, 0.0, 0], [-0.0, -0.0, 0.0, 0.0]),
+    ("MAX-3", "max", "u8", [200], [100], [200]),
+    ("MAX-3", "max", "s8", [-56], [100], [100]),
+    ("MAX-3", "min", "u4", [15], [1], [1]),
+    (
+        "BEY-8",
+        "pow",
+        "f32",
+        [nan, 1, -1, 0, -0.0, -0.0, 0, -2, inf],
+        [0, nan, inf, -1, -1, -3, -2, 0.5, -1],
+        [1, 1, 1, inf, -inf, -inf, inf, nan, 0],
+    ),
+    (
+        "BEY-9",
+        "pow",
+        "s32",
+        [3, 2, 1, -1, -1, 2, 0, 0],
+        [21, 31, -5, -3, -2, -1, -1, 0],
+        [1870418611, MIN, 1, -1, 1, 0, 0, 1],
+    ),
+    ("BEY-9", "pow", "u4", [3, 2], [2, 4], [9, 0]),
+    ("BEY-12", "xor", "pred", [True, True], [True, False], [False, True]),
+    ("BEY-12", "xor", "s32", [6, -1], [3, 1], [5, -2]),
+    ("BEY-13", "shift_left", "s32", [1, 1, 1, 5], [31, 32, -1, 1], [MIN, 0, 0, 10]),
+    ("BEY-13", "shift_right_arithmetic", "s32", [-8, -8, 8, 8], [1, 40, 32, -1], [-4, -1, 0, 0]),
+    ("BEY-13", "shift_right_logical", "s32", [-8, -8, -8], [1, 32, -1], [2147483644, 0, 0]),
+    ("BEY-13", "shift_right_logical", "s4", [-8, -1], [1, 3], [4, 1]),
+    ("BEY-13", "shift_left", "u4", [3, 3], [2, 4], [12, 0]),
+    ("BEY-13", "shift_right_arithmetic", "u8", [128, 64], [1, 1], [192, 32]),
+    ("BEY-15", "mulhi", "s32", [MIN, 2**30], [MIN, 8], [2**30, 2]),
+    ("BEY-15", "mulhi", "u64", [2**64 - 1], [2**64 - 1], [2**64 - 2]),
+    ("BEY-15", "mulhi", "s64", [-(2**63), -1], [-(2**63), 1], [2**62, -1]),
+    ("BEY-15", "mulhi", "s4", [7, -8], [7, 7], [3, -4]),
+    ("BEY-10", "complex", "f32", [1, inf], [2, nan], ("c64", [1 + 2j, complex(inf, nan)])),
+    ("BEY-10", "complex", "f64", [-0.0], [2], ("c128", [complex(-0.0, 2)])),
+]
+BINARY_CLOSE: list[tuple[str, str, str, Any, Any, Any]] = [
+    ("BEY-7", "atan2", "f32", [0, -0.0, 0, -0.0, 1], [-1, -1, 1, 1, 0], [PI, -PI, 0.0, -0.0, PI / 2]),
+    (
+        "BEY-7",
+        "atan2",
+        "f32",
+        [inf, inf, -inf, nan, 1],
+        [inf, -inf, inf, 1, nan],
+        [PI / 4, 3 * PI / 4, -PI / 4, nan, nan],
+    ),
+    ("BEY-7", "atan2", "c64", [1 + 0j], [1 + 0j], [PI / 4 + 0j]),
+    ("BEY-8", "pow", "c64", [1 + 1j], [2 + 0j], [2j]),
+    ("BEY-8", "pow", "f32", [2.5], [1.5], [3.9528471]),
+]
+
+
+@pytest.mark.parametrize("row", BINARY_EXACT, ids=named(BINARY_EXACT))
+def test_binary_exactly(row: Any) -> None:
+    _, function, element_type, lhs, rhs, want = row
+    assert_same(evaluate(function, array(element_type, lhs), array(element_type, rhs)), typed(element_type, want))
+
+
+@pytest.mark.parametrize("row", BINARY_CLOSE, ids=named(BINARY_CLOSE))
+def test_binary_closely(row: Any) -> None:
+    _, function, element_type, lhs, rhs, want = row
+    got = evaluate(function, array(element_type, lhs), array(element_type, rhs))
+    if got.dtype.kind == "c":
+        np.testing.assert_allclose(got, typed(element_type, want), rtol=1e-5, atol=1e-6)
+    else:
+        assert_close(got, typed(element_type, want), 1e-5)
+
+
+@rule("BIN-1")
+def test_binary_shape() -> None:
+    assert infer("add", hk.bf16[2, 3], hk.bf16[2, 3]) is hk.bf16[2, 3]
+    assert infer("mul", hk.bf16[2, 1], hk.bf16[1, 3]) is hk.bf16[2, 3]
+
+
+@rule("BIN-9", "BCAST-3")
+def test_ranks_without_broadcast_dimensions() -> None:
+    assert infer("add", hk.f32[2, 3], hk.f32[()]) is hk.f32[2, 3]
+    with rejects("BCAST-3"):
+        infer("add", hk.f32[2, 3], hk.f32[3])
+
+
+BINARY_TYPES: list[tuple[str, str, list[str]]] = [
+    ("BIN-4", "add mul", ALL),
+    ("MAX-4", "max min", [t for t in ALL if t not in COMPLEX]),
+    ("BIN-4", "sub div", [t for t in ALL if t != "pred"]),
+    ("BIN-5", "and_ or_", PRED + SIGNED + UNSIGNED),
+    ("BEY-12", "xor", PRED + SIGNED + UNSIGNED),
+    ("BEY-13", "shift_left shift_right_logical shift_right_arithmetic", SIGNED + UNSIGNED),
+    ("BEY-15", "mulhi", SIGNED + UNSIGNED),
+    ("BEY-7", "atan2", FLOATS + COMPLEX),
+    ("BEY-8", "pow", [t for t in ALL if t != "pred"]),
+    ("BEY-10", "complex", ["f32", "f64"]),
+]
+
+
+@pytest.mark.parametrize("row", BINARY_TYPES, ids=named(BINARY_TYPES))
+def test_binary_element_types(row: tuple[str, str, list[str]]) -> None:
+    label, functions, allowed = row
+    for function in functions.split():
+        for element_type in ALL:
+            shape = hk.dtype(element_type)[2]
+            if element_type in allowed:
+                infer(function, shape, shape)
+                evaluate(function, np.ones(2, shape.dtype.numpy), np.ones(2, shape.dtype.numpy))
+            else:
+                with rejects(label):
+                    infer(function, shape, shape)
+
+
+@rule("BIN-4", "REM-5")
+def test_remainder_element_types() -> None:
+    with rejects("BIN-4"):
+        infer("rem", hk.pred[2], hk.pred[2])
+    with rejects("REM-5"):
+        infer("rem", hk.c64[2], hk.c64[2])
+
+
+@rule("BIN-2", "TYPE-6", "TYPE-7", "CMP-2", "BCAST-17")
+@pytest.mark.parametrize("types", [("f32", "s32"), ("f32", "f64"), ("bf16", "f32"), ("pred", "u8"), ("c64", "f32")])
+def test_operands_of_two_element_types(types: tuple[str, str]) -> None:
+    lhs, rhs = (hk.dtype(t)[2] for t in types)
+    for function, label in [("add", "BIN-2"), ("max", "BIN-2"), ("lt", "CMP-2"), ("eq_total_order", "CMP-2")]:
+        with rejects(label):
+            infer(function, lhs, rhs)
+    with rejects("BIN-2"):
+        infer_shape(Add(), [lhs, rhs])
+    with rejects("BIN-2"):
+        infer("add", lhs, rhs.dtype[()])
+
+
+@rule("BIN-3")
+@pytest.mark.parametrize("shape", [NIL, Shape.tuple([hk.f32[2]]), TOKEN], ids=["()", "(f32[2])", "token"])
+def test_binary_of_no_array(shape: Shape) -> None:
+    for function in ("add", "and_", "lt"):
+        for operands in ((shape, shape), (hk.f32[2], shape), (shape, hk.f32[2])):
+            with rejects("BIN-3"):
+                infer(function, *operands)
+
+
+@rule("BUILDER-15", "HINST-8")
+def test_instructions_do_not_broadcast() -> None:
+    for rhs in (hk.f32[()], hk.f32[1], hk.f32[3], hk.f32[2, 2]):
+        with rejects("BUILDER-15"):
+            infer_shape(Add(), [hk.f32[2], rhs])
+    assert infer_shape(Clamp(), [hk.f32[()], hk.f32[2], hk.f32[()]]) is hk.f32[2]
+    assert infer_shape(Select(), [hk.pred[()], hk.f32[2], hk.f32[2]]) is hk.f32[2]
+
+
+@rule("BEY-30")
+def test_unbounded_dimensions_take_the_other_size() -> None:
+    assert infer("add", hk.f32["?"], hk.f32["?"]) is hk.f32["?"]
+    assert infer("add", hk.f32["?"], hk.f32[5]) is hk.f32[5]
+    assert infer("add", hk.f32["<=5"], hk.f32["?"]) is hk.f32["<=5"]
+
+
+@rule("BEY-12")
+def test_and_or_of_many_fold_from_the_right() -> None:
+    operands = [array("u8", [v]) for v in (15, 7, 3, 1)]
+    assert evaluate("and_", *operands) == 1 and evaluate("or_", *operands) == 15
+    builder = hk.Builder("t")
+    a, b, c = (builder.parameter(n, hk.u8[1]) for n in range(3))
+    root = hk.or_(a, b, c).instruction
+    assert root.operands[0] is a.instruction and root.operands[1].operands == (b.instruction, c.instruction)
+    assert hk.and_(a, b, [0]).shape is hk.u8[1]
+
+
+@rule("BEY-78")
+def test_operators() -> None:
+    x, y = array("s32", [12, -7]), array("s32", [5, 2])
+    for operator, want in [
+        (lambda a, b: -a, [-12, 7]),
+        (lambda a, b: ~a, [-13, 6]),
+        (lambda a, b: a + b, [17, -5]),
+        (lambda a, b: a - b, [7, -9]),
+        (lambda a, b: a * b, [60, -14]),
+        (lambda a, b: a / b, [2, -3]),
+        (lambda a, b: a % b, [2, -1]),
+        (lambda a, b: a & b, [4, 0]),
+        (lambda a, b: a | b, [13, -5]),
+        (lambda a, b: a ^ b, [9, -5]),
+        (lambda a, b: a << b, [384, -28]),
+        (lambda a, b: a >> b, [0, -2]),
+        (lambda a, b: 1 - a, [-11, 8]),
+    ]:
+        assert_same(evaluate(operator, x, y), array("s32", want))
+    assert_same(evaluate(lambda a: a >> 1, array("u8", [128])), array("u8", [64]))
+
+
+# -- comparisons
+
+ORDERED = bits("f32", [0xFFC00000, 0xFF800000, 0xBF800000, 0x80000000, 0, 0x3F800000, 0x7F800000, 0x7FC00000])
+PLAIN = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "lt": np.less,
+}
+
+
+@rule("CMP-1", "CMP-3")
+@pytest.mark.parametrize("function", PLAIN)
+def test_compare_floats(function: str) -> None:
+    lhs, rhs = (m.ravel() for m in np.meshgrid(ORDERED, ORDERED, indexing="ij"))
+    for element_type in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16):
+        got = evaluate(function, lhs.astype(element_type), rhs.astype(element_type))
+        assert got.dtype == bool
+        np.testing.assert_array_equal(got, PLAIN[function](lhs, rhs))
+    assert infer(function, hk.f32[2, 1], hk.f32[1, 3]) is hk.pred[2, 3]
+
+
+@rule("CMP-4", "CMP-5", "CMP-12")
+@pytest.mark.parametrize("function", PLAIN)
+def test_compare_total_order(function: str) -> None:
+    rank = np.arange(8)
+    lhs, rhs = (m.ravel() for m in np.meshgrid(ORDERED, ORDERED, indexing="ij"))
+    i, j = (m.ravel() for m in np.meshgrid(rank, rank, indexing="ij"))
+    np.testing.assert_array_equal(evaluate(f"{function}_total_order", lhs, rhs), PLAIN[function](i, j))
+    narrow = [a.astype(ml_dtypes.bfloat16) for a in (lhs, rhs)]
+    np.testing.assert_array_equal(evaluate(f"{function}_total_order", *narrow), PLAIN[function](i, j))
+    payloads = bits("f32", [0x7FC00000, 0xFFC00001]), bits("f32", [0x7FC00001, 0xFFC00000])
+    np.testing.assert_array_equal(evaluate(f"{function}_total_order", *payloads), PLAIN[function](0, [1, 1]))
+
+
+@rule("CMP-12")
+def test_compare_less_of_all_pairs() -> None:
+    lhs, rhs = np.meshgrid(ORDERED, ORDERED, indexing="ij")
+    np.testing.assert_array_equal(evaluate("lt_total_order", lhs, rhs), np.triu(np.ones((8, 8), bool), 1))
+    plain = evaluate("lt", lhs, rhs)
+    assert not plain[[0, 7]].any() and not plain[:, [0, 7]].any()
+    assert not plain[3, 4] and not plain[4, 3] and plain[1, 2]
+
+
+@rule("CMP-6", "CMP-9", "CMP-8")
+def test_compare_integers_and_pred() -> None:
+    assert evaluate("gt", array("u8", [200]), array("u8", [100]))
+    assert not evaluate("gt", array("s8", [-56]), array("s8", [100]))
+    assert evaluate("lt", array("u4", [7]), array("u4", [15])) and evaluate("lt", array("s4", [-1]), array("s4", [7]))
+    assert evaluate("lt", array("pred", [False]), array("pred", [True]))
+    assert evaluate("lt_total_order", array("s32", [-1]), array("s32", [0]))
+    assert evaluate("ge_total_order", array("u32", [2**32 - 1]), array("u32", [0]))
+    for element_type, default in [
+        ("f32", "FLOAT"),
+        ("c64", "FLOAT"),
+        ("s4", "SIGNED"),
+        ("u8", "UNSIGNED"),
+        ("pred", "UNSIGNED"),
+    ]:
+        shape = hk.dtype(element_type)[1]
+        infer(lambda x, d=default: hk.compare(x, x, "EQ", d), shape)
+
+
+@rule("CMP-7", "CMP-8", "HOP-6", "BEY-18")
+def test_compare_types() -> None:
+    x = hk.f32[2]
+    assert infer(lambda a: hk.compare(a, a, (), "LT", "TOTALORDER"), x) is hk.pred[2]
+    assert infer(lambda a, b: hk.compare(a, b, [0], "LT"), hk.f32[2], hk.f32[2, 3]) is hk.pred[2, 3]
+    for element_type, given, label in [
+        ("f32", "SIGNED", "CMP-7"),
+        ("s32", "FLOAT", "CMP-7"),
+        ("s32", "UNSIGNED", "CMP-7"),
+        ("pred", "SIGNED", "CMP-7"),
+        ("s32", "TOTALORDER", "CMP-8"),
+        ("c64", "TOTALORDER", "CMP-8"),
+    ]:
+        with rejects(label):
+            infer(lambda a, t=given: hk.compare(a, a, "EQ", t), hk.dtype(element_type)[2])
+        with rejects(label):
+            parse("pred[2] compare(p0, p0), direction=EQ, type=" + given, f"{element_type}[2]")
+    with rejects("HINST-6"):
+        infer(lambda a: hk.compare(a, a, "LESS"), x)
+
+
+@rule("CMP-10", "CMP-11")
+def test_compare_complex() -> None:
+    lhs, rhs = (
+        array("c64", [1 + 2j, 1 + 2j, complex(nan, 0), -0.0]),
+        array("c64", [1 + 2j, 1 + 3j, complex(nan, 0), 0.0]),
+    )
+    np.testing.assert_array_equal(evaluate("eq", lhs, rhs), [True, False, False, True])
+    np.testing.assert_array_equal(evaluate("ne", lhs, rhs), [False, True, True, False])
+    for function in ("ge", "gt", "le", "lt"):
+        with rejects("CMP-11"):
+            infer(function, hk.c64[2], hk.c64[2])
+
+
+# -- clamp and select
+
+
+@rule("CLAMP-1", "CLAMP-2", "CLAMP-6", "CLAMP-7", "CLAMP-8", "CLAMP-9")
+def test_clamp() -> None:
+    scalars = array("s32", 0), array("s32", [-1, 5, 9]), array("s32", 6)
+    assert_same(evaluate("clamp", *scalars), array("s32", [0, 5, 6]))
+    low, high = [0, 0, 0, nan, 0, 5, 5], [6, 6, 6, 6, nan, 1, 2]
+    got = evaluate("clamp", array("f32", low), array("f32", [-1, nan, 7, 1, 1, 1, 3]), array("f32", high))
+    assert_same(got, array("f32", [0, nan, 6, nan, nan, 1, 2]))
+    assert_same(evaluate("clamp", array("u4", 3), array("u4", [1, 15]), array("u4", 9)), array("u4", [3, 9]))
+
+
+@rule("CLAMP-3", "CLAMP-4", "CLAMP-5", "CLAMP-10", "BCAST-19")
+def test_clamp_shapes() -> None:
+    x, s = hk.f32[2, 3], hk.f32[()]
+    for shapes in [(s, x, s), (x, x, s), (x, s, x), (x, s, s), (s, s, x)]:
+        assert infer("clamp", *shapes) is x
+    assert infer("clamp", s, s, s) is s
+    for shapes in [(hk.f32[3], x, s), (s, x, hk.f32[2, 1]), (x, hk.f32[3, 2], x), (hk.f32[3], s, hk.f32[2])]:
+        with rejects("CLAMP-4"):
+            infer("clamp", *shapes)
+    for shapes in [(hk.s32[()], x, s), (s, x, hk.f64[2, 3])]:
+        with rejects("CLAMP-3"):
+            infer("clamp", *shapes)
+    with rejects("CLAMP-10"):
+        infer("clamp", hk.c64[2], hk.c64[2], hk.c64[2])
+    assert_same(evaluate("clamp", array("s8", [0, 1]), array("s8", 5), array("s8", [3, 9])), array("s8", [3, 5]))
+
+
+@rule("SEL-1", "SEL-2", "SEL-6", "SEL-7", "SEL-10", "SEL-11")
+def test_select() -> None:
+    v1, v2 = array("s32", [1, 2, 3, 4]), array("s32", [100, 200, 300, 400])
+    assert_same(evaluate("select", np.array([True, False, False, True]), v1, v2), array("s32", [1, 200, 300, 4]))
+    assert_same(evaluate("select", np.array(True), v1, v2), v1)
+    assert_same(
+        evaluate("select", np.array([True, False]), array("f32", [1, nan]), array("f32", [nan, 2])),
+        array("f32", [1, 2]),
+    )
+    assert_same(
+        evaluate("select", np.array([True, False]), array("bf16", 1), array("bf16", [7, 8])), array("bf16", [1, 8])
+    )
+    assert_same(evaluate("select", np.array([True, False]), array("u4", 1), array("u4", 2)), array("u4", [1, 2]))
+    assert infer("select", hk.pred[2], hk.c64[2], hk.c64[2]) is hk.c64[2]
+
+
+@rule("SEL-3", "SEL-4", "SEL-5")
+def test_select_refuses() -> None:
+    for label, *shapes in [
+        ("SEL-3", hk.s32[2], hk.f32[2], hk.f32[2]),
+        ("SEL-4", hk.pred[2], hk.f32[2], hk.s32[2]),
+        ("SEL-4", hk.pred[2], hk.f32[2], hk.f32[3]),
+        ("SEL-5", hk.pred[3], hk.f32[2], hk.f32[2]),
+        ("SEL-5", hk.pred[1, 2], hk.f32[2], hk.f32[2]),
+    ]:
+        with rejects(label):
+            infer("select", *shapes)
+
+
+@rule("SEL-8", "SEL-9")
+def test_select_tuples() -> None:
+    def chosen(pred: hk.XlaOp, x: hk.XlaOp, y: hk.XlaOp) -> hk.XlaOp:
+        return hk.select(pred, hk.tuple_(x.builder, [x, y]), hk.tuple_(x.builder, [y, x]))
+
+    x, y = array("f32", [1]), array("f32", [2])
+    for pred, want in [(True, (x, y)), (False, (y, x))]:
+        for got, part in zip(evaluate(chosen, np.array(pred), x, y), want, strict=True):
+            assert_same(got, part)
+    pair = Shape.tuple([hk.f32[1], hk.f32[1]])
+    for shapes in [
+        (hk.pred[()], pair, hk.f32[1]),
+        (hk.pred[()], pair, Shape.tuple([hk.f32[1]])),
+        (hk.pred[1], pair, pair),
+    ]:
+        with rejects("SEL-9"):
+            infer("select", *shapes)
+
+
+# -- conversions: rule, source type, values, target type, values
+
+CONVERSIONS: list[tuple[str, str, Any, str, Any]] = [
+    ("CONV-TYPE-12", "s32", [0, 1, 2], "f32", [0.0, 1.0, 2.0]),
+    ("CONV-TYPE-3", "f32", [3.0, -2.0], "s32", [3, -2]),
+    ("CONV-TYPE-4", "s32", [16777217], "f32", [16777216]),
+    ("CONV-TYPE-4", "f32", [65519.9, 65520, -65520], "f16", [65504, inf, -inf]),
+    ("CONV-TYPE-4", "f32", [3.4e38], "bf16", [inf]),
+    ("CONV-TYPE-5", "s32", [300, -129], "s8", [44, 127]),
+    ("CONV-TYPE-5", "s32", [-1], "u64", [2**64 - 1]),
+    ("CONV-TYPE-5", "u32", [2**32 - 1], "s64", [2**32 - 1]),
+    ("CONV-TYPE-5", "s32", [9, -9, 300], "s4", [-7, 7, -4]),
+    ("CONV-TYPE-5", "s4", [-1, 7], "u16", [65535, 7]),
+    ("CONV-TYPE-5", "u4", [15], "s2", [-1]),
+    ("CONV-TYPE-6", "f32", [1.9, -1.9], "s32", [1, -1]),
+    ("CONV-TYPE-6", "bf16", [1.9, -1.9], "s4", [1, -1]),
+    ("CONV-TYPE-7", "f32", [1e20, -1e20, nan, inf], "s32", [MAX, MIN, 0, MAX]),
+    ("CONV-TYPE-7", "f32", [-1, 300], "u8", [0, 255]),
+    ("CONV-TYPE-7", "f32", [300], "s8", [127]),
+    ("CONV-TYPE-7", "f64", [2.0**63, -(2.0**64), 2.0**62], "s64", [2**63 - 1, -(2**63), 2**62]),
+    ("CONV-TYPE-7", "f64", [2.0**64, 2.0**63, -1], "u64", [2**64 - 1, 2**63, 0]),
+    ("CONV-TYPE-7", "f32", [9, -9], "s4", [7, -8]),
+    ("CONV-TYPE-8", "f32", [nan, 0.5, -0.0, 0], "pred", [True, True, False, False]),
+    ("CONV-TYPE-8", "s64", [256, 0], "pred", [True, False]),
+    ("CONV-TYPE-8", "pred", [True, False], "f8e4m3fn", [1, 0]),
+    ("CONV-TYPE-8", "pred", [True, False], "s32", [1, 0]),
+    ("CONV-TYPE-8", "pred", [True, False], "s1", [-1, 0]),
+    ("CONV-TYPE-9", "c64", [1.9 + 5j, -2 + 1j], "s32", [1, -2]),
+    ("CONV-TYPE-9", "f32", [1.5], "c128", [1.5 + 0j]),
+    ("CONV-TYPE-9", "s4", [-3], "c64", [-3 + 0j]),
+    ("CONV-TYPE-9", "c128", [0.1 + 0.2j], "c64", [np.complex64(0.1 + 0.2j)]),
+    ("CONV-TYPE-10", "f32", [nan, -0.0, -1e-30], "f16", [nan, -0.0, -0.0]),
+    ("CONV-TYPE-10", "f64", [nan, -0.0, 1e-60], "bf16", [nan, -0.0, 0.0]),
+    ("CONV-TYPE-11", "f32", [464, 465, 1e5, inf, -inf], "f8e4m3fn", [448, nan, nan, nan, nan]),
+    ("CONV-TYPE-11", "f32", [61439, 61440], "f8e5m2", [57344, inf]),
+    ("CONV-TYPE-13", "f32", [nan, -0.0, 1.5], "f32", [nan, -0.0, 1.5]),
+]
+
+
+@pytest.mark.parametrize("row", CONVERSIONS, ids=[f"{r[0]}: {r[1]} to {r[3]}" for r in CONVERSIONS])
+def test_convert(row: Any) -> None:
+    _, source, values, target, want = row
+    assert_same(evaluate("convert_element_type", array(source, values), new_element_type=target), array(target, want))
+
+
+@rule("CONV-TYPE-4")
+def test_convert_rounds_once() -> None:
+    """f64 and 64-bit integers just above a tie of the narrow type: by way of f32 they would be ties."""
+    above = np.array([1.00390625 + 2**-40, 1.00390625, 1.00390625 - 2**-40])
+    got = evaluate("convert_element_type", above, new_element_type="bf16")
+    assert_same(got, array("bf16", [1.0078125, 1.0, 1.0]))
+    tie = (2**40 + 2**32) | 1
+    for element_type in ("s64", "u64"):
+        got = evaluate("convert_element_type", array(element_type, [tie, tie - 1]), new_element_type="bf16")
+        assert_same(got, array("bf16", [2.0**40 + 2.0**33, 2.0**40]))
+    large = array("s64", [(2**62 + 2**54) | 1, -((2**62 + 2**54) | 1)])
+    got = evaluate("convert_element_type", large, new_element_type="bf16")
+    assert_same(got, array("bf16", [2.0**62 + 2.0**55, -(2.0**62 + 2.0**55)]))
+    got = evaluate("convert_element_type", np.array([1 + 2.0**-11 + 2.0**-40]), new_element_type="f16")
+    assert_same(got, array("f16", [1 + 2.0**-10]))
+
+
+@rule("CONV-TYPE-1", "BEY-79")
+@pytest.mark.parametrize("source", ALL)
+def test_convert_between_all_types(source: str) -> None:
+    """One is one in every type that has it; f8e8m0fnu has no zero, the signed single bit only 0 and -1."""
+    operand = np.ones((2, 1), np.uint8).astype(hk.dtype(source).numpy)
+    for target in ALL:
+        got = evaluate("convert_element_type", operand, new_element_type=target)
+        assert got.dtype == hk.dtype(target).numpy and got.shape == (2, 1)
+        if "s1" not in (source, target):
+            assert complex(got.astype(np.complex64 if target in COMPLEX else np.float32)[0, 0]) == 1
+
+
+@rule("CONV-TYPE-2")
+def test_convert_of_no_array() -> None:
+    for shape, target in [
+        (TOKEN, "f32"),
+        (Shape.tuple([hk.f32[1]]), "f32"),
+        (hk.f32[1], "token"),
+        (hk.f32[1], "tuple"),
+    ]:
+        with rejects("CONV-TYPE-2"):
+            infer("convert_element_type", shape, new_element_type=target)
+
+
+BITCASTS: list[tuple[str, str, Any, str, Any]] = [
+    ("BITCAST-8", "f32", 1.0, "u8", [0, 0, 128, 63]),
+    ("BITCAST-8", "u8", [1, 2, 3, 4], "u32", 67305985),
+    ("BITCAST-8", "f64", 1.0, "u32", [0, 1072693248]),
+    ("BITCAST-8", "u8", 0x21, "u4", [1, 2]),
+    ("BITCAST-8", "s4", [-1, 1], "u8", 0x1F),
+    ("BITCAST-8", "s8", [-1], "s2", [[-1, -1, -1, -1]]),
+    ("BITCAST-12", "s32", [1065353216], "f32", [1.0]),
+    ("BITCAST-12", "s32", [0x04030201], "s8", [[1, 2, 3, 4]]),
+    ("BITCAST-1", "bf16", [1.0], "s16", [0x3F80]),
+    ("BITCAST-1", "f4e2m1fn", [1.0, -1.0], "u4", [2, 10]),
+    ("BITCAST-10", "pred", [True, False], "pred", [True, False]),
+    ("BITCAST-10", "c64", [1 + 2j], "c64", [1 + 2j]),
+]
+
+
+@pytest.mark.parametrize("row", BITCASTS, ids=[f"{r[0]}: {r[1]} to {r[3]}" for r in BITCASTS])
+def test_bitcast_convert(row: Any) -> None:
+    _, source, values, target, want = row
+    assert_same(evaluate("bitcast_convert_type", array(source, values), new_element_type=target), array(target, want))
+
+
+@rule("BITCAST-9")
+def test_bitcast_keeps_nan_bits() -> None:
+    for pattern in (0x7F800001, 0xFFC12345):
+        as_float = evaluate("bitcast_convert_type", array("u32", [pattern]), new_element_type="f32")
+        assert evaluate("bitcast_convert_type", as_float, new_element_type="u32")[0] == pattern
+
+
+@rule(
+    "BITCAST-1",
+    "BITCAST-2",
+    "BITCAST-3",
+    "BITCAST-4",
+    "BITCAST-5",
+    "BITCAST-6",
+    "BITCAST-7",
+    "BITCAST-10",
+    "BITCAST-11",
+)
+def test_bitcast_shapes() -> None:
+    for source, target, want in [
+        (hk.f32[10], "f16", hk.f16[10, 2]),
+        (hk.f32[()], "f16", hk.f16[2]),
+        (hk.f16[10, 2], "f32", hk.f32[10]),
+        (hk.f32[2, 3], "s32", hk.s32[2, 3]),
+        (hk.f32[0, 3], "u8", hk.u8[0, 3, 4]),
+        (hk.u1[8], "s8", hk.s8[()]),
+    ]:
+        assert infer("bitcast_convert_type", source, new_element_type=target) is want
+    for label, source, target in [
+        ("BITCAST-4", hk.f16[()], "f32"),
+        ("BITCAST-4", hk.f16[10, 3], "f32"),
+        ("BITCAST-6", TOKEN, "f32"),
+        ("BITCAST-6", Shape.tuple([hk.f32[1]]), "f32"),
+        ("BITCAST-6", hk.f32[1], "opaque"),
+        ("BITCAST-7", hk.f64[1], "c64"),
+        ("BITCAST-7", hk.c64[2], "u8"),
+        ("BITCAST-10", hk.pred[8], "u8"),
+        ("BITCAST-10", hk.u8[1], "pred"),
+        ("BITCAST-10", hk.c64[2], "c128"),
+    ]:
+        with rejects(label):
+            infer("bitcast_convert_type", source, new_element_type=target)
+    with rejects("BITCAST-11", "HINST-2"):
+        parse("f16[10,3] bitcast-convert(p0)", "f32[10]")
+
+
+@rule("DYN-15")
+def test_bitcast_of_a_dynamic_last_dimension() -> None:
+    assert infer("bitcast_convert_type", hk.f32["<=5"], new_element_type="u8") is hk.u8["<=5", 4]
+    with rejects("DYN-15"):
+        infer("bitcast_convert_type", hk.u8[5, "<=4"], new_element_type="f32")
+
+
+def test_bitcast_layout_keeps_the_parts_together() -> None:
+    column_major = hk.f32[2, 3].with_layout(Layout((0, 1)))
+    wide = infer_shape(BitcastConvert(hk.u8[()]), [column_major])
+    assert wide is Shape.array(hk.u8, (2, 3, 4), layout=Layout((2, 0, 1)))
+    assert infer_shape(BitcastConvert(hk.f32[()]), [wide]) is column_major
+
+
+# -- reduce-precision: rule, element type, exponent bits, mantissa bits, operand, result
+
+PRECISIONS: list[tuple[str, str, int, int, Any, Any]] = [
+    (
+        "RPREC-9",
+        "f32",
+        5,
+        10,
+        [65504, 65519, 65520, -70000, 1 + 2**-11, 1 + 3 * 2**-11, 6.1e-5, -1e-9],
+        [65504, 65504, inf, -inf, 1, 1.0019531, 0, -0.0],
+    ),
+    ("RPREC-9", "f32", 8, 0, [1.4, 1.5, 2.5, 3.0, 5, 6, -1.5], [1, 2, 2, 4, 4, 8, -2]),
+    ("RPREC-9", "f32", 1, 23, [1.0, 1.5, 2], [0, 0, inf]),
+    ("RPREC-9", "f32", 2, 1, [0.9, 1.25, 1.75, 3.5, 0.5], [1, 1, 2, inf, 0]),
+    ("RPREC-5", "f32", 8, 7, [np.float32(3.4e38), 1.00390625], [inf, 1]),
+    ("RPREC-6", "f64", 8, 52, [2.0**127, 2.0**128, 2.0**-126, -(2.0**-127)], [2.0**127, inf, 2.0**-126, -0.0]),
+    ("RPREC-7", "bf16", 8, 7, [1.5, 1e-40, 3e38], [1.5, 1e-40, 3e38]),
+    ("RPREC-7", "f16", 20, 30, [1.0009765625, 6e-8], [1.0009765625, 6e-8]),
+    ("RPREC-7", "f32", 20, 0, [3.0, 1.5 * 2.0**-127, 2.0**-149], [4, 2.0**-126, 0]),
+    ("RPREC-8", "f32", 5, 0, [nan, inf, -inf], [nan, inf, -inf]),
+    ("RPREC-8", "f32", 1, 0, [nan, inf, -inf, -0.0], [nan, inf, -inf, -0.0]),
+]
+
+
+@pytest.mark.parametrize("row", PRECISIONS, ids=[f"{r[0]}: {r[1]} ({r[2]},{r[3]})" for r in PRECISIONS])
+def test_reduce_precision(row: Any) -> None:
+    _, element_type, exponent, mantissa, operand, want = row
+    got = evaluate("reduce_precision", array(element_type, operand), exponent_bits=exponent, mantissa_bits=mantissa)
+    assert_same(got, array(element_type, want))
+
+
+@rule("RPREC-1", "RPREC-2", "RPREC-3", "RPREC-4")
+def test_reduce_precision_refuses() -> None:
+    assert infer("reduce_precision", hk.f64[2, 3], exponent_bits=1, mantissa_bits=0) is hk.f64[2, 3]
+    for label, shape, exponent, mantissa in [
+        ("RPREC-2", hk.s32[3], 5, 10),
+        ("RPREC-2", hk.c64[3], 5, 10),
+        ("RPREC-3", hk.f32[3], 0, 10),
+        ("RPREC-4", hk.f32[3], 5, -1),
+    ]:
+        with rejects(label):
+            infer("reduce_precision", shape, exponent_bits=exponent, mantissa_bits=mantissa)
+
+
+@rule("BEY-16")
+def test_stochastic_convert() -> None:
+    random = array("u32", [0, 2**31, 2**30])
+    got = evaluate("stochastic_convert_type", array("f32", [1.5, -2.5, 1.25]), random, new_element_type="s32")
+    assert_same(got, array("s32", [2, -2, 1]))
+    value = array("f32", [1.001953125] * 2 + [-1.001953125, nan, -inf])  # a quarter of the way to the next bf16
+    random = array("u32", [2**30 - 1, 2**30, 0, 0, 0])
+    got = evaluate("stochastic_convert_type", value, random, new_element_type="bf16")
+    assert_same(got, array("bf16", [1.0078125, 1, -1.0078125, nan, -inf]))
+    for operand, bits_, target in [
+        (hk.s32[2], hk.u32[2], "s8"),
+        (hk.f32[2], hk.u16[2], "bf16"),
+        (hk.f32[2], hk.s32[2], "bf16"),
+        (hk.f32[2], hk.u32[2], "pred"),
+    ]:
+        with rejects("BEY-16"):
+            infer("stochastic_convert_type", operand, bits_, new_element_type=target)
+    with rejects("BUILDER-15"):
+        infer_shape(StochasticConvert(hk.bf16[2]), [hk.f32[2], hk.u32[3]])
+
+
+# -- text
+
+
+def parse(line: str, *parameters: str) -> hk.HloModule:
+    """The module whose root this line makes of parameters p0, p1, ..."""
+    heads = "".join(f"  p{n} = {shape} parameter({n})\n" for n, shape in enumerate(parameters))
+    return hk.parse(f"HloModule m\n\nENTRY e {{\n{heads}  ROOT r = {line}\n}}\n")
+
+
+def root_text(line: str, *parameters: str) -> str:
+    return next(text for text in str(parse(line, *parameters)).splitlines() if "ROOT" in text).split(" = ")[1]
+
+
+HOP1 = {
+    "f32": "abs negate sign floor ceil round-nearest-afz round-nearest-even real imag convert bitcast-convert copy",
+    "u32": "not popcnt count-leading-zeros",
+}
+HOP2 = """exponential exponential-minus-one log log-plus-one logistic rsqrt sqrt cbrt sine cosine tan tanh erf acos acosh
+    asin asinh atanh cosh sinh atan"""
+HOP3 = {
+    "f32": "add subtract multiply divide remainder maximum minimum power atan2",
+    "u32": "and or xor shift-left shift-right-arithmetic shift-right-logical mulhi",
+}
+
+
+@rule("HOP-1", "HOP-2", "HOP-3")
+def test_text_of_unary_and_binary() -> None:
+    for element_type, opcodes in HOP1.items():
+        for opcode in opcodes.split():
+            want = f"{element_type}[2]{{0}} {opcode}(%p0)"
+            assert root_text(f"{element_type}[2] {opcode}(p0)", f"{element_type}[2]") == want
+    assert root_text("pred[2] is-finite(p0)", "f32[2]") == "pred[2]{0} is-finite(%p0)"
+    for opcode in HOP2.split():
+        assert root_text(f"f32[2] {opcode}(p0)", "f32[2]") == f"f32[2]{{0}} {opcode}(%p0)"
+        accuracy = "result_accuracy={tolerance={atol=0.5,rtol=0.25,ulps=2}}"
+        assert root_text(f"f32[2] {opcode}(p0), {accuracy}", "f32[2]") == f"f32[2]{{0}} {opcode}(%p0), {accuracy}"
+        assert root_text(f"f32[2] {opcode}(p0), result_accuracy={{mode=highest}}", "f32[2]").endswith("{mode=highest}")
+    for element_type, opcodes in HOP3.items():
+        for opcode in opcodes.split():
+            shape = f"{element_type}[2]"
+            assert root_text(f"{shape} {opcode}(p0, p1)", shape, shape) == f"{shape}{{0}} {opcode}(%p0, %p1)"
+    assert root_text("c64[2] complex(p0, p1)", "f32[2]", "f32[2]") == "c64[2]{0} complex(%p0, %p1)"
+    stochastic = root_text("s32[2] stochastic-convert(p0, p1)", "f32[2]", "u32[2]")
+    assert stochastic == "s32[2]{0} stochastic-convert(%p0, %p1)"
+
+
+@rule("HOP-4", "HOP-5")
+def test_text_of_ternary_and_compare() -> None:
+    got = root_text("f32[2] select(p0, p1, p1)", "pred[2]", "f32[2]")
+    assert got == "f32[2]{0} select(%p0, %p1, %p1)"
+    assert root_text("f32[2] clamp(p0, p1, p0)", "f32[]", "f32[2]") == "f32[2]{0} clamp(%p0, %p1, %p0)"
+    for element_type, default in [("f32", "FLOAT"), ("s32", "SIGNED"), ("u32", "UNSIGNED"), ("pred", "UNSIGNED")]:
+        plain = "pred[2]{0} compare(%p0, %p0), direction=GE"
+        for given in ("", f", type={default}"):
+            assert root_text(f"pred[2] compare(p0, p0), direction=GE{given}", f"{element_type}[2]") == plain
+    total = root_text("pred[2] compare(p0, p0), direction=EQ, type=TOTALORDER", "f32[2]")
+    assert total == "pred[2]{0} compare(%p0, %p0), direction=EQ, type=TOTALORDER"
+    with rejects("HINST-6"):
+        parse("pred[2] compare(p0, p0)", "f32[2]")
