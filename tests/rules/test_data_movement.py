@@ -1,4 +1,4 @@
-"""Broadcast, reshape, collapse, transpose, reverse, concatenate, pad, iota, bitcast: BRD ... IOTA, BEY-19 .. BEY-30, HOP."""
+"""Data movement from broadcast to iota, bitcast: BRD .. IOTA, BEY-19 .. BEY-30, HOP-7 .. HOP-11."""
 
 from __future__ import annotations
 
@@ -222,7 +222,9 @@ def test_rejected(labels: list[str], function: Callable[..., Any], shapes: tuple
 
 @rule("RESHAPE-7")
 def test_three_argument_reshape_adds_a_transpose_unless_in_order() -> None:
-    opcodes = lambda order: [i.opcode for i in built(lambda x: hk.reshape(x, [6], order), TWO).entry.instructions]  # noqa: E731
+    def opcodes(order: list[int]) -> list[str]:
+        return [i.opcode for i in built(lambda x: hk.reshape(x, [6], order), TWO).entry.instructions]
+
     assert opcodes([0, 1]) == ["parameter", "reshape"]
     assert opcodes([1, 0]) == ["parameter", "transpose", "reshape"]
 
@@ -251,9 +253,11 @@ def test_bits_are_kept_in_every_type(dtype: Any) -> None:
         else np.arange(6 * dtype.itemsize, dtype=np.uint8) * 7 | 0x7F
     )
     x = bits.view(dtype).reshape(2, 3)
-    program = lambda x, v: hk.concatenate(
-        [hk.rev(hk.transpose(x, [1, 0]), [0]), hk.pad(hk.reshape(x, [3, 2]), v, [(0, 0, 0)] * 2)], 0
-    )  # noqa: E731
+
+    def program(x: hk.XlaOp, v: hk.XlaOp) -> hk.XlaOp:
+        turned, wide = hk.rev(hk.transpose(x, [1, 0]), [0]), hk.pad(hk.reshape(x, [3, 2]), v, [(0, 0, 0)] * 2)
+        return hk.concatenate([turned, wide], 0)
+
     got = value(program, x, x[0, 0])
     assert got.tobytes() == np.concatenate([x.T[::-1], x.reshape(3, 2)]).tobytes()
 
@@ -274,7 +278,9 @@ def test_iota(wanted: hk.Shape, dimension: int, expected: Any) -> None:
 
 @rule("IOTA-3", "IOTA-8", "BEY-29")
 def test_iota_rounds_to_narrow_floats_and_wraps_in_narrow_integers() -> None:
-    count = lambda dtype, n: value(lambda x: x.builder.iota(dtype, size=n), s32(0))  # noqa: E731
+    def count(dtype: hk.DType, n: int) -> Any:
+        return value(lambda x: x.builder.iota(dtype, size=n), s32(0))
+
     assert count(hk.s8, 300)[128] == -128 and count(hk.u8, 260)[256] == 0
     bf16 = count(hk.bf16, 260)
     assert [float(bf16[i]) for i in (256, 257, 258, 259)] == [256, 256, 258, 260]
