@@ -31,7 +31,7 @@ def graph(count: int) -> hk.HloModule:
     x = entry.add(Parameter(0, hk.f32[32, 64]), name="x")
     y = x
     shapes = (hk.f32[64, 32], hk.f32[32, 64])
-    for i in range((count - 1) // 5):
+    for _ in range((count - 1) // 5):
         y = entry.add(Add(), [x, y])
         y = entry.add(Tanh(), [y])
         y = entry.add(Multiply(), [y, x])

@@ -28,9 +28,9 @@ def builder_functions() -> dict[str, list[str]]:
             if name is None or not (hasattr(hlokit, name) or path.name == "core.py"):
                 continue
             for inner in ast.walk(node):
-                called = inner.attr if isinstance(inner, ast.Attribute) else inner.id if isinstance(inner, ast.Name) else None
-                if called is not None and name not in found.setdefault(called, []):
-                    found[called].append(name)
+                named = getattr(inner, "attr", None) or getattr(inner, "id", None)
+                if named is not None and name not in found.setdefault(named, []):
+                    found[named].append(name)
     return found
 
 
@@ -60,7 +60,8 @@ def table() -> str:
 
 
 def ops_page() -> str:
-    lines = ["# Op reference", "", "Made from the op classes by docs/generate.py; `hlokit ops NAME` prints the same.", ""]
+    lines = ["# Op reference", ""]
+    lines += ["Made from the op classes by docs/generate.py; `hlokit ops NAME` prints the same.", ""]
     lines += [f"- [{opcode}](#{opcode}): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
     for opcode in sorted(OPS):
         lines += ["", reference(OPS[opcode]).replace("# ", "## ", 1)]

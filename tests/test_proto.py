@@ -22,6 +22,7 @@ def texts() -> list[tuple[str, str]]:
     return [(case.id, case.hlo) for case in CASES if case.hlo is not None] + programs + [("handmade", HANDMADE)]
 
 
+# ruff: noqa: E501
 HANDMADE = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, must-alias) }, buffer_donor={ (1, {}) }, frontend_attributes={a="b"}
 
 %add (x: f32[], y: f32[]) -> f32[] {
@@ -33,14 +34,14 @@ HANDMADE = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, 
 ENTRY %e {
   %a = f32[4]{0} parameter(0), sharding={devices=[2,2]<=[2,2]T(1,0) last_tile_dim_replicate}
   %b = f32[4]{0} parameter(1), parameter_replication={true}, frontend_attributes={k="v"}
-  %s4 = s4[5]{0} constant({1, -2, 3, 4, -8})
-  %u2 = u2[3]{0} constant({0, 1, 3})
+  %i4 = s4[5]{0} constant({1, -2, 3, 4, -8})
+  %j2 = u2[3]{0} constant({0, 1, 3})
   %f4 = f4e2m1fn[3]{0} constant({1, -2, 0.5})
   %c = c64[2]{0} constant({(1, -2), (inf, nan)})
   %l = f32[2,3]{0,1} constant({ { 1, 2, 3 }, { 4, 5, 6 } })
   %ar = f32[4]{0} all-reduce(%a), channel_id=3, replica_groups=[2,2]<=[4], use_global_device_ids=true, to_apply=%add
   %exp = f32[4]{0} exponential(%ar), result_accuracy={mode=highest}
-  ROOT %t = (f32[4]{0}, f32[4]{0}, s4[5]{0}, u2[3]{0}, f4e2m1fn[3]{0}, /*index=5*/c64[2]{0}, f32[2,3]{0,1}) tuple(%exp, %b, %s4, %u2, %f4, /*index=5*/%c, %l), metadata={op_name="x" source_line=3}, backend_config={"x":1}
+  ROOT %t = (f32[4]{0}, f32[4]{0}, s4[5]{0}, u2[3]{0}, f4e2m1fn[3]{0}, /*index=5*/c64[2]{0}, f32[2,3]{0,1}) tuple(%exp, %b, %i4, %j2, %f4, /*index=5*/%c, %l), metadata={op_name="x" source_line=3}, backend_config={"x":1}
 }
 """
 

@@ -75,7 +75,9 @@ def test_run_types_that_numpy_lacks(capsys: pytest.CaptureFixture[str], tmp_path
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_errors_exit_with_one(capsys: pytest.CaptureFixture[str], add: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_errors_exit_with_one(
+    capsys: pytest.CaptureFixture[str], add: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     wrong = tmp_path / "wrong.hlo"
     wrong.write_text("ENTRY e {\n  x = f32[2] parameter(0)\n  ROOT r = f32[3] negate(x)\n}\n")
     names = {"ADD": add, "MISSING": tmp_path / "missing", "WRONG": wrong}
@@ -112,7 +114,9 @@ def test_every_op_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_installed_command() -> None:
-    done = subprocess.run([str(Path(sys.executable).parent / "hlokit"), "check", str(PROGRAM)], capture_output=True, text=True)
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "hlokit"), "check", str(PROGRAM)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

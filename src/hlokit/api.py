@@ -56,7 +56,9 @@ def verify(module: HloModule) -> None:
 
 def compile(module: HloModule, backend: str = "cpu", **options: Any) -> Any:
     """Not there yet: raises UnsupportedError. `evaluate` runs the module on the reference interpreter."""
-    raise UnsupportedError(f"compile(backend={backend!r}) of {module.name}: there is no compiler yet; use hlokit.evaluate")
+    raise UnsupportedError(
+        f"compile(backend={backend!r}) of {module.name}: there is no compiler yet; use hlokit.evaluate"
+    )
 
 
 def optimize(module: HloModule, passes: Any = None) -> HloModule:
@@ -83,5 +85,8 @@ def _is_stablehlo(text: str) -> bool:
     for line in text.splitlines():
         word = line.strip()
         if word and not word.startswith("//"):
-            return word.startswith(("module ", "module{", "module@", "func.func", "#", '"builtin.module"', "!")) and "HloModule" not in word
+            return (
+                word.startswith(("module ", "module{", "module@", "func.func", "#", '"builtin.module"', "!"))
+                and "HloModule" not in word
+            )
     return False

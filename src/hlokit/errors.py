@@ -30,7 +30,9 @@ class ShapeError(HlokitError):
     def __str__(self) -> str:
         where = f" at {self.location}" if self.location else ""
         op = f"{self.op}({', '.join(map(str, self.operands))}): " if self.op else ""
-        return f"{op}{self.argument}: found {_brief(self.found)}, expected {_brief(self.expected)} [{self.label}]{where}"
+        return (
+            f"{op}{self.argument}: found {_brief(self.found)}, expected {_brief(self.expected)} [{self.label}]{where}"
+        )
 
 
 class BuildError(HlokitError):

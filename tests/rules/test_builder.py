@@ -323,7 +323,14 @@ def test_process_ids() -> None:
 @rule("EXEC-3")
 @pytest.mark.parametrize(
     "arguments",
-    [(), (np.float64([1, 2]),), (np.float32([1, 2, 3]),), (np.float32([[1, 2]]),), ("text",), (np.float32([1, 2]),) * 2],
+    [
+        (),
+        (np.float64([1, 2]),),
+        (np.float32([1, 2, 3]),),
+        (np.float32([[1, 2]]),),
+        ("text",),
+        (np.float32([1, 2]),) * 2,
+    ],
     ids=["too few", "type", "size", "rank", "no array", "too many"],
 )
 def test_arguments_must_fit(arguments: tuple[object, ...]) -> None:

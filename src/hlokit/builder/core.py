@@ -1,4 +1,4 @@
-"""Builder: makes a computation op by op, checking each as it is added. XlaOp: a handle on one of its values."""
+"""Builder: makes a computation op by op, checking each as it is added. The op functions end here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from hlokit.builder.finish import adopt_callees, make_names_unique
+from hlokit.builder.handle import XlaOp
+from hlokit.builder.handle import handles as handles
 from hlokit.errors import BuildError, HlokitError, ShapeError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
 from hlokit.hlo.module import Alias, HloModule
-from hlokit.hlo.names import Names
 from hlokit.hlo.op import Op
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant, Parameter
@@ -24,149 +26,6 @@ from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
 
 _PACKAGE = str(Path(__file__).parents[1])
-
-
-class XlaOp:
-    """A handle on a value of a builder (BUILDER-1). Operators follow the same rules as the op functions.
-
-    A handle of a tuple can be indexed, iterated and measured: `state[0]`, `a, b = state`, `len(state)`.
-    """
-
-    __slots__ = ("builder", "instruction")
-    __hash__ = None  # type: ignore[assignment]  # == builds a comparison
-    __array_ufunc__ = None  # NumPy leaves `array + handle` to the handle
-
-    def __init__(self, builder: Builder, instruction: Instruction) -> None:
-        self.builder = builder
-        self.instruction = instruction
-
-    @property
-    def shape(self) -> Shape:
-        return self.instruction.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.instruction.shape.dtype
-
-    @property
-    def rank(self) -> int:
-        return self.instruction.shape.rank
-
-    def __repr__(self) -> str:
-        return f"<{self.instruction.name}: {self.shape}>"
-
-    def __bool__(self) -> bool:
-        raise BuildError(f"{self.instruction.name} has no value yet: it cannot decide an `if`; use select or conditional")
-
-    def __len__(self) -> int:
-        if not self.shape.is_tuple:
-            raise TypeError(f"{self!r} is not a tuple")
-        return len(self.shape.elements)
-
-    def __getitem__(self, index: int) -> XlaOp:
-        from hlokit.builder.control import get_tuple_element
-
-        count = len(self)
-        if not -count <= index < count:
-            raise IndexError(f"{self!r} has {count} elements")
-        return get_tuple_element(self, index % count)
-
-    def __iter__(self) -> Iterator[XlaOp]:
-        return (self[i] for i in range(len(self)))
-
-    def __neg__(self) -> XlaOp:
-        return _elementwise().neg(self)
-
-    def __invert__(self) -> XlaOp:
-        return _elementwise().not_(self)
-
-    def __abs__(self) -> XlaOp:
-        return _elementwise().abs(self)
-
-    def __add__(self, other: Any) -> XlaOp:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any) -> XlaOp:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> XlaOp:
-        return _binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> XlaOp:
-        return _binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> XlaOp:
-        return _binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> XlaOp:
-        return _binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> XlaOp:
-        return _binary("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> XlaOp:
-        return _binary("div", other, self)
-
-    def __mod__(self, other: Any) -> XlaOp:
-        return _binary("rem", self, other)
-
-    def __rmod__(self, other: Any) -> XlaOp:
-        return _binary("rem", other, self)
-
-    def __pow__(self, other: Any) -> XlaOp:
-        return _binary("pow", self, other)
-
-    def __rpow__(self, other: Any) -> XlaOp:
-        return _binary("pow", other, self)
-
-    def __and__(self, other: Any) -> XlaOp:
-        return _binary("and_", self, other)
-
-    def __rand__(self, other: Any) -> XlaOp:
-        return _binary("and_", other, self)
-
-    def __or__(self, other: Any) -> XlaOp:
-        return _binary("or_", self, other)
-
-    def __ror__(self, other: Any) -> XlaOp:
-        return _binary("or_", other, self)
-
-    def __xor__(self, other: Any) -> XlaOp:
-        return _binary("xor", self, other)
-
-    def __rxor__(self, other: Any) -> XlaOp:
-        return _binary("xor", other, self)
-
-    def __lshift__(self, other: Any) -> XlaOp:
-        return _binary("shift_left", self, other)
-
-    def __rshift__(self, other: Any) -> XlaOp:
-        """Arithmetic for signed types, logical for unsigned ones (BEY-78)."""
-        return _binary("shift_right_logical" if self.dtype.kind == "unsigned" else "shift_right_arithmetic", self, other)
-
-    def __matmul__(self, other: XlaOp) -> XlaOp:
-        from hlokit.builder.contraction import dot
-
-        return dot(self, _like(self, other))
-
-    def __eq__(self, other: object) -> XlaOp:  # type: ignore[override]
-        return _binary("eq", self, other)
-
-    def __ne__(self, other: object) -> XlaOp:  # type: ignore[override]
-        return _binary("ne", self, other)
-
-    def __lt__(self, other: Any) -> XlaOp:
-        return _binary("lt", self, other)
-
-    def __le__(self, other: Any) -> XlaOp:
-        return _binary("le", self, other)
-
-    def __gt__(self, other: Any) -> XlaOp:
-        return _binary("gt", self, other)
-
-    def __ge__(self, other: Any) -> XlaOp:
-        return _binary("ge", self, other)
-
 
 ComputationLike: TypeAlias = "Computation | HloModule | Callable[..., Any]"
 """What op functions take as a computation: a built one, or a Python function of handles."""
@@ -206,12 +65,12 @@ class Builder:
         """
         shape = as_shape(shape)
         if number < 0 or any(p.op.number == number for p in self.computation.parameters):  # type: ignore[attr-defined]
-            raise self._record(BuildError(f"parameter number {number} is {'negative' if number < 0 else 'taken'}", "BUILDER-6"))
-        leaves = len(list(shape.leaves()))
-        if len(replicated_at_leaf_buffers) not in (0, leaves):
-            raise self._record(
-                BuildError(f"replicated_at_leaf_buffers: found {len(replicated_at_leaf_buffers)} flags, expected {leaves}", "BEY-20")
-            )
+            problem = "negative" if number < 0 else "taken"
+            raise self._record(BuildError(f"parameter number {number} is {problem}", "BUILDER-6"))
+        leaves, flags = len(list(shape.leaves())), len(replicated_at_leaf_buffers)
+        if flags not in (0, leaves):
+            message = f"replicated_at_leaf_buffers: found {flags} flags, expected {leaves}"
+            raise self._record(BuildError(message, "BEY-20"))
         handle = self.emit(Parameter(number, shape), (), name=name or None, shape=shape)
         if replicated_at_leaf_buffers:
             handle.instruction.ensure_extra().parameter_replication = tuple(map(bool, replicated_at_leaf_buffers))
@@ -325,9 +184,8 @@ class Builder:
             raise BuildError(f"builder {self.name} has been built: it takes no more ops", "BUILDER-3")
         for operand in operands:
             if operand.builder is not self:
-                raise self._record(
-                    BuildError(f"{op.opcode}: {operand!r} belongs to builder {operand.builder.name}, not to {self.name}", "BUILDER-3")
-                )
+                message = f"{op.opcode}: {operand!r} belongs to builder {operand.builder.name}, not to {self.name}"
+                raise self._record(BuildError(message, "BUILDER-3"))
         self._count += 1
         try:
             instruction = self.computation.add(
@@ -440,10 +298,10 @@ class Builder:
         module = HloModule(f"{self.name}.constant")
         module.add_computation(self.computation.clone(self.name, module), entry=True)
         module.entry.set_root(module.entry.instructions[self.computation.instructions.index(op.instruction)])
+        module.entry.remove_dead()
         for parameter in module.entry.parameters:
             module.entry.drop_parameter(parameter)
-        module.entry.remove_dead()
-        _adopt_callees(module)
+        adopt_callees(module)
         return module
 
     # -- module features
@@ -489,7 +347,8 @@ class Builder:
             raise self._record(BuildError(f"builder {self.name} has no op to be the root", "BUILDER-4"))
         numbers = [p.op.number for p in self.computation.parameters]  # type: ignore[attr-defined]
         if numbers != list(range(len(numbers))):
-            raise self._record(BuildError(f"parameter numbers {numbers} do not cover 0..{len(numbers) - 1}", "BUILDER-5"))
+            message = f"parameter numbers {numbers} do not cover 0..{len(numbers) - 1}"
+            raise self._record(BuildError(message, "BUILDER-5"))
         self.computation.set_root(self._mine(root).instruction if root is not None else self.computation.root)
         self._is_built = True
         return self.computation
@@ -499,8 +358,8 @@ class Builder:
         entry = self.build_computation(root)
         module = HloModule(self.name)
         module.add_computation(entry, entry=True)
-        _adopt_callees(module)
-        _make_names_unique(module)
+        adopt_callees(module)
+        make_names_unique(module)
         module.input_output_alias = self._aliases
         module.buffer_donor = self._donors
         if self._aliases or self._donors:
@@ -534,14 +393,6 @@ def rejected(error: ShapeError, opcode: str, *operands: XlaOp) -> HlokitError:
     return operands[0].builder._record(error)  # pyright: ignore[reportPrivateUsage]
 
 
-def handles(*operands: Any) -> tuple[XlaOp, ...]:
-    """The operands as handles, constants made as `emit` makes them."""
-    first = next((o for o in operands if isinstance(o, XlaOp)), None)
-    if first is None:
-        raise BuildError("none of the operands is a handle of a builder", "BUILDER-3")
-    return tuple(first.builder.handle(o, first) for o in operands)
-
-
 def computation_of(computation: ComputationLike, parameters: Sequence[Shape], builder: Builder) -> Computation:
     """`computation` itself, a module's entry, or what a Python function of handles builds for these parameters.
 
@@ -567,20 +418,6 @@ def as_shape(shape: Shape | DType) -> Shape:
     return shape if isinstance(shape, Shape) else dtype(shape)[()]
 
 
-def _elementwise() -> Any:
-    from hlokit.builder import elementwise
-
-    return elementwise
-
-
-def _binary(name: str, lhs: Any, rhs: Any) -> XlaOp:
-    return getattr(_elementwise(), name)(*handles(lhs, rhs))
-
-
-def _like(op: XlaOp, other: Any) -> XlaOp:
-    return op.builder.handle(other, op)
-
-
 def _all_equal(array: np.ndarray[Any, Any]) -> bool:
     """Every element has the bits of the first."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
@@ -599,27 +436,3 @@ def _is_stateful(instruction: Instruction) -> bool:
     from hlokit.hlo.computation import has_side_effect
 
     return has_side_effect(instruction) or instruction.opcode in ("replica-id", "partition-id", "rng", "infeed", "recv")
-
-
-def _adopt_callees(module: HloModule) -> None:
-    """Puts every computation that is called into the module: as it is, or a copy of one that another module owns."""
-    copies: dict[Computation, Computation] = {}
-    pending = [module.entry]
-    while pending:
-        for instruction in pending.pop().instructions:
-            if not instruction.called:
-                continue
-            for callee in instruction.called:
-                if callee not in copies:
-                    own = callee if callee.module is None else callee.clone(callee.name)
-                    copies[callee] = module.add_computation(own)
-                    pending.append(own)
-            instruction.called = tuple(copies[c] for c in instruction.called)
-
-
-def _make_names_unique(module: HloModule) -> None:
-    computations, instructions = Names(), Names()
-    for computation in module.all_computations:
-        computation.name = computations.unique(computation.name)
-        for instruction in computation.instructions:
-            instruction.name = instructions.unique(instruction.name)

@@ -189,9 +189,7 @@ def _attribute(name: str, annotation: Any, declared: Any) -> Attribute:
     text = declared.text or name
     default = declared.default if declared.default is _REQUIRED else kind.normal(declared.default)
     proto = declared.proto or text
-    return Attribute(
-        name, text, kind, default, declared.always, declared.also, proto, declared.hidden, declared.unsaid
-    )
+    return Attribute(name, text, kind, default, declared.always, declared.also, proto, declared.hidden, declared.unsaid)
 
 
 def infer_shape(op: Op, operands: Sequence[Shape], called: Sequence[tuple[str, Any]] = ()) -> Shape:
@@ -217,5 +215,3 @@ def check(condition: bool, label: str, argument: str, found: object, expected: o
     """Raises ShapeError with the rule's label unless `condition` holds."""
     if not condition:
         raise ShapeError(label, argument, found, expected)
-
-

@@ -30,7 +30,7 @@ TOKEN_VALUE = TokenValue()
 
 
 class Dynamic:
-    """An array in a buffer of its bound's size of which only the first `sizes` elements of each dimension count (SDS-5).
+    """An array in a buffer of its bound's size; only the first `sizes` elements of each dimension count (SDS-5).
 
     Most references see `valid` alone, an ordinary array of the run-time size; only set-dimension-size can bring the
     rest of the buffer back (SDS-2).
@@ -103,7 +103,12 @@ class Device(Protocol):
     mailbox: dict[int, deque[Any]]
 
     def members(
-        self, groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool, *, over_partitions: bool = False
+        self,
+        groups: ReplicaGroups,
+        channel_id: int | None,
+        use_global_device_ids: bool,
+        *,
+        over_partitions: bool = False,
     ) -> list[tuple[int, int]]:
         """The (replica, partition) pairs of this device's group, in the group's order (GRP-4)."""
         ...

@@ -109,7 +109,7 @@ def _step(process: Process, instruction: Instruction, operands: list[Any]) -> An
 
 
 def _trimmed(values: list[Any]) -> list[Any]:
-    """Arrays of one bound but perhaps different run-time sizes, each cut to the least: elementwise operands (DYN-BCAST-2)."""
+    """Elementwise operands of one bound but perhaps several run-time sizes, each cut to the least (DYN-BCAST-2)."""
     arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
     if not arrays or all(a.shape == arrays[0].shape for a in arrays):
         return values
@@ -149,7 +149,7 @@ _WANTS: dict[type[Op], frozenset[str]] = {}
 
 
 def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
-    """`value` as the one representation of a value of `shape`; a reference that disagrees with the shape rule is a bug."""
+    """`value` in the one form that a value of `shape` has; a reference that disagrees with the shape rule is a bug."""
     if shape.is_array:
         if isinstance(value, Dynamic):
             return value
@@ -169,7 +169,9 @@ def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
     """Run-time sizes are the dimensions, or at most the bounds of the dynamic ones."""
     if len(sizes) != shape.rank:
         return False
-    return all(n == d or (f and (n <= d or d < 0)) for n, d, f in zip(sizes, shape.dimensions, shape.dynamic, strict=True))
+    return all(
+        n == d or (f and (n <= d or d < 0)) for n, d, f in zip(sizes, shape.dimensions, shape.dynamic, strict=True)
+    )
 
 
 def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[int, list[int]]:
@@ -199,7 +201,9 @@ def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
     for computation in module.all_computations:
         for instruction in computation.instructions:
             if instruction.shape.is_unbounded:
-                raise UnsupportedError(f"{instruction.name}: {instruction.shape} has an unbounded dimension: it cannot be run")
+                raise UnsupportedError(
+                    f"{instruction.name}: {instruction.shape} has an unbounded dimension: it cannot be run"
+                )
             if instruction.shape.nbytes > limit:
                 raise EvaluationError(
                     f"{instruction.name}: {instruction.shape} takes {instruction.shape.nbytes} bytes, "
@@ -211,7 +215,9 @@ def _arguments(module: HloModule, args: Sequence[Any]) -> list[Any]:
     parameters = module.entry.parameters
     if len(args) != len(parameters):
         raise ArgumentError(f"{module.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
-    return [argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))]
+    return [
+        argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
+    ]
 
 
 def argument(name: str, shape: Shape, value: Any) -> Any:

@@ -63,11 +63,16 @@ class Process:
         return found
 
     def members(
-        self, groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool, *, over_partitions: bool = False
+        self,
+        groups: ReplicaGroups,
+        channel_id: int | None,
+        use_global_device_ids: bool,
+        *,
+        over_partitions: bool = False,
     ) -> list[tuple[int, int]]:
-        """The (replica, partition) pairs of this process's group, in order, by the group's mode (GRP-4).
+        """The (replica, partition) pairs of this process's group, in order (GRP-4).
 
-        `over_partitions`: with a channel and without global ids the ids are partitions (all-to-all, collective-permute).
+        `over_partitions`: with a channel and no global ids, the ids are partitions (all-to-all, collective-permute).
         Raises ShapeError (GRP-2) for ids that are not exactly the participants.
         """
         replicas, partitions = self.replica_count, self.partition_count

@@ -87,13 +87,22 @@ def _read_choice(message: Any, attribute: Attribute, name: str) -> Any:
 
 
 def _set(message: Any, name: str, value: Any) -> None:
-    if value is not None:
-        setattr(message, name, value.encode() if isinstance(value, str) and _is_bytes(message, name) else value)
+    if value is None:
+        return
+    now = getattr(message, name)
+    if _is_repeated(now):  # iota's and reshape's one dimension stand in `dimensions`
+        now.append(value)
+        return
+    setattr(message, name, value.encode() if isinstance(value, str) and isinstance(now, bytes) else value)
 
 
-def _is_bytes(message: Any, name: str) -> bool:
-    field = message.DESCRIPTOR.fields_by_name[name]
-    return field.type == field.TYPE_BYTES
+def _is_repeated(value: Any) -> bool:
+    return hasattr(value, "extend")
+
+
+def _integer(message: Any, name: str) -> int:
+    value = getattr(message, name)
+    return _single(message, name) if _is_repeated(value) else value
 
 
 def _text(message: Any, name: str) -> str:
@@ -103,8 +112,9 @@ def _text(message: Any, name: str) -> str:
 
 def _optional(message: Any, name: str) -> int | None:
     """channel ids: not positive means none; other optional fields have presence."""
-    field = message.DESCRIPTOR.fields_by_name[name]
-    if field.has_presence:
+    if _is_repeated(getattr(message, name)):
+        return _optional_single(message, name)
+    if message.DESCRIPTOR.fields_by_name[name].has_presence:
         return getattr(message, name) if message.HasField(name) else None
     return getattr(message, name) or None
 
@@ -138,12 +148,17 @@ def _write_padding(message: Any, name: str, padding: Any) -> None:
     out = getattr(message, name)
     out.SetInParent()
     for d in padding:
-        out.dimensions.add(edge_padding_low=d.edge_padding_low, edge_padding_high=d.edge_padding_high, interior_padding=d.interior_padding)
+        out.dimensions.add(
+            edge_padding_low=d.edge_padding_low,
+            edge_padding_high=d.edge_padding_high,
+            interior_padding=d.interior_padding,
+        )
 
 
 def _read_padding(message: Any, name: str) -> Any:
     return tuple(
-        PaddingDimension(d.edge_padding_low, d.edge_padding_high, d.interior_padding) for d in getattr(message, name).dimensions
+        PaddingDimension(d.edge_padding_low, d.edge_padding_high, d.interior_padding)
+        for d in getattr(message, name).dimensions
     )
 
 
@@ -165,7 +180,9 @@ def _read_window(message: Any, name: str) -> Window | None:
     if not message.HasField(name):
         return None
     return Window(
-        tuple(WindowDimension(*(getattr(d, f) for f in _PROTO_WINDOW_FIELDS)) for d in getattr(message, name).dimensions)
+        tuple(
+            WindowDimension(*(getattr(d, f) for f in _PROTO_WINDOW_FIELDS)) for d in getattr(message, name).dimensions
+        )
     )
 
 
@@ -174,7 +191,9 @@ _CONV_FIELDS = tuple(ConvDimensionNumbers.__dataclass_fields__)
 
 def _write_conv(message: Any, name: str, labels: ConvDimensionNumbers | None) -> None:
     if labels is not None:
-        getattr(message, name).CopyFrom(message_class("ConvolutionDimensionNumbers")(**{f: getattr(labels, f) for f in _CONV_FIELDS}))
+        getattr(message, name).CopyFrom(
+            message_class("ConvolutionDimensionNumbers")(**{f: getattr(labels, f) for f in _CONV_FIELDS})
+        )
 
 
 def _read_conv(message: Any, name: str) -> ConvDimensionNumbers | None:
@@ -208,9 +227,25 @@ def _read_groups(message: Any, name: str) -> ReplicaGroups:
     return ReplicaGroups.explicit(group.replica_ids for group in groups)
 
 
+def _write_lists(message: Any, name: str, lists: Any) -> None:
+    for values in lists:
+        _extend(message, name, values)
+
+
+def _read_lists(message: Any, name: str) -> Any:
+    """Lists of one entry per dimension, which the proto holds end to end."""
+    values, rank = getattr(message, name), max(1, len(message.shape.dimensions))
+    return tuple(tuple(values[i : i + rank]) for i in range(0, len(values), rank))
+
+
 def _write_pairs(message: Any, name: str, pairs: Any) -> None:
     for source, target in pairs:
         getattr(message, name).add(source=source, target=target)
+
+
+def _write_shape(message: Any, name: str, shape: Any) -> None:
+    if shape is not None:
+        shape_to_proto(shape, getattr(message, name))
 
 
 def _write_shapes(message: Any, name: str, shapes: Any) -> None:
@@ -249,7 +284,11 @@ def _write_accuracy(message: Any, name: str, accuracy: tuple[Any, ...] | None) -
         return
     out = getattr(message, name)
     if accuracy[0] == "tolerance":
-        out.tolerance.atol, out.tolerance.rtol, out.tolerance.ulps = float(accuracy[1]), float(accuracy[2]), int(accuracy[3])
+        out.tolerance.atol, out.tolerance.rtol, out.tolerance.ulps = (
+            float(accuracy[1]),
+            float(accuracy[2]),
+            int(accuracy[3]),
+        )
     else:
         out.mode = number_of("result_accuracy.mode", accuracy[0])
 
@@ -278,12 +317,13 @@ def _nothing(message: Any, name: str, value: Any) -> None:
 
 
 _KINDS: dict[kinds.Kind, tuple[Writer, Reader]] = {
-    kinds.INT: (_set, getattr),
+    kinds.INT: (_set, _integer),
     kinds.OPTIONAL_INT: (_set, _optional),
     kinds.BOOL: (_set, getattr),
     kinds.FLOAT: (_set, getattr),
     kinds.STRING: (_set, _text),
     kinds.INT_LIST: (_extend, lambda m, n: tuple(getattr(m, n))),
+    kinds.OPTIONAL_INT_LIST: (lambda m, n, v: _extend(m, n, v or ()), lambda m, n: tuple(getattr(m, n)) or None),
     kinds.SINGLE: (lambda m, n, v: _extend(m, n, [v]), _single),
     kinds.OPTIONAL_SINGLE: (_write_optional_single, _optional_single),
     kinds.SLICE_RANGES: (_write_slices, lambda m, n: tuple((r.start, r.limit, r.stride) for r in getattr(m, n))),
@@ -293,14 +333,19 @@ _KINDS: dict[kinds.Kind, tuple[Writer, Reader]] = {
     kinds.CONV_LABELS: (_write_conv, _read_conv),
     kinds.OPTIONAL_CONV_LABELS: (_write_conv, _read_conv),
     kinds.GROUPS: (_write_groups, _read_groups),
+    kinds.INT_LISTS: (_write_lists, _read_lists),
     kinds.PAIRS: (_write_pairs, lambda m, n: tuple((p.source, p.target) for p in getattr(m, n))),
     kinds.SHAPE: (lambda m, n, v: shape_to_proto(v, getattr(m, n)), lambda m, n: shape_from_proto(getattr(m, n))),
+    kinds.OPTIONAL_SHAPE: (_write_shape, lambda m, n: shape_from_proto(getattr(m, n)) if m.HasField(n) else None),
     kinds.SHAPES: (_write_shapes, _read_shapes),
     kinds.RESULT_SHAPE: (_nothing, lambda m, n: shape_from_proto(m.shape)),
     kinds.LITERAL: (_write_literal, _read_literal),
     kinds.OPTIONAL_LITERAL: (_write_literal, _read_literal),
     kinds.ALIASING: (_write_aliasing, _read_aliasing),
     kinds.ACCURACY: (_write_accuracy, _read_accuracy),
-    kinds.SHARDING: (lambda m, n, v: sharding_to_proto(v, getattr(m, n)), lambda m, n: sharding_from_proto(getattr(m, n))),
+    kinds.SHARDING: (
+        lambda m, n, v: sharding_to_proto(v, getattr(m, n)),
+        lambda m, n: sharding_from_proto(getattr(m, n)),
+    ),
     kinds.PRECISION: (_write_precision, _read_precision),
 }

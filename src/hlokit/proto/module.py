@@ -32,18 +32,17 @@ def module_to_proto(module: HloModule) -> bytes:
     Raises ShapeError (HLIT-11) for a constant whose content was elided, UnsupportedError without protobuf.
     """
     proto = message_class("Module")(name=module.name)
-    computations = module.computations()
-    ids = {computation: number for number, computation in enumerate(computations)}
-    for computation, number in ids.items():
-        _computation_to_proto(computation, number, ids, proto.computations.add())
+    ids = _Ids(module)
+    for computation in ids.computations:
+        _computation_to_proto(computation, ids, proto.computations.add())
     entry = module.entry
     proto.entry_computation_name = entry.name
-    proto.entry_computation_id = ids[entry]
+    proto.entry_computation_id = ids.computations[entry]
     program_shape_to_proto(_host_shape(module), proto.host_program_shape)
     if module.is_scheduled:
-        for computation, number in ids.items():
+        for computation, number in ids.computations.items():
             sequence = message_class("InstructionSequence")(
-                instruction_ids=[_id(number, i) for i in computation.instructions]
+                instruction_ids=[ids.instructions[i] for i in computation.instructions]
             )
             proto.schedule.sequences.add(key=number, value=sequence)
     for alias in module.input_output_alias:
@@ -92,9 +91,16 @@ def module_from_proto(data: bytes) -> HloModule:
         raise ParseError(f"proto: {error}", label=getattr(error, "label", None)) from error
 
 
-def _id(computation: int, instruction: Instruction) -> int:
-    """Unique in the module: the computation's number above, the instruction's below."""
-    return computation << 32 | instruction.id
+class _Ids:
+    """Numbers of computations and instructions in printing order; an instruction's has its computation's above it."""
+
+    def __init__(self, module: HloModule) -> None:
+        self.computations = {computation: number for number, computation in enumerate(module.computations())}
+        self.instructions = {
+            instruction: number << 32 | position
+            for computation, number in self.computations.items()
+            for position, instruction in enumerate(computation.post_order())
+        }
 
 
 def _host_shape(module: HloModule) -> ProgramShape:
@@ -102,31 +108,31 @@ def _host_shape(module: HloModule) -> ProgramShape:
     return ProgramShape(module.parameter_layouts or shape.parameters, module.result_layout or shape.result, shape.names)
 
 
-def _computation_to_proto(computation: Computation, number: int, ids: dict[Computation, int], proto: Any) -> None:
+def _computation_to_proto(computation: Computation, ids: _Ids, proto: Any) -> None:
     proto.name = computation.name
-    proto.id = number
-    proto.root_id = _id(number, computation.root)
+    proto.id = ids.computations[computation]
+    proto.root_id = ids.instructions[computation.root]
     proto.execution_thread = "" if computation.execution_thread == MAIN_THREAD else computation.execution_thread
     program_shape_to_proto(computation.program_shape, proto.program_shape)
     for instruction in computation.post_order():
-        _instruction_to_proto(instruction, number, ids, proto.instructions.add())
+        _instruction_to_proto(instruction, ids, proto.instructions.add())
 
 
-def _instruction_to_proto(instruction: Instruction, number: int, ids: dict[Computation, int], proto: Any) -> None:
+def _instruction_to_proto(instruction: Instruction, ids: _Ids, proto: Any) -> None:
     proto.name = instruction.name
     proto.opcode = instruction.opcode
-    proto.id = _id(number, instruction)
+    proto.id = ids.instructions[instruction]
     shape_to_proto(instruction.shape, proto.shape)
-    proto.operand_ids.extend(_id(number, o) for o in instruction.operands)
-    proto.called_computation_ids.extend(ids[c] for c in instruction.called)
+    proto.operand_ids.extend(ids.instructions[o] for o in instruction.operands)
+    proto.called_computation_ids.extend(ids.computations[c] for c in instruction.called)
     for attribute in instruction.op.attributes:
         write_attribute(proto, attribute, getattr(instruction.op, attribute.name))
     if instruction.extra is not None:
-        _extra_to_proto(instruction.extra, number, proto)
+        _extra_to_proto(instruction.extra, ids, proto)
 
 
-def _extra_to_proto(extra: Extra, number: int, proto: Any) -> None:
-    proto.control_predecessor_ids.extend(_id(number, p) for p in extra.control_predecessors)
+def _extra_to_proto(extra: Extra, ids: _Ids, proto: Any) -> None:
+    proto.control_predecessor_ids.extend(ids.instructions[p] for p in extra.control_predecessors)
     if extra.metadata is not None:
         for name in _METADATA:
             value = getattr(extra.metadata, name)
@@ -166,7 +172,12 @@ def _module_from_proto(proto: Any) -> HloModule:
     _layouts_from_proto(module, proto.host_program_shape)
     _schedule_from_proto(module, proto, computations, instructions)
     module.input_output_alias = [
-        Alias(tuple(e.output_shape_index), e.parameter_number, tuple(e.parameter_shape_index), str(name_of("alias kind", e.kind)))
+        Alias(
+            tuple(e.output_shape_index),
+            e.parameter_number,
+            tuple(e.parameter_shape_index),
+            str(name_of("alias kind", e.kind)),
+        )
         for e in proto.input_output_alias.entries
     ]
     module.buffer_donor = [(e.parameter_number, tuple(e.parameter_shape_index)) for e in proto.buffer_donor.entries]

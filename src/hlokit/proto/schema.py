@@ -17,8 +17,9 @@ _MESSAGES: dict[str, str] = {
     "Tile": "dimensions:*int64=1",
     "SplitConfig": "dimension:int64=1 split_indices:*int64=2",
     "Layout": """minor_to_major:*int64=1 tiles:*Tile=6 tail_padding_alignment_in_elements:int64=16
-        element_size_in_bits:int64=7 memory_space:int64=8 index_primitive_type:int32=11 pointer_primitive_type:int32=12
-        physical_shape:Shape=10 dynamic_shape_metadata_prefix_bytes:int64=15 split_configs:*SplitConfig=17""",
+        element_size_in_bits:int64=7 memory_space:int64=8 index_primitive_type:int32=11
+        pointer_primitive_type:int32=12 physical_shape:Shape=10 dynamic_shape_metadata_prefix_bytes:int64=15
+        split_configs:*SplitConfig=17""",
     "Shape": """element_type:int32=2 dimensions:*int64=3 is_dynamic_dimension:*bool=6 tuple_shapes:*Shape=4
         layout:Layout=5""",
     "ProgramShape": "parameters:*Shape=1 result:Shape=2 parameter_names:*string=3",
@@ -30,8 +31,8 @@ _MESSAGES: dict[str, str] = {
     "OpMetadata": """op_type:string=1 op_name:string=2 source_file:string=3 source_line:int32=4
         source_end_line:int32=17 source_column:int32=18 source_end_column:int32=19 profile_type:*int32=5
         deduplicated_name:string=12 stack_frame_id:int32=15 scheduling_name:string=16 metadata_payload:string=22""",
-    "WindowDimension": """size:int64=1 stride:int64=2 padding_low:int64=3 padding_high:int64=4 window_dilation:int64=5
-        base_dilation:int64=6 window_reversal:bool=7""",
+    "WindowDimension": """size:int64=1 stride:int64=2 padding_low:int64=3 padding_high:int64=4
+        window_dilation:int64=5 base_dilation:int64=6 window_reversal:bool=7""",
     "Window": "dimensions:*WindowDimension=1",
     "PaddingDimension": "edge_padding_low:int64=1 edge_padding_high:int64=2 interior_padding:int64=3",
     "PaddingConfig": "dimensions:*PaddingDimension=1",
@@ -57,9 +58,9 @@ _MESSAGES: dict[str, str] = {
     "Statistic": "stat_name:string=1 stat_val:double=2",
     "StatisticsViz": "stat_index_to_visualize:int64=1 statistics:*Statistic=2",
     "OpSharding": """type:int32=1 tile_assignment_dimensions:*int64=3 tile_assignment_devices:*int64=4
-        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6 metadata:*OpMetadata=7 last_tile_dims:*int32=8
-        iota_reshape_dims:*int64=9 iota_transpose_perm:*int32=10 is_shard_group:bool=11 shard_group_id:int64=12
-        shard_group_type:int32=13""",
+        tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6 metadata:*OpMetadata=7
+        last_tile_dims:*int32=8 iota_reshape_dims:*int64=9 iota_transpose_perm:*int32=10 is_shard_group:bool=11
+        shard_group_id:int64=12 shard_group_type:int32=13""",
     "ReplicaGroup": "replica_ids:*int64=1",
     "IotaReplicaGroupList": """num_replica_groups:int64=1 num_devices_per_group:int64=2 iota_reshape_dims:*int64=3
         iota_transpose_perm:*int32=4""",
@@ -77,29 +78,29 @@ _MESSAGES: dict[str, str] = {
         infeed_config:bytes=27 custom_call_target:string=28 outfeed_shape:Shape=29
         dot_dimension_numbers:DotDimensionNumbers=30 fft_type:int32=31 fft_length:*int64=32
         gather_dimension_numbers:GatherDimensionNumbers=33 gather_slice_sizes:*int64=34 id:int64=35
-        operand_ids:*int64=36 control_predecessor_ids:*int64=37 called_computation_ids:*int64=38 sharding:OpSharding=40
-        backend_config:bytes=43 all_reduce_id:int64=45 is_host_transfer:bool=47
-        scatter_dimension_numbers:ScatterDimensionNumbers=48 replica_groups:*ReplicaGroup=49 feature_group_count:int64=50
-        precision_config:PrecisionConfig=51 source_target_pairs:*SourceTarget=52 domain_entry_sharding:OpSharding=54
-        domain_exit_sharding:OpSharding=55 constrain_layout:bool=56 operand_shapes_with_layout:*Shape=57
-        batch_group_count:int64=58 triangular_solve_options:TriangularSolveOptions=59 is_stable:bool=60
+        operand_ids:*int64=36 control_predecessor_ids:*int64=37 called_computation_ids:*int64=38
+        sharding:OpSharding=40 backend_config:bytes=43 all_reduce_id:int64=45 is_host_transfer:bool=47
+        scatter_dimension_numbers:ScatterDimensionNumbers=48 replica_groups:*ReplicaGroup=49
+        feature_group_count:int64=50 precision_config:PrecisionConfig=51 source_target_pairs:*SourceTarget=52
+        domain_entry_sharding:OpSharding=54 domain_exit_sharding:OpSharding=55 constrain_layout:bool=56
+        operand_shapes_with_layout:*Shape=57 batch_group_count:int64=58
+        triangular_solve_options:TriangularSolveOptions=59 is_stable:bool=60
         parameter_replication:ParameterReplication=61 cholesky_options:CholeskyOptions=62
         comparison_direction:string=63 custom_call_has_side_effect:bool=65 delta:int64=66 indices_are_sorted:bool=67
         frontend_attributes:FrontendAttributes=68 unique_indices:bool=69 rng_algorithm:int32=70
         use_global_device_ids:bool=71 comparison_type:string=72 output_operand_aliasing:*OutputOperandAliasing=74
         padding_type:int32=75 custom_call_schedule:int32=76 custom_call_api_version:int32=77
-        async_execution_thread:string=79 cross_program_prefetch_index:?int32=80 k:int64=81 statistics_viz:StatisticsViz=82
-        largest:bool=85 collective_device_list:CollectiveDeviceList=87 is_composite:bool=89
-        ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90 result_accuracy:ResultAccuracy=91
-        iota_collective_device_list:IotaReplicaGroupList=92 is_reverse:bool=94 num_carries:int64=95
-        is_associative:int32=96 conv_kind:int32=97""",
-    "Computation": """name:string=1 instructions:*Instruction=2 program_shape:ProgramShape=4 id:int64=5 root_id:int64=6
-        is_fusion_computation:bool=7 execution_thread:string=8""",
+        async_execution_thread:string=79 cross_program_prefetch_index:?int32=80 k:int64=81
+        statistics_viz:StatisticsViz=82 largest:bool=85 collective_device_list:CollectiveDeviceList=87
+        is_composite:bool=89 ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90
+        result_accuracy:ResultAccuracy=91 iota_collective_device_list:IotaReplicaGroupList=92 is_reverse:bool=94
+        num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97""",
+    "Computation": """name:string=1 instructions:*Instruction=2 program_shape:ProgramShape=4 id:int64=5
+        root_id:int64=6 is_fusion_computation:bool=7 execution_thread:string=8""",
     "InstructionSequence": "instruction_ids:*int64=1",
     "ScheduleEntry": "key:int64=1 value:InstructionSequence=2",
     "Schedule": "sequences:*ScheduleEntry=1",
-    "AliasEntry": """output_shape_index:*int64=1 parameter_number:int64=2 parameter_shape_index:*int64=3
-        kind:int32=4""",
+    "AliasEntry": """output_shape_index:*int64=1 parameter_number:int64=2 parameter_shape_index:*int64=3 kind:int32=4""",
     "InputOutputAlias": "entries:*AliasEntry=1",
     "BufferDonorEntry": "parameter_number:int64=1 parameter_shape_index:*int64=2",
     "BufferDonor": "entries:*BufferDonorEntry=1",

@@ -17,7 +17,17 @@ from hlokit.types.literal import Literal
 from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
 
-_REPEATED_LITERALS = {"pred": "preds", "s32": "s32s", "s64": "s64s", "u32": "u32s", "u64": "u64s", "f32": "f32s", "f64": "f64s", "c64": "c64s", "c128": "c128s"}
+_REPEATED_LITERALS = {
+    "pred": "preds",
+    "s32": "s32s",
+    "s64": "s64s",
+    "u32": "u32s",
+    "u64": "u64s",
+    "f32": "f32s",
+    "f64": "f64s",
+    "c64": "c64s",
+    "c128": "c128s",
+}
 
 
 def shape_to_proto(shape: Shape, proto: Any) -> None:
@@ -59,8 +69,14 @@ def shape_from_proto(proto: Any) -> Shape:
 
         return TOKEN if element_type is dtypes.token else OPAQUE
     if len(proto.is_dynamic_dimension) not in (0, len(proto.dimensions)):
-        raise ParseError(f"proto: {len(proto.is_dynamic_dimension)} dynamic flags for {len(proto.dimensions)} dimensions")
-    layout = _layout_from_proto(proto.layout) if proto.HasField("layout") and len(proto.layout.minor_to_major) == len(proto.dimensions) else None
+        raise ParseError(
+            f"proto: {len(proto.is_dynamic_dimension)} dynamic flags for {len(proto.dimensions)} dimensions"
+        )
+    layout = (
+        _layout_from_proto(proto.layout)
+        if proto.HasField("layout") and len(proto.layout.minor_to_major) == len(proto.dimensions)
+        else None
+    )
     return Shape.array(element_type, proto.dimensions, list(proto.is_dynamic_dimension) or None, layout)
 
 

@@ -21,7 +21,10 @@ def dot_text(module: HloModule) -> str:
 
 def _cluster(computation: Computation, ids: dict[Computation, int]) -> list[str]:
     number = ids[computation]
-    nodes = [f"    {_node(number, i)} [label=\"{_label(i)}\"{', style=bold' if i.is_root else ''}];" for i in computation.post_order()]
+    nodes = [
+        f'    {_node(number, i)} [label="{_label(i)}"{", style=bold" if i.is_root else ""}];'
+        for i in computation.post_order()
+    ]
     return [f"  subgraph cluster_{number} {{", f'    label="{_escaped(computation.name)}";', *nodes, "  }"]
 
 

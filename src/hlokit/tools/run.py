@@ -49,7 +49,9 @@ def _arguments(module: HloModule, input: Path | None, random: int | None) -> lis
         generator = np.random.default_rng(random)
         return [_made_up(generator, p.shape) for p in parameters]
     if parameters:
-        raise ArgumentError(f"{module.name} takes {len(parameters)} argument(s): give --input FILE.npz or --random SEED")
+        raise ArgumentError(
+            f"{module.name} takes {len(parameters)} argument(s): give --input FILE.npz or --random SEED"
+        )
     return []
 
 
@@ -60,7 +62,9 @@ def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> li
     if not all(name in arrays for name in names):
         stem = next((s for s in ("in", "arr_") if f"{s}0" in arrays), None)
         if stem is None:
-            raise ArgumentError(f"the file has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}")
+            raise ArgumentError(
+                f"the file has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}"
+            )
         names = [f"{stem}{i}" for i in range(len(parameters))]
     missing = [name for name in names if name not in arrays]
     if missing:
@@ -90,7 +94,11 @@ def _made_up(generator: np.random.Generator, shape: Shape) -> Any:
             values = values + 1j * generator.standard_normal(shape.dimensions)
     else:
         values = generator.integers(0, 2 if shape.dtype.bits < 4 or shape.dtype.kind == "pred" else 8, shape.dimensions)
-    return np.asarray(values).astype(np.float32 if shape.dtype.bits < 16 and shape.dtype.is_floating else shape.dtype.numpy).astype(shape.dtype.numpy)
+    return (
+        np.asarray(values)
+        .astype(np.float32 if shape.dtype.bits < 16 and shape.dtype.is_floating else shape.dtype.numpy)
+        .astype(shape.dtype.numpy)
+    )
 
 
 def _leaves(value: Any) -> list[_Array | None]:

@@ -15,8 +15,8 @@ import numpy as np
 from hlokit.errors import ShapeError
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.literal import Literal
-from hlokit.types.sharding import Sharding
 from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
 from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window
 
 
@@ -142,4 +142,3 @@ KIND_OF_TYPE: dict[Any, Kind] = {
     Sharding: SHARDING,
 }
 """The kind of an attribute annotated with a plain type."""
-

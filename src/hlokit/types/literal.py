@@ -85,20 +85,31 @@ class Literal:
 
 
 def as_array(value: object, element_type: dtypes.DType | None = None) -> np.ndarray[Any, Any]:
-    """`value` as an array of a type that HLO has, without a copy where possible (NumPy, DLPack, Python numbers)."""
-    if isinstance(value, (bool, int, float, complex)):
-        return np.asarray(value, (element_type or dtypes.dtype(type(value))).numpy)
-    if isinstance(value, Sequence):
-        if element_type is not None:
-            return np.asarray(value, element_type.numpy)
+    """`value` as an array of a type that HLO has, without a copy where possible (NumPy, DLPack, Python numbers).
+
+    Python numbers, and lists of them, follow BUILDER-7 unless `element_type` is given.
+    Raises ShapeError (BUILDER-7) for what is no array or does not fit the type, TYPE-1 for a type that HLO lacks.
+    """
+    try:
+        if _is_dlpack_only(value):
+            value = np.from_dlpack(value)  # type: ignore[arg-type]
         array = np.asarray(value)
-        native = {"i": "int32", "f": "float32", "c": "complex64"}.get(array.dtype.kind)
-        has_numpy = any(isinstance(v, (np.generic, np.ndarray)) for v in value)  # pyright: ignore[reportUnknownVariableType]
-        return array.astype(native) if native and not has_numpy else array
-    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        value = np.from_dlpack(value)  # type: ignore[arg-type]
-    array = np.asarray(value)
-    if element_type is not None and array.dtype != element_type.numpy:
-        array = array.astype(element_type.numpy)
+        wanted = element_type.numpy if element_type is not None else _native(value, array)
+        array = array if array.dtype == wanted else np.asarray(value, wanted)
+    except (TypeError, ValueError, OverflowError, BufferError) as error:
+        raise ShapeError("BUILDER-7", "literal", value, f"an array: {error}") from None
     dtypes.dtype(array.dtype)
     return array
+
+
+def _is_dlpack_only(value: object) -> bool:
+    return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray) and not hasattr(value, "__array__")
+
+
+def _native(value: object, array: np.ndarray[Any, Any]) -> np.dtype[Any]:
+    """XLA's type for a Python number or a list of them (BUILDER-7); any other array's own type."""
+    numbers = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+    if isinstance(value, Sequence):
+        numbers = not any(isinstance(v, (np.generic, np.ndarray)) for v in value)  # pyright: ignore[reportUnknownVariableType]
+    native = {"i": np.int32, "u": np.int32, "O": np.int32, "f": np.float32, "c": np.complex64}
+    return np.dtype(native.get(array.dtype.kind, array.dtype)) if numbers else array.dtype

@@ -32,7 +32,17 @@ class Shape:
     logical     this shape without layouts;  static: without layouts and dynamic flags ("same shape", SHAPE-5)
     """
 
-    __slots__ = ("__weakref__", "dimensions", "dtype", "dynamic", "elements", "is_dynamic", "layout", "logical", "static")
+    __slots__ = (
+        "__weakref__",
+        "dimensions",
+        "dtype",
+        "dynamic",
+        "elements",
+        "is_dynamic",
+        "layout",
+        "logical",
+        "static",
+    )
     dtype: DType
     dimensions: tuple[int, ...]
     dynamic: tuple[bool, ...]

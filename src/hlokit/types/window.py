@@ -83,9 +83,7 @@ def dilated(size: int, dilation: int) -> int:
     return 0 if size == 0 else (size - 1) * dilation + 1
 
 
-def same_padding(
-    base: Sequence[int], window: Sequence[int], strides: Sequence[int]
-) -> tuple[tuple[int, int], ...]:
+def same_padding(base: Sequence[int], window: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """MakePadding(SAME): (low, high) per dimension so that out = ceil(in / stride) (WIN-5, WIN-6, WIN-7)."""
     if not len(base) == len(window) == len(strides):
         raise ShapeError("WIN-6", "padding lists", (len(base), len(window), len(strides)), "equal lengths")

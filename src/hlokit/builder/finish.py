@@ -1,0 +1,31 @@
+"""What makes a module of a built computation: its callees come along, and names become unique."""
+
+from __future__ import annotations
+
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.names import Names
+
+
+def adopt_callees(module: HloModule) -> None:
+    """Puts every computation that is called into the module: as it is, or a copy of one that another module owns."""
+    copies: dict[Computation, Computation] = {}
+    pending = [module.entry]
+    while pending:
+        for instruction in pending.pop().instructions:
+            if not instruction.called:
+                continue
+            for callee in instruction.called:
+                if callee not in copies:
+                    own = callee if callee.module is None else callee.clone(callee.name)
+                    copies[callee] = module.add_computation(own)
+                    pending.append(own)
+            instruction.called = tuple(copies[c] for c in instruction.called)
+
+
+def make_names_unique(module: HloModule) -> None:
+    computations, instructions = Names(), Names()
+    for computation in module.all_computations:
+        computation.name = computations.unique(computation.name)
+        for instruction in computation.instructions:
+            instruction.name = instructions.unique(instruction.name)
