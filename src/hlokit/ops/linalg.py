@@ -67,14 +67,12 @@ class TriangularSolve(Op, name="triangular-solve"):
         check(
             a.is_array and a.dtype.kind in ("floating", "complex"), "TRISOLVE-3", "a", a, "a floating or complex array"
         )
-        check(b.is_array and b.dtype is a.dtype, "TRISOLVE-3", "b", b, f"an array of {a.dtype}")
+        check(b.dtype is a.dtype, "TRISOLVE-3", "element type of b", b.dtype, a.dtype)
         check(a.rank == b.rank >= 2, "TRISOLVE-4", "ranks of a and b", (a.rank, b.rank), "equal and >= 2")
         size = a.dimensions[-1]
         check(a.dimensions[-2] == size, "TRISOLVE-5", "last two dimensions of a", a.dimensions[-2:], "equal sizes")
         solved = -2 if self.left_side else -1
-        check(
-            b.dimensions[solved] == size, "TRISOLVE-6", f"dimension {b.rank + solved} of b", b.dimensions[solved], size
-        )
+        check(b.dimensions[solved] == size, "TRISOLVE-6", "solved dimension of b", b.dimensions[solved], size)
         batch = a.dimensions[:-2]
         check(b.dimensions[:-2] == batch, "TRISOLVE-7", "batch dimensions of b", b.dimensions[:-2], batch)
         return b.logical

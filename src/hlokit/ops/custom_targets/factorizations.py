@@ -20,7 +20,8 @@ def qr(call: Invocation) -> tuple[Array, Array]:
     (a,) = call.operands
     if not a.size:
         return a, np.zeros((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
-    transposed, taus = np.linalg.qr(computed(a), mode="raw")
+    unsigned_zeros = computed(a) + 0  # LAPACK gives R the sign of a leading -0, XLA does not
+    transposed, taus = np.linalg.qr(unsigned_zeros, mode="raw")
     return transposed.swapaxes(-1, -2).astype(a.dtype), taus.astype(a.dtype)
 
 
