@@ -12,6 +12,14 @@ from hlokit.types.shape import Shape
 
 inf, nan = np.inf, np.nan
 
+FLOATS = ["f16", "bf16", "f32", "f64", "f8e3m4", "f8e4m3", "f8e4m3b11fnuz", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2"]
+FLOATS += ["f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn"]
+SIGNED = ["s1", "s2", "s4", "s8", "s16", "s32", "s64"]
+UNSIGNED = ["u1", "u2", "u4", "u8", "u16", "u32", "u64"]
+COMPLEX = ["c64", "c128"]
+PRED = ["pred"]
+ALL = FLOATS + SIGNED + UNSIGNED + COMPLEX + PRED
+
 
 def array(element_type: str, values: Any) -> np.ndarray[Any, Any]:
     """`values` in this element type, integers modulo its width."""
@@ -75,3 +83,22 @@ def _comparable(values: Any) -> np.ndarray[Any, Any]:
     if element.is_floating:
         return values.astype(np.float64)
     return values.astype(np.int64 if element.is_signed else np.uint64) if element.is_integral else values
+
+
+def typed(element_type: str, want: Any) -> np.ndarray[Any, Any]:
+    return array(*want) if isinstance(want, tuple) else array(element_type, want)
+
+
+def named(rows: list[Any]) -> list[str]:
+    """Test ids: the rule and the rest of what tells rows apart."""
+    return [f"{row[0]}: {' '.join(str(part) for part in row[1:3])}" for row in rows]
+
+
+def parse(line: str, *parameters: str) -> hk.HloModule:
+    """The module whose root this line makes of parameters p0, p1, ..."""
+    heads = "".join(f"  p{n} = {shape} parameter({n})\n" for n, shape in enumerate(parameters))
+    return hk.parse(f"HloModule m\n\nENTRY e {{\n{heads}  ROOT r = {line}\n}}\n")
+
+
+def root_text(line: str, *parameters: str) -> str:
+    return next(text for text in str(parse(line, *parameters)).splitlines() if "ROOT" in text).split(" = ")[1]
