@@ -223,7 +223,7 @@ BAD_CONVOLUTIONS: list[tuple[str, hk.Shape, hk.Shape, dict[str, Any]]] = [
     ("CONV-11: lhs dilation", LHS, RHS, {"lhs_dilation": [0]}),
     ("CONV-11: rhs dilation", LHS, RHS, {"rhs_dilation": [-1]}),
     ("CONV-11: kernel size", LHS, hk.f32[6, 6, 0], {}),
-    ("CONV-12: strides", LHS, RHS, {"stride": [1, 1]}),
+    ("WIN-3: CONV-12, strides", LHS, RHS, {"stride": [1, 1]}),
     ("WIN-3: CONV-12, padding", LHS, RHS, {"pad": [(0, 0)] * 2}),
     ("WIN-3: CONV-12, lhs dilation", LHS, RHS, {"lhs_dilation": [1, 1]}),
     ("WIN-3: CONV-12, rhs dilation", LHS, RHS, {"rhs_dilation": [1, 1]}),

@@ -305,6 +305,15 @@ def test_make_padding_wants_equal_lengths() -> None:
             hk.make_padding([5, 5], [3], [1, 1], padding)
 
 
+@rule("BUILDER-2")
+def test_errors_in_window_lists_name_op_and_line() -> None:
+    b = hk.Builder("t")
+    x = b.parameter(0, hk.f32[4, 4])
+    with pytest.raises(hk.ShapeError, match=r"reduce-window\(f32\[4,4\]\): .*test_reduction_windows\.py:\d+"):
+        hk.reduce_window(x, 0.0, add, [2, 2], [1], "VALID")
+    assert isinstance(b.first_error, hk.ShapeError)
+
+
 # -- reduce-window
 
 

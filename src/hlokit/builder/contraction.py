@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from hlokit.builder.core import XlaOp, emit, handles
-from hlokit.errors import ShapeError
+from hlokit.builder.reduction import made
 from hlokit.hlo.op import Op, infer_shape
 from hlokit.ops.contraction import Dot, ScaledDot
 from hlokit.ops.ragged_dot import RaggedDot
@@ -133,10 +133,7 @@ def scaled_dot(
 
 def emit_typed(draft: Op, *operands: XlaOp) -> XlaOp:
     """Emits an op whose `output_shape` so far holds only the element type: the rest follows from the operands."""
-    try:
-        shape = infer_shape(draft, [o.shape for o in operands])
-    except ShapeError:
-        return emit(draft, *operands)  # raises the same error, with the caller's file and line
+    shape = made(infer_shape, draft.opcode, operands, draft, [o.shape for o in operands])
     return emit(draft.replace(output_shape=shape), *operands)
 
 

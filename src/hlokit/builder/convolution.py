@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from hlokit.builder.contraction import PrecisionConfig, emit_typed, precisions, result_type
 from hlokit.builder.core import XlaOp, emit, handles
-from hlokit.builder.reduction import make_padding
-from hlokit.hlo.op import check, infer_shape
+from hlokit.builder.reduction import made, make_padding
+from hlokit.hlo.op import infer_shape
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.custom import CustomCall
 from hlokit.types.dtype import DType
@@ -93,14 +93,15 @@ def conv_with_general_dimensions(
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
     """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13). ShapeError."""
-    lhs, rhs = handles(lhs, rhs)
+    lhs, rhs = operands = handles(lhs, rhs)
     base = _sizes(lhs, dimension_numbers.input_spatial_dimensions)
     kernel = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
+    pairs = made(make_padding, "convolution", operands, base, kernel, window_strides, padding)
     return conv_general_dilated(
         lhs,
         rhs,
         window_strides,
-        make_padding(base, kernel, window_strides, padding),
+        pairs,
         (),
         (),
         dimension_numbers,
@@ -247,9 +248,8 @@ def _convolution(
 ) -> Convolution:
     """The op, its result's sizes not yet known. The window's sizes are the kernel's spatial ones (CONV-23)."""
     sizes = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
-    check(len(window[0]) in (0, len(sizes)), "CONV-12", "window_strides", tuple(window[0]), f"{len(sizes)} entries")
     return Convolution(
-        Window.make(sizes, *window),
+        made(Window.make, "convolution", (lhs, rhs), sizes, *window),
         dimension_numbers,
         *groups,
         precisions(precision_config, 2),
@@ -259,7 +259,7 @@ def _convolution(
 
 
 def _custom_call(target: str, padding_type: str, draft: Convolution, lhs: XlaOp, rhs: XlaOp, *first: XlaOp) -> XlaOp:
-    shape = infer_shape(draft, [lhs.shape, rhs.shape])
+    shape = made(infer_shape, "custom-call", (lhs, rhs), draft, [lhs.shape, rhs.shape])
     attributes: dict[str, Any] = {"padding_type": padding_type, "custom_call_target": target, "output_shape": shape}
     for name in ("window", "dim_labels", "feature_group_count", "batch_group_count", "operand_precision"):
         attributes[name] = getattr(draft, name)

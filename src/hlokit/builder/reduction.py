@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit, handles
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit, handles, rejected
 from hlokit.errors import BuildError, ShapeError
 from hlokit.hlo.op import infer_shape
 from hlokit.ops import batch_norm as norms
@@ -38,7 +38,7 @@ def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimens
 
     Rules REDUCE, REDUCER. Raises ShapeError.
     """
-    operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2")
+    operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
     return emit(Reduce(tuple(dimensions_to_reduce)), *operands, *inits, called=(called,))
 
@@ -60,8 +60,9 @@ def reduce_window(
 
     Rules RWIN, WIN. Raises ShapeError.
     """
-    first = _reduced(operands, init_values, "RWIN-2")[0][0]
-    pairs = make_padding(first.shape.dimensions, window_dimensions, window_strides or [1] * first.rank, padding)
+    first = _reduced(operands, init_values, "RWIN-2", "reduce-window")[0][0]
+    strides = window_strides or [1] * first.rank
+    pairs = made(make_padding, "reduce-window", (first,), first.shape.dimensions, window_dimensions, strides, padding)
     return reduce_window_with_general_padding(
         operands, init_values, computation, window_dimensions, window_strides, (), (), pairs
     )
@@ -81,8 +82,9 @@ def reduce_window_with_general_padding(
 
     Rules RWIN, WIN. Raises ShapeError.
     """
-    operands, inits, scalars = _reduced(operands, init_values, "RWIN-2")
-    window = Window.make(window_dimensions, window_strides, padding, base_dilations, window_dilations)
+    operands, inits, scalars = _reduced(operands, init_values, "RWIN-2", "reduce-window")
+    lists = (window_dimensions, window_strides, padding, base_dilations, window_dilations)
+    window = made(Window.make, "reduce-window", operands, *lists)
     called = computation_of(computation, scalars + scalars, operands[0].builder)
     return emit(ReduceWindow(window), *operands, *inits, called=(called,))
 
@@ -103,7 +105,8 @@ def select_and_scatter(
 
     Rules SAS. Raises ShapeError.
     """
-    pairs = make_padding(operand.shape.dimensions, window_dimensions, window_strides or [1] * operand.rank, padding)
+    sizes, strides = operand.shape.dimensions, window_strides or [1] * operand.rank
+    pairs = made(make_padding, "select-and-scatter", (operand,), sizes, window_dimensions, strides, padding)
     return select_and_scatter_with_general_padding(
         operand, select, window_dimensions, window_strides, pairs, source, init_value, scatter
     )
@@ -120,7 +123,7 @@ def select_and_scatter_with_general_padding(
     scatter: ComputationLike,
 ) -> XlaOp:
     """`select_and_scatter` with a (low, high) padding per dimension (BEY-49). Rules SAS. Raises ShapeError."""
-    window = Window.make(window_dimensions, window_strides, padding)
+    window = made(Window.make, "select-and-scatter", (operand,), window_dimensions, window_strides, padding)
     scalars = [operand.dtype[()]] * 2
     called = [computation_of(c, scalars, operand.builder) for c in (select, scatter)]
     return emit(SelectAndScatter(window), operand, source, init_value, called=called)
@@ -185,15 +188,18 @@ def scan(
     arrays, carries = operands[: len(inputs)], operands[len(inputs) :]
     for array in arrays:
         if not 0 <= scan_dimension < array.rank:
-            raise ShapeError("BEY-50", "scan_dimension", scan_dimension, f"a dimension of {array.shape}")
+            error = ShapeError("BEY-50", "scan_dimension", scan_dimension, f"a dimension of {array.shape}")
+            raise rejected(error, "scan", *operands)
     size = arrays[0].shape.dimensions[scan_dimension] if arrays else scan_dimension_size
     if size is None or (scan_dimension_size is not None and size != scan_dimension_size):
-        raise ShapeError("BEY-50", "scan_dimension_size", scan_dimension_size, "the inputs' size, if there are any")
+        error = ShapeError("BEY-50", "scan_dimension_size", scan_dimension_size, "the inputs' size, if there are any")
+        raise rejected(error, "scan", *operands)
     parameters = [without_dimension(a.shape, scan_dimension) for a in arrays] + [c.shape for c in carries]
     called = computation_of(computation, parameters, operands[0].builder)
     declared = _scanned_shape(called.root.shape, scan_dimension, size)
     draft = Scan(scan_dimension, len(carries), is_reverse, is_associative, declared)
-    shape = infer_shape(draft, [o.shape for o in operands], [("to_apply", called.program_shape)])
+    shapes, called_shapes = [o.shape for o in operands], [("to_apply", called.program_shape)]
+    shape = made(infer_shape, "scan", operands, draft, shapes, called_shapes)
     return emit(draft.replace(scan_shape=shape), *operands, called=(called,))
 
 
@@ -204,14 +210,25 @@ def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
     return output.with_dimensions([*sizes[:dimension], size, *sizes[dimension:]]) if output.is_array else output
 
 
-def _reduced(operands: Any, init_values: Any, label: str) -> tuple[list[XlaOp], list[XlaOp], list[Shape]]:
+def _reduced(operands: Any, init_values: Any, label: str, opcode: str) -> tuple[list[XlaOp], list[XlaOp], list[Shape]]:
     """Operands and init values as lists of handles, and the operands' scalar shapes."""
     arrays: list[XlaOp] = [operands] if isinstance(operands, XlaOp) else list(operands)
     inits: list[Any] = [*init_values] if isinstance(init_values, (list, tuple)) else [init_values]
     if not arrays:
-        raise BuildError("a reduction needs at least one operand", label)
+        raise BuildError(f"{opcode} needs at least one operand", label)
     if len(arrays) != len(inits):
-        raise ShapeError(label, "init values", len(inits), len(arrays))
+        raise rejected(ShapeError(label, "init values", len(inits), len(arrays)), opcode, *arrays)
     builder: Builder = arrays[0].builder
     scalars = [a.dtype[()] for a in arrays if a.shape.is_array]
     return arrays, [builder.handle(init, array) for init, array in zip(inits, arrays, strict=True)], scalars
+
+
+Made = TypeVar("Made")
+
+
+def made(make: Callable[..., Made], opcode: str, operands: Sequence[XlaOp], *arguments: Any) -> Made:
+    """`make(*arguments)`, a part of an op to come: its errors are that op's."""
+    try:
+        return make(*arguments)
+    except ShapeError as error:
+        raise rejected(error, opcode, *operands) from None

@@ -113,12 +113,18 @@ def check_numbers(numbers: Numbers, lhs: Shape, rhs: Shape) -> None:
     left_batch, right_batch = numbers.lhs_batch_dims, numbers.rhs_batch_dims
     check(len(left) == len(right), "DOTG-3", "contracting dimensions", (left, right), "equally many")
     check(len(left_batch) == len(right_batch), "DOTG-5", "batch dimensions", (left_batch, right_batch), "equally many")
-    _check_side("lhs", (*left_batch, *left), lhs)
-    _check_side("rhs", (*right_batch, *right), rhs)
-    for label, pairs in (("DOTG-4", zip(left, right)), ("DOTG-6", zip(left_batch, right_batch))):
-        for i, j in pairs:
-            sizes = (lhs.dimensions[i], rhs.dimensions[j])
-            check(agree(*sizes), label, "sizes of paired dimensions", sizes, "equal sizes")
+    left, right = (*left_batch, *left), (*right_batch, *right)
+    _check_side("lhs", left, lhs)
+    _check_side("rhs", right, rhs)
+    sizes = [lhs.dimensions[d] for d in left], [rhs.dimensions[d] for d in right]
+    if sizes[0] != sizes[1]:
+        _check_sizes(sizes, len(left_batch))
+
+
+def _check_sizes(sizes: tuple[list[int], list[int]], batch_count: int) -> None:
+    for position, pair in enumerate(zip(*sizes, strict=True)):
+        label = "DOTG-6" if position < batch_count else "DOTG-4"
+        check(agree(*pair), label, "sizes of paired dimensions", pair, "equal sizes")
 
 
 def _check_side(side: str, numbers: tuple[int, ...], shape: Shape) -> None:
@@ -137,7 +143,8 @@ def shape_of_dimensions(dtype: DType, lhs: Shape, left: Sequence[int], rhs: Shap
 
 def free_dimensions(rank: int, *taken: Sequence[int]) -> list[int]:
     """The dimensions that are in none of the lists."""
-    return [d for d in range(rank) if not any(d in dims for dims in taken)]
+    all_taken = {d for dims in taken for d in dims}
+    return [d for d in range(rank) if d not in all_taken]
 
 
 class DotLike(Op):

@@ -1,5 +1,6 @@
 """Reductions: reduce, what all reducers share, and the left fold."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.types.attributes import Dims
+from hlokit.types.dtype import DType
 from hlokit.types.shape import ProgramShape, Shape
 
 _WIDE_ENOUGH = 512
@@ -14,6 +16,12 @@ _WIDE_ENOUGH = 512
 
 _CHUNK = 1 << 18
 """Elements that `accumulate` may store at a time."""
+
+
+@cache
+def scalar_of(dtype: DType) -> Shape:
+    """The scalar shape of an element type."""
+    return dtype[()]
 
 
 def check_reducer(reducer: ProgramShape, types: list[Shape], inits: tuple[Shape, ...], role: str = "to_apply") -> None:
@@ -26,7 +34,7 @@ def check_reducer(reducer: ProgramShape, types: list[Shape], inits: tuple[Shape,
     if len(results) != n or not all(r.is_scalar for r in results):
         check(False, "REDUCER-2", f"{role} result", result, f"{n} scalar(s)")
     for i, shape in enumerate(types):
-        scalar = shape.dtype[()]
+        scalar = scalar_of(shape.dtype)
         if not parameters[i].static is parameters[n + i].static is scalar:
             found = (parameters[i], parameters[n + i])
             check(False, "REDUCER-4", f"{role} parameters {i} and {n + i}", found, scalar)

@@ -158,7 +158,7 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         return operand.logical
 
     def reference(self, operand: Array, source: Array, init: Array, select: Function, scatter: Function) -> Array:
-        targets = _picked(operand, self.window, select)
+        targets, source = cut_to_least((_picked(operand, self.window, select), source))
         output: Array = np.full(operand.size, init, init.dtype)
         is_picked = targets >= 0
         _scatter_in_rounds(output, targets[is_picked], source[is_picked], scatter)

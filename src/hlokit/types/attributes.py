@@ -73,6 +73,8 @@ def _pairs(values: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
 
 def _precisions(values: Iterable[str]) -> tuple[str, ...]:
     """Names in lower case; nothing where all are the default (HATTR-8)."""
+    if not values:
+        return ()
     names = tuple(v.lower() for v in values)
     for name in names:
         if name not in PRECISIONS:
