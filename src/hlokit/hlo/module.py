@@ -146,7 +146,7 @@ _Calls: TypeAlias = dict[Computation, list[tuple[Computation, ...]]]
 def _calls(computation: Computation) -> list[tuple[Computation, ...]]:
     """What each calling instruction calls, in order; a while's body before its condition."""
     calling = [i for i in computation.instructions if i.called]
-    return [i.called[::-1] if i.opcode == "while" else i.called for i in calling]
+    return [i.called[::-1] if i.op.calls_reversed else i.called for i in calling]
 
 
 def _order(starts: Iterable[Computation], calls: _Calls) -> list[Computation]:

@@ -98,6 +98,8 @@ class Op:
     attributes: ClassVar[tuple[Attribute, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     list_roles: ClassVar[tuple[str, ...]] = ()
+    calls_reversed: ClassVar[bool] = False
+    """XLA keeps the called computations in the reverse of the roles' order: in proto, and to order computations."""
     form: ClassVar[str] = ""
     rules: ClassVar[str] = ""
     arity: ClassVar[int | None] = None

@@ -91,6 +91,7 @@ class While(Op, name="while"):
 
     arity = 1
     roles = ("condition", "body")
+    calls_reversed = True
     form = "control"
     rules = "WHILE"
     whole_values = True

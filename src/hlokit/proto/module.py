@@ -124,7 +124,8 @@ def _instruction_to_proto(instruction: Instruction, ids: _Ids, proto: Any) -> No
     proto.id = ids.instructions[instruction]
     shape_to_proto(instruction.shape, proto.shape)
     proto.operand_ids.extend(ids.instructions[o] for o in instruction.operands)
-    proto.called_computation_ids.extend(ids.computations[c] for c in instruction.called)
+    called = instruction.called[::-1] if instruction.op.calls_reversed else instruction.called
+    proto.called_computation_ids.extend(ids.computations[c] for c in called)
     for attribute in instruction.op.attributes:
         write_attribute(proto, attribute, getattr(instruction.op, attribute.name))
     if instruction.extra is not None:
@@ -251,7 +252,7 @@ def _instruction_from_proto(
         raise ParseError(f"proto: {proto.name}: unknown opcode {proto.opcode!r}", label="HINST-6")
     try:
         operands = [by_id[i] for i in proto.operand_ids]
-        called = [computations[i] for i in proto.called_computation_ids]
+        called = [computations[i] for i in proto.called_computation_ids][:: -1 if op_class.calls_reversed else 1]
         predecessors = [by_id[i] for i in proto.control_predecessor_ids]
     except KeyError as error:
         raise ParseError(f"proto: {proto.name} refers to id {error}, which does not stand before it") from None
