@@ -397,6 +397,14 @@ def test_windows_against_the_definition() -> None:
         same(got, f32(sums))
 
 
+@rule("RWIN-6", "WIN-4")
+def test_huge_windows_cost_only_what_they_meet() -> None:
+    far = 10**12
+    same(window_sum(ONE_TO_FIVE, far, pad=(far, 0)), f32([0, 1, 3, 6, 10, 15]))
+    same(window_sum(ONE_TO_FIVE, 1, base=far, stride=far), f32(ONE_TO_FIVE))
+    same(window_sum(ONE_TO_FIVE, 2, base=far, window=far, stride=far + far), f32([3, 7]))
+
+
 @rule("RWIN-9")
 def test_reduce_window_of_a_scalar() -> None:
     same(run(lambda x: hk.reduce_window(x, 10.0, add, [], [], "VALID"), f32(1)), f32(11))

@@ -38,24 +38,30 @@ def placements(base: Sequence[int], window: Window) -> Iterator[tuple[Slices, Sl
     counts = output_sizes(base, window)
     met: list[list[tuple[slice, slice]]] = []
     for d, n, count in zip(window.dimensions, base, counts, strict=True):
-        along = [_meeting(d, k, n, count) for k in range(d.size)]
+        first = max(0, -(((count - 1) * d.stride - d.padding_low) // d.window_dilation))
+        last = min(d.size - 1, (d.padding_low + dilated(n, d.base_dilation) - 1) // d.window_dilation)
+        along = [_meeting(d, k, n, count) for k in range(first, last + 1)]
         met.append([pair for pair in along if pair is not None])
     for pairs in itertools.product(*met):
         yield tuple(positions for positions, _ in pairs), tuple(elements for _, elements in pairs)
 
 
 def _meeting(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, slice] | None:
-    """The window positions whose offset `k` lies on an element, and the elements: both are arithmetic progressions."""
-    every = d.base_dilation // math.gcd(d.stride, d.base_dilation)
+    """The window positions o whose offset `k` lies on an element, and the elements: both are arithmetic progressions.
+
+    That is where o * stride + shift is a multiple of the base dilation, from 0 up to the last element.
+    """
     shift = k * d.window_dilation - d.padding_low
-    first = next((o for o in range(every) if (o * d.stride + shift) % d.base_dilation == 0), None)
-    if first is None:
+    common = math.gcd(d.stride, d.base_dilation)
+    if shift % common:
         return None
+    every = d.base_dilation // common
+    first = -shift // common * pow(d.stride // common, -1, every) % every
     before = -(first * d.stride + shift)
     if before > 0:
-        first += every * math.ceil(before / (every * d.stride))
+        first += every * -(-before // (every * d.stride))
     last = min(count - 1, (dilated(base, d.base_dilation) - 1 - shift) // d.stride)
-    if base == 0 or first > last:
+    if first > last:
         return None
     steps = (last - first) // every + 1
     element, element_step = (first * d.stride + shift) // d.base_dilation, every * d.stride // d.base_dilation
