@@ -46,7 +46,7 @@ def _has_zero(chosen: Any) -> bool:
 
 def _with_zeros(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
     """`chosen`, but `of_zeros` where both operands are zeros: there NumPy takes either."""
-    return np.where((x == 0) & (y == 0), of_zeros, chosen)
+    return np.where((x == 0) & (y == 0), of_zeros, chosen)  # pyright: ignore[reportUnknownVariableType]
 
 
 # -- integers
