@@ -19,7 +19,7 @@ FUSION_KIND = choice("fusion kind", "kLoop", "kInput", "kOutput", "kCustom")
 class Call(Op, name="call"):
     """The computation's value on the operands."""
 
-    is_composite: bool = attr(False)
+    is_composite: bool = attr(False, unsaid=(True,))  # XLA writes it after the computation: the printer does
 
     roles = ("to_apply",)
     form = "control"

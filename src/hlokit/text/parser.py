@@ -17,7 +17,7 @@ from hlokit.text.lexer import ATTRIBUTE, END, LABEL, MAX_NESTING, NAME, WORD, Le
 from hlokit.text.literals import read_literal
 from hlokit.text.names import UniqueNames
 from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
-from hlokit.text.spelling import Spelling, spelling_of
+from hlokit.text.spelling import Spelling, branch_spelling, spelling_of
 from hlokit.types.dtype import DTYPES
 from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
@@ -160,14 +160,10 @@ class _Parser:
             raise lexer.error(f"a computation named {name} is already defined", "HCOMP-2", start)
         computation = self._body(name, start)
         self.by_name[name] = computation
-        while lexer.value == "," and lexer.peek() == "execution_thread=":
-            lexer.advance()
-            lexer.advance()
-            computation.execution_thread = lexer.string("HCOMP-9")
         return computation
 
     def _body(self, name: str, start: int) -> Computation:
-        """Reads `[signature] { instructions }`."""
+        """Reads `[signature] { instructions }, execution_thread="..."`."""
         lexer = self.lexer
         lexer.enter()
         signature = read_program_shape(lexer) if lexer.value == "(" else None
@@ -182,6 +178,10 @@ class _Parser:
         self._check_body(body, signature, start)
         lexer.advance()
         lexer.leave()
+        while lexer.value == "," and lexer.peek() == "execution_thread=":
+            lexer.advance()
+            lexer.advance()
+            computation.execution_thread = lexer.string("HCOMP-9")
         self.computations.append(computation)
         self.starts[computation] = start
         return computation
@@ -253,6 +253,8 @@ class _Parser:
         lexer.expect(")", "HINST-9")
         extra, called = None, {}
         if lexer.value == ",":
+            if opcode == "conditional" and operands:
+                spelling = branch_spelling(operands[0].shape.dtype)
             extra, called = self._attributes(spelling, fields, body)
         return self._add(body, _Draft(name, spelling, shape, fields, operands, called, extra, start, wrapped))
 

@@ -223,6 +223,8 @@ class _Printer:
         if instruction.called:
             short = opcode != op.opcode and wrapped_root(instruction)
             parts += self._wrapped(instruction, short, indent, scheduled) if short else self._roles(instruction, indent, scheduled)
+            if getattr(op, "is_composite", False):  # the one attribute that XLA writes after the computation (HOP-19)
+                parts.append(", is_composite=true")
         if instruction.extra is not None:
             parts += self._extra(instruction.extra, names)
         return "".join(parts)

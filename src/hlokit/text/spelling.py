@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from hlokit.hlo.op import Attribute, Op
+from hlokit.hlo.op import OPS, Attribute, Op
 from hlokit.text.attributes import Reader, Writer, reader_of, writer_of
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import RESULT_SHAPE
+from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 # A called computation under another name than its role's: opcode -> name in text -> (role, position in it).
@@ -66,6 +67,16 @@ def spelling_of(op_class: type[Op]) -> Spelling:
     role_names |= _OTHER_ROLE_NAMES.get(op_class.opcode, {})
     required = tuple((a.name, a.text) for a in shown if a.required)
     return Spelling(op_class, readers, writers, required, role_names, frozenset(op_class.ignored_attributes))
+
+
+@cache
+def branch_spelling(selector: DType) -> Spelling:
+    """A conditional's, whose selector says what its branches are called (HOP-20)."""
+    spelling = spelling_of(OPS["conditional"])
+    of_pred = _OTHER_ROLE_NAMES["conditional"]
+    is_pred = selector is dtypes.pred
+    names = {n: at for n, at in spelling.role_names.items() if (n in of_pred) == is_pred}
+    return replace(spelling, role_names=names)
 
 
 def written_roles(op: Op, operands: list[Shape], called: tuple[Any, ...]) -> list[tuple[str, Any]]:
