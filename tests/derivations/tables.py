@@ -8,7 +8,9 @@ relative to the function, is below 1/8 of the type's epsilon. Highest power firs
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -164,6 +166,31 @@ def tables(name: str) -> dict[str, list[Any]]:
     return result
 
 
+LARGE_SHAPE_LENGTHS = {"f32": (8, 6, 4, 2, 1, 1), "f64": (17, 14, 11, 9, 6, 4)}
+
+
+def large_shape_series() -> list[list[Fraction]]:
+    """The Taylor coefficients, lowest first, of c_0(eta), c_1(eta), ... in DLMF 8.12.7.
+
+    With eta^2 / 2 = mu - log(1 + mu), so that mu mu' = eta (1 + mu): c_0 = 1 / mu - 1 / eta, and
+    c_k = c_(k-1)' / eta + g / mu, where the number g takes away the pole.
+    """
+    count = 40
+    mu = [Fraction(0), Fraction(1)]
+    for n in range(2, count):
+        known = sum(mu[i] * mu[n + 1 - i] for i in range(2, n)) * Fraction(n + 1, 2)
+        mu.append((mu[n - 1] - known) / (n + 1))
+    inverse = [Fraction(1)]  # of mu / eta
+    for n in range(1, count - 1):
+        inverse.append(-sum((mu[i + 1] * inverse[n - i] for i in range(1, n + 1)), Fraction(0)))
+    series = [inverse[1:]]
+    while len(series) < len(LARGE_SHAPE_LENGTHS["f64"]):
+        last = series[-1]
+        g = -last[1]
+        series.append([(i + 2) * last[i + 2] + g * inverse[i + 1] for i in range(len(last) - 2)])
+    return series
+
+
 DESCRIPTIONS = {
     "ERFCX": "(1 + 2x) exp(x^2) erfc(x) in t = (x - 4) / (x + 4)",
     "ERF_INV_CENTRE": "erf_inv(x) / x in t = w / 4 - 1, w = -log(1 - x^2) in [0, 8]",
@@ -180,6 +207,13 @@ DESCRIPTIONS = {
 def literal(value: Any, name: str) -> str:
     """The shortest decimal that reads back as the value rounded to the type."""
     return repr(float(value)) if name == "f64" else str(np.float32(float(value)))
+
+
+def rows(coefficients: list[Any], name: str, indent: str) -> list[str]:
+    """The lines of one tuple of coefficients."""
+    numbers = ", ".join(literal(c, name) for c in coefficients)
+    inside = textwrap.wrap(f"{numbers},", 116, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}    ")
+    return [f"{indent}{name}=(", *inside, f"{indent}),"]
 
 
 def source() -> str:
@@ -203,8 +237,15 @@ def source() -> str:
     for key, description in DESCRIPTIONS.items():
         lines += ["", f"{key} = Table("]
         for name in EPSILON:
-            lines += [f"    {name}=(", *(f"        {literal(c, name)}," for c in made[name][key]), "    ),"]
+            lines += rows(made[name][key], name, "    ")
         lines += [")", f'"""{description}"""']
+    lines += ["", "LARGE_SHAPE = ("]
+    for k, coefficients in enumerate(large_shape_series()):
+        lines += ["    Table("]
+        for name, lengths in LARGE_SHAPE_LENGTHS.items():
+            lines += rows(coefficients[: lengths[k]][::-1], name, "        ")
+        lines += ["    ),"]
+    lines += [")", '"""The functions c_0, c_1, ... of eta in DLMF 8.12.7, |eta| < 0.36"""']
     root = mp.findroot(mp.digamma, 1.46)
     high = mpf(float(np.float32(float(root))))
     lines += ["", f"DIGAMMA_ROOT = ({float(high)!r}, {float(root - high)!r})"]

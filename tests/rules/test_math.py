@@ -97,6 +97,7 @@ def shapes_and_quantiles(low: float, high: float, count: int) -> tuple[Any, Any]
 
 _SHAPES, _QUANTILES = shapes_and_quantiles(-1, 1, 60)
 _LARGE_SHAPES, _LARGE_QUANTILES = shapes_and_quantiles(1, 2.3, 60)
+_HUGE_SHAPES, _HUGE_QUANTILES = shapes_and_quantiles(2.75, 4, 20)
 _BETA = (magnitudes(-1, 2), magnitudes(-1, 2), between(0.01, 0.99))
 
 # rule, function, witness, points, largest error in ULP allowed for f32 and for f64
@@ -140,6 +141,10 @@ ACCURACY: list[tuple[str, str, Any, Sequence[Any], float, float]] = [
     ("BEY-80: random_gamma_grad", "random_gamma_grad", gamma_sample_slope, [_SHAPES[:20], _QUANTILES[:20]], 64, 64),
     ("BEY-80: random_gamma_grad of large shapes", "random_gamma_grad", gamma_sample_slope,
      [_LARGE_SHAPES[:20], _LARGE_QUANTILES[:20]], 200, 200),
+    ("BEY-80: igamma of shapes above 500", "igamma", lower_gamma, [_HUGE_SHAPES, _HUGE_QUANTILES], 64, 64),
+    ("BEY-80: igammac of shapes above 500", "igammac", upper_gamma, [_HUGE_SHAPES, _HUGE_QUANTILES], 64, 64),
+    ("BEY-80: igamma_grad_a of shapes above 500", "igamma_grad_a", lower_gamma_slope,
+     [_HUGE_SHAPES, _HUGE_QUANTILES], 64, 64),
     ("BEY-80: regularized_incomplete_beta", "regularized_incomplete_beta", incomplete_beta, _BETA, 300, 300),
 ]  # fmt: skip
 

@@ -31,7 +31,13 @@ from hlokit.builder.elementwise import (
     tan,
 )
 from hlokit.builder.loops import any, while_loop
-from hlokit.builder.polynomials import HALF_LOG_2_PI, evaluate_polynomial, inverse_powers
+from hlokit.builder.polynomials import (
+    BERNOULLI,
+    HALF_LOG_2_PI,
+    evaluate_polynomial,
+    inverse_powers,
+    stirling_correction,
+)
 from hlokit.builder.tables import DIGAMMA, DIGAMMA_ROOT, LOG_GAMMA
 
 __all__ = ["digamma", "lgamma", "polygamma", "zeta"]
@@ -39,12 +45,8 @@ __all__ = ["digamma", "lgamma", "polygamma", "zeta"]
 _LARGE = 10.0
 """From here up Stirling's series is exact to the last bit of f64."""
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
-"""B2, B4, B6, ..."""
-
-_STIRLING = tuple(b / ((2 * k + 1) * (2 * k + 2)) for k, b in enumerate(_BERNOULLI[:8]))
-_DIGAMMA_SERIES = tuple(b / (2 * k + 2) for k, b in enumerate(_BERNOULLI[:8]))
-_ZETA_RATIOS = tuple(b / math.factorial(2 * k + 2) for k, b in enumerate(_BERNOULLI))
+_DIGAMMA_SERIES = tuple(b / (2 * k + 2) for k, b in enumerate(BERNOULLI[:8]))
+_ZETA_RATIOS = tuple(b / math.factorial(2 * k + 2) for k, b in enumerate(BERNOULLI))
 _ZETA_TERMS = 10
 _ZETA_LOWEST = -1000.0
 
@@ -95,11 +97,6 @@ def polygamma(n: XlaOp, x: XlaOp) -> XlaOp:
     value = select(rem(n, full_like(n, 2.0)) == 0.0, neg(magnitude), magnitude)
     value = select(n == 0.0, digamma(x), value)
     return select(or_(n < 0.0, ne(n, floor(n))), full_like(n, np.nan), value)
-
-
-def stirling_correction(x: XlaOp) -> XlaOp:
-    """lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2 for x >= 10."""
-    return inverse_powers(x, _STIRLING)
 
 
 def _log_gamma_of_positive(x: XlaOp) -> XlaOp:

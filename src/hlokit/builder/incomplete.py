@@ -1,7 +1,8 @@
 """Incomplete gamma and beta functions of real operands (BEY-80).
 
-Small x: power series. Large x: continued fractions by Lentz's method. Both run in one loop until every element has
-converged, 2000 steps at most, which is enough for parameters up to some 50,000.
+Small x: power series. Large x: continued fractions by Lentz's method. Both are loops until every element has converged,
+at most 2000 steps: enough for the gamma functions, whose shapes from 500 up have formulas of their own near x = a
+(large_shape.py), and for the beta function with parameters up to some 100,000.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import math
 
 import numpy as np
 
+from hlokit.builder import large_shape
 from hlokit.builder.constants import full_like, ones_like, zeros_like
 from hlokit.builder.core import XlaOp
 from hlokit.builder.domain import real_function
 from hlokit.builder.elementwise import abs, and_, exp, log, log1p, max, min, not_, or_, select, sqrt
-from hlokit.builder.gamma import digamma, lgamma, stirling_correction
+from hlokit.builder.gamma import digamma, lgamma
 from hlokit.builder.loops import any, while_loop
-from hlokit.builder.polynomials import epsilon_of, evaluate_polynomial
+from hlokit.builder.polynomials import epsilon_of, excess_over_logarithm, stirling_correction
 
 __all__ = ["igamma", "igamma_grad_a", "igammac", "random_gamma_grad", "regularized_incomplete_beta"]
 
@@ -34,6 +36,7 @@ def igamma(a: XlaOp, x: XlaOp) -> XlaOp:
     uses_series, series, fraction = _gamma_sums(a, x)
     power = _power_over_gamma(a, x)
     value = select(uses_series, power * series, 1.0 - a * power * fraction)
+    value = select(large_shape.applies(a, x), large_shape.lower_gamma(a, x), value)
     value = select(x == 0.0, zeros_like(x), value)
     value = select(a == np.inf, zeros_like(x), value)
     value = select(x == np.inf, ones_like(x), value)
@@ -49,6 +52,7 @@ def igammac(a: XlaOp, x: XlaOp) -> XlaOp:
     uses_series, series, fraction = _gamma_sums(a, x)
     power = _power_over_gamma(a, x)
     value = select(uses_series, 1.0 - power * series, a * power * fraction)
+    value = select(large_shape.applies(a, x), large_shape.upper_gamma(a, x), value)
     value = select(x == np.inf, zeros_like(x), select(a == np.inf, ones_like(x), value))
     value = select(or_(a != a, x != x), full_like(x, np.nan), value)
     return select(or_(a <= 0.0, x <= 0.0), ones_like(x), value)
@@ -101,20 +105,8 @@ def _outside_gamma_domain(a: XlaOp, x: XlaOp) -> XlaOp:
 def _power_over_gamma(a: XlaOp, x: XlaOp) -> XlaOp:
     """x^a exp(-x) / gamma(a + 1). From a = 10 up in Stirling's form, whose exponent does not cancel."""
     small = exp(a * log(x) - x - lgamma(a + 1.0))
-    exponent = -a * _excess_over_logarithm((x - a) / a, x / a) - stirling_correction(a)
+    exponent = -a * excess_over_logarithm((x - a) / a, x / a) - stirling_correction(a)
     return select(a < _STIRLING_FROM, small, exp(exponent) / sqrt((2.0 * math.pi) * a))
-
-
-def _excess_over_logarithm(m: XlaOp, successor: XlaOp) -> XlaOp:
-    """m - log(1 + m) without cancellation: with r = m / (2 + m), r m - 2 (r^3 / 3 + r^5 / 5 + ...).
-
-    `successor` is 1 + m, which is not the rounded sum where m is near -1.
-    """
-    r = m / (2.0 + m)
-    square = r * r
-    odd = [1.0 / (2 * k + 3) for k in range(13)]
-    near = r * (m - 2.0 * square * evaluate_polynomial(square, odd[::-1]))
-    return select(abs(m) < 0.4, near, m - log(successor))
 
 
 def _gamma_sums(a: XlaOp, x: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
@@ -128,12 +120,14 @@ def _scaled_gamma_slope(a: XlaOp, x: XlaOp) -> XlaOp:
     uses_series, (series, series_slope), (fraction, fraction_slope) = _run_gamma(a, x, with_slopes=True)
     logarithm = log(x)
     of_series = -((logarithm - digamma(a + 1.0)) * series + series_slope) / a
-    return select(uses_series, of_series, (logarithm - digamma(a)) * fraction + fraction_slope)
+    slope = select(uses_series, of_series, (logarithm - digamma(a)) * fraction + fraction_slope)
+    return select(large_shape.applies(a, x), large_shape.upper_gamma_slope(a, x), slope)
 
 
 def _run_gamma(a: XlaOp, x: XlaOp, with_slopes: bool) -> tuple[XlaOp, list[XlaOp], list[XlaOp]]:
-    """The sums, with their derivatives by a if asked for; elements outside the domain stop at once."""
+    """The sums, with their derivatives by a if asked for; elements that need none stop at once."""
     runs = and_(and_(a > 0.0, x > 0.0), and_(a < np.inf, x < np.inf))
+    runs = and_(runs, not_(large_shape.applies(a, x)))
     uses_series = x < a + 1.0
     one = ones_like(x)
     in_series, in_fraction = and_(runs, uses_series), and_(runs, not_(uses_series))
@@ -221,8 +215,8 @@ def _log_beta_power(a: XlaOp, b: XlaOp, x: XlaOp, y: XlaOp, log_y: XlaOp) -> Xla
     log_beta = select(most < _STIRLING_FROM, direct, lgamma(least) - ratio)
     small = a * log(x) + b * log_y - log_beta
     distance = x * b - y * a
-    exponent = a * _excess_over_logarithm(distance / a, x / (a / total))
-    exponent = exponent + b * _excess_over_logarithm(-distance / b, y / (b / total))
+    exponent = a * excess_over_logarithm(distance / a, x / (a / total))
+    exponent = exponent + b * excess_over_logarithm(-distance / b, y / (b / total))
     large = 0.5 * log(a / total * b / (2.0 * math.pi)) - exponent
     large = large + stirling_correction(total) - stirling_correction(a) - stirling_correction(b)
     return select(least < _STIRLING_FROM, small, large)

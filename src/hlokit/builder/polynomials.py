@@ -8,7 +8,7 @@ import numpy as np
 
 from hlokit.builder.constants import full_like
 from hlokit.builder.core import XlaOp
-from hlokit.builder.elementwise import bitcast_convert_type, neg, select
+from hlokit.builder.elementwise import abs, bitcast_convert_type, log, neg, select
 from hlokit.builder.tables import Table
 from hlokit.types.dtype import signed_of
 
@@ -16,6 +16,9 @@ __all__ = ["evaluate_chebyshev_polynomial", "evaluate_polynomial"]
 
 LOG_2 = 0.6931471805599453
 HALF_LOG_2_PI = 0.9189385332046727
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
+"""B2, B4, B6, ..."""
+_STIRLING = tuple(b / ((2 * k + 1) * (2 * k + 2)) for k, b in enumerate(BERNOULLI[:8]))
 
 
 def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaOp:
@@ -40,6 +43,23 @@ def inverse_powers(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
     """coefficients[0] / x + coefficients[1] / x^3 + ..."""
     inverse = 1.0 / x
     return evaluate_polynomial(inverse * inverse, coefficients[::-1]) * inverse
+
+
+def stirling_correction(x: XlaOp) -> XlaOp:
+    """lgamma(x) - (x - 1/2) log(x) + x - log(2 pi) / 2 for x >= 10."""
+    return inverse_powers(x, _STIRLING)
+
+
+def excess_over_logarithm(m: XlaOp, successor: XlaOp) -> XlaOp:
+    """m - log(1 + m) without cancellation: with r = m / (2 + m), r m - 2 (r^3 / 3 + r^5 / 5 + ...).
+
+    `successor` is 1 + m, which is not the rounded sum where m is near -1.
+    """
+    r = m / (2.0 + m)
+    square = r * r
+    odd = [1.0 / (2 * k + 3) for k in range(13)]
+    near = r * (m - 2.0 * square * evaluate_polynomial(square, odd[::-1]))
+    return select(abs(m) < 0.4, near, m - log(successor))
 
 
 def sign_bit(x: XlaOp) -> XlaOp:
