@@ -350,8 +350,9 @@ ENTRY e {{
     ],
 )
 def test_flags_of_called_computations_do_not_matter_but_bounds_do(instruction: str) -> None:
+    """A static parameter gets a dynamic value whole."""
     text = "HloModule t\n" + CALLS.format(instruction=instruction)
-    hk.parse(text)
+    assert hk.evaluate(hk.parse(text), np.ones(5, np.float32)).tolist() == [2] * 5
     with pytest.raises(hk.HlokitError):
         hk.parse(text.replace("f32[5] parameter(0)\n  n", "f32[4] parameter(0)\n  n").replace("<=5", "<=4"))
 
