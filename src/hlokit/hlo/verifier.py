@@ -14,7 +14,7 @@ from hlokit.errors import ShapeError, VerifyError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.op import infer_shape
+from hlokit.hlo.op import infer_shape, same_result
 from hlokit.hlo.protocol import Protocol
 from hlokit.types.shape import ProgramShape, Shape
 
@@ -137,7 +137,7 @@ class _Verifier:
         return self.program_shapes[computation]
 
     def _compare(self, instruction: Instruction, inferred: Shape) -> None:
-        if instruction.shape.logical is not inferred.logical:
+        if not same_result(instruction.op, instruction.shape, inferred):
             self._report(_name(instruction), f"has shape {instruction.shape}, its op gives {inferred}", "HINST-2")
 
     def _foreign(self, instruction: Instruction, other: Instruction, what: str, label: str) -> None:
