@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -227,7 +227,7 @@ class Builder:
     # -- what sticks to the instructions appended while it is set (BUILDER-14)
 
     @contextmanager
-    def sharding(self, sharding: Sharding | str | None) -> Iterator[None]:
+    def sharding(self, sharding: Sharding | str | None) -> Generator[None]:
         """Instructions appended inside get this sharding (a Sharding or its text)."""
         before = self._sharding
         self.set_sharding(sharding)
@@ -247,7 +247,7 @@ class Builder:
         self._sharding = None
 
     @contextmanager
-    def metadata(self, **fields: Any) -> Iterator[None]:
+    def metadata(self, **fields: Any) -> Generator[None]:
         """Instructions appended inside get these metadata fields: op_type, op_name, source_file, source_line, ..."""
         before = self._metadata
         self._metadata = Metadata(**fields)
@@ -257,7 +257,7 @@ class Builder:
             self._metadata = before
 
     @contextmanager
-    def frontend_attributes(self, attributes: dict[str, str]) -> Iterator[None]:
+    def frontend_attributes(self, attributes: dict[str, str]) -> Generator[None]:
         """Instructions appended inside get these frontend attributes, added to those already set."""
         before = self._frontend_attributes
         self._frontend_attributes = {**before, **attributes}
@@ -345,7 +345,7 @@ class Builder:
             root = tuple_(self, list(root))
         if not len(self.computation):
             raise self._record(BuildError(f"builder {self.name} has no op to be the root", "BUILDER-4"))
-        numbers = [p.op.number for p in self.computation.parameters]  # type: ignore[attr-defined]
+        numbers: list[int] = [p.op.number for p in self.computation.parameters]  # type: ignore[attr-defined]
         if numbers != list(range(len(numbers))):
             message = f"parameter numbers {numbers} do not cover 0..{len(numbers) - 1}"
             raise self._record(BuildError(message, "BUILDER-5"))

@@ -138,7 +138,8 @@ class XlaOp:
     def __matmul__(self, other: XlaOp) -> XlaOp:
         from hlokit.builder.contraction import dot
 
-        return dot(*handles(self, other))
+        lhs, rhs = handles(self, other)
+        return dot(lhs, rhs)
 
     def __eq__(self, other: object) -> XlaOp:  # type: ignore[override]
         return _binary("eq", self, other)

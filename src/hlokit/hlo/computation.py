@@ -80,8 +80,8 @@ class Computation:
     def post_order(self) -> list[Instruction]:
         """Operands and control predecessors before their users (HPRINT-2). Cached until the graph changes.
 
-        XLA's order: starts from each instruction without users in the order of `instructions`; before an instruction come
-        its control predecessors, last first, then its operands, left to right.
+        XLA's order: starts from each instruction without users in the order of `instructions`; before an
+        instruction come its control predecessors, last first, then its operands, left to right.
         A cycle (only edits that bypass this class can make one) raises ShapeError.
         """
         if self._order_version != self.version:
@@ -104,9 +104,8 @@ class Computation:
 
         A given `shape` must agree with the inferred one but for layouts (HINST-2) and is then kept.
         """
-        inferred = infer_shape(
-            op, [o.shape for o in operands], called and by_role(op, tuple(c.signature() for c in called))
-        )
+        roles = by_role(op, tuple(c.signature() for c in called)) if called else ()
+        inferred = infer_shape(op, [o.shape for o in operands], roles)
         if shape is None:
             shape = inferred
         elif not same_result(op, shape, inferred):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -120,11 +121,7 @@ class HloModule:
         copy = HloModule(self.name)
         for name, value in vars(self).items():
             if name not in ("_computations", "entry_or_none"):
-                setattr(
-                    copy,
-                    name,
-                    list(value) if isinstance(value, list) else dict(value) if isinstance(value, dict) else value,
-                )  # pyright: ignore[reportUnknownArgumentType]
+                setattr(copy, name, shallow_copy(value))
         copies: dict[Computation, Computation] = {}
         for computation in self.computations():
             copies[computation] = _clone_into(computation, copy, copies)

@@ -6,7 +6,7 @@ The protocols say what a reference may ask of the interpreter, so that ops need 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def is_ndarray(value: object) -> TypeGuard[Array]:
+    return isinstance(value, np.ndarray)
+
+
+def is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
+    """A tuple or list: the value of a tuple."""
+    return isinstance(value, (tuple, list))
 
 
 class TokenValue:

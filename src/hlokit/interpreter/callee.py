@@ -56,7 +56,7 @@ class Callee:
         outputs = [np.empty(shape, leaf.dtype.numpy) for leaf in self.result.leaves()]
         for index in np.ndindex(*shape):
             value = self(*(a[index] for a in spread))
-            for output, part in zip(outputs, value if isinstance(value, tuple) else (value,), strict=True):
+            for output, part in zip(outputs, value if self.result.is_tuple else (value,), strict=True):
                 output[index] = part
         return tuple(outputs) if self.result.is_tuple else outputs[0]
 

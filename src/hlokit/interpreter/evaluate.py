@@ -10,7 +10,7 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
 from hlokit.hlo.op import Op
-from hlokit.hlo.values import TOKEN_VALUE, Dynamic, valid_part
+from hlokit.hlo.values import TOKEN_VALUE, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import MAX_CALL_DEPTH, Process, StepHook
 from hlokit.types import dtype as dtypes
@@ -54,8 +54,9 @@ def evaluate(
     _refuse_what_cannot_run(module, _memory() if memory_limit is None else memory_limit)
     values = _arguments(module, args)
     process = Process(infeed=infeed, seed=seed, before=before, after=after)
-    result = _result(valid_part(run(process, module.entry, values)), values)
-    return (result, [_result(valid_part(v), ()) for v in process.outfeed]) if return_outfeed else result
+    taken = _array_ids(values)
+    result = _result(valid_part(run(process, module.entry, values)), taken)
+    return (result, [_result(valid_part(v), taken) for v in process.outfeed]) if return_outfeed else result
 
 
 def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
@@ -77,13 +78,24 @@ def _run(process: Process, computation: Computation, arguments: Sequence[Any]) -
     for instruction in order:
         op = instruction.op
         if op.opcode == "parameter":
-            values[instruction.id] = arguments[op.number]  # type: ignore[attr-defined]
+            values[instruction.id] = _as_declared(instruction.shape, arguments[op.number])  # type: ignore[attr-defined]
         else:
             operands = [values[o.id] for o in instruction.operands]
             values[instruction.id] = _step(process, instruction, operands)
         for dead in last_use.get(instruction.id, ()):
             del values[dead]
     return values[computation.root.id]
+
+
+def _as_declared(shape: Shape, value: Any) -> Any:
+    """An argument as its parameter declares it: whole in the dimensions that are static there (DYN-16)."""
+    if shape.is_tuple:
+        return tuple(_as_declared(s, v) for s, v in zip(shape.elements, value, strict=True))
+    if not shape.is_array or (is_ndarray(value) and value.shape == shape.dimensions):
+        return value
+    sizes = value.sizes if isinstance(value, Dynamic) else value.shape
+    wanted = tuple(n if f else d for n, d, f in zip(sizes, shape.dimensions, shape.dynamic, strict=True))
+    return value if wanted == sizes else Dynamic(whole_buffer(value, shape.dimensions), wanted)
 
 
 def _step(process: Process, instruction: Instruction, operands: list[Any]) -> Any:
@@ -110,11 +122,11 @@ def _step(process: Process, instruction: Instruction, operands: list[Any]) -> An
 
 def _trimmed(values: list[Any]) -> list[Any]:
     """Elementwise operands of one bound but perhaps several run-time sizes, each cut to the least (DYN-BCAST-2)."""
-    arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
+    arrays = [v for v in values if is_ndarray(v) and v.ndim]
     if not arrays or all(a.shape == arrays[0].shape for a in arrays):
         return values
     least = tuple(slice(min(sizes)) for sizes in zip(*(a.shape for a in arrays), strict=True))
-    return [v[least] if isinstance(v, np.ndarray) and v.ndim else v for v in values]
+    return [v[least] if is_ndarray(v) and v.ndim else v for v in values]
 
 
 def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
@@ -123,7 +135,7 @@ def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
     keywords: dict[str, Any] = {}
     if instruction.called or instruction.op.list_roles:
         for role, called in instruction.called_by_role():
-            keywords[role] = [process.callee(c) for c in called] if isinstance(called, list) else process.callee(called)  # pyright: ignore[reportUnknownVariableType]
+            keywords[role] = [process.callee(c) for c in called] if is_sequence(called) else process.callee(called)
     if "process" in wants:
         keywords["process"] = process
     if "shape" in wants:
@@ -153,7 +165,7 @@ def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
     if shape.is_array:
         if isinstance(value, Dynamic):
             return value
-        if not isinstance(value, np.ndarray):
+        if not is_ndarray(value):
             value = np.asarray(value)
         if value.shape != shape.dimensions and not _fits(value.shape, shape):
             raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.shape} for {shape}")
@@ -223,10 +235,9 @@ def _arguments(module: HloModule, args: Sequence[Any]) -> list[Any]:
 def argument(name: str, shape: Shape, value: Any) -> Any:
     """`value` as a value of `shape`. Raises ArgumentError (EXEC-3) if it is not one."""
     if shape.is_tuple:
-        if not isinstance(value, (tuple, list)) or len(value) != len(shape.elements):  # pyright: ignore[reportUnknownArgumentType]
+        if not is_sequence(value) or len(value) != len(shape.elements):
             raise ArgumentError(f"{name}: expected a tuple for {shape} [EXEC-3]")
-        parts: Sequence[Any] = value
-        return tuple(argument(f"{name}[{i}]", s, v) for i, (s, v) in enumerate(zip(shape.elements, parts, strict=True)))
+        return tuple(argument(f"{name}[{i}]", s, v) for i, (s, v) in enumerate(zip(shape.elements, value, strict=True)))
     if not shape.is_array:
         return TOKEN_VALUE
     weak = isinstance(value, (bool, int, float, complex, list, tuple))
@@ -240,11 +251,19 @@ def argument(name: str, shape: Shape, value: Any) -> Any:
     return array
 
 
-def _result(value: Any, arguments: Sequence[Any]) -> Any:
-    """What the caller gets: arrays of its own (never views of arguments or constants), None for tokens."""
-    if isinstance(value, tuple):
-        return tuple(_result(part, arguments) for part in value)  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(value, np.ndarray):
+def _result(value: Any, taken: set[int]) -> Any:
+    """What the caller gets: arrays of its own, none of them a view, an argument, or given twice; None for tokens."""
+    if is_sequence(value):
+        return tuple(_result(part, taken) for part in value)
+    if not is_ndarray(value):
         return None
-    owned = value.flags.owndata and value.flags.writeable and value.flags.c_contiguous  # pyright: ignore[reportUnknownMemberType]
-    return value if owned and not any(value is a for a in arguments) else np.array(value, order="C")  # pyright: ignore[reportUnknownVariableType]
+    flags: Any = value.flags
+    if id(value) in taken or not (flags.owndata and flags.writeable and flags.c_contiguous):
+        return np.array(value, order="C")
+    taken.add(id(value))
+    return value
+
+
+def _array_ids(value: Any) -> set[int]:
+    """The identities of all arrays in a value."""
+    return {i for part in value for i in _array_ids(part)} if is_sequence(value) else {id(value)}

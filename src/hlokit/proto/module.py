@@ -276,8 +276,9 @@ def _op_from_proto(op_class: type[Op], proto: Any) -> Op:
 def _extra_from_proto(proto: Any) -> Extra | None:
     extra = Extra()
     if proto.metadata.ByteSize():
-        values = {name: getattr(proto.metadata, name) for name in _METADATA}
-        extra.metadata = Metadata(**{**values, "profile_type": tuple(values["profile_type"])})
+        values: dict[str, Any] = {name: getattr(proto.metadata, name) for name in _METADATA}
+        values["profile_type"] = tuple(values["profile_type"])
+        extra.metadata = Metadata(**values)
     if proto.HasField("sharding"):
         extra.sharding = sharding_from_proto(proto.sharding)
         extra.sharding.check()

@@ -100,7 +100,8 @@ _MESSAGES: dict[str, str] = {
     "InstructionSequence": "instruction_ids:*int64=1",
     "ScheduleEntry": "key:int64=1 value:InstructionSequence=2",
     "Schedule": "sequences:*ScheduleEntry=1",
-    "AliasEntry": """output_shape_index:*int64=1 parameter_number:int64=2 parameter_shape_index:*int64=3 kind:int32=4""",
+    "AliasEntry": """output_shape_index:*int64=1 parameter_number:int64=2 parameter_shape_index:*int64=3
+        kind:int32=4""",
     "InputOutputAlias": "entries:*AliasEntry=1",
     "BufferDonorEntry": "parameter_number:int64=1 parameter_shape_index:*int64=2",
     "BufferDonor": "entries:*BufferDonorEntry=1",

@@ -11,6 +11,7 @@ import numpy as np
 from hlokit.api import evaluate, load, verify
 from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.values import is_sequence
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -37,7 +38,8 @@ def run(
     for number, (leaf, shape) in enumerate(zip(leaves, module.program_shape.result.leaves(), strict=True)):
         print(f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else ""))
     if output is not None:
-        np.savez(output, **{f"out{i}": _storable(leaf) for i, leaf in enumerate(leaves) if leaf is not None})
+        arrays: dict[str, Any] = {f"out{i}": _storable(leaf) for i, leaf in enumerate(leaves) if leaf is not None}
+        np.savez(output, allow_pickle=False, **arrays)
 
 
 def _arguments(module: HloModule, input: Path | None, random: int | None) -> list[Any]:
@@ -102,4 +104,4 @@ def _made_up(generator: np.random.Generator, shape: Shape) -> Any:
 
 
 def _leaves(value: Any) -> list[_Array | None]:
-    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, tuple) else [value]
+    return [leaf for part in value for leaf in _leaves(part)] if is_sequence(value) else [value]

@@ -30,9 +30,7 @@ class Kind:
 
 
 def _integers(values: Iterable[int]) -> tuple[int, ...]:
-    if type(values) is tuple and all(type(v) is int for v in values):
-        return values  # pyright: ignore[reportUnknownVariableType]
-    return tuple(int(v) for v in values)
+    return tuple(map(int, values))
 
 
 def _padding(values: Iterable[PaddingDimension | tuple[int, ...]]) -> tuple[PaddingDimension, ...]:

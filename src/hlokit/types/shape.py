@@ -287,7 +287,8 @@ class ProgramShape:
 def shape_of(value: object) -> Shape:
     """The shape of a NumPy array or scalar (Python scalars by BUILDER-7), or of a tuple or list of such."""
     if isinstance(value, (tuple, list)):
-        return Shape.tuple(shape_of(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+        items: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return Shape.tuple(map(shape_of, items))
     if isinstance(value, (bool, int, float, complex)):
         return Shape.array(dtypes.dtype(type(value)), ())
     array = np.asarray(value)
