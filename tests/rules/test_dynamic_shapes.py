@@ -17,6 +17,7 @@ from tests.rules.running import built, from_text, value
 
 TEN = np.arange(1, 11, dtype=np.float32)
 GRID = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+SIZES = hk.s32[2]
 D5, D34, S34 = hk.f32["<=5"], hk.f32["<=3", 4], hk.f32[3, 4]
 INDEX, SCALAR = hk.s32[()], hk.f32[()]
 
@@ -377,3 +378,19 @@ def test_size_instructions_name_exactly_one_dimension(dimensions: str) -> None:
         text.format("f32[<=6,2] dynamic-reshape(x, six, n)").replace("ROOT", "six = s32[] constant(6)\n ROOT"), GRID
     )
     assert reshaped.shape == (6, 2)
+
+
+@rule("BEY-28")
+def test_export_forms_are_custom_calls() -> None:
+    target = "mhlo.dynamic_broadcast_in_dim"
+    module = built(lambda x, n: hk.mhlo_dynamic_broadcast_in_dim(x, n, [1], hk.f32["?", 5]), hk.f32[5], SIZES)
+    assert f'custom_call_target="{target}"' in str(module) and "broadcast_dimensions=[1]" in str(module)
+    module = built(lambda x, n: hk.mhlo_dynamic_reshape(x, n, hk.f32["?", "?"]), hk.f32[6], SIZES)
+    assert 'custom_call_target="mhlo.dynamic_reshape"' in str(module)
+    with pytest.raises(hk.UnsupportedError):
+        hk.evaluate(module, np.zeros(6, np.float32), s32([2, 3]))
+    for wrong in (hk.f32[6], hk.s32[6, 1], TUPLE):
+        with rejects("BEY-28"):
+            shape(lambda x, n, to=wrong: hk.mhlo_dynamic_reshape(x, n, to), hk.f32[6], SIZES)
+    with rejects("BEY-28"):
+        shape(lambda x, n: hk.mhlo_dynamic_broadcast_in_dim(x, n, [2], hk.f32["?", 5]), hk.f32[5], SIZES)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hlokit.builder.core import XlaOp, emit
+from hlokit.builder.custom_calls import custom_call
+from hlokit.builder.movement import check_call
 from hlokit.ops.dynamic import GetDimensionSize, SetDimensionSize
 from hlokit.types import dtype as dtypes
+from hlokit.types.shape import Shape
 
-__all__ = ["get_dimension_size", "remove_dynamic_dimension", "set_dimension_size"]
+__all__ = [
+    "get_dimension_size",
+    "mhlo_dynamic_broadcast_in_dim",
+    "mhlo_dynamic_reshape",
+    "remove_dynamic_dimension",
+    "set_dimension_size",
+]
 
 
 def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
@@ -37,6 +47,38 @@ def remove_dynamic_dimension(operand: XlaOp, dimension: int) -> XlaOp:
         return set_dimension_size(operand, 0, dimension)  # which says what is wrong
     fixed = shape.with_dynamic([f and d != dimension for d, f in enumerate(shape.dynamic)])
     return emit(SetDimensionSize(dimension), operand, _size(operand, shape.dimensions[dimension]), shape=fixed)
+
+
+def mhlo_dynamic_broadcast_in_dim(
+    operand: XlaOp, output_dimensions: XlaOp, broadcast_dimensions: Sequence[int], output_shape: Shape
+) -> XlaOp:
+    """broadcast_in_dim to sizes known at run time, a vector of integers; for export, as a custom call.
+
+    Rule BEY-28. Raises ShapeError.
+    """
+    target = "mhlo.dynamic_broadcast_in_dim"
+    _check_sizes(operand, output_dimensions, output_shape, target)
+    fits = len(broadcast_dimensions) == operand.rank and all(0 <= d < output_shape.rank for d in broadcast_dimensions)
+    check_call(fits, operand, target, "BEY-28", "broadcast_dimensions", broadcast_dimensions, "one per dimension")
+    opaque = f"{{broadcast_dimensions=[{','.join(map(str, broadcast_dimensions))}]}}"
+    return custom_call(operand.builder, target, [operand, output_dimensions], output_shape, opaque)
+
+
+def mhlo_dynamic_reshape(operand: XlaOp, output_shape: XlaOp, shape: Shape) -> XlaOp:
+    """reshape to sizes known at run time, a vector of integers; for export, as a custom call.
+
+    Rule BEY-28. Raises ShapeError.
+    """
+    _check_sizes(operand, output_shape, shape, "mhlo.dynamic_reshape")
+    return custom_call(operand.builder, "mhlo.dynamic_reshape", [operand, output_shape], shape)
+
+
+def _check_sizes(operand: XlaOp, sizes: XlaOp, shape: Shape, target: str) -> None:
+    same_type = shape.is_array and shape.dtype is operand.dtype
+    check_call(same_type, operand, target, "BEY-28", "shape", shape, f"an array of {operand.dtype}")
+    found = sizes.shape
+    is_vector = found.dtype.is_integral and found.dimensions == (shape.rank,)
+    check_call(is_vector, operand, target, "BEY-28", "sizes", found, f"{shape.rank} integers")
 
 
 def _size(operand: XlaOp, value: Any) -> XlaOp:

@@ -180,7 +180,9 @@ def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Any]) -> Xl
     """Puts `padding_value` between and around the elements.
 
     padding_config: for each dimension (low, high, interior), (low, high) or a PaddingDimension: `interior` values
-    between neighbours, then `low` in front and `high` behind; negative ones remove what is there. Rules PAD. Raises ShapeError.
+    between neighbours, then `low` in front and `high` behind; negative ones remove what is there.
+
+    Rules PAD. Raises ShapeError.
     """
     return emit(Pad(tuple(padding_config)), operand, padding_value)
 
