@@ -86,7 +86,7 @@ def _read_origin(lexer: Lexer, extra: Extra, scope: Scope) -> None:
 def _read_metadata(lexer: Lexer, extra: Extra, scope: Scope) -> None:
     """Fields in any order, each once, separated by white space or commas (HCATTR-6)."""
     lexer.expect("{", "HCATTR-6")
-    metadata = extra.metadata = Metadata()
+    metadata = Metadata()
     seen: set[str] = set()
     while lexer.value != "}":
         name = lexer.value[:-1] if lexer.value.endswith("=") else ""
@@ -101,6 +101,7 @@ def _read_metadata(lexer: Lexer, extra: Extra, scope: Scope) -> None:
             setattr(metadata, name, value)
         lexer.accept(",")
     lexer.expect("}", "HCATTR-6")
+    extra.metadata = metadata if metadata != Metadata() else None  # one that says nothing is not printed
 
 
 def _string(lexer: Lexer) -> str:

@@ -90,9 +90,9 @@ def merged_iota(sizes: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[i
 
     Drops dimensions of size 1 and joins neighbours that the transpose leaves neighbours.
     """
-    large = [d for d, size in enumerate(sizes) if size != 1]
+    large = {d: i for i, d in enumerate(d for d, size in enumerate(sizes) if size != 1)}
     sizes = tuple(sizes[d] for d in large)
-    order = tuple(large.index(d) for d in order if d in large)
+    order = tuple(large[d] for d in order if d in large)
     groups: list[list[int]] = []
     for dimension in order:
         if groups and dimension == groups[-1][-1] + 1:

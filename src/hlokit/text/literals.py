@@ -17,6 +17,8 @@ from hlokit.types.shape import Shape
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+_MAX_RANK = 64
+
 
 def parse_literal(text: str, shape: Shape | None = None) -> Literal:
     """The literal that `text` says: of `shape`, else of the shape in front, as in "s32[2] {1, 2}". Raises ParseError."""
@@ -27,8 +29,8 @@ def parse_literal(text: str, shape: Shape | None = None) -> Literal:
     return literal
 
 
-def read_literal(lexer: Lexer, shape: Shape) -> Literal:
-    """Reads a literal of this shape."""
+def read_literal(lexer: Lexer, shape: Shape, part: bool = False) -> Literal:
+    """Reads a literal of this shape; `part` says that it is an element of a tuple."""
     if shape.is_tuple:
         return _read_tuple(lexer, shape)
     if not shape.is_array:
@@ -36,7 +38,9 @@ def read_literal(lexer: Lexer, shape: Shape) -> Literal:
     if shape.rank and lexer.value == "{":
         if lexer.peek() == "...":
             return _elided(lexer, shape)
-        array = _plain_array(lexer, shape)
+        if shape.rank > _MAX_RANK:
+            raise lexer.error(f"a constant of rank {shape.rank}: NumPy's limit is {_MAX_RANK}", "HLIT-1")
+        array = None if part else _plain_array(lexer, shape)  # looks at the text up to `)`: once is enough
         if array is not None:
             return Literal(shape, array)
     elements = _Elements(lexer, shape.dtype)
@@ -66,7 +70,7 @@ def _read_tuple(lexer: Lexer, shape: Shape) -> Literal:
     for i, element in enumerate(shape.elements):
         if i:
             lexer.expect(",", "HLIT-10")
-        parts.append(read_literal(lexer, element))
+        parts.append(read_literal(lexer, element, part=True))
     lexer.accept(",")
     lexer.expect(")", "HLIT-10")
     lexer.leave()

@@ -17,6 +17,10 @@ _BY_NAME = {name: t for name, t in DTYPES.items() if t.is_array or name in ("tok
 _PLAIN = re.compile(r"([a-z][a-z0-9]*+)\[([0-9,]*+)\](?:\{([0-9,]++)\}|(?= ?[^ \t\r\n{/]))")
 
 
+MAX_RANK = 200
+"""More than can ever run (NumPy stops at 64), and few enough that no check of dimension lists takes long."""
+
+
 def parse_shape(text: str) -> Shape:
     """The shape that `text` says, e.g. "f32[2,<=3]{1,0}" or "(s32[], pred[4])". Raises ParseError."""
     lexer = Lexer(text)
@@ -79,6 +83,8 @@ def _plain_shape(lexer: Lexer, plain: re.Match[str]) -> Shape | None:
         return None
     try:
         sizes = [int(size) for size in plain[2].split(",")] if plain[2] else []
+        if len(sizes) > MAX_RANK:
+            return None
         order = Layout(tuple(map(int, plain[3].split(",")))) if plain[3] else None
         shape = Shape.array(element_type, sizes, None, order)
     except (ShapeError, ValueError):
@@ -106,6 +112,8 @@ def _read_array(lexer: Lexer) -> Shape:
     lexer.expect("[", "HSHAPE-1")
     sizes: list[int | str] = []
     while lexer.value != "]":
+        if len(sizes) == MAX_RANK:
+            raise lexer.error(f"a shape of more than {MAX_RANK} dimensions", "HSHAPE-1", start)
         sizes.append(_read_size(lexer))
         if not lexer.accept(","):
             break

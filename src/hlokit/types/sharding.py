@@ -42,12 +42,12 @@ class Sharding:
         count = math.prod(self.tile)
         if count < 2:
             raise ShapeError("HSHARD-5", "sharding devices", count, "more than one device in a tiled sharding")
-        listed = self.devices or range(math.prod(self.reshape))
-        if len(listed) != count:
+        listed = len(self.devices) if self.devices else math.prod(self.reshape)
+        if listed != count:
             raise ShapeError(
-                "HSHARD-5", "sharding device list", f"{len(listed)} devices", f"{count}, the product of the tile sizes"
+                "HSHARD-5", "sharding device list", f"{listed} devices", f"{count}, the product of the tile sizes"
             )
-        if len(set(listed)) != len(listed):
+        if len(set(self.devices)) != len(self.devices):
             raise ShapeError("HSHARD-5", "sharding device list", self.devices, "no device twice")
 
     def without_metadata(self) -> Sharding:
