@@ -32,6 +32,7 @@ from hlokit.builder.loops import *  # noqa: F403
 from hlokit.builder.math import *  # noqa: F403
 from hlokit.builder.matrix import *  # noqa: F403
 from hlokit.builder.movement import *  # noqa: F403
+from hlokit.builder.prng import *  # noqa: F403
 from hlokit.builder.reduction import *  # noqa: F403
 from hlokit.builder.slicing import *  # noqa: F403
 from hlokit.exports import *  # noqa: F403

@@ -78,7 +78,7 @@ def one(builder: Builder, dtype: DType) -> XlaOp:
 
 def epsilon(builder: Builder, dtype: DType) -> XlaOp:
     """The distance from 1 to the next larger number of a floating type."""
-    return builder.constant(_finfo(dtype).eps, dtype)
+    return builder.constant(finfo_of(dtype).eps, dtype)
 
 
 def min_value(builder: Builder, dtype: DType) -> XlaOp:
@@ -103,7 +103,7 @@ def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
 
 def min_positive_normal_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least positive normal number of a floating type."""
-    return builder.constant(_finfo(dtype).smallest_normal, dtype)
+    return builder.constant(finfo_of(dtype).smallest_normal, dtype)
 
 
 def nan_value(builder: Builder, dtype: DType) -> XlaOp:
@@ -136,10 +136,11 @@ def _finite_limit(dtype: DType, sign: int) -> Any:
     if dtype.is_integral:
         bits = dtype.bits - (dtype.kind == "signed")
         return (1 << bits) - 1 if sign > 0 else -(1 << bits) if dtype.kind == "signed" else 0
-    return _finfo(dtype).max if sign > 0 else _finfo(dtype).min
+    return finfo_of(dtype).max if sign > 0 else finfo_of(dtype).min
 
 
-def _finfo(dtype: DType) -> Any:
+def finfo_of(dtype: DType) -> Any:
+    """The limits of a floating type, as numpy.finfo gives them."""
     import ml_dtypes
 
     _check_floating(dtype)
