@@ -1,13 +1,51 @@
-"""A grid of pretended devices, on which a collective's reference runs for every device in turn."""
+"""Pretended devices, on which a collective's reference runs for each in turn; data and programs for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+import hlokit as hk
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import Op
 from hlokit.interpreter.process import Process
+from hlokit.types.shape import Shape
+
+F = np.float32
+FOUR = [np.array(v, F) for v in ([1, 2.5], [3, 5.25], [10, 20], [30, 40])]
+"""The data of AGATHER-8: one array for each of four replicas."""
+TWO = [np.array([1.0, 2.5], F), np.array([3.0, 5.25], F)]
+
+
+def combiner(function: Callable[..., Any] = lambda x, y: x + y, dtype: hk.DType = hk.f32) -> Computation:
+    builder = hk.Builder("combiner")
+    return builder.build_computation(function(builder.parameter(0, dtype[()]), builder.parameter(1, dtype[()])))
+
+
+ADD = combiner()
+
+
+def build(function: Callable[..., hk.XlaOp], *shapes: Shape) -> hk.XlaOp:
+    builder = hk.Builder("test")
+    return function(*(builder.parameter(n, shape) for n, shape in enumerate(shapes)))
+
+
+def run(function: Callable[..., hk.XlaOp], *inputs: Any) -> Any:
+    root = build(function, *(hk.dtype(i.dtype)[i.shape] for i in inputs))
+    return hk.evaluate(root.builder.build(root), *inputs)
+
+
+def same(results: Sequence[Any], expected: Sequence[Any]) -> None:
+    assert len(results) == len(expected)
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == np.asarray(wanted, result.dtype).dtype
+        assert np.array_equal(result, wanted), (result, wanted)
+
+
+def one_each(arrays: Sequence[Any]) -> list[tuple[Any]]:
+    return [(array,) for array in arrays]
 
 
 class _Gave(Exception):

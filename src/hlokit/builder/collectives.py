@@ -222,7 +222,7 @@ def multi_collective_permute(
     operands: Sequence[XlaOp], source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:
     """collective_permute of several operands at once; a tuple of the results, if there are several (BEY-64)."""
-    return emit(CollectivePermute(_number(channel_id), source_target_pairs), *operands)
+    return emit(CollectivePermute(_number(channel_id), tuple(source_target_pairs), ()), *operands)
 
 
 def collective_broadcast(

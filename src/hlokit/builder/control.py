@@ -43,7 +43,7 @@ def call(builder: Builder, computation: ComputationLike, operands: Sequence[Any]
 
     Raises ShapeError unless the operands have the parameters' shapes (CALL-3, CALL-4).
     """
-    return _call(builder, Call(), computation, operands)
+    return _call(builder, Call(False), computation, operands)
 
 
 def composite_call(
