@@ -17,6 +17,8 @@ from tests.golden.player import Player, flatten
 XLA_WRONG: dict[str, str] = {
     "reduce-1-0084": "REDUCE-9: init (0, 0) is no identity of this arg-max (it wins ties), and XLA never applied it: "
     "it drops a reduce over a dimension of size 1. The tag non_identity_init is missing.",
+    "data_movement-1-0200": "COLLAPSE-4: dimension 1 of a scalar is outside [0, 0); XLA looks at no list of one entry.",
+    "structure-1-0037": "BEY-24: dynamic-reshape takes scalar sizes; this mutant gives s32[1], which XLA's builder passes.",
 }
 """Cases where the recorded value is no authority though no tag says so: id -> "rule: reason"."""
 

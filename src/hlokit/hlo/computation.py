@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
+from hlokit.hlo.names import Names
 from hlokit.hlo.op import Op, infer_shape, same_result
 from hlokit.types.shape import ProgramShape, Shape
 
@@ -205,10 +206,12 @@ class Computation:
         """Replaces a call by copies of the called computation's instructions. Returns the new result."""
         self._own(call)
         (callee,) = call.called
+        names = Names(i.name for i in self._instructions)
         values: dict[Instruction, Instruction] = dict(zip(callee.parameters, call.operands, strict=True))
         for instruction in callee.post_order():
             if instruction not in values:
                 values[instruction] = self._copy(instruction, values)
+                values[instruction].name = names.unique(instruction.name)
         result = values[callee.root]
         self.replace(call, result)
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _SUFFIX = re.compile(r"\.([0-9]+)$")
 
@@ -10,8 +11,8 @@ _SUFFIX = re.compile(r"\.([0-9]+)$")
 class Names:
     """The names in use, and the next free number for each stem."""
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
         self._next: dict[str, int] = {}
 
     def unique(self, wanted: str) -> str:

@@ -71,7 +71,8 @@ def attr(
 OPS: dict[str, type[Op]] = {}
 """The registry: every op class by opcode."""
 
-_interned: WeakValueDictionary[tuple[Any, ...], Op] = WeakValueDictionary()
+_interned: WeakValueDictionary[Any, Op] = WeakValueDictionary()
+"""Ops by class and attribute values; those without attributes by class alone."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attr,))
@@ -131,10 +132,22 @@ class Op:
             OPS[name] = cls
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        key = (cls, *cls._values(args, kwargs)) if cls.attributes else cls
+        found = _interned.get(key)
+        if found is not None:
+            return found  # type: ignore[return-value]
+        op = object.__new__(cls)
+        for attribute, value in zip(cls.attributes, key[1:] if isinstance(key, tuple) else (), strict=True):
+            object.__setattr__(op, attribute.name, value)
+        return _interned.setdefault(key, op)  # type: ignore[return-value]
+
+    @classmethod
+    def _values(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The attributes' values in their normal form, in order."""
         attributes = cls.attributes
         if len(args) > len(attributes):
             raise TypeError(f"{cls.__name__} takes {len(attributes)} attributes, got {len(args)}")
-        values: list[Any] = [a.kind.normal(v) for a, v in zip(attributes, args, strict=False)]
+        values = [a.kind.normal(v) for a, v in zip(attributes, args)]  # as many as there are args
         for attribute in attributes[len(args) :]:
             value = kwargs.pop(attribute.name, attribute.default) if kwargs else attribute.default
             if value is _REQUIRED:
@@ -142,14 +155,7 @@ class Op:
             values.append(value if value is attribute.default else attribute.kind.normal(value))
         if kwargs:
             raise TypeError(f"{cls.__name__} has no attribute {', '.join(kwargs)}")
-        key = (cls, *values)
-        found = _interned.get(key)
-        if found is not None:
-            return found  # type: ignore[return-value]
-        op = object.__new__(cls)
-        for attribute, value in zip(attributes, values, strict=True):
-            object.__setattr__(op, attribute.name, value)
-        return _interned.setdefault(key, op)  # type: ignore[return-value]
+        return values
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be set")

