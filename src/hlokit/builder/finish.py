@@ -25,7 +25,7 @@ def adopt_callees(module: HloModule) -> None:
 
 def make_names_unique(module: HloModule) -> None:
     computations, instructions = Names(), Names()
-    for computation in module.all_computations:
+    for computation in module.computations():  # in the order of printing: a parser would keep them
         computation.name = computations.unique(computation.name)
-        for instruction in computation.instructions:
+        for instruction in computation.post_order():
             instruction.name = instructions.unique(instruction.name)
