@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.builder.finish import adopt_callees, make_names_unique
+from hlokit.builder.finish import adopt_callees, settle
 from hlokit.builder.handle import XlaOp
 from hlokit.builder.handle import handles as handles
 from hlokit.errors import BuildError, HlokitError, ShapeError
@@ -359,7 +359,7 @@ class Builder:
         module = HloModule(self.name)
         module.add_computation(entry, entry=True)
         adopt_callees(module)
-        make_names_unique(module)
+        settle(module)
         module.input_output_alias = self._aliases
         module.buffer_donor = self._donors
         if self._aliases or self._donors:

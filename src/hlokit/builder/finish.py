@@ -23,9 +23,15 @@ def adopt_callees(module: HloModule) -> None:
             instruction.called = tuple(copies[c] for c in instruction.called)
 
 
-def make_names_unique(module: HloModule) -> None:
+def settle(module: HloModule) -> None:
+    """Brings the module to the form that printing and parsing it would give (HPRINT-9).
+
+    Instructions stand in post-order, which decides the order of computations, and names are unique in that order.
+    """
+    for computation in module.all_computations:
+        computation.reorder(computation.post_order())
     computations, instructions = Names(), Names()
-    for computation in module.computations():  # in the order of printing: a parser would keep them
+    for computation in module.computations():
         computation.name = computations.unique(computation.name)
-        for instruction in computation.post_order():
+        for instruction in computation.instructions:
             instruction.name = instructions.unique(instruction.name)
