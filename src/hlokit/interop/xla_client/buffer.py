@@ -1,0 +1,138 @@
+"""ArrayImpl: an array on a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.interop.xla_client.errors import invalid
+from hlokit.interop.xla_client.shapes import Shape
+from hlokit.types.shape import shape_of
+
+if TYPE_CHECKING:
+    from hlokit.interop.xla_client.client import Client, Device
+
+
+class ArrayImpl:
+    """The value of an argument or result. `np.asarray(buffer)` is a read-only view of it.
+
+    Beside the methods that jaxlib gives it, it has those attributes that JAX adds (shape, dtype, ...) and the names
+    of older releases (to_py, xla_shape, device, ...).
+    """
+
+    def __init__(self, value: np.ndarray[Any, Any], device: Device) -> None:
+        self._array: np.ndarray[Any, Any] | None = value.view()
+        self._array.flags.writeable = False
+        self._shape, self._dtype = value.shape, value.dtype
+        self._device = device
+
+    @property
+    def value(self) -> np.ndarray[Any, Any]:
+        """The elements. Raises RuntimeError after `delete`."""
+        if self._array is None:
+            raise RuntimeError("Array has been deleted.")
+        return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.value, dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.value.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.value.__dlpack_device__()  # type: ignore[return-value]
+
+    def to_py(self) -> np.ndarray[Any, Any]:
+        return self.value
+
+    def xla_shape(self) -> Shape:
+        return Shape.of(shape_of(np.empty(self._shape, self._dtype)) if self._array is None else shape_of(self._array))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self._shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self._dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __repr__(self) -> str:
+        return f"<ArrayImpl {self._dtype}{list(self._shape)} on {self._device!r}>"
+
+    # -- where it is, and whether it still is
+
+    def device(self) -> Device:
+        return self._device
+
+    def devices(self) -> set[Device]:
+        return {self._device}
+
+    @property
+    def client(self) -> Client:
+        return self._device.client
+
+    def platform(self) -> str:
+        return self._device.platform
+
+    def delete(self) -> None:
+        self._array = None
+
+    def is_deleted(self) -> bool:
+        return self._array is None
+
+    def is_ready(self) -> bool:
+        return True
+
+    def block_until_ready(self) -> ArrayImpl:
+        """Itself: what can be seen is computed. RuntimeError after `delete`."""
+        _ = self.value
+        return self
+
+    def copy_to_host_async(self) -> None:
+        _ = self.value
+
+    def clone(self) -> ArrayImpl:
+        return ArrayImpl(self.value, self._device)
+
+    def copy_to_device(self, device: Device) -> ArrayImpl:
+        return ArrayImpl(self.value, device)
+
+    def on_device_size_in_bytes(self) -> int:
+        return self.nbytes
+
+    def unsafe_buffer_pointer(self) -> int:
+        return self.value.ctypes.data
+
+
+def host_array(value: Any) -> np.ndarray[Any, Any]:
+    """A Python number, NumPy scalar or array, or a buffer, as an array. XlaRuntimeError for anything else."""
+    if isinstance(value, ArrayImpl):
+        return value.value
+    if not isinstance(value, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(value, "__array__"):
+        raise invalid(f"expected a NumPy array or scalar, a Python number or a buffer, got {type(value)}")
+    return np.asarray(value)

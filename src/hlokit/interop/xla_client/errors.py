@@ -1,0 +1,59 @@
+"""XlaRuntimeError, and how hlokit's errors become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from hlokit.errors import EvaluationError, HlokitError, UnsupportedError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class XlaRuntimeError(RuntimeError, HlokitError):
+    """An error of the client. Its text starts with the status XLA would give and holds the rule's label."""
+
+
+def status_error(error: HlokitError) -> XlaRuntimeError:
+    """`error` as an XlaRuntimeError."""
+    if isinstance(error, XlaRuntimeError):
+        return error
+    status = "INVALID_ARGUMENT"
+    if isinstance(error, UnsupportedError):
+        status = "UNIMPLEMENTED"
+    elif isinstance(error, EvaluationError):
+        status = "INTERNAL"
+    return XlaRuntimeError(f"{status}: {error}")
+
+
+@contextmanager
+def status_errors() -> Generator[None]:
+    """Errors of hlokit leave the block as XlaRuntimeError."""
+    try:
+        yield
+    except XlaRuntimeError:
+        raise
+    except HlokitError as error:
+        raise status_error(error) from error
+
+
+def raises_status(function: Callable[P, R]) -> Callable[P, R]:
+    """Errors of hlokit leave the function as XlaRuntimeError."""
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        with status_errors():
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def invalid(message: str) -> XlaRuntimeError:
+    return XlaRuntimeError(f"INVALID_ARGUMENT: {message}")
+
+
+def unimplemented(message: str) -> XlaRuntimeError:
+    return XlaRuntimeError(f"UNIMPLEMENTED: {message}")

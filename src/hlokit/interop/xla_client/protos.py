@@ -1,0 +1,261 @@
+"""Plain mutable records that stand for XLA's protos, and the functions that make them from tuples."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from hlokit.interop.xla_client.enums import PaddingType, Precision
+from hlokit.types.window import ConvDimensionNumbers, same_padding
+
+DotSpec: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+class OpMetadata:
+    """Where an instruction comes from."""
+
+    __slots__ = ("op_name", "op_type", "source_file", "source_line")
+
+    def __init__(self, op_type: str | None = "", op_name: str | None = "", source_file: str = "", source_line: int = 0):
+        self.op_type = op_type
+        self.op_name = op_name
+        self.source_file = source_file
+        self.source_line = source_line
+
+
+def CurrentSourceInfoMetadata(
+    op_type: str | None = None, op_name: str | None = None, skip_frames: int = 1
+) -> OpMetadata:
+    """OpMetadata of the line that calls this (skip_frames=1), or of one further up the stack."""
+    caller = inspect.stack()[skip_frames]
+    return OpMetadata(op_type, op_name, os.path.basename(caller.filename), caller.lineno)
+
+
+class PaddingConfigDimension:
+    """Padding of one dimension."""
+
+    __slots__ = ("edge_padding_high", "edge_padding_low", "interior_padding")
+
+    def __init__(self) -> None:
+        self.edge_padding_low = 0
+        self.edge_padding_high = 0
+        self.interior_padding = 0
+
+
+class PaddingConfig:
+    """One PaddingConfigDimension per dimension."""
+
+    __slots__ = ("dimensions",)
+
+    def __init__(self) -> None:
+        self.dimensions: list[PaddingConfigDimension] = []
+
+
+def make_padding_config(padding_config: PaddingConfig | Iterable[tuple[int, int, int]]) -> PaddingConfig:
+    """A PaddingConfig from (low, high, interior) triples; one that is a PaddingConfig already comes back."""
+    if isinstance(padding_config, PaddingConfig):
+        return padding_config
+    config = PaddingConfig()
+    for low, high, interior in padding_config:
+        dimension = PaddingConfigDimension()
+        dimension.edge_padding_low = low
+        dimension.edge_padding_high = high
+        dimension.interior_padding = interior
+        config.dimensions.append(dimension)
+    return config
+
+
+class DotDimensionNumbers:
+    """Which dimensions of lhs and rhs a dot contracts, and which are its batch."""
+
+    __slots__ = (
+        "lhs_batch_dimensions",
+        "lhs_contracting_dimensions",
+        "rhs_batch_dimensions",
+        "rhs_contracting_dimensions",
+    )
+
+    def __init__(self) -> None:
+        self.lhs_contracting_dimensions: list[int] = []
+        self.rhs_contracting_dimensions: list[int] = []
+        self.lhs_batch_dimensions: list[int] = []
+        self.rhs_batch_dimensions: list[int] = []
+
+
+def make_dot_dimension_numbers(dimension_numbers: DotDimensionNumbers | DotSpec) -> DotDimensionNumbers:
+    """DotDimensionNumbers from ((lhs contracting, rhs contracting), (lhs batch, rhs batch))."""
+    if not isinstance(dimension_numbers, (tuple, list)):
+        return dimension_numbers
+    contracting, batch = dimension_numbers
+    numbers = DotDimensionNumbers()
+    numbers.lhs_contracting_dimensions.extend(contracting[0])
+    numbers.rhs_contracting_dimensions.extend(contracting[1])
+    numbers.lhs_batch_dimensions.extend(batch[0])
+    numbers.rhs_batch_dimensions.extend(batch[1])
+    return numbers
+
+
+class ConvolutionDimensionNumbers:
+    """Which dimension of lhs, rhs and output of a convolution plays which role."""
+
+    __slots__ = (
+        "input_batch_dimension",
+        "input_feature_dimension",
+        "input_spatial_dimensions",
+        "kernel_input_feature_dimension",
+        "kernel_output_feature_dimension",
+        "kernel_spatial_dimensions",
+        "output_batch_dimension",
+        "output_feature_dimension",
+        "output_spatial_dimensions",
+    )
+
+    def __init__(self) -> None:
+        self.input_batch_dimension = 0
+        self.input_feature_dimension = 0
+        self.input_spatial_dimensions: list[int] = []
+        self.kernel_input_feature_dimension = 0
+        self.kernel_output_feature_dimension = 0
+        self.kernel_spatial_dimensions: list[int] = []
+        self.output_batch_dimension = 0
+        self.output_feature_dimension = 0
+        self.output_spatial_dimensions: list[int] = []
+
+
+def make_convolution_dimension_numbers(
+    dimension_numbers: ConvolutionDimensionNumbers | tuple[str, str, str] | None, num_spatial_dimensions: int
+) -> ConvolutionDimensionNumbers:
+    """ConvolutionDimensionNumbers from three strings such as ("NCHW", "OIHW", "NCHW").
+
+    N and C mark batch and feature in lhs and output, I and O input and output features in rhs; every other letter
+    is a spatial dimension, in rhs's order. None stands for the default order, batch and feature first.
+    """
+    if dimension_numbers is None:
+        return _filled(vars_of(ConvDimensionNumbers.default(num_spatial_dimensions)))
+    if not isinstance(dimension_numbers, tuple):
+        return dimension_numbers
+    lhs, rhs, out = dimension_numbers
+    letters = [c for c in rhs if c not in "IO"]
+    return _filled(
+        {
+            "input_batch_dimension": lhs.index("N"),
+            "input_feature_dimension": lhs.index("C"),
+            "output_batch_dimension": out.index("N"),
+            "output_feature_dimension": out.index("C"),
+            "kernel_output_feature_dimension": rhs.index("O"),
+            "kernel_input_feature_dimension": rhs.index("I"),
+            "kernel_spatial_dimensions": [rhs.index(c) for c in letters],
+            "input_spatial_dimensions": [lhs.index(c) for c in letters],
+            "output_spatial_dimensions": [out.index(c) for c in letters],
+        }
+    )
+
+
+def vars_of(numbers: Any) -> dict[str, Any]:
+    """The fields of convolution dimension numbers of either package."""
+    return {name: getattr(numbers, name) for name in ConvolutionDimensionNumbers.__slots__}
+
+
+def _filled(fields: dict[str, Any]) -> ConvolutionDimensionNumbers:
+    numbers = ConvolutionDimensionNumbers()
+    for name, value in fields.items():
+        setattr(numbers, name, list(value) if isinstance(value, (list, tuple)) else value)  # pyright: ignore[reportUnknownArgumentType]
+    return numbers
+
+
+class PrecisionConfig:
+    """One PrecisionConfig.Precision per operand."""
+
+    __slots__ = ("operand_precision",)
+
+    Precision = Precision
+
+    def __init__(self) -> None:
+        self.operand_precision: list[Precision] = []
+
+
+class GatherDimensionNumbers:
+    """How gather's start indices address the operand."""
+
+    __slots__ = ("collapsed_slice_dims", "index_vector_dim", "offset_dims", "start_index_map")
+
+    def __init__(self) -> None:
+        self.offset_dims: list[int] = []
+        self.collapsed_slice_dims: list[int] = []
+        self.start_index_map: list[int] = []
+        self.index_vector_dim = 0
+
+
+class ScatterDimensionNumbers:
+    """How scatter's indices address the operand."""
+
+    __slots__ = ("index_vector_dim", "inserted_window_dims", "scatter_dims_to_operand_dims", "update_window_dims")
+
+    def __init__(self) -> None:
+        self.update_window_dims: list[int] = []
+        self.inserted_window_dims: list[int] = []
+        self.scatter_dims_to_operand_dims: list[int] = []
+        self.index_vector_dim = 0
+
+
+class ReplicaGroup:
+    """Ids of the replicas that take part in one collective."""
+
+    __slots__ = ("replica_ids",)
+
+    def __init__(self) -> None:
+        self.replica_ids: list[int] = []
+
+
+def make_replica_groups(replica_groups: Iterable[Iterable[int]] | None) -> list[ReplicaGroup]:
+    """A ReplicaGroup per list of ids; none for None, which means one group of all."""
+    groups: list[ReplicaGroup] = []
+    for ids in replica_groups or ():
+        group = ReplicaGroup()
+        group.replica_ids.extend(ids)
+        groups.append(group)
+    return groups
+
+
+class ChannelHandle:
+    """A channel, for the ops that take one: `handle` is its number, `type` its ChannelType (1, 2 or 3).
+
+    jaxlib 0.4.30 has no class of this name; any object with these two attributes serves.
+    """
+
+    __slots__ = ("handle", "type")
+
+    DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE = 1, 2, 3
+
+    def __init__(self, handle: int = 0, type: int = DEVICE_TO_DEVICE) -> None:
+        self.handle = handle
+        self.type = type
+
+
+class FrontendAttributes:
+    """Names and texts that are carried along with instructions: `attributes["name"] = "text"`."""
+
+    __slots__ = ("map",)
+
+    def __init__(self) -> None:
+        self.map: dict[str, str] = {}
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self.map[name] = value
+
+
+def window_padding_type_to_pad_values(
+    padding_type: PaddingType | str, lhs_dims: Sequence[int], rhs_dims: Sequence[int], window_strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    """(low, high) padding per dimension for "SAME" or "VALID" (WIN-5, WIN-6, WIN-7)."""
+    if isinstance(padding_type, str):
+        if padding_type.upper() not in PaddingType.__members__:
+            raise ValueError(f'Unknown padding type string: expected "VALID" or "SAME", got {padding_type}.')
+        padding_type = PaddingType[padding_type.upper()]
+    if not isinstance(padding_type, PaddingType):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"padding_type must be str or PaddingType, got {type(padding_type)}.")
+    if padding_type is PaddingType.VALID:
+        return [(0, 0)] * len(window_strides)
+    return list(same_padding(lhs_dims, rhs_dims, window_strides))

@@ -1,0 +1,96 @@
+"""OpSharding: the proto of a sharding as a mutable record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlokit.interop.xla_client.enums import OpSharding_ShardGroupType, OpSharding_Type
+from hlokit.interop.xla_client.errors import raises_status
+from hlokit.types.sharding import Sharding
+
+_LISTS = (
+    "tile_assignment_dimensions",
+    "tile_assignment_devices",
+    "iota_reshape_dims",
+    "iota_transpose_perm",
+    "last_tile_dims",
+)
+_SINGLES = ("type", "replicate_on_last_tile_dim", "is_shard_group", "shard_group_id", "shard_group_type")
+
+
+class OpSharding:
+    """How a value lies on the devices; field names are the proto's."""
+
+    Type = OpSharding_Type
+    ShardGroupType = OpSharding_ShardGroupType
+
+    def __init__(self) -> None:
+        self.type = OpSharding_Type.REPLICATED
+        self.tile_assignment_dimensions: list[int] = []
+        self.tile_assignment_devices: list[int] = []
+        self.iota_reshape_dims: list[int] = []
+        self.iota_transpose_perm: list[int] = []
+        self.last_tile_dims: list[OpSharding_Type] = []
+        self.replicate_on_last_tile_dim = False
+        self.is_shard_group = False
+        self.shard_group_id = 0
+        self.shard_group_type = OpSharding_ShardGroupType.AS
+        self.tuple_shardings: list[OpSharding] = []
+
+    @property
+    def core(self) -> Sharding:
+        """As hlokit's sharding. Raises HlokitError for fields that make none."""
+        from hlokit.proto.shapes import sharding_from_proto
+
+        sharding = sharding_from_proto(self)
+        sharding.check()
+        return sharding
+
+    @raises_status
+    def SerializeToString(self) -> bytes:
+        from hlokit.proto.schema import message_class
+
+        proto = message_class("OpSharding")()
+        self._write(proto)
+        return proto.SerializeToString(deterministic=True)
+
+    @raises_status
+    def ParseFromString(self, data: bytes, /) -> None:
+        from hlokit.proto.schema import message_class
+
+        proto = message_class("OpSharding")()
+        proto.ParseFromString(data)
+        self._read(proto)
+
+    def clone(self) -> OpSharding:
+        copy = OpSharding()
+        copy._read(self)
+        return copy
+
+    def _write(self, proto: Any) -> None:
+        for name in _SINGLES:
+            setattr(proto, name, getattr(self, name))
+        for name in _LISTS:
+            getattr(proto, name).extend(getattr(self, name))
+        for part in self.tuple_shardings:
+            part._write(proto.tuple_shardings.add())
+
+    def _read(self, source: Any) -> None:
+        for name in _SINGLES:
+            setattr(self, name, getattr(source, name))
+        for name in _LISTS:
+            setattr(self, name, list(getattr(source, name)))
+        self.type = OpSharding_Type(self.type)
+        self.shard_group_type = OpSharding_ShardGroupType(self.shard_group_type)
+        self.last_tile_dims = [OpSharding_Type(kind) for kind in self.last_tile_dims]
+        self.tuple_shardings = []
+        for part in source.tuple_shardings:
+            copy = OpSharding()
+            copy._read(part)
+            self.tuple_shardings.append(copy)
+
+    def __repr__(self) -> str:
+        try:
+            return str(self.core)
+        except Exception as error:
+            return f"<OpSharding that is none: {error}>"
