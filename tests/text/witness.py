@@ -29,9 +29,7 @@ BUNDLE = Path(__file__).parents[1] / "data" / "text" / "expected.json.gz"
 _UNREADABLE_PADDING = "HATTR-7: jaxlib prints `padding=` of rank 0 and cannot read it back"
 
 EXCEPTIONS: dict[str, str] = {
-    **dict.fromkeys(
-        (f"data_movement-1-{n:04}" for n in (7, 142, 158, 173, 187)), _UNREADABLE_PADDING
-    ),
+    **dict.fromkeys((f"data_movement-1-{n:04}" for n in (7, 142, 158, 173, 187)), _UNREADABLE_PADDING),
     "dot-1-0148": "DOTG-16: operands of two types, implementation-defined",
     "special_functions-1-0067": "HLIT-9: jaxlib reads (nan, 0) as (nan, nan)",
     "program ray_sphere_shading": "HLIT-8: jaxlib reads -0 as 0",
@@ -170,7 +168,9 @@ def read_bundle() -> list[tuple[str, str, Answer]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.text.witness", description=__doc__)
     parser.add_argument("--golden", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--python", default=sys.executable, help="an interpreter with jaxlib 0.10.2 (default: this one)")
+    parser.add_argument(
+        "--python", default=sys.executable, help="an interpreter with jaxlib 0.10.2 (default: this one)"
+    )
     parser.add_argument("--extra", type=Path, help="a file of further texts, separated by lines of ====")
     parser.add_argument("--bundle", action="store_true", help="write the bundled texts for the fast tests anew")
     options = parser.parse_args(arguments)

@@ -90,7 +90,8 @@ class AsyncChains:
         operand = instruction.operands[0]
         start = self.start_of(operand) if operand.opcode in ("async-start", "async-update") else None
         if start is None:
-            raise ShapeError("HASYNC-1", f"operand of {instruction.opcode}", operand.opcode, "an async-start or async-update")
+            wanted = "an async-start or async-update"
+            raise ShapeError("HASYNC-1", f"operand of {instruction.opcode}", operand.opcode, wanted)
         found = start.called[0].root.opcode
         if base is not None and found != base:
             raise ShapeError("HASYNC-2", "wrapped op", base, found)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from hlokit.text.groups import read_integers, read_lists, read_replica_groups, read_sharding
+from hlokit.text.groups import read_replica_groups, read_sharding
 from hlokit.text.lexer import CONV_LABELS, INTEGER, KEYWORDS, PADDING, SIZES, WORD, Lexer, escaped
+from hlokit.text.lists import integers_text, read_integers, read_lists
 from hlokit.text.literals import read_literal
 from hlokit.text.numbers import float_text, literal_text
 from hlokit.text.shapes import read_shape
@@ -36,14 +37,7 @@ def writer_of(kind: Kind) -> Writer:
 
 
 def _choice_reader(kind: Kind) -> Reader:
-    def read(lexer: Lexer) -> str:
-        value = lexer.value
-        if value not in kind.choices:
-            raise lexer.unexpected("one of " + " ".join(kind.choices), "HINST-6")
-        lexer.advance()
-        return value
-
-    return read
+    return lambda lexer: lexer.choice(kind.choices, "HINST-6")
 
 
 def read_int_list(lexer: Lexer) -> tuple[int, ...]:
@@ -58,12 +52,8 @@ def _read_single(lexer: Lexer) -> int:
     return values[0]
 
 
-def int_list_text(values: tuple[int, ...]) -> str:
-    return f"{{{','.join(map(str, values))}}}"
-
-
 def _lists_text(lists: tuple[tuple[int, ...], ...]) -> str:
-    return f"{{{','.join(map(int_list_text, lists))}}}"
+    return f"{{{','.join(map(integers_text, lists))}}}"
 
 
 def _read_slices(lexer: Lexer) -> tuple[tuple[int, ...], ...]:
@@ -198,8 +188,10 @@ def _read_labels(lexer: Lexer) -> ConvDimensionNumbers:
     if len(counts) != 1:
         raise lexer.error("the three groups have different numbers of spatial dimensions", "HATTR-5")
     (count,) = counts
+    letters = ("bf", "io", "bf")
     groups = [
-        _label_positions(lexer, group, letters, count - 2) for group, letters in ((lhs, "bf"), (rhs, "io"), (output, "bf"))
+        _label_positions(lexer, group, roles, count - 2)
+        for group, roles in zip((lhs, rhs, output), letters, strict=True)
     ]
     lexer.advance()
     return ConvDimensionNumbers(*groups[0], *groups[1], *groups[2])
@@ -413,8 +405,8 @@ _WRITERS: dict[Kind, Writer] = {
     kinds.BOOL: lambda value: "true" if value else "false",
     kinds.FLOAT: lambda value: float_text(value, dtypes.f32),
     kinds.STRING: lambda value: f'"{escaped(value)}"',
-    kinds.INT_LIST: int_list_text,
-    kinds.OPTIONAL_INT_LIST: int_list_text,
+    kinds.INT_LIST: integers_text,
+    kinds.OPTIONAL_INT_LIST: integers_text,
     kinds.INT_LISTS: _lists_text,
     kinds.OPTIONAL_SHAPE: lambda shape: shape.to_text(),
     kinds.SINGLE: lambda value: f"{{{value}}}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
-from hlokit.text.attributes import int_list_text, read_dictionary, read_int_list
+from hlokit.text.attributes import read_dictionary
 from hlokit.text.groups import read_sharding
-from hlokit.text.lexer import Lexer, escaped
+from hlokit.text.lexer import Lexer, balanced_end, escaped
+from hlokit.text.metadata import read_metadata
 from hlokit.text.numbers import float_text
 from hlokit.types import dtype as dtypes
 
@@ -84,56 +84,9 @@ def _read_origin(lexer: Lexer, extra: Extra, scope: Scope) -> None:
 
 
 def _read_metadata(lexer: Lexer, extra: Extra, scope: Scope) -> None:
-    """Fields in any order, each once, separated by white space or commas (HCATTR-6)."""
-    lexer.expect("{", "HCATTR-6")
-    metadata = Metadata()
-    seen: set[str] = set()
-    while lexer.value != "}":
-        name = lexer.value[:-1] if lexer.value.endswith("=") else ""
-        if name not in _METADATA_FIELDS:
-            raise lexer.unexpected("one of " + " ".join(f"{field}=" for field in _METADATA_FIELDS), "HCATTR-6")
-        if name in seen:
-            raise lexer.error(f"{name} is given twice", "HCATTR-6")
-        seen.add(name)
-        lexer.advance()
-        value = _METADATA_FIELDS[name](lexer)
-        if name not in _DROPPED_FIELDS:
-            setattr(metadata, name, value)
-        lexer.accept(",")
-    lexer.expect("}", "HCATTR-6")
+    metadata = read_metadata(lexer, "HCATTR-6")
     extra.metadata = metadata if metadata != Metadata() else None  # one that says nothing is not printed
 
-
-def _string(lexer: Lexer) -> str:
-    return lexer.string("HCATTR-6")
-
-
-def _integer(lexer: Lexer) -> int:
-    return lexer.integer("HCATTR-6")
-
-
-_DROPPED_FIELDS: dict[str, Callable[[Lexer], object]] = {
-    "preserve_layout": lambda lexer: lexer.boolean("HCATTR-6"),
-    "size_of_generated_code_in_bytes": _integer,
-    "size_of_memory_working_set_in_bytes": _integer,
-}
-"""Fields of older files."""
-
-_METADATA_FIELDS: dict[str, Callable[[Lexer], object]] = {
-    "op_type": _string,
-    "op_name": _string,
-    "source_file": _string,
-    "source_line": _integer,
-    "source_end_line": _integer,
-    "source_column": _integer,
-    "source_end_column": _integer,
-    "profile_type": read_int_list,
-    "deduplicated_name": _string,
-    "scheduling_name": _string,
-    "metadata_payload": _string,
-    "stack_frame_id": _integer,
-    **_DROPPED_FIELDS,
-}
 
 COMMON_READERS: dict[str, Callable[[Lexer, Extra, Scope], None]] = {
     "parameter_replication": _read_replication,
@@ -150,20 +103,6 @@ COMMON_READERS: dict[str, Callable[[Lexer, Extra, Scope], None]] = {
 # -- writing
 
 
-def metadata_text(metadata: Metadata) -> str:
-    """{op_type="..." ...}: the fields that say something."""
-    parts: list[str] = []
-    for name in _METADATA_FIELDS:
-        value = None if name in _DROPPED_FIELDS else getattr(metadata, name)
-        if not value:
-            continue
-        if isinstance(value, str):
-            parts.append(f'{name}="{escaped(value)}"')
-        else:
-            parts.append(f"{name}={int_list_text(value) if isinstance(value, tuple) else value}")
-    return f"{{{' '.join(parts)}}}"
-
-
 def dictionary_text(values: dict[str, str]) -> str:
     """{k="v",k2={json}}, sorted by key (HCATTR-2)."""
     return "{" + ",".join(f"{key}={quoted_or_json(values[key])}" for key in sorted(values)) + "}"
@@ -174,20 +113,6 @@ def quoted_or_json(text: str) -> str:
     return text if is_dictionary(text) else f'"{escaped(text)}"'
 
 
-_PARTS = re.compile(r"""[^"{}]++|"(?s:[^"\\]++|\\.)*+"|[{}]""")
-
-
 def is_dictionary(text: str) -> bool:
     """Whether the text is `{...}` with balanced braces."""
-    if not text.startswith("{"):
-        return False
-    depth = end = 0
-    for part in _PARTS.finditer(text):
-        if part.start() != end:
-            return False
-        end = part.end()
-        depth += (part[0] == "{") - (part[0] == "}")
-        if depth == 0:
-            break
-    return depth == 0 and end == len(text)
-
+    return text.startswith("{") and balanced_end(text, 0) == len(text)

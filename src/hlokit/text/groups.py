@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from hlokit.errors import ShapeError
-from hlokit.text.lexer import END, INTEGER, Lexer
+from hlokit.text.lexer import END, Lexer
+from hlokit.text.lists import read_integers, read_lists
+from hlokit.text.metadata import metadata_text, read_metadata
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.sharding import Sharding
 
@@ -28,30 +30,6 @@ def parse_sharding(text: str) -> Sharding:
     if lexer.kind != END:
         raise lexer.unexpected("the end of the sharding", "HSHARD-1")
     return sharding
-
-
-def read_integers(lexer: Lexer, label: str, opening: str = "{", closing: str = "}") -> tuple[int, ...]:
-    """Reads `{0,1,2}`."""
-    lexer.expect(opening, label)
-    values: list[int] = []
-    while lexer.kind == INTEGER:
-        values.append(lexer.integer(label))
-        if not lexer.accept(","):
-            break
-    lexer.expect(closing, label)
-    return tuple(values)
-
-
-def read_lists(lexer: Lexer, label: str) -> tuple[tuple[int, ...], ...]:
-    """Reads `{{0,1},{2,3}}`."""
-    lexer.expect("{", label)
-    lists: list[tuple[int, ...]] = []
-    while lexer.value == "{":
-        lists.append(read_integers(lexer, label))
-        if not lexer.accept(","):
-            break
-    lexer.expect("}", label)
-    return tuple(lists)
 
 
 def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
@@ -190,9 +168,23 @@ def _read_sharding_tail(lexer: Lexer, fields: dict[str, object]) -> None:
             lexer.advance()
             fields["group"] = (word, lexer.integer("HSHARD-3", 0))
         elif lexer.accept("metadata="):
-            fields["metadata"] = lexer.balanced("HSHARD-3")
+            fields["metadata"] = _read_metadata(lexer)
         else:
             raise lexer.unexpected("'}'", "HSHARD-2")
+
+
+def _read_metadata(lexer: Lexer) -> str:
+    """{op_name="x"}, or a list of such, as it will be printed."""
+    if lexer.peek() != "{":
+        return metadata_text(read_metadata(lexer, "HSHARD-3"))
+    lexer.advance()
+    parts: list[str] = []
+    while lexer.value == "{":
+        parts.append(metadata_text(read_metadata(lexer, "HSHARD-3")))
+        if not lexer.accept(","):
+            break
+    lexer.expect("}", "HSHARD-3")
+    return f"{{{', '.join(parts)}}}"
 
 
 def _read_kinds(lexer: Lexer) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from hlokit.hlo.module import Alias, HloModule, StackTables
 from hlokit.text.attributes import read_dictionary
 from hlokit.text.common import dictionary_text, read_booleans
-from hlokit.text.groups import read_integers
 from hlokit.text.lexer import ATTRIBUTE, INTEGER, Lexer, escaped
+from hlokit.text.lists import read_integers
 from hlokit.text.shapes import read_shape
 from hlokit.types.shape import Shape
 
@@ -63,10 +63,7 @@ def _read_aliases(lexer: Lexer, module: HloModule) -> None:
         index = read_integers(lexer, "HMOD-6")
         kind = "may-alias"
         if lexer.accept(","):
-            kind = lexer.value
-            if kind not in ("may-alias", "must-alias"):
-                raise lexer.unexpected("may-alias or must-alias", "HMOD-6")
-            lexer.advance()
+            kind = lexer.choice(("may-alias", "must-alias"), "HMOD-6")
         lexer.expect(")", "HMOD-6")
         if output in seen:
             raise lexer.error(f"output {{{','.join(map(str, output))}}} is aliased twice", "HMOD-7", start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlokit.errors import ParseError
@@ -32,19 +33,24 @@ _TOKEN = re.compile(
     r"|(\Z)"
     r")"
 )
-NAME, CONV_LABELS, PUNCTUATION, NAN_PAYLOAD, ATTRIBUTE, LABEL, WORD, DECIMAL, SIZES, PADDING, INTEGER, SPECIAL, STRING, END = range(1, 15)
+NAME, CONV_LABELS, PUNCTUATION, NAN_PAYLOAD, ATTRIBUTE, LABEL, WORD = range(1, 8)
+DECIMAL, SIZES, PADDING, INTEGER, SPECIAL, STRING, END = range(8, 15)
 KINDS = (
-    "nothing", "a name", "convolution labels", "punctuation", "a NaN", "an attribute name", "a parameter name", "a word",
-    "a number", "window sizes", "padding", "an integer", "a special number", "a string", "the end of the text",
+    "nothing", "a name", "convolution labels", "punctuation", "a NaN", "an attribute name", "a parameter name",
+    "a word", "a number", "window sizes", "padding", "an integer", "a special number", "a string",
+    "the end of the text",
 )  # fmt: skip
 
 KEYWORDS = frozenset(
-    "true false inf nan HloModule ENTRY ROOT maximal replicated manual unreduced unknown last_tile_dim_replicate"
-    " shard_as shard_like FileNames FunctionNames FileLocations StackFrames".split()
-)
+    {
+        "true", "false", "inf", "nan", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "unreduced",
+        "unknown", "last_tile_dim_replicate", "shard_as", "shard_like", "FileNames", "FunctionNames", "FileLocations",
+        "StackFrames",
+    }
+)  # fmt: skip
 """Words that are no names unless written with % (LEX-8)."""
 
-_BRACES = re.compile(r"""[^"'{}]++|"(?s:[^"\\]++|\\.)*+"|'(?s:[^'\\]++|\\.)*+'|[{}]""")
+_BRACES = re.compile(r"""[^"{}]++|"(?s:[^"\\]++|\\.)*+"|[{}]""")
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
 _SIMPLE_ESCAPES = {
     b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v",
@@ -63,6 +69,9 @@ class Lexer:
 
     __slots__ = ("_depth", "_match", "end", "kind", "shapes", "start", "text", "value")
 
+    kind: int
+    value: str
+
     def __init__(self, text: str, position: int = 0) -> None:
         self.text = text
         self.end = position
@@ -79,9 +88,9 @@ class Lexer:
         found = self._match(self.text, self.end)
         if found is None:
             raise self._unreadable()
-        kind = found.lastindex
+        kind: int = found.lastindex  # pyright: ignore[reportAssignmentType]  # every alternative is a group
         self.kind = kind
-        self.value = found[kind]  # type: ignore[index]
+        self.value = found[kind]
         self.end = end = found.end()
         self.start = end - len(self.value)
 
@@ -93,7 +102,7 @@ class Lexer:
     def peek(self) -> str:
         """The token after the current one, as written; empty at the end or where nothing can be read."""
         found = self._match(self.text, self.end)
-        return found[found.lastindex] if found is not None else ""  # type: ignore[index, return-value]
+        return found[found.lastindex or 0] if found is not None else ""
 
     def accept(self, value: str) -> bool:
         """Whether the current token is written like this; if so, it is read."""
@@ -107,6 +116,14 @@ class Lexer:
         if self.value != value:
             raise self.unexpected(f"'{value}'", label)
         self.advance()
+
+    def choice(self, values: Sequence[str], label: str) -> str:
+        """Reads a token that must be written like one of these."""
+        value = self.value
+        if value not in values:
+            raise self.unexpected("one of " + " ".join(values), label)
+        self.advance()
+        return value
 
     def take(self, kind: int, label: str, what: str = "") -> str:
         """Reads a token that must be of this kind; gives it as written."""
@@ -175,17 +192,12 @@ class Lexer:
         """Reads `{...}` with balanced braces, of whatever is inside, and gives it as written."""
         if self.value != "{":
             raise self.unexpected("'{'", label)
-        depth = 0
-        for part in _BRACES.finditer(self.text, self.start):
-            if part[0] == "{":
-                depth += 1
-            elif part[0] == "}":
-                depth -= 1
-            if depth == 0:
-                text = self.text[self.start : part.end()]
-                self.jump(part.end())
-                return text
-        raise self.error("'{' without its '}'", label)
+        end = balanced_end(self.text, self.start)
+        if end < 0:
+            raise self.error("'{' without its '}', or a quote without its end", label)
+        text = self.text[self.start : end]
+        self.jump(end)
+        return text
 
     def enter(self) -> None:
         """One level of nesting deeper. A limit guards the stack: every reader that calls itself uses it."""
@@ -235,6 +247,19 @@ def error_at(text: str, position: int, message: str, label: str) -> ParseError:
     return ParseError(
         message, line=text.count("\n", 0, position) + 1, column=position - start + 1, source_line=line, label=label
     )
+
+
+def balanced_end(text: str, start: int) -> int:
+    """Where the `}` of the `{` at `start` ends; -1 if there is none. Braces in quoted strings do not count."""
+    depth, end = 0, start
+    for part in _BRACES.finditer(text, start):
+        if part.start() != end:  # a quote without its end
+            return -1
+        end = part.end()
+        depth += (part[0] == "{") - (part[0] == "}")
+        if depth == 0:
+            return end
+    return -1
 
 
 def escaped(text: str) -> str:

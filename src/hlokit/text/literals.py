@@ -21,7 +21,7 @@ _MAX_RANK = 64
 
 
 def parse_literal(text: str, shape: Shape | None = None) -> Literal:
-    """The literal that `text` says: of `shape`, else of the shape in front, as in "s32[2] {1, 2}". Raises ParseError."""
+    """The literal that `text` says, of `shape`, else of the shape in front ("s32[2] {1, 2}"). Raises ParseError."""
     lexer = Lexer(text)
     literal = read_literal(lexer, read_shape(lexer) if shape is None else shape)
     if lexer.kind != END:
@@ -90,7 +90,7 @@ def _read_braces(lexer: Lexer, shape: Shape, elements: _Elements) -> None:
                 raise lexer.error(f"more than {rank} levels of braces", "HLIT-2")
             counts.append(0)
             lexer.advance()
-        elif lexer.value == "}":
+        elif lexer.value == "}" and counts:
             _check_count(lexer, sizes, counts)
             counts.pop()
             lexer.advance()
@@ -172,7 +172,8 @@ class _Elements:
         mantissa = mantissa_bits(self.type.real)
         payload = int(bits, 16)
         if mantissa == 0 or not 0 < payload < 1 << mantissa:
-            raise self.lexer.error(f"the bits of a NaN of {self.type.real} lie in 1 .. {(1 << mantissa) - 1:#x}", "LEX-12")
+            message = f"the bits of a NaN of {self.type.real} lie in 1 .. {(1 << mantissa) - 1:#x}"
+            raise self.lexer.error(message, "LEX-12")
         self.payloads.append((len(self.values), payload, text[0] == "-"))
         self.values.append(math.nan)
         self.lexer.advance()
@@ -216,10 +217,12 @@ def rounded(values: Array, element_type: DType) -> Array:
     """Doubles rounded once to a floating type, ties to even (HLIT-6)."""
     if element_type is not dtypes.bf16:
         return values.astype(element_type.numpy)
-    single = values.astype(np.float32)  # ml_dtypes rounds to f32 first: make that step round to odd, so that the next decides
+    # ml_dtypes rounds to f32 first: make that step round to odd, so that only the next one decides.
+    single = values.astype(np.float32)
     inexact = (single != values) & np.isfinite(single) & np.isfinite(values)
     if inexact.any():
-        toward_zero = np.where(np.abs(single.astype(np.float64)) > np.abs(values), np.nextafter(single, np.float32(0)), single)
+        too_large = np.abs(single.astype(np.float64)) > np.abs(values)
+        toward_zero = np.where(too_large, np.nextafter(single, np.float32(0)), single)
         odd = (toward_zero.view(np.uint32) | np.uint32(1)).view(np.float32)
         single = np.where(inexact, odd, single)
     return single.astype(element_type.numpy)
@@ -261,9 +264,10 @@ def mantissa_bits(element_type: DType) -> int:
 
 _SEPARATOR = r"[ \t\r\n,{}]++|/\*[^*]*+\*/"
 _NUMBER = r"-?+(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|inf|nan)"
+_ELEMENTS = {"pred": "true|false|0|1", "signed": "-?[0-9]++", "unsigned": "[0-9]++", "floating": _NUMBER}
 _BODIES = {
-    kind: re.compile(rf"\{{(?:{_SEPARATOR}|(?:{element})(?=[ \t\r\n,{{}}/]))*+\}}?(?=[ \t\r\n]*+\))")
-    for kind, element in (("pred", "true|false|0|1"), ("signed", "-?[0-9]++"), ("unsigned", "[0-9]++"), ("floating", _NUMBER))
+    kind: re.compile(rf"\{{(?:{_SEPARATOR}|(?:{element})(?=[ \t\r\n,{{}}/]))*+(?=\))")
+    for kind, element in _ELEMENTS.items()
 }
 _COMMENT = re.compile(r"/\*[^*]*+\*/")
 _TO_SPACES = str.maketrans("{},\t\r\n", "      ")

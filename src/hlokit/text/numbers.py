@@ -63,7 +63,7 @@ def element_texts(values: Array, element_type: DType) -> list[str]:
     if element_type.kind == "pred":
         return ["1" if value else "0" for value in values.tolist()]
     if element_type.is_integral:
-        wide = values if element_type.bits >= 8 else values.astype(np.int8 if element_type.kind == "signed" else np.uint8)
+        wide = values if element_type.bits >= 8 else values.astype(np.int16)
         return list(map(str, wide.tolist()))
     if element_type.is_complex:
         parts = element_texts(np.ascontiguousarray(values).view(element_type.real.numpy), element_type.real)
@@ -107,4 +107,3 @@ def _nan_text(value: Array, element_type: DType) -> str:
     mantissa = mantissa_bits(element_type)
     bits = raw & ((1 << mantissa) - 1) if mantissa else 0
     return f"{sign}nan" if bits in (0, 1 << (mantissa - 1 if mantissa else 0)) else f"{sign}nan({bits:#x})"
-

@@ -129,7 +129,7 @@ class _Parser:
         lexer = self.lexer
         if lexer.kind == ATTRIBUTE or lexer.value == "(" or lexer.value == "ROOT":
             return True
-        return lexer.kind in (NAME, WORD) and (lexer.peek() in ("=", "[") or (lexer.value == "b" and lexer.peek() == "("))
+        return lexer.kind in (NAME, WORD) and (lexer.peek() in ("=", "[") or starts_shape(lexer))
 
     def _bare_instruction(self) -> HloModule:
         """HMOD-16: every operand becomes a parameter."""
@@ -178,20 +178,24 @@ class _Parser:
         self._check_body(body, signature, start)
         lexer.advance()
         lexer.leave()
+        self._execution_thread(computation)
+        self.computations.append(computation)
+        self.starts[computation] = start
+        return computation
+
+    def _execution_thread(self, computation: Computation) -> None:
+        lexer = self.lexer
         while lexer.value == "," and lexer.peek() == "execution_thread=":
             lexer.advance()
             lexer.advance()
             computation.execution_thread = lexer.string("HCOMP-9")
-        self.computations.append(computation)
-        self.starts[computation] = start
-        return computation
 
     def _check_body(self, body: _Body, signature: ProgramShape | None, start: int) -> None:
         computation = body.computation
         expected = len(body.parameters)
         for number in range(expected):
             if number not in body.parameters:
-                message = f"computation {computation.name}: parameter numbers must be 0..{expected - 1}, {number} is missing"
+                message = f"{computation.name}: parameter numbers must be 0..{expected - 1}, {number} is missing"
                 raise self.lexer.error(message, "HCOMP-8", start)
         root = computation.root.shape
         if signature is not None and signature.result.static is not root.static:
@@ -220,14 +224,15 @@ class _Parser:
     def _instruction_name(self) -> str:
         """Reads `name =`; `name=` without white space too (LEX-5)."""
         lexer = self.lexer
-        if lexer.kind == ATTRIBUTE:
+        start, attached = lexer.start, lexer.kind == ATTRIBUTE
+        if attached:
             name = lexer.value[:-1]
             lexer.advance()
         else:
-            start = lexer.start
             name = lexer.name("HINST-1")
-            if name in _RESERVED:
-                raise lexer.error(f"{name} is a type and no name; {name}_ would do", "LEX-9", start)
+        if name in _RESERVED:
+            raise lexer.error(f"{name} is a type and no name; {name}_ would do", "LEX-9", start)
+        if not attached:
             lexer.expect("=", "HINST-1")
         return name
 
@@ -495,13 +500,12 @@ class _Parser:
 
     def _called_in_order(self, op_class: type[Op], draft: _Draft) -> list[Computation]:
         called: list[Computation] = []
-        for role in op_class.roles:
-            called += draft.called.get(role) or [None]
-        for role in op_class.list_roles:
-            called += draft.called.get(role, [])
-        if None in called:
-            missing = next((r for r in op_class.roles if r not in draft.called), "computation")
-            raise self.lexer.error(f"{op_class.opcode}: the attribute {missing} is missing", "HINST-6", draft.start)
+        for role in (*op_class.roles, *op_class.list_roles):
+            given = draft.called.get(role, [])
+            if None in given or (not given and role in op_class.roles):
+                message = f"{op_class.opcode}: the attribute {role} is missing or not complete"
+                raise self.lexer.error(message, "HINST-6", draft.start)
+            called += given
         return called
 
 
@@ -581,5 +585,3 @@ class _Draft:
         self.extra = extra
         self.start = start
         self.wrapped = wrapped  # the opcode, in the short form of an async op
-
-

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hlokit.hlo.computation import MAIN_THREAD
 from hlokit.text.asynchronous import AsyncChains, wrapped_root
-from hlokit.text.common import dictionary_text, metadata_text, quoted_or_json
+from hlokit.text.common import dictionary_text, quoted_or_json
 from hlokit.text.header import header_text, tables_text
 from hlokit.text.lexer import escaped
+from hlokit.text.metadata import metadata_text
 from hlokit.text.numbers import literal_text
 from hlokit.text.spelling import CANONICAL_ROLE_NAMES, spelling_of, written_roles
 from hlokit.types.shape import Shape
@@ -221,8 +222,11 @@ class _Printer:
         parts.append(")")
         parts += self._attributes(op)
         if instruction.called:
-            short = opcode != op.opcode and wrapped_root(instruction)
-            parts += self._wrapped(instruction, short, indent, scheduled) if short else self._roles(instruction, indent, scheduled)
+            wrapped = wrapped_root(instruction) if opcode != op.opcode else None
+            if wrapped is not None:
+                parts += self._wrapped(instruction, wrapped, indent, scheduled)
+            else:
+                parts += self._roles(instruction, indent, scheduled)
             if getattr(op, "is_composite", False):  # the one attribute that XLA writes after the computation (HOP-19)
                 parts.append(", is_composite=true")
         if instruction.extra is not None:
@@ -279,8 +283,8 @@ class _Printer:
         return "{" + ", ".join(self.percent + computation.name for computation in computations) + "}"
 
     def _in_place(self, computation: Computation, indent: str, scheduled: bool) -> str:
-        lines = ["", indent + "{", *self.body_lines(computation, scheduled, indent + "  "), indent + _closing(computation)]
-        return "\n".join(lines)
+        lines = self.body_lines(computation, scheduled, indent + "  ")
+        return "\n".join(["", indent + "{", *lines, indent + _closing(computation)])
 
     def _extra(self, extra: Extra, names: dict[Instruction, str]) -> Iterator[str]:
         options = self.options
@@ -304,5 +308,3 @@ class _Printer:
                 yield f", metadata={text}"
         if options.print_backend_config and extra.backend_config:
             yield f", backend_config={quoted_or_json(extra.backend_config)}"
-
-

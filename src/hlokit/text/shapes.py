@@ -186,9 +186,7 @@ def _skip_level_types(lexer: Lexer) -> None:
     lexer.advance()
     lexer.expect("(", "HLAY-4")
     while True:
-        if lexer.value not in ("D", "C", "S", "H"):
-            raise lexer.unexpected("D, C, S or H", "HLAY-4")
-        lexer.advance()
+        lexer.choice(("D", "C", "S", "H"), "HLAY-4")
         while lexer.value in ("+", "~"):
             lexer.advance()
         if not lexer.accept(","):

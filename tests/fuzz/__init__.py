@@ -1,0 +1,1 @@
+"""Random programs: properties, hostile inputs, and the comparison with XLA."""
