@@ -87,7 +87,7 @@ class Gather(Op, name="gather"):
         pairs = (self.operand_batching_dims, self.start_indices_batching_dims)
         for d, coordinates in batch_coordinates(pairs, self.index_vector_dim, counts).items():
             starts[d] = coordinates
-        slices = np.lib.stride_tricks.sliding_window_view(buffer, self.slice_sizes)
+        slices = _windows(buffer, self.slice_sizes)
         taken = slices[tuple(np.broadcast_to(s, counts) for s in starts)] if starts else np.broadcast_to(slices, counts)
         kept = self._kept(buffer.ndim)
         taken = taken.reshape((*counts, *(self.slice_sizes[d] for d in kept)))
@@ -98,6 +98,12 @@ class Gather(Op, name="gather"):
         for position, d in zip(self.offset_dims, kept, strict=True):
             ends[position] = sizes[d] if shape.dynamic[position] else ends[position]
         return taken[tuple(map(slice, ends))]
+
+
+def _windows(array: Array, sizes: Dims) -> Array:
+    """A view [place..., window...]; as bytes on the way, since NumPy's strided views do not know f8e5m2's code."""
+    raw = array.view("V1") if array.itemsize == 1 else array
+    return np.lib.stride_tricks.sliding_window_view(raw, sizes).view(array.dtype)
 
 
 # -- index vectors, which Scatter has too

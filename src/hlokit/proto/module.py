@@ -258,7 +258,8 @@ def _instruction_from_proto(
         raise ParseError(f"proto: {proto.name} refers to id {error}, which does not stand before it") from None
     try:
         shape = shape_from_proto(proto.shape)
-        instruction = computation.add(_op_from_proto(op_class, proto), operands, called, shape=shape, name=proto.name)
+        op = _op_from_proto(op_class, proto).completed([o.shape for o in operands])
+        instruction = computation.add(op, operands, called, shape=shape, name=proto.name)
         instruction.extra = _extra_from_proto(proto)
     except ParseError as error:
         raise ParseError(f"{proto.name}: {error.message}", label=error.label) from None

@@ -1,0 +1,296 @@
+"""Random legal modules, drawn op by op from the registry: `random_module(seed)`. The same seed gives the same module.
+
+A recipe per op (recipes.py, recipes_called.py) draws its attributes and picks operands among the values that the
+computation has so far; `Graph` gives recipes what they need. With `illegal` > 0 the draft of an op is now and then
+spoilt (an attribute off by one, another operand): whatever `Computation.add` refuses is kept in `rejections`,
+whatever it accepts stays in the module, which is therefore always legal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import hlokit as hk
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction, by_role
+from hlokit.hlo.op import infer_shape
+from hlokit.types.shape import Shape
+from tests.fuzz.values import random_array
+
+INTEGERS = ("s1", "s2", "s4", "s8", "s16", "s32", "s64", "u1", "u2", "u4", "u8", "u16", "u32", "u64")
+SMALL_FLOATS = tuple(name for name in hk.DTYPES if name[:2] in ("f4", "f8"))
+FLOATS = ("f16", "bf16", "f32", "f64")
+COMPLEX = ("c64", "c128")
+ALL_TYPES = ("pred", *INTEGERS, *SMALL_FLOATS, *FLOATS, *COMPLEX)
+USUAL_TYPES = ("pred", "s32", "s32", "s8", "u32", "s64", "f32", "f32", "f32", "bf16", "f16", "f64", "c64")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What kind of modules: the defaults draw everything."""
+
+    instructions: int = 8
+    opcodes: frozenset[str] | None = None
+    """Those that may be drawn; None for all that have a recipe."""
+    types: tuple[str, ...] = ALL_TYPES
+    dynamic: bool = True
+    layouts: bool = True
+    illegal: float = 0.0
+    largest: int = 5
+    """The greatest size of a dimension of a fresh value."""
+    rank: int = 4
+    wild: float = 0.3
+    """Chance of a special value (infinity, NaN, the greatest integer) in a constant."""
+    depth: int = 2
+    """How deep computations may nest."""
+
+
+@dataclass
+class Draw:
+    """What one module is drawn with: the randomness, and what illegal drafts led to."""
+
+    seed: int
+    options: Options
+    rejections: list[hk.HlokitError] = field(default_factory=list[hk.HlokitError])
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.arrays = np.random.default_rng(self.seed)
+        self.module = hk.HloModule(f"fuzz_{self.seed}")
+        self._names = 0
+
+    def name(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}.{self._names}"
+
+
+Recipe = Callable[["Graph"], "Instruction | None"]
+"""Adds one op (and what it needs); None where the graph or the options allow none."""
+
+
+class Graph:
+    """A computation that is being drawn."""
+
+    def __init__(self, draw: Draw, name: str, depth: int = 0) -> None:
+        self.draw, self.options, self.random, self.depth = draw, draw.options, draw.random, depth
+        self.computation = Computation(draw.name(name), draw.module)
+        self.arrays: list[Instruction] = []
+
+    # -- chance
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def integer(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def choice(self, values: Sequence[Any]) -> Any:
+        return self.random.choice(values)
+
+    def dtype(self, *kinds: str) -> hk.DType:
+        """A random element type of one of the kinds, or of any."""
+        names = self.options.types
+        if self.chance(0.5):
+            names = [n for n in USUAL_TYPES if n in names] or names
+        fitting = [n for n in names if not kinds or hk.DTYPES[n].kind in kinds]
+        fitting = fitting or [n for n in self.options.types if hk.DTYPES[n].kind in kinds]
+        return hk.DTYPES[self.choice(fitting or ["f32" if "floating" in kinds else "c64" if kinds else "s32"])]
+
+    def sizes(self, rank: int | None = None, least: int = 0) -> tuple[int, ...]:
+        rank = self.choice([n for n in (0, 1, 1, 2, 2, 3, 4) if n <= self.options.rank]) if rank is None else rank
+        usual = [n for n in (1, 2, 3, 4, 5) if n <= self.options.largest]
+        return tuple(max(least, 0 if self.chance(0.04) else self.choice(usual)) for _ in range(rank))
+
+    def permutation(self, count: int) -> tuple[int, ...]:
+        return tuple(self.random.sample(range(count), count))
+
+    # -- values
+
+    def add(
+        self,
+        op: str,
+        operands: Sequence[Instruction] = (),
+        called: Sequence[Computation] = (),
+        shape: Shape | None = None,
+        **attributes: Any,
+    ) -> Instruction:
+        """Appends the op; before that, with the chance `illegal`, tries a spoilt draft of it."""
+        cls = hk.OPS[op]
+        if self.options.illegal and self.chance(self.options.illegal):
+            self._spoilt(cls, list(operands), called, dict(attributes))
+        return self.append(cls(**attributes), operands, called, shape)
+
+    def append(
+        self, op: hk.Op, operands: Sequence[Instruction], called: Sequence[Computation] = (), shape: Shape | None = None
+    ) -> Instruction:
+        name = self.draw.name(op.opcode)
+        if op.result_shape is not None:
+            roles = by_role(op, tuple(c.signature() for c in called))
+            result = shape or infer_shape(op, [o.shape for o in operands], roles)
+            op = op.replace(**{op.result_shape.name: result})
+        instruction = self.computation.add(op, operands, called, shape=shape, name=name)
+        if instruction.shape.is_array:
+            self.arrays.append(instruction)
+        elif instruction.shape.is_tuple and op.opcode != "tuple":
+            for i, part in enumerate(instruction.shape.elements):
+                if part.is_array:
+                    self.add("get-tuple-element", [instruction], index=i)
+        return instruction
+
+    def _spoilt(
+        self, cls: type[hk.Op], operands: list[Instruction], called: Sequence[Computation], attributes: dict[str, Any]
+    ) -> None:
+        numbers = [name for name, value in attributes.items() if isinstance(value, (int, tuple)) and value != ()]
+        if operands and self.arrays and (not numbers or self.chance(0.4)):
+            place = self.integer(0, len(operands) - 1)
+            kind = self.integer(0, 3)
+            if kind == 0:
+                operands.pop(place)
+            else:
+                operands[place] = self.choice(self.arrays)
+        elif numbers:
+            name = self.choice(numbers)
+            attributes[name] = self._off(attributes[name])
+        try:
+            self.append(cls(**attributes), operands, called)
+        except hk.HlokitError as error:
+            self.draw.rejections.append(error)
+
+    def _off(self, value: Any) -> Any:
+        """A number, or a list of such, that is not quite `value`."""
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, int):
+            return self.choice([value + 1, value - 1, -1, 0, 7, 2**31, 2**62, -(2**62), 2**70])
+        if not isinstance(value, tuple):
+            return value
+        parts: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        kind, place = self.integer(0, 3), self.integer(0, max(0, len(parts) - 1))
+        if kind == 0 or not parts:
+            parts.insert(place, self.choice(parts) if parts else 0)
+        elif kind == 1:
+            parts.pop(place)
+        else:
+            parts[place] = self._off(parts[place])
+        return tuple(parts)
+
+    def constant(self, shape: Shape, wild: float | None = None) -> Instruction:
+        wild = self.options.wild if wild is None else wild
+        value = random_array(self.draw.arrays, shape.dtype, shape.dimensions, wild)
+        return self.add("constant", literal=hk.Literal(shape, value))
+
+    def scalar(self, element: hk.DType, value: Any) -> Instruction:
+        return self.add("constant", literal=hk.Literal(element[()], np.asarray(value).astype(element.numpy)))
+
+    def fresh(self, shape: Shape) -> Instruction:
+        """A new value of the shape: a parameter of the entry computation, or a constant."""
+        if self.depth == 0 and self.chance(0.8):
+            return self.parameter(shape)
+        return self.constant(shape.logical.static)
+
+    def parameter(self, shape: Shape) -> Instruction:
+        if self.options.layouts and shape.rank > 1 and self.chance(0.2):
+            shape = shape.with_layout(hk.Layout(self.permutation(shape.rank)))
+        return self.add("parameter", shape=shape, number=len(self.computation.parameters), parameter_shape=shape)
+
+    def array(self, *kinds: str, test: Callable[[Shape], bool] = lambda shape: True, **fresh: Any) -> Instruction:
+        """A value of one of the kinds (any, without) whose shape passes the test: one that is there, or a new one.
+
+        New ones have `rank` dimensions, none smaller than `least`, of the type `element`: the test must accept those.
+        """
+        if self.chance(0.75):
+            found = [
+                v for v in self.arrays if (not kinds or v.shape.dtype.kind in kinds) and test(v.shape)
+                and (fresh.get("rank") is None or v.shape.rank == fresh["rank"])
+                and (fresh.get("element") is None or v.shape.dtype is fresh["element"])
+                and min(v.shape.dimensions, default=9) >= fresh.get("least", 0)
+            ]  # fmt: skip
+            if found:
+                return self.choice(found[-4:] if self.chance(0.5) else found)
+        element = fresh.get("element") or self.dtype(*kinds)
+        return self.fresh(element[self.sizes(fresh.get("rank"), fresh.get("least", 0))])
+
+    def like(self, shape: Shape) -> Instruction:
+        """A value of the same static shape: one that is there, or a new one."""
+        found = [v for v in self.arrays if v.shape.static is shape.static]
+        return self.choice(found) if found and self.chance(0.8) else self.fresh(shape.static)
+
+    def index(self, low: int = -2, high: int = 7) -> Instruction:
+        """A scalar integer, mostly a small one."""
+        if self.chance(0.3):
+            return self.array("signed", "unsigned", rank=0)
+        element = self.choice([hk.s32, hk.s32, hk.s64, hk.u32, hk.s8])
+        return self.scalar(element, abs(self.integer(low, high)) if element is hk.u32 else self.integer(low, high))
+
+    # -- computations
+
+    def inner(self, name: str, parameters: Sequence[Shape]) -> Graph:
+        """A graph for a called computation with these parameters."""
+        graph = Graph(self.draw, name, self.depth + 1)
+        for shape in parameters:
+            graph.append(hk.OPS["parameter"](number=len(graph.computation.parameters), parameter_shape=shape), ())
+        return graph
+
+    def grow(self, count: int, opcodes: Sequence[str] | None = None) -> None:
+        """Draws `count` ops."""
+        recipes = usable(self.options, opcodes)
+        for _ in range(count):
+            self.choice(recipes)(self)
+
+    def result(self, *shapes: Shape, as_tuple: bool = False) -> Computation:
+        """Ends the computation with values of these static shapes, found or converted from what is there."""
+        roots = [self._of(shape) for shape in shapes]
+        if len(roots) > 1 or as_tuple:
+            roots = [self.add("tuple", roots)]
+        self.computation.set_root(roots[0])
+        return self.draw.module.add_computation(self.computation)
+
+    def _of(self, shape: Shape) -> Instruction:
+        found = [v for v in self.arrays if v.shape.static is shape.static and v.shape.is_dynamic == shape.is_dynamic]
+        if found:
+            return found[-1] if self.chance(0.8) else self.choice(found)
+        found = [v for v in self.arrays if v.shape.dimensions == shape.dimensions and not v.shape.is_dynamic]
+        if found and self.chance(0.8):
+            value = self.choice(found)
+            if value.shape.dtype is shape.dtype:
+                return value
+            return self.add("convert", [value], output_shape=value.shape.with_dtype(shape.dtype))
+        return self.constant(shape.static)
+
+
+def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recipe]:
+    """The recipes that the options allow, in the registry's order."""
+    from tests.fuzz.recipes import RECIPES
+
+    names = [n for n in hk.OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
+    names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
+    return [RECIPES[n] for n in names]
+
+
+DYNAMIC = ("set-dimension-size", "dynamic-reshape")
+"""Ops that make dimensions dynamic."""
+
+
+def random_draw(seed: int, options: Options = Options()) -> Draw:  # noqa: B008
+    """A legal module, with the errors of the illegal drafts on the way to it."""
+    draw = Draw(seed, options)
+    graph = Graph(draw, "entry")
+    for _ in range(graph.integer(1, 3)):
+        graph.parameter(graph.dtype()[graph.sizes()])
+    graph.grow(graph.integer(1, options.instructions))
+    roots = graph.arrays[-6:]
+    if not (len(roots) == 1 or graph.chance(0.3)):
+        graph.add("tuple", roots)
+    draw.module.add_computation(graph.computation, entry=True)
+    graph.computation.set_root(graph.computation.root)
+    return draw
+
+
+def random_module(seed: int, options: Options = Options()) -> hk.HloModule:  # noqa: B008
+    """A random legal module; the same seed and options give the same one."""
+    return random_draw(seed, options).module

@@ -1,0 +1,120 @@
+"""Checks random modules: python -m tests.fuzz.run --count 5000 --seed 0 [--illegal] [--text].
+
+Prints a line per kind of finding, with a seed that shows it, then figures. Exit status 1 if there is a finding.
+`--show SEED` prints that seed's module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+
+import hlokit as hk
+from tests.fuzz.mutation import mutated
+from tests.fuzz.programs import Options, random_draw
+from tests.fuzz.properties import MEMORY, broken, within
+from tests.fuzz.values import arguments
+
+ILLEGAL = 0.3
+"""The chance that a draft is spoilt, in the illegal mode."""
+
+
+def legal(seed: int) -> str | None:
+    """A random module, all properties."""
+    return broken(random_draw(seed).module, seed)
+
+
+def illegal(seed: int) -> str | None:
+    """Spoilt drafts are refused with a rule's label, or the module that accepts them is legal."""
+    draw = random_draw(seed, Options(illegal=ILLEGAL))
+    unlabelled = [e for e in draw.rejections if not getattr(e, "label", None)]
+    if unlabelled:
+        return f"an error without a label: {unlabelled[0]}"
+    for error in draw.rejections:
+        str(error)
+    return broken(draw.module, seed)
+
+
+def text(seed: int) -> str | None:
+    """Mutated text is refused, or is the text of a legal module."""
+    original = random_draw(seed).module.to_text("short_parsable" if seed % 2 else "default")
+    for turn in range(10):
+        changed = mutated(original, seed * 10 + turn)
+        try:
+            with within(20):
+                module = hk.parse(changed)
+        except hk.ParseError as error:
+            if not error.line:
+                return f"turn {turn}: an error without a line: {error}"
+            continue
+        except hk.UnsupportedError:
+            continue
+        except hk.HlokitError as error:
+            return f"turn {turn}: {type(error).__name__} {error}"
+        found = broken_when_read(module, seed)
+        if found:
+            return f"turn {turn}: {found}"
+    return None
+
+
+def broken_when_read(module: hk.HloModule, seed: int) -> str | None:
+    """A module from mutated text: what was read is legal, and prints and runs."""
+    with within(20):
+        hk.verify(module)
+        again = hk.parse(str(module))
+        if str(again) != str(module):
+            return "parse(print(m)) prints otherwise"
+        if any(p.shape.nbytes > MEMORY or p.shape.is_unbounded for p in module.entry.parameters):
+            return None
+        if any(i.opcode == "while" for i in module.instructions()):
+            return None  # it may run for ever
+        try:
+            hk.evaluate(module, *arguments(module, seed), memory_limit=MEMORY)
+        except hk.HlokitError:
+            return None
+    return None
+
+
+def finding(check: object, seed: int) -> str | None:
+    """What `check` says, an exception told by its kind and place."""
+    try:
+        return check(seed)  # type: ignore[operator]
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "hlokit" in f.filename]
+        where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno} {frames[-1].name}" if frames else ""
+        return f"{type(error).__name__} at {where}: {str(error)[:300]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--illegal", action="store_true")
+    parser.add_argument("--text", action="store_true")
+    parser.add_argument("--show", type=int, metavar="SEED")
+    options = parser.parse_args(arguments)
+    check = illegal if options.illegal else text if options.text else legal
+    if options.show is not None:
+        print(random_draw(options.show, Options(illegal=ILLEGAL if options.illegal else 0.0)).module)
+        return 0
+    start, kinds, examples = time.perf_counter(), Counter[str](), dict[str, tuple[int, str]]()
+    for seed in range(options.seed, options.seed + options.count):
+        found = finding(check, seed)
+        if found:
+            kind = re.sub(r"[\w\-.]*\d[\w\-.]*", "N", found)[:150]
+            kinds[kind] += 1
+            examples.setdefault(kind, (seed, found))
+    for kind, count in kinds.most_common():
+        seed, found = examples[kind]
+        print(f"{count:5} e.g. seed {seed}: {found[:600]}")
+    print(f"{options.count} modules, {sum(kinds.values())} findings, {time.perf_counter() - start:.1f} s")
+    return 1 if kinds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

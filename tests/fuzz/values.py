@@ -1,0 +1,51 @@
+"""Random arrays of every element type, with the values that break things."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import hlokit as hk
+
+_FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-3, 100.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38)
+_INTEGERS = (0, 1, -1, 2, 3, 7, -128, 127, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+
+
+def random_array(source: np.random.Generator, element: hk.DType, sizes: Sequence[int], wild: float = 0.3) -> Any:
+    """An array of the type: small values, and with chance `wild` an element is one of the type's special ones."""
+    shape = tuple(sizes)
+    if element.kind == "pred":
+        return source.integers(0, 2, shape).astype(bool)
+    if element.is_complex:
+        parts = [random_array(source, element.real, shape, wild) for _ in range(2)]
+        value = np.empty(shape, element.numpy)
+        value.real, value.imag = parts
+        return value
+    special = source.random(shape) < wild
+    if element.is_floating:
+        plain = np.round(source.normal(0, 2, shape), 2)
+        chosen = np.where(special, source.choice(_FLOATS, shape), plain)
+        with np.errstate(all="ignore"):
+            return chosen.astype(np.float32 if element.bits < 32 else element.numpy).astype(element.numpy)
+    low = 0 if element.kind == "unsigned" else -1 << (element.bits - 1)
+    high = (1 << (element.bits - (element.kind == "signed"))) - 1
+    plain = source.integers(max(low, -3), min(high, 6), shape, endpoint=True).astype(object)
+    edges = np.array([min(max(v, low), high) for v in _INTEGERS], object)
+    chosen = np.where(special, edges[source.integers(0, len(edges), shape)], plain)
+    wide = np.uint64 if element.kind == "unsigned" else np.int64
+    return np.asarray(chosen).astype(wide).astype(element.numpy)
+
+
+def random_value(source: np.random.Generator, shape: hk.Shape, wild: float = 0.3) -> Any:
+    """A value of the shape; arrays of full size, also where a dimension is dynamic."""
+    if shape.is_tuple:
+        return tuple(random_value(source, part, wild) for part in shape.elements)
+    return random_array(source, shape.dtype, shape.dimensions, wild) if shape.is_array else None
+
+
+def arguments(module: hk.HloModule, seed: int, wild: float = 0.3) -> list[Any]:
+    """One value per parameter of the module."""
+    source = np.random.default_rng(seed)
+    return [random_value(source, parameter.shape, wild) for parameter in module.entry.parameters]
