@@ -41,6 +41,7 @@ def elementary(of_complex: Callable[[XlaOp], XlaOp]) -> Callable[[Callable[[XlaO
     def decorate(function: Callable[[XlaOp], XlaOp]) -> Callable[[XlaOp], XlaOp]:
         @wraps(function)
         def checked(operand: XlaOp) -> XlaOp:
+            (operand,) = handles(operand)
             if operand.dtype.is_complex:
                 return of_complex(operand)
             if not operand.dtype.is_floating:

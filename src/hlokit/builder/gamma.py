@@ -84,7 +84,7 @@ def zeta(x: XlaOp, q: XlaOp) -> XlaOp:
     value = total + _euler_maclaurin_tail(x, end)
     nan, infinity = full_like(x, np.nan), full_like(x, np.inf)
     pole = and_(q <= 0.0, q == floor(q))
-    value = select(q == np.inf, zeros_like(q), value)
+    value = select(and_(q == np.inf, x > 1.0), zeros_like(q), value)
     value = select(q < _ZETA_LOWEST, nan, value)
     value = select(x < 1.0, nan, select(x == 1.0, infinity, value))
     return select(pole, select(rem(x, full_like(x, 2.0)) == 0.0, infinity, nan), value)

@@ -35,7 +35,7 @@ def igamma(a: XlaOp, x: XlaOp) -> XlaOp:
     outside = _outside_gamma_domain(a, x)
     uses_series, series, fraction = _gamma_sums(a, x)
     power = _power_over_gamma(a, x)
-    value = select(uses_series, power * series, 1.0 - a * power * fraction)
+    value = select(uses_series, power * series, max(1.0 - a * power * fraction, zeros_like(x)))
     value = select(large_shape.applies(a, x), large_shape.lower_gamma(a, x), value)
     value = select(x == 0.0, zeros_like(x), value)
     value = select(a == np.inf, zeros_like(x), value)
@@ -51,7 +51,7 @@ def igammac(a: XlaOp, x: XlaOp) -> XlaOp:
     """
     uses_series, series, fraction = _gamma_sums(a, x)
     power = _power_over_gamma(a, x)
-    value = select(uses_series, 1.0 - power * series, a * power * fraction)
+    value = select(uses_series, max(1.0 - power * series, zeros_like(x)), a * power * fraction)
     value = select(large_shape.applies(a, x), large_shape.upper_gamma(a, x), value)
     value = select(x == np.inf, zeros_like(x), select(a == np.inf, ones_like(x), value))
     value = select(or_(a != a, x != x), full_like(x, np.nan), value)
