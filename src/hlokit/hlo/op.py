@@ -147,12 +147,20 @@ class Op:
         attributes = cls.attributes
         if len(args) > len(attributes):
             raise TypeError(f"{cls.__name__} takes {len(attributes)} attributes, got {len(args)}")
-        values = [a.kind.normal(v) for a, v in zip(attributes, args)]  # as many as there are args
-        for attribute in attributes[len(args) :]:
-            value = kwargs.pop(attribute.name, attribute.default) if kwargs else attribute.default
-            if value is _REQUIRED:
-                raise TypeError(f"{cls.__name__} needs the attribute {attribute.name}")
-            values.append(value if value is attribute.default else attribute.kind.normal(value))
+        values: list[Any] = []
+        attribute, value = None, _REQUIRED
+        try:
+            for attribute, value in zip(attributes, args):  # as many as there are args
+                values.append(attribute.kind.normal(value))
+            for attribute in attributes[len(args) :]:
+                value = kwargs.pop(attribute.name, attribute.default) if kwargs else attribute.default
+                if value is _REQUIRED:
+                    raise TypeError(f"{cls.__name__} needs the attribute {attribute.name}")
+                values.append(value if value is attribute.default else attribute.kind.normal(value))
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            if value is _REQUIRED or attribute is None:
+                raise
+            raise ShapeError("HINST-6", f"{cls.opcode} {attribute.name}", repr(value), attribute.kind.name) from error
         if kwargs:
             raise TypeError(f"{cls.__name__} has no attribute {', '.join(kwargs)}")
         return values

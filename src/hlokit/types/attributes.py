@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import index
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,8 @@ from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window
 
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
 
 @dataclass(frozen=True, eq=False)
 class Kind:
@@ -29,12 +32,40 @@ class Kind:
     choices: tuple[str, ...] = field(default=())
 
 
+def _integer(value: Any) -> int:
+    """An int64: Python's or NumPy's integers, no float and no text."""
+    number = index(value)
+    if not _LEAST <= number <= _GREATEST:
+        raise ValueError(f"{number} is no int64")
+    return number
+
+
 def _integers(values: Iterable[int]) -> tuple[int, ...]:
-    return tuple(map(int, values))
+    numbers = tuple(map(index, values))
+    if numbers and not (min(numbers) >= _LEAST and max(numbers) <= _GREATEST):
+        raise ValueError(f"{numbers} are not all int64")
+    return numbers
 
 
 def _padding(values: Iterable[PaddingDimension | tuple[int, ...]]) -> tuple[PaddingDimension, ...]:
-    return tuple(v if isinstance(v, PaddingDimension) else PaddingDimension(*map(int, v)) for v in values)
+    return tuple(v if isinstance(v, PaddingDimension) else PaddingDimension(*_integers(v)) for v in values)
+
+
+def _ranges(values: Iterable[Iterable[int]]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((start, limit, stride) for start, limit, stride in map(_integers, values))
+
+
+def _aliasing(values: Iterable[tuple[Iterable[int], int, Iterable[int]]]) -> tuple[Any, ...]:
+    return tuple((_integers(output), _integer(number), _integers(operand)) for output, number, operand in values)
+
+
+def _accuracy(value: Iterable[str]) -> tuple[str, ...]:
+    parts = tuple(value)
+    if parts[:1] != ("tolerance",) and parts not in (("highest",), ("default",)):
+        raise ValueError("neither highest nor tolerance")
+    if parts[:1] == ("tolerance",) and len(parts) != 4:
+        raise ValueError("tolerance has atol, rtol and ulps")
+    return parts
 
 
 def _groups(value: ReplicaGroups | Iterable[Iterable[int]] | None) -> ReplicaGroups:
@@ -80,16 +111,16 @@ def _precisions(values: Iterable[str]) -> tuple[str, ...]:
     return names if any(name != "default" for name in names) else ()
 
 
-INT = Kind("integer", int)
-OPTIONAL_INT = Kind("integer", _optional(int))
+INT = Kind("integer", _integer)
+OPTIONAL_INT = Kind("integer", _optional(_integer))
 BOOL = Kind("bool", bool)
 FLOAT = Kind("float", lambda v: float(np.float32(v)))
 STRING = Kind("string", str)
 INT_LIST = Kind("integer list", _integers)
 OPTIONAL_INT_LIST = Kind("integer list", _optional(_integers))
-SINGLE = Kind("list of one integer", int)
-OPTIONAL_SINGLE = Kind("list of one integer", _optional(int))
-SLICE_RANGES = Kind("slice ranges", _pairs)
+SINGLE = Kind("list of one integer", _integer)
+OPTIONAL_SINGLE = Kind("list of one integer", _optional(_integer))
+SLICE_RANGES = Kind("slice ranges", _ranges)
 PADDING = Kind("padding", _padding)
 WINDOW = Kind("window", _instance(Window))
 CONV_LABELS = Kind("convolution labels", _instance(ConvDimensionNumbers))
@@ -104,8 +135,8 @@ SHAPES = Kind("shape list", _optional(tuple))
 RESULT_SHAPE = Kind("result shape", _instance(Shape))
 LITERAL = Kind("literal", _instance(Literal))
 OPTIONAL_LITERAL = Kind("literal with shape", _optional(_instance(Literal)))
-ALIASING = Kind("output to operand aliasing", tuple)
-ACCURACY = Kind("result accuracy", _optional(tuple))
+ALIASING = Kind("output to operand aliasing", _aliasing)
+ACCURACY = Kind("result accuracy", _optional(_accuracy))
 SHARDING = Kind("sharding", _instance(Sharding))
 DOMAIN = Kind("domain", tuple)
 PRECISIONS = ("default", "high", "highest", "packed_nibble")
