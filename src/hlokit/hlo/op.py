@@ -9,6 +9,13 @@ from typing import Any, ClassVar, Self, dataclass_transform, get_args
 from weakref import WeakValueDictionary
 
 from hlokit.errors import ShapeError
+from hlokit.forms.affine import Index
+from hlokit.forms.emitter import Emitter, Value
+from hlokit.forms.fold import Fold
+from hlokit.forms.graph import Graph, Node
+from hlokit.forms.kernel import Kernel
+from hlokit.forms.scatter import Scatter, Target
+from hlokit.forms.widening import computed_wide
 from hlokit.types.attributes import KIND_OF_TYPE, RESULT_SHAPE, Kind
 from hlokit.types.shape import Shape
 
@@ -90,7 +97,9 @@ class Op:
       (interpreter.Process), one named `shape` the instruction's shape, `operand_shapes` those of the operands,
       `backend_config` that text (custom-call's opaque);
     - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`;
-    - `form`: how it is lowered (forms/): expand, map, index, fold, scatter, kernel, control, communicate.
+    - `form`: how it is lowered (docs/add_a_form.md), and the method of that form: `scalar` for map, `element` for
+      index, `fold`, `scatter` with `target`, `kernel`, `expand`. The called computations and groups are all that
+      control and communicate ops have to say.
     """
 
     __slots__ = ("__weakref__",)
@@ -102,8 +111,12 @@ class Op:
     calls_reversed: ClassVar[bool] = False
     """XLA keeps the called computations in the reverse of the roles' order: in proto, and to order computations."""
     form: ClassVar[str] = ""
+    computes_wide: ClassVar[bool] = True
+    """A map op's rule is for the types that compute (forms/widening.py); else it takes every type as it is."""
     rules: ClassVar[str] = ""
     arity: ClassVar[int | None] = None
+    least_operands: ClassVar[int] = 0
+    """How many operands `infer` names; with `arity` None it may take more."""
     commutative: ClassVar[bool] = False
     side_effect: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
@@ -127,6 +140,8 @@ class Op:
         cls.result_shape = next((a for a in inherited if a.kind is RESULT_SHAPE), None)
         if cls.result_shape is not None:
             cls.shape_required = True
+        if "infer" in cls.__dict__:
+            cls.least_operands = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in _operands_of(cls.infer))
         if name is not None:
             cls.opcode = name
             OPS[name] = cls
@@ -195,6 +210,49 @@ class Op:
     def reference(self, *operands: Any, **called: Any) -> Any:
         raise NotImplementedError(f"{self.opcode} has no reference")
 
+    # -- the method of its form; shapes are static, called computations come by role as functions of values
+
+    def scalar(self, emit: Emitter, *values: Any, **called: Any) -> Value:
+        """map: the result's element from the operands' elements."""
+        raise NotImplementedError(f"{self.opcode} has no scalar rule")
+
+    def element(self, emit: Emitter, index: Index, *readers: Any, **called: Any) -> Value:
+        """index: the result's element at `index`, read from the operands. Every map op has it too."""
+        if self.form != "map":
+            raise NotImplementedError(f"{self.opcode} has no index form")
+        return self.mapped(emit, *(read(index if read.shape.rank else ()) for read in readers), **called)
+
+    def mapped(self, emit: Emitter, *values: Value, **called: Any) -> Value:
+        """`scalar` on values of the operands' own types: computed wide and rounded once."""
+        return computed_wide(self.scalar, emit, values) if self.computes_wide else self.scalar(emit, *values, **called)
+
+    def fold(self, operands: Sequence[Shape]) -> Fold:
+        """fold: which elements each result folds."""
+        raise NotImplementedError(f"{self.opcode} is no fold")
+
+    def scatter(self, operands: Sequence[Shape]) -> Scatter:
+        """scatter: how updates are combined; `target` says where they go."""
+        raise NotImplementedError(f"{self.opcode} is no scatter")
+
+    def target(self, emit: Emitter, index: Index, *readers: Any) -> Target:
+        """scatter: the operand element that the update at `index` goes to."""
+        raise NotImplementedError(f"{self.opcode} is no scatter")
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        """kernel: the routine, and what may be fused to it."""
+        raise NotImplementedError(f"{self.opcode} has no kernel")
+
+    def expand(self, graph: Graph, *operands: Any, **called: Any) -> Node:
+        """expand: writes the op with other ops into `graph`; gives the root."""
+        raise NotImplementedError(f"{self.opcode} has no expansion")
+
+
+def _operands_of(infer: Any) -> list[inspect.Parameter]:
+    """The parameters of an `infer` that take operands: those before a `*rest`, if it has one; else none is counted."""
+    parameters = list(inspect.signature(infer).parameters.values())[1:]
+    rest = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), 0)
+    return parameters[:rest]
+
 
 def _attribute(name: str, annotation: Any, declared: Any) -> Attribute:
     if not isinstance(declared, _Declared):
@@ -213,6 +271,8 @@ def infer_shape(op: Op, operands: Sequence[Shape], called: Sequence[tuple[str, A
     try:
         if op.arity is not None and len(operands) != op.arity:
             raise ShapeError("HINST-5", "operands", len(operands), op.arity)
+        if len(operands) < op.least_operands and op.arity is None:
+            raise ShapeError("HINST-5", "operands", len(operands), f"at least {op.least_operands}")
         return op.infer(*operands, **dict(called)) if called else op.infer(*operands)
     except ShapeError as error:
         if error.op is None:

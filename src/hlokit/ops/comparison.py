@@ -5,8 +5,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.forms.emitter import Emitter, Value
+from hlokit.forms.widening import wide_type
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.ops import complex_rules, scalar_rules
 from hlokit.ops.elementwise import merged
 from hlokit.ops.numerics import element_type, signed_bits_of, widen
 from hlokit.types import dtype as dtypes
@@ -41,6 +44,7 @@ class Compare(Op, name="compare"):
     form = "map"
     rules = "CMP"
     elementwise = True
+    computes_wide = False
     functions: ClassVar[dict[str, np.ufunc]] = {
         "EQ": np.equal,
         "NE": np.not_equal,
@@ -67,6 +71,14 @@ class Compare(Op, name="compare"):
             return compare(_ordered_bits(lhs), _ordered_bits(rhs))
         return compare(widen(lhs), widen(rhs))
 
+    def scalar(self, emit: Emitter, lhs: Value, rhs: Value) -> Value:
+        if self.type == "TOTALORDER":
+            return emit.apply(self.direction.lower(), _ordered(emit, lhs), _ordered(emit, rhs))
+        if lhs.dtype.is_complex:
+            return (complex_rules.equal if self.direction == "EQ" else complex_rules.not_equal)(emit, lhs, rhs)
+        wide = wide_type(lhs.dtype)
+        return emit.apply(self.direction.lower(), emit.convert(lhs, wide), emit.convert(rhs, wide))
+
 
 def default_comparison_type(element: DType) -> str:
     """FLOAT, SIGNED or UNSIGNED (CMP-6)."""
@@ -86,3 +98,9 @@ def _ordered_bits(array: Array) -> Array:
     signed = signed_bits_of(array)
     greatest = (1 << (element_type(array.dtype).bits - 1)) - 1
     return np.where(signed < 0, signed ^ greatest, signed)
+
+
+def _ordered(emit: Emitter, value: Value) -> Value:
+    """As _ordered_bits."""
+    signed = scalar_rules.signed_bits(emit, value)
+    return emit.select(emit.lt(signed, 0), emit.xor(signed, (1 << (value.dtype.bits - 1)) - 1), signed)

@@ -1,11 +1,12 @@
 """Ops that call computations (call, while, conditional, map, fusion), and identities that only order or mark values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Self
 
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.forms.emitter import Emitter, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function
 from hlokit.types import dtype as dtypes
@@ -63,6 +64,7 @@ class Map(Op, name="map"):
 
     roles = ("to_apply",)
     form = "map"
+    computes_wide = False
     rules = "MAP"
     whole_values = True
 
@@ -84,6 +86,9 @@ class Map(Op, name="map"):
 
     def reference(self, *operands: Any, to_apply: Function, shape: Shape) -> Array:
         return to_apply.batched(*(_whole_buffer(operand, shape.dimensions) for operand in operands))
+
+    def scalar(self, emit: Emitter, *values: Value, to_apply: Callable[..., Value]) -> Value:
+        return to_apply(*values)
 
 
 class While(Op, name="while"):

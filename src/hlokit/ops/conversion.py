@@ -5,10 +5,14 @@ from typing import Any
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.forms.affine import Affine, Index
+from hlokit.forms.emitter import Emitter, Reader, Value
+from hlokit.forms.widening import wide_type
 from hlokit.hlo.op import Op, check
 from hlokit.hlo.values import Array
 from hlokit.ops.elementwise import FLOATING, Unary, merged, reject_kind
 from hlokit.ops.numerics import bits_of, convert, element_type, float_format, from_bits, narrow, widen, widen_precisely
+from hlokit.ops.scalar_rules import joined, part_of, reduce_precision, stochastic_convert
 from hlokit.types.attributes import ResultShape
 from hlokit.types.dtype import DType, unsigned_of
 from hlokit.types.layout import Layout
@@ -22,6 +26,7 @@ class Convert(Op, name="convert"):
 
     arity = 1
     form = "map"
+    computes_wide = False
     rules = "CONV-TYPE"
     elementwise = True
 
@@ -34,6 +39,9 @@ class Convert(Op, name="convert"):
     def reference(self, operand: Array) -> Any:
         return convert(operand, self.output_shape.dtype.numpy)
 
+    def scalar(self, emit: Emitter, operand: Value) -> Value:
+        return emit.convert(operand, self.output_shape.dtype)
+
 
 class BitcastConvert(Op, name="bitcast-convert"):
     """The operand's bits as another element type; the last dimension holds the parts of a wider one, least first."""
@@ -41,7 +49,7 @@ class BitcastConvert(Op, name="bitcast-convert"):
     output_shape: ResultShape
 
     arity = 1
-    form = "map"
+    form = "index"
     rules = "BITCAST"
     elementwise = True  # of scalars, which is where it counts: their bit widths are equal
 
@@ -71,6 +79,17 @@ class BitcastConvert(Op, name="bitcast-convert"):
         shape = operand.shape if source.bits > target.bits else operand.shape[:-1]
         parts = (source.bits // target.bits,) if source.bits > target.bits else ()
         return _packed(bits.reshape(*shape, *parts, target.bits), target)
+
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        source, target = operand.shape.dtype, self.output_shape.dtype
+        if source is target:
+            return operand(index)
+        if source.bits == target.bits:
+            return emit.from_bits(emit.to_bits(operand(index)), target)
+        if source.bits > target.bits:
+            return part_of(emit, operand(index[:-1]), index[-1], target)
+        parts = range(target.bits // source.bits)
+        return joined(emit, [operand((*index, Affine.of(k))) for k in parts], target)
 
 
 def _check_arrays(operand: Shape, result: Shape, label: str) -> None:
@@ -112,6 +131,7 @@ class ReducePrecision(Unary, name="reduce-precision"):
     mantissa_bits: int
 
     rules = "RPREC"
+    computes_wide = False
     kinds, kinds_rule = FLOATING, "RPREC-2"
 
     def infer(self, operand: Shape) -> Shape:
@@ -128,6 +148,13 @@ class ReducePrecision(Unary, name="reduce-precision"):
         if self.exponent_bits < own.exponent_bits:
             rounded = _clamp_exponent(rounded, self.exponent_bits)
         return narrow(np.where(np.isfinite(wide), rounded, wide), operand.dtype)
+
+    def scalar(self, emit: Emitter, operand: Value) -> Value:
+        own = float_format(operand.dtype.numpy)
+        mantissa = self.mantissa_bits if self.mantissa_bits < own.mantissa_bits else None
+        bias = (1 << (self.exponent_bits - 1)) - 1 if self.exponent_bits < own.exponent_bits else None
+        wide = emit.convert(operand, wide_type(operand.dtype))
+        return emit.convert(reduce_precision(emit, wide, own.least_exponent, mantissa, bias), operand.dtype)
 
 
 def _round_mantissa(wide: Array, least_exponent: int, mantissa_bits: int) -> Array:
@@ -153,6 +180,7 @@ class StochasticConvert(Op, name="stochastic-convert"):
 
     arity = 2
     form = "map"
+    computes_wide = False
     rules = "BEY"
     elementwise = True
 
@@ -174,6 +202,9 @@ class StochasticConvert(Op, name="stochastic-convert"):
         threshold = bits_of(random).astype(np.float64) * 2.0 ** -element_type(operand.dtype).bits
         chosen = np.where(np.isfinite(size), np.where(threshold < fraction, upper, lower), size)
         return convert(np.copysign(chosen, value), target.numpy)
+
+    def scalar(self, emit: Emitter, operand: Value, random: Value) -> Value:
+        return stochastic_convert(emit, operand, random, self.output_shape.dtype)
 
 
 def _neighbours(size: Array, target: DType) -> tuple[Array, Array]:

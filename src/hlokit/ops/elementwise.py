@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.forms.emitter import Emitter, Value
 from hlokit.hlo.op import Op, check
 from hlokit.hlo.values import Array
-from hlokit.ops import functions
+from hlokit.ops import complex_rules, functions, scalar_rules
 from hlokit.ops.numerics import bits_of, element_type, from_bits, narrow, signed_bits_of, widen, widen_precisely
+from hlokit.ops.scalar_rules import Rule, rule_of
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import UNBOUNDED, Shape
 
@@ -38,6 +40,7 @@ class Unary(Op):
     kinds: ClassVar[frozenset[str]]
     kinds_rule: ClassVar[str] = "UN-6"
     function: ClassVar[Callable[..., Any]]
+    rule: ClassVar[Rule]
 
     def infer(self, operand: Shape) -> Shape:
         if operand.dtype.kind not in self.kinds:
@@ -46,6 +49,9 @@ class Unary(Op):
 
     def reference(self, operand: Array) -> Any:
         return narrow(type(self).function(widen(operand)), operand.dtype)
+
+    def scalar(self, emit: Emitter, operand: Value) -> Value:
+        return type(self).rule(emit, operand)
 
 
 class Binary(Op):
@@ -58,6 +64,7 @@ class Binary(Op):
     kinds: ClassVar[frozenset[str]]
     kinds_rule: ClassVar[str] = "BIN-4"
     function: ClassVar[Callable[..., Any]]
+    rule: ClassVar[Rule]
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
         if lhs is not rhs:
@@ -68,6 +75,9 @@ class Binary(Op):
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(type(self).function(widen(lhs), widen(rhs)), lhs.dtype)
+
+    def scalar(self, emit: Emitter, lhs: Value, rhs: Value) -> Value:
+        return type(self).rule(emit, lhs, rhs)
 
 
 def reject_kind(shape: Shape, argument: str, kinds: frozenset[str], not_array: str, wrong_kind: str) -> None:
@@ -107,6 +117,7 @@ class Abs(Unary, name="abs"):
     """|x|, wrapping for the least integer; of a complex number its modulus, in the component type."""
 
     rules, kinds, kinds_rule = "ABS", SIGNED, "ABS-4"
+    rule = rule_of("abs", complex=complex_rules.absolute)
 
     def infer(self, operand: Shape) -> Shape:
         return super().infer(operand).with_dtype(operand.dtype.real)
@@ -120,6 +131,7 @@ class Negate(Unary, name="negate"):
 
     rules, kinds, kinds_rule = "NEG", ARITHMETIC, "NEG-3"
     function = np.negative
+    rule = rule_of("neg", complex=complex_rules.negate)
 
 
 class Sign(Unary, name="sign"):
@@ -127,36 +139,42 @@ class Sign(Unary, name="sign"):
 
     rules, kinds, kinds_rule = "SIGN", SIGNED, "SIGN-4"
     function = functions.sign
+    rule = rule_of(scalar_rules.sign, complex=complex_rules.sign)
 
 
 class Ceil(Unary, name="ceil"):
     """The smallest integral value not below x."""
 
     rules, kinds, function = "CEIL", FLOATING, np.ceil
+    rule = rule_of("ceil")
 
 
 class Floor(Unary, name="floor"):
     """The largest integral value not above x."""
 
     rules, kinds, function = "FLOOR", FLOATING, np.floor
+    rule = rule_of("floor")
 
 
 class RoundNearestAfz(Unary, name="round-nearest-afz"):
     """The nearest integral value, ties away from zero."""
 
     rules, kinds, function = "ROUND", FLOATING, functions.round_away
+    rule = scalar_rules.round_away
 
 
 class RoundNearestEven(Unary, name="round-nearest-even"):
     """The nearest integral value, ties to the even one."""
 
     rules, kinds, function = "ROUND", FLOATING, np.rint
+    rule = rule_of("round_even")
 
 
 class IsFinite(Unary, name="is-finite"):
     """Whether x is neither infinite nor NaN."""
 
     rules, kinds, kinds_rule = "ISFINITE", FLOATING, "ISFINITE-2"
+    rule = scalar_rules.is_finite
 
     def infer(self, operand: Shape) -> Shape:
         return super().infer(operand).with_dtype(dtypes.pred)
@@ -169,12 +187,16 @@ class Real(Unary, name="real"):
     """The real part, in the component type; a float itself."""
 
     rules, kinds, kinds_rule = "REAL", FLOATING | COMPLEX, "REAL-2"
+    computes_wide = False
 
     def infer(self, operand: Shape) -> Shape:
         return super().infer(operand).with_dtype(operand.dtype.real)
 
     def reference(self, operand: Array) -> Any:
         return operand.real if operand.dtype.kind == "c" else operand
+
+    def scalar(self, emit: Emitter, operand: Value) -> Value:
+        return emit.real(operand) if operand.dtype.is_complex else operand
 
 
 class Imag(Real, name="imag"):
@@ -185,18 +207,23 @@ class Imag(Real, name="imag"):
     def reference(self, operand: Array) -> Any:
         return operand.imag if operand.dtype.kind == "c" else np.zeros_like(operand)
 
+    def scalar(self, emit: Emitter, operand: Value) -> Value:
+        return emit.imag(operand) if operand.dtype.is_complex else emit.constant(0.0, operand.dtype)
+
 
 class Not(Unary, name="not"):
     """Logical not of pred, bitwise not of integers."""
 
     rules, kinds, kinds_rule = "NOT", PRED | INTEGRAL, "NOT-2"
     function = np.invert
+    rule = rule_of("not")
 
 
 class PopulationCount(Unary, name="popcnt"):
     """The number of 1 bits, in the operand's type."""
 
     rules, kinds = "POPCNT", INTEGRAL
+    rule, computes_wide = scalar_rules.population_count, False
 
     def reference(self, operand: Array) -> Any:
         return narrow(np.bitwise_count(bits_of(operand)), operand.dtype)
@@ -206,6 +233,7 @@ class CountLeadingZeros(Unary, name="count-leading-zeros"):
     """The number of 0 bits above the highest 1, in the operand's type; its width for 0."""
 
     rules, kinds = "BEY", INTEGRAL
+    rule, computes_wide = scalar_rules.leading_zeros, False
 
     def reference(self, operand: Array) -> Any:
         width = element_type(operand.dtype).bits
@@ -220,11 +248,15 @@ class Copy(Op, name="copy"):
     rules = "BEY"
     elementwise = True
     whole_values = True
+    computes_wide = False
 
     def infer(self, operand: Shape) -> Shape:
         return operand
 
     def reference(self, operand: Any) -> Any:
+        return operand
+
+    def scalar(self, emit: Emitter, operand: Value) -> Value:
         return operand
 
 
@@ -235,30 +267,35 @@ class Add(Binary, name="add"):
     """x + y; logical or of pred."""
 
     kinds, commutative, function = ANY, True, np.add
+    rule = rule_of("add", pred="or", complex=complex_rules.add)
 
 
 class Subtract(Binary, name="subtract"):
     """x - y."""
 
     kinds, function = ARITHMETIC, np.subtract
+    rule = rule_of("sub", complex=complex_rules.subtract)
 
 
 class Multiply(Binary, name="multiply"):
     """x * y; logical and of pred."""
 
     kinds, commutative, function = ANY, True, np.multiply
+    rule = rule_of("mul", pred="and", complex=complex_rules.multiply)
 
 
 class Divide(Binary, name="divide"):
     """x / y; of integers towards zero, by zero all ones."""
 
     rules, kinds, function = "DIV", ARITHMETIC, functions.divide
+    rule = rule_of(scalar_rules.divide, complex=complex_rules.divide)
 
 
 class Remainder(Binary, name="remainder"):
     """What division towards zero leaves, with x's sign; exact for floats."""
 
     rules, kinds, function = "REM", INTEGRAL | FLOATING, functions.remainder
+    rule = scalar_rules.remainder
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
         if lhs.dtype.is_complex and rhs.dtype is lhs.dtype:
@@ -271,6 +308,7 @@ class Maximum(Binary, name="maximum"):
 
     rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.maximum
+    rule = scalar_rules.MAXIMUM
 
 
 class Minimum(Binary, name="minimum"):
@@ -278,12 +316,14 @@ class Minimum(Binary, name="minimum"):
 
     rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.minimum
+    rule = scalar_rules.MINIMUM
 
 
 class Power(Binary, name="power"):
     """x to the y; of integers modulo 2^bits, 0 for negative exponents unless x is 1 or -1."""
 
     rules, kinds, kinds_rule = "BEY", ARITHMETIC, "BEY-8"
+    rule = rule_of(scalar_rules.power, complex=complex_rules.power)
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(functions.power(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)
@@ -293,6 +333,7 @@ class Atan2(Binary, name="atan2"):
     """The angle of the point (rhs, lhs), in (-pi, pi]."""
 
     rules, kinds, kinds_rule = "BEY", FLOATING | COMPLEX, "BEY-7"
+    rule = rule_of("atan2", complex=complex_rules.atan2)
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(functions.atan2(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)
@@ -303,6 +344,7 @@ class And(Binary, name="and"):
 
     kinds, kinds_rule = PRED | INTEGRAL, "BIN-5"
     commutative, function = True, np.bitwise_and
+    rule = rule_of("and")
 
 
 class Or(Binary, name="or"):
@@ -310,6 +352,7 @@ class Or(Binary, name="or"):
 
     kinds, kinds_rule = PRED | INTEGRAL, "BIN-5"
     commutative, function = True, np.bitwise_or
+    rule = rule_of("or")
 
 
 class Xor(Binary, name="xor"):
@@ -317,16 +360,19 @@ class Xor(Binary, name="xor"):
 
     rules, kinds, kinds_rule = "BEY", PRED | INTEGRAL, "BEY-12"
     commutative, function = True, np.bitwise_xor
+    rule = rule_of("xor")
 
 
 class Shift(Binary):
     """x shifted by y bits, y read as unsigned (BEY-13)."""
 
     rules, kinds, kinds_rule = "BEY", INTEGRAL, "BEY-13"
+    computes_wide = False
 
 
 class ShiftLeft(Shift, name="shift-left"):
     """x * 2^y; 0 from the width up."""
+    rule = scalar_rules.shift_left
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         amount, width = bits_of(rhs), element_type(lhs.dtype).bits
@@ -336,6 +382,7 @@ class ShiftLeft(Shift, name="shift-left"):
 
 class ShiftRightLogical(Shift, name="shift-right-logical"):
     """x's bits moved down, zeros from above; 0 from the width up."""
+    rule = scalar_rules.shift_right_logical
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         amount, width = bits_of(rhs), element_type(lhs.dtype).bits
@@ -345,6 +392,7 @@ class ShiftRightLogical(Shift, name="shift-right-logical"):
 
 class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
     """x's bits moved down, copies of the highest bit from above."""
+    rule = scalar_rules.shift_right_arithmetic
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         amount = np.minimum(bits_of(rhs), element_type(lhs.dtype).bits - 1)
@@ -357,6 +405,7 @@ class Complex(Binary, name="complex"):
     """The complex number of these parts: f32 give c64, f64 give c128."""
 
     rules, kinds, kinds_rule = "BEY", FLOATING, "BEY-10"
+    rule = rule_of("complex")
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
         parts = super().infer(lhs, rhs)
@@ -371,6 +420,7 @@ class Mulhi(Binary, name="mulhi"):
     """The upper half of the product at twice the width."""
 
     rules, kinds, kinds_rule, commutative = "BEY", INTEGRAL, "BEY-15", True
+    rule, computes_wide = scalar_rules.high_product, False
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         bits = element_type(lhs.dtype).bits
@@ -387,6 +437,7 @@ class Select(Op, name="select"):
     form = "map"
     rules = "SEL"
     elementwise = True
+    computes_wide = False
 
     def infer(self, pred: Shape, on_true: Shape, on_false: Shape) -> Shape:
         if pred.dtype is not dtypes.pred:
@@ -402,6 +453,9 @@ class Select(Op, name="select"):
 
     def reference(self, pred: Array, on_true: Array, on_false: Array) -> Any:
         return np.where(pred, on_true, on_false)
+
+    def scalar(self, emit: Emitter, pred: Value, on_true: Value, on_false: Value) -> Value:
+        return emit.select(pred, on_true, on_false)
 
 
 class Clamp(Op, name="clamp"):
@@ -425,3 +479,6 @@ class Clamp(Op, name="clamp"):
     def reference(self, min: Array, operand: Array, max: Array) -> Any:
         raised = functions.maximum(widen(min), widen(operand))
         return narrow(functions.minimum(raised, widen(max)), operand.dtype)
+
+    def scalar(self, emit: Emitter, min: Value, operand: Value, max: Value) -> Value:
+        return scalar_rules.clamp(emit, min, operand, max)

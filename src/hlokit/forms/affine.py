@@ -1,0 +1,138 @@
+"""Affine numbers: constant + sum(coefficient * key). Index forms are arithmetic on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+_numbers = itertools.count()
+
+
+class Key:
+    """What an affine counts with: a loop axis, or an integer known at run time. Compared by identity.
+
+    Its values lie in low..high, both included. Backends derive their axes and run-time integers from this class.
+    """
+
+    __slots__ = ("__weakref__", "high", "low", "name", "number")
+
+    def __init__(self, name: str, low: int, high: int) -> None:
+        self.name = name
+        self.low = low
+        self.high = high
+        self.number = next(_numbers)  # the order of terms: no hash may decide what is printed
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_interned: WeakValueDictionary[tuple[int, tuple[tuple[Key, int], ...]], Affine] = WeakValueDictionary()
+
+
+class Affine:
+    """constant + sum of coefficient * key over `terms`: immutable, interned, compared by `is`.
+
+    Terms are in the order of their keys' making, none has the coefficient 0. Adding takes affines and integers,
+    multiplying integers.
+    """
+
+    __slots__ = ("__weakref__", "constant", "terms")
+    constant: int
+    terms: tuple[tuple[Key, int], ...]
+
+    @staticmethod
+    def of(value: AffineLike) -> Affine:
+        """A number, a key or an affine as an affine."""
+        if isinstance(value, Affine):
+            return value
+        return _make(0, {value: 1}) if isinstance(value, Key) else _make(value, {})
+
+    @staticmethod
+    def sum(terms: Iterable[AffineLike]) -> Affine:
+        """The sum; 0 of nothing."""
+        total = Affine.of(0)
+        for term in terms:
+            total = total + term
+        return total
+
+    @property
+    def low(self) -> int:
+        """The least value that the keys' ranges allow."""
+        return self.constant + sum(c * (key.low if c > 0 else key.high) for key, c in self.terms)
+
+    @property
+    def high(self) -> int:
+        """The greatest value that the keys' ranges allow."""
+        return self.constant + sum(c * (key.high if c > 0 else key.low) for key, c in self.terms)
+
+    def coefficient(self, key: Key) -> int:
+        return next((c for k, c in self.terms if k is key), 0)
+
+    def __add__(self, other: AffineLike) -> Affine:
+        if isinstance(other, int):
+            return _make(self.constant + other, dict(self.terms))
+        other = Affine.of(other)
+        terms = dict(self.terms)
+        for key, c in other.terms:
+            terms[key] = terms.get(key, 0) + c
+        return _make(self.constant + other.constant, terms)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int) -> Affine:
+        return _make(self.constant * factor, {key: c * factor for key, c in self.terms})
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: AffineLike) -> Affine:
+        return self + -other if isinstance(other, int) else self + -Affine.of(other)
+
+    def __rsub__(self, other: int) -> Affine:
+        return -self + other
+
+    def split(self, divisor: int) -> tuple[Affine, Affine] | None:
+        """(quotient, rest) with self == quotient * divisor + rest and 0 <= rest < divisor for all values of the keys.
+
+        None where coefficients and ranges do not show that the quotient is affine.
+        """
+        quotients: dict[Key, int] = {}
+        rests: dict[Key, int] = {}
+        for key, c in self.terms:
+            quotients[key] = c // divisor if c > 0 else -(-c // divisor)
+            rests[key] = c - quotients[key] * divisor
+        rest = _make(self.constant, rests)
+        whole = rest.low // divisor
+        rest = rest - whole * divisor
+        return (_make(whole, quotients), rest) if rest.high < divisor else None
+
+    def __repr__(self) -> str:
+        shown = [f"{key}" if c == 1 else f"{c}*{key}" for key, c in self.terms]
+        return " + ".join([*shown, str(self.constant)] if self.constant or not shown else shown)
+
+
+AffineLike: TypeAlias = "int | Key | Affine"
+Index: TypeAlias = tuple[Affine, ...]
+"""One affine per dimension."""
+
+
+def _make(constant: int, coefficients: Mapping[Key, int]) -> Affine:
+    terms = tuple(sorted(((k, c) for k, c in coefficients.items() if c), key=lambda term: term[0].number))
+    found = _interned.get((constant, terms))
+    if found is not None:
+        return found
+    affine = object.__new__(Affine)
+    affine.constant, affine.terms = constant, terms
+    return _interned.setdefault((constant, terms), affine)
+
+
+def row_major(index: Index, sizes: Iterable[int]) -> Affine:
+    """The number of the element at `index` in the row-major order of an array of these sizes."""
+    total = Affine.of(0)
+    for position, size in zip(index, sizes, strict=True):
+        total = total * size + position
+    return total

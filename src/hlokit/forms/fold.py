@@ -1,0 +1,45 @@
+"""The fold form, which is data: reduce and reduce-window, variadic ones and prefix scans among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FoldDimension:
+    """How one operand dimension is folded.
+
+    At output position o (0 where `output` is None) and step k < size the fold meets place p = o * stride + k * dilation
+    - low of the operand spread by `base_dilation`: its element p / base_dilation, if that is whole and inside; else the
+    step is skipped.
+    """
+
+    output: int | None
+    size: int
+    stride: int = 1
+    low: int = 0
+    dilation: int = 1
+    base_dilation: int = 1
+
+    @property
+    def is_kept(self) -> bool:
+        """Each output position meets the one element at its own place."""
+        return self.output is not None and self == FoldDimension(self.output, 1)
+
+    def is_scan(self, extent: int) -> bool:
+        """Output position o meets the elements 0..o of a dimension of this extent, as in a cumulative sum."""
+        return self.size >= extent and self == FoldDimension(self.output, self.size, low=self.size - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """accumulators = combiner(*accumulators, *elements) for every step, in row-major order of the steps.
+
+    dimensions   one per operand dimension; all `count` operands are folded alike
+    count        number of folded operands: the first half of the op's operands; the others are the scalar inits
+    combiner     role of the called computation: accumulators come first, then elements
+    """
+
+    dimensions: tuple[FoldDimension, ...]
+    count: int
+    combiner: str = "to_apply"

@@ -1,0 +1,37 @@
+"""The scatter form: where each update goes, and how it is combined with what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.forms.affine import Index
+from hlokit.forms.emitter import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """operand[target] = combiner(operand[target], update) for each update, in row-major order of the updates.
+
+    count      number of operands (and of updates). The op's operands: these, the indices, the updates
+    window     (update dimension, operand dimension) pairs: along them the target moves with the update, one to one.
+               The other update dimensions count index vectors, each of which may hit anything
+    is_unique  no target is hit twice; is_sorted: the index vectors ascend
+    combiner   role of the called computation: current values come first, then updates
+    """
+
+    count: int
+    window: tuple[tuple[int, int], ...]
+    is_unique: bool
+    is_sorted: bool
+    combiner: str = "to_apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The operand element that an update goes to. Unless all guards hold the update is dropped.
+
+    The guards say whether the whole window lies inside; the index is inside in any case.
+    """
+
+    guards: tuple[Condition, ...]
+    index: Index

@@ -1,0 +1,55 @@
+"""Checks every instruction of a running program that has a form: its value by the form against the reference's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import hlokit as hk
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.values import Dynamic, is_ndarray
+from tests.forms.agree import difference
+from tests.forms.evaluator import by_form
+
+EVALUATED = ("map", "index", "fold", "scatter")
+_MOST_STEPS = 3000
+
+
+class Checker:
+    """Hooks for hk.evaluate. `seen`: opcodes that were checked."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.wrong: list[str] = []
+        self.operands: list[tuple[Any, ...]] = []
+
+    def run(self, module: Any, *inputs: Any) -> Any:
+        return hk.evaluate(module, *inputs, before=self.before, after=self.after)
+
+    def before(self, instruction: Instruction, operands: tuple[Any, ...]) -> None:
+        self.operands.append(operands)
+
+    def after(self, instruction: Instruction, values: tuple[Any, ...]) -> None:
+        operands, op = self.operands.pop(), instruction.op
+        shapes = [o.shape for o in instruction.operands]
+        if op.form not in EVALUATED or not all(s.is_array for s in [*shapes, *instruction.shape.leaves()]):
+            return
+        if any(s.is_dynamic for s in [*shapes, instruction.shape]) or any(isinstance(o, Dynamic) for o in operands):
+            return  # forms are of static shapes
+        if op.form == "fold" and _steps(op, shapes) > _MOST_STEPS:
+            return
+        called = dict(instruction.called_by_role())
+        with np.errstate(all="ignore"):
+            got = by_form(op, operands, shapes, instruction.shape, called)
+        (want,) = values
+        for g, w in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,)):
+            assert is_ndarray(w)
+            problem = difference(op, g, w)
+            if problem:
+                self.wrong.append(f"{instruction}: {problem}")
+        self.seen.add(op.opcode)
+
+
+def _steps(op: Any, shapes: Any) -> int:
+    return int(np.prod([d.size for d in op.fold(shapes).dimensions], dtype=np.int64))
