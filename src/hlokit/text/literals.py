@@ -215,6 +215,10 @@ def convert(values: list[Any], element_type: DType) -> Array:
 
 def rounded(values: Array, element_type: DType) -> Array:
     """Doubles rounded once to a floating type, ties to even (HLIT-6)."""
+    if element_type is dtypes.f8e8m0fnu:  # ml_dtypes loses the smallest power
+        mantissa, exponent = np.frexp(values)
+        powers = np.ldexp(1.0, np.maximum(exponent - (mantissa < 0.75), -127))
+        return np.where(np.isfinite(values) & (values > 0), powers, math.nan).astype(element_type.numpy)
     if element_type is not dtypes.bf16:
         return values.astype(element_type.numpy)
     # ml_dtypes rounds to f32 first: make that step round to odd, so that only the next one decides.

@@ -87,7 +87,8 @@ def _digits(element_type: DType) -> tuple[int, ...]:
 
 
 def _float_texts(values: Array, element_type: DType) -> list[str]:
-    wide = values.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        wide = values.astype(np.float64)
     short, *long = _digits(element_type)
     texts = list(map(f"%.{short}g".__mod__, wide.tolist()))
     if long:
