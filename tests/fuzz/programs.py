@@ -121,7 +121,7 @@ class Graph:
     ) -> Instruction:
         """Appends the op; before that, with the chance `illegal`, tries a spoilt draft of it."""
         cls = hk.OPS[op]
-        if self.options.illegal and self.chance(self.options.illegal):
+        if op not in UNSPOILT and self.options.illegal and self.chance(self.options.illegal):
             self._spoilt(cls, list(operands), called, dict(attributes))
         return self.append(cls(**attributes), operands, called, shape)
 
@@ -203,7 +203,7 @@ class Graph:
 
         New ones have `rank` dimensions, none smaller than `least`, of the type `element`: the test must accept those.
         """
-        if self.chance(0.75):
+        if self.chance(0.9):
             found = [
                 v for v in self.arrays if (not kinds or v.shape.dtype.kind in kinds) and test(v.shape)
                 and (fresh.get("rank") is None or v.shape.rank == fresh["rank"])
@@ -218,7 +218,7 @@ class Graph:
     def like(self, shape: Shape) -> Instruction:
         """A value of the same static shape: one that is there, or a new one."""
         found = [v for v in self.arrays if v.shape.static is shape.static]
-        return self.choice(found) if found and self.chance(0.8) else self.fresh(shape.static)
+        return self.choice(found) if found and self.chance(0.9) else self.fresh(shape.static)
 
     def index(self, low: int = -2, high: int = 7) -> Instruction:
         """A scalar integer, mostly a small one."""
@@ -264,16 +264,19 @@ class Graph:
 
 
 def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recipe]:
-    """The recipes that the options allow, in the registry's order."""
+    """The recipes that the options allow, in the registry's order; those with more to go wrong more often."""
     from tests.fuzz.recipes import RECIPES
 
     names = [n for n in hk.OPS if n in RECIPES and (options.opcodes is None or n in options.opcodes)]
     names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
-    return [RECIPES[n] for n in names]
+    return [RECIPES[n] for n in names for _ in range(1 if hk.OPS[n].elementwise else 3)]
 
 
 DYNAMIC = ("set-dimension-size", "dynamic-reshape")
 """Ops that make dimensions dynamic."""
+
+UNSPOILT = ("parameter", "constant")
+"""Ops that `illegal` leaves alone: what is wrong with a parameter only its computation shows."""
 
 
 def random_draw(seed: int, options: Options = Options()) -> Draw:  # noqa: B008

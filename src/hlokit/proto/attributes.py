@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hlokit.errors import ParseError
+from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.op import Attribute
 from hlokit.proto.enums import ENUMS, name_of, number_of
 from hlokit.proto.schema import message_class
@@ -93,7 +93,10 @@ def _set(message: Any, name: str, value: Any) -> None:
     if _is_repeated(now):  # iota's and reshape's one dimension stand in `dimensions`
         now.append(value)
         return
-    setattr(message, name, value.encode() if isinstance(value, str) and isinstance(now, bytes) else value)
+    try:
+        setattr(message, name, value.encode() if isinstance(value, str) and isinstance(now, bytes) else value)
+    except ValueError as error:  # some numbers are int32 there
+        raise UnsupportedError(f"proto: {name}: {error}") from None
 
 
 def _is_repeated(value: Any) -> bool:
