@@ -9,7 +9,7 @@ from hlokit.forms.emitter import Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class Scattering:
     """operand[target] = combiner(operand[target], update) for each update, in row-major order of the updates.
 
     count      number of operands (and of updates). The op's operands: these, the indices, the updates

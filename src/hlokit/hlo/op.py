@@ -14,7 +14,7 @@ from hlokit.forms.emitter import Emitter, Value
 from hlokit.forms.fold import Fold
 from hlokit.forms.graph import Graph, Node
 from hlokit.forms.kernel import Kernel
-from hlokit.forms.scatter import Scatter, Target
+from hlokit.forms.scatter import Scattering, Target
 from hlokit.forms.widening import computed_wide
 from hlokit.types.attributes import KIND_OF_TYPE, RESULT_SHAPE, Kind
 from hlokit.types.shape import Shape
@@ -124,6 +124,8 @@ class Op:
     whole_values: ClassVar[bool] = False
     """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
     shape_required: ClassVar[bool] = False
+    shape_implied: ClassVar[bool] = False
+    """Text may leave out the shape that a ResultShape field holds: its element type is then the first operand's."""
     flags_by_shape: ClassVar[bool] = False
     """A result shape that is given decides which of its dimensions are dynamic (set-dimension-size)."""
     ignored_attributes: ClassVar[tuple[str, ...]] = ()
@@ -139,7 +141,7 @@ class Op:
         cls.attributes = tuple(inherited)
         cls.result_shape = next((a for a in inherited if a.kind is RESULT_SHAPE), None)
         if cls.result_shape is not None:
-            cls.shape_required = True
+            cls.shape_required = not cls.shape_implied
         if "infer" in cls.__dict__:
             cls.least_operands = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in _operands_of(cls.infer))
         if name is not None:
@@ -230,7 +232,7 @@ class Op:
         """fold: which elements each result folds."""
         raise NotImplementedError(f"{self.opcode} is no fold")
 
-    def scatter(self, operands: Sequence[Shape]) -> Scatter:
+    def scatter(self, operands: Sequence[Shape]) -> Scattering:
         """scatter: how updates are combined; `target` says where they go."""
         raise NotImplementedError(f"{self.opcode} is no scatter")
 

@@ -82,14 +82,12 @@ class BitcastConvert(Op, name="bitcast-convert"):
 
     def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
         source, target = operand.shape.dtype, self.output_shape.dtype
-        if source is target:
-            return operand(index)
-        if source.bits == target.bits:
-            return emit.from_bits(emit.to_bits(operand(index)), target)
         if source.bits > target.bits:
             return part_of(emit, operand(index[:-1]), index[-1], target)
-        parts = range(target.bits // source.bits)
-        return joined(emit, [operand((*index, Affine.of(k))) for k in parts], target)
+        if source.bits < target.bits:
+            parts = range(target.bits // source.bits)
+            return joined(emit, [operand((*index, Affine.of(k))) for k in parts], target)
+        return operand(index) if source is target else emit.from_bits(emit.to_bits(operand(index)), target)
 
 
 def _check_arrays(operand: Shape, result: Shape, label: str) -> None:

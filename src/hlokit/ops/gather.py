@@ -1,9 +1,12 @@
 """Gather: many slices of one operand, each starting where an index vector says."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from hlokit.forms.affine import Affine, Index
+from hlokit.forms.emitter import Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, valid_part, whole_buffer
 from hlokit.types.attributes import Dims
@@ -99,6 +102,18 @@ class Gather(Op, name="gather"):
             ends[position] = sizes[d] if shape.dynamic[position] else ends[position]
         return taken[tuple(map(slice, ends))]
 
+    def element(self, emit: Emitter, index: Index, operand: Reader, start_indices: Reader) -> Value:
+        counts = [i for position, i in enumerate(index) if position not in self.offset_dims]
+        places = [Affine.of(0)] * operand.shape.rank
+        for position, d in zip(self.offset_dims, self._kept(operand.shape.rank), strict=True):
+            places[d] = index[position]
+        for k, d in enumerate(self.start_index_map):
+            start = start_indices(vector_entry(counts, self.index_vector_dim, start_indices.shape.rank, k))
+            places[d] += emit.as_index(start, 0, operand.shape.dimensions[d] - self.slice_sizes[d] + 1)
+        for d, of_indices in zip(self.operand_batching_dims, self.start_indices_batching_dims, strict=True):
+            places[d] = counts[of_indices - (of_indices > self.index_vector_dim)]
+        return operand(tuple(places))
+
 
 def _windows(array: Array, sizes: Dims) -> Array:
     """A view [place..., window...]; as bytes on the way, since NumPy's strided views do not know f8e5m2's code."""
@@ -152,6 +167,13 @@ def remaining(rank: int, *removed: Dims) -> list[int]:
 def index_vectors(indices: Array, index_vector_dim: int) -> Array:
     """The index vectors along the last dimension."""
     return indices[..., None] if index_vector_dim == indices.ndim else np.moveaxis(indices, index_vector_dim, -1)
+
+
+def vector_entry(counts: Sequence[Affine], index_vector_dim: int, rank: int, k: int) -> Index:
+    """Where entry `k` of an index vector lies in indices of this rank."""
+    if index_vector_dim == rank:
+        return tuple(counts)
+    return (*counts[:index_vector_dim], Affine.of(k), *counts[index_vector_dim:])
 
 
 def clamped(indices: Array, limit: int) -> Array:

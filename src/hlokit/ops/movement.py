@@ -1,10 +1,15 @@
 """Data movement: every element of the result is an element of an operand (or counts), bit for bit."""
 
+from itertools import accumulate
+
 import numpy as np
 
 from hlokit.errors import UnsupportedError
+from hlokit.forms.affine import Affine, Index, row_major
+from hlokit.forms.emitter import Condition, Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.ops.reinterpretation import digits_of, reinterpreted
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims, Padding, ResultShape, Single
 from hlokit.types.shape import UNBOUNDED, Shape
@@ -49,6 +54,9 @@ class Broadcast(Op, name="broadcast"):
         order = sorted(range(operand.ndim), key=self.dimensions.__getitem__)
         return np.broadcast_to(operand.transpose(order).reshape(spread), sizes)
 
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        return operand(tuple(index[d] for d in self.dimensions))
+
 
 class Transpose(Op, name="transpose"):
     """Permutes dimensions: output dimension i is operand dimension dimensions[i]."""
@@ -67,6 +75,10 @@ class Transpose(Op, name="transpose"):
 
     def reference(self, operand: Array) -> Array:
         return operand.transpose(self.dimensions)
+
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        position = dict(zip(self.dimensions, index, strict=True))
+        return operand(tuple(position[d] for d in range(len(index))))
 
 
 class Reverse(Op, name="reverse"):
@@ -87,6 +99,10 @@ class Reverse(Op, name="reverse"):
 
     def reference(self, operand: Array) -> Array:
         return np.flip(operand, self.dimensions)
+
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        sizes = operand.shape.dimensions
+        return operand(tuple(sizes[d] - 1 - i if d in self.dimensions else i for d, i in enumerate(index)))
 
 
 class Concatenate(Op, name="concatenate"):
@@ -121,6 +137,20 @@ class Concatenate(Op, name="concatenate"):
         if any(a.shape[d] != operands[0].shape[d] for a in operands for d in range(a.ndim) if d != self.dimension):
             operands = tuple(_cut_elsewhere(operands, self.dimension))
         return np.concatenate(operands, self.dimension)
+
+    def element(self, emit: Emitter, index: Index, *readers: Reader) -> Value:
+        d = self.dimension
+        starts = list(accumulate((reader.shape.dimensions[d] for reader in readers), initial=0))
+
+        def among(first: int, last: int) -> Value:
+            """The element, which is one of these operands'; found by halves."""
+            if last - first == 1:
+                return readers[first]((*index[:d], index[d] - starts[first], *index[d + 1 :]))
+            middle = (first + last) // 2
+            is_before = emit.inrange(index[d], starts[first], starts[middle])
+            return emit.guarded([is_before], lambda: among(first, middle), lambda: among(middle, last))
+
+        return among(0, len(readers))
 
 
 def _cut_elsewhere(arrays: tuple[Array, ...], dimension: int) -> list[Array]:
@@ -167,6 +197,15 @@ class Pad(Op, name="pad"):
         result[tuple(places)] = operand[tuple(taken)]
         return result
 
+    def element(self, emit: Emitter, index: Index, operand: Reader, padding_value: Reader) -> Value:
+        conditions: list[Condition] = []
+        places: list[Affine] = []
+        for i, pad, size in zip(index, self.padding, operand.shape.dimensions, strict=True):
+            place, step = i - pad.edge_padding_low, pad.interior_padding + 1
+            places.append(emit.floordiv(place, step))
+            conditions += [emit.inrange(places[-1], 0, size), emit.inrange(place - places[-1] * step, 0, 1)]
+        return emit.guarded(conditions, lambda: operand(tuple(places)), lambda: padding_value(()))
+
 
 class Iota(Op, name="iota"):
     """Each element is its index in `iota_dimension`."""
@@ -191,6 +230,9 @@ class Iota(Op, name="iota"):
         spread[self.iota_dimension] = -1
         count = np.arange(shape.dimensions[self.iota_dimension])
         return np.broadcast_to(count.astype(shape.dtype.numpy).reshape(spread), shape.dimensions)
+
+    def element(self, emit: Emitter, index: Index) -> Value:
+        return emit.convert(emit.number(index[self.iota_dimension]), self.output_shape.dtype)
 
 
 class Bitcast(Op, name="bitcast"):
@@ -217,3 +259,17 @@ class Bitcast(Op, name="bitcast"):
         memory = np.ascontiguousarray(operand.transpose(order)).reshape(-1).view(shape.dtype.numpy)
         order = shape.layout_or_default.minor_to_major[::-1]
         return memory.reshape([shape.dimensions[d] for d in order]).transpose(np.argsort(order))
+
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        source, target = operand.shape, self.output_shape
+        order = target.layout_or_default.minor_to_major[::-1]
+        place = row_major(tuple(index[d] for d in order), [target.dimensions[d] for d in order])
+
+        def read(number: Affine) -> Value:
+            """The operand's element with this number in memory."""
+            majors = source.layout_or_default.minor_to_major[::-1]
+            digits = digits_of(emit, number, [source.dimensions[d] for d in majors])
+            position = dict(zip(majors, digits, strict=True))
+            return operand(tuple(position[d] for d in range(source.rank)))
+
+        return reinterpreted(emit, read, place, source.dtype, target.dtype)

@@ -1,10 +1,12 @@
 """Reductions: reduce, what all reducers share, and the left fold."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.types.attributes import Dims
@@ -99,6 +101,13 @@ class Reduce(Op, name="reduce"):
         count = int(np.prod([arrays[0].shape[d] for d in reduced], dtype=np.int64))
         rows = [a.transpose(reduced + kept).reshape(count, *shape) for a in arrays]
         return left_fold(rows, inits, shape, to_apply)
+
+    def fold(self, operands: Sequence[Shape]) -> Fold:
+        array = operands[0]
+        kept = [d for d in range(array.rank) if d not in self.dimensions]
+        whole = {d: FoldDimension(None, array.dimensions[d]) for d in self.dimensions}
+        single = {d: FoldDimension(output, 1) for output, d in enumerate(kept)}
+        return Fold(tuple((whole | single)[d] for d in range(array.rank)), len(operands) // 2)
 
 
 def left_fold(rows: list[Array], inits: tuple[Array, ...], shape: tuple[int, ...], function: Function) -> Any:

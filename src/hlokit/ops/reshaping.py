@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hlokit.errors import EvaluationError
+from hlokit.forms.affine import Affine, Index, row_major
+from hlokit.forms.emitter import Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.ops.reinterpretation import digits_of
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import ResultShape
 from hlokit.types.shape import Shape
@@ -48,6 +51,14 @@ class Reshape(Op, name="reshape"):
             count = math.prod(operand.shape[i] for i in inputs)
             sizes += _sizes_of_group(shape, outputs, count)
         return operand.reshape(sizes)
+
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        position: list[Affine] = []
+        source, target = operand.shape.dimensions, self.output_shape.dimensions
+        for inputs, outputs in common_factors(source, target):
+            number = row_major(tuple(index[o] for o in outputs), [target[o] for o in outputs])
+            position += digits_of(emit, number, [source[i] for i in inputs])
+        return operand(tuple(position))
 
 
 class DynamicReshape(Op, name="dynamic-reshape"):

@@ -1,9 +1,13 @@
 """Scatter: combines updates into an operand at places that index vectors say."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hlokit.forms.affine import Affine, Index
+from hlokit.forms.emitter import Condition, Emitter, Reader
+from hlokit.forms.scatter import Scattering, Target
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function, valid_part, whole_buffer
 from hlokit.ops.gather import (
@@ -14,9 +18,11 @@ from hlokit.ops.gather import (
     check_distinct,
     index_vectors,
     remaining,
+    vector_entry,
     vector_length,
 )
 from hlokit.ops.reduction import check_reducer, results_of
+from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
 
@@ -125,6 +131,29 @@ class Scatter(Op, name="scatter"):
             targets = targets + _spread(np.arange(sizes[u]) * strides[d], [u], len(sizes))
         applied = np.broadcast_to(_spread(inside, counting, len(sizes)), sizes)
         return np.broadcast_to(targets, sizes)[applied], applied
+
+    def scatter(self, operands: Sequence[Shape]) -> Scattering:
+        window = zip(self.update_window_dims, self._window_dims(operands[0].rank), strict=True)
+        return Scattering(len(operands) // 2, tuple(window), self.unique_indices, self.indices_are_sorted)
+
+    def target(self, emit: Emitter, index: Index, *readers: Reader) -> Target:
+        indices, updates = readers[len(readers) // 2], readers[-1].shape
+        bounds = readers[0].shape.dimensions
+        counts = [index[u] for u in remaining(updates.rank, self.update_window_dims)]
+        window = dict(zip(self._window_dims(len(bounds)), self.update_window_dims, strict=True))
+        places = [index[window[d]] if d in window else Affine.of(0) for d in range(len(bounds))]
+        for d, of_indices in zip(self.input_batching_dims, self.scatter_indices_batching_dims, strict=True):
+            places[d] = counts[of_indices - (of_indices > self.index_vector_dim)]
+        guards: list[Condition] = []
+        for k, d in enumerate(self.scatter_dims_to_operand_dims):
+            start = indices(vector_entry(counts, self.index_vector_dim, indices.shape.rank, k))
+            last = bounds[d] - (updates.dimensions[window[d]] if d in window else 1)
+            if last < 0:  # an empty operand: nothing goes anywhere
+                return Target((False,), tuple(places))
+            wide = emit.convert(start, dtypes.s64)  # unsigned numbers beyond it become negative: outside as well
+            guards += [emit.ge(wide, 0), emit.le(wide, last)]
+            places[d] += emit.as_index(start, 0, last + 1)
+        return Target(tuple(guards), tuple(places))
 
 
 def combine(results: list[Array], targets: Array, updates: list[Array], function: Function) -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.forms.affine import Affine, Index
+from hlokit.forms.emitter import Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, valid_part, whole_buffer
 from hlokit.types.attributes import Dims, SliceRanges
@@ -50,6 +52,9 @@ class Slice(Op, name="slice"):
                     ranges[d] = slice(start, min(limit, sizes[d]), stride)
         return operand[tuple(ranges)]  # type: ignore[index]
 
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        return operand(tuple(start + stride * i for i, (start, _, stride) in zip(index, self.ranges, strict=True)))
+
 
 class DynamicSlice(Op, name="dynamic-slice"):
     """The slice of `dynamic_slice_sizes` that starts at the index operands, moved inside where it would stick out.
@@ -80,6 +85,10 @@ class DynamicSlice(Op, name="dynamic-slice"):
         buffer = whole_buffer(operand, operand_shapes[0].dimensions)
         starts = clamped_starts(indices, buffer.shape, self.dynamic_slice_sizes)
         return buffer[_box(starts, self.dynamic_slice_sizes)]
+
+    def element(self, emit: Emitter, index: Index, operand: Reader, *indices: Reader) -> Value:
+        starts = _starts(emit, indices, operand.shape.dimensions, self.dynamic_slice_sizes)
+        return operand(tuple(start + i for start, i in zip(starts, index, strict=True)))
 
 
 class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
@@ -118,6 +127,13 @@ class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
         sizes = [w if c else n for c, w, n in zip(_covers(outer, inner), written.shape, own, strict=True)]
         return Dynamic(result, tuple(sizes))
 
+    def element(self, emit: Emitter, index: Index, operand: Reader, update: Reader, *indices: Reader) -> Value:
+        sizes = update.shape.dimensions
+        starts = _starts(emit, indices, operand.shape.dimensions, sizes)
+        places = tuple(i - start for i, start in zip(index, starts, strict=True))
+        inside = [emit.inrange(place, 0, size) for place, size in zip(places, sizes, strict=True)]
+        return emit.guarded(inside, lambda: update(places), lambda: operand(index))
+
 
 def _covers(operand: Shape, update: Shape) -> list[bool]:
     """For each dimension whether the update is dynamic in it and as large as the operand (DYN-8)."""
@@ -129,6 +145,18 @@ def clamped_starts(indices: tuple[Any, ...], bounds: tuple[int, ...], sizes: tup
     """Start indices moved into [0, bound - size]; compared as the numbers they are, signed or unsigned (DSLICE-4)."""
     starts = indices[0] if len(indices) == 1 and np.ndim(indices[0]) == 1 else indices
     return [max(0, min(int(start), bound - size)) for start, bound, size in zip(starts, bounds, sizes, strict=True)]
+
+
+def _starts(
+    emit: Emitter, indices: tuple[Reader, ...], bounds: tuple[int, ...], sizes: tuple[int, ...]
+) -> list[Affine]:
+    """As clamped_starts."""
+    if len(indices) == 1 and indices[0].shape.rank == 1:
+        starts = [indices[0]((Affine.of(d),)) for d in range(len(bounds))]
+    else:
+        starts = [index(()) for index in indices]
+    limits = (bound - size + 1 for bound, size in zip(bounds, sizes, strict=True))
+    return [emit.as_index(start, 0, limit) for start, limit in zip(starts, limits, strict=True)]
 
 
 def _box(starts: list[int], sizes: tuple[int, ...]) -> tuple[slice, ...]:

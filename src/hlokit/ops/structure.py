@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any
 
+from hlokit.forms.affine import Index
+from hlokit.forms.emitter import Emitter, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import TOKEN_VALUE, Dynamic
 from hlokit.types.attributes import LITERAL, ResultShape
@@ -39,6 +41,11 @@ class Constant(Op, name="constant"):
 
     def reference(self) -> Any:
         return self.literal.to_python()
+
+    def element(self, emit: Emitter, index: Index) -> Value:
+        if self.literal.shape.is_scalar:
+            return emit.constant(self.literal.to_python(), self.literal.shape.dtype)
+        return emit.literal(self.literal, index)
 
 
 class Tuple(Op, name="tuple"):

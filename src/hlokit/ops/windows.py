@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.reduction import (
@@ -108,6 +109,13 @@ class ReduceWindow(Op, name="reduce-window"):
             for accumulator, result in zip(accumulators, results, strict=True):
                 accumulator[positions] = result
         return tuple(accumulators) if to_apply.result.is_tuple else accumulators[0]
+
+    def fold(self, operands: Sequence[Shape]) -> Fold:
+        dimensions = [
+            FoldDimension(i, d.size, d.stride, d.padding_low, d.window_dilation, d.base_dilation)
+            for i, d in enumerate(self.window.dimensions)
+        ]
+        return Fold(tuple(dimensions), len(operands) // 2)
 
 
 def _prefix_axis(window: Window, base: Sequence[int]) -> int | None:
