@@ -1,5 +1,7 @@
 """HATTR rules, and that every kind of attribute can be read and written."""
 
+# ruff: noqa: E501  # tables: a case a row
+
 from __future__ import annotations
 
 from hlokit.hlo.op import OPS
@@ -20,7 +22,7 @@ ACCEPTED = [
     ("HATTR-1: all fields", W + "{rhs_reversal=1x0 rhs_dilate=2x1 lhs_dilate=1x2 pad=0_1x1_0 stride=1x2 size=2x2}",
      "window={size=2x2 stride=1x2 pad=0_1x1_0 lhs_dilate=1x2 rhs_dilate=2x1 rhs_reversal=1x0}"),
     ("HATTR-1: rank 1", V + "z = f32[] constant(0)\ny = reduce-window(p, z), to_apply=add, window={size=2}", "window={size=2}"),
-    ("HATTR-2: rank 0", "p = f32[] parameter(0)\ny = f32[] reduce-window(p, p), to_apply=add, window={}", "window={}"),
+    ("HATTR-2: rank 0", "p = f32[] parameter(0)\ny = f32[] reduce-window(p, p), to_apply=add, window={}", "to_apply=%add"),
     ("HATTR-3: defaults are not printed", W + "{size=2x2 stride=1x1 pad=0_0x0_0 lhs_dilate=1x1 rhs_dilate=1x1 rhs_reversal=0x0}",
      "window={size=2x2}"),
     ("HATTR-4: labels", C + "y = convolution(l, r), window={size=3x3}, dim_labels=b01f_01io->b01f", "dim_labels=b01f_01io->b01f"),
@@ -40,6 +42,7 @@ ACCEPTED = [
     ("HATTR-10: tolerance", V + "y = exponential(p), result_accuracy={tolerance={ulps=5,rtol=0.1,atol=1e-3}}",
      "result_accuracy={tolerance={atol=0.001,rtol=0.1,ulps=5}}"),
     ("HATTR-10: default", V + "y = exponential(p), result_accuracy={mode=default}", "exponential(%p)"),
+    ("HOP-8: bits", V + "y = f32[4] reduce-precision(p), mantissa_bits=7, exponent_bits=5", "exponent_bits=5, mantissa_bits=7"),
     ("HOP-42: sharding in a domain", V + 'y = domain(p), domain={kind="sharding", entry={replicated}, exit={maximal device=1}}',
      'domain={kind="sharding", entry={replicated}, exit={maximal device=1}}'),
 ]  # fmt: skip
@@ -67,6 +70,7 @@ REFUSED = [
     ("HATTR-6: negative", V + "y = f32[2] slice(p), slice={[-2:4]}", "SLICE-4"),
     ("HATTR-8: unknown", P + "y = dot(p, p), operand_precision={best}", "HATTR-8"),
     ("HATTR-9: unknown", P + "y = dot(p, p), algorithm=dot_best", "HINST-6", ),
+    ("HOP-8: both are needed", V + "y = f32[4] reduce-precision(p), exponent_bits=5", "HINST-6"),
     ("HATTR-10: unknown mode", V + "y = exponential(p), result_accuracy={mode=best}", "HATTR-10"),
     ("HINST-6: two dimensions where one belongs", P + "y = f32[8,4] concatenate(p, p), dimensions={0,1}", "HINST-6"),
     ("HINST-6: no bool", "p = c64[4] parameter(0)\ny = cholesky(p), lower=2", "HINST-6"),
@@ -94,5 +98,5 @@ def test_opcodes_that_xla_does_not_read_either() -> None:
 
 def test_labels_and_windows_without_text() -> None:
     assert labels_text(ConvDimensionNumbers.default(2)) == "bf01_oi01->bf01"
-    assert labels_text(ConvDimensionNumbers(0, 2, (), 0, 1, (), 0, 1, ())) == "b?f_oi->bf"
+    assert labels_text(ConvDimensionNumbers(0, 2, (), 0, 1, (), 0, 1, ())) == "b?f_io->bf"
     assert window_text(Window.make((2, 3), strides=(1, 2))) == "{size=2x3 stride=1x2}"

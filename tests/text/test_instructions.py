@@ -1,5 +1,7 @@
 """HINST, HSHAPE, HLAY, HCATTR, HGRP and HSHARD rules."""
 
+# ruff: noqa: E501  # tables: a case a row
+
 from __future__ import annotations
 
 import pytest
@@ -124,10 +126,40 @@ def test_messages_help() -> None:
 
 @rule("HSHAPE-2")
 def test_every_type() -> None:
-    names = (
-        "pred s1 s2 s4 s8 s16 s32 s64 u1 u2 u4 u8 u16 u32 u64 f16 bf16 f32 f64 f8e5m2 f8e4m3 f8e4m3fn f8e4m3b11fnuz f8e3m4"
-        " f8e5m2fnuz f8e4m3fnuz f8e8m0fnu f4e2m1fn c64 c128 token opaque"
-    ).split()
+    names = [
+        "pred",
+        "s1",
+        "s2",
+        "s4",
+        "s8",
+        "s16",
+        "s32",
+        "s64",
+        "u1",
+        "u2",
+        "u4",
+        "u8",
+        "u16",
+        "u32",
+        "u64",
+        "f16",
+        "bf16",
+        "f32",
+        "f64",
+        "f8e5m2",
+        "f8e4m3",
+        "f8e4m3fn",
+        "f8e4m3b11fnuz",
+        "f8e3m4",
+        "f8e5m2fnuz",
+        "f8e4m3fnuz",
+        "f8e8m0fnu",
+        "f4e2m1fn",
+        "c64",
+        "c128",
+        "token",
+        "opaque",
+    ]
     for name in names:
         assert str(parse_shape(f"{name}[]")) == f"{name}[]"
     for wrong in ("f31[]", "tuple[]", "buffer[]", "int[]", "f32"):
@@ -137,7 +169,15 @@ def test_every_type() -> None:
 
 @rule("HSHAPE-1", "HSHAPE-3", "HLAY-1")
 @pytest.mark.parametrize(
-    "text", ["f32[2,3]{0,1}", "(f32[2]{0}, s32[<=4,?]{1,0})", "()", "b(f32[2]{0})", "f32[1000000000000000000]{0}", "f32[]{:S(1)}"]
+    "text",
+    [
+        "f32[2,3]{0,1}",
+        "(f32[2]{0}, s32[<=4,?]{1,0})",
+        "()",
+        "b(f32[2]{0})",
+        "f32[1000000000000000000]{0}",
+        "f32[]{:S(1)}",
+    ],
 )
 def test_shapes_print_back(text: str) -> None:
     assert parse_shape(text).to_text() == text
@@ -249,3 +289,14 @@ def test_refused_shardings(text: str, expected: str) -> None:
 def test_iota_sharding_of_many_devices_takes_no_memory() -> None:
     module = parse_hlo(entry("p = f32[4] parameter(0), sharding={devices=[1000000000000]<=[1000000000000]}"))
     assert "<=[1000000000000]" in str(module)
+
+
+@rule("HSHARD-7")
+def test_what_is_partitioned_is_not_run() -> None:
+    import hlokit as hk
+    from hlokit.errors import HlokitError
+
+    text = "ROOT p = f32[4] parameter(0), sharding="
+    refused_ = parse_hlo(entry(text + "{devices=[2]0,1}", ", num_partitions=2"))
+    with pytest.raises(HlokitError, match="HSHARD-7|devices"):
+        hk.evaluate(refused_, [1.0, 2.0, 3.0, 4.0])

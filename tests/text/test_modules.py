@@ -32,7 +32,8 @@ HEADERS = [
     ("HMOD-12: recovery table is kept", 'origin_recovery_table={ {"a" {0}} : {"b"} }',
      LAYOUT + ', origin_recovery_table={ {"a" {0}} : {"b"} }'),
     ("HMOD-13: order",
-     'frontend_attributes={a="b"}, num_partitions=2, replica_count=2, allow_spmd_sharding_propagation_to_output={true}, '
+     'frontend_attributes={a="b"}, num_partitions=2, replica_count=2, '
+     'allow_spmd_sharding_propagation_to_output={true}, '
      "allow_spmd_sharding_propagation_to_parameters={true}, alias_passthrough_params=true, "
      "buffer_donor={ (0, {}) }, input_output_alias={ {1}: (1, {}) }, is_scheduled=true",
      "is_scheduled=true, input_output_alias={ {1}: (1, {}, may-alias) }, buffer_donor={ (0, {}) }, "
@@ -103,7 +104,9 @@ StackFrames
 
 @rule("HMOD-14")
 def test_debug_tables() -> None:
-    module = parse_hlo(f"HloModule m\n\n{TABLES}\n\nENTRY e {{\n p = f32[] parameter(0), metadata={{stack_frame_id=1}}\n}}")
+    module = parse_hlo(
+        f"HloModule m\n\n{TABLES}\n\nENTRY e {{\n p = f32[] parameter(0), metadata={{stack_frame_id=1}}\n}}"
+    )
     assert module.stack_tables.file_names == ["a.py", 'b"c.py']
     assert module.stack_tables.stack_frames == [{"file_location_id": 1, "parent_frame_id": 1}]
     assert f"\n\n{TABLES}\n\nENTRY" in str(module)

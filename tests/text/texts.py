@@ -46,4 +46,6 @@ def refused(text: str, *labels: str) -> ParseError:
 def by_label(rows: list[tuple[str, ...]]) -> pytest.MarkDecorator:
     """Parametrises over rows whose first entry is "LABEL: what it is about"; the test gets the rest."""
     names = {2: "text", 3: "text, expected", 4: "text, expected, more"}[len(rows[0])]
-    return pytest.mark.parametrize(names, [row[1:] if len(row) > 2 else row[1] for row in rows], ids=[row[0] for row in rows])
+    return pytest.mark.parametrize(
+        names, [row[1:] if len(row) > 2 else row[1] for row in rows], ids=[row[0] for row in rows]
+    )

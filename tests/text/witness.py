@@ -24,6 +24,8 @@ from hlokit.text.parser import parse_hlo
 PRESETS = ("default", "short_parsable", "canonical")
 CRASH = "a bug:"
 CHILD = Path(__file__).with_name("jaxlib_printer.py")
+MORE = Path(__file__).parents[1] / "data" / "text" / "more.hlo"
+"""Further texts, for what the golden cases lack: async ops, shardings, metadata, headers, layouts, literals."""
 BUNDLE = Path(__file__).parents[1] / "data" / "text" / "expected.json.gz"
 
 _UNREADABLE_PADDING = "HATTR-7: jaxlib prints `padding=` of rank 0 and cannot read it back"
@@ -60,6 +62,12 @@ def golden_texts(folder: Path) -> Iterator[tuple[str, str]]:
                 yield record["id"], record["hlo"]
     for path in sorted((folder / "programs").glob("*.hlo.txt")):
         yield f"program {path.name.removesuffix('.hlo.txt')}", path.read_text(encoding="utf-8")
+
+
+def more_texts() -> Iterator[tuple[str, str]]:
+    """(id, HLO text) of the texts in MORE."""
+    for number, text in enumerate(MORE.read_text(encoding="utf-8").split("\n====\n")):
+        yield f"more {number}", text
 
 
 def ask_jaxlib(texts: Sequence[tuple[str, str]], python: str) -> dict[str, Answer]:
@@ -150,7 +158,8 @@ def bundle(texts: Sequence[tuple[str, str]], theirs: dict[str, Answer], limit: i
     """Writes every n-th text with jaxlib's answers to the bundled file, as many as fit `limit` bytes."""
     step = 1
     while True:
-        rows = [[name, text, theirs[name]] for name, text in texts[::step] if name not in EXCEPTIONS]
+        chosen = [texts[i] for i in range(len(texts)) if i % step == 0 or texts[i][0].startswith("more ")]
+        rows = [[name, text, theirs[name]] for name, text in chosen if name not in EXCEPTIONS]
         data = gzip.compress(json.dumps(rows).encode(), 9, mtime=0)
         if len(data) <= limit:
             break
@@ -171,17 +180,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--python", default=sys.executable, help="an interpreter with jaxlib 0.10.2 (default: this one)"
     )
-    parser.add_argument("--extra", type=Path, help="a file of further texts, separated by lines of ====")
     parser.add_argument("--bundle", action="store_true", help="write the bundled texts for the fast tests anew")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     texts = list(golden_texts(options.golden))
-    if options.extra:
-        parts = options.extra.read_text(encoding="utf-8").split("\n====\n")
-        texts += [(f"{options.extra.name} {i}", part) for i, part in enumerate(parts)]
     if not texts:
         print(f"no golden texts in {options.golden}", file=sys.stderr)
         return 2
+    texts = [*more_texts(), *texts]
     theirs = ask_jaxlib(texts, options.python)
     if options.bundle:
         bundle(texts, theirs, 200_000)

@@ -9,8 +9,6 @@ from hlokit.text.attributes import read_dictionary
 from hlokit.text.groups import read_sharding
 from hlokit.text.lexer import Lexer, balanced_end, escaped
 from hlokit.text.metadata import read_metadata
-from hlokit.text.numbers import float_text
-from hlokit.types import dtype as dtypes
 
 Scope = Mapping[str, Instruction]
 """The instructions defined so far in the computation, by name."""
@@ -72,7 +70,7 @@ def _read_statistics(lexer: Lexer, extra: Extra, scope: Scope) -> None:
         if not name.endswith("="):
             raise lexer.unexpected("a statistic's name followed by =", "HCATTR-8")
         lexer.advance()
-        parts.append(name + float_text(lexer.decimal("HCATTR-8"), dtypes.f64))
+        parts.append(f"{name}{lexer.decimal('HCATTR-8'):g}")
         if not lexer.accept(","):
             break
     lexer.expect("}", "HCATTR-8")

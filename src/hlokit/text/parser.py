@@ -9,11 +9,12 @@ from hlokit.errors import ShapeError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.op import OPS, Op
+from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.text.asynchronous import AsyncChains, short_form, start_spelling, wrap
 from hlokit.text.common import COMMON_READERS
+from hlokit.text.drafts import Body, Called, Draft, TupleSizes
 from hlokit.text.header import read_header
-from hlokit.text.lexer import ATTRIBUTE, END, LABEL, MAX_NESTING, NAME, WORD, Lexer, error_at
+from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
 from hlokit.text.literals import read_literal
 from hlokit.text.names import UniqueNames
 from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
@@ -24,12 +25,6 @@ from hlokit.types.sharding import Sharding
 
 _RESERVED = frozenset(DTYPES) - {"tuple", "buffer"}
 """Names that an instruction cannot have (LEX-9)."""
-
-MAX_LEAVES = 1_000_000
-"""Of an instruction's tuple: more would take too long to print."""
-
-_Called = dict[str, Any]
-"""Role -> computation, or list of computations with None where one is not given yet."""
 
 
 def parse_hlo(text: str | bytes) -> HloModule:
@@ -63,7 +58,7 @@ class _Parser:
         self.computations: list[Computation] = []
         self.starts: dict[Computation, int] = {}
         self.chains = AsyncChains()
-        self.sizes = _TupleSizes()
+        self.sizes = TupleSizes()
         self.leaf_shardings: dict[tuple[Sharding, int], Sharding] = {}
 
     # -- modules
@@ -137,7 +132,7 @@ class _Parser:
         module = HloModule("_")
         module.is_scheduled = True
         computation = Computation("_", module)
-        body = _Body(computation)
+        body = Body(computation)
         lexer.accept("ROOT")
         named = lexer.kind == ATTRIBUTE or lexer.peek() == "="
         name = self._instruction_name() if named else "_"
@@ -169,7 +164,7 @@ class _Parser:
         signature = read_program_shape(lexer) if lexer.value == "(" else None
         lexer.expect("{", "HCOMP-1")
         computation = Computation(name)
-        body = _Body(computation)
+        body = Body(computation)
         while lexer.value != "}":
             self._instruction(body)
         if not len(computation):
@@ -190,7 +185,7 @@ class _Parser:
             lexer.advance()
             computation.execution_thread = lexer.string("HCOMP-9")
 
-    def _check_body(self, body: _Body, signature: ProgramShape | None, start: int) -> None:
+    def _check_body(self, body: Body, signature: ProgramShape | None, start: int) -> None:
         computation = body.computation
         expected = len(body.parameters)
         for number in range(expected):
@@ -204,7 +199,7 @@ class _Parser:
 
     # -- instructions
 
-    def _instruction(self, body: _Body) -> None:
+    def _instruction(self, body: Body) -> None:
         lexer = self.lexer
         start = lexer.start
         is_root = lexer.accept("ROOT")
@@ -236,7 +231,7 @@ class _Parser:
             lexer.expect("=", "HINST-1")
         return name
 
-    def _after_equals(self, body: _Body, name: str, start: int, bare: bool = False) -> Instruction:
+    def _after_equals(self, body: Body, name: str, start: int, bare: bool = False) -> Instruction:
         """Reads `[shape] opcode(operands), attributes` and adds the instruction."""
         lexer = self.lexer
         shape = read_shape(lexer) if starts_shape(lexer) else None
@@ -261,7 +256,7 @@ class _Parser:
             if opcode == "conditional" and operands:
                 spelling = branch_spelling(operands[0].shape.dtype)
             extra, called = self._attributes(spelling, fields, body)
-        return self._add(body, _Draft(name, spelling, shape, fields, operands, called, extra, start, wrapped))
+        return self._add(body, Draft(name, spelling, shape, fields, operands, called, extra, start, wrapped))
 
     def _opcode(self) -> tuple[Spelling, str | None]:
         """Reads an opcode: how the op is written, and the wrapped opcode if this is the short form of an async one."""
@@ -280,7 +275,7 @@ class _Parser:
         base, step = found
         return (start_spelling(base) if step == "-start" else spelling_of(OPS[f"async{step}"])), base
 
-    def _parameter_number(self, body: _Body) -> int:
+    def _parameter_number(self, body: Body) -> int:
         start = self.lexer.start
         number = self.lexer.integer("HINST-7", 0)
         if number in body.parameters:
@@ -288,7 +283,7 @@ class _Parser:
         body.parameters.add(number)
         return number
 
-    def _operands(self, body: _Body) -> list[Instruction]:
+    def _operands(self, body: Body) -> list[Instruction]:
         """Reads operands up to `)`."""
         lexer, names = self.lexer, body.names
         operands: list[Instruction] = []
@@ -305,7 +300,7 @@ class _Parser:
             lexer.advance()
         return operands
 
-    def _operand(self, body: _Body) -> Instruction:
+    def _operand(self, body: Body) -> Instruction:
         """Reads an operand that is no plain %name."""
         lexer = self.lexer
         start = lexer.start
@@ -321,7 +316,7 @@ class _Parser:
             raise lexer.error(f"the operand {name} is {instruction.shape}, not {shape}", "HINST-3", start)
         return instruction
 
-    def _nested(self, body: _Body, shape: Shape | None, start: int) -> Instruction:
+    def _nested(self, body: Body, shape: Shape | None, start: int) -> Instruction:
         """HINST-4: an instruction in an operand's place, without attributes."""
         lexer = self.lexer
         lexer.enter()
@@ -331,12 +326,12 @@ class _Parser:
         lexer.expect(")", "HINST-4")
         lexer.leave()
         name = body.anonymous(spelling.op_class.opcode)
-        instruction = self._add(body, _Draft(name, spelling, shape, {}, operands, {}, None, start, wrapped))
+        instruction = self._add(body, Draft(name, spelling, shape, {}, operands, {}, None, start, wrapped))
         body.names[name] = instruction
         body.starts[name] = start
         return instruction
 
-    def _bare_operands(self, body: _Body) -> list[Instruction]:
+    def _bare_operands(self, body: Body) -> list[Instruction]:
         """HMOD-16: shapes with or without names; a repeated name is one parameter."""
         lexer = self.lexer
         operands: list[Instruction] = []
@@ -357,11 +352,11 @@ class _Parser:
 
     # -- attributes
 
-    def _attributes(self, spelling: Spelling, fields: dict[str, Any], body: _Body) -> tuple[Extra | None, _Called]:
+    def _attributes(self, spelling: Spelling, fields: dict[str, Any], body: Body) -> tuple[Extra | None, Called]:
         """Reads `, name=value` up to what is no attribute; the op's own go to `fields`."""
         lexer = self.lexer
         extra: Extra | None = None
-        called: _Called = {}
+        called: Called = {}
         seen: set[str] = set()
         while lexer.value == ",":
             lexer.advance()
@@ -390,7 +385,7 @@ class _Parser:
                 raise lexer.error(message, "HINST-6", start)
         return extra, called
 
-    def _called(self, called: _Called, role: str, position: int | None) -> None:
+    def _called(self, called: Called, role: str, position: int | None) -> None:
         """Reads a computation (one of a role's list, where `position` is one) or a list of them."""
         lexer = self.lexer
         if position is not None:
@@ -430,7 +425,7 @@ class _Parser:
 
     # -- adding
 
-    def _add(self, body: _Body, draft: _Draft) -> Instruction:
+    def _add(self, body: Body, draft: Draft) -> Instruction:
         """The draft as an instruction; the rules that it breaks are reported where it stands."""
         try:
             if draft.wrapped == draft.spelling.op_class.opcode:
@@ -448,7 +443,7 @@ class _Parser:
             self._set_extra(instruction, draft)
         return instruction
 
-    def _op(self, draft: _Draft) -> tuple[Op, list[Computation]]:
+    def _op(self, draft: Draft) -> tuple[Op, list[Computation]]:
         """The op with its attributes, and what it calls."""
         op_class = draft.spelling.op_class
         for field, text in draft.spelling.required:
@@ -459,13 +454,22 @@ class _Parser:
             message = f"the shape of {op_class.opcode} must be written"
             raise self.lexer.error(message, "HINST-1", draft.start)
         if op_class.result_shape is not None:
-            draft.fields[op_class.result_shape.name] = draft.shape
+            draft.fields[op_class.result_shape.name] = draft.shape or self._implied_shape(op_class, draft)
         op = op_class(**draft.fields)
         if op_class.completed is not Op.completed:
             op = op.completed([operand.shape for operand in draft.operands])
         return op, self._called_in_order(op_class, draft)
 
-    def _add_start(self, body: _Body, draft: _Draft) -> Instruction:
+    def _implied_shape(self, op_class: type[Op], draft: Draft) -> Shape:
+        """The inferred shape, for an op that holds it, of the first operand's element type."""
+        operands = [operand.shape for operand in draft.operands]
+        assert op_class.result_shape is not None
+        if not operands or not operands[0].is_array:
+            raise self.lexer.error(f"the shape of {op_class.opcode} must be written", "HINST-1", draft.start)
+        hint = {op_class.result_shape.name: operands[0].dtype[()]}
+        return infer_shape(op_class(**{**draft.fields, **hint}), operands)
+
+    def _add_start(self, body: Body, draft: Draft) -> Instruction:
         """HASYNC-2: the short form of a start. The op goes to a computation of its own, unless `calls` gives that."""
         state = draft.shape
         if state is None or not state.is_tuple or len(state.elements) < 2:
@@ -484,7 +488,7 @@ class _Parser:
         start = OPS["async-start"](async_execution_thread=thread, state=state)
         return body.computation.add(start, draft.operands, [wrapped], shape=state, name=draft.name)
 
-    def _set_extra(self, instruction: Instruction, draft: _Draft) -> None:
+    def _set_extra(self, instruction: Instruction, draft: Draft) -> None:
         extra = instruction.extra = draft.extra
         assert extra is not None
         leaves = self.sizes.leaves(instruction.shape)
@@ -498,7 +502,7 @@ class _Parser:
                 self.leaf_shardings[key] = Sharding("tuple", elements=(sharding,) * key[1])
             extra.sharding = self.leaf_shardings[key]
 
-    def _called_in_order(self, op_class: type[Op], draft: _Draft) -> list[Computation]:
+    def _called_in_order(self, op_class: type[Op], draft: Draft) -> list[Computation]:
         called: list[Computation] = []
         for role in (*op_class.roles, *op_class.list_roles):
             given = draft.called.get(role, [])
@@ -507,81 +511,3 @@ class _Parser:
                 raise self.lexer.error(message, "HINST-6", draft.start)
             called += given
         return called
-
-
-class _TupleSizes:
-    """Guards against tuples of tuples that are small to write and too large to handle."""
-
-    def __init__(self) -> None:
-        self._known: dict[Shape, tuple[int, int]] = {}
-
-    def leaves(self, shape: Shape) -> int:
-        """Number of non-tuple shapes in it."""
-        return self._measure(shape)[0]
-
-    def check(self, shape: Shape) -> None:
-        """At most MAX_LEAVES leaves, nested at most as deep as the lexer allows."""
-        leaves, depth = self._measure(shape)
-        if leaves > MAX_LEAVES:
-            raise ShapeError("HSHAPE-4", "leaves of the tuple", leaves, f"at most {MAX_LEAVES}")
-        if depth > MAX_NESTING:
-            raise ShapeError("HSHAPE-4", "nesting of the tuple", depth, f"at most {MAX_NESTING}")
-
-    def _measure(self, shape: Shape) -> tuple[int, int]:
-        if not shape.is_tuple:
-            return 1, 0
-        found = self._known.get(shape)
-        if found is None:
-            inner = [self._measure(element) for element in shape.elements]
-            found = sum(leaves for leaves, _ in inner), 1 + max((depth for _, depth in inner), default=0)
-            self._known[shape] = found
-        return found
-
-
-class _Body:
-    """A computation being read."""
-
-    __slots__ = ("_anonymous", "computation", "names", "parameters", "root", "starts")
-
-    def __init__(self, computation: Computation) -> None:
-        self.computation = computation
-        self.names: dict[str, Instruction] = {}
-        self.starts: dict[str, int] = {}
-        self.parameters: set[int] = set()
-        self.root: Instruction | None = None
-        self._anonymous = UniqueNames()
-
-    def anonymous(self, opcode: str) -> str:
-        """A name for a nested instruction: add.anon, add.anon.1, ..."""
-        while True:
-            name = self._anonymous.unique(f"{opcode}.anon")
-            if name not in self.names:
-                return name
-
-
-class _Draft:
-    """An instruction as read, not yet made."""
-
-    __slots__ = ("called", "extra", "fields", "name", "operands", "shape", "spelling", "start", "wrapped")
-
-    def __init__(
-        self,
-        name: str,
-        spelling: Spelling,
-        shape: Shape | None,
-        fields: dict[str, Any],
-        operands: list[Instruction],
-        called: _Called,
-        extra: Extra | None,
-        start: int,
-        wrapped: str | None,
-    ) -> None:
-        self.name = name
-        self.spelling = spelling
-        self.shape = shape
-        self.fields = fields
-        self.operands = operands
-        self.called = called
-        self.extra = extra
-        self.start = start
-        self.wrapped = wrapped  # the opcode, in the short form of an async op
