@@ -11,8 +11,9 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import Dynamic, is_ndarray
 from tests.forms.agree import difference
 from tests.forms.evaluator import by_form
+from tests.forms.expanding import expanded
 
-EVALUATED = ("map", "index", "fold", "scatter")
+EVALUATED = ("map", "index", "fold", "scatter", "expand")
 _MOST_STEPS = 3000
 
 
@@ -41,7 +42,7 @@ class Checker:
             return
         called = dict(instruction.called_by_role())
         with np.errstate(all="ignore"):
-            got = by_form(op, operands, shapes, instruction.shape, called)
+            got = self._value(instruction, operands, shapes, called)
         (want,) = values
         for g, w in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,)):
             assert is_ndarray(w)
@@ -49,6 +50,19 @@ class Checker:
             if problem:
                 self.wrong.append(f"{instruction}: {problem}")
         self.seen.add(op.opcode)
+
+    def _value(self, instruction: Instruction, operands: Any, shapes: Any, called: Any) -> Any:
+        """By the form; of an expansion what its instructions give, each of them checked as well."""
+        op = instruction.op
+        if op.form != "expand":
+            return by_form(op, operands, shapes, instruction.shape, called)
+        module = expanded(op, shapes, called)
+        assert module.entry.root.shape.static is instruction.shape.static, "the expansion has another shape"
+        inner = Checker()
+        value = inner.run(module, *operands)
+        self.wrong += inner.wrong
+        self.seen |= inner.seen
+        return value
 
 
 def _steps(op: Any, shapes: Any) -> int:

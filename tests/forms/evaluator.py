@@ -89,7 +89,7 @@ class NumpyEmitter(Emitter):
     def number(self, affine: Affine) -> Value:
         from hlokit.types.dtype import s32, s64
 
-        dtype = s32 if -(2**31) <= affine.low and affine.high < 2**31 else s64
+        dtype = s32 if affine.low >= -(2**31) and affine.high < 2**31 else s64
         return Element(dtype, self.values_of(affine).astype(dtype.numpy))
 
     def compare_range(self, affine: Affine, low: int, high: int) -> Value:
@@ -192,7 +192,9 @@ def grid(sizes: Sequence[int], first: int = 0, rank: int | None = None) -> Index
     return tuple(axes)
 
 
-def by_form(op: Op, operands: Sequence[Array], shapes: Sequence[Shape], shape: Shape, called: dict[str, Computation]) -> Any:
+def by_form(
+    op: Op, operands: Sequence[Array], shapes: Sequence[Shape], shape: Shape, called: dict[str, Computation]
+) -> Any:
     """The op's value on these operands as its map, index, fold or scatter form says; a tuple for a tuple shape."""
     emit = NumpyEmitter()
     functions_ = {role: FormFunction(emit, c) for role, c in called.items()}
@@ -208,7 +210,9 @@ def by_form(op: Op, operands: Sequence[Array], shapes: Sequence[Shape], shape: S
     return scattered(op, operands, shapes, shape, functions_, emit)
 
 
-def folded(op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, FormFunction], emit: NumpyEmitter) -> Any:
+def folded(
+    op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, FormFunction], emit: NumpyEmitter
+) -> Any:
     """Steps in row-major order, every output position at once; a skipped step leaves the accumulators."""
     fold = op.fold(shapes)
     results = list(shape.leaves())
@@ -222,7 +226,7 @@ def folded(op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, F
             position = outputs[d.output] if d.output is not None else Affine.of(0)
             place = emit.values_of(position * d.stride + (k * d.dilation - d.low))
             element = place // d.base_dilation
-            inside = inside & (place % d.base_dilation == 0) & (0 <= element) & (element < size)
+            inside = inside & (place % d.base_dilation == 0) & (element >= 0) & (element < size)
             index.append(Affine.of(Counter("e", 0, size - 1, element)))
         if not inside.any():
             continue
@@ -237,7 +241,9 @@ def folded(op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, F
     return arrays if shape.is_tuple else arrays[0]
 
 
-def scattered(op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, FormFunction], emit: NumpyEmitter) -> Any:
+def scattered(
+    op: Op, operands: Any, shapes: Any, shape: Shape, called: dict[str, FormFunction], emit: NumpyEmitter
+) -> Any:
     """One update after the other."""
     scatter = op.scatter(shapes)
     n = scatter.count

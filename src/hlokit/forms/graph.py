@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from hlokit.types.shape import Shape
+from hlokit.types.shape import ProgramShape, Shape
 
 
 class Node(Protocol):
@@ -15,13 +15,19 @@ class Node(Protocol):
     def shape(self) -> Shape: ...
 
 
-class Graph(Protocol):
-    """Where an op writes its expansion. Ops are hlokit.hlo.op.Op, called computations whatever `computation` gives."""
+class Called(Protocol):
+    """A computation that an instruction may call."""
 
-    def add(self, op: Any, *operands: Node, called: Sequence[Any] = ()) -> Node:
+    def signature(self) -> ProgramShape: ...
+
+
+class Graph(Protocol):
+    """Where an op writes its expansion. Ops are hlokit.hlo.op.Op."""
+
+    def add(self, op: Any, *operands: Node, called: Sequence[Called] = ()) -> Node:
         """Appends an instruction; its shape is inferred."""
         ...
 
-    def computation(self, parameters: Sequence[Shape], body: Callable[..., Node]) -> Any:
+    def computation(self, parameters: Sequence[Shape], body: Callable[..., Node]) -> Called:
         """A computation to be called: `body(graph, *parameters)` writes it and gives its root."""
         ...

@@ -4,9 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.forms.graph import Graph, Node
+from hlokit.forms.widening import wide_type
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.ops.expansion import Writing, sum_of_two
 from hlokit.ops.numerics import narrow
+from hlokit.ops.reduction import Reduce
+from hlokit.ops.transcendental import Sqrt
 from hlokit.types.shape import Shape
 
 
@@ -33,6 +38,35 @@ class BatchNorm(Op):
 
     def other_axes(self, operand: Array) -> tuple[int, ...]:
         return tuple(d for d in range(operand.ndim) if d != self.feature_index)
+
+    # -- the expansion computes in the operand's own type, f32 for narrower ones, and rounds at the end
+
+    def widened(self, write: Writing, *operands: Node) -> list[Node]:
+        return [write.convert(x, wide_type(x.shape.dtype)) for x in operands]
+
+    def over(self, write: Writing, vector: Node, shape: Shape) -> Node:
+        """A per-feature vector for every element."""
+        return write.broadcast(vector, (self.feature_index,), shape)
+
+    def sum(self, write: Writing, x: Node) -> Node:
+        """Per feature."""
+        scalar = x.shape.dtype[()]
+        adder = write.graph.computation([scalar, scalar], sum_of_two)
+        axes = tuple(d for d in range(x.shape.rank) if d != self.feature_index)
+        return write.graph.add(Reduce(axes), x, write.scalar(0, x.shape.dtype), called=[adder])
+
+    def mean(self, write: Writing, x: Node) -> Node:
+        total = self.sum(write, x)
+        return write.divide(total, write.full(x.shape.size // max(1, total.shape.size), total.shape))
+
+    def deviation(self, write: Writing, variance: Node) -> Node:
+        """sqrt(variance + epsilon)."""
+        return write.graph.add(Sqrt(None), write.add(variance, write.full(self.epsilon, variance.shape)))
+
+    def normalised(self, write: Writing, centered: Node, variance: Node, scale: Node, offset: Node) -> Node:
+        factor = write.divide(scale, self.deviation(write, variance))  # one division a feature, not one an element
+        scaled = write.multiply(centered, self.over(write, factor, centered.shape))
+        return write.add(scaled, self.over(write, offset, centered.shape))
 
 
 def check_vectors(vectors: dict[str, Shape], expected: Shape, label: str) -> None:
@@ -66,6 +100,15 @@ class BatchNormTraining(BatchNorm, name="batch-norm-training"):
         output = normalised * self.spread(scale, rank) + self.spread(offset, rank)
         return tuple(narrow(part, operand.dtype) for part in (output, mean.reshape(-1), variance.reshape(-1)))
 
+    def expand(self, graph: Graph, operand: Node, scale: Node, offset: Node) -> Node:
+        write, narrow_type = Writing(graph), operand.shape.dtype
+        x, scale, offset = self.widened(write, operand, scale, offset)
+        mean = self.mean(write, x)
+        centered = write.subtract(x, self.over(write, mean, x.shape))
+        variance = self.mean(write, write.multiply(centered, centered))
+        output = self.normalised(write, centered, variance, scale, offset)
+        return write.tuple(*(write.convert(part, narrow_type) for part in (output, mean, variance)))
+
 
 class BatchNormInference(BatchNorm, name="batch-norm-inference"):
     """Normalises each feature by a given mean and variance."""
@@ -83,6 +126,12 @@ class BatchNormInference(BatchNorm, name="batch-norm-inference"):
         scale, offset, mean, variance = (self.spread(v, operand.ndim) for v in (scale, offset, mean, variance))
         normalised = (operand.astype(np.float64) - mean) / np.sqrt(variance + self.epsilon)
         return narrow(normalised * scale + offset, operand.dtype)
+
+    def expand(self, graph: Graph, operand: Node, scale: Node, offset: Node, mean: Node, variance: Node) -> Node:
+        write = Writing(graph)
+        x, scale, offset, mean, variance = self.widened(write, operand, scale, offset, mean, variance)
+        centered = write.subtract(x, self.over(write, mean, x.shape))
+        return write.convert(self.normalised(write, centered, variance, scale, offset), operand.shape.dtype)
 
 
 class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
@@ -111,3 +160,19 @@ class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
         return tuple(
             narrow(part, operand.dtype) for part in (grad_operand, grad_scale.reshape(-1), grad_offset.reshape(-1))
         )
+
+    def expand(self, graph: Graph, operand: Node, scale: Node, mean: Node, variance: Node, grad_output: Node) -> Node:
+        write, narrow_type = Writing(graph), operand.shape.dtype
+        x, scale, mean, variance, gradient = self.widened(write, operand, scale, mean, variance, grad_output)
+        centered = write.subtract(x, self.over(write, mean, x.shape))
+        deviation = self.deviation(write, variance)
+        grad_offset = self.sum(write, gradient)
+        covariance = self.sum(write, write.multiply(gradient, centered))
+        count = write.full(x.shape.size // max(1, covariance.shape.size), covariance.shape)
+        along_x = write.divide(write.divide(covariance, count), write.multiply(deviation, deviation))
+        correction = write.multiply(self.over(write, along_x, x.shape), centered)
+        mean_gradient = self.over(write, write.divide(grad_offset, count), x.shape)
+        rest = write.subtract(write.subtract(gradient, mean_gradient), correction)
+        grad_operand = write.multiply(self.over(write, write.divide(scale, deviation), x.shape), rest)
+        parts = (grad_operand, write.divide(covariance, deviation), grad_offset)
+        return write.tuple(*(write.convert(part, narrow_type) for part in parts))

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.numerics import convert, narrow, widen
@@ -159,6 +160,7 @@ class DotLike(Op):
     output_shape: ResultShape
 
     form = "kernel"
+    shape_implied = True
 
     def product_shape(self, lhs: Shape, rhs: Shape) -> Shape:
         """The result's shape, after the rules that hold for lhs and rhs alone (DOTG-1, DYN-12)."""
@@ -168,6 +170,9 @@ class DotLike(Op):
         free_left = free_dimensions(lhs.rank, self.lhs_batch_dims, self.lhs_contracting_dims)
         free_right = free_dimensions(rhs.rank, self.rhs_batch_dims, self.rhs_contracting_dims)
         return shape_of_dimensions(element_type, lhs, (*self.lhs_batch_dims, *free_left), rhs, free_right)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel(self.opcode, prologue=tuple(range(len(operands))), epilogue=(0,))
 
 
 class Dot(DotLike, name="dot"):

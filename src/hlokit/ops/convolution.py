@@ -1,13 +1,14 @@
 """Convolution."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import agree, check_precision, check_result_type, compute_type, operand_in, product, rounded
@@ -38,6 +39,7 @@ class Convolution(Op, name="convolution"):
     output_shape: ResultShape
 
     arity = 2
+    shape_implied = True
     form = "kernel"
     rules = "CONV"
 
@@ -100,6 +102,9 @@ class Convolution(Op, name="convolution"):
         lhs, rhs = operand_in(lhs, wide).transpose(numbers.lhs), operand_in(rhs, wide).transpose(numbers.rhs)
         result = rounded(self._convolve(lhs, rhs), element_type)
         return result.transpose(np.argsort(numbers.output))
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("convolution", prologue=(0, 1), epilogue=(0,))
 
     def _convolve(self, lhs: Array, rhs: Array) -> Array:
         """[batch, feature, spatial...] with [output, input, spatial...], either in groups (CONV-20, CONV-22)."""

@@ -372,6 +372,7 @@ class Shift(Binary):
 
 class ShiftLeft(Shift, name="shift-left"):
     """x * 2^y; 0 from the width up."""
+
     rule = scalar_rules.shift_left
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
@@ -382,6 +383,7 @@ class ShiftLeft(Shift, name="shift-left"):
 
 class ShiftRightLogical(Shift, name="shift-right-logical"):
     """x's bits moved down, zeros from above; 0 from the width up."""
+
     rule = scalar_rules.shift_right_logical
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
@@ -392,6 +394,7 @@ class ShiftRightLogical(Shift, name="shift-right-logical"):
 
 class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
     """x's bits moved down, copies of the highest bit from above."""
+
     rule = scalar_rules.shift_right_arithmetic
 
     def reference(self, lhs: Array, rhs: Array) -> Any:

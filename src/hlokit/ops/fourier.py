@@ -1,9 +1,11 @@
 """Fourier transforms: fft."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.types import dtype as dtypes
@@ -77,3 +79,6 @@ class Fft(Op, name="fft"):
             return np.fft.irfftn(operand, sizes, axes)
         transform = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn}[self.fft_type]
         return transform(operand, axes=axes)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("fft", prologue=(0,))

@@ -1,9 +1,11 @@
 """Linear algebra: cholesky, triangular-solve."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.types.attributes import choice
@@ -46,6 +48,9 @@ class Cholesky(Op, name="cholesky"):
             return np.linalg.cholesky(matrix, upper=not self.lower)
         except np.linalg.LinAlgError:
             return np.nan
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("cholesky", prologue=(0,))
 
 
 class TriangularSolve(Op, name="triangular-solve"):
@@ -90,6 +95,9 @@ class TriangularSolve(Op, name="triangular-solve"):
             transposed = matrix.swapaxes(-1, -2), right.swapaxes(-1, -2)
             solution = _substitute(*transposed, not lower, self.unit_diagonal).swapaxes(-1, -2)
         return solution.astype(b.dtype, copy=False)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("triangular-solve", prologue=(1,))
 
 
 def _substitute(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:

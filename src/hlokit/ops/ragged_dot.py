@@ -1,10 +1,11 @@
 """Ragged-dot: a dot of which lhs, and perhaps rhs, comes in groups of different sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
@@ -47,6 +48,7 @@ class RaggedDot(Op, name="ragged-dot"):
     output_shape: ResultShape
 
     arity = 3
+    shape_implied = True
     form = "kernel"
     rules = "BEY"
 
@@ -112,6 +114,9 @@ class RaggedDot(Op, name="ragged-dot"):
         if self._mode == "contracting":
             return rounded(self._by_contracted_groups(lhs, rhs, group_sizes), element_type)
         return rounded(self._by_row_groups(lhs, rhs, group_sizes), element_type)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("ragged-dot", prologue=(0, 1), epilogue=(0,))
 
     def _by_row_groups(self, lhs: Array, rhs: Array, group_sizes: Array) -> Array:
         (group,) = self.rhs_group_dims

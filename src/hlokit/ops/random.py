@@ -1,9 +1,11 @@
 """Random numbers: rng, rng-bit-generator, rng-get-and-update-state."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Device
 from hlokit.ops.counter_random import philox, three_fry
@@ -42,6 +44,9 @@ class Rng(Op, name="rng"):
         if shape.dtype.is_floating:
             return _uniform_floats(process.random, first, second, shape)
         return _uniform_integers(process.random, first, second, shape)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("rng", prologue=(0, 1), epilogue=(0,))
 
 
 def _working_type(element_type: dtypes.DType) -> np.dtype[np.float32] | np.dtype[np.float64]:
@@ -105,6 +110,9 @@ class RngBitGenerator(Op, name="rng-bit-generator"):
         assert unsigned is not None
         return state, bits.astype(unsigned.numpy).view(data.dtype.numpy)
 
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("rng-bit-generator", epilogue=(1,))
+
 
 class RngGetAndUpdateState(Op, name="rng-get-and-update-state"):
     """The module's 128-bit random state, low word first, to which `delta` is added after reading."""
@@ -127,3 +135,6 @@ class RngGetAndUpdateState(Op, name="rng-get-and-update-state"):
         process.rng_state = (state + self.delta) % 2**128
         words = [state % 2**64, state >> 64]
         return np.array(words[: shape.size], np.uint64).reshape(shape.dimensions)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("rng-get-and-update-state")

@@ -4,9 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.forms.graph import Called, Graph, Node
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
+from hlokit.ops.control_flow import Call, While
+from hlokit.ops.expansion import Writing
 from hlokit.ops.reduction import cut_to_least, results_of
+from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice
+from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import ResultShape, Single
 from hlokit.types.shape import ProgramShape, Shape
 
@@ -25,7 +30,7 @@ class Scan(Op, name="scan"):
     """Without inputs this alone says how many steps there are."""
 
     roles = ("to_apply",)
-    form = "fold"
+    form = "expand"
     rules = "BEY"
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
@@ -79,6 +84,57 @@ class Scan(Op, name="scan"):
                 output[here] = result
             carries = results[len(outputs) :]
         return (*outputs, *carries) if to_apply.result.is_tuple else (*outputs, *carries)[0]
+
+    def expand(self, graph: Graph, *operands: Node, to_apply: Called) -> Node:
+        """A while loop over (step, inputs.., outputs.., carries..)."""
+        write, result = Writing(graph), to_apply.signature().result
+        inferred = self.infer(*(o.shape for o in operands), to_apply=to_apply.signature())
+        leaves = list(inferred.leaves())
+        count, stacked = len(operands) - self.num_carries, leaves[: len(leaves) - self.num_carries]
+        steps = self._steps(tuple(o.shape for o in operands[:count]), len(stacked))[0]
+        empty = [write.full(0, shape) for shape in stacked]
+        state = write.tuple(write.scalar(0, dtypes.s64), *operands[:count], *empty, *operands[count:])
+
+        def goes_on(graph: Graph, state: Node) -> Node:
+            inner = Writing(graph)
+            return inner.compare("LT", inner.part(state, 0), inner.scalar(steps, dtypes.s64))
+
+        def body(graph: Graph, state: Node) -> Node:
+            return self._step(Writing(graph), state, to_apply, count, steps)
+
+        called = [graph.computation([state.shape], goes_on), graph.computation([state.shape], body)]
+        final = graph.add(While(), state, called=called)
+        parts = [write.part(final, 1 + count + i) for i in range(len(leaves))]
+        return write.tuple(*parts) if result.is_tuple else parts[0]
+
+    def _step(self, write: Writing, state: Node, to_apply: Called, count: int, steps: int) -> Node:
+        """The state after one more step."""
+        parts = [write.part(state, i) for i in range(len(state.shape.elements))]
+        step, inputs, rest = parts[0], parts[1 : 1 + count], parts[1 + count :]
+        outputs, carries = rest[: len(rest) - self.num_carries], rest[len(rest) - self.num_carries :]
+        one = write.scalar(1, dtypes.s64)
+        at = write.subtract(write.scalar(steps - 1, dtypes.s64), step) if self.is_reverse else step
+        slices = [self._slice(write, array, at) for array in inputs]
+        value = write.graph.add(Call(False), *slices, *carries, called=[to_apply])
+        results = [write.part(value, i) for i in range(len(rest))] if value.shape.is_tuple else [value]
+        stacked = [self._stacked(write, o, r, at) for o, r in zip(outputs, results, strict=False)]
+        return write.tuple(write.add(step, one), *inputs, *stacked, *results[len(outputs) :])
+
+    def _starts(self, write: Writing, rank: int, at: Node) -> list[Node]:
+        return [at if d == self.dimension else write.scalar(0, dtypes.s64) for d in range(rank)]
+
+    def _slice(self, write: Writing, array: Node, at: Node) -> Node:
+        """`array` at one index of the dimension."""
+        shape, d = array.shape, self.dimension
+        sizes = (*shape.dimensions[:d], 1, *shape.dimensions[d + 1 :])
+        taken = write.graph.add(DynamicSlice(sizes), array, *self._starts(write, shape.rank, at))
+        return write.reshape(taken, without_dimension(shape, d).dimensions)
+
+    def _stacked(self, write: Writing, array: Node, value: Node, at: Node) -> Node:
+        """`array` with `value` at one index of the dimension."""
+        sizes, d = value.shape.dimensions, self.dimension
+        row = write.reshape(value, (*sizes[:d], 1, *sizes[d:]))
+        return write.graph.add(DynamicUpdateSlice(), array, row, *self._starts(write, array.shape.rank, at))
 
 
 def without_dimension(array: Shape, dimension: int) -> Shape:

@@ -1,9 +1,11 @@
 """Sorting: sort, topk."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
 from hlokit.ops.sort_order import sorted_positions, total_order_keys
@@ -48,6 +50,9 @@ class Sort(Op, name="sort"):
         moved = [np.moveaxis(r, -1, self.dimension) for r in results]
         return moved[0] if len(operands) == 1 else tuple(moved)
 
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("sort", prologue=tuple(range(len(operands))), functions=("to_apply",))
+
 
 class TopK(Op, name="topk"):
     """(the k largest or smallest elements of each last-dimension line, in order, by the total order; their indices)."""
@@ -77,3 +82,6 @@ class TopK(Op, name="topk"):
         keys = total_order_keys(operand)
         order = np.argsort(~keys if self.largest else keys, axis=-1, kind="stable")[..., : self.k]
         return np.take_along_axis(operand, order, -1), order.astype(np.int32)
+
+    def kernel(self, operands: Sequence[Shape]) -> Kernel:
+        return Kernel("topk", prologue=(0,))

@@ -8,9 +8,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hlokit.forms.fold import Fold, FoldDimension
+from hlokit.forms.graph import Called, Graph, Node
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
+from hlokit.ops.control_flow import Call
+from hlokit.ops.expansion import Writing
+from hlokit.ops.movement import Iota, Pad
 from hlokit.ops.reduction import (
+    Reduce,
     check_reducer,
     check_same_dimensions,
     cut_to_least,
@@ -18,9 +23,12 @@ from hlokit.ops.reduction import (
     results_of,
     split_operands,
 )
+from hlokit.ops.slicing import Slice
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
-from hlokit.types.window import Window, WindowDimension, dilated
+from hlokit.types.window import PaddingDimension, Window, WindowDimension, dilated
+
+_MAX_S32 = 2**31 - 1
 
 Slices: TypeAlias = tuple[slice, ...]
 
@@ -178,6 +186,44 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         _scatter_in_rounds(output, targets[is_picked], source[is_picked], scatter)
         return output.reshape(operand.shape)
 
+    def expand(self, graph: Graph, operand: Node, source: Node, init: Node, select: Called, scatter: Called) -> Node:
+        """Folds only: the position that each window picks, then the windows over each element that picked it."""
+        write, shape = Writing(graph), operand.shape
+        count = dtypes.s32 if shape.size <= _MAX_S32 else dtypes.s64
+        position = write.reshape(graph.add(Iota(0, count[shape.size])), shape.dimensions)
+        picked = self._picks(write, operand, position, select)
+        nothing, nowhere = write.scalar(0, shape.dtype), write.scalar(-1, count)
+        sources = _sliding(write, source, nothing, self.window, shape.dimensions)
+        picks = _sliding(write, picked, nowhere, self.window, shape.dimensions)
+        offsets = tuple(range(0, 2 * shape.rank, 2))
+        mine = write.broadcast(position, [d + 1 for d in offsets], sources.shape)
+        scalar = shape.dtype[()]
+
+        def combine(graph: Graph, total: Node, pick: Node, own: Node, new: Node, its_pick: Node, element: Node) -> Node:
+            inner = Writing(graph)
+            combined = graph.add(Call(False), total, new, called=[scatter])
+            result = inner.select(inner.compare("EQ", its_pick, element), combined, total)
+            return inner.tuple(result, pick, own)
+
+        combiner = graph.computation([scalar, count[()], count[()]] * 2, combine)
+        folded = graph.add(Reduce(offsets), sources, picks, mine, init, nowhere, nowhere, called=[combiner])
+        return write.part(folded, 0)
+
+    def _picks(self, write: Writing, operand: Node, position: Node, select: Called) -> Node:
+        """For each window position the position of the element it picks; -1 where it meets none."""
+        element, count = operand.shape.dtype, position.shape.dtype
+
+        def better(graph: Graph, best: Node, at: Node, value: Node, place: Node) -> Node:
+            inner = Writing(graph)
+            some = inner.compare("GE", at, inner.scalar(0, count))
+            kept = inner.both(some, graph.add(Call(False), best, value, called=[select]))
+            return inner.tuple(inner.select(kept, best, value), inner.select(kept, at, place))
+
+        combiner = write.graph.computation([element[()], count[()]] * 2, better)
+        inits = write.scalar(0, element), write.scalar(-1, count)
+        found = write.graph.add(ReduceWindow(self.window), operand, position, *inits, called=[combiner])
+        return write.part(found, 1)
+
 
 def _picked(operand: Array, window: Window, select: Function) -> Array:
     """For each window position the flat index of the element that it picks; -1 where it meets none."""
@@ -202,3 +248,32 @@ def _scatter_in_rounds(output: Array, targets: Array, source: Array, scatter: Fu
     for turn in range(max(lengths, default=0)):
         now = starts[lengths > turn] + turn
         output[targets[now]] = scatter.batched(output[targets[now]], source[now])
+
+
+def _sliding(write: Writing, x: Node, nothing: Node, window: Window, sizes: Sequence[int]) -> Node:
+    """[offset, element, offset, element, ...]: x at the window position that covers the element from that offset.
+
+    Offsets count from the last place of the window, so that positions ascend with them; `nothing` where no position
+    stands so. Element t at offset k is place t + k of x, spread by the stride: the rows of a matrix that has the places
+    in order, and one more in each row than there are, are moved by one each. The arithmetic of affines undoes all that.
+    """
+    for i, (d, size) in enumerate(zip(window.dimensions, sizes, strict=True)):
+        axis, rank = 2 * i, x.shape.rank
+        length = size + d.size - 1
+        low = d.size - 1 - d.padding_low
+        spread = PaddingDimension(low, length - low - dilated(x.shape.dimensions[axis], d.stride), d.stride - 1)
+        x = write.graph.add(_pad_one(axis, rank, spread), x, nothing)
+        before, behind = x.shape.dimensions[:axis], x.shape.dimensions[axis + 1 :]
+        rows = x.shape.with_dimensions((*before, d.size, length, *behind))
+        x = write.broadcast(x, [a + (a >= axis) for a in range(rank)], rows)
+        x = write.reshape(x, (*before, d.size * length, *behind))
+        x = write.graph.add(_pad_one(axis, rank, PaddingDimension(0, d.size)), x, nothing)
+        x = write.reshape(x, (*before, d.size, length + 1, *behind))
+        ranges = [(0, n, 1) for n in (*before, d.size, size, *behind)]
+        x = write.graph.add(Slice(tuple(ranges)), x)
+    return x
+
+
+def _pad_one(axis: int, rank: int, padding: PaddingDimension) -> Pad:
+    """A pad of one dimension."""
+    return Pad(tuple(padding if d == axis else PaddingDimension(0, 0) for d in range(rank)))
