@@ -22,7 +22,6 @@ def texts() -> list[tuple[str, str]]:
     return [(case.id, case.hlo) for case in CASES if case.hlo is not None] + programs + [("handmade", HANDMADE)]
 
 
-# ruff: noqa: E501
 HANDMADE = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, must-alias) }, buffer_donor={ (1, {}) }, frontend_attributes={a="b"}
 
 %add (x: f32[], y: f32[]) -> f32[] {

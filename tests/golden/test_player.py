@@ -57,7 +57,7 @@ def test_dimension_numbers_are_spread_or_made() -> None:
 def test_two_signatures_of_one_operation() -> None:
     assert find_call("Iota", {"type": "u8", "size": 6}).keyword == ("size",)
     assert find_call("Iota", {"shape": "u8[6]", "iota_dimension": 0}).positional == ("shape", "iota_dimension")
-    assert find_call("Scatter", dict.fromkeys(["inputs", "scatter_indices", "updates", "update_computation", "dimension_numbers"])).positional[0] == "inputs"  # noqa: E501  # fmt: skip
+    assert find_call("Scatter", dict.fromkeys(["inputs", "scatter_indices", "updates", "update_computation", "dimension_numbers"])).positional[0] == "inputs"  # fmt: skip
 
 
 def test_gaps_of_the_table_are_told() -> None:
