@@ -1,0 +1,158 @@
+"""Breaks rules in a copy of the code, one at a time, and expects the tests that name them to fail.
+
+python -m tests.mutation.run [LABEL ...] [--jobs 2]
+
+KILLED    a test that names the rule fails: as it should
+SURVIVED  all of them pass: they do not test the rule
+STALE     the snippet that the mutant replaces is not in the file, or more than once: the code changed
+ERROR     the tests did not run, or did not end; nothing is shown
+
+Ends with status 1 unless every mutant is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutation.labels import NOT_BREAKABLE, drawn
+from tests.mutation.mutants import MUTANTS, Mutant
+from tests.rules.test_labels import LABEL
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("src", "tests", "pyproject.toml")
+TIME_LIMIT = 180
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.selection"]
+NOT_SLOW = ["-m", "not slow and not golden_full"]
+
+
+@dataclass(frozen=True)
+class Tests:
+    """The tests that name a rule: `by` says how."""
+
+    ids: list[str]
+    by: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    label: str
+    verdict: str
+    tests: Tests
+    note: str
+
+
+def stale(mutant: Mutant, root: Path = ROOT) -> str:
+    """Why the mutant cannot be applied; empty if it can."""
+    path = root / "src" / "hlokit" / mutant.file
+    if not path.exists():
+        return f"no file {mutant.file}"
+    count = path.read_text().count(mutant.old)
+    return "" if count == 1 else f"{count} times in {mutant.file}"
+
+
+def copy_tree(to: Path) -> Path:
+    """A copy of the code and its tests. Compiled files come along: they spare most of the time of imports."""
+    for name in COPIED:
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, to / name)
+    return to
+
+
+def pytest_in(folder: Path, arguments: list[str], limit: float = TIME_LIMIT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}"}
+    return subprocess.run(
+        [*PYTEST, *NOT_SLOW, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=limit
+    )
+
+
+def named_by_tests(folder: Path, labels: Iterable[str]) -> dict[str, Tests]:
+    """For each label the tests that name it in a marker, an id or a parameter; else in their source; else by file."""
+    wanted = set(labels)
+    files = [p for p in sorted((folder / "tests").rglob("test_*.py")) if wanted & set(LABEL.findall(p.read_text()))]
+    files = [p for p in files if "mutation" not in p.parts]
+    naming = folder / "naming.jsonl"
+    found = pytest_in(folder, ["--collect-only", f"--naming={naming}", *map(str, files)])
+    if found.returncode != 0:
+        raise SystemExit(f"the tests cannot be collected:\n{found.stdout}{found.stderr}")
+    rows = [json.loads(line) for line in naming.read_text().splitlines()]
+    result: dict[str, Tests] = {}
+    for label in wanted:
+        marked = [test for test, names, _ in rows if label in names]
+        in_source = [test for test, _, names in rows if label in names]
+        in_file = [str(p.relative_to(folder)) for p in files if label in LABEL.findall(p.read_text())]
+        result[label] = Tests(marked or in_source or in_file, "id" if marked else "source" if in_source else "file")
+    return result
+
+
+def check_unbroken(folder: Path, tests: Iterable[Tests]) -> None:
+    """A test that fails anyway shows nothing."""
+    ids = sorted({test for group in tests for test in group.ids})
+    if not ids:
+        return
+    done = pytest_in(folder, ids, limit=10 * TIME_LIMIT)
+    if done.returncode != 0:
+        raise SystemExit(f"tests fail on the code as it is:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+
+
+def judge(label: str, mutant: Mutant, tests: Tests) -> Outcome:
+    """What becomes of one mutant, in a copy of its own."""
+    if reason := stale(mutant):
+        return Outcome(label, "STALE", tests, reason)
+    if not tests.ids:
+        return Outcome(label, "SURVIVED", tests, "no test names it")
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        folder = copy_tree(Path(name))
+        path = folder / "src" / "hlokit" / mutant.file
+        path.write_text(path.read_text().replace(mutant.old, mutant.new))
+        try:
+            done = pytest_in(folder, ["-x", "--tb=line", *tests.ids])
+        except subprocess.TimeoutExpired:
+            return Outcome(label, "ERROR", tests, f"no end within {TIME_LIMIT} s")
+    lines = done.stdout.splitlines()
+    if done.returncode == 0:
+        return Outcome(label, "SURVIVED", tests, lines[-1] if lines else "")
+    if done.returncode != 1:
+        return Outcome(label, "ERROR", tests, " ".join((lines + done.stderr.splitlines())[-3:])[:200])
+    failed = next((line for line in lines if line.startswith("FAILED ")), lines[-1])
+    return Outcome(label, "KILLED", tests, failed.removeprefix("FAILED ").split(" - ")[0])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("labels", nargs="*", metavar="LABEL", help="rules to break; all that have a mutant if none")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    arguments = parser.parse_args()
+    labels: list[str] = arguments.labels or list(MUTANTS)
+    if unknown := [label for label in labels if label not in MUTANTS]:
+        parser.error(f"no mutant for {' '.join(unknown)}")
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
+        folder = copy_tree(Path(name))
+        tests = named_by_tests(folder, labels)
+        check_unbroken(folder, tests.values())
+    totals: dict[str, int] = {}
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for outcome in pool.map(lambda label: judge(label, MUTANTS[label], tests[label]), labels):
+            totals[outcome.verdict] = totals.get(outcome.verdict, 0) + 1
+            by = f"{len(outcome.tests.ids)} by {outcome.tests.by}"
+            print(f"{outcome.verdict:9} {outcome.label:12} {by:13} {outcome.note}", flush=True)
+    print(f"{len(labels)} mutants: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(totals.items())))
+    for label in drawn():
+        if label not in MUTANTS:
+            print(f"MISSING   {label}: drawn, but without a mutant")
+    for label, reason in NOT_BREAKABLE.items():
+        print(f"not breakable: {label}: {reason}")
+    return 0 if set(totals) <= {"KILLED"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
