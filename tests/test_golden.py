@@ -13,7 +13,7 @@ from tests.golden.run import run_lines
 from tests.golden.sample import SAMPLE
 
 
-@pytest.mark.parametrize("case", read_cases(SAMPLE), ids=lambda case: f"{case.op}-{case.id}")
+@pytest.mark.parametrize("case", list(read_cases(SAMPLE)), ids=lambda case: f"{case.op}-{case.id}")
 def test_sample(case: Case) -> None:
     failures = [verdict for verdict in check_case(case) if verdict.status == FAILED]
     assert not failures, "\n".join(f"{failure.route}: {failure.cause}\n    {failure.detail}" for failure in failures)
