@@ -7,8 +7,8 @@ from typing import Any
 from hlokit.errors import ShapeError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction
+from hlokit.hlo.names import Names
 from hlokit.text.lexer import MAX_NESTING
-from hlokit.text.names import UniqueNames
 from hlokit.text.spelling import Spelling
 from hlokit.types.shape import Shape
 
@@ -31,7 +31,7 @@ class Body:
         self.starts: dict[str, int] = {}
         self.parameters: set[int] = set()
         self.root: Instruction | None = None
-        self._anonymous = UniqueNames()
+        self._anonymous = Names()
 
     def anonymous(self, opcode: str) -> str:
         """A name for a nested instruction: add.anon, add.anon.1, ..."""

@@ -9,6 +9,7 @@ from hlokit.errors import ShapeError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.names import Names
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.text.asynchronous import AsyncChains, short_form, start_spelling, wrap
 from hlokit.text.common import COMMON_READERS
@@ -16,7 +17,6 @@ from hlokit.text.drafts import Body, Called, Draft, TupleSizes
 from hlokit.text.header import read_header
 from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
 from hlokit.text.literals import read_literal
-from hlokit.text.names import UniqueNames
 from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
 from hlokit.text.spelling import Spelling, branch_spelling, spelling_of
 from hlokit.types.dtype import DTYPES
@@ -87,7 +87,7 @@ class _Parser:
         return self._finished(module, entry)
 
     def _finished(self, module: HloModule, entry: Computation) -> HloModule:
-        computation_names, instruction_names = UniqueNames(), UniqueNames()
+        computation_names, instruction_names = Names(), Names()
         for computation in self.computations:
             computation.name = computation_names.unique(computation.name)
             for instruction in computation.instructions:
