@@ -1,22 +1,22 @@
 """Convolution."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import agree, check_precision, check_result_type, compute_type, operand_in, product, rounded
-from hlokit.ops.windows import output_sizes
+from hlokit.ops.windows import meetings, output_sizes
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Precision, ResultShape, choice
 from hlokit.types.shape import Shape
-from hlokit.types.window import ConvDimensionNumbers, Window, WindowDimension, dilated
+from hlokit.types.window import ConvDimensionNumbers, Window, WindowDimension
 
 _BLOCK = 1 << 22
 """Elements of windows laid out side by side at a time: what bounds the memory of a large convolution."""
@@ -117,51 +117,42 @@ class Convolution(Op, name="convolution"):
         else:
             lhs = lhs.reshape(lhs.shape[0], groups, lhs.shape[1] // groups, *lhs.shape[2:]).swapaxes(0, 1)
         lhs = lhs[:, :, :inputs]
-        batch, spatial = lhs.shape[1], self._output_sizes(lhs.shape[3:], rhs.shape[2:])
+        windows = [replace(d, size=n) for d, n in zip(self.window.dimensions, rhs.shape[2:], strict=True)]
+        batch, spatial = lhs.shape[1], output_sizes(lhs.shape[3:], Window(tuple(windows)))
         result = np.zeros((groups, batch, *spatial, kernels.shape[2]), lhs.dtype)
         if result.size and kernels.size:
-            windows = self._windows(lhs, rhs.shape[2:])
             for block in _blocks(result.shape[1:-1], groups * kernels.shape[1]):
-                rows = np.ascontiguousarray(windows[:, *block]).reshape(groups, -1, kernels.shape[1])
                 here = result[:, *block]
-                here[...] = product(rows, kernels).reshape(here.shape)
+                places = [range(s.start, s.start + n) for s, n in zip(block[1:], here.shape[2:], strict=False)]
+                rows = _rows(lhs[:, block[0]], windows, places)
+                here[...] = product(rows.reshape(groups, -1, kernels.shape[1]), kernels).reshape(here.shape)
         order = (1, 0, result.ndim - 1, *range(2, result.ndim - 1))
         return result.transpose(order).reshape(batch, groups * kernels.shape[2], *spatial)
 
-    def _output_sizes(self, base: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
-        """At run time the kernel too may be smaller than its bound."""
-        dimensions = [replace(d, size=size) for d, size in zip(self.window.dimensions, kernel, strict=True)]
-        return output_sizes(base, Window(tuple(dimensions)))
 
-    def _windows(self, lhs: Array, kernel: tuple[int, ...]) -> Array:
-        """A view [group, batch, position..., input feature, window...] of the padded and dilated lhs."""
-        dimensions = self.window.dimensions
-        padded = lhs
-        for axis, d in enumerate(dimensions, 3):
-            padded = _padded(padded, axis, d)
-        axes = tuple(range(3, 3 + len(dimensions)))
-        extents = tuple(dilated(size, d.window_dilation) for size, d in zip(kernel, dimensions, strict=True))
-        windows = sliding_window_view(padded, extents, axes) if axes else padded
-        strides = tuple(slice(None, None, d.stride) for d in dimensions)
-        steps = tuple(slice(None, None, d.window_dilation) for d in dimensions)
-        return np.moveaxis(windows[:, :, :, *strides, *steps], 2, 2 + len(dimensions))
+def _rows(lhs: Array, windows: Sequence[WindowDimension], positions: Sequence[range]) -> Array:
+    """What lies under the window: [group, batch, position..., feature, offset...], zeros in padding and holes.
+
+    Filled offset by offset, or position by position where those are fewer.
+    """
+    sizes, extents, base = [len(r) for r in positions], [d.size for d in windows], lhs.shape[3:]
+    rows = np.zeros((*lhs.shape[:2], *sizes, lhs.shape[2], *extents), lhs.dtype)
+    starts = [r.start * d.stride for d, r in zip(windows, positions, strict=True)]
+    shifted = [replace(d, padding_low=d.padding_low - start) for d, start in zip(windows, starts, strict=True)]
+    if math.prod(extents) <= math.prod(sizes):
+        for met in itertools.product(*map(meetings, shifted, base, sizes)):
+            offset, places, elements = zip(*met) if met else ((), (), ())
+            rows[:, :, *places, :, *offset] = np.moveaxis(lhs[:, :, :, *elements], 2, -1)
+        return rows
+    for met in itertools.product(*map(meetings, map(_turned, shifted, sizes), base, extents)):
+        place, offsets, elements = zip(*met)
+        rows[:, :, *place, :, *offsets] = lhs[:, :, :, *elements]
+    return rows
 
 
-def _padded(array: Array, axis: int, d: WindowDimension) -> Array:
-    """Zeros between the elements along `axis` and around them; negative padding removes (CONV-8, CONV-10)."""
-    size = dilated(array.shape[axis], d.base_dilation)
-    low, high = d.padding_low, d.padding_high
-    if low <= 0 and high <= 0 and d.base_dilation == 1:
-        return array[(slice(None),) * axis + (slice(-low, size + high),)]
-    shape = list(array.shape)
-    shape[axis] = low + size + high
-    result = np.zeros(shape, array.dtype)
-    first = max(0, -(low // d.base_dilation)) if low < 0 else 0
-    start = low + first * d.base_dilation
-    count = max(0, min(array.shape[axis] - first, -(-(shape[axis] - start) // d.base_dilation)))
-    before = (slice(None),) * axis
-    result[*before, start : start + count * d.base_dilation : d.base_dilation] = array[*before, first : first + count]
-    return result
+def _turned(d: WindowDimension, count: int) -> WindowDimension:
+    """The window whose offsets are the `count` positions of `d`, and whose positions are the offsets within `d`."""
+    return WindowDimension(count, d.window_dilation, d.padding_low, 0, d.base_dilation, d.stride)
 
 
 def _blocks(sizes: tuple[int, ...], cost: int) -> Iterator[tuple[slice, ...]]:

@@ -45,14 +45,25 @@ def placements(base: Sequence[int], window: Window) -> Iterator[tuple[Slices, Sl
     Padding and the holes of base dilation are no elements; offsets that meet none are left out.
     """
     counts = output_sizes(base, window)
-    met: list[list[tuple[slice, slice]]] = []
-    for d, n, count in zip(window.dimensions, base, counts, strict=True):
-        first = max(0, -(((count - 1) * d.stride - d.padding_low) // d.window_dilation))
-        last = min(d.size - 1, (d.padding_low + dilated(n, d.base_dilation) - 1) // d.window_dilation)
-        along = [_meeting(d, k, n, count) for k in range(first, last + 1)]
-        met.append([pair for pair in along if pair is not None])
-    for pairs in itertools.product(*met):
-        yield tuple(positions for positions, _ in pairs), tuple(elements for _, elements in pairs)
+    for met in itertools.product(*map(meetings, window.dimensions, base, counts)):
+        yield tuple(positions for _, positions, _ in met), tuple(elements for _, _, elements in met)
+
+
+def meetings(d: WindowDimension, base: int, count: int) -> list[tuple[int, slice, slice]]:
+    """Each offset within one dimension of the window that meets an element, with the positions and the elements."""
+    met = ((k, _meeting(d, k, base, count)) for k in _offsets(d, base, count))
+    return [(k, *pair) for k, pair in met if pair is not None]
+
+
+def _offsets(d: WindowDimension, base: int, count: int) -> Sequence[int]:
+    """In order, all offsets that can meet an element: few of a vast window of which most is padding or holes."""
+    first = max(0, -(((count - 1) * d.stride - d.padding_low) // d.window_dilation))
+    last = min(d.size - 1, (d.padding_low + dilated(base, d.base_dilation) - 1) // d.window_dilation)
+    if last - first <= base * count:
+        return range(first, last + 1)
+    places = (e * d.base_dilation + d.padding_low - o * d.stride for o in range(count) for e in range(base))
+    offsets = {p // d.window_dilation for p in places if p % d.window_dilation == 0}
+    return sorted(k for k in offsets if first <= k <= last)
 
 
 def _meeting(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, slice] | None:
