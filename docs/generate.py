@@ -20,18 +20,33 @@ BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
 
 
 def builder_functions() -> dict[str, list[str]]:
-    """Op class name -> the builder functions whose code names that class."""
+    """Op class name -> the builder functions whose code names that class, itself or through private helpers."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "src/hlokit/builder").glob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            name = _defined(node)
-            if name is None or not (hasattr(hlokit, name) or path.name == "core.py"):
+        names = {name: _named(node) for node in ast.parse(path.read_text()).body if (name := _defined(node))}
+        for name in names:
+            if name.startswith("_") or not (hasattr(hlokit, name) or hasattr(hlokit.Builder, name)):
                 continue
-            for inner in ast.walk(node):
-                named = getattr(inner, "attr", None) or getattr(inner, "id", None)
-                if named is not None and name not in found.setdefault(named, []):
-                    found[named].append(name)
+            for op in _reached(name, names):
+                found.setdefault(op, []).append(name if hasattr(hlokit, name) else f"b.{name}")
     return found
+
+
+def _named(node: ast.stmt) -> set[str]:
+    """Every name and attribute in the code."""
+    named = [n for n in ast.walk(node) if isinstance(n, (ast.Attribute, ast.Name))]
+    return {n.attr if isinstance(n, ast.Attribute) else n.id for n in named}
+
+
+def _reached(name: str, names: dict[str, set[str]]) -> set[str]:
+    """What `name` names, and what the private definitions that it names do."""
+    reached, pending = set[str](), [name]
+    while pending:
+        for other in names[pending.pop()] - reached:
+            reached.add(other)
+            if other.startswith("_") and other in names:
+                pending.append(other)
+    return reached
 
 
 def _defined(node: ast.stmt) -> str | None:
