@@ -23,7 +23,9 @@ def builder_functions() -> dict[str, list[str]]:
     """Op class name -> the builder functions whose code names that class, itself or through private helpers."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "src/hlokit/builder").glob("*.py")):
-        names = {name: _named(node) for node in ast.parse(path.read_text()).body if (name := _defined(node))}
+        body = ast.parse(path.read_text()).body
+        methods = [m for node in body if isinstance(node, ast.ClassDef) and node.name == "Builder" for m in node.body]
+        names = {name: _named(node) for node in body + methods if (name := _defined(node)) and name != "Builder"}
         for name in names:
             if name.startswith("_") or not (hasattr(hlokit, name) or hasattr(hlokit.Builder, name)):
                 continue
