@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-slow test-golden docs lock clean
+.PHONY: demo test lint test-slow test-golden docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -52,6 +52,16 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install -q --editable . --group dev
 	@touch $@
 
+# The other witness of tests/interop, which needs a Python of its own time.
+jaxlib-0.4.30: .venv-0.4.30/.ready
+
+.venv-0.4.30/.ready:
+	@for p in python3.12 python3.11 python3.10; do $$p -c 'import venv, ensurepip' 2>/dev/null && break; p=; done; \
+		test -n "$$p" || { echo "jaxlib 0.4.30 needs Python 3.10, 3.11 or 3.12 with venv" >&2; exit 1; }; \
+		$$p -m venv .venv-0.4.30
+	.venv-0.4.30/bin/python -m pip install -q jaxlib==0.4.30 "numpy<2.3"
+	@touch $@
+
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-0.4.30 build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 import hlokit as hk
 from hlokit.errors import HlokitError
@@ -13,6 +14,16 @@ from hlokit.interop.xla_client.protos import FrontendAttributes, OpMetadata
 from hlokit.interop.xla_client.shapes import ProgramShape, Shape
 from hlokit.interop.xla_client.sharding import OpSharding
 from hlokit.types.sharding import Sharding
+
+R = TypeVar("R")
+
+
+class RefusedOp(Exception):
+    """An op is used that its builder refused with this error."""
+
+    def __init__(self, error: XlaRuntimeError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class XlaOp:
@@ -29,10 +40,10 @@ class XlaOp:
 
     @property
     def core(self) -> hk.XlaOp:
-        """hlokit's handle. Raises the error of the builder if the op was refused."""
+        """hlokit's handle. Raises RefusedOp if there is none."""
         if self._handle is None:
             assert self.builder.error is not None
-            raise self.builder.error
+            raise RefusedOp(self.builder.error)
         return self._handle
 
 
@@ -53,34 +64,35 @@ class XlaBuilder:
 
     def build(self, root: XlaOp | None = None) -> XlaComputation:
         """The computation of what was added; without `root` the last op is the result."""
-        if self.error is not None:
-            raise XlaRuntimeError(str(self.error)) from self.error.__cause__
-        return self._build(root)
-
-    @raises_status
-    def _build(self, root: XlaOp | None) -> XlaComputation:
-        return XlaComputation.of(self.core.build(None if root is None else root.core))
+        return XlaComputation.of(self._asked(root, self.core.build))
 
     def Build(self, root: XlaOp | None = None) -> XlaComputation:
         return self.build(root)
 
     # -- questions
 
-    @raises_status
     def get_shape(self, op: XlaOp, /) -> Shape:
-        return Shape.of(self.core.get_shape(op.core))
+        """The shape of an op. As every question to a builder with an error, it raises that."""
+        return Shape.of(self._asked(op, self.core.get_shape))
 
     def GetShape(self, op: XlaOp, /) -> Shape:
         return self.get_shape(op)
 
-    @raises_status
     def get_program_shape(self, root: XlaOp | None = None) -> ProgramShape:
-        return ProgramShape.of(self.core.get_program_shape(None if root is None else root.core))
+        return ProgramShape.of(self._asked(root, self.core.get_program_shape))
 
-    @raises_status
     def is_constant(self, op: XlaOp, /) -> bool:
         """Whether it depends on no parameter and on nothing stateful (BUILDER-12)."""
-        return self.core.is_constant(op.core)
+        return self._asked(op, self.core.is_constant)
+
+    @raises_status
+    def _asked(self, op: XlaOp | None, question: Callable[[Any], R]) -> R:
+        if self.error is not None:
+            raise XlaRuntimeError(str(self.error)) from self.error
+        try:
+            return question(None if op is None else op.core)
+        except RefusedOp as refused:
+            raise XlaRuntimeError(str(refused.error)) from refused.error
 
     # -- what sticks to the ops added while it is set
 

@@ -86,9 +86,7 @@ def InfeedWithToken(token: t.Op, shape: t.ShapeOf, config: t.Str = "") -> hk.Xla
 
 
 @op()
-def OutfeedWithToken(
-    operand: t.Op, token: t.Op, shape_with_layout: t.ShapeOf, outfeed_config: t.Str = ""
-) -> hk.XlaOp:
+def OutfeedWithToken(operand: t.Op, token: t.Op, shape_with_layout: t.ShapeOf, outfeed_config: t.Str = "") -> hk.XlaOp:
     """Puts the operand into the outfeed queue; a token."""
     return hk.outfeed_with_token(operand, token, shape_with_layout, outfeed_config)
 

@@ -159,8 +159,6 @@ def RemoveDynamicDimension(operand: t.Op, dimension: t.Int) -> hk.XlaOp:
 
 
 @op()
-def DynamicReshape(
-    operand: t.Op, dim_sizes: t.Ops, new_size_bounds: t.Ints, dims_are_dynamic: t.Bools
-) -> hk.XlaOp:
+def DynamicReshape(operand: t.Op, dim_sizes: t.Ops, new_size_bounds: t.Ints, dims_are_dynamic: t.Bools) -> hk.XlaOp:
     """Reshape to sizes known at run time."""
     return hk.dynamic_reshape(operand, dim_sizes, new_size_bounds, dims_are_dynamic)

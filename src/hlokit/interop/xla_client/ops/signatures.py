@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from hlokit.errors import HlokitError
-from hlokit.interop.xla_client.builder import XlaBuilder, XlaOp
+from hlokit.interop.xla_client.builder import RefusedOp, XlaBuilder, XlaOp
 from hlokit.interop.xla_client.errors import status_error
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -20,7 +20,7 @@ REQUIRED: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A type of argument. `convert` raises TypeError for a value that is none, HlokitError for a refused one."""
+    """A type of argument. `convert` raises TypeError for a value that is none."""
 
     name: str
     convert: Callable[[Any], Any]
@@ -105,8 +105,8 @@ class OpFunction:
                 converted = signature.convert(values)
             except TypeError:
                 continue
-            except HlokitError as error:
-                return self._refused(builder, error)
+            except RefusedOp as refused:
+                return self._refused(builder, refused.error)
             return self._run(builder, signature.function, converted)
         raise TypeError(self._misuse(args, kwargs))
 

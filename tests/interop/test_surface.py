@@ -1,0 +1,139 @@
+"""Names, arguments and defaults are jaxlib 0.4.30's; what hlokit does of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.interop import xla_client as xc
+from hlokit.interop.xla_client.ops.signatures import REQUIRED
+
+o, S = xc.ops, xc.Shape
+SIGNATURES: dict[str, Any] = json.loads((Path(__file__).parent / "signatures_0_4_30.json").read_text())
+
+
+def default_text(value: Any) -> str | None:
+    if value is REQUIRED:
+        return None
+    if hasattr(value, "name"):
+        return f"ops.{value}"
+    return "[]" if value == () else repr(value)
+
+
+def test_there_are_exactly_its_144_functions() -> None:
+    assert len(SIGNATURES) == 144
+    assert o.FUNCTIONS.keys() == SIGNATURES.keys()
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name: str) -> None:
+    function = getattr(o, name)
+    found = [
+        {
+            "parameters": [[p.name, p.argument.name, default_text(p.default)] for p in s.parameters],
+            "returns": s.returns,
+            **({"positional_only": True} if s.positional_only else {}),
+        }
+        for s in function.signatures
+    ]
+    assert found == SIGNATURES[name]
+
+
+def test_errors_carry_the_label_and_are_both_kinds() -> None:
+    builder = xc.XlaBuilder("wrong")
+    o.Transpose(o.Parameter(builder, 0, S("f32[2,3]")), (0, 0))
+    with pytest.raises(RuntimeError, match=r"^INVALID_ARGUMENT: .*\[TRANSP-3\]") as caught:
+        builder.build()
+    assert isinstance(caught.value, hk.HlokitError)
+    assert isinstance(caught.value, xc.XlaRuntimeError)
+
+
+def test_mlir_text_is_refused() -> None:
+    client = xc.make_cpu_client()
+    with pytest.raises(xc.XlaRuntimeError, match=r"^UNIMPLEMENTED: .*StableHLO"):
+        client.compile("module @m { func.func @main() { return } }")
+
+
+@pytest.mark.parametrize("form", ["computation", "module", "mlir", "text"])
+def test_compile_takes(form: str) -> None:
+    builder = xc.XlaBuilder("twice")
+    x = o.Parameter(builder, 0, S("f32[3]"))
+    computation = builder.build(o.Add(x, x))
+    mlir = xc._xla.mlir.xla_computation_to_mlir_module(computation)
+    forms = {"computation": computation, "module": computation.as_hlo_module(), "mlir": mlir, "text": str(mlir)}
+    client = xc.make_cpu_client()
+    (result,) = xc.execute_with_python_values(client.compile(forms[form]), [np.ones(3, np.float32)], client)
+    assert result.tolist() == [2, 2, 2]
+    assert xc._xla.mlir.mlir_module_to_xla_computation(mlir) is computation
+
+
+def test_python_function_as_custom_call_target() -> None:
+    xc.register_custom_call_target("interop_halves", lambda x: x / np.float32(2))
+    builder = xc.XlaBuilder("halves")
+    x = o.Parameter(builder, 0, S("f32[2]"))
+    computation = builder.build(o.CustomCall(builder, b"interop_halves", [x], S("f32[2]")))
+    client = xc.make_cpu_client()
+    (result,) = xc.execute_with_python_values(client.compile(computation), [np.array([2, 4], np.float32)], client)
+    assert result.tolist() == [1, 2]
+    hk.unregister_custom_call("interop_halves")
+
+
+def test_typed_foreign_functions_are_refused() -> None:
+    with pytest.raises(xc.XlaRuntimeError, match=r"^UNIMPLEMENTED: .*api_version"):
+        xc.register_custom_call_target("typed", lambda x: x, api_version=1)
+
+
+def test_infeed_and_outfeed_go_through_the_device() -> None:
+    builder = xc.XlaBuilder("feeds")
+    shape = S("s32[2]")
+    fed = o.InfeedWithToken(o.CreateToken(builder), shape)
+    value = o.GetTupleElement(fed, 0)
+    o.OutfeedWithToken(o.Neg(value), o.GetTupleElement(fed, 1), shape)
+    client = xc.make_cpu_client()
+    device = client.devices()[0]
+    executable = client.compile(builder.build(o.Add(value, value)))
+    device.transfer_to_infeed(np.array([1, 2], np.int32))
+    assert np.asarray(executable.execute([])[0]).tolist() == [2, 4]
+    assert np.asarray(device.transfer_from_outfeed(shape)).tolist() == [-1, -2]
+    with pytest.raises(xc.XlaRuntimeError, match="INFEED-9"):
+        executable.execute([])
+
+
+def test_a_tuple_parameter_takes_a_buffer_per_leaf() -> None:
+    builder = xc.XlaBuilder("tuple")
+    pair = o.Parameter(builder, 0, S("(f32[2], (s32[], s32[]))"))
+    nested = o.GetTupleElement(pair, 1)
+    computation = builder.build(o.Tuple(builder, [o.GetTupleElement(nested, 1), o.GetTupleElement(pair, 0)]))
+    client = xc.make_cpu_client()
+    values = [np.ones(2, np.float32), np.int32(3), np.int32(4)]
+    results = xc.execute_with_python_values(client.compile(computation), values, client)
+    assert [r.tolist() for r in results] == [4, [1, 1]]
+
+
+def test_buffers_share_memory_only_where_they_may() -> None:
+    client = xc.make_cpu_client()
+    array = np.ones(3, np.float32)
+    assert np.shares_memory(np.asarray(client.buffer_from_pyval(array)), array)
+    assert not np.shares_memory(np.asarray(client.buffer_from_pyval(array, force_copy=True)), array)
+    during_call = xc.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    copied = client.buffer_from_pyval(array, host_buffer_semantics=during_call)
+    assert not np.shares_memory(np.asarray(copied), array)
+    assert not np.asarray(copied).flags.writeable
+    assert (copied.shape, copied.dtype, copied.xla_shape()) == ((3,), np.float32, S("f32[3]"))
+    copied.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        np.asarray(copied)
+
+
+def test_more_devices_than_there_are() -> None:
+    builder = xc.XlaBuilder("replicas")
+    computation = builder.build(o.ReplicaId(builder))
+    options = xc.CompileOptions()
+    options.num_replicas = 2
+    with pytest.raises(xc.XlaRuntimeError, match=r"^INVALID_ARGUMENT: Requested 2 devices"):
+        xc.make_cpu_client().compile(computation, options)
