@@ -60,9 +60,10 @@ def test_a_merged_token_comes_after_all_its_operands() -> None:
 
 
 @rule("TOKEN-4")
-def test_after_all_of_an_array() -> None:
-    with rejects("TOKEN-4"):
-        build(lambda b, x: b.after_all([x]), hk.f32[3])
+def test_after_all_of_what_is_no_token() -> None:
+    for shape in (hk.f32[3], NIL, Shape.tuple((TOKEN,))):
+        with rejects("TOKEN-4"):
+            build(lambda b, x: b.after_all([b.create_token(), x]), shape)
 
 
 @rule("TOKEN-6")

@@ -130,8 +130,13 @@ def test_call_evaluates_the_computation() -> None:
 
 @pytest.mark.parametrize(
     ("label", "operands"),
-    [("CALL-3", (hk.f32[3], hk.f32[3])), ("CALL-4", (hk.f32[4],)), ("CALL-4", (hk.s32[3],))],
-    ids=["CALL-3: two operands", "CALL-4: another size", "CALL-4: another type"],
+    [
+        ("CALL-3", (hk.f32[3], hk.f32[3])),
+        ("CALL-4", (hk.f32[4],)),
+        ("CALL-4", (hk.s32[3],)),
+        ("CALL-4", (Shape.tuple((hk.f32[3],)),)),
+    ],
+    ids=["CALL-3: two operands", "CALL-4: another size", "CALL-4: another type", "CALL-4: a tuple"],
 )
 def test_call_rejects(label: str, operands: tuple[Shape, ...]) -> None:
     callee = computation(lambda b, x: -x, hk.f32[3])
@@ -153,6 +158,9 @@ def test_composite_call_is_a_call_with_labels() -> None:
         "composite.attributes": "{n = 1 : i32}",
         "composite.version": "2",
     }
+    builder = hk.Builder("test")
+    plain = hk.composite_call(builder, negate, [builder.parameter(0, hk.f32[3])], "my.negate").instruction
+    assert plain.extra is not None and plain.extra.frontend_attributes == {"composite.name": "my.negate"}
 
 
 @rule("BEY-55", "HOP-40")
@@ -330,7 +338,7 @@ def test_while_rejects(label: str, condition: Any, body: Any) -> None:
         shape_of(lambda b, x: hk.while_(condition, body, x), hk.s32[()])
 
 
-@rule("WHILE-5")
+@rule("WHILE-1", "WHILE-5")
 def test_while_ignores_dynamic_flags() -> None:
     state = hk.f32["<=4"]
     body = computation(lambda b, x: x + x, hk.f32[4])

@@ -146,6 +146,12 @@ VALUES = [
     case("PAD-11 (1,2,1)", padded((1, 2, 1)), (COUNT, MINUS), [-1, 0, -1, 1, -1, 2, -1, 3, -1, 4, -1, -1]),
     case("PAD-11 (-1,-2,0)", padded((-1, -2, 0)), (COUNT, MINUS), [1, 2]),
     case("PAD-7 PAD-11 (-2,-1,1)", padded((-2, -1, 1)), (COUNT, MINUS), [1, -1, 2, -1, 3, -1]),
+    case(
+        "PAD-6 an element is removed, not the hole behind it",
+        padded((-1, -2, 1)),
+        (COUNT, MINUS),
+        [-1, 1, -1, 2, -1, 3],
+    ),
     case("PAD-11 (-3,4,2)", padded((-3, 4, 2)), (COUNT, MINUS), [1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, -1, -1]),
     case("PAD-11 (-3,-2,0)", padded((-3, -2, 0)), (COUNT, MINUS), []),
     case("PAD-10 PAD-11 (-7,10,0)", padded((-7, 10, 0)), (COUNT, MINUS), [-1] * 8),

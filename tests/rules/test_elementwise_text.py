@@ -39,6 +39,7 @@ def test_text_of_unary_and_binary() -> None:
     assert root_text("c64[2] complex(p0, p1)", "f32[2]", "f32[2]") == "c64[2]{0} complex(%p0, %p1)"
     stochastic = root_text("s32[2] stochastic-convert(p0, p1)", "f32[2]", "u32[2]")
     assert stochastic == "s32[2]{0} stochastic-convert(%p0, %p1)"
+    assert root_text("f32[2] add-dependency(p0, p1)", "f32[2]", "token[]") == "f32[2]{0} add-dependency(%p0, %p1)"
 
 
 @rule("HOP-4", "HOP-5")

@@ -120,10 +120,11 @@ def test_all_to_all_rejects(label: str, shape: Shape, arguments: tuple[Any, ...]
         ("A2A-4", (hk.f32[3],), AllToAll(None, [[0, 1]], False, 0)),
         ("A2A-5", (hk.f32[2],), AllToAll(None, [[0, 1]])),
         ("A2A-6", (hk.f32[2], hk.f32[2]), AllToAll(None, (), False, 0)),
+        ("A2A-6", (Shape.tuple((hk.f32[2],)),), AllToAll()),
         ("A2A-9", (hk.f32[2], hk.f32[3]), AllToAll()),
         ("A2A-9", (hk.f32[2], hk.s32[2]), AllToAll()),
     ],
-    ids=["A2A-4: card", "A2A-5: card", "A2A-6: card", "A2A-9: sizes", "A2A-9: types"],
+    ids=["A2A-4: card", "A2A-5: card", "A2A-6: card", "A2A-6: tuple", "A2A-9: sizes", "A2A-9: types"],
 )
 def test_all_to_all_card_rejects(label: str, shapes: tuple[Shape, ...], op: AllToAll) -> None:
     with rejects(label):

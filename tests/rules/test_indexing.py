@@ -188,6 +188,20 @@ GATHERS = [
         [[[2, 3], [0, 1]], [[6, 7], [6, 7]], [[10, 11], [8, 9]]],
     ),
     case(
+        "GATHER-32 batching dimension behind index_vector_dim",
+        take(
+            [1, 1, 2],
+            offset_dims=[2],
+            collapsed_slice_dims=[1],
+            start_index_map=[1],
+            operand_batching_dims=[0],
+            start_indices_batching_dims=[2],
+            index_vector_dim=0,
+        ),
+        (np.arange(12, dtype=np.float32).reshape(3, 2, 2), GATHER_33.transpose(2, 1, 0)),
+        [[[2, 3], [6, 7], [10, 11]], [[0, 1], [6, 7], [8, 9]]],
+    ),
+    case(
         "GATHER-22 GATHER-1 GATHER-2 GATHER-14",
         take(offset_dims=[1, 2], index_vector_dim=1, **BLOCK),
         (PLANE, CORNERS),

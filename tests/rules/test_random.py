@@ -63,6 +63,7 @@ def test_two_equal_draws_are_two_and_the_seed_decides() -> None:
         ("RNG-2", True, hk.f32[()], hk.f64[()], hk.f32[3]),
         ("RNG-2", False, hk.f32[()], hk.f32[()], hk.s32[3]),
         ("RNG-3", True, hk.s32[()], hk.s32[()], hk.s32[3]),
+        ("RNG-3", True, hk.pred[()], hk.pred[()], hk.pred[3]),
         ("RNG-4", False, hk.c64[()], hk.c64[()], hk.c64[3]),
         ("RNG-10", False, hk.f32[()], hk.f32[()], hk.NIL),
         ("DYN-15", False, hk.f32[()], hk.f32[()], hk.f32["<=3"]),

@@ -516,6 +516,17 @@ def test_select_and_scatter_has_no_dilations() -> None:
 # -- as text
 
 
+@pytest.mark.parametrize("missing", ["dimensions={1}", "to_apply=add"], ids=["HOP-17: dimensions", "HOP-17: to_apply"])
+def test_a_missing_attribute_of_reduce(missing: str) -> None:
+    line = "reduce(x, z), dimensions={1}, to_apply=add"
+    module = """HloModule m
+    add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+    ENTRY e { x = f32[2,3] parameter(0) z = f32[] constant(0) ROOT r = %s %s }"""
+    hk.parse(module % ("f32[2]", line))
+    with rejects("HINST-6"):
+        hk.parse(module % ("f32[2,3]" if "dimensions" in missing else "f32[2]", line.replace(f", {missing}", "")))
+
+
 @pytest.mark.parametrize(
     ("label", "program", "parameters", "expected"),
     [

@@ -237,6 +237,7 @@ WRONG_SCATTERS = [
     wrong("SCATTER-34", scattered(), PAIR, J, U),
     wrong("BEY-33: unequal sizes", apply(add, **{**TOGETHER, "scatter_indices_batching_dims": [1]}), CUBE, K, CUBE),
     wrong("BEY-33: mapped as well", apply(add, **{**TOGETHER, "scatter_dims_to_operand_dims": [0]}), CUBE, K, CUBE),
+    wrong("BEY-33: inserted as well", apply(add, **{**TOGETHER, "inserted_window_dims": [0]}), CUBE, K, CUBE),
     wrong("BEY-33: unequal lengths", apply(add, **{**TOGETHER, "scatter_indices_batching_dims": []}), CUBE, K, CUBE),
 ]
 
@@ -273,7 +274,20 @@ def test_gather_and_scatter_in_text() -> None:
     assert from_text(text, PAIRS, s32([[4], [4]])).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7], [24, 27]]
     printed = str(hk.parse(f"HloModule t\n{text}"))
     assert GATHER_TEXT + ", indices_are_sorted=true" in printed
-    assert "index_vector_dim=1, to_apply=" in printed and "batching" not in printed and "unique" not in printed
+    assert SCATTER_TEXT.replace("=add", "=%add") in printed
+
+
+@rule("HOP-14")
+def test_optional_attributes_of_scatter_in_text() -> None:
+    scatter = (
+        "update_window_dims={}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, input_batching_dims={0}, "
+        "scatter_indices_batching_dims={0}, index_vector_dim=1, indices_are_sorted=true, unique_indices=true, "
+        "to_apply=add"
+    )
+    lines = ["y = s32[5,1] iota(), iota_dimension=0", "u = f32[5] parameter(2)"]
+    text = MODULE.format(gather=GATHER_TEXT, scatter=scatter).replace("scatter(x, i, g)", "scatter(x, y, u)")
+    text = text.replace("  ROOT s = f32[5,2]", "".join(f"  {line}\n" for line in lines) + "  ROOT s = f32[5,2]")
+    assert scatter.replace("=add", "=%add") in str(hk.parse(f"HloModule t\n{text}"))
 
 
 @rule("HOP-13", "HOP-14")

@@ -67,6 +67,11 @@ ROWS = [
     ("HOP-22 tuple", "%x = (f32[4]{0}, s32[]) tuple(%i, %k)", "%y = s32[] get-tuple-element(%x), index=1"),
     ("HOP-22 tokens", "%x = token[] after-all()", "%y = token[] after-all(%x, %t)"),
     ("HOP-28 infeed", '%x = (f32[4]{0}, token[]) infeed(%t), infeed_config="abc"'),
+    (
+        "HOP-28 no config",
+        "%x = (f32[4]{0}, token[]) infeed(%t)",
+        "%y = token[] outfeed(%i, %t), outfeed_shape=f32[4]{0}",
+    ),
     ("HOP-28 outfeed", '%x = token[] outfeed(%i, %t), outfeed_shape=f32[4]{0}, outfeed_config="q"'),
     (
         "HOP-29 send",
