@@ -130,10 +130,19 @@ class XlaOp:
     def __lshift__(self, other: Any) -> XlaOp:
         return _binary("shift_left", self, other)
 
+    def __rlshift__(self, other: Any) -> XlaOp:
+        return _binary("shift_left", other, self)
+
     def __rshift__(self, other: Any) -> XlaOp:
         """Arithmetic for signed types, logical for unsigned ones (BEY-78)."""
-        kind = "logical" if self.dtype.kind == "unsigned" else "arithmetic"
-        return _binary(f"shift_right_{kind}", self, other)
+        return _binary(self._shift_right, self, other)
+
+    def __rrshift__(self, other: Any) -> XlaOp:
+        return _binary(self._shift_right, other, self)
+
+    @property
+    def _shift_right(self) -> str:
+        return "shift_right_logical" if self.dtype.kind == "unsigned" else "shift_right_arithmetic"
 
     def __matmul__(self, other: XlaOp) -> XlaOp:
         from hlokit.builder.contraction import dot

@@ -21,6 +21,9 @@ _UFUNCS = {
 _ASSOCIATIVE = ("and", "or", "xor", "maximum", "minimum")
 """Binary ops that are exactly associative and commutative; add and multiply are so on integers and pred."""
 
+_PLAIN = ("parameter", "constant", "tuple", "get-tuple-element")
+"""Ops that batches of scalars pass through as they are."""
+
 
 class Callee:
     """What an op's reference receives for a called computation.
@@ -45,7 +48,7 @@ class Callee:
     def is_elementwise(self) -> bool:
         """Every op in it (and in what it calls) works elementwise on scalars."""
         if self._elementwise is None:
-            self._elementwise = _is_elementwise(self.process, self.computation)
+            self._elementwise = _is_elementwise(self.computation)
         return self._elementwise
 
     def batched(self, *arrays: Any) -> Any:
@@ -84,6 +87,13 @@ class Callee:
         return list(self.computation.root.operands) in (self.computation.parameters, self.computation.parameters[::-1])
 
     def _sweep(self, *arrays: Any) -> Any:
+        self.process.descend(self.computation)
+        try:
+            return self._swept(*arrays)
+        finally:
+            self.process.depth -= 1
+
+    def _swept(self, *arrays: Any) -> Any:
         values: dict[int, Any] = {p.id: a for p, a in zip(self.computation.parameters, arrays, strict=True)}
         for instruction in self.computation.post_order():
             if instruction.opcode == "parameter":
@@ -103,15 +113,17 @@ def _spread(value: Any, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(value, shape)
 
 
-def _is_elementwise(process: Process, computation: Computation) -> bool:
-    for instruction in computation.instructions:
-        if any(leaf.dimensions or not leaf.is_array for leaf in instruction.shape.leaves()):
-            return False
-        if instruction.opcode in ("parameter", "constant", "tuple", "get-tuple-element"):
-            continue
-        if instruction.opcode == "call":
-            if not process.callee(instruction.called[0]).is_elementwise:
+def _is_elementwise(computation: Computation) -> bool:
+    """Every op of it, and of all that it calls, works elementwise on scalars."""
+    stack, seen = [computation], {computation}
+    while stack:
+        for instruction in stack.pop().instructions:
+            if any(leaf.dimensions or not leaf.is_array for leaf in instruction.shape.leaves()):
                 return False
-        elif not instruction.op.elementwise:
-            return False
+            if instruction.opcode == "call":
+                new = [c for c in instruction.called if c not in seen]
+                seen.update(new)
+                stack += new
+            elif instruction.opcode not in _PLAIN and not instruction.op.elementwise:
+                return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from hlokit.errors import ArgumentError, EvaluationError, HlokitError, Unsupport
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import TOKEN_VALUE, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
-from hlokit.interpreter.process import MAX_CALL_DEPTH, Process, StepHook
+from hlokit.interpreter.process import Process, StepHook
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
@@ -61,9 +62,7 @@ def evaluate(
 
 def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
     """The value of `computation` on `arguments`, one per parameter."""
-    if process.depth >= MAX_CALL_DEPTH:
-        raise EvaluationError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
-    process.depth += 1
+    process.descend(computation)
     try:
         with np.errstate(all="ignore"):
             return _run(process, computation, arguments)
@@ -114,6 +113,8 @@ def _step(process: Process, instruction: Instruction, operands: list[Any]) -> An
             error.args = (f"{instruction.name}: {error}",)
             error.located = True  # type: ignore[attr-defined]
         raise
+    except MemoryError as error:
+        raise EvaluationError(f"{instruction.name}: {error or 'out of memory'}") from None
     value = _conform(instruction, instruction.shape, value)
     if process.after is not None:
         process.after(instruction, (value,))
@@ -216,11 +217,21 @@ def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
                 raise UnsupportedError(
                     f"{instruction.name}: {instruction.shape} has an unbounded dimension: it cannot be run"
                 )
+            if not _has_array(instruction.shape):
+                raise EvaluationError(f"{instruction.name}: {instruction.shape} is too large for an array")
             if instruction.shape.nbytes > limit:
                 raise EvaluationError(
                     f"{instruction.name}: {instruction.shape} takes {instruction.shape.nbytes} bytes, "
                     f"more than the limit of {limit}"
                 )
+
+
+def _has_array(shape: Shape) -> bool:
+    """Whether NumPy can hold it: without elements too, the other sizes must multiply to what a pointer can span."""
+    return all(
+        leaf.nbytes or not leaf.is_array or math.prod(filter(None, leaf.dimensions)) * leaf.dtype.bits < 2**63
+        for leaf in shape.leaves()
+    )
 
 
 def _arguments(module: HloModule, args: Sequence[Any]) -> list[Any]:

@@ -55,6 +55,12 @@ class Process:
         self.depth = 0
         self.callees: dict[Computation, Callee] = {}
 
+    def descend(self, computation: Computation) -> None:
+        """One more computation is active, until whoever called this takes 1 off `depth`."""
+        if self.depth >= MAX_CALL_DEPTH:
+            raise EvaluationError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
+        self.depth += 1
+
     def callee(self, computation: Computation) -> Callee:
         """`computation` as a function of values; made once."""
         found = self.callees.get(computation)
