@@ -1,6 +1,6 @@
 """HATTR rules, and that every kind of attribute can be read and written."""
 
-# ruff: noqa: E501  # tables: a case a row
+# tables: a case a row
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """HINST, HSHAPE, HLAY, HCATTR, HGRP and HSHARD rules."""
 
-# ruff: noqa: E501  # tables: a case a row
+# tables: a case a row
 
 from __future__ import annotations
 

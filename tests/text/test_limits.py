@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+import hlokit as hk
 from hlokit.errors import ParseError
 from hlokit.hlo.compare import same_module
 from hlokit.text.parser import parse_hlo
@@ -137,3 +138,22 @@ def test_large_fuzz_source_is_a_module() -> None:
     text = large_text([text.encode() for _, text, _ in read_bundle()])
     assert len(text) > 1 << 20
     assert len(parse_hlo(text).all_computations) > 500
+
+
+def calls(count: int, each: int) -> str:
+    """`count` computations, each of which calls the one before it `each` times."""
+    text = "HloModule m\nf0 { ROOT x = f32[] parameter(0) }\n"
+    for i in range(1, count):
+        chain = "".join(f" y{j} = f32[] call({f'y{j - 1}' if j else 'x'}), to_apply=f{i - 1}\n" for j in range(each))
+        text += f"f{i} {{ x = f32[] parameter(0)\n{chain} }}\n"
+    return text
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_canonical_text_does_not_explode(each: int) -> None:
+    module = hk.parse(calls(3000, each))
+    assert len(module.to_text()) < 10**6
+    with pytest.raises(hk.UnsupportedError, match="in place"):
+        module.to_text("canonical")
+    with pytest.raises(hk.EvaluationError, match="nest deeper"):
+        hk.evaluate(module, 1.0)

@@ -1,6 +1,6 @@
 """HLIT rules."""
 
-# ruff: noqa: E501  # tables: a case a row
+# tables: a case a row
 
 from __future__ import annotations
 
@@ -102,6 +102,10 @@ REFUSED = [
     ("HLIT-4: in arrays", "pred[2]", "{1, 7}", "HLIT-4"),
     ("HLIT-5: s8", "s8[]", "300", "HLIT-5"),
     ("HLIT-5: u8", "u8[]", "-1", "HLIT-5"),
+    ("HLIT-5: s8, one above", "s8[]", "128", "HLIT-5"),
+    ("HLIT-5: s8, one below", "s8[2]", "{0, -129}", "HLIT-5"),
+    ("HLIT-5: u8, one above", "u8[]", "256", "HLIT-5"),
+    ("HLIT-5: u8 array, one above", "u8[2]", "{1, 256}", "HLIT-5"),
     ("HLIT-5: u64", "u64[1]", "{-1}", "HLIT-5"),
     ("HLIT-5: s64", "s64[1]", "{9223372036854775808}", "HLIT-5"),
     ("HLIT-5: decimal", "s32[]", "1.5", "HLIT-5"),

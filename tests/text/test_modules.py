@@ -127,7 +127,8 @@ def test_refused_debug_tables(tables: str) -> None:
 def test_computations_without_header() -> None:
     module = parse_hlo("a { x = f32[] parameter(0) }\nb { x = f32[] parameter(0) }")
     assert (module.name, module.entry.name) == ("module_b", "b")
-    assert parse_hlo("ENTRY a { x = f32[] parameter(0) }\nb { x = f32[] parameter(0) }").entry.name == "a"
+    module = parse_hlo("ENTRY a { x = f32[] parameter(0) }\nb { x = f32[] parameter(0) }")
+    assert (module.name, module.entry.name) == ("module_a", "a")
 
 
 BARE = [

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import MAIN_THREAD
 from hlokit.text.asynchronous import AsyncChains, wrapped_root
 from hlokit.text.common import dictionary_text, quoted_or_json
@@ -93,6 +94,9 @@ class PrintOptions:
         )
 
 
+_MAX_BODIES = 100_000
+_MAX_DEPTH = 100
+
 PRESETS = {
     "default": PrintOptions.default,
     "short_parsable": PrintOptions.short_parsable,
@@ -169,6 +173,8 @@ class _Printer:
         self.canonical = options.canonicalize_instruction_names
         self.indent = "  " * options.indent_amount
         self.chains = AsyncChains()
+        self.bodies = 0
+        self.depth = 0
 
     def shape(self, shape: Shape) -> str:
         text = self.shapes.get(shape)
@@ -283,7 +289,14 @@ class _Printer:
         return "{" + ", ".join(self.percent + computation.name for computation in computations) + "}"
 
     def _in_place(self, computation: Computation, indent: str, scheduled: bool) -> str:
-        lines = self.body_lines(computation, scheduled, indent + "  ")
+        """The body where it is called. n calls can ask for 2^n bodies, or for a nest of n: both end here."""
+        self.bodies += 1
+        self.depth += 1
+        if self.bodies > _MAX_BODIES or self.depth > _MAX_DEPTH:
+            limits = f"{_MAX_BODIES} bodies, {_MAX_DEPTH} deep"
+            raise UnsupportedError(f"canonical text repeats each called computation in place: more than {limits}")
+        lines = list(self.body_lines(computation, scheduled, indent + "  "))
+        self.depth -= 1
         return "\n".join(["", indent + "{", *lines, indent + _closing(computation)])
 
     def _extra(self, extra: Extra, names: dict[Instruction, str]) -> Iterator[str]:
