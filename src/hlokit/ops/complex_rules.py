@@ -273,5 +273,6 @@ def atan2(emit: Emitter, y: Value, x: Value) -> Value:
     """-i log((x + iy) / sqrt(x^2 + y^2)) (BEY-7), in f64: the square root cancels, and the squares may overflow."""
     y, wide = emit.convert(y, dtypes.c128), emit.convert(x, dtypes.c128)
     length = sqrt(emit, add(emit, multiply(emit, wide, wide), multiply(emit, y, y)))
-    direction = divide(emit, add(emit, wide, _times_i(emit, y)), length)
-    return emit.convert(_over_i(emit, log(emit, direction)), x.dtype)
+    i, over_i = emit.constant(1j, y.dtype), emit.constant(-1j, y.dtype)  # products: on the cut the sign of 0 counts
+    direction = divide(emit, add(emit, wide, multiply(emit, i, y)), length)
+    return emit.convert(multiply(emit, over_i, log(emit, direction)), x.dtype)

@@ -167,7 +167,8 @@ def _clamp_exponent(value: Array, exponent_bits: int) -> Array:
     """Infinity above the range of so many exponent bits, zero below its normal numbers (RPREC-6)."""
     bias = (1 << (exponent_bits - 1)) - 1
     _, exponent = np.frexp(value)
-    clamped = np.where(exponent - 1 > bias, np.inf, np.where(exponent - 1 <= -bias, 0.0, np.abs(value)))
+    is_above = np.isinf(value) | (exponent - 1 > bias)
+    clamped = np.where(is_above, np.inf, np.where(exponent - 1 <= -bias, 0.0, np.abs(value)))
     return np.copysign(np.where(value == 0, 0.0, clamped), value).astype(value.dtype)
 
 

@@ -305,10 +305,11 @@ def asinh(emit: Emitter, x: Value) -> Value:
 
 
 def acosh(emit: Emitter, x: Value) -> Value:
-    """t = x - 1: log1p(t + sqrt(t (t + 2))); log(2 x) where the square would swallow the rest. 3 ULP."""
+    """t = x - 1: log1p(t + sqrt(t) sqrt(t + 2)); log(2 x) where the square would swallow the rest. 3 ULP."""
     is_large = emit.ge(x, _LARGE[x.dtype.name])
     t = emit.sub(emit.select(is_large, emit.constant(1.0, x.dtype), x), 1.0)
-    small = emit.log1p(emit.add(t, emit.sqrt(emit.mul(t, emit.add(t, 2.0)))))
+    root = emit.mul(emit.sqrt(t), emit.sqrt(emit.add(t, 2.0)))  # one root of the product would be real below -1
+    small = emit.log1p(emit.add(t, root))
     return emit.select(is_large, emit.add(emit.log(x), math.log(2.0)), small)
 
 

@@ -93,6 +93,8 @@ class Scan(Op, name="scan"):
         count, stacked = len(operands) - self.num_carries, leaves[: len(leaves) - self.num_carries]
         steps = self._steps(tuple(o.shape for o in operands[:count]), len(stacked))[0]
         empty = [write.full(0, shape) for shape in stacked]
+        if steps == 0:
+            return write.tuple(*empty, *operands[count:]) if result.is_tuple else (*empty, *operands[count:])[0]
         state = write.tuple(write.scalar(0, dtypes.s64), *operands[:count], *empty, *operands[count:])
 
         def goes_on(graph: Graph, state: Node) -> Node:
