@@ -25,6 +25,8 @@ ACCEPTED = [
     ("LEX-9: buffer is a name", "buffer = f32[2] parameter(0)\n y = f32[2] negate(buffer)", "%y = f32[2]{0} negate(%buffer)"),
     ("LEX-10: uint64", "y = u64[] constant(18446744073709551615)", "%y = u64[] constant(18446744073709551615)"),
     ("LEX-11: decimals", "y = f32[6] constant({1., .5, -1.5, 1e2, -.25, 2E-1})", "%y = f32[6]{0} constant({1, 0.5, -1.5, 100, -0.25, 0.2})"),
+    ("LEX-11: a scalar", "y = f32[] constant(-3.5e+1)", "%y = f32[] constant(-35)"),
+    ("LEX-11: a scalar without dot", "y = f32[] constant(1e+2)", "%y = f32[] constant(100)"),
     ("LEX-11: exponents", "y = f32[4] constant({1e+2, 2.E1, -3.5e+1, .5e-1})", "%y = f32[4]{0} constant({100, 20, -35, 0.05})"),
     ("LEX-12: special decimals", "y = f32[5] constant({inf, -inf, nan, -nan, nan(0x7)})", "%y = f32[5]{0} constant({inf, -inf, nan, -nan, nan(0x7)})"),
     ("LEX-13: labels from a digit", "p = f32[2,3,4] parameter(0) k = f32[1,4,5] parameter(1)\ny = f32[2,3,5] convolution(p, k), window={size=1}, dim_labels=b0f_0io->b0f", "%y = f32[2,3,5]{2,1,0} convolution(%p, %k), window={size=1}, dim_labels=b0f_0io->b0f"),
