@@ -298,5 +298,5 @@ def test_what_is_partitioned_is_not_run() -> None:
 
     text = "ROOT p = f32[4] parameter(0), sharding="
     refused_ = parse_hlo(entry(text + "{devices=[2]0,1}", ", num_partitions=2"))
-    with pytest.raises(HlokitError, match="HSHARD-7|devices"):
+    with pytest.raises(HlokitError, match="HSHARD-7"):
         hk.evaluate(refused_, [1.0, 2.0, 3.0, 4.0])

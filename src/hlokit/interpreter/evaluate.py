@@ -49,7 +49,10 @@ def evaluate(
     Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
     Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show.
     """
-    count = (replicas or module.replica_count) * (partitions or module.num_partitions)
+    partitions = partitions or module.num_partitions
+    count = (replicas or module.replica_count) * partitions
+    if partitions > 1:
+        _refuse_to_partition(module)
     if count != 1:
         raise UnsupportedError(f"evaluate: {count} devices; the interpreter runs one device for now")
     _refuse_what_cannot_run(module, _memory() if memory_limit is None else memory_limit)
@@ -232,6 +235,15 @@ def _has_array(shape: Shape) -> bool:
         leaf.nbytes or not leaf.is_array or math.prod(filter(None, leaf.dimensions)) * leaf.dtype.bits < 2**63
         for leaf in shape.leaves()
     )
+
+
+def _refuse_to_partition(module: HloModule) -> None:
+    """Values that several partitions share out take a partitioner (HSHARD-7)."""
+    for computation in module.all_computations:
+        for instruction in computation.instructions:
+            sharding = instruction.extra.sharding if instruction.extra is not None else None
+            if sharding is not None and any(s.kind == "tiled" for s in (sharding, *sharding.elements)):
+                raise UnsupportedError(f"{instruction.name}: sharding={sharding}: hlokit does not partition [HSHARD-7]")
 
 
 def _arguments(module: HloModule, args: Sequence[Any]) -> list[Any]:
