@@ -1,6 +1,7 @@
 """Breaks rules in a copy of the code, one at a time, and expects the tests that name them to fail.
 
-python -m tests.mutation.run [LABEL ...] [--jobs 2]
+python -m tests.mutation.run [LABEL ...] [--jobs 2]              the mutants of mutants.py
+python -m tests.mutation.run --checks [LABEL ...] [--jobs 2]     every check in the code, switched off (long)
 
 KILLED    a test that names the rule fails: as it should
 SURVIVED  all of them pass: they do not test the rule
@@ -19,12 +20,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutation.labels import NOT_BREAKABLE, drawn
+from tests.mutation.checks import switched_off
+from tests.mutation.labels import NOT_BREAKABLE
 from tests.mutation.mutants import MUTANTS, Mutant
 from tests.rules.test_labels import LABEL
 
@@ -46,6 +49,7 @@ class Tests:
 @dataclass(frozen=True)
 class Outcome:
     label: str
+    where: str
     verdict: str
     tests: Tests
     note: str
@@ -60,10 +64,10 @@ def stale(mutant: Mutant, root: Path = ROOT) -> str:
     return "" if count == 1 else f"{count} times in {mutant.file}"
 
 
-def copy_tree(to: Path) -> Path:
+def copy_tree(to: Path, root: Path = ROOT) -> Path:
     """A copy of the code and its tests. Compiled files come along: they spare most of the time of imports."""
     for name in COPIED:
-        source = ROOT / name
+        source = root / name
         (shutil.copytree if source.is_dir() else shutil.copy2)(source, to / name)
     return to
 
@@ -104,53 +108,57 @@ def check_unbroken(folder: Path, tests: Iterable[Tests]) -> None:
         raise SystemExit(f"tests fail on the code as it is:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
 
 
-def judge(label: str, mutant: Mutant, tests: Tests) -> Outcome:
+def judge(root: Path, label: str, where: str, mutant: Mutant, tests: Tests) -> Outcome:
     """What becomes of one mutant, in a copy of its own."""
-    if reason := stale(mutant):
-        return Outcome(label, "STALE", tests, reason)
+    if reason := stale(mutant, root):
+        return Outcome(label, where, "STALE", tests, reason)
     if not tests.ids:
-        return Outcome(label, "SURVIVED", tests, "no test names it")
+        return Outcome(label, where, "SURVIVED", tests, "no test names it")
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
-        folder = copy_tree(Path(name))
+        folder = copy_tree(Path(name), root)
         path = folder / "src" / "hlokit" / mutant.file
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
         try:
             done = pytest_in(folder, ["-x", "--tb=line", *tests.ids])
         except subprocess.TimeoutExpired:
-            return Outcome(label, "ERROR", tests, f"no end within {TIME_LIMIT} s")
+            return Outcome(label, where, "ERROR", tests, f"no end within {TIME_LIMIT} s")
     lines = done.stdout.splitlines()
     if done.returncode == 0:
-        return Outcome(label, "SURVIVED", tests, lines[-1] if lines else "")
+        return Outcome(label, where, "SURVIVED", tests, lines[-1] if lines else "")
     if done.returncode != 1:
-        return Outcome(label, "ERROR", tests, " ".join((lines + done.stderr.splitlines())[-3:])[:200])
+        return Outcome(label, where, "ERROR", tests, " ".join((lines + done.stderr.splitlines())[-3:])[:200])
     failed = next((line for line in lines if line.startswith("FAILED ")), lines[-1])
-    return Outcome(label, "KILLED", tests, failed.removeprefix("FAILED ").split(" - ")[0])
+    return Outcome(label, where, "KILLED", tests, failed.removeprefix("FAILED ").split(" - ")[0])
+
+
+def chosen(root: Path, labels: list[str], checks: bool) -> list[tuple[str, str, Mutant]]:
+    """(label, where, mutant) of these labels, of all if there are none."""
+    if checks:
+        return list(switched_off(root / "src" / "hlokit", set(labels)))
+    return [(label, MUTANTS[label].file, MUTANTS[label]) for label in labels or MUTANTS]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("labels", nargs="*", metavar="LABEL", help="rules to break; all that have a mutant if none")
+    parser.add_argument("--checks", action="store_true", help="switch off checks instead")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     arguments = parser.parse_args()
-    labels: list[str] = arguments.labels or list(MUTANTS)
-    if unknown := [label for label in labels if label not in MUTANTS]:
+    if unknown := [label for label in arguments.labels if label not in MUTANTS and not arguments.checks]:
         parser.error(f"no mutant for {' '.join(unknown)}")
-    with tempfile.TemporaryDirectory(prefix="mutant-") as name:
-        folder = copy_tree(Path(name))
-        tests = named_by_tests(folder, labels)
-        check_unbroken(folder, tests.values())
-    totals: dict[str, int] = {}
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for outcome in pool.map(lambda label: judge(label, MUTANTS[label], tests[label]), labels):
-            totals[outcome.verdict] = totals.get(outcome.verdict, 0) + 1
+    totals = Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as name, ThreadPoolExecutor(arguments.jobs) as pool:
+        root = copy_tree(Path(name))
+        mutants = chosen(root, arguments.labels, arguments.checks)
+        tests = named_by_tests(root, [label for label, _, _ in mutants])
+        check_unbroken(root, tests.values())
+        for outcome in pool.map(lambda m: judge(root, *m, tests[m[0]]), mutants):
+            totals[outcome.verdict] += 1
             by = f"{len(outcome.tests.ids)} by {outcome.tests.by}"
-            print(f"{outcome.verdict:9} {outcome.label:12} {by:13} {outcome.note}", flush=True)
-    print(f"{len(labels)} mutants: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(totals.items())))
-    for label in drawn():
-        if label not in MUTANTS:
-            print(f"MISSING   {label}: drawn, but without a mutant")
-    for label, reason in NOT_BREAKABLE.items():
-        print(f"not breakable: {label}: {reason}")
+            print(f"{outcome.verdict:9} {outcome.label:12} {outcome.where:28} {by:13} {outcome.note[:120]}", flush=True)
+    print(f"{len(mutants)} mutants: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(totals.items())))
+    if not arguments.checks:
+        print(*(f"not breakable: {label}: {reason}" for label, reason in NOT_BREAKABLE.items()), sep="\n")
     return 0 if set(totals) <= {"KILLED"} else 1
 
 
