@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from operator import le
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -172,6 +173,8 @@ def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
         if not is_ndarray(value):
             value = np.asarray(value)
         if value.shape != shape.dimensions and not _fits(value.shape, shape):
+            if _is_cut(value.shape, shape, instruction):
+                return _as_declared(shape, value)
             raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.shape} for {shape}")
         if value.dtype != shape.dtype.numpy:
             raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.dtype} for {shape}")
@@ -179,6 +182,12 @@ def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
     if shape.is_tuple:
         return tuple(_conform(instruction, s, v) for s, v in zip(shape.elements, value, strict=True))
     return value
+
+
+def _is_cut(sizes: tuple[int, ...], shape: Shape, instruction: Instruction) -> bool:
+    """A dynamic operand, smaller than its bound, left fewer elements than a static dimension has: zeros lie beyond."""
+    is_smaller = len(sizes) == shape.rank and all(map(le, sizes, shape.dimensions))
+    return is_smaller and any(operand.shape.is_dynamic for operand in instruction.operands)
 
 
 def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:

@@ -10,6 +10,7 @@ from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.expansion import Writing, sum_of_two
 from hlokit.ops.numerics import narrow
+from hlokit.ops.reduction import cut_to_least
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.transcendental import Sqrt
 from hlokit.types.shape import Shape
@@ -35,6 +36,13 @@ class BatchNorm(Op):
     def spread(self, vector: Array, rank: int) -> Array:
         """A per-feature vector in f64, to be broadcast against an operand of `rank` dimensions."""
         return vector.astype(np.float64).reshape([-1 if d == self.feature_index else 1 for d in range(rank)])
+
+    def cut(self, operand: Array, *others: Array) -> tuple[Array, ...]:
+        """Operand and the like, and vectors, each with as many features as the one with the fewest has at run time."""
+        feature = self.feature_index
+        axes = [0 if a.ndim == 1 else feature for a in (operand, *others)]
+        count = min(a.shape[axis] for a, axis in zip((operand, *others), axes, strict=True))
+        return tuple(a[(slice(None),) * axis + (slice(count),)] for a, axis in zip((operand, *others), axes, strict=True))
 
     def other_axes(self, operand: Array) -> tuple[int, ...]:
         return tuple(d for d in range(operand.ndim) if d != self.feature_index)
@@ -92,6 +100,7 @@ class BatchNormTraining(BatchNorm, name="batch-norm-training"):
         return Shape.tuple([operand.logical, vector, vector])
 
     def reference(self, operand: Array, scale: Array, offset: Array) -> Any:
+        operand, scale, offset = self.cut(operand, scale, offset)
         axes, rank = self.other_axes(operand), operand.ndim
         wide, count = operand.astype(np.float64), count_of(operand, axes)
         mean = wide.sum(axes, keepdims=True) / count
@@ -123,6 +132,7 @@ class BatchNormInference(BatchNorm, name="batch-norm-inference"):
         return operand.logical
 
     def reference(self, operand: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Array:
+        operand, scale, offset, mean, variance = self.cut(operand, scale, offset, mean, variance)
         scale, offset, mean, variance = (self.spread(v, operand.ndim) for v in (scale, offset, mean, variance))
         normalised = (operand.astype(np.float64) - mean) / np.sqrt(variance + self.epsilon)
         return narrow(normalised * scale + offset, operand.dtype)
@@ -147,6 +157,8 @@ class BatchNormGrad(BatchNorm, name="batch-norm-grad"):
         return Shape.tuple([operand.logical, vector, vector])
 
     def reference(self, operand: Array, scale: Array, mean: Array, variance: Array, grad_output: Array) -> Any:
+        operand, grad_output = cut_to_least((operand, grad_output))
+        operand, scale, mean, variance, grad_output = self.cut(operand, scale, mean, variance, grad_output)
         axes, rank = self.other_axes(operand), operand.ndim
         scale, mean, variance = (self.spread(v, rank) for v in (scale, mean, variance))
         gradient, centered = grad_output.astype(np.float64), operand.astype(np.float64) - mean

@@ -8,7 +8,7 @@ import numpy as np
 
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, whole_buffer
+from hlokit.hlo.values import Array
 from hlokit.ops.numerics import convert, narrow, widen
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims, Kind, Precision, ResultShape, choice
@@ -195,10 +195,9 @@ class Dot(DotLike, name="dot"):
 
 
 def dot_wide(numbers: Numbers, lhs: Array, rhs: Array) -> Array:
-    """DOTG-2 in the operands' type. Where lhs alone has batch entries, as it decides how many there are: zeros."""
+    """DOTG-2 in the operands' type."""
     batch_left, batch_right = numbers.lhs_batch_dims, numbers.rhs_batch_dims
     left, right = numbers.lhs_contracting_dims, numbers.rhs_contracting_dims
-    entries = [lhs.shape[d] for d in batch_left]
     lhs, rhs = _cut_pairs(lhs, rhs, (*batch_left, *left), (*batch_right, *right))
     free_left = free_dimensions(lhs.ndim, batch_left, left)
     free_right = free_dimensions(rhs.ndim, batch_right, right)
@@ -207,8 +206,7 @@ def dot_wide(numbers: Numbers, lhs: Array, rhs: Array) -> Array:
     inner = math.prod(lhs.shape[d] for d in left)
     lhs = lhs.transpose([*batch_left, *free_left, *left]).reshape(*batch, math.prod(rows), inner)
     rhs = rhs.transpose([*batch_right, *right, *free_right]).reshape(*batch, inner, math.prod(columns))
-    result = product(lhs, rhs).reshape((*batch, *rows, *columns))
-    return result if batch == entries else whole_buffer(result, (*entries, *rows, *columns))
+    return product(lhs, rhs).reshape((*batch, *rows, *columns))
 
 
 def _cut_pairs(lhs: Array, rhs: Array, left: Sequence[int], right: Sequence[int]) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ import numpy as np
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
+from hlokit.ops.reduction import cut_to_least
 from hlokit.ops.sort_order import sorted_positions, total_order_keys
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Single
@@ -42,7 +43,7 @@ class Sort(Op, name="sort"):
         return operands[0].logical if len(operands) == 1 else Shape.tuple(o.logical for o in operands)
 
     def reference(self, *operands: Array, to_apply: Function) -> Any:
-        last = [np.moveaxis(o, self.dimension, -1) for o in operands]
+        last = [np.moveaxis(o, self.dimension, -1) for o in cut_to_least(operands)]
         sizes = last[0].shape
         lines = [np.ascontiguousarray(o).reshape(-1, sizes[-1]) if o.size else o.reshape(0, sizes[-1]) for o in last]
         order = sorted_positions(lines, to_apply)
