@@ -1,8 +1,9 @@
-"""Runs HLO text on XLA:CPU: one JSON line [name, text, file of arguments, file for results] in, one line out.
+"""Runs HLO on XLA:CPU: one JSON line [name, HloModuleProto, file of arguments, file for results] in, one line out.
 
 The child process of outside.py, for an interpreter with jax and jaxlib 0.10. Imports nothing of hlokit.
 """
 
+import base64
 import json
 import os
 import sys
@@ -43,9 +44,8 @@ def write(path, arrays):
     np.savez(path, names=json.dumps(names), **raw)
 
 
-def run(client, devices, text, arguments):
-    proto = xla_client.hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    portable = xla_client._xla.mlir.hlo_to_stablehlo(proto)
+def run(client, devices, proto, arguments):
+    portable = xla_client._xla.mlir.hlo_to_stablehlo(base64.b64decode(proto))
     executable = client.compile_and_load(portable, devices, xla_client.CompileOptions())
     results = executable.execute_sharded([jax.device_put(a) for a in arguments])
     return [np.asarray(part[0]) for part in results.disassemble_into_single_device_arrays()]
@@ -55,10 +55,10 @@ def main():
     client = jax.devices()[0].client
     devices = xla_client.DeviceList(tuple(client.local_devices()[:1]))
     for line in sys.stdin:
-        name, text, source, target = json.loads(line)
+        name, proto, source, target = json.loads(line)
         print(json.dumps(["begin", name]), flush=True)
         try:
-            write(target, run(client, devices, text, read(source)))
+            write(target, run(client, devices, proto, read(source)))
             answer = None
         except Exception as error:
             answer = f"{type(error).__name__}: {str(error)[:500]}"

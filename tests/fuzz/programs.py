@@ -46,6 +46,10 @@ class Options:
     rank: int = 4
     wild: float = 0.3
     """Chance of a special value (infinity, NaN, the greatest integer) in a constant."""
+    denormals: bool = True
+    """Whether floating constants may be denormal, or the greatest number."""
+    identities: bool = False
+    """Folds are by one associative and commutative op and start at its identity: any order gives the same."""
     depth: int = 2
     """How deep computations may nest."""
 
@@ -181,7 +185,7 @@ class Graph:
 
     def constant(self, shape: Shape, wild: float | None = None) -> Instruction:
         wild = self.options.wild if wild is None else wild
-        value = random_array(self.draw.arrays, shape.dtype, shape.dimensions, wild)
+        value = random_array(self.draw.arrays, shape.dtype, shape.dimensions, wild, self.options.denormals)
         return self.add("constant", literal=hk.Literal(shape, value))
 
     def scalar(self, element: hk.DType, value: Any) -> Instruction:

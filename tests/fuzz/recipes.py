@@ -383,9 +383,20 @@ def _indices(graph: Graph, counts: tuple[int, ...], vector: int) -> tuple[Instru
 # -- products
 
 
-@recipe("dot", "ragged-dot", "scaled-dot")
-def dot(graph: Graph) -> Instruction | None:
-    lhs = graph.array(test=lambda s: s.rank <= 3, rank=graph.integer(0, 3))
+@recipe("ragged-dot")
+def ragged_dot(graph: Graph) -> Instruction | None:
+    return dot(graph, "ragged-dot")
+
+
+@recipe("scaled-dot")
+def scaled_dot(graph: Graph) -> Instruction | None:
+    return dot(graph, "scaled-dot")
+
+
+@recipe("dot")
+def dot(graph: Graph, opcode: str = "dot") -> Instruction | None:
+    kinds = ("floating",) if opcode == "scaled-dot" else ()
+    lhs = graph.array(*kinds, test=lambda s: s.rank <= 3, rank=graph.integer(0, 3))
     sizes, rank = lhs.shape.dimensions, lhs.shape.rank
     order = graph.permutation(rank)
     batch_count = graph.integer(0, min(1, rank))
@@ -410,10 +421,12 @@ def dot(graph: Graph) -> Instruction | None:
         "rhs_contracting_dims": places[batch_count : batch_count + contracting_count],
     }
     element = preferred_type(graph, lhs.shape.dtype)
-    if graph.chance(0.2) and lhs.shape.dtype.is_floating:
+    if opcode == "scaled-dot":
         scales = [_scale(graph, v.shape) for v in (lhs, rhs)]
         return graph.add("scaled-dot", [lhs, rhs, *scales], **numbers, output_shape=element[()])
-    if graph.chance(0.2) and free_left:
+    if opcode == "ragged-dot":
+        if not free_left:
+            return None
         return _ragged(graph, lhs, rhs, numbers, sorted(free_left)[0], element)
     precision = ("highest", "default") if graph.chance(0.1) else ()
     return graph.add("dot", [lhs, rhs], **numbers, operand_precision=precision, output_shape=element[()])
@@ -570,13 +583,16 @@ def rng(graph: Graph) -> Instruction:
     return graph.add("rng", [low, high], distribution=kind, output_shape=element[graph.sizes()])
 
 
-@recipe("rng-bit-generator", "rng-get-and-update-state")
+@recipe("rng-get-and-update-state")
+def rng_state(graph: Graph) -> Instruction:
+    return graph.add("rng-get-and-update-state", delta=graph.integer(0, 9), output_shape=hk.u64[2])
+
+
+@recipe("rng-bit-generator")
 def rng_bit_generator(graph: Graph) -> Instruction:
-    if graph.chance(0.2):
-        return graph.add("rng-get-and-update-state", delta=graph.integer(0, 9), output_shape=hk.u64[2])
     algorithm = graph.choice(["rng_default", "rng_three_fry", "rng_philox"])
     state = graph.like(hk.u64[2 if algorithm == "rng_three_fry" or graph.chance(0.5) else 3])
-    data = graph.dtype("unsigned", "signed")[graph.sizes()]
+    data = graph.dtype("unsigned")[graph.sizes()]
     output = Shape.tuple([state.shape.logical, data])
     return graph.add("rng-bit-generator", [state], algorithm=algorithm, output_shape=output)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import hlokit as hk
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.ops.numerics import integer_range, narrow
 from hlokit.types.shape import Shape
 from tests.fuzz.programs import Graph
 from tests.fuzz.recipes import SCALAR_CODES, random_window, recipe, short_of_room
@@ -18,8 +21,40 @@ _FOLDS = {
 }
 
 
+_IDENTITIES = {"add": 0, "multiply": 1, "or": 0, "xor": 0, "and": -1}
+
+
+def fold_of(graph: Graph, *elements: hk.DType) -> tuple[Computation, list[Instruction]]:
+    """A computation of N accumulated and N new scalars, and N init values."""
+    if not graph.options.identities:
+        return reducer(graph, *elements), [graph.like(e[()]) for e in elements]
+    inner = graph.inner("fold", [e[()] for e in elements] * 2)
+    parameters, roots, inits = inner.computation.parameters, list[Instruction](), list[Instruction]()
+    for i, element in enumerate(elements):
+        codes = [c for c in _FOLDS[element.kind] if c != "subtract"]
+        code = graph.choice(codes)
+        roots.append(inner.add(code, [parameters[i], parameters[len(elements) + i]]))
+        inits.append(graph.scalar(element, _identity(code, element)))
+    if len(roots) > 1:
+        roots = [inner.add("tuple", roots)]
+    inner.computation.set_root(roots[0])
+    return graph.draw.module.add_computation(inner.computation), inits
+
+
+def _identity(code: str, element: hk.DType) -> object:
+    if element.kind == "pred":
+        return code in ("and", "multiply")
+    if code in ("maximum", "minimum"):
+        limits = integer_range(element) if element.is_integral else (-np.inf, np.inf)
+        return np.asarray(limits[code == "minimum"], np.float64 if element.is_floating else object)
+    wide = np.asarray(_IDENTITIES[code], np.int64)
+    return wide if code != "and" else narrow(wide, element.numpy)
+
+
 def reducer(graph: Graph, *elements: hk.DType, as_tuple: bool = False) -> Computation:
     """A computation of N accumulated and N new scalars: mostly one op, sometimes a drawn one."""
+    if graph.options.identities:
+        return fold_of(graph, *elements)[0]
     inner = graph.inner("fold", [e[()] for e in elements] * 2)
     n = len(elements)
     if graph.chance(0.15) and graph.depth < graph.options.depth:
@@ -48,17 +83,13 @@ def _operands(graph: Graph, least_rank: int = 0) -> list[Instruction]:
     return [first, *(graph.like(graph.dtype()[first.shape.dimensions]) for _ in range(count - 1))]
 
 
-def _scalars(graph: Graph, arrays: list[Instruction]) -> list[Instruction]:
-    return [graph.like(a.shape.dtype[()]) for a in arrays]
-
-
 @recipe("reduce")
 def reduce(graph: Graph) -> Instruction:
     arrays = _operands(graph)
     rank = arrays[0].shape.rank
     dimensions = tuple(graph.random.sample(range(rank), graph.integer(0, rank)))
-    fold = reducer(graph, *(a.shape.dtype for a in arrays))
-    return graph.add("reduce", [*arrays, *_scalars(graph, arrays)], [fold], dimensions=dimensions)
+    fold, inits = fold_of(graph, *(a.shape.dtype for a in arrays))
+    return graph.add("reduce", [*arrays, *inits], [fold], dimensions=dimensions)
 
 
 @recipe("reduce-window")
@@ -67,8 +98,8 @@ def reduce_window(graph: Graph) -> Instruction | None:
     window = random_window(graph, list(arrays[0].shape.dimensions))
     if short_of_room([d.output_size(n) for d, n in zip(window.dimensions, arrays[0].shape.dimensions, strict=True)]):
         return None
-    fold = reducer(graph, *(a.shape.dtype for a in arrays))
-    return graph.add("reduce-window", [*arrays, *_scalars(graph, arrays)], [fold], window=window)
+    fold, inits = fold_of(graph, *(a.shape.dtype for a in arrays))
+    return graph.add("reduce-window", [*arrays, *inits], [fold], window=window)
 
 
 @recipe("select-and-scatter")

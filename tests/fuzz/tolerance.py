@@ -50,7 +50,7 @@ def difference(instruction: Instruction, ours: Any, theirs: Any, operands: list[
 
 
 def _bits(array: Any) -> Any:
-    return np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, -1).sum(-1)
+    return np.ascontiguousarray(array).view(f"V{array.dtype.itemsize}").reshape(array.shape)
 
 
 def _nan(array: Any) -> Any:
