@@ -42,7 +42,7 @@ def test_range_is_exact(a: int, b: int, c: int) -> None:
     assert (affine.low, affine.high) == (min(values), max(values))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(coefficients, coefficients, st.integers(-20, 20), st.integers(1, 8))
 def test_split_is_division(a: int, b: int, c: int, divisor: int) -> None:
     affine = a * Affine.of(P) + b * Affine.of(Q) + c
