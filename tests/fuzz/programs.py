@@ -283,7 +283,7 @@ UNSPOILT = ("parameter", "constant")
 """Ops that `illegal` leaves alone: what is wrong with a parameter only its computation shows."""
 
 
-def random_draw(seed: int, options: Options = Options()) -> Draw:  # noqa: B008
+def random_draw(seed: int, options: Options = Options()) -> Draw:
     """A legal module, with the errors of the illegal drafts on the way to it."""
     draw = Draw(seed, options)
     graph = Graph(draw, "entry")
@@ -298,6 +298,6 @@ def random_draw(seed: int, options: Options = Options()) -> Draw:  # noqa: B008
     return draw
 
 
-def random_module(seed: int, options: Options = Options()) -> hk.HloModule:  # noqa: B008
+def random_module(seed: int, options: Options = Options()) -> hk.HloModule:
     """A random legal module; the same seed and options give the same one."""
     return random_draw(seed, options).module

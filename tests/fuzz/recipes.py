@@ -624,6 +624,4 @@ def dynamic_reshape(graph: Graph) -> Instruction | None:
     return graph.add("dynamic-reshape", [operand, *numbers], output_shape=output)
 
 
-
-
 from tests.fuzz import recipes_called as recipes_called  # noqa: E402  # fills RECIPES with the ops that call

@@ -1,0 +1,48 @@
+"""Random programs, a few of each mode (the long version is a program: python -m tests.fuzz.run)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import hlokit as hk
+from tests.fuzz.programs import Options, random_draw, random_module
+from tests.fuzz.recipes import RECIPES, WITHOUT_RECIPE
+from tests.fuzz.run import finding, illegal, legal, text
+
+MODES: dict[str, tuple[Callable[[int], str | None], int]] = {
+    "legal": (legal, 270),
+    "illegal": (illegal, 90),
+    "text": (text, 30),
+}
+"""What is checked, and on how many modules."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("part", range(3))
+def test_properties(mode: str, part: int) -> None:
+    check, count = MODES[mode]
+    found = {seed: what for seed in range(part, count, 3) if (what := finding(check, seed))}
+    assert not found, f"python -m tests.fuzz.run --show {next(iter(found))}"
+
+
+def test_every_op_is_drawn_or_left_out() -> None:
+    assert set(RECIPES) | set(WITHOUT_RECIPE) == set(hk.OPS)
+    assert not set(RECIPES) & set(WITHOUT_RECIPE)
+
+
+def test_the_same_seed_gives_the_same_module() -> None:
+    assert str(random_module(7)) == str(random_module(7))
+    assert str(random_module(7)) != str(random_module(8))
+
+
+def test_all_recipes_draw_something() -> None:
+    drawn = {i.opcode for seed in range(400) for i in random_module(seed).instructions()}
+    assert drawn >= set(RECIPES)
+
+
+def test_spoilt_drafts_are_refused_with_many_labels() -> None:
+    draws = [random_draw(seed, Options(illegal=0.5)) for seed in range(60)]
+    labels = {error.label for draw in draws for error in draw.rejections}  # type: ignore[attr-defined]
+    assert len(labels) > 40
