@@ -50,30 +50,30 @@ ADD = computation([SCALAR, SCALAR], lambda b, x, y: x + y)
 # -- reducers and reduce
 
 
-@pytest.mark.parametrize(
-    "reducer",
-    [
-        pytest.param(([SCALAR], lambda b, x: x), id="REDUCER-1: one parameter"),
-        pytest.param(([SCALAR] * 3, lambda b, x, y, z: x + y), id="REDUCER-1: three parameters"),
-        pytest.param(([SCALAR] * 2, lambda b, x, y: hk.broadcast(x, [2])), id="REDUCER-2: not a scalar"),
-        pytest.param(([SCALAR] * 2, lambda b, x, y: [x, y]), id="REDUCER-2: two results"),
-        pytest.param(([SCALAR, hk.f32[2]], lambda b, x, y: x), id="REDUCER-4: parameter of rank 1"),
-        pytest.param(([hk.s32[()]] * 2, lambda b, x, y: x), id="REDUCER-4: parameters of another type"),
-        pytest.param(([SCALAR] * 2, lambda b, x, y: hk.ge(x, y)), id="REDUCER-4: result of another type"),
-        pytest.param(([hk.f64[()]] * 2, lambda b, x, y: x), id="REDUCER-7: wider float"),
-    ],
-)
+REDUCERS: list[tuple[str, list[hk.Shape], Callable[..., Any]]] = [
+    ("REDUCER-1: one parameter", [SCALAR], lambda b, x: x),
+    ("REDUCER-1: three parameters", [SCALAR] * 3, lambda b, x, y, z: x + y),
+    ("REDUCER-2: not a scalar", [SCALAR] * 2, lambda b, x, y: hk.broadcast(x, [2])),
+    ("REDUCER-2: two results", [SCALAR] * 2, lambda b, x, y: [x, y]),
+    ("REDUCER-4: parameter of rank 1", [SCALAR, hk.f32[2]], lambda b, x, y: x),
+    ("REDUCER-4: parameters of another type", [hk.s32[()]] * 2, lambda b, x, y: x),
+    ("REDUCER-4: result of another type", [SCALAR] * 2, lambda b, x, y: hk.ge(x, y)),
+    ("REDUCER-4, REDUCER-7: wider float", [hk.f64[()]] * 2, lambda b, x, y: x),
+]
+
+
+@pytest.mark.parametrize(("label", "parameters", "body"), REDUCERS, ids=[r[0] for r in REDUCERS])
 @rule("REDUCE-7", "RWIN-4")
-def test_bad_reducers_are_rejected(reducer: Any) -> None:
-    called = computation(*reducer)
-    labels = ("REDUCER-1", "REDUCER-2", "REDUCER-4")
+def test_bad_reducers_are_rejected(label: str, parameters: list[hk.Shape], body: Callable[..., Any]) -> None:
+    called = computation(parameters, body)
+    label = label[: len("REDUCER-1")]
     b = hk.Builder("t")
     x = b.parameter(0, hk.f32[2, 3])
-    with rejects(*labels):
+    with rejects(label):
         hk.reduce(x, 0.0, called, [0])
-    with rejects(*labels):
+    with rejects(label):
         hk.reduce_window(x, 0.0, called, [1, 2], [1, 1], "VALID")
-    with rejects(*labels):
+    with rejects(label):
         source = b.parameter(1, hk.f32[2, 2])
         hk.select_and_scatter(x, hk.ge, [1, 2], [1, 1], "VALID", source, 0.0, called)
 
