@@ -108,19 +108,21 @@ class Emitter(ABC):
 
     # -- the primitives
 
-    def apply(self, name: str, *operands: Operand, dtype: DType | None = None) -> Value:
-        """The primitive of this name; `dtype` for those whose result type must be said.
+    def apply(self, name: str, *operands: Operand, dtype: DType | None = None, condition: Value | None = None) -> Value:
+        """The primitive of this name; `dtype` for those whose result type must be said, `condition` for select.
 
         Raises TypeError where the operands' types are not the primitive's: a bug of the rule that asked for it.
         """
         primitive = PRIMITIVES[name]
-        first = next(o for o in reversed(operands) if not isinstance(o, (bool, int, float)))
-        values = [self.constant(o, first.dtype) if isinstance(o, (bool, int, float)) else o for o in operands]
-        of = values[-1].dtype
-        typed = values[1:] if name == "select" else values
-        if len(values) != primitive.arity or not all(v.dtype is of for v in typed) or not _takes(primitive, of):
-            raise TypeError(f"{name} takes no {', '.join(v.dtype.name for v in values)}")
-        return self.primitive(primitive, values, dtype or _result(primitive, of))
+        of = next((o.dtype for o in operands if not isinstance(o, (int, float))), None)
+        if of is None:
+            raise TypeError(f"{name}: no operand says its type")
+        values = [self.constant(o, of) if isinstance(o, (int, float)) else o for o in operands]
+        chosen = [] if condition is None else [condition]
+        fits = all(v.dtype is of for v in values) and all(c.dtype.kind == PRED for c in chosen)
+        if not fits or len(chosen) + len(values) != primitive.arity or not _takes(primitive, of):
+            raise TypeError(f"{name} takes no {', '.join(v.dtype.name for v in [*chosen, *values])}")
+        return self.primitive(primitive, [*chosen, *values], dtype or _result(primitive, of))
 
     def add(self, x: Operand, y: Operand) -> Value:
         return self.apply("add", x, y)
@@ -197,8 +199,8 @@ class Emitter(ABC):
     def ge(self, x: Operand, y: Operand) -> Value:
         return self.apply("ge", x, y)
 
-    def select(self, condition: Operand, x: Operand, y: Operand) -> Value:
-        return self.apply("select", condition, x, y)
+    def select(self, condition: Value, x: Operand, y: Operand) -> Value:
+        return self.apply("select", x, y, condition=condition)
 
     def floor(self, x: Operand) -> Value:
         return self.apply("floor", x)
