@@ -34,6 +34,8 @@ class Checker:
     def after(self, instruction: Instruction, values: tuple[Any, ...]) -> None:
         operands, op = self.operands.pop(), instruction.op
         shapes = [o.shape for o in instruction.operands]
+        if op.form == "kernel":
+            self._check_kernel(instruction, shapes)
         if op.form not in EVALUATED or not all(s.is_array for s in [*shapes, *instruction.shape.leaves()]):
             return
         if any(s.is_dynamic for s in [*shapes, instruction.shape]) or any(isinstance(o, Dynamic) for o in operands):
@@ -50,6 +52,14 @@ class Checker:
             if problem:
                 self.wrong.append(f"{instruction}: {problem}")
         self.seen.add(op.opcode)
+
+    def _check_kernel(self, instruction: Instruction, shapes: Any) -> None:
+        """Its data name operands, results and roles that the instruction has."""
+        kernel = instruction.op.kernel(shapes)
+        assert kernel.routine and set(kernel.prologue) <= set(range(len(shapes)))
+        assert set(kernel.epilogue) <= set(range(len(list(instruction.shape.leaves()))))
+        assert kernel.functions == instruction.op.roles, "every called computation is one on scalars"
+        self.seen.add(instruction.opcode)
 
     def _value(self, instruction: Instruction, operands: Any, shapes: Any, called: Any) -> Any:
         """By the form; of an expansion what its instructions give, each of them checked as well."""

@@ -9,6 +9,8 @@ import pytest
 from hlokit.forms.emitter import Emitter
 from hlokit.forms.primitives import PRIMITIVES
 from hlokit.hlo.op import OPS, Op
+from tests.forms.test_edges import rows
+from tests.forms.test_scalar_rules import NAMED, PLAIN
 
 METHODS = {
     "map": ("scalar",),
@@ -47,6 +49,13 @@ def test_map_op_has_a_rule(opcode: str) -> None:
     if "function" in op.__annotations__ or hasattr(op, "kinds"):
         overrides = op.scalar.__qualname__.split(".")[0] not in ("Unary", "Binary")
         assert overrides or callable(getattr(op, "rule", None)), "neither a rule nor a scalar method of its own"
+
+
+def test_every_form_is_evaluated() -> None:
+    """By test_scalar_rules on every type or by test_edges on edge shapes; constants stand in the edges' computations."""
+    tried = {row[1] for row in rows()} | set(PLAIN) | NAMED | {"constant"}
+    have_form = {name for name, op in OPS.items() if METHODS[op.form]}
+    assert have_form - tried == set(WITHOUT_FORM)
 
 
 def test_every_primitive_is_a_method_of_the_emitter() -> None:

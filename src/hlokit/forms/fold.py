@@ -36,10 +36,15 @@ class Fold:
     """accumulators = combiner(*accumulators, *elements) for every step, in row-major order of the steps.
 
     dimensions   one per operand dimension; all `count` operands are folded alike
-    count        number of folded operands: the first half of the op's operands; the others are the scalar inits
+    count        number of folded operands, which come first; as many scalars follow, where the accumulators start
     combiner     role of the called computation: accumulators come first, then elements
     """
 
     dimensions: tuple[FoldDimension, ...]
     count: int
     combiner: str = "to_apply"
+
+    @property
+    def inits(self) -> range:
+        """The operands that the accumulators start from."""
+        return range(self.count, 2 * self.count)
