@@ -9,6 +9,7 @@ from hlokit.builder.core import XlaOp, emit, rejected
 from hlokit.errors import ShapeError
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.reshaping import Reshape
+from hlokit.types.integers import integers
 from hlokit.types.shape import UNBOUNDED, Shape
 
 
@@ -21,8 +22,8 @@ def broadcast_operands(
     Raises ShapeError, before anything is emitted: BIN-3 for what is no array, `types_rule` for different element
     types, BCAST-3 to BCAST-16 and DYN-BCAST-3 for dimensions that do not go together.
     """
-    dimensions = tuple(broadcast_dimensions)
     try:
+        dimensions = integers(broadcast_dimensions, "BCAST-6", "broadcast_dimensions")
         sizes = broadcast_sizes(lhs.shape, rhs.shape, dimensions, types_rule)
     except ShapeError as error:
         raise rejected(error, opcode, lhs, rhs) from None

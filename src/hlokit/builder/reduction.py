@@ -133,6 +133,8 @@ def make_padding(
     input_dimensions: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> tuple[tuple[int, int], ...]:
     """(low, high) per dimension for "SAME" or "VALID" padding (WIN-5..7). Raises ShapeError (WIN-6)."""
+    if not isinstance(padding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ShapeError("WIN-5", "padding", repr(padding), "SAME or VALID")
     if padding.upper() == "SAME":
         return same_padding(input_dimensions, window_dimensions, window_strides)
     if padding.upper() != "VALID":

@@ -163,9 +163,12 @@ def dtype(value: object) -> DType:
     if isinstance(value, type) and value in _PYTHON_TYPES:
         return _PYTHON_TYPES[value]
     try:
-        return DTYPES[_BY_NUMPY[np.dtype(value).name]]  # type: ignore[call-overload]
-    except (TypeError, KeyError):
-        raise ShapeError("TYPE-1", "element type", value, "one of " + " ".join(DTYPES)) from None
+        found = None if value is None else _BY_NUMPY.get(np.dtype(value).name)  # type: ignore[call-overload]  # None: f64
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        raise ShapeError("TYPE-1", "element type", value, "one of " + " ".join(DTYPES))
+    return DTYPES[found]
 
 
 def dtype_of_number(number: int) -> DType:

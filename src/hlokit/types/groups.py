@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.types.integers import integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,10 @@ class ReplicaGroups:
 
     @staticmethod
     def explicit(groups: Iterable[Iterable[int]]) -> ReplicaGroups:
-        return ReplicaGroups(tuple(tuple(int(i) for i in group) for group in groups))
+        try:
+            return ReplicaGroups(tuple(integers(group, "GRP-2", "replica group") for group in groups))
+        except TypeError:
+            raise ShapeError("GRP-2", "replica groups", repr(groups), "lists of integers") from None
 
     @staticmethod
     def iota(count: int, size: int, reshape: Iterable[int], transpose: Iterable[int] | None = None) -> ReplicaGroups:

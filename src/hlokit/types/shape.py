@@ -13,6 +13,7 @@ import numpy as np
 from hlokit.errors import ShapeError
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
+from hlokit.types.integers import integer
 from hlokit.types.layout import Layout, default_layout
 
 UNBOUNDED = -(2**63)
@@ -214,7 +215,7 @@ def _dimension(entry: int | str) -> tuple[int, bool]:
         if entry.startswith("<=") and entry[2:].isdecimal():
             return _dimension(int(entry[2:]))[0], True
         raise ShapeError("SHAPE-3", "dimension size", repr(entry), 'an integer, "<=N" or "?"')
-    size = int(entry)
+    size = integer(entry, "SHAPE-3", "dimension size")
     if size == UNBOUNDED:
         return size, True
     if not 0 <= size <= _MAX_SIZE:

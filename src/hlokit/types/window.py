@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.errors import ShapeError
+from hlokit.types.integers import integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +44,19 @@ class Window:
         reversal: Sequence[bool] = (),
     ) -> Window:
         """A window from one list per field; each list is empty (defaults) or as long as `sizes` (WIN-3)."""
-        lists = {
-            "strides": strides,
-            "padding": padding,
-            "base_dilations": base_dilations,
-            "window_dilations": window_dilations,
-            "reversal": reversal,
-        }
-        for name, values in lists.items():
-            if len(values) not in (0, len(sizes)):
-                raise ShapeError("WIN-3", f"window {name}", tuple(values), f"no or {len(sizes)} entries")
-        return Window(
-            tuple(
-                WindowDimension(
-                    int(size),
-                    int(strides[i]) if strides else 1,
-                    int(padding[i][0]) if padding else 0,
-                    int(padding[i][1]) if padding else 0,
-                    int(base_dilations[i]) if base_dilations else 1,
-                    int(window_dilations[i]) if window_dilations else 1,
-                    bool(reversal[i]) if reversal else False,
-                )
-                for i, size in enumerate(sizes)
-            )
+        extents = integers(sizes, "WIN-3", "window sizes")
+        rank = len(extents)
+        low, high = _padding(padding, rank)
+        columns = (
+            extents,
+            _column("strides", strides, rank, 1),
+            low,
+            high,
+            _column("base_dilations", base_dilations, rank, 1),
+            _column("window_dilations", window_dilations, rank, 1),
+            map(bool, _column("reversal", reversal, rank, 0)),
         )
+        return Window(tuple(map(WindowDimension, *columns)))
 
     def check(self) -> None:
         """WIN-2: sizes, strides and dilations are positive."""
@@ -78,6 +68,26 @@ class Window:
                     raise ShapeError("WIN-2", f"window {name} of dimension {i}", getattr(d, name), "> 0")
 
 
+def _column(name: str, values: Sequence[int], rank: int, default: int) -> Sequence[int]:
+    """One field of all dimensions (WIN-3)."""
+    given = integers(values, "WIN-3", f"window {name}")
+    if len(given) not in (0, rank):
+        raise ShapeError("WIN-3", f"window {name}", given, f"no or {rank} entries")
+    return given or (default,) * rank
+
+
+def _padding(pairs: Sequence[tuple[int, int]], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Low and high padding of all dimensions (WIN-3)."""
+    try:
+        given = [integers(pair, "WIN-3", "window padding") for pair in pairs]
+        low, high = tuple(low for low, _ in given), tuple(high for _, high in given)
+    except (TypeError, ValueError):
+        raise ShapeError("WIN-3", "window padding", repr(pairs), "(low, high) pairs") from None
+    if len(given) not in (0, rank):
+        raise ShapeError("WIN-3", "window padding", given, f"no or {rank} entries")
+    return low or (0,) * rank, high or (0,) * rank
+
+
 def dilated(size: int, dilation: int) -> int:
     """Extent of `size` elements with dilation-1 holes between neighbours."""
     return 0 if size == 0 else (size - 1) * dilation + 1
@@ -85,6 +95,7 @@ def dilated(size: int, dilation: int) -> int:
 
 def same_padding(base: Sequence[int], window: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """MakePadding(SAME): (low, high) per dimension so that out = ceil(in / stride) (WIN-5, WIN-6, WIN-7)."""
+    base, window, strides = (integers(values, "WIN-6", "padding list") for values in (base, window, strides))
     if not len(base) == len(window) == len(strides):
         raise ShapeError("WIN-6", "padding lists", (len(base), len(window), len(strides)), "equal lengths")
     padding: list[tuple[int, int]] = []
