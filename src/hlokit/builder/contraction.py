@@ -11,6 +11,7 @@ from hlokit.hlo.op import Op, infer_shape
 from hlokit.ops.contraction import Dot, ScaledDot
 from hlokit.ops.ragged_dot import RaggedDot
 from hlokit.types.dtype import DType, dtype, f32
+from hlokit.types.integers import dims
 
 __all__ = ["dot", "dot_general", "ragged_dot", "scaled_dot"]
 PrecisionConfig: TypeAlias = "Sequence[str] | str | None"
@@ -58,10 +59,10 @@ def dot_general(
     """
     lhs, rhs = handles(lhs, rhs)
     draft = Dot(
-        tuple(lhs_batch_dimensions),
-        tuple(lhs_contracting_dimensions),
-        tuple(rhs_batch_dimensions),
-        tuple(rhs_contracting_dimensions),
+        dims(lhs_batch_dimensions),
+        dims(lhs_contracting_dimensions),
+        dims(rhs_batch_dimensions),
+        dims(rhs_contracting_dimensions),
         precisions(precision_config, 2),
         algorithm,
         result_type(lhs, preferred_element_type)[()],
@@ -89,12 +90,12 @@ def ragged_dot(
     """
     lhs, rhs, group_sizes = handles(lhs, rhs, group_sizes)
     draft = RaggedDot(
-        tuple(lhs_batch_dimensions),
-        tuple(lhs_contracting_dimensions),
-        tuple(rhs_batch_dimensions),
-        tuple(rhs_contracting_dimensions),
-        tuple(lhs_ragged_dimensions),
-        tuple(rhs_group_dimensions),
+        dims(lhs_batch_dimensions),
+        dims(lhs_contracting_dimensions),
+        dims(rhs_batch_dimensions),
+        dims(rhs_contracting_dimensions),
+        dims(lhs_ragged_dimensions),
+        dims(rhs_group_dimensions),
         precisions(precision_config, 2),
         None,
         result_type(lhs, preferred_element_type)[()],
@@ -120,10 +121,10 @@ def scaled_dot(
     """
     lhs, rhs, lhs_scale, rhs_scale = handles(lhs, rhs, lhs_scale, rhs_scale)
     draft = ScaledDot(
-        tuple(lhs_batch_dimensions),
-        tuple(lhs_contracting_dimensions),
-        tuple(rhs_batch_dimensions),
-        tuple(rhs_contracting_dimensions),
+        dims(lhs_batch_dimensions),
+        dims(lhs_contracting_dimensions),
+        dims(rhs_batch_dimensions),
+        dims(rhs_contracting_dimensions),
         precisions(precision_config, 2),
         None,
         result_type(lhs, preferred_element_type)[()],

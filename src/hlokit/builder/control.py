@@ -10,6 +10,7 @@ from hlokit.errors import BuildError, ShapeError
 from hlokit.ops.control_flow import Call, Conditional, Map, While
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.types import dtype as dtypes
+from hlokit.types.integers import dims
 
 __all__ = [
     "call",
@@ -81,7 +82,7 @@ def map(
     values = _expanded(handles(*operands))
     scalars = [v.dtype[()] if v.shape.is_array else v.shape for v in values]
     builder = values[0].builder
-    return emit(Map(tuple(dimensions)), *values, called=[computation_of(computation, scalars, builder)])
+    return emit(Map(dims(dimensions)), *values, called=[computation_of(computation, scalars, builder)])
 
 
 def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp) -> XlaOp:

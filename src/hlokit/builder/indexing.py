@@ -12,6 +12,7 @@ from hlokit.ops.gather import Gather
 from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.types import dtype as dtypes
+from hlokit.types.integers import dims
 
 __all__ = ["dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "slice_in_dim"]
 
@@ -43,9 +44,7 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
 
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
     """
-    return emit(
-        DynamicSlice(tuple(slice_sizes)), operand, *_starts(operand, start_indices, "dynamic-slice", "DSLICE-6")
-    )
+    return emit(DynamicSlice(dims(slice_sizes)), operand, *_starts(operand, start_indices, "dynamic-slice", "DSLICE-6"))
 
 
 def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
@@ -84,13 +83,13 @@ def gather(
     Slices that would stick out are moved inside. Rules GATHER. Raises ShapeError.
     """
     op = Gather(
-        tuple(offset_dims),
-        tuple(collapsed_slice_dims),
-        tuple(start_index_map),
-        tuple(operand_batching_dims),
-        tuple(start_indices_batching_dims),
+        dims(offset_dims),
+        dims(collapsed_slice_dims),
+        dims(start_index_map),
+        dims(operand_batching_dims),
+        dims(start_indices_batching_dims),
         index_vector_dim,
-        tuple(slice_sizes),
+        dims(slice_sizes),
         indices_are_sorted,
     )
     return emit(op, operand, start_indices)
@@ -130,11 +129,11 @@ def scatter(
     are_arrays = all(array.shape.is_array for array in arrays)
     check_call(are_arrays, arrays[0], "scatter", "SCATTER-34", "operands", [a.shape for a in arrays], "arrays")
     op = Scatter(
-        tuple(update_window_dims),
-        tuple(inserted_window_dims),
-        tuple(scatter_dims_to_operand_dims),
-        tuple(input_batching_dims),
-        tuple(scatter_indices_batching_dims),
+        dims(update_window_dims),
+        dims(inserted_window_dims),
+        dims(scatter_dims_to_operand_dims),
+        dims(input_batching_dims),
+        dims(scatter_indices_batching_dims),
         index_vector_dim,
         indices_are_sorted,
         unique_indices,

@@ -15,6 +15,7 @@ from hlokit.ops.linalg import TRANSPOSES, Cholesky, TriangularSolve
 from hlokit.ops.random import Rng, RngBitGenerator
 from hlokit.ops.sorting import Sort, TopK
 from hlokit.types.dtype import DType, unsigned_of
+from hlokit.types.integers import dims
 from hlokit.types.shape import Shape
 
 __all__ = [
@@ -59,7 +60,7 @@ def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
     `fft_type`: FFT, IFFT (complex to complex), RFFT (real to the first half of the spectrum), IRFFT (back).
     `fft_length`: the sizes in the real or full domain. Raises ShapeError: FFT-1 to FFT-6.
     """
-    return emit(Fft(fft_type, tuple(fft_length)), operand)
+    return emit(Fft(fft_type, dims(fft_length)), operand)
 
 
 def rng_normal(mu: Any, sigma: Any, shape: Shape | DType) -> XlaOp:

@@ -12,6 +12,7 @@ from hlokit.errors import ShapeError
 from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
 from hlokit.ops.reshaping import DynamicReshape, Reshape, reshaped
 from hlokit.types import dtype as dtypes
+from hlokit.types.integers import dims
 from hlokit.types.shape import UNBOUNDED, Shape
 
 if TYPE_CHECKING:
@@ -158,12 +159,12 @@ def transpose(operand: XlaOp, permutation: Sequence[int]) -> XlaOp:
 
     Rules TRANSP. Raises ShapeError.
     """
-    return emit(Transpose(tuple(permutation)), operand)
+    return emit(Transpose(dims(permutation)), operand)
 
 
 def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
     """Reverses the order of elements in these dimensions. Rules REV. Raises ShapeError."""
-    return emit(Reverse(tuple(dimensions)), operand)
+    return emit(Reverse(dims(dimensions)), operand)
 
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:

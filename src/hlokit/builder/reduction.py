@@ -12,6 +12,7 @@ from hlokit.ops import batch_norm as norms
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.scan import Scan, without_dimension
 from hlokit.ops.windows import ReduceWindow, SelectAndScatter
+from hlokit.types.integers import dims
 from hlokit.types.shape import Shape
 from hlokit.types.window import Window, same_padding
 
@@ -40,7 +41,7 @@ def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimens
     """
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
-    return emit(Reduce(tuple(dimensions_to_reduce)), *operands, *inits, called=(called,))
+    return emit(Reduce(dims(dimensions_to_reduce)), *operands, *inits, called=(called,))
 
 
 def reduce_all(operand: XlaOp, init_value: Any, computation: ComputationLike) -> XlaOp:

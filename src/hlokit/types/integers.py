@@ -23,3 +23,8 @@ def integers(values: Iterable[Any], label: str, argument: str) -> tuple[int, ...
         return tuple(map(index, values))
     except TypeError:
         raise ShapeError(label, argument, repr(values), "a list of integers") from None
+
+
+def dims(values: Iterable[Any]) -> tuple[int, ...]:
+    """An op's list of dimensions, sizes or numbers. Raises ShapeError (HINST-6) for what is none."""
+    return integers(values, "HINST-6", "list of dimensions or sizes")
