@@ -154,6 +154,12 @@ def test_groups_that_do_not_fit_the_devices_are_refused_at_run_time() -> None:
         run(lambda x: hk.all_to_all_tuple([x, x]), FOUR[0])
 
 
+@rule("GRP-10")
+def test_a_block_of_a_dynamic_array_has_its_run_time_size() -> None:
+    program = lambda x: hk.reduce_scatter(hk.set_dimension_size(x, np.int32(1), 0), ADD, 0, 1)  # noqa: E731
+    same([run(program, FOUR[0])], [FOUR[0][:1]])
+
+
 # -- all-gather
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -178,6 +179,33 @@ def test_operands_cannot_be_written_and_errors_are_told(register: Callable[..., 
         hk.register_custom_call(name, abs)
     hk.register_custom_call(name, lambda x: x, replace=True)
     np.testing.assert_array_equal(hk.evaluate(module, X), X)
+
+
+@rule("CCALL-2")
+@pytest.mark.parametrize("whole_call", [False, True])
+def test_what_a_target_raises_names_the_call_and_is_the_cause(register: Callable[..., str], whole_call: bool) -> None:
+    name = register(lambda *given: {}["missing"], whole_call=whole_call)
+    with pytest.raises(hk.EvaluationError, match=rf"custom-call\S*: .*'{name}' raised KeyError.*\[CCALL-2\]") as caught:
+        value(call(name, hk.f32[2]), X)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@rule("CCALL-2")
+def test_built_in_targets_on_wrong_operands_are_told() -> None:
+    with pytest.raises(hk.EvaluationError, match=r"'Qr' raised ValueError.*\[CCALL-2\]"):
+        value(call("Qr", hk.Shape.tuple([hk.f32[2], hk.f32[2]])), X, X)
+
+
+@rule("CCALL-2")
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_target_called_for_each_element_sees_arrays(register: Callable[..., str], dtype: Any) -> None:
+    name = register(lambda x: x + x)
+    scalar = hk.dtype(dtype)[()]
+    twice = lambda x: hk.custom_call(x.builder, name, [x], scalar)  # noqa: E731
+    x = np.array([1, 2, 3], dtype)
+    np.testing.assert_array_equal(value(lambda x: hk.map([x], twice, [0]), x), x + x)
+    total = value(lambda x: hk.reduce(x, 0.0, lambda a, b: a + twice(b), [0]), x)
+    np.testing.assert_array_equal(total, np.array(12, dtype))
 
 
 @rule("CCALL-2")

@@ -293,6 +293,24 @@ def test_value(function: Callable[..., hk.XlaOp], expected: Any) -> None:
     assert np.array_equal(got, np.asarray(expected, np.float32))
 
 
+def lower_solve(a: hk.XlaOp, b: hk.XlaOp) -> hk.XlaOp:
+    return hk.triangular_solve(a, b, True, True, False, "NO_TRANSPOSE")
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(lambda d, x: hk.cholesky(d), [[2, 0, 0], [0, 2, 0]], id="cholesky"),
+        pytest.param(lambda d, x: lower_solve(d, x), [[1, 0, 0], [0, 1, 0], [0, 0, 0]], id="solve, dynamic a"),
+        pytest.param(lambda d, x: lower_solve(x, d), [[1, 0, 0], [0, 1, 0]], id="solve, dynamic b"),
+    ],
+)
+def test_linear_algebra_uses_what_all_dimensions_of_one_size_have(function: Any, expected: Any) -> None:
+    x = f32([[4, 0, 0], [0, 4, 0], [0, 0, 4]])
+    got = value(lambda x, n: function(hk.set_dimension_size(x, n, 0), x), x, s32(2))
+    np.testing.assert_array_equal(got, f32(expected))
+
+
 @rule("DYN-5")
 def test_a_size_that_fits_no_dimension_is_an_error_at_run_time() -> None:
     split = lambda x, n: hk.reshape_with_inferred_dimension(hk.set_dimension_size(x, n, 0), [2, 5], 0)  # noqa: E731

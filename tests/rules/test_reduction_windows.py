@@ -516,6 +516,25 @@ def test_select_and_scatter_has_no_dilations() -> None:
 # -- as text
 
 
+@rule("ARED-6", "MAP-7", "RNG-2", "REDUCER-4", "SORT-3")
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "f32[3] all-reduce(x), replica_groups={}, to_apply=add",
+        "f32[3] map(x, x), dimensions={0}, to_apply=add",
+        "f32[] reduce(x, z), dimensions={0}, to_apply=add",
+        "f32[3] sort(x), dimensions={0}, to_apply=less",
+        "f32[3] rng(z, z), distribution=rng_uniform",
+    ],
+)
+def test_scalars_may_have_tiles_and_memory_spaces(instruction: str) -> None:
+    module = hk.parse(f"""HloModule m
+    add {{ a = f32[]{{:T(128)}} parameter(0) b = f32[]{{:T(128)}} parameter(1) ROOT c = f32[]{{:S(1)}} add(a, b) }}
+    less {{ a = f32[]{{:T(128)}} parameter(0) b = f32[] parameter(1) ROOT c = pred[]{{:S(1)}} compare(a, b), direction=LT }}
+    ENTRY e {{ x = f32[3] parameter(0) z = f32[]{{:T(128)}} constant(0) ROOT r = {instruction} }}""")
+    hk.evaluate(module, f32([1, 2, 3]))
+
+
 @pytest.mark.parametrize("missing", ["dimensions={1}", "to_apply=add"], ids=["HOP-17: dimensions", "HOP-17: to_apply"])
 def test_a_missing_attribute_of_reduce(missing: str) -> None:
     line = "reduce(x, z), dimensions={1}, to_apply=add"

@@ -58,7 +58,7 @@ class Callee:
         spread = [np.broadcast_to(a, shape) for a in arrays]
         outputs = [np.empty(shape, leaf.dtype.numpy) for leaf in self.result.leaves()]
         for index in np.ndindex(*shape):
-            value = self(*(a[index] for a in spread))
+            value = self(*(a[*index, ...] for a in spread))  # the dots keep an array of rank 0 an array
             for output, part in zip(outputs, value if self.result.is_tuple else (value,), strict=True):
                 output[index] = part
         return tuple(outputs) if self.result.is_tuple else outputs[0]

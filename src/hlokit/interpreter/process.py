@@ -47,8 +47,8 @@ class Process:
         self.partition_count = 1
         self.infeed: deque[Any] = deque(infeed)
         self.outfeed: list[Any] = []
-        self.random = np.random.Generator(np.random.Philox(seed))
         self.rng_state = seed % 2**128
+        self.random = np.random.Generator(np.random.Philox(self.rng_state))
         self.mailbox: dict[int, deque[Any]] = {}
         self.before = before
         self.after = after

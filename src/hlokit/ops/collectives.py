@@ -174,7 +174,8 @@ class ReduceScatter(Op, name="reduce-scatter"):
         results = self.result.elements if self.result.is_tuple else (self.result,)
         position = members.index((process.replica_id, process.partition_id))
         for array, shape in zip(reduced, results, strict=True):
-            if array.shape[self.dimension] != len(members) * shape.dimensions[self.dimension]:
+            count, rest = divmod(array.shape[self.dimension], len(members))
+            if rest or (count != shape.dimensions[self.dimension] and not shape.is_dynamic):
                 raise EvaluationError(f"reduce-scatter: {len(members)} devices, but {shape} for each [RSCAT-4]")
         return one_or_tuple([np.split(array, len(members), self.dimension)[position] for array in reduced])
 
@@ -273,9 +274,9 @@ def _check_combined(operands: Sequence[Shape], to_apply: ProgramShape, operand_l
         check(operand.is_array, operand_label, "operand", operand, "an array")
         check(operand.dtype is dtype, operand_label, "operand", operand, f"an array of {dtype}")
     scalar = dtype[()]
-    wanted = (scalar, scalar)
-    check(to_apply.parameters == wanted, combiner_label, "to_apply parameters", to_apply.parameters, wanted)
-    check(to_apply.result is scalar, combiner_label, "to_apply result", to_apply.result, scalar)
+    found = [p.static for p in to_apply.parameters]
+    check(found == [scalar, scalar], combiner_label, "to_apply parameters", found, (scalar, scalar))
+    check(to_apply.result.static is scalar, combiner_label, "to_apply result", to_apply.result, scalar)
 
 
 def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:

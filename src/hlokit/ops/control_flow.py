@@ -79,8 +79,8 @@ class Map(Op, name="map"):
             check(operand.dimensions == first.dimensions, "MAP-4", "operand dimensions", operand, first)
         everything = tuple(range(first.rank))
         check(self.dimensions == everything, "MAP-6", "dimensions", self.dimensions, everything)
-        scalars = tuple(operand.dtype[()] for operand in operands)
-        check(to_apply.parameters == scalars, "MAP-7", "to_apply parameters", to_apply.parameters, scalars)
+        scalars, found = [operand.dtype[()] for operand in operands], [p.static for p in to_apply.parameters]
+        check(found == scalars, "MAP-7", "to_apply parameters", found, scalars)
         check(to_apply.result.is_scalar, "MAP-7", "to_apply result", to_apply.result, "a scalar")
         return to_apply.result.dtype[first.dimensions]
 

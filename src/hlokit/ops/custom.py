@@ -7,7 +7,7 @@ from hlokit.errors import UnsupportedError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Function
 from hlokit.ops import custom_targets as custom_targets
-from hlokit.ops.custom_targets.registry import Invocation, checked_result, find_target, read_only
+from hlokit.ops.custom_targets.registry import Invocation, find_target, read_only, result_of
 from hlokit.types.attributes import (
     OPTIONAL_CONV_LABELS,
     OPTIONAL_LITERAL,
@@ -107,8 +107,7 @@ class CustomCall(Op, name="custom-call"):
         if target is None:
             return self._value_of_computation(operands, called_computations, shape)
         values = tuple(read_only(operand) for operand in operands)
-        call = Invocation(values, shape, backend_config, called_computations, self)
-        return checked_result(name, shape, target(call))
+        return result_of(target, Invocation(values, shape, backend_config, called_computations, self))
 
     def _value_of_computation(self, operands: tuple[Any, ...], computations: Sequence[Function], shape: Shape) -> Any:
         name = self.custom_call_target

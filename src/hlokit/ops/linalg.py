@@ -34,12 +34,13 @@ class Cholesky(Op, name="cholesky"):
     def reference(self, a: Array) -> Array:
         if not a.size:
             return a
-        wide = computed(a)
+        size = min(a.shape[-2:])  # at run time one dimension may be smaller than the other
+        wide = computed(a[..., :size, :size])
         try:
             factor = np.linalg.cholesky(wide, upper=not self.lower)
         except np.linalg.LinAlgError:  # says only that some matrix of the batch is not positive definite (CHOL-8)
             factor = np.full_like(wide, np.nan)
-            for index in np.ndindex(*a.shape[:-2]):
+            for index in np.ndindex(*wide.shape[:-2]):
                 factor[index] = self._factor_or_nan(wide[index])
         return factor.astype(a.dtype, copy=False)
 
@@ -83,7 +84,7 @@ class TriangularSolve(Op, name="triangular-solve"):
         return b.logical
 
     def reference(self, a: Array, b: Array) -> Array:
-        matrix, right = computed(a), computed(b)
+        matrix, right = (computed(x) for x in self._cut(a, b))
         lower = self.lower
         if self.transpose_a in ("TRANSPOSE", "ADJOINT"):
             matrix, lower = matrix.swapaxes(-1, -2), not lower
@@ -95,6 +96,13 @@ class TriangularSolve(Op, name="triangular-solve"):
             transposed = matrix.swapaxes(-1, -2), right.swapaxes(-1, -2)
             solution = _substitute(*transposed, not lower, self.unit_diagonal).swapaxes(-1, -2)
         return solution.astype(b.dtype, copy=False)
+
+    def _cut(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Both of the same batch and M at run time: dynamic dimensions may be smaller in one than in the other."""
+        batch = tuple(slice(min(sizes)) for sizes in zip(a.shape[:-2], b.shape[:-2], strict=True))
+        size = slice(min(*a.shape[-2:], b.shape[-2 if self.left_side else -1]))
+        every = slice(None)
+        return a[*batch, size, size], b[*batch, size, every] if self.left_side else b[*batch, every, size]
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
         return Kernel("triangular-solve", prologue=(1,))

@@ -33,7 +33,8 @@ class Rng(Op, name="rng"):
             check(shape.dtype.is_floating, "RNG-3", "element type", shape.dtype, "a floating type")
         check(not shape.dtype.is_complex, "RNG-4", "element type", shape.dtype, "a floating or integral type or pred")
         scalar = shape.dtype[()]
-        check(first is scalar and second is scalar, "RNG-2", "parameters", (first, second), f"two of {scalar}")
+        good = first.static is scalar and second.static is scalar
+        check(good, "RNG-2", "parameters", (first, second), f"two of {scalar}")
         return shape.logical
 
     def reference(self, first: Array, second: Array, process: Device, shape: Shape) -> Array:

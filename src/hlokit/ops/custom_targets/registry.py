@@ -85,17 +85,20 @@ def built_in(*names: str) -> Callable[[Target], Target]:
 
 
 def _of_operands(function: Callable[..., Any]) -> Target:
-    def target(call: Invocation) -> Any:
-        try:
-            return function(*call.operands)
-        except HlokitError:
-            raise
-        except Exception as error:
-            name = call.op.custom_call_target
-            reason = f"{type(error).__name__}: {error}"
-            raise EvaluationError(f"custom-call target {name!r} raised {reason} [CCALL-2]") from error
+    return lambda call: function(*call.operands)
 
-    return target
+
+def result_of(target: Target, call: Invocation) -> Any:
+    """What the target gives. EvaluationError from what it raises (CCALL-2), or if the result does not fit (CCALL-6)."""
+    name = call.op.custom_call_target
+    try:
+        value = target(call)
+    except HlokitError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise EvaluationError(f"custom-call target {name!r} raised {reason} [CCALL-2]") from error
+    return _checked_result(name, call.shape, value)
 
 
 def read_only(value: Any) -> Any:
@@ -109,7 +112,7 @@ def read_only(value: Any) -> Any:
     return view
 
 
-def checked_result(name: str, shape: Shape, value: Any) -> Any:
+def _checked_result(name: str, shape: Shape, value: Any) -> Any:
     """`value` as a value of `shape`. Raises EvaluationError (CCALL-6) if it is not one."""
     if shape.is_token:
         return TOKEN_VALUE
@@ -117,7 +120,7 @@ def checked_result(name: str, shape: Shape, value: Any) -> Any:
         parts = cast("Sequence[Any]", value)
         if not isinstance(value, (tuple, list)) or len(parts) != len(shape.elements):
             raise _misfit(name, value, f"a tuple for {shape}")
-        return tuple(checked_result(name, s, part) for s, part in zip(shape.elements, parts, strict=True))
+        return tuple(_checked_result(name, s, part) for s, part in zip(shape.elements, parts, strict=True))
     try:
         array = as_array(value)
     except (HlokitError, TypeError, ValueError) as error:
