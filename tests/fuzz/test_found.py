@@ -19,7 +19,7 @@ def run(body: str, *arguments: Any) -> Any:
     return hk.evaluate(hk.parse(f"HloModule t\n{body}"), *arguments)
 
 
-@rule("GATHER-26")
+@rule("GATHER-19")
 def test_gather_of_f8e5m2() -> None:
     body = """ENTRY e { x = f32[4] iota(), iota_dimension=0
       n = f8e5m2[4] convert(x)
