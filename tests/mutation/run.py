@@ -79,8 +79,11 @@ def pytest_in(folder: Path, arguments: list[str], limit: float = TIME_LIMIT) -> 
     )
 
 
-def named_by_tests(folder: Path, labels: Iterable[str]) -> dict[str, Tests]:
-    """For each label the tests that name it in a marker, an id or a parameter; else in their source; else by file."""
+def named_by_tests(folder: Path, labels: Iterable[str], widely: bool = False) -> dict[str, Tests]:
+    """For each label the tests that name it in a marker, an id or a parameter; else in their source; else by file.
+
+    `widely`: those that name it in their source in any case.
+    """
     wanted = set(labels)
     files = [p for p in sorted((folder / "tests").glob("*/**/test_*.py")) if p.parent.name != "mutation"]
     files = [p for p in files if wanted & set(LABEL.findall(p.read_text()))]
@@ -91,7 +94,7 @@ def named_by_tests(folder: Path, labels: Iterable[str]) -> dict[str, Tests]:
     rows = [json.loads(line) for line in naming.read_text().splitlines()]
     result: dict[str, Tests] = {}
     for label in wanted:
-        marked = [test for test, names, _ in rows if label in names]
+        marked = [test for test, names, others in rows if label in names or (widely and label in others)]
         in_source = [test for test, _, names in rows if label in names]
         in_file = [str(p.relative_to(folder)) for p in files if label in LABEL.findall(p.read_text())]
         result[label] = Tests(marked or in_source or in_file, "id" if marked else "source" if in_source else "file")
@@ -150,7 +153,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutant-") as name, ThreadPoolExecutor(arguments.jobs) as pool:
         root = copy_tree(Path(name))
         mutants = chosen(root, arguments.labels, arguments.checks)
-        tests = named_by_tests(root, [label for label, _, _ in mutants])
+        tests = named_by_tests(root, [label for label, _, _ in mutants], widely=arguments.checks)
         check_unbroken(root, tests.values())
         for outcome in pool.map(lambda m: judge(root, *m, tests[m[0]]), mutants):
             totals[outcome.verdict] += 1

@@ -16,8 +16,10 @@ from hlokit.ops.collectives import AllGather, ReduceScatter
 from hlokit.ops.contraction import Dot
 from hlokit.ops.control_flow import Conditional, Fusion, Map
 from hlokit.ops.conversion import Convert
-from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast
+from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
+from hlokit.ops.movement import Broadcast
 from hlokit.types.shape import TOKEN, Shape
+from tests.rules.grid import on_devices
 from tests.rules.labels import rejects, rule
 
 F3 = hk.f32[3]
@@ -42,6 +44,10 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("A2A-9: no operand", AllToAll(), [], {}),
     ("GRP-2: id twice in a broadcast", CollectiveBroadcast(None, [[0, 1], [1, 2]]), [F3], {}),
     ("GRP-2: negative id in a broadcast", CollectiveBroadcast(None, [[0, -1]]), [F3], {}),
+    ("BEY-63: no operand", CollectiveBroadcast(None, [[0]]), [], {}),
+    ("BEY-65: scalars", RaggedAllToAll(None, ()), [hk.f32[()], hk.f32[()], *[hk.s32[2]] * 4], {}),
+    ("BEY-65: three offsets for two devices", RaggedAllToAll(None, [[0, 1]]), [F3, F3, *[hk.s32[3]] * 4], {}),
+    ("CPERM-8: no operand", CollectivePermute(None, [(0, 1)]), [], {}),
     ("MAP-3: no operand", Map(()), [], {"to_apply": ADD}),
     ("COND-2: selector", Conditional(), [hk.f32[()], F3], {"branch_computations": [NEGATE]}),
     ("COND-2: three branches", Conditional(), [hk.pred[()], F3, F3, F3], {"branch_computations": [NEGATE] * 3}),
@@ -53,6 +59,9 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("HASYNC-1: another parameter", AsyncStart("main", STARTED), [hk.f32[4]], {"calls": NEGATE}),
     ("CONV-TYPE-1: dimensions", Convert(hk.s32[4]), [F3], {}),
     ("DOTG-13: no array type", Dot((), (0,), (), (0,), (), None, TOKEN), [F3, F3], {}),
+    ("BRD-6: a tuple", Broadcast((0,), F3), [PAIR], {}),
+    ("BIDIM-1: element type", Broadcast((0,), hk.s32[3]), [F3], {}),
+    ("BIDIM-3: too few dimensions", Broadcast((), F3), [F3], {}),
     ("BIN-3: a tuple", OPS["add"](), [PAIR, F3], {}),
     ("HINST-5: one operand of two", OPS["add"](), [F3], {}),
     ("HINST-5: no selector", Conditional(), [], {"branch_computations": [NEGATE]}),
@@ -63,6 +72,24 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
 def test_cards_check_themselves(label: str, op: Op, operands: list[Shape], called: dict[str, Any]) -> None:
     with rejects(label.split(":")[0]):
         infer_shape(op, operands, list(called.items()))
+
+
+THREE = np.arange(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("label", "op", "operands"),
+    [
+        ("A2A-4", AllToAll(None, (), False, 0), [(THREE,), (THREE,)]),
+        ("A2A-5", AllToAll(), [(THREE, THREE, THREE), (THREE, THREE, THREE)]),
+        ("CPERM-5", CollectivePermute(None, [(0, 2)]), [(THREE,), (THREE,)]),
+        ("CPERM-5", CollectivePermute(None, [(2, 0)]), [(THREE,), (THREE,)]),
+    ],
+    ids=["A2A-4: size", "A2A-5: operands", "CPERM-5: target", "CPERM-5: source"],
+)
+def test_collectives_that_do_not_fit_the_two_devices_that_run(label: str, op: Op, operands: Any) -> None:
+    with rejects(label):
+        on_devices(op, operands)
 
 
 @pytest.mark.parametrize(
