@@ -112,6 +112,18 @@ def test_every_op_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
         assert status == 0 and shown.startswith(f"# {opcode}\n")
 
 
+def test_opt_shows_each_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    program = tmp_path / "m.hlo"
+    program.write_text("ENTRY e {\n  x = f32[2] parameter(0)\n  y = f32[2] negate(x)\n  ROOT r = f32[2] negate(y)\n}\n")
+    status, shown, _ = command(capsys, "opt", program, "--passes", "algsimp,dce", "--print-after-all")
+    assert status == 0 and shown.count("HloModule") == 2
+    assert "// after algsimp\n" in shown and "// after dce: unchanged" in shown
+    assert command(capsys, "opt", program)[1].count("negate") == 0
+    assert "algsimp" in command(capsys, "opt", program, "--list-passes")[1]
+    status, _, error = command(capsys, "opt", program, "--passes", "nope")
+    assert status == 1 and "no pass 'nope'" in error
+
+
 @pytest.mark.slow
 def test_installed_command() -> None:
     done = subprocess.run(

@@ -8,6 +8,7 @@ from typing import Any
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import evaluate
+from hlokit.passes.pipeline import optimize
 from hlokit.types.shape import Shape
 
 __all__ = ["compile", "evaluate", "load", "optimize", "parse", "parse_shape", "verify"]
@@ -59,11 +60,6 @@ def compile(module: HloModule, backend: str = "cpu", **options: Any) -> Any:
     raise UnsupportedError(
         f"compile(backend={backend!r}) of {module.name}: there is no compiler yet; use hlokit.evaluate"
     )
-
-
-def optimize(module: HloModule, passes: Any = None) -> HloModule:
-    """Not there yet: raises UnsupportedError."""
-    raise UnsupportedError(f"optimize({module.name}): there are no passes yet")
 
 
 def _decoded(data: bytes) -> str:

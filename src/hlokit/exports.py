@@ -15,6 +15,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS, Op
+from hlokit.passes.pipeline import PASSES, Pass, Pipeline
 from hlokit.types.dtype import (
     DTYPES,
     DType,
@@ -62,6 +63,7 @@ __all__ = [
     "NIL",
     "OPAQUE",
     "OPS",
+    "PASSES",
     "TOKEN",
     "ArgumentError",
     "BuildError",
@@ -78,6 +80,8 @@ __all__ = [
     "Op",
     "PaddingDimension",
     "ParseError",
+    "Pass",
+    "Pipeline",
     "ProgramShape",
     "ReplicaGroups",
     "Shape",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from hlokit.builder.finish import adopt_callees, settle
+from hlokit.builder.finish import adopt_callees
 from hlokit.builder.handle import XlaOp
 from hlokit.builder.handle import handles as handles
 from hlokit.errors import BuildError, HlokitError, ShapeError
@@ -359,7 +361,7 @@ class Builder:
         module = HloModule(self.name)
         module.add_computation(entry, entry=True)
         adopt_callees(module)
-        settle(module)
+        module.settle()
         module.input_output_alias = self._aliases
         module.buffer_donor = self._donors
         if self._aliases or self._donors:
@@ -393,6 +395,30 @@ def rejected(error: ShapeError, opcode: str, *operands: XlaOp) -> HlokitError:
     return operands[0].builder._record(error)  # pyright: ignore[reportPrivateUsage]
 
 
+OpFunction = TypeVar("OpFunction", bound=Callable[..., Any])
+
+
+def checks_as(opcode: str) -> Callable[[OpFunction], OpFunction]:
+    """For an op function that checks its arguments before there is an op: its ShapeErrors are like those of `emit`."""
+
+    def decorate(function: OpFunction) -> OpFunction:
+        @wraps(function)
+        def checked(*arguments: Any, **options: Any) -> Any:
+            try:
+                return function(*arguments, **options)
+            except ShapeError as error:
+                given = [*arguments, *options.values()]
+                listed = [a for part in given for a in (part if isinstance(part, (list, tuple)) else (part,))]
+                operands = [a for a in listed if isinstance(a, XlaOp)]
+                if error.op is not None or not operands:
+                    raise
+                raise rejected(error, opcode, *operands) from None
+
+        return checked  # type: ignore[return-value]
+
+    return decorate
+
+
 def computation_of(computation: ComputationLike, parameters: Sequence[Shape], builder: Builder) -> Computation:
     """`computation` itself, a module's entry, or what a Python function of handles builds for these parameters.
 
@@ -407,10 +433,29 @@ def computation_of(computation: ComputationLike, parameters: Sequence[Shape], bu
     name = getattr(computation, "__name__", "function")
     inner = builder.create_sub_builder("lambda" if name == "<lambda>" else name)
     arguments = [inner.parameter(i, shape.logical) for i, shape in enumerate(parameters)]
-    result = computation(*arguments)
+    try:
+        result = computation(*arguments)
+    except TypeError as error:
+        if _takes(computation, len(parameters)):
+            raise
+        shapes = ", ".join(map(str, parameters))
+        raise BuildError(f"{error}: it gets handles of ({shapes}), one for each", "BUILDER-10") from None
+    if result is None or isinstance(result, str):
+        raise BuildError(f"{name} gave {result!r}, not a handle, a sequence of handles or a constant", "BUILDER-10")
     if isinstance(result, (tuple, list)):
         return inner.build_computation([inner.handle(r) for r in result])  # pyright: ignore[reportUnknownVariableType]
     return inner.build_computation(inner.handle(result))
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a Python function takes so many arguments, as far as can be known."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def as_shape(shape: Shape | DType) -> Shape:

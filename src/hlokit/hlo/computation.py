@@ -145,7 +145,7 @@ class Computation:
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Gives `new` to every user of `old` (but `new` itself), and the root's place. `old` stays, unused.
 
-        The shapes must be the same but for layout.
+        The shapes must be the same but for layout. Control dependencies stay with `old`.
         """
         self._own(old)
         self._own(new)
@@ -157,14 +157,6 @@ class Computation:
             user.operands = tuple(new if o is old else o for o in user.operands)
             new.users[user] = None
             del old.users[user]
-        for instruction in self._instructions:
-            if (
-                instruction.extra is not None
-                and old in instruction.extra.control_predecessors
-                and instruction is not new
-            ):
-                predecessors = instruction.extra.control_predecessors
-                instruction.extra.control_predecessors = [new if p is old else p for p in predecessors]
         if self.root is old:
             self.root_or_none = new
         self.version += 1

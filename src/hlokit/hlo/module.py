@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.names import Names
 from hlokit.types.shape import ProgramShape, Shape
 
 
@@ -103,6 +104,19 @@ class HloModule:
     def instructions(self) -> list[Instruction]:
         """Every instruction of every computation, in printing order."""
         return [i for computation in self.computations() for i in computation.post_order()]
+
+    def settle(self) -> None:
+        """Brings the module to the form that printing and parsing it would give (HPRINT-9).
+
+        Instructions stand in post-order, which decides the order of computations, and names are unique in that order.
+        """
+        for computation in self._computations:
+            computation.reorder(computation.post_order())
+        computations, instructions = Names(), Names()
+        for computation in self.computations():
+            computation.name = computations.unique(computation.name)
+            for instruction in computation.instructions:
+                instruction.name = instructions.unique(instruction.name)
 
     def to_text(self, options: Any = None) -> str:
         """As HLO text. `options`: a text.printer.PrintOptions or a preset's name ("short_parsable", "canonical")."""

@@ -12,6 +12,7 @@ from hlokit.errors import HlokitError
 from hlokit.tools.check import check
 from hlokit.tools.convert import convert
 from hlokit.tools.ops import ops
+from hlokit.tools.opt import opt
 from hlokit.tools.print import print_module
 from hlokit.tools.run import run
 
@@ -20,6 +21,7 @@ app.command(run)
 app.command(check)
 app.command(print_module, name="print")
 app.command(convert)
+app.command(opt)
 app.command(ops)
 
 

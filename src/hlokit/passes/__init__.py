@@ -1,0 +1,8 @@
+"""Passes: rewrite a module, keep its meaning. Importing this package registers all of them by name."""
+
+from hlokit.passes import call_inliner as call_inliner
+from hlokit.passes import constant_folding as constant_folding
+from hlokit.passes import cse as cse
+from hlokit.passes import dce as dce
+from hlokit.passes import simplify as simplify
+from hlokit.passes import tuple_simplifier as tuple_simplifier

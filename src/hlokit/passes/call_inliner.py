@@ -1,0 +1,48 @@
+"""call-inliner: calls become what they call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.passes.dce import DeadCode
+from hlokit.passes.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class CallInliner(Pass):
+    """Replaces call(args) by a copy of the computation, callees first; composites stay whole unless `composites`.
+
+    A copy in place of every call can square the module: computations larger than `limit` that several calls share stay.
+    """
+
+    name = "call-inliner"
+    composites: bool = False
+    limit: int = 1000
+
+    def run(self, module: HloModule) -> bool:
+        shared = dict.fromkeys(module.all_computations, 0)
+        for instruction in module.instructions():
+            for callee in instruction.called:
+                shared[callee] = shared.get(callee, 0) + 1
+        changed = False
+        for computation in module.computations():
+            for call in [i for i in computation.post_order() if i.opcode == "call"]:
+                (callee,) = call.called
+                composite = call.op.is_composite and not self.composites  # type: ignore[attr-defined]
+                if composite or (len(callee) > self.limit and shared[callee] > 1) or not _fits(call):
+                    continue
+                computation.inline(call)
+                changed = True
+            if changed:
+                computation.remove_dead()
+        if changed:
+            DeadCode().run(module)
+        return changed
+
+
+def _fits(call: Instruction) -> bool:
+    """Every operand has its parameter's dynamic flags: a call may turn a dynamic value into a whole one (DYN-16)."""
+    pairs = zip(call.operands, call.called[0].parameters, strict=True)
+    return all(operand.shape.logical is parameter.shape.logical for operand, parameter in pairs)

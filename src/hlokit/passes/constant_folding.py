@@ -1,0 +1,64 @@
+"""constant_folding: what depends on constants alone is computed now, by the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hlokit.errors import HlokitError
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.interpreter.evaluate import run
+from hlokit.interpreter.process import Process
+from hlokit.ops.structure import Constant
+from hlokit.passes.cse import is_repeatable
+from hlokit.passes.pipeline import Pass
+from hlokit.types.literal import Literal
+
+_NEVER = ("constant", "broadcast", "iota", "tuple", "get-tuple-element", "while", "replica-id", "partition-id")
+"""Constants already, ones that say more than their elements would, and what may not end or depends on the device."""
+
+
+@dataclass(frozen=True)
+class ConstantFolding(Pass):
+    """Replaces an instruction whose operands are constants by its value, if that has at most `limit` elements."""
+
+    name = "constant_folding"
+    limit: int = 1 << 16
+
+    def run(self, module: HloModule) -> bool:
+        changed = False
+        for computation in module.all_computations:
+            folded = False
+            for instruction in list(computation.post_order()):
+                value = self._folded(instruction)
+                if value is not None:
+                    constant = computation.add(Constant(value), shape=instruction.shape, name=instruction.name)
+                    computation.replace(instruction, constant)
+                    folded = True
+            if folded:
+                computation.remove_dead()
+            changed |= folded
+        return changed
+
+    def _folded(self, instruction: Instruction) -> Literal | None:
+        shape = instruction.shape
+        if instruction.opcode in _NEVER or not shape.is_array or shape.is_dynamic or shape.size > self.limit:
+            return None
+        if not instruction.operands or instruction.called or not is_repeatable(instruction):
+            return None
+        if any(o.opcode != "constant" or o.op.literal.is_elided for o in instruction.operands):  # type: ignore[attr-defined]
+            return None
+        try:
+            return Literal(shape, _value(instruction))
+        except HlokitError:
+            return None  # it fails when it runs, if it runs
+
+
+def _value(instruction: Instruction) -> Any:
+    """The value of one instruction on constants."""
+    alone = Computation("folding")
+    operands = [alone.add(o.op, shape=o.shape) for o in instruction.operands]
+    alone.set_root(alone.add(instruction.op, operands, shape=instruction.shape))
+    return run(Process(), alone, ())

@@ -1,0 +1,49 @@
+"""cse: one instruction for all that compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hlokit.hlo.computation import has_side_effect
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.passes.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class CommonSubexpressions(Pass):
+    """Two instructions of the same op, operands, called computations and shape have the same value.
+
+    Not those with a side effect, nor rng: two draws are two numbers (RNG-9).
+    """
+
+    name = "cse"
+
+    def run(self, module: HloModule) -> bool:
+        changed = False
+        for computation in module.all_computations:
+            first: dict[Any, Instruction] = {}
+            for instruction in list(computation.post_order()):
+                if not is_repeatable(instruction):
+                    continue
+                kept = first.setdefault(_key(instruction), instruction)
+                if kept is not instruction:
+                    computation.replace(instruction, kept)
+                    changed = True
+            computation.remove_dead()
+        return changed
+
+
+def is_repeatable(instruction: Instruction) -> bool:
+    """Computing it once more, or once less, changes nothing but time."""
+    if instruction.opcode in ("parameter", "rng", "opt-barrier") or instruction.control_predecessors:
+        return False
+    return not has_side_effect(instruction)
+
+
+def _key(instruction: Instruction) -> tuple[Any, ...]:
+    """Ops and shapes are interned; a custom call also takes its backend_config."""
+    extra = instruction.extra
+    config = (extra.backend_config, extra.sharding) if extra is not None else ("", None)
+    return (instruction.op, instruction.operands, instruction.called, instruction.shape, config)

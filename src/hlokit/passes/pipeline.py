@@ -1,0 +1,103 @@
+"""Pass, Pipeline, and the passes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from hlokit.errors import HlokitError, VerifyError
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.verifier import verify
+
+Observer: TypeAlias = Callable[[str, HloModule], None]
+"""Called after each pass with its name and the module as it is then."""
+
+
+class Pass:
+    """Rewrites a module in place, keeping its meaning. A subclass is a dataclass whose fields are its options.
+
+    `name` is XLA's name for it where XLA has it; `run` says whether anything changed.
+    """
+
+    name: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        if cls.name:
+            PASSES[cls.name] = cls
+
+    def run(self, module: HloModule) -> bool:
+        raise NotImplementedError(f"{type(self).__name__} does nothing")
+
+
+PASSES: dict[str, type[Pass]] = {}
+"""Every pass by name; defining a subclass of Pass with a name registers it."""
+
+PassLike: TypeAlias = Pass | str | Callable[[HloModule], Any]
+"""A pass, the name of one, or a function that rewrites a module in place and says whether it did."""
+
+
+@dataclass(frozen=True)
+class Pipeline(Pass):
+    """Passes in order; names are made unique after each that changed something.
+
+    `verify_each`: check every rule of the language after each (VerifyError names the pass).
+    """
+
+    passes: tuple[PassLike, ...]
+    verify_each: bool = False
+
+    def run(self, module: HloModule, observe: Observer | None = None) -> bool:
+        changed = False
+        for one in self.passes:
+            name, rewrite = _named(one)
+            if rewrite(module) is not False:  # a plain function may give nothing
+                module.settle()
+                changed = True
+            if self.verify_each:
+                _verify_after(name, module)
+            if observe is not None:
+                observe(name, module)
+        return changed
+
+
+def optimize(
+    module: HloModule,
+    passes: Sequence[PassLike] | None = None,
+    *,
+    verify_each: bool = False,
+    observe: Observer | None = None,
+) -> HloModule:
+    """A new module with the same meaning, rewritten by `passes` in order; the given one stays as it is.
+
+    passes       names (see `PASSES`), Pass objects, or functions of a module; None takes the default pipeline
+    verify_each  check every rule of the language after each pass
+    observe      called after each pass with its name and the module as it is then
+
+    Raises HlokitError for an unknown name, VerifyError naming the pass after which a rule is broken.
+    """
+    copy = module.clone()
+    copy.is_scheduled = False  # a schedule says nothing about what the passes add
+    Pipeline(tuple(DEFAULT if passes is None else passes), verify_each).run(copy, observe)
+    return copy
+
+
+DEFAULT = ("call-inliner", "tuple-simplifier", "algsimp", "constant_folding", "algsimp", "cse", "dce")
+"""What `optimize` does when it is not told otherwise."""
+
+
+def _named(one: PassLike) -> tuple[str, Callable[[HloModule], Any]]:
+    if isinstance(one, str):
+        if one not in PASSES:
+            raise HlokitError(f"no pass {one!r}: one of {', '.join(sorted(PASSES))}")
+        one = PASSES[one]()
+    if isinstance(one, Pass):
+        return one.name or type(one).__name__, one.run
+    return getattr(one, "__name__", repr(one)), one
+
+
+def _verify_after(name: str, module: HloModule) -> None:
+    try:
+        verify(module)
+    except VerifyError as error:
+        raise VerifyError(error.findings, after=name) from None

@@ -1,0 +1,148 @@
+"""The passes: what each does, that meaning stays on real and random programs, that they are deterministic and linear."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import hlokit as hk
+from hlokit.hlo.module import HloModule
+from tests.golden.programs import BUNDLED, program_names, read_program
+
+ADD = "add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
+
+
+def parse(body: str, computations: str = "") -> HloModule:
+    return hk.parse(f"HloModule m\n{computations}ENTRY e {{\n{body}\n}}\n")
+
+
+def opcodes(module: HloModule) -> list[str]:
+    return [i.opcode for i in module.entry.post_order()]
+
+
+def bits(value: Any) -> Any:
+    return [bits(v) for v in value] if isinstance(value, tuple) else (value.dtype, value.shape, value.tobytes())
+
+
+def test_dce_removes_what_is_dead_and_keeps_effects() -> None:
+    module = parse(
+        "x = f32[4] parameter(0) y = f32[4] parameter(1) dead = f32[4] negate(y) t = token[] after-all()\n"
+        'o = token[] outfeed(x, t), outfeed_shape=f32[4]{0}\nROOT r = f32[4] negate(x)',
+        "unused { ROOT p = f32[] parameter(0) }\n",
+    )
+    after = hk.optimize(module, ["dce"], verify_each=True)
+    assert sorted(opcodes(after)) == ["after-all", "negate", "outfeed", "parameter", "parameter"]
+    assert len(after.all_computations) == 1 and len(module.all_computations) == 2
+    _, outfed = hk.evaluate(after, [1.0] * 4, [2.0] * 4, return_outfeed=True)
+    assert len(outfed) == 1
+
+
+def test_cse_shares_the_same_but_not_random_numbers() -> None:
+    module = parse(
+        "x = f32[4] parameter(0) a = f32[4] tanh(x) b = f32[4] tanh(x) c = f32[] constant(0) d = f32[] constant(0)\n"
+        "u = f32[4] rng(c, d), distribution=rng_uniform v = f32[4] rng(c, d), distribution=rng_uniform\n"
+        "s = f32[] reduce(a, c), dimensions={0}, to_apply=add t = f32[] reduce(b, d), dimensions={0}, to_apply=add\n"
+        "ROOT r = (f32[], f32[], f32[4], f32[4]) tuple(s, t, u, v)",
+        ADD,
+    )
+    after = hk.optimize(module, ["cse"], verify_each=True)
+    assert sorted(opcodes(after)) == ["constant", "parameter", "reduce", "rng", "rng", "tanh", "tuple"]
+
+
+def test_call_inliner_and_tuple_simplifier() -> None:
+    module = parse(
+        "x = f32[4] parameter(0) t = (f32[4], f32[4]) call(x), to_apply=pair\n"
+        "a = f32[4] get-tuple-element(t), index=1 u = (f32[4], f32[4]) call(a), to_apply=pair\n"
+        "ROOT r = f32[4] get-tuple-element(u), index=1",
+        "pair { p = f32[4] parameter(0) n = f32[4] negate(p) e = f32[4] exponential(p) ROOT t = (f32[4], f32[4]) tuple(n, e) }\n",
+    )
+    after = hk.optimize(module, ["call-inliner", "tuple-simplifier", "dce"], verify_each=True)
+    assert opcodes(after) == ["parameter", "exponential", "exponential"] and len(after.all_computations) == 1
+
+
+def test_constant_folding_computes_by_the_reference() -> None:
+    module = parse("a = s32[2] constant({1, 2}) b = s32[2] constant({3, 4}) c = s32[2] add(a, b) ROOT d = s32[2] multiply(c, b)")
+    after = hk.optimize(module, ["constant_folding"], verify_each=True)
+    assert opcodes(after) == ["constant"] and hk.evaluate(after).tolist() == [12, 24]
+
+
+def test_a_failing_constant_is_left_to_run() -> None:
+    module = parse("x = f32[4] parameter(0) n = s32[] constant(9) c = f32[4] constant({1, 2, 3, 4})\nd = f32[<=4] set-dimension-size(c, n), dimensions={0}\nROOT r = f32[4] negate(x)")
+    assert opcodes(hk.optimize(module, ["constant_folding", "dce"])) == ["parameter", "negate"]
+
+
+def test_own_passes_unknown_names_and_broken_passes() -> None:
+    module = parse("x = f32[4] parameter(0) ROOT r = f32[4] negate(x)")
+
+    def to_abs(module: HloModule) -> None:
+        root = module.entry.root
+        module.entry.replace(root, module.entry.add(hk.OPS["abs"](), root.operands))
+
+    assert opcodes(hk.optimize(module, [to_abs, "dce"])) == ["parameter", "abs"] and opcodes(module) == ["parameter", "negate"]
+    with pytest.raises(hk.HlokitError, match="no pass 'nope'"):
+        hk.optimize(module, ["nope"])
+
+    def broken(module: HloModule) -> None:
+        module.entry.root.shape = hk.f32[5]
+
+    with pytest.raises(hk.VerifyError, match="after broken"):
+        hk.optimize(module, [broken], verify_each=True)
+
+
+@pytest.mark.parametrize("name", program_names(BUNDLED))
+def test_programs_keep_their_bits(name: str) -> None:
+    program = read_program(BUNDLED, name)
+    module = hk.parse(program.hlo)
+    after = hk.optimize(module, verify_each=True)
+    assert len(after.instructions()) <= sum(len(c) for c in module.all_computations) * 3
+    again = hk.optimize(module)
+    assert str(again) == str(after), "not deterministic"
+    want, got = hk.evaluate(module, *program.inputs), hk.evaluate(after, *program.inputs)
+    assert bits(got) == bits(want)
+
+
+def test_passes_are_linear() -> None:
+    def module(count: int) -> HloModule:
+        b = hk.Builder("t", source_info=False)
+        x = b.parameter(0, hk.f32[8])
+        y = x
+        for _ in range(count // 4):
+            y = hk.neg(hk.neg(hk.tanh(hk.add(y, x))))
+        return b.build(y)
+
+    times: list[float] = []
+    for count in (2000, 8000):
+        program = module(count)
+        start = time.process_time()
+        hk.optimize(program)
+        times.append(time.process_time() - start)
+    assert times[1] < 12 * times[0]
+
+
+def test_observer_sees_every_pass() -> None:
+    module = parse("x = f32[4] parameter(0) y = f32[4] negate(x) ROOT r = f32[4] negate(y)")
+    seen: list[tuple[str, int]] = []
+    hk.optimize(module, ["algsimp", "dce"], observe=lambda name, now: seen.append((name, len(now.entry))))
+    assert seen == [("algsimp", 1), ("dce", 1)]
+
+
+def test_random_programs_keep_their_bits() -> None:
+    from tests.fuzz.programs import random_module
+    from tests.fuzz.values import arguments as random_arguments
+
+    different: list[int] = []
+    for seed in range(200):
+        module = random_module(seed)
+        arguments = random_arguments(module, seed)
+        try:
+            want = hk.evaluate(module, *arguments)
+        except hk.HlokitError:
+            continue
+        got = hk.evaluate(hk.optimize(module, verify_each=True), *arguments)
+        if bits(got) != bits(want):
+            different.append(seed)
+    assert not different
+
+
