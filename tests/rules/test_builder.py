@@ -141,6 +141,36 @@ def test_constants_take_the_native_types(value: object, shape: hk.Shape) -> None
     np.testing.assert_array_equal(hk.evaluate(b.build()), np.asarray(value).astype(shape.dtype.numpy))
 
 
+@rule("BUILDER-7", "TYPE-6")
+@pytest.mark.parametrize(
+    ("value", "element"),
+    [(2.5, "s32"), ([1, 2.5], "s8"), (9, "s4"), (-1, "u8"), (2, "pred"), (np.nan, "s32"), (np.array([300]), "u8"),
+     (np.array([2.0**31]), "s32"), (1j, "f32"), (np.array([1 + 0j]), "f64"), ("1", "s32"), (None, "s32")],
+    ids=str,
+)  # fmt: skip
+def test_constants_that_their_type_does_not_have(value: object, element: str) -> None:
+    with rejects("BUILDER-7"):
+        hk.Builder("t").constant(value, hk.dtype(element))
+    if isinstance(value, (int, float, complex)):
+        x = hk.Builder("t").parameter(0, hk.dtype(element)[2])
+        with rejects("BUILDER-7"):
+            hk.eq(x, value)
+        with pytest.raises(hk.ArgumentError, match="EXEC-3"):
+            hk.evaluate(x.builder.build(), [value, value])
+
+
+@rule("BUILDER-7")
+def test_constants_of_values_that_their_type_has() -> None:
+    for value, element in [(2.0, "s32"), (7, "s4"), (True, "u8"), (1, "pred"), (0.1, "bf16"), (2**53 + 1, "f64")]:
+        wanted = np.asarray(value).astype(hk.dtype(element).numpy)
+        got = hk.evaluate(hk.Builder("t").constant(value, hk.dtype(element)).builder.build())
+        assert got.dtype == wanted.dtype and got == wanted
+    swapped = np.array([1.0, -2.0], ">f4")
+    b = hk.Builder("t")
+    bits = hk.bitcast_convert_type(b.constant(swapped) + b.parameter(0, hk.f32[2]), hk.u32)
+    assert hk.evaluate(b.build(bits), swapped * 0).tolist() == [0x3F800000, 0xC0000000]
+
+
 @rule("BUILDER-7", "BEY-21")
 def test_constants_by_rank() -> None:
     b = hk.Builder("t")

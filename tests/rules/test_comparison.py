@@ -48,6 +48,20 @@ def test_compare_total_order(function: str) -> None:
     np.testing.assert_array_equal(evaluate(f"{function}_total_order", *payloads), PLAIN[function](0, [1, 1]))
 
 
+@rule("CMP-4")
+@pytest.mark.parametrize("element_type", ["f8e4m3fnuz", "f8e5m2fnuz", "f8e4m3b11fnuz", "f8e8m0fnu"])
+def test_total_order_of_types_without_minus_zero(element_type: str) -> None:
+    """Their bits are no sign and magnitude: NaN is where -0 would be, or there is no sign."""
+    every = bits(element_type, np.arange(256))
+    values = every.astype(np.float32)
+    minus_nan_first = np.where(np.isnan(values), -np.inf if element_type != "f8e8m0fnu" else np.inf, values)
+    i, j = (m.ravel() for m in np.meshgrid(np.arange(256), np.arange(256)))
+    got = evaluate("lt_total_order", every[i], every[j])
+    np.testing.assert_array_equal(got, minus_nan_first[i] < minus_nan_first[j])
+    ordered = evaluate(lambda x: hk.sort([x], hk.lt_total_order), every)
+    np.testing.assert_array_equal(ordered.view(np.uint8), every.view(np.uint8)[np.argsort(minus_nan_first)])
+
+
 @rule("CMP-12")
 def test_compare_less_of_all_pairs() -> None:
     lhs, rhs = np.meshgrid(ORDERED, ORDERED, indexing="ij")
@@ -93,8 +107,10 @@ def test_compare_types() -> None:
             infer(lambda a, t=given: hk.compare(a, a, "EQ", t), hk.dtype(element_type)[2])
         with rejects(label):
             parse("pred[2] compare(p0, p0), direction=EQ, type=" + given, f"{element_type}[2]")
-    with rejects("HINST-6"):
-        infer(lambda a: hk.compare(a, a, "LESS"), x)
+    assert infer(lambda a: hk.compare(a, a, direction="LT", compare_type="TOTALORDER"), x) is hk.pred[2]
+    for direction in ("LESS", ()):
+        with rejects("HINST-6"):
+            infer(lambda a, d=direction: hk.compare(a, a, d), x)
 
 
 @rule("CMP-10", "CMP-11")
@@ -154,6 +170,18 @@ def test_select() -> None:
     )
     assert_same(evaluate("select", np.array([True, False]), array("u4", 1), array("u4", 2)), array("u4", [1, 2]))
     assert infer("select", hk.pred[2], hk.c64[2], hk.c64[2]) is hk.c64[2]
+
+
+@rule("SEL-7")
+def test_select_of_numbers() -> None:
+    """A number takes the type of the other value, never that of pred."""
+    x = array("bf16", [-1, 2])
+    assert_same(evaluate(lambda v: hk.select(hk.gt(v, 0), v, 0.5), x), array("bf16", [0.5, 2]))
+    assert_same(evaluate(lambda v: hk.select(hk.gt(v, 0), 0, v), x), array("bf16", [-1, 0]))
+    assert_same(evaluate(lambda v: hk.select(True, v, 0), x), x)
+    assert_same(evaluate(lambda v: hk.select(hk.gt(v, 0), 7, 8), x), array("s32", [8, 7]))
+    with rejects("BUILDER-7"):
+        infer(lambda v: hk.select(hk.gt(v, 0), v, 0.5), hk.s32[2])
 
 
 @rule("SEL-3", "SEL-4", "SEL-5")

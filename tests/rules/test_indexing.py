@@ -202,6 +202,18 @@ GATHERS = [
         [[[2, 3], [6, 7], [10, 11]], [[0, 1], [6, 7], [8, 9]]],
     ),
     case(
+        "GATHER-32 BEY-31 slice size 0 of a batching dimension without elements",
+        take([0, 1], collapsed_slice_dims=[1], start_index_map=[1], **{**BATCHING, "index_vector_dim": 1}),
+        (np.zeros((0, 3), np.float32), np.zeros((0, 1), np.int32)),
+        [],
+    ),
+    case(
+        "GATHER-32 BEY-31 slice size 0 of a batching dimension",
+        take([0, 1], collapsed_slice_dims=[1], start_index_map=[1], **{**BATCHING, "index_vector_dim": 1}),
+        (GRID, s32([[1], [0], [3]])),
+        [1, 4, 11],
+    ),
+    case(
         "GATHER-22 GATHER-1 GATHER-2 GATHER-14",
         take(offset_dims=[1, 2], index_vector_dim=1, **BLOCK),
         (PLANE, CORNERS),

@@ -13,6 +13,7 @@ from typing import Any
 
 from hlokit.builder.broadcasting import broadcast_operands, scalar_to
 from hlokit.builder.core import XlaOp, emit, handles, rejected
+from hlokit.builder.handle import first_handle
 from hlokit.errors import ShapeError
 from hlokit.hlo.op import Op, infer_shape
 from hlokit.ops import comparison, conversion, elementwise, transcendental
@@ -345,7 +346,7 @@ def _binary(op: Op, lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int], typ
 def compare(
     lhs: Any,
     rhs: Any,
-    broadcast_dimensions: Sequence[int] | str,
+    broadcast_dimensions: Sequence[int] | str = (),
     direction: str = "",
     compare_type: str | None = None,
 ) -> XlaOp:
@@ -434,9 +435,12 @@ def _compare_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int]
 def select(pred: Any, on_true: Any, on_false: Any) -> XlaOp:
     """on_true where pred holds, else on_false (SEL-1 to SEL-9); scalars are expanded to the others' shape (SEL-7).
 
-    With a scalar pred on_true and on_false may be tuples of one shape: the result is one of them (SEL-8).
+    With a scalar pred on_true and on_false may be tuples of one shape: the result is one of them (SEL-8). A Python
+    number in place of one of those two takes the other's element type.
     """
-    pred, on_true, on_false = handles(pred, on_true, on_false)
+    builder = first_handle(pred, on_true, on_false).builder
+    pred, on_true = builder.handle(pred), builder.handle(on_true, on_false if isinstance(on_false, XlaOp) else None)
+    on_false = builder.handle(on_false, on_true)
     if on_true.shape.is_tuple or on_false.shape.is_tuple:
         return _select_tuple(pred, on_true, on_false)
     return emit(elementwise.Select(), *_scalars_expanded(pred, on_true, on_false))

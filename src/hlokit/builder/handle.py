@@ -171,10 +171,16 @@ class XlaOp:
 
 def handles(*operands: Any) -> tuple[XlaOp, ...]:
     """The operands as handles, constants made as `emit` makes them."""
+    first = first_handle(*operands)
+    return tuple(first.builder.handle(o, first) for o in operands)
+
+
+def first_handle(*operands: Any) -> XlaOp:
+    """The first of the operands that is a handle. Raises BuildError (BUILDER-3) if none is."""
     first = next((o for o in operands if isinstance(o, XlaOp)), None)
     if first is None:
         raise BuildError("none of the operands is a handle of a builder", "BUILDER-3")
-    return tuple(first.builder.handle(o, first) for o in operands)
+    return first
 
 
 def _elementwise() -> Any:

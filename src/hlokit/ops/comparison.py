@@ -11,7 +11,7 @@ from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops import complex_rules, scalar_rules
 from hlokit.ops.elementwise import merged
-from hlokit.ops.numerics import element_type, signed_bits_of, widen
+from hlokit.ops.numerics import ordered_bits, widen
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Kind, choice
 from hlokit.types.dtype import DType
@@ -68,7 +68,7 @@ class Compare(Op, name="compare"):
     def reference(self, lhs: Array, rhs: Array) -> Any:
         compare = self.functions[self.direction]
         if self.type == "TOTALORDER":
-            return compare(_ordered_bits(lhs), _ordered_bits(rhs))
+            return compare(ordered_bits(lhs), ordered_bits(rhs))
         return compare(widen(lhs), widen(rhs))
 
     def scalar(self, emit: Emitter, lhs: Value, rhs: Value) -> Value:
@@ -93,14 +93,9 @@ def _check_type(given: str, element: DType) -> None:
         check(given == default, "CMP-7", "type", given, f"{default}, the type of {element}")
 
 
-def _ordered_bits(array: Array) -> Array:
-    """Integers in the floats' total order: negative ones count down from -0 (CMP-5)."""
-    signed = signed_bits_of(array)
-    greatest = (1 << (element_type(array.dtype).bits - 1)) - 1
-    return np.where(signed < 0, signed ^ greatest, signed)
-
-
 def _ordered(emit: Emitter, value: Value) -> Value:
-    """As _ordered_bits."""
+    """As numerics.ordered_bits."""
+    if "fnu" in value.dtype.name:
+        value = emit.convert(value, dtypes.f32)
     signed = scalar_rules.signed_bits(emit, value)
     return emit.select(emit.lt(signed, 0), emit.xor(signed, (1 << (value.dtype.bits - 1)) - 1), signed)

@@ -161,8 +161,3 @@ def make_complex(real: Array, imaginary: Array) -> Array:
     made = np.empty(real.shape, np.complex64 if real.dtype == np.float32 else np.complex128)
     made.real, made.imag = real, imaginary
     return made
-
-
-def imaginary_part(x: Array) -> Array:
-    """+0 for real operands, even for NaN (IMAG-1)."""
-    return x.imag if x.dtype.kind == "c" else np.zeros_like(x)

@@ -90,7 +90,9 @@ class Gather(Op, name="gather"):
         pairs = (self.operand_batching_dims, self.start_indices_batching_dims)
         for d, coordinates in batch_coordinates(pairs, self.index_vector_dim, counts).items():
             starts[d] = coordinates
-        slices = _windows(buffer, self.slice_sizes)
+        batching = self.operand_batching_dims  # whose slices are of one element, even of size 0 (GATHER-32)
+        extents = (min(1, n) if d in batching else self.slice_sizes[d] for d, n in enumerate(buffer.shape))
+        slices = _windows(buffer, tuple(extents))
         taken = slices[tuple(np.broadcast_to(s, counts) for s in starts)] if starts else np.broadcast_to(slices, counts)
         kept = self._kept(buffer.ndim)
         taken = taken.reshape((*counts, *(self.slice_sizes[d] for d in kept)))

@@ -9,6 +9,7 @@ from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.ops.numerics import convert
 from hlokit.ops.reinterpretation import digits_of, reinterpreted
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims, Padding, ResultShape, Single
@@ -229,7 +230,7 @@ class Iota(Op, name="iota"):
         spread = [1] * shape.rank
         spread[self.iota_dimension] = -1
         count = np.arange(shape.dimensions[self.iota_dimension])
-        return np.broadcast_to(count.astype(shape.dtype.numpy).reshape(spread), shape.dimensions)
+        return np.broadcast_to(convert(count, shape.dtype.numpy).reshape(spread), shape.dimensions)
 
     def element(self, emit: Emitter, index: Index) -> Value:
         return emit.convert(emit.number(index[self.iota_dimension]), self.output_shape.dtype)

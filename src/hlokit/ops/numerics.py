@@ -158,6 +158,18 @@ def signed_bits_of(array: Array) -> Array:
     return (signed << (8 - bits)) >> (8 - bits) if bits < 8 else signed
 
 
+def ordered_bits(array: Array) -> Array:
+    """Integers in the total order of floats: negative ones count down from -0 (CMP-5).
+
+    The "fnu" types have no sign bit, or NaN in the place of -0: theirs are the bits of the same values in f32.
+    """
+    if "fnu" in element_type(array.dtype).name:
+        array = widen(array)
+    signed = signed_bits_of(array)
+    greatest = (1 << (element_type(array.dtype).bits - 1)) - 1
+    return np.where(signed < 0, signed ^ greatest, signed)
+
+
 def from_bits(bits: Array, storage: NumpyType) -> Array:
     """The elements of `storage` with these bits; of sub-byte types the low bits of each byte."""
     width = element_type(storage).bits

@@ -6,7 +6,7 @@ import numpy as np
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import Array, Function
-from hlokit.ops.numerics import element_type, signed_bits_of, widen
+from hlokit.ops.numerics import element_type, ordered_bits, widen
 
 
 def sorted_positions(lines: Sequence[Array], comparator: Function) -> Array:
@@ -28,9 +28,7 @@ def total_order_keys(array: Array) -> Array:
         return array.view(np.uint8)
     if not element_type(array.dtype).is_floating:
         return widen(array)
-    bits = signed_bits_of(array)
-    greatest = (1 << (element_type(array.dtype).bits - 1)) - 1
-    return np.where(bits < 0, bits ^ greatest, bits)
+    return ordered_bits(array)
 
 
 def _keys(lines: Sequence[Array], comparator: Function) -> Array | None:

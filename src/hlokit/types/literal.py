@@ -87,19 +87,35 @@ class Literal:
 def as_array(value: object, element_type: dtypes.DType | None = None) -> np.ndarray[Any, Any]:
     """`value` as an array of a type that HLO has, without a copy where possible (NumPy, DLPack, Python numbers).
 
-    Python numbers, and lists of them, follow BUILDER-7 unless `element_type` is given.
-    Raises ShapeError (BUILDER-7) for what is no array or does not fit the type, TYPE-1 for a type that HLO lacks.
+    Python numbers, and lists of them, follow BUILDER-7 unless `element_type` is given. Floats are rounded to it.
+    Raises ShapeError (BUILDER-7) for what is no array, or for 2.5 or 300 as s8, for complex numbers as real ones;
+    TYPE-1 for a type that HLO lacks.
     """
     try:
         if _is_dlpack_only(value):
             value = np.from_dlpack(value)  # type: ignore[arg-type]
         array = np.asarray(value)
         wanted = element_type.numpy if element_type is not None else _native(value, array)
-        array = array if array.dtype == wanted else np.asarray(value, wanted)
+        if array.dtype.kind in "SU" or wanted.kind == "O":
+            raise TypeError("neither a number nor an array of numbers")
+        array = array if array.dtype == wanted else _converted(array, wanted)
     except (TypeError, ValueError, OverflowError, BufferError) as error:
         raise ShapeError("BUILDER-7", "literal", value, f"an array: {error}") from None
     dtypes.dtype(array.dtype)
     return array
+
+
+def _converted(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """`array` in the type `wanted`, which must have its values but for the rounding of floats: else ShapeError."""
+    element = dtypes.dtype(wanted)
+    fits = element.is_complex or array.dtype.kind != "c"
+    with np.errstate(all="ignore"):
+        converted = array.astype(wanted) if fits else array
+        if not element.is_floating and not element.is_complex:
+            fits = fits and np.array_equal(converted.astype(array.dtype), array)
+    if not fits:
+        raise ShapeError("BUILDER-7", "literal", array, f"what {element} can hold")
+    return converted
 
 
 def _is_dlpack_only(value: object) -> bool:
@@ -112,4 +128,6 @@ def _native(value: object, array: np.ndarray[Any, Any]) -> np.dtype[Any]:
     if isinstance(value, Sequence):
         numbers = not any(isinstance(v, (np.generic, np.ndarray)) for v in value)  # pyright: ignore[reportUnknownVariableType]
     native = {"i": np.int32, "u": np.int32, "O": np.int32, "f": np.float32, "c": np.complex64}
-    return np.dtype(native.get(array.dtype.kind, array.dtype)) if numbers else array.dtype
+    if numbers:
+        return np.dtype(native.get(array.dtype.kind, array.dtype))
+    return array.dtype if array.dtype.isnative else array.dtype.newbyteorder()
