@@ -37,14 +37,14 @@ def difference(op: Op, got: Array, want: Array) -> str:
         if op.opcode == "atan2":  # on the cut rounding decides which side
             around = np.round((want.real.astype(np.float64) - got.real) / (2 * np.pi), 6)
             got = np.where(np.abs(around) == 1, got + (2 * np.pi * around), got).astype(got.dtype)
-        ulp, least = COMPLEX_ULP.get(op.opcode, 16 if op.form == "map" else 0), float(op.opcode == "atan2")
+        ulp, least = COMPLEX_ULP.get(op.opcode, 0 if op.form == "index" else 16), float(op.opcode == "atan2")
         return _complex_difference(got, want, ulp, least)  # atan2 is the logarithm of a number of modulus 1
     element = element_type(want.dtype)
     if not element.is_floating:
         wrong = got != want
     elif op.form == "expand" and op.opcode.startswith("batch-norm"):
         return _statistic_difference(got, want)
-    elif op.form == "map":
+    elif op.form != "index":
         apart = distance(got, want)
         wrong = apart > ULP.get(op.opcode, 0)
     else:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import Dynamic, is_ndarray
 from tests.forms.agree import difference
@@ -43,6 +44,8 @@ class Checker:
         if op.form == "fold" and _steps(op, shapes) > _MOST_STEPS:
             return
         called = dict(instruction.called_by_role())
+        if op.form != "expand" and not all(map(is_scalar, called.values())):
+            return  # functions with arrays inside: the evaluator has scalars alone
         with np.errstate(all="ignore"):
             got = self._value(instruction, operands, shapes, called)
         (want,) = values
@@ -73,6 +76,12 @@ class Checker:
         self.wrong += inner.wrong
         self.seen |= inner.seen
         return value
+
+
+def is_scalar(computation: Computation) -> bool:
+    """No value in it, or in what it calls, is an array of rank 1 or more."""
+    ranks = [leaf.rank for i in computation.instructions for leaf in i.shape.leaves()]
+    return not any(ranks) and all(is_scalar(c) for i in computation.instructions for c in i.called)
 
 
 def _steps(op: Any, shapes: Any) -> int:

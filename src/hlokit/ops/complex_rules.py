@@ -94,9 +94,11 @@ def not_equal(emit: Emitter, z: Value, w: Value) -> Value:
 
 
 def _polar(emit: Emitter, size: Value, angle: Value) -> Value:
-    """size * (cos + i sin)(angle); real where the angle is 0, whatever the size."""
-    imag = emit.select(emit.eq(angle, 0.0), angle, emit.mul(size, emit.sin(angle)))
-    return emit.complex(emit.mul(size, emit.cos(angle)), imag)
+    """size * (cos + i sin)(angle); real where the angle is 0 and 0 where the size is, whatever the other."""
+    vanishes, cos, sin = emit.eq(size, 0.0), emit.cos(angle), emit.sin(angle)
+    real = emit.select(vanishes, emit.copysign(size, cos), emit.mul(size, cos))
+    imag = emit.select(vanishes, emit.copysign(size, sin), emit.mul(size, sin))
+    return emit.complex(real, emit.select(emit.eq(angle, 0.0), angle, imag))
 
 
 def exponential(emit: Emitter, z: Value) -> Value:
@@ -118,13 +120,18 @@ def log(emit: Emitter, z: Value) -> Value:
 
 
 def _log_of_modulus(emit: Emitter, a: Value, b: Value) -> Value:
-    """Near 1 log1p((high - 1)(high + 1) + low^2) / 2, where the modulus itself would have lost its digits."""
+    """Near 1 log1p((high - 1)(high + 1) + low^2) / 2, where the modulus itself would have lost its digits.
+
+    Elsewhere log(high) + log1p((low / high)^2) / 2, where it might overflow.
+    """
     x, y = emit.abs(a), emit.abs(b)
     high, low = emit.max(x, y), emit.min(x, y)
     is_near = emit.and_(emit.gt(high, 0.5), emit.lt(high, 2.0))
     square = emit.add(emit.mul(emit.sub(high, 1.0), emit.add(high, 1.0)), emit.mul(low, low))
     near = emit.mul(emit.log1p(emit.select(is_near, square, emit.constant(0.0, a.dtype))), 0.5)
-    return emit.select(is_near, near, emit.log(scalar_rules.hypot(emit, a, b)))
+    ratio = emit.select(emit.eq(low, high), emit.constant(1.0, a.dtype), emit.div(low, high))
+    rest = emit.mul(emit.log1p(emit.mul(ratio, ratio)), 0.5)
+    return emit.select(is_near, near, emit.add(emit.log(high), rest))
 
 
 def log_plus_one(emit: Emitter, z: Value) -> Value:
@@ -201,7 +208,8 @@ def tanh(emit: Emitter, z: Value) -> Value:
     below = emit.add(emit.mul(beta, square), 1.0)
     real = emit.div(emit.mul(emit.mul(beta, emit.sqrt(emit.add(square, 1.0))), s), below)
     decay = emit.exp(emit.mul(size, -2.0))
-    far = emit.mul(emit.mul(emit.mul(emit.sin(b), emit.cos(b)), 4.0), decay)
+    turn = emit.mul(emit.mul(emit.sin(b), emit.cos(b)), 4.0)
+    far = emit.select(emit.eq(decay, 0.0), emit.copysign(decay, turn), emit.mul(turn, decay))
     imag = emit.select(is_far, far, emit.div(t, below))
     return emit.complex(emit.select(is_far, emit.copysign(one, a), real), imag)
 
@@ -253,16 +261,24 @@ def asinh(emit: Emitter, z: Value) -> Value:
 
 
 def atanh(emit: Emitter, z: Value) -> Value:
-    """log1p(4a / ((1 - a)^2 + b^2)) / 4, atan2(2b, (1 - a)(1 + a) - b^2) / 2."""
+    """log1p(4a / ((1 - a)^2 + b^2)) / 4, atan2(2b, (1 - a)(1 + a) - b^2) / 2.
+
+    Far out, where squares may overflow, a / |z|^2 and pi / 2.
+    """
     a, b = _parts(emit, z)
-    below, above = emit.sub(emit.constant(1.0, a.dtype), a), emit.add(a, 1.0)
-    square = emit.mul(b, b)
-    size = emit.abs(a)
-    near = emit.sub(emit.constant(1.0, a.dtype), size)
-    ratio = emit.div(emit.mul(size, 4.0), emit.add(emit.mul(near, near), square))
-    real = emit.copysign(emit.mul(emit.log1p(ratio), 0.25), a)
-    imag = emit.mul(emit.atan2(emit.mul(b, 2.0), emit.sub(emit.mul(below, above), square)), 0.5)
-    return emit.complex(real, imag)
+    one, zero = emit.constant(1.0, a.dtype), emit.constant(0.0, a.dtype)
+    length = scalar_rules.hypot(emit, a, b)
+    is_far = emit.ge(length, scalar_rules.LARGE[a.dtype.name])
+    x, y = emit.select(is_far, zero, a), emit.select(is_far, zero, b)
+    square, size = emit.mul(y, y), emit.abs(x)
+    gap = emit.sub(one, size)
+    ratio = emit.div(emit.mul(size, 4.0), emit.add(emit.mul(gap, gap), square))
+    near = emit.mul(emit.log1p(ratio), 0.25)
+    turn = emit.sub(emit.mul(emit.sub(one, x), emit.add(x, 1.0)), square)
+    angle = emit.mul(emit.atan2(emit.mul(y, 2.0), turn), 0.5)
+    far = emit.select(emit.eq(length, math.inf), zero, emit.div(emit.div(emit.abs(a), length), length))
+    right_angle = emit.copysign(emit.constant(math.pi / 2, a.dtype), b)
+    return emit.complex(emit.copysign(emit.select(is_far, far, near), a), emit.select(is_far, right_angle, angle))
 
 
 def atan(emit: Emitter, z: Value) -> Value:

@@ -24,6 +24,11 @@ def reinterpreted(emit: Emitter, read: Callable[[Affine], Value], place: Affine,
     """The element of `target` number `place` in memory that holds the elements of `source` that `read` gives."""
     if source is target:
         return read(place)
+    if target.is_complex:
+        parts = (reinterpreted(emit, read, 2 * place + k, source, target.real) for k in range(2))
+        return emit.complex(*parts)
+    if source.is_complex:
+        return reinterpreted(emit, lambda number: _component(emit, read, number), place, source.real, target)
     if source.bits == target.bits:
         return emit.from_bits(emit.to_bits(read(place)), target)
     if source.bits > target.bits:
@@ -32,3 +37,11 @@ def reinterpreted(emit: Emitter, read: Callable[[Affine], Value], place: Affine,
         return part_of(emit, read(whole), place - whole * parts, target)
     parts = target.bits // source.bits
     return joined(emit, [read(place * parts + k) for k in range(parts)], target)
+
+
+def _component(emit: Emitter, read: Callable[[Affine], Value], number: Affine) -> Value:
+    """Complex numbers as twice as many floats: the real part first."""
+    place = emit.floordiv(number, 2)
+    value = read(place)
+    is_real = emit.eq(emit.number(number - 2 * place), 0)
+    return emit.select(is_real, emit.real(value), emit.imag(value))

@@ -295,7 +295,7 @@ def cosh(emit: Emitter, x: Value) -> Value:
 def asinh(emit: Emitter, x: Value) -> Value:
     """log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))); log(2 |x|) where the square would swallow the 1. 3 ULP."""
     size = emit.abs(x)
-    is_large = emit.ge(size, _LARGE[x.dtype.name])
+    is_large = emit.ge(size, LARGE[x.dtype.name])
     plain = emit.select(is_large, emit.constant(1.0, x.dtype), size)
     square = emit.mul(plain, plain)
     fraction = emit.div(square, emit.add(emit.sqrt(emit.add(square, 1.0)), 1.0))
@@ -306,7 +306,7 @@ def asinh(emit: Emitter, x: Value) -> Value:
 
 def acosh(emit: Emitter, x: Value) -> Value:
     """t = x - 1: log1p(t + sqrt(t) sqrt(t + 2)); log(2 x) where the square would swallow the rest. 3 ULP."""
-    is_large = emit.ge(x, _LARGE[x.dtype.name])
+    is_large = emit.ge(x, LARGE[x.dtype.name])
     t = emit.sub(emit.select(is_large, emit.constant(1.0, x.dtype), x), 1.0)
     root = emit.mul(emit.sqrt(t), emit.sqrt(emit.add(t, 2.0)))  # one root of the product would be real below -1
     small = emit.log1p(emit.add(t, root))
@@ -320,7 +320,7 @@ def atanh(emit: Emitter, x: Value) -> Value:
     return emit.copysign(emit.mul(emit.log1p(ratio), 0.5), x)
 
 
-_LARGE = {"f32": 1e8, "f64": 1e17}
+LARGE = {"f32": 1e8, "f64": 1e17}
 """From here on x^2 + 1 and x^2 - 1 are x^2 in the type."""
 
 MAXIMUM, MINIMUM = rule_of("max", pred="or"), rule_of("min", pred="and")
