@@ -17,7 +17,8 @@ from hlokit.ops.contraction import Dot
 from hlokit.ops.control_flow import Conditional, Fusion, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
-from hlokit.ops.movement import Broadcast
+from hlokit.ops.movement import Bitcast, Broadcast, Concatenate, Pad, Reverse, Transpose
+from hlokit.ops.reshaping import DynamicReshape, Reshape
 from hlokit.types.shape import TOKEN, Shape
 from tests.rules.grid import on_devices
 from tests.rules.labels import rejects, rule
@@ -62,6 +63,22 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("BRD-6: a tuple", Broadcast((0,), F3), [PAIR], {}),
     ("BIDIM-1: element type", Broadcast((0,), hk.s32[3]), [F3], {}),
     ("BIDIM-3: too few dimensions", Broadcast((), F3), [F3], {}),
+    ("BIDIM-5: dimension", Broadcast((1,), F3), [F3], {}),
+    ("TRANSP-1: a tuple", Transpose((0,)), [PAIR], {}),
+    ("REV-1: a tuple", Reverse(()), [PAIR], {}),
+    ("CONCAT-3: nothing", Concatenate(0), [], {}),
+    ("CONCAT-7: a tuple", Concatenate(0), [PAIR], {}),
+    ("PAD-4: a tuple", Pad(()), [PAIR, hk.f32[()]], {}),
+    ("PAD-4: entries", Pad(((0, 0, 0), (0, 0, 0))), [F3, hk.f32[()]], {}),
+    ("BEY-19: a tuple", Bitcast(F3), [PAIR], {}),
+    ("BEY-19: bits", Bitcast(hk.f32[4]), [F3], {}),
+    ("RESHAPE-1: a tuple", Reshape(None, F3), [PAIR], {}),
+    ("RESHAPE-1: element type", Reshape(None, hk.s32[3]), [F3], {}),
+    ("RESHAPE-2: elements", Reshape(None, hk.f32[4]), [F3], {}),
+    ("BEY-24: a tuple", DynamicReshape(F3), [PAIR, hk.s32[()]], {}),
+    ("BEY-24: element type", DynamicReshape(hk.s32[3]), [F3, hk.s32[()]], {}),
+    ("BEY-24: elements", DynamicReshape(hk.f32[4]), [F3, hk.s32[()]], {}),
+    ("BEY-24: type of a size", DynamicReshape(F3), [F3, hk.s64[()]], {}),
     ("BIN-3: a tuple", OPS["add"](), [PAIR, F3], {}),
     ("HINST-5: one operand of two", OPS["add"](), [F3], {}),
     ("HINST-5: no selector", Conditional(), [], {"branch_computations": [NEGATE]}),
