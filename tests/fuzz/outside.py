@@ -168,9 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="print every difference, not one of each kind")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--wild", type=float, default=0.0, help="chance of infinity, NaN and the like in an input")
+    parser.add_argument("--dynamic", action="store_true", help="with dynamic dimensions")
     given = parser.parse_args(arguments)
     options = Options(
-        instructions=6, dynamic=False, identities=True, depth=2, wild=given.wild, denormals=False,
+        instructions=6, dynamic=given.dynamic, identities=True, depth=2, wild=given.wild, denormals=False,
         opcodes=frozenset(given.opcodes.split(",")) if given.opcodes else OPCODES,
         types=tuple(given.types.split(",")) if given.types else TYPES,
     )  # fmt: skip

@@ -482,7 +482,7 @@ def convolution(graph: Graph) -> Instruction | None:
     rhs = graph.like(lhs.shape.dtype[tuple(kernel)])
     if rhs.shape.is_dynamic:
         return None
-    labels = hk.ConvDimensionNumbers(
+    labels = hk.ConvolutionDimensionNumbers(
         orders[0][0], orders[0][1], orders[0][2:], orders[1][1], orders[1][0], orders[1][2:],
         orders[2][0], orders[2][1], orders[2][2:],
     )  # fmt: skip
