@@ -268,6 +268,7 @@ BAD_RAGGED: list[tuple[str, hk.Shape, Any]] = [
     ("BEY-42: ragged dimension", hk.s32[3], ([1], [1], [], [], [2], [0])),
     ("BEY-42: no group dimension", hk.s32[3], ([1], [1], [], [], [0], [])),
     ("BEY-42: group dimension", hk.s32[3], ([1], [1], [], [], [0], [3])),
+    ("BEY-42: negative group dimension", hk.s32[3], ([1], [1], [], [], [0], [-3])),
     ("BEY-42: contracted group dimension", hk.s32[3], ([1], [1], [], [], [0], [1])),
     ("BEY-42: group dimension of a contraction", hk.s32[3], ([1], [1], [], [], [1], [0])),
     ("DOTG-4: sizes", hk.s32[3], ([0], [1], [], [], [1], [0])),
@@ -339,3 +340,28 @@ def test_ops_are_the_same_built_or_read() -> None:
     module = b.build(handle)
     assert isinstance(handle.instruction.op, Dot)
     assert hk.parse(str(module)).entry.root.op is handle.instruction.op
+
+
+@rule("DOTG-17")
+def test_bytes_do_not_depend_on_the_number_of_threads() -> None:
+    """BLAS cuts large products differently for each number of threads; the reference must not show it."""
+    import os
+    import subprocess
+    import sys
+
+    code = """
+import hashlib, numpy as np
+from hlokit.ops.contraction import product
+source, digest = np.random.default_rng(0), hashlib.sha256()
+for m, k, n in [(37, 1000, 999), (300, 300, 300), (1, 2000, 2000), (2000, 2000, 1), (5, 7, 40000)]:
+    digest.update(product(source.random((m, k), np.float32), source.random((k, n), np.float32)).tobytes())
+print(digest.hexdigest())
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads},
+        ).stdout
+        for threads in "124"
+    }
+    assert len(digests) == 1

@@ -137,7 +137,6 @@ def test_bitcast_keeps_nan_bits() -> None:
     "BITCAST-2",
     "BITCAST-3",
     "BITCAST-4",
-    "BITCAST-5",
     "BITCAST-6",
     "BITCAST-7",
     "BITCAST-10",
