@@ -29,6 +29,10 @@ Algorithm: TypeAlias = Annotated[str | None, _OPTIONAL_ALGORITHM]
 
 _EXACT_IN_F64 = 2.0**53
 
+_BLAS_ALONE = 1 << 18
+_BLOCK = 64
+"""BLAS works alone on products of at most so many steps; blocks of 64 x 64 x 64 have just as many."""
+
 
 def check_result_type(operand: DType, result: DType) -> None:
     """DOTG-13: an integer or complex product is never narrower than its operands."""
@@ -71,12 +75,35 @@ def operand_in(array: Array, wide: np.dtype[Any]) -> Array:
 
 def product(lhs: Array, rhs: Array) -> Array:
     """Matrix product over the last two dimensions, in the operands' type."""
-    if lhs.dtype.kind not in "iu" or lhs.size == 0 or rhs.size == 0:
+    if lhs.size == 0 or rhs.size == 0:
         return np.matmul(lhs, rhs)
+    if lhs.dtype.kind not in "iu":
+        return _product_of_floats(lhs, rhs)
     largest = [float(max(abs(int(a.max())), abs(int(a.min())))) for a in (lhs, rhs)]
     if math.prod(largest) * lhs.shape[-1] < _EXACT_IN_F64:  # NumPy's integer product is naive: 100 times slower
         return np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(lhs.dtype)
     return np.matmul(lhs, rhs)
+
+
+def _product_of_floats(lhs: Array, rhs: Array) -> Array:
+    """The same bits whatever the number of BLAS's threads, which cut large products differently.
+
+    So BLAS gets blocks that it does not share out (OpenBLAS: below 2^18 steps), and no products with vectors.
+    """
+    (m, k), n = lhs.shape[-2:], rhs.shape[-1]
+    if m == 1 or n == 1:
+        return np.einsum("...ij,...jk->...ik", lhs, rhs)
+    if m * n * k <= _BLAS_ALONE:
+        return np.matmul(lhs, rhs)
+    rows, columns = min(m, _BLOCK), min(n, _BLOCK)
+    inner = _BLAS_ALONE // (rows * columns)
+    result = np.zeros((*np.broadcast_shapes(lhs.shape[:-2], rhs.shape[:-2]), m, n), lhs.dtype)
+    for i in range(0, m, rows):
+        for j in range(0, n, columns):
+            for c in range(0, k, inner):
+                block = np.matmul(lhs[..., i : i + rows, c : c + inner], rhs[..., c : c + inner, j : j + columns])
+                result[..., i : i + rows, j : j + columns] += block
+    return result
 
 
 def rounded(wide: Array, result: DType) -> Array:
