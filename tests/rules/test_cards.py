@@ -18,6 +18,7 @@ from hlokit.ops.control_flow import Conditional, Fusion, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
 from hlokit.ops.movement import Bitcast, Broadcast, Concatenate, Pad, Reverse, Transpose
+from hlokit.ops.random import RngBitGenerator, RngGetAndUpdateState
 from hlokit.ops.reshaping import DynamicReshape, Reshape
 from hlokit.types.shape import TOKEN, Shape
 from tests.rules.grid import on_devices
@@ -36,6 +37,13 @@ ADD = program(lambda x, y: x + y, hk.f32[()], hk.f32[()]).program_shape
 NEGATE = program(lambda x: -x, F3).program_shape
 IS_EQUAL = program(lambda x: hk.eq(x, x), F3).program_shape
 STARTED = Shape.tuple((Shape.tuple((F3, F3)), F3))
+
+STATE = hk.u64[2]
+
+
+def _bits(shape: Shape) -> Op:
+    return RngBitGenerator("rng_default", shape)
+
 
 CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("AGATHER-3: dimension", AllGather(None, (), False, 1, False, F3), [F3], {}),
@@ -79,6 +87,12 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("BEY-24: element type", DynamicReshape(hk.s32[3]), [F3, hk.s32[()]], {}),
     ("BEY-24: elements", DynamicReshape(hk.f32[4]), [F3, hk.s32[()]], {}),
     ("BEY-24: type of a size", DynamicReshape(F3), [F3, hk.s64[()]], {}),
+    ("RBG-1: no pair", _bits(hk.u32[3]), [STATE], {}),
+    ("RBG-1: another state", _bits(Shape.tuple((hk.u64[3], hk.u32[3]))), [STATE], {}),
+    ("RBG-2: floats", _bits(Shape.tuple((STATE, F3))), [STATE], {}),
+    ("DYN-15: dynamic bits", _bits(Shape.tuple((STATE, hk.u32["<=3"]))), [STATE], {}),
+    ("BEY-57: three words", RngGetAndUpdateState(1, hk.u64[3]), [], {}),
+    ("BEY-57: type", RngGetAndUpdateState(1, hk.u32[2]), [], {}),
     ("BIN-3: a tuple", OPS["add"](), [PAIR, F3], {}),
     ("HINST-5: one operand of two", OPS["add"](), [F3], {}),
     ("HINST-5: no selector", Conditional(), [], {"branch_computations": [NEGATE]}),
