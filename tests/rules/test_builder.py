@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -208,6 +211,56 @@ def test_shapes_of_handles_and_programs() -> None:
     assert str(b.get_program_shape()) == "(x: f32[2,3]) -> f32[2,3]"
     assert str(b.get_program_shape(x)) == "(x: f32[2,3]) -> f32[2,3]"
     assert str(b.build(y).program_shape) == "(x: f32[2,3]) -> f32[2,3]"
+
+
+@rule("BUILDER-10")
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        pytest.param(lambda a: a, r"takes 1 .*; its arguments are handles of \(f32\[\], f32\[\]\)", id="too few"),
+        pytest.param(lambda a, b, c: a, r"missing 1 .*'c'; its arguments are handles", id="too many"),
+        pytest.param(lambda a, b: None, r"<lambda> gave None, not a handle", id="None"),
+        pytest.param(lambda a, b: "a", r"<lambda> gave 'a', not a handle", id="text"),
+        pytest.param("add", r"expected a computation or a Python function, got 'add'", id="no function"),
+    ],
+)
+def test_python_functions_that_are_no_computation(function: Any, said: str) -> None:
+    x = hk.Builder("t").parameter(0, hk.f32[2])
+    with pytest.raises(hk.BuildError, match=said + r".*\[BUILDER-10\]"):
+        hk.reduce(x, 0.0, function, [0])
+
+
+@rule("BUILDER-10")
+def test_a_type_error_inside_a_function_stays_one() -> None:
+    x = hk.Builder("t").parameter(0, hk.f32[2])
+    with pytest.raises(TypeError, match="unsupported operand"):
+        hk.map([x], lambda a: None + 1, [0])  # type: ignore[operator]
+
+
+@rule("BUILDER-2", "BEY-76", "BEY-77")
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (lambda x, p: hk.conditional(x, p, hk.not_, p, hk.not_), r"conditional\(f32\[4\], pred\[\], .*COND-2"),
+        (lambda x, p: hk.conditional(p, [hk.neg], [x]), r"conditional\(pred\[\], f32\[4\]\): .*COND-3"),
+        (lambda x, p: hk.map([x], hk.neg, [0], [x]), r"map\(f32\[4\], .*MAP-8"),
+        (lambda x, p: hk.all_gather(x, 0, 0), r"all-gather\(f32\[4\]\): .*AGATHER-4"),
+        (lambda x, p: hk.reduce_scatter(x, hk.add, 0, 3), r"reduce-scatter\(f32\[4\]\): .*RSCAT-3"),
+        (lambda x, p: hk.all_to_all(x, 0, 2, 2), r"all-to-all\(f32\[4\]\): .*A2A-3"),
+        (lambda x, p: hk.send(x, 3), r"send\(f32\[4\], .*COMM-4"),
+        (lambda x, p: hk.fft(x, "rfft", [4]), r"fft\(f32\[4\]\): fft_type: found rfft, .*HINST-6"),
+        (lambda x, p: hk.triangular_solve(x, x, True, True, False, "T"), r"triangular-solve\(.*TRISOLVE-8"),
+        (lambda x, p: hk.rng_bit_generator("mt19937", x, hk.u32), r"rng-bit-generator\(.*RBG-7"),
+        (lambda x, p: hk.reduce(hk.tuple_(x.builder, [x]), 0.0, hk.add, [0]), r"reduce\(\(f32\[4\]\)\): .*REDUCE-2"),
+        (lambda x, p: hk.reduce_window(x, 0.0, hk.add, [2], [1], [(0, 0)]), r"reduce-window\(.*SAME or VALID.*WIN-5"),
+    ],
+)
+def test_errors_found_before_there_is_an_op_name_it_and_the_line(program: Callable[..., Any], said: str) -> None:
+    b = hk.Builder("t")
+    x, p = b.parameter(0, hk.f32[4]), b.parameter(1, hk.pred[()])
+    with pytest.raises(hk.ShapeError, match=said + r"\] at .*test_builder\.py:\d+"):
+        program(x, p)
+    assert isinstance(b.first_error, hk.ShapeError)
 
 
 @rule("BUILDER-10", "BEY-52")

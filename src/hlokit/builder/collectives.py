@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hlokit.builder.communication import ChannelHandle
 from hlokit.builder.control import tuple_
-from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit
 from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.ops.collectives import AllGather, AllReduce, PartitionId, ReduceScatter, ReplicaId
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
@@ -51,6 +51,7 @@ def partition_id(builder: Builder) -> XlaOp:
     return builder.emit(PartitionId(), [])
 
 
+@checks_as("all-gather")
 def all_gather(
     operand: XlaOp,
     all_gather_dimension: int,
@@ -70,6 +71,7 @@ def all_gather(
     return _all_gather([operand], *arguments)
 
 
+@checks_as("all-gather")
 def all_gather_tuple(
     operands: Sequence[XlaOp],
     all_gather_dimension: int,
@@ -84,6 +86,7 @@ def all_gather_tuple(
     return _as_tuple(_all_gather(operands, *arguments), len(operands))
 
 
+@checks_as("all-reduce")
 def all_reduce(
     operand: XlaOp,
     computation: ComputationLike,
@@ -102,6 +105,7 @@ def all_reduce(
     return _all_reduce([operand], *arguments)
 
 
+@checks_as("all-reduce")
 def all_reduce_tuple(
     operands: Sequence[XlaOp],
     computation: ComputationLike,
@@ -117,6 +121,7 @@ def all_reduce_tuple(
     return _as_tuple(_all_reduce(operands, *arguments), len(operands))
 
 
+@checks_as("all-reduce")
 def cross_replica_sum(operand: XlaOp, replica_groups: Groups = ()) -> XlaOp:
     """all_reduce by addition, by logical or for pred (CRSUM rules). ShapeError (CRSUM-2) for an empty tuple."""
     from hlokit.builder.elementwise import add
@@ -130,6 +135,7 @@ def cross_replica_sum(operand: XlaOp, replica_groups: Groups = ()) -> XlaOp:
     return all_reduce(operand, sum, replica_groups)
 
 
+@checks_as("reduce-scatter")
 def reduce_scatter(
     operand: XlaOp,
     computation: ComputationLike,
@@ -155,6 +161,7 @@ def reduce_scatter(
     return _as_tuple(handle, len(operands)) if operand.shape.is_tuple else handle
 
 
+@checks_as("all-to-all")
 def all_to_all(
     operand: XlaOp,
     split_dimension: int,
@@ -185,6 +192,7 @@ def all_to_all(
     return _moved_blocks(exchanged, block, split_dimension, concat_dimension, split_count)
 
 
+@checks_as("all-to-all")
 def all_to_all_tuple(
     operands: XlaOp | Sequence[XlaOp],
     *arguments: Any,
@@ -208,6 +216,7 @@ def all_to_all_tuple(
     return emit(op, *operands, shape=Shape.tuple(shapes))
 
 
+@checks_as("collective-permute")
 def collective_permute(
     operand: XlaOp, source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:
@@ -218,6 +227,7 @@ def collective_permute(
     return multi_collective_permute([operand], source_target_pairs, channel_id)
 
 
+@checks_as("collective-permute")
 def multi_collective_permute(
     operands: Sequence[XlaOp], source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlokit.builder.control import get_tuple_element, tuple_
-from hlokit.builder.core import Builder, XlaOp, as_shape, emit
+from hlokit.builder.core import Builder, XlaOp, as_shape, checks_as, emit
 from hlokit.errors import ShapeError
 from hlokit.ops.communication import Infeed, Outfeed, Recv, RecvDone, Send, SendDone
 from hlokit.ops.structure import AfterAll
@@ -95,17 +95,20 @@ def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, o
     return emit(Outfeed(shape_with_layout, outfeed_config), operand, token)
 
 
+@checks_as("send")
 def send(operand: XlaOp, handle: ChannelHandle) -> XlaOp:
     """Sends the operand to the recv on the channel; a token, which carries no data (COMM-1)."""
     return send_with_token(operand, create_token(operand.builder), handle)
 
 
+@checks_as("send")
 def send_with_token(operand: XlaOp, token: XlaOp, handle: ChannelHandle) -> XlaOp:
     """Sends the operand to the recv on the channel; a token (COMM rules). ShapeError (COMM-4) for a host channel."""
     _check_type(handle, "device_to_device", "COMM-4")
     return _send(operand, token, handle.handle, False)
 
 
+@checks_as("send")
 def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle: ChannelHandle) -> XlaOp:
     """Sends an array to the host; a token (COMM-14). `handle` is of type device_to_host."""
     _check_type(handle, "device_to_host", "COMM-14")
@@ -119,12 +122,14 @@ def recv(builder: Builder, shape: Shape | DType, handle: ChannelHandle) -> XlaOp
     return get_tuple_element(recv_with_token(create_token(builder), shape, handle), 0)
 
 
+@checks_as("recv")
 def recv_with_token(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
     """(data, token): what the send on the channel gave (COMM rules). ShapeError (COMM-4) for a host channel."""
     _check_type(handle, "device_to_device", "COMM-4")
     return _recv(token, as_shape(shape), handle.handle, False)
 
 
+@checks_as("recv")
 def recv_from_host(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
     """(data, token): an array from the host (COMM-14). `handle` is of type host_to_device."""
     _check_type(handle, "host_to_device", "COMM-14")

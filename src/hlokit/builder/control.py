@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit, handles
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit, handles
 from hlokit.errors import BuildError, ShapeError
 from hlokit.ops.control_flow import Call, Conditional, Map, While
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
@@ -64,8 +64,9 @@ def composite_call(
         return _call(builder, Call(is_composite=True), computation, operands)
 
 
+@checks_as("map")
 def map(
-    operands: Sequence[Any],
+    operands: XlaOp | Sequence[Any],
     computation: ComputationLike,
     dimensions: Sequence[int],
     static_operands: Sequence[XlaOp] = (),
@@ -77,9 +78,10 @@ def map(
     """
     if static_operands:
         raise ShapeError("MAP-8", "static_operands", len(static_operands), 0)
-    if not operands:
+    listed = (operands,) if isinstance(operands, XlaOp) else tuple(operands)
+    if not listed:
         raise ShapeError("MAP-3", "operands", 0, "at least one")
-    values = _expanded(handles(*operands))
+    values = _expanded(handles(*listed))
     scalars = [v.dtype[()] if v.shape.is_array else v.shape for v in values]
     builder = values[0].builder
     return emit(Map(dims(dimensions)), *values, called=[computation_of(computation, scalars, builder)])
@@ -94,36 +96,43 @@ def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp) -> Xl
     return emit(While(), init, called=computations)
 
 
+_PREDICATED = ("pred", "true_operand", "true_computation", "false_operand", "false_computation")
+_INDEXED = ("branch_index", "branch_computations", "branch_operands")
+
+
 @overload
 def conditional(
-    predicate: XlaOp,
+    pred: XlaOp,
     true_operand: Any,
     true_computation: ComputationLike,
     false_operand: Any,
     false_computation: ComputationLike,
-    /,
 ) -> XlaOp: ...
 @overload
 def conditional(
-    branch_index: XlaOp, branch_computations: Sequence[ComputationLike], branch_operands: Sequence[Any], /
+    branch_index: XlaOp, branch_computations: Sequence[ComputationLike], branch_operands: Sequence[Any]
 ) -> XlaOp: ...
-def conditional(selector: XlaOp, *arguments: Any) -> XlaOp:
+@checks_as("conditional")
+def conditional(*arguments: Any, **named: Any) -> XlaOp:
     """One of several computations on its own operand; no other branch runs (COND rules).
 
-    conditional(predicate, true_operand, true_computation, false_operand, false_computation): by a pred[];
+    conditional(pred, true_operand, true_computation, false_operand, false_computation): by a pred[];
     conditional(branch_index, branch_computations, branch_operands): by an s32[]; an index outside [0, N) takes
     the last branch (COND-8). All branches give the same shape. Raises ShapeError (COND-2 .. COND-6).
     """
-    if len(arguments) == 4:
+    names = _PREDICATED if len(arguments) + len(named) == len(_PREDICATED) else _INDEXED
+    if (*sorted(names[len(arguments) :]),) != (*sorted(named),):
+        given = ", ".join((*names[: len(arguments)], *named)) or "nothing"
+        raise BuildError(f"conditional takes {', '.join(_PREDICATED)} or {', '.join(_INDEXED)}, got {given}", "COND-4")
+    selector, *rest = (*arguments, *(named[name] for name in names[len(arguments) :]))
+    if names is _PREDICATED:
         if selector.shape.static is not dtypes.pred[()]:
-            raise ShapeError("COND-2", "predicate", selector.shape, "pred[]")
-        operands, computations = arguments[0::2], arguments[1::2]
-    elif len(arguments) == 2:
+            raise ShapeError("COND-2", "pred", selector.shape, "pred[]")
+        operands, computations = rest[0::2], rest[1::2]
+    else:
         if selector.shape.static is not dtypes.s32[()]:
             raise ShapeError("COND-3", "branch_index", selector.shape, "s32[]")
-        computations, operands = arguments
-    else:
-        raise BuildError(f"conditional takes 3 or 5 arguments, got {len(arguments) + 1}", "COND-4")
+        computations, operands = rest
     if len(operands) != len(computations):
         raise ShapeError("COND-4", "branch_operands", len(operands), len(computations))
     builder = selector.builder

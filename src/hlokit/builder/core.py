@@ -20,6 +20,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.op import Op
+from hlokit.hlo.values import is_sequence
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant, Parameter
 from hlokit.types.dtype import DType, dtype
@@ -408,8 +409,8 @@ def checks_as(opcode: str) -> Callable[[OpFunction], OpFunction]:
                 return function(*arguments, **options)
             except ShapeError as error:
                 given = [*arguments, *options.values()]
-                listed = [a for part in given for a in (part if isinstance(part, (list, tuple)) else (part,))]
-                operands = [a for a in listed if isinstance(a, XlaOp)]
+                listed = [handle for part in given if is_sequence(part) for handle in part]
+                operands = [handle for handle in [*given, *listed] if isinstance(handle, XlaOp)]
                 if error.op is not None or not operands:
                     raise
                 raise rejected(error, opcode, *operands) from None
@@ -439,7 +440,7 @@ def computation_of(computation: ComputationLike, parameters: Sequence[Shape], bu
         if _takes(computation, len(parameters)):
             raise
         shapes = ", ".join(map(str, parameters))
-        raise BuildError(f"{error}: it gets handles of ({shapes}), one for each", "BUILDER-10") from None
+        raise BuildError(f"{error}; its arguments are handles of ({shapes})", "BUILDER-10") from None
     if result is None or isinstance(result, str):
         raise BuildError(f"{name} gave {result!r}, not a handle, a sequence of handles or a constant", "BUILDER-10")
     if isinstance(result, (tuple, list)):

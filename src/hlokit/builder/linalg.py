@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlokit.builder.core import Builder, ComputationLike, XlaOp, as_shape, computation_of, emit, handles
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, as_shape, checks_as, computation_of, emit, handles
 from hlokit.errors import ShapeError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import check
@@ -43,6 +43,7 @@ def cholesky(a: XlaOp, lower: bool = True) -> XlaOp:
     return emit(Cholesky(lower), a)
 
 
+@checks_as("triangular-solve")
 def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diagonal: bool, transpose_a: str) -> XlaOp:
     """x, of b's shape, with op(a) x = b (`left_side`) or x op(a) = b, for triangular a: [..., m, m] (TRISOLVE rules).
 
@@ -54,6 +55,7 @@ def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diag
     return emit(TriangularSolve(left_side, lower, unit_diagonal, transpose_a), a, b)
 
 
+@checks_as("fft")
 def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
     """The Fourier transform over the last len(fft_length) dimensions, 1 to 3 of them (FFT rules).
 
@@ -83,6 +85,7 @@ def _rng(distribution: str, first: Any, second: Any, shape: Shape | DType) -> Xl
     return emit(Rng(distribution, as_shape(shape)), first, second)
 
 
+@checks_as("rng-bit-generator")
 def rng_bit_generator(algorithm: str, initial_state: XlaOp, shape: Shape | DType) -> XlaOp:
     """The tuple (new state, random bits in `shape` with its element type made unsigned) (RBG rules).
 
@@ -98,6 +101,7 @@ def rng_bit_generator(algorithm: str, initial_state: XlaOp, shape: Shape | DType
     return emit(RngBitGenerator(name, Shape.tuple((initial_state.shape, data.with_dtype(unsigned)))), initial_state)
 
 
+@checks_as("sort")
 def sort(
     operands: XlaOp | Sequence[XlaOp],
     comparator: ComputationLike | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hlokit.builder.core import Builder, ComputationLike, XlaOp, computation_of, emit, handles, rejected
+from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles, rejected
 from hlokit.errors import BuildError, ShapeError
 from hlokit.hlo.op import infer_shape
 from hlokit.ops import batch_norm as norms
@@ -213,16 +213,21 @@ def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
     return output.with_dimensions([*sizes[:dimension], size, *sizes[dimension:]]) if output.is_array else output
 
 
-def _reduced(operands: Any, init_values: Any, label: str, opcode: str) -> tuple[list[XlaOp], list[XlaOp], list[Shape]]:
+def _reduced(
+    operands: Any, init_values: Any, label: str, opcode: str
+) -> tuple[Sequence[XlaOp], list[XlaOp], list[Shape]]:
     """Operands and init values as lists of handles, and the operands' scalar shapes."""
-    arrays: list[XlaOp] = [operands] if isinstance(operands, XlaOp) else list(operands)
+    listed: list[Any] = [operands] if isinstance(operands, XlaOp) else list(operands)
     inits: list[Any] = [*init_values] if isinstance(init_values, (list, tuple)) else [init_values]
-    if not arrays:
+    if not listed:
         raise BuildError(f"{opcode} needs at least one operand", label)
+    arrays = handles(*listed)
     if len(arrays) != len(inits):
         raise rejected(ShapeError(label, "init values", len(inits), len(arrays)), opcode, *arrays)
-    builder: Builder = arrays[0].builder
-    scalars = [a.dtype[()] for a in arrays if a.shape.is_array]
+    for array in arrays:
+        if not array.shape.is_array:
+            raise rejected(ShapeError(label, "operand", array.shape, "an array"), opcode, *arrays)
+    builder, scalars = arrays[0].builder, [a.dtype[()] for a in arrays]
     return arrays, [builder.handle(init, array) for init, array in zip(inits, arrays, strict=True)], scalars
 
 
