@@ -20,6 +20,11 @@ from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermut
 from hlokit.ops.movement import Bitcast, Broadcast, Concatenate, Pad, Reverse, Transpose
 from hlokit.ops.random import RngBitGenerator, RngGetAndUpdateState
 from hlokit.ops.reshaping import DynamicReshape, Reshape
+from hlokit.ops.scan import Scan
+from hlokit.ops.scatter import Scatter
+from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
+from hlokit.ops.sorting import Sort
+from hlokit.ops.structure import Parameter
 from hlokit.types.shape import TOKEN, Shape
 from tests.rules.grid import on_devices
 from tests.rules.labels import rejects, rule
@@ -39,6 +44,10 @@ IS_EQUAL = program(lambda x: hk.eq(x, x), F3).program_shape
 STARTED = Shape.tuple((Shape.tuple((F3, F3)), F3))
 
 STATE = hk.u64[2]
+ONE = hk.f32[()]
+SCANNED = Shape.tuple((F3, ONE))
+STEP = program(lambda x, c: (x + c, c), ONE, ONE).program_shape
+COUNT = program(lambda c: (c, c), ONE).program_shape
 
 
 def _bits(shape: Shape) -> Op:
@@ -93,6 +102,22 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("DYN-15: dynamic bits", _bits(Shape.tuple((STATE, hk.u32["<=3"]))), [STATE], {}),
     ("BEY-57: three words", RngGetAndUpdateState(1, hk.u64[3]), [], {}),
     ("BEY-57: type", RngGetAndUpdateState(1, hk.u32[2]), [], {}),
+    ("BEY-50: more carries than operands", Scan(0, 3, False, False, SCANNED), [F3, ONE], {"to_apply": STEP}),
+    ("BEY-50: negative carries", Scan(0, -1, False, False, SCANNED), [F3, ONE], {"to_apply": STEP}),
+    ("BEY-50: dimension", Scan(1, 1, False, False, SCANNED), [F3, ONE], {"to_apply": STEP}),
+    ("BEY-50: sizes", Scan(0, 0, False, False, SCANNED), [F3, hk.f32[4]], {"to_apply": STEP}),
+    ("BEY-50: no steps", Scan(1, 1, False, False, SCANNED), [ONE], {"to_apply": COUNT}),
+    ("BEY-50: rank", Scan(1, 1, False, False, Shape.tuple((hk.f32[2, 3], ONE))), [ONE], {"to_apply": COUNT}),
+    ("SCATTER-2: operands", Scatter((), (0,), (0,), (), (), 1), [F3, hk.s32[2, 1]], {"to_apply": ADD}),
+    ("SCATTER-34: a tuple", Scatter((), (0,), (0,), (), (), 1), [PAIR, hk.s32[2, 1], hk.f32[2]], {"to_apply": ADD}),
+    ("HINST-5: nothing to slice", DynamicSlice(()), [], {}),
+    ("HINST-5: no update", DynamicUpdateSlice(), [F3], {}),
+    ("DSLICE-1: a tuple", DynamicSlice(()), [PAIR], {}),
+    ("DUS-1: a tuple", DynamicUpdateSlice(), [PAIR, PAIR], {}),
+    ("SORT-2: nothing", Sort(0, False), [], {"to_apply": ADD}),
+    ("SORT-2: a tuple", Sort(0, False), [PAIR], {"to_apply": ADD}),
+    ("BUILDER-6: negative number", Parameter(-1, F3), [], {}),
+    ("SLICE-12: a tuple", Slice(((0, 1, 1),)), [PAIR], {}),
     ("BIN-3: a tuple", OPS["add"](), [PAIR, F3], {}),
     ("HINST-5: one operand of two", OPS["add"](), [F3], {}),
     ("HINST-5: no selector", Conditional(), [], {"branch_computations": [NEGATE]}),
