@@ -157,3 +157,15 @@ def test_shifts_of_a_number_by_a_handle() -> None:
     module = b.build([1 << x, -64 >> x, 255 >> u])
     left, right, logical = hk.evaluate(module, [1, 3], [1, 3])
     assert left.tolist() == [2, 8] and right.tolist() == [-32, -8] and logical.tolist() == [127, 31]
+
+
+@rule("HMOD-1")
+def test_tuples_nest_as_deep_as_text_can_say() -> None:
+    b = hk.Builder("t")
+    value = b.parameter(0, hk.f32[2])
+    for _ in range(63):
+        value = hk.tuple_(b, [value])
+    with pytest.raises(hk.ShapeError, match="HMOD-1"):
+        hk.tuple_(b, [value])
+    text = str(b.build(value))
+    assert str(hk.parse(text)) == text

@@ -19,6 +19,9 @@ from hlokit.types.layout import Layout, default_layout
 UNBOUNDED = -(2**63)
 """The size of an unbounded dynamic dimension, written `?` (SHAPE-3)."""
 
+MAX_DEPTH = 63
+"""How deep tuples may nest: text allows 64 brackets, one of them round the parameters (HMOD-1)."""
+
 _MAX_SIZE = 2**63 - 1
 _interned: WeakValueDictionary[tuple[Any, ...], Shape] = WeakValueDictionary()
 
@@ -31,11 +34,13 @@ class Shape:
     dynamic     one flag per dimension
     layout      None means the default, row-major
     elements    a tuple's element shapes, or a buffer's one content
+    depth       how deep tuples nest in it; 0 for what is no tuple
     logical     this shape without layouts;  static: without layouts and dynamic flags ("same shape", SHAPE-5)
     """
 
     __slots__ = (
         "__weakref__",
+        "depth",
         "dimensions",
         "dtype",
         "dynamic",
@@ -50,6 +55,7 @@ class Shape:
     dynamic: tuple[bool, ...]
     layout: Layout | None
     elements: tuple[Shape, ...]
+    depth: int
     is_dynamic: bool
     logical: Shape
     static: Shape
@@ -82,7 +88,11 @@ class Shape:
 
     @staticmethod
     def tuple(elements: Iterable[Shape]) -> Shape:
-        return _make(dtypes.tuple_, (), (), None, tuple(elements))
+        """A tuple shape. Raises ShapeError (HMOD-1) for one that nests deeper than text can say."""
+        shape = _make(dtypes.tuple_, (), (), None, tuple(elements))
+        if shape.depth > MAX_DEPTH:
+            raise ShapeError("HMOD-1", "nesting of tuples", shape.depth, f"<= {MAX_DEPTH}")
+        return shape
 
     @staticmethod
     def buffer(content: Shape) -> Shape:
@@ -252,6 +262,7 @@ def _make(
     shape.dynamic = dynamic
     shape.layout = layout
     shape.elements = elements
+    shape.depth = 1 + max((e.depth for e in elements), default=0) if dtype is dtypes.tuple_ else 0
     shape.is_dynamic = any(dynamic) or any(e.is_dynamic for e in elements)
     logical = tuple(e.logical for e in elements)
     plain = layout is None and logical == elements
