@@ -25,6 +25,7 @@ from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import Parameter
+from hlokit.ops.windows import SelectAndScatter
 from hlokit.types.shape import TOKEN, Shape
 from tests.rules.grid import on_devices
 from tests.rules.labels import rejects, rule
@@ -117,6 +118,12 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("SORT-2: nothing", Sort(0, False), [], {"to_apply": ADD}),
     ("SORT-2: a tuple", Sort(0, False), [PAIR], {"to_apply": ADD}),
     ("BUILDER-6: negative number", Parameter(-1, F3), [], {}),
+    (
+        "SAS-4: a tuple",
+        SelectAndScatter(hk.Window.make([1])),
+        [PAIR, F3, ONE],
+        {"select": program(hk.ge, ONE, ONE).program_shape, "scatter": ADD},
+    ),
     ("SLICE-12: a tuple", Slice(((0, 1, 1),)), [PAIR], {}),
     ("BIN-3: a tuple", OPS["add"](), [PAIR, F3], {}),
     ("HINST-5: one operand of two", OPS["add"](), [F3], {}),
