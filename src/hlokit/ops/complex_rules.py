@@ -152,8 +152,8 @@ def logistic(emit: Emitter, z: Value) -> Value:
 def sqrt(emit: Emitter, z: Value) -> Value:
     """t = sqrt((|a| + |z|) / 2) is the larger part, b / 2t the other."""
     a, b = _parts(emit, z)
-    modulus = scalar_rules.hypot(emit, a, b)
-    t = emit.sqrt(emit.add(emit.mul(emit.abs(a), 0.5), emit.mul(modulus, 0.5)))
+    half_modulus = scalar_rules.hypot(emit, emit.mul(a, 0.5), emit.mul(b, 0.5))  # the whole one may overflow
+    t = emit.sqrt(emit.add(emit.mul(emit.abs(a), 0.5), half_modulus))
     other = emit.select(emit.eq(t, 0.0), b, emit.div(emit.mul(b, 0.5), t))
     is_right = emit.ge(a, 0.0)
     infinite = emit.eq(emit.abs(b), math.inf)
