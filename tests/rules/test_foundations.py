@@ -9,7 +9,7 @@ import pytest
 import hlokit as hk
 from hlokit.builder.core import emit
 from hlokit.ops.movement import Bitcast
-from hlokit.types.dtype import DTYPES, DType
+from hlokit.types.dtype import DTYPES, DType, dtype_of_number
 from hlokit.types.layout import Layout
 from hlokit.types.shape import NIL, OPAQUE, TOKEN, UNBOUNDED, Shape
 from tests.rules.elementwise_programs import (
@@ -46,6 +46,8 @@ def test_array_types() -> None:
     for unknown in ("f33", "i32", object()):
         with rejects("TYPE-1"):
             hk.dtype(unknown)
+    with rejects("TYPE-1"):
+        dtype_of_number(999)
 
 
 @rule("BEY-79")

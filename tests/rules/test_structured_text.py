@@ -208,6 +208,23 @@ def test_the_short_form_runs() -> None:
     assert np.array_equal(hk.evaluate(hk.parse(text), np.arange(4, dtype=np.float32)), [3, 2, 1, 0])
 
 
+@rule("HASYNC-2")
+def test_a_done_names_the_op_that_was_started() -> None:
+    start = "%x = ((f32[4]{0}), f32[4]{0}) reverse-start(%i), dimensions={0}"
+    parsed(start, "%y = f32[4]{0} reverse-done(%x)")
+    with rejects("HASYNC-2"):
+        parsed(start, "%y = f32[4]{0} negate-done(%x)")
+
+
+@rule("HSHAPE-4")
+@pytest.mark.parametrize(("levels", "elements"), [(21, "{0}, {0}"), (70, "{0}")], ids=["leaves", "nesting"])
+def test_tuples_that_grow_without_end(levels: int, elements: str) -> None:
+    lines = [f"%t{n + 1} = tuple({elements.format(f'%t{n}' if n else '%k')})" for n in range(levels)]
+    parsed(*lines[:5])
+    with rejects("HSHAPE-4", "HMOD-1"):
+        parsed(*lines)
+
+
 @rule("HOP-20", "HOP-28", "HOP-40")
 def test_text_runs_as_it_reads() -> None:
     text = """HloModule m
