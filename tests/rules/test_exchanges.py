@@ -199,6 +199,36 @@ def test_permute_in_place_moves_slices() -> None:
         build(lambda x: emit(op, x), hk.f32[2, 3])
 
 
+PLACE = Shape.tuple((hk.s32[()], hk.s32[()]))
+TWO_PLACES = Shape.tuple((PLACE, PLACE))
+
+
+@rule("BEY-64")
+def test_operands_of_a_permute_in_place() -> None:
+    def given(sizes: list[list[int]], *shapes: Shape) -> Shape:
+        return build(lambda *p: emit(CollectivePermute(None, [(0, 0)], sizes), *p), *shapes).shape
+
+    array, other = hk.f32[2, 3], hk.f32[4, 4]
+    pair = Shape.tuple((array, array))
+    assert given([[1, 2]], array, other, PLACE, PLACE) is other
+    assert given([[1, 2], [2, 3]], array, other, TWO_PLACES, TWO_PLACES) is other
+    assert given([[1, 2], [2, 3]], pair, pair, TWO_PLACES, TWO_PLACES) is pair
+    for sizes, *shapes in (
+        ([[1, 2]], array, array, hk.s32[()], hk.s32[()]),
+        ([[1, 2]], array, array, PLACE, TWO_PLACES),
+        ([[1, 2]], array, array, Shape.tuple((hk.s32[()],)), PLACE),
+        ([[1, 2]], array, array, Shape.tuple((hk.f32[()], hk.s32[()])), PLACE),
+        ([[1]], array, array, PLACE, PLACE),
+        ([[1, 4]], array, array, PLACE, PLACE),
+        ([[1, 4]], other, array, PLACE, PLACE),
+        ([[1, -1]], array, array, PLACE, PLACE),
+        ([[1, 2]], array, hk.f64[2, 3], PLACE, PLACE),
+        ([[1, 2]], pair, pair, PLACE, TWO_PLACES),
+    ):
+        with rejects("BEY-64"):
+            given(sizes, *shapes)
+
+
 @rule("BEY-63", "HOP-36")
 def test_collective_broadcast() -> None:
     assert build(lambda x: hk.collective_broadcast(x, [[0, 1]]), hk.f32[2]).shape is hk.f32[2]

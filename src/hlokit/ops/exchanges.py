@@ -1,6 +1,7 @@
 """Collective ops by which devices exchange values: all-to-all, collective-permute, collective-broadcast."""
 
 from collections.abc import Iterator, Sequence
+from operator import le
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hlokit.hlo.values import Array, Device
 from hlokit.ops.asynchronous import placeholder
 from hlokit.ops.collectives import check_groups, one_or_tuple
 from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
+from hlokit.types.dtype import DType
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import Shape
 
@@ -161,11 +163,24 @@ class CollectivePermute(Op, name="collective-permute"):
     def _moved(self, operands: Sequence[Shape]) -> Shape:
         if self.slice_sizes:
             check(len(operands) == 4, "BEY-64", "operands with slice_sizes", len(operands), 4)
+            read, written = (self._checked_slices(*pair) for pair in zip(operands[:2], operands[2:], strict=True))
+            check(read == written, "BEY-64", "element types of input and output", read, written)
             return operands[1]
         check(len(operands) > 0, "CPERM-8", "operands", 0, "at least one")
         for operand in operands:
             check(operand.is_array, "CPERM-8", "operand", operand, "an array")
         return operands[0] if len(operands) == 1 else Shape.tuple(operands)
+
+    def _checked_slices(self, buffer: Shape, starts: Shape) -> list[DType]:
+        """The slices' element types, once each has start indices for all dimensions of its array and fits into it."""
+        slices = _slices(buffer, starts)
+        check(len(slices) == len(self.slice_sizes), "BEY-64", "slices", len(slices), f"one of {self.slice_sizes} each")
+        for (array, start), sizes in zip(slices, self.slice_sizes, strict=True):
+            fits = array.is_array and len(sizes) == array.rank and all(map(le, sizes, array.dimensions))
+            check(fits and min(sizes, default=0) >= 0, "BEY-64", "slice_sizes", sizes, f"sizes of a part of {array}")
+            indices = [e for e in start.elements if e.is_scalar and e.dtype.is_integral]
+            check(len(indices) == len(start.elements) == array.rank, "BEY-64", "start indices", start, f"a tuple of {array.rank} integers")
+        return [array.dtype for array, _ in slices]
 
     def reference(self, *operands: Any, process: Device) -> Any:
         members = process.members(ReplicaGroups(), self.channel_id, False, over_partitions=True)
@@ -225,6 +240,16 @@ class CollectivePermuteDone(Op, name="collective-permute-done"):
 
     def reference(self, state: Any) -> Any:
         return state[1]
+
+
+def _slices(buffer: Shape, starts: Shape) -> list[tuple[Shape, Shape]]:
+    """(array, start indices) of each slice: one array or several, one slice of each or several."""
+    if buffer.is_tuple:
+        same_count = len(buffer.elements) == len(starts.elements)
+        check(same_count, "BEY-64", "start indices", starts, f"some for each of {buffer}")
+        return [found for pair in zip(buffer.elements, starts.elements, strict=True) for found in _slices(*pair)]
+    several = starts.elements[:1] != () and starts.elements[0].is_tuple
+    return [(buffer, start) for start in (starts.elements if several else (starts,))]
 
 
 def _places(buffers: Any, starts: Any) -> Iterator[tuple[Array, int, Sequence[Any]]]:
