@@ -60,6 +60,8 @@ def test_ops_are_interned_frozen_and_hash_by_identity() -> None:
     with pytest.raises(TypeError, match="no attribute nope"):
         Transpose((1, 0), nope=1)  # type: ignore[call-arg]
     assert op.replace(dimensions=(0, 1)) is Transpose((0, 1))
+    with pytest.raises(TypeError, match="takes 0 attributes"):
+        OPS["add"](5)
 
 
 def test_import_costs_numpy_alone() -> None:

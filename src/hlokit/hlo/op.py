@@ -149,7 +149,7 @@ class Op:
             OPS[name] = cls
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        key = (cls, *cls._values(args, kwargs)) if cls.attributes else cls
+        key = (cls, *cls._values(args, kwargs)) if cls.attributes or args or kwargs else cls
         found = _interned.get(key)
         if found is not None:
             return found  # type: ignore[return-value]
