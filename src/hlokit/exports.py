@@ -16,6 +16,13 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import OPS, Op
 from hlokit.passes.pipeline import PASSES, Pass, Pipeline
+from hlokit.types.dimension_numbers import (
+    ConvolutionDimensionNumbers,
+    DotDimensionNumbers,
+    GatherDimensionNumbers,
+    RaggedDotDimensionNumbers,
+    ScatterDimensionNumbers,
+)
 from hlokit.types.dtype import (
     DTYPES,
     DType,
@@ -56,7 +63,7 @@ from hlokit.types.layout import Layout
 from hlokit.types.literal import Literal
 from hlokit.types.shape import NIL, OPAQUE, TOKEN, ProgramShape, Shape
 from hlokit.types.sharding import Sharding
-from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window, WindowDimension
+from hlokit.types.window import PaddingDimension, Window, WindowDimension
 
 __all__ = [
     "DTYPES",
@@ -70,8 +77,11 @@ __all__ = [
     "Builder",
     "Computation",
     "ConvDimensionNumbers",
+    "ConvolutionDimensionNumbers",
     "DType",
+    "DotDimensionNumbers",
     "EvaluationError",
+    "GatherDimensionNumbers",
     "HloModule",
     "HlokitError",
     "Instruction",
@@ -83,7 +93,9 @@ __all__ = [
     "Pass",
     "Pipeline",
     "ProgramShape",
+    "RaggedDotDimensionNumbers",
     "ReplicaGroups",
+    "ScatterDimensionNumbers",
     "Shape",
     "ShapeError",
     "Sharding",
@@ -124,3 +136,6 @@ __all__ = [
     "u32",
     "u64",
 ]
+
+ConvDimensionNumbers = ConvolutionDimensionNumbers
+"""The short name."""

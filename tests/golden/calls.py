@@ -1,9 +1,9 @@
 """How each operation of a golden program is called in hlokit: one line per operation.
 
 A line is the function, then what it takes: a bare word is the golden argument passed by position, `word=` one
-passed by keyword if the program gives it, `**word` a dict spread into keywords; the bare word `builder` is the
-builder itself. A function starting with `b.` is a method of the builder, others belong to the package. Where an
-operation has two signatures it has two lines; the one whose bare words are all given is taken.
+passed by keyword if the program gives it; the bare word `builder` is the builder itself. A function starting with
+`b.` is a method of the builder, others belong to the package. Where an operation has two signatures it has two
+lines; the one whose bare words are all given is taken.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _TABLE = """
     CrossReplicaSum cross_replica_sum operand replica_groups=
     CustomCall      custom_call builder call_target_name operands shape opaque= has_side_effect=
     Dot             dot lhs rhs precision_config= preferred_element_type=
-    DotGeneral      dot_general lhs rhs **dimension_numbers precision_config= preferred_element_type=
+    DotGeneral      dot_general lhs rhs dimension_numbers precision_config= preferred_element_type=
     DynamicReshape  dynamic_reshape operand dim_sizes new_size_bounds dims_are_dynamic
     DynamicSlice    dynamic_slice operand start_indices slice_sizes
     DynamicUpdateSlice  dynamic_update_slice operand update start_indices
     Eigh            eigh a lower= max_iter= epsilon= sort_eigenvalues=
     ErfHlo          erf arg
     Fft             fft operand fft_type fft_length
-    Gather          gather a start_indices slice_sizes **dimension_numbers indices_are_sorted=
+    Gather          gather a start_indices dimension_numbers slice_sizes indices_are_sorted=
     GetDimensionSize    get_dimension_size operand dimension
     GetTupleElement get_tuple_element tuple_data index
     Igamma          igamma a x
@@ -93,9 +93,9 @@ _TABLE = """
     RngNormal       rng_normal mu sigma shape
     RngUniform      rng_uniform a b shape
     SVD             svd a max_iter= epsilon=
-    Scatter         scatter input scatter_indices updates update_computation **dimension_numbers \
+    Scatter         scatter input scatter_indices updates update_computation dimension_numbers \
         indices_are_sorted= unique_indices=
-    Scatter         scatter inputs scatter_indices updates update_computation **dimension_numbers \
+    Scatter         scatter inputs scatter_indices updates update_computation dimension_numbers \
         indices_are_sorted= unique_indices=
     Select          select pred on_true on_false
     SelectAndScatterWithGeneralPadding  select_and_scatter_with_general_padding operand select \
@@ -117,30 +117,28 @@ _PYTHON_NAMES = {"And": "and_", "Or": "or_", "Not": "not_", "IsFinite": "is_fini
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One signature: `positional` and `keyword` (python name = golden name) arguments, `spread` ones."""
+    """One signature: its positional arguments and those passed by keyword."""
 
     function: str
     positional: tuple[str, ...]
     keyword: tuple[str, ...]
-    spread: tuple[str, ...]
 
     @property
     def arguments(self) -> frozenset[str]:
-        return frozenset(self.positional + self.keyword + self.spread)
+        return frozenset(self.positional + self.keyword)
 
     def fits(self, given: Iterable[str]) -> bool:
         """True if all required arguments are given and nothing is given that the call does not take."""
         names = frozenset(given) | {"builder"}
-        return names.issuperset(self.positional + self.spread) and names <= self.arguments | {"builder"}
+        return names.issuperset(self.positional) and names <= self.arguments | {"builder"}
 
 
 def _call(line: str) -> Call:
     function, *words = line.split()
     return Call(
         function,
-        tuple(word for word in words if "=" not in word and "**" not in word),
+        tuple(word for word in words if "=" not in word),
         tuple(word.removesuffix("=") for word in words if word.endswith("=")),
-        tuple(word.removeprefix("**") for word in words if word.startswith("**")),
     )
 
 

@@ -42,8 +42,6 @@ class Player:
         given = {key: self._argument(builder, values, key, value) for key, value in step["args"].items()}
         given["builder"] = builder
         keywords = {key: given[key] for key in call.keyword if key in given}
-        for key in call.spread:
-            keywords |= given[key]
         owner, name = (builder, call.function[2:]) if call.function.startswith("b.") else (self.library, call.function)
         return getattr(owner, name)(*(given[key] for key in call.positional), **keywords)
 
@@ -52,8 +50,6 @@ class Player:
             return self.library.dtype(value)
         if key in ("shape", "shape_with_layout") and isinstance(value, str):
             return self.library.parse_shape(value)
-        if key == "dimension_numbers" and "kernel_spatial_dimensions" in value:
-            return self.library.ConvDimensionNumbers(**value)
         return self._plain_argument(builder, values, value)
 
     def _plain_argument(self, builder: Any, values: dict[str, Any], value: Any) -> Any:

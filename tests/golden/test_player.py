@@ -42,15 +42,14 @@ def test_nested_program_becomes_a_computation() -> None:
     assert calls == ["replica_id()", "build_computation(v1)", "reduce([], [], v2, [1])", "build(v3)"]
 
 
-def test_dimension_numbers_are_spread_or_made() -> None:
+def test_dimension_numbers_are_passed_as_they_are() -> None:
     numbers = {"lhs_contracting_dimensions": [1], "rhs_contracting_dimensions": [0]}
     dot = {"lhs": "%s0", "rhs": "%s0", "dimension_numbers": numbers, "preferred_element_type": "f64"}
     value = {"op": "ReplicaId", "args": {}}
     calls = calls_of([value, {"op": "DotGeneral", "args": dot}], "%s1")
     assert calls[1:3] == [
         "dtype('f64')",
-        "dot_general(v1, v1, preferred_element_type=v2, "
-        "lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0])",
+        f"dot_general(v1, v1, {numbers}, preferred_element_type=v2)",
     ]
 
 

@@ -240,6 +240,23 @@ def test_recv_comes_before_send_and_send_before_recv_done() -> None:
     assert np.array_equal(run(function, VECTOR), VECTOR)
 
 
+@rule("COMM-1", "COMM-11")
+def test_what_a_loop_sends_arrives_in_order() -> None:
+    def step(s: hk.XlaOp) -> list[hk.XlaOp]:
+        token = hk.send_with_token(s[1], s[2], CHANNEL)
+        return [s[0] + 1, s[1] * 2.0, token]
+
+    def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
+        state = b.tuple([b.constant(np.int32(0)), x, b.create_token()])
+        token = hk.while_(lambda s: hk.lt(s[0], 2), step, state)[2]
+        first = hk.recv_with_token(token, hk.f32[3], CHANNEL)
+        second = hk.recv_with_token(first[1], hk.f32[3], CHANNEL)
+        return b.tuple([first[0], second[0]])
+
+    first, second = run(function, VECTOR)
+    assert np.array_equal(first, VECTOR) and np.array_equal(second, VECTOR * 2)
+
+
 @rule("COMM-11", "EXEC-1")
 def test_a_send_runs_before_the_recv_that_waits_for_it_wherever_it_stands() -> None:
     def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:

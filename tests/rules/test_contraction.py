@@ -15,11 +15,17 @@ from tests.rules.labels import rejects, rule
 from tests.rules.programs import f32, run, s32, same, shape
 
 INF, NAN = float("inf"), float("nan")
+MATRICES = hk.DotDimensionNumbers([1], [0])
 Array = np.ndarray[Any, Any]
 
 
 def dot(contracting: Any = ((), ()), batch: Any = ((), ()), **options: Any) -> Callable[[Any, Any], Any]:
-    return lambda x, y: hk.dot_general(x, y, *contracting, *batch, **options)
+    return lambda x, y: hk.dot_general(x, y, hk.DotDimensionNumbers(*contracting, *batch), **options)
+
+
+def ragged(*numbers: Any) -> hk.RaggedDotDimensionNumbers:
+    """Contracting dimensions, batch dimensions (lhs, rhs each), ragged ones, group ones."""
+    return hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers(*numbers[:4]), *numbers[4:])
 
 
 def iota(*sizes: int) -> Array:
@@ -233,7 +239,7 @@ def test_ragged_rows() -> None:
     for group, rows in enumerate((slice(0, 2), slice(2, 2), slice(2, 5))):
         expected[rows] = x[rows] @ y[group]
     numbers = ([1], [1], [], [], [0], [0])
-    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, *numbers), x, y, s32([2, 0, 3])), expected)
+    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, ragged(*numbers)), x, y, s32([2, 0, 3])), expected)
 
 
 @rule("BEY-42", "BEY-43")
@@ -244,18 +250,18 @@ def test_ragged_rows_with_their_own_groups_per_batch() -> None:
         expected[batch, :first] = x[batch, :first] @ y[0, batch].T
         expected[batch, first:] = x[batch, first:] @ y[1, batch].T
     numbers = ([2], [3], [0], [1], [1], [0])
-    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, *numbers), x, y, s32([[1, 3], [3, 1]])), expected)
+    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, ragged(*numbers)), x, y, s32([[1, 3], [3, 1]])), expected)
 
 
 @rule("BEY-42", "BEY-43")
 def test_ragged_contraction_and_batch() -> None:
     x, y, n = iota(4, 2), iota(4, 3), s32([1, 0, 2])
     expected = np.stack([x[:1].T @ y[:1], np.zeros((2, 3)), x[1:3].T @ y[1:3]])
-    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, [0], [0], lhs_ragged_dimensions=[0]), x, y, n), f32(expected))
+    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, ragged([0], [0], [], [], [0])), x, y, n), f32(expected))
     x, y = iota(2, 4, 2), iota(2, 4, 3)
     expected = np.stack([np.stack([x[b, :1].T @ y[b, :1], x[b, 1:].T @ y[b, 1:]]) for b in range(2)], 1)
-    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, [1], [1], [0], [0], [1]), x, y, s32([1, 3])), f32(expected))
-    batched = lambda x, y, n: hk.ragged_dot(x, y, n, [1], [1], [0], [0], [0])  # noqa: E731
+    same(run(lambda x, y, n: hk.ragged_dot(x, y, n, ragged([1], [1], [0], [0], [1])), x, y, s32([1, 3])), f32(expected))
+    batched = lambda x, y, n: hk.ragged_dot(x, y, n, ragged([1], [1], [0], [0], [0]))  # noqa: E731
     same(run(batched, x, y, s32([1, 1])), f32(np.einsum("bkm,bkn->bmn", x, y)))
 
 
@@ -278,7 +284,7 @@ BAD_RAGGED: list[tuple[str, hk.Shape, Any]] = [
 @pytest.mark.parametrize(("label", "sizes", "numbers"), BAD_RAGGED, ids=[r[0] for r in BAD_RAGGED])
 def test_bad_ragged_dots_are_rejected(label: str, sizes: hk.Shape, numbers: Any) -> None:
     with rejects(label.split(":")[0]):
-        shape(lambda x, y, n: hk.ragged_dot(x, y, n, *numbers), hk.f32[4, 8], hk.f32[3, 8, 5], sizes)
+        shape(lambda x, y, n: hk.ragged_dot(x, y, n, ragged(*numbers)), hk.f32[4, 8], hk.f32[3, 8, 5], sizes)
 
 
 @rule("BEY-44")
@@ -286,18 +292,18 @@ def test_scaled_dot() -> None:
     x, y = iota(2, 4), iota(4, 3)
     sx, sy = f32([[1, 2], [3, 4]]), f32([[1, 2, 3], [10, 20, 30]])
     expected = (x * sx.repeat(2, 1)) @ (y * sy.repeat(2, 0))
-    same(run(lambda *p: hk.scaled_dot(*p, [1], [0]), x, y, sx, sy), expected)
-    same(run(lambda *p: hk.scaled_dot(*p, [1], [0]), x, y, sx, f32(2)), (x * sx.repeat(2, 1)) @ (y * 2))
+    same(run(lambda *p: hk.scaled_dot(*p, MATRICES), x, y, sx, sy), expected)
+    same(run(lambda *p: hk.scaled_dot(*p, MATRICES), x, y, sx, f32(2)), (x * sx.repeat(2, 1)) @ (y * 2))
     narrow = [a.astype(ml_dtypes.float8_e4m3fn) for a in (x, y)]
     scales = [
         np.full((2, 2), 4).astype(ml_dtypes.float8_e8m0fnu),
         np.full((1, 3), 0.5).astype(ml_dtypes.float8_e8m0fnu),
     ]
-    got = run(lambda *p: hk.scaled_dot(*p, [1], [0], preferred_element_type=hk.f32), *narrow, *scales)
+    got = run(lambda *p: hk.scaled_dot(*p, MATRICES, preferred_element_type=hk.f32), *narrow, *scales)
     same(got, x @ y * 2)
     for scale in (hk.f32[2, 3], hk.f32[2], hk.s32[2, 2]):
         with rejects("BEY-44"):
-            shape(lambda *p: hk.scaled_dot(*p, [1], [0]), hk.f32[2, 4], hk.f32[4, 3], scale, hk.f32[2, 3])
+            shape(lambda *p: hk.scaled_dot(*p, MATRICES), hk.f32[2, 4], hk.f32[4, 3], scale, hk.f32[2, 3])
 
 
 # -- as text
@@ -314,13 +320,13 @@ def test_scaled_dot() -> None:
             id="HOP-15: dot",
         ),
         pytest.param(
-            lambda x, y, n: hk.ragged_dot(x, y, n, [1], [1], [], [], [0], [0]),
+            lambda x, y, n: hk.ragged_dot(x, y, n, ragged([1], [1], [], [], [0], [0])),
             [hk.f32[4, 8], hk.f32[3, 8, 5], hk.s32[3]],
             "lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}\n",
             id="HOP-15: ragged-dot",
         ),
         pytest.param(
-            lambda x, y: hk.scaled_dot(x, y, x, y, [1], [0], preferred_element_type=hk.f64),
+            lambda x, y: hk.scaled_dot(x, y, x, y, MATRICES, preferred_element_type=hk.f64),
             [hk.f32[4, 8], hk.f32[8, 5]],
             "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n",
             id="HOP-15: scaled-dot",

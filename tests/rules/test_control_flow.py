@@ -11,7 +11,7 @@ import pytest
 import hlokit as hk
 from hlokit.builder.core import emit
 from hlokit.hlo.computation import Computation
-from hlokit.ops.control_flow import AddDependency, Call, Domain, Fusion, Map
+from hlokit.ops.control_flow import AddDependency, Call, Conditional, Domain, Fusion, Map
 from hlokit.types.shape import NIL, TOKEN, Shape
 from tests.rules.labels import rejects, rule
 
@@ -430,6 +430,14 @@ INDEXED = (hk.s32[()], hk.f32[3])
 def test_conditional_rejects(label: str, shapes: tuple[Shape, ...], build: Callable[..., hk.XlaOp]) -> None:
     with rejects(label):
         shape_of(build, *shapes)
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["COND-2: one branch", "COND-2: three branches"])
+def test_a_predicate_chooses_between_two(count: int) -> None:
+    branch = computation(lambda b, x: -x, hk.f32[3])
+    build = lambda b, p, x: emit(Conditional(), p, *[x] * count, called=[branch] * count)  # noqa: E731
+    with rejects("COND-2"):
+        shape_of(build, *PREDICATED)
 
 
 def _sum(b: hk.Builder, *x: hk.XlaOp) -> hk.XlaOp:

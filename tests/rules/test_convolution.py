@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit import ConvDimensionNumbers
+from hlokit import ConvolutionDimensionNumbers
 from hlokit.hlo.op import infer_shape
 from hlokit.ops.convolution import Convolution
 from tests.rules.labels import rejects, rule
@@ -37,7 +37,7 @@ def conv(**options: Any) -> Callable[[Any, Any], Any]:
             options.get("pad", [(0, 0)] * n),
             options.get("lhs_dilation", []),
             options.get("rhs_dilation", []),
-            options.get("numbers", ConvDimensionNumbers.default(n)),
+            options.get("numbers", ConvolutionDimensionNumbers.default(n)),
             options.get("features", 1),
             options.get("batches", 1),
             window_reversal=options.get("reversal"),
@@ -124,7 +124,7 @@ def test_batch_groups() -> None:
 @rule("CONV-21")
 def test_depthwise() -> None:
     x, filters = iota(2, 5, 3), iota(3, 1, 3, 2)  # [h, w, in, mult]
-    numbers = ConvDimensionNumbers(0, 2, [1], 1, 2, [0], 0, 2, [1])
+    numbers = ConvolutionDimensionNumbers(0, 2, [1], 1, 2, [0], 0, 2, [1])
     kernel = filters.reshape(3, 1, 6)
     got = run(lambda x, k: hk.conv_general(x, k, [1], [(0, 0)], numbers, feature_group_count=3), x, kernel)
     expected = [slow_conv(x[:, None, :, i], kernel[:, 0, o].reshape(1, 1, 3))[:, 0] for o in range(6) for i in [o // 2]]
@@ -163,7 +163,7 @@ def test_convolutions_against_the_definition(seed: int) -> None:
 def test_any_order_of_dimensions() -> None:
     lhs, rhs = iota(2, 3, 5, 6), iota(4, 3, 2, 3)
     expected = run(conv(), lhs, rhs)
-    numbers = ConvDimensionNumbers(2, 0, [3, 1], 3, 1, [2, 0], 1, 2, [0, 3])
+    numbers = ConvolutionDimensionNumbers(2, 0, [3, 1], 3, 1, [2, 0], 1, 2, [0, 3])
     moved = [np.empty(0)] * 2
     for i, (array, order) in enumerate(((lhs, numbers.lhs), (rhs, numbers.rhs))):
         moved[i] = array.transpose(np.argsort(order)).copy()
@@ -213,12 +213,12 @@ def test_large_convolutions_go_in_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 LHS, RHS = hk.f32[4, 6, 5], hk.f32[6, 6, 3]
 BAD_CONVOLUTIONS: list[tuple[str, hk.Shape, hk.Shape, dict[str, Any]]] = [
-    ("CONV-2: strides for another rank", LHS, RHS, {"n": 2, "numbers": ConvDimensionNumbers.default(2)}),
+    ("CONV-2: strides for another rank", LHS, RHS, {"n": 2, "numbers": ConvolutionDimensionNumbers.default(2)}),
     ("CONV-37: ranks", LHS, hk.f32[6, 6], {}),
-    ("CONV-3: lhs", LHS, RHS, {"numbers": ConvDimensionNumbers(0, 0, [2], 1, 0, [2], 0, 1, [2])}),
-    ("CONV-3: rhs", LHS, RHS, {"numbers": ConvDimensionNumbers(0, 1, [2], 1, 0, [3], 0, 1, [2])}),
-    ("CONV-3: output", LHS, RHS, {"numbers": ConvDimensionNumbers(0, 1, [2], 1, 0, [2], 0, -1, [2])}),
-    ("CONV-3: too many", LHS, RHS, {"numbers": ConvDimensionNumbers(0, 1, [2, 3], 1, 0, [2], 0, 1, [2])}),
+    ("CONV-3: lhs", LHS, RHS, {"numbers": ConvolutionDimensionNumbers(0, 0, [2], 1, 0, [2], 0, 1, [2])}),
+    ("CONV-3: rhs", LHS, RHS, {"numbers": ConvolutionDimensionNumbers(0, 1, [2], 1, 0, [3], 0, 1, [2])}),
+    ("CONV-3: output", LHS, RHS, {"numbers": ConvolutionDimensionNumbers(0, 1, [2], 1, 0, [2], 0, -1, [2])}),
+    ("CONV-3: too many", LHS, RHS, {"numbers": ConvolutionDimensionNumbers(0, 1, [2, 3], 1, 0, [2], 0, 1, [2])}),
     ("CONV-11: stride", LHS, RHS, {"stride": [0]}),
     ("CONV-11: lhs dilation", LHS, RHS, {"lhs_dilation": [0]}),
     ("CONV-11: rhs dilation", LHS, RHS, {"rhs_dilation": [-1]}),
@@ -251,7 +251,7 @@ def test_bad_convolutions_are_rejected(label: str, lhs: hk.Shape, rhs: hk.Shape,
 
 @rule("CONV-23")
 def test_the_window_is_as_large_as_the_kernel() -> None:
-    op = Convolution(hk.Window.make([2]), ConvDimensionNumbers.default(1), output_shape=hk.f32[4, 6, 4])
+    op = Convolution(hk.Window.make([2]), ConvolutionDimensionNumbers.default(1), output_shape=hk.f32[4, 6, 4])
     with rejects("CONV-23"):
         infer_shape(op, [LHS, RHS])
 
@@ -268,7 +268,7 @@ def test_dynamic_dimensions_of_a_convolution() -> None:
 def test_dynamic_convolutions_are_custom_calls() -> None:
     b = hk.Builder("t")
     x, k, sizes = b.parameter(0, LHS), b.parameter(1, RHS), b.parameter(2, hk.s32[3])
-    arguments = ([1], [(1, 1)], [], [], ConvDimensionNumbers.default(1), 1, 1, "HIGH", "PADDING_SAME")
+    arguments = ([1], [(1, 1)], [], [], ConvolutionDimensionNumbers.default(1), 1, 1, "HIGH", "PADDING_SAME")
     for call, target, operands in (
         (hk.dynamic_conv_forward, "DynamicConvolutionForward", [x, k]),
         (hk.dynamic_conv_input_grad, "DynamicConvolutionInputGrad", [sizes, x, k]),

@@ -286,7 +286,7 @@ def test_convolution_numbers_and_text(register: Callable[..., str]) -> None:
             [x],
             hk.f32[2],
             window=hk.Window.make([3]),
-            dimension_numbers=hk.ConvDimensionNumbers.default(1),
+            dimension_numbers=hk.ConvolutionDimensionNumbers.default(1),
             feature_group_count=2,
             padding_type="PADDING_SAME",
             literal=np.array([1, 2], np.int32),
@@ -313,6 +313,8 @@ def test_aliasing_must_fit() -> None:
     for output, operand in (("", 1), ("1", 0)):
         with rejects("HOP-38"):
             hk.parse(body.format(output, operand))
+    with rejects("HOP-38"):
+        hk.parse(body.format("", 0).replace("ROOT c = f32[2]", "ROOT c = f32[3]"))
     with rejects("HINST-6"):
         hk.parse(body.format("", 0).replace(', custom_call_target="f"', ""))
 
@@ -392,7 +394,7 @@ def test_dynamic_convolutions_equal_those_of_the_run_time_size(same: bool) -> No
     k = random.integers(-3, 4, (1, 1, taps)).astype(np.float32)
     kind = "PADDING_SAME" if same else "PADDING_VALID"
     padding = [(0, 1)] if same else [(0, 0)]
-    numbers = hk.ConvDimensionNumbers.default(1)
+    numbers = hk.ConvolutionDimensionNumbers.default(1)
 
     def cut(p: hk.XlaOp) -> hk.XlaOp:
         return hk.set_dimension_size(p, np.int32(size), 2)

@@ -220,6 +220,52 @@ WRONG = [
 ]
 
 
+NO_LIST = [
+    (lambda x, no: hk.broadcast(x, no), "BRD-3", "broadcast_sizes"),
+    (lambda x, no: hk.broadcast_in_dim(x, no, [0, 1]), "BIDIM-8", "out_dim_size"),
+    (lambda x, no: hk.broadcast_in_dim(x, [2, 3], no), "BIDIM-5", "broadcast_dimensions"),
+    (lambda x, no: hk.reshape(x, no), "RESHAPE-3", "new_sizes"),
+    (lambda x, no: hk.reshape(x, [6], no), "RESHAPE-6", "dimensions"),
+    (lambda x, no: hk.collapse(x, no), "COLLAPSE-4", "dimensions"),
+    (lambda x, no: hk.transpose(x, no), "HINST-6", "transpose dimensions"),
+    (lambda x, no: hk.rev(x, no), "HINST-6", "reverse dimensions"),
+    (lambda x, no: hk.pad(x, 0, no), "HINST-6", "pad padding"),
+    (lambda x, no: hk.slice(x, no, [1, 1]), "SLICE-3", "start_indices"),
+    (lambda x, no: hk.slice(x, [0, 0], [1, 1], no), "SLICE-3", "strides"),
+    (lambda x, no: hk.dynamic_slice(x, [0, 0], no), "HINST-6", "dynamic_slice_sizes"),
+]
+
+
+@rule("HINST-6")
+@pytest.mark.parametrize(("function", "label", "argument"), NO_LIST)
+@pytest.mark.parametrize("value", [1, 1.5, "1", [1.0, 0.0]], ids=repr)
+def test_what_is_no_list_of_integers(function: Callable[..., Any], label: str, argument: str, value: Any) -> None:
+    with pytest.raises(hk.ShapeError, match=f"{argument}: found .*{label}"):
+        shape(lambda x: function(x, value), TWO)
+
+
+@rule("BUILDER-3")
+@pytest.mark.parametrize(
+    "function",
+    [lambda v: hk.broadcast(v, [2]), lambda v: hk.broadcast_in_dim(v, [3], [0]), lambda v: hk.reshape(v, [3]),
+     lambda v: hk.dynamic_reshape(v, [3], [3], [True]), lambda v: hk.collapse(v, [0]), lambda v: hk.transpose(v, [0]),
+     lambda v: hk.pad_in_dim(v, 0, 0, 1, 1), lambda v: hk.slice(v, [0], [1]), lambda v: hk.slice_in_dim(v, 0, 1),
+     lambda v: hk.dynamic_slice(v, [0], [1]), lambda v: hk.get_dimension_size(v, 0), lambda v: hk.concat_in_dim(v, 0),
+     lambda v: hk.set_dimension_size(v, 1, 0), lambda v: hk.remove_dynamic_dimension(v, 0), lambda v: hk.neg(v),
+     lambda v: hk.convert_element_type(v, hk.s8), lambda v: hk.bitcast_convert_type(v, hk.s8)],
+)  # fmt: skip
+def test_an_array_is_no_handle(function: Callable[..., Any]) -> None:
+    with rejects("BUILDER-3"):
+        function(np.ones(3, np.float32))
+
+
+@rule("CONCAT-3")
+def test_concatenation_takes_a_sequence_or_a_tuple() -> None:
+    with rejects("CONCAT-3"):
+        shape(lambda x: hk.concat_in_dim(x, 0), TWO)
+    assert value(lambda x: hk.concat_in_dim(hk.tuple_(x.builder, [x, x]), 0), s32([1, 2])).tolist() == [1, 2, 1, 2]
+
+
 @pytest.mark.parametrize(("labels", "function", "shapes"), WRONG)
 def test_rejected(labels: list[str], function: Callable[..., Any], shapes: tuple[hk.Shape, ...]) -> None:
     with rejects(*labels):

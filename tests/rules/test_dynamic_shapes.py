@@ -138,27 +138,26 @@ def test_rejected(labels: str, function: Callable[..., Any], shapes: list[hk.Sha
 def gathered(x: hk.XlaOp, i: hk.XlaOp) -> hk.XlaOp:
     """Rows of x."""
     numbers = {"offset_dims": [1], "collapsed_slice_dims": [0], "start_index_map": [0], "index_vector_dim": 1}
-    return hk.gather(x, i, [1, x.shape.dimensions[1]], **numbers)
+    return hk.gather(x, i, numbers, [1, x.shape.dimensions[1]])
 
 
 def columns(sizes: list[int]) -> Callable[..., hk.XlaOp]:
     """A gather of columns; the slices take `sizes`."""
     numbers = {"offset_dims": [1], "collapsed_slice_dims": [1], "start_index_map": [1], "index_vector_dim": 1}
-    return lambda x, i: hk.gather(x, i, sizes, **numbers)
+    return lambda x, i: hk.gather(x, i, numbers, sizes)
 
 
 def scattered(x: hk.XlaOp, i: hk.XlaOp, u: hk.XlaOp) -> hk.XlaOp:
     numbers = {"update_window_dims": [1], "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
-    return hk.scatter(x, i, u, add, **numbers, index_vector_dim=1)
+    return hk.scatter(x, i, u, add, {**numbers, "index_vector_dim": 1})
 
 
 def dot(x: hk.XlaOp, y: hk.XlaOp) -> hk.XlaOp:
-    return hk.dot_general(x, y, lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0])
+    return hk.dot_general(x, y, hk.DotDimensionNumbers([1], [0]))
 
 
 def batch_dot(x: hk.XlaOp, y: hk.XlaOp) -> hk.XlaOp:
-    numbers = {"lhs_contracting_dimensions": [2], "rhs_contracting_dimensions": [1]}
-    return hk.dot_general(x, y, **numbers, lhs_batch_dimensions=[0], rhs_batch_dimensions=[0])
+    return hk.dot_general(x, y, hk.DotDimensionNumbers([2], [1], [0], [0]))
 
 
 def conv(x: hk.XlaOp, k: hk.XlaOp) -> hk.XlaOp:

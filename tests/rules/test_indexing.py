@@ -152,8 +152,8 @@ def test_slices_in_text() -> None:
 
 def take(slice_sizes: list[int], **numbers: Any) -> Callable[..., Any]:
     """A gather with these numbers; those left out are empty."""
-    empty = {"offset_dims": (), "collapsed_slice_dims": (), "start_index_map": ()}
-    return lambda x, i: hk.gather(x, i, slice_sizes, **{**empty, **numbers})
+    options = {"indices_are_sorted": numbers.pop("indices_are_sorted")} if "indices_are_sorted" in numbers else {}
+    return lambda x, i: hk.gather(x, i, hk.GatherDimensionNumbers(**numbers), slice_sizes, **options)
 
 
 ROWS = take([1, 2], offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1)

@@ -13,6 +13,7 @@ import hlokit as hk
 from hlokit.hlo.op import infer_shape
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.windows import ReduceWindow, SelectAndScatter
+from hlokit.types.shape import TOKEN
 from tests.rules.labels import rejects, rule
 from tests.rules.programs import f32, run, s32, same, shape
 
@@ -511,6 +512,14 @@ def test_select_and_scatter_has_no_dilations() -> None:
     for window in (hk.Window.make([2], window_dilations=[2]), hk.Window.make([2], base_dilations=[2])):
         with rejects("SAS-6"):
             infer_shape(SelectAndScatter(window), [hk.f32[4], hk.f32[2], SCALAR], called)
+
+
+@rule("SAS-4")
+def test_select_and_scatter_takes_an_array() -> None:
+    called = [("select", PRED2.program_shape), ("scatter", ADD.program_shape)]
+    for operand in (hk.Shape.tuple([hk.f32[4]]), TOKEN):
+        with rejects("SAS-4"):
+            infer_shape(SelectAndScatter(hk.Window.make([2])), [operand, hk.f32[3], SCALAR], called)
 
 
 # -- as text

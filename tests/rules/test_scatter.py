@@ -25,8 +25,8 @@ def second(x: Any, y: Any) -> Any:
 
 def apply(combine: Callable[..., Any], **numbers: Any) -> Callable[..., Any]:
     """A scatter with these numbers; those left out are empty."""
-    empty = {"update_window_dims": (), "inserted_window_dims": (), "scatter_dims_to_operand_dims": ()}
-    return lambda x, i, u: hk.scatter(x, i, u, combine, **{**empty, **numbers})
+    options = {name: numbers.pop(name) for name in ("indices_are_sorted", "unique_indices") if name in numbers}
+    return lambda x, i, u: hk.scatter(x, i, u, combine, hk.ScatterDimensionNumbers(**numbers), **options)
 
 
 ONES = {"inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0], "index_vector_dim": 1}
@@ -138,7 +138,7 @@ def test_scatter_of_two_operands() -> None:
         return a + c, hk.max(b, d)
 
     def program(x: Any, y: Any, i: Any, u: Any, v: Any) -> Any:
-        return hk.scatter([x, y], i, [u, v], combine, update_window_dims=[], **ONES)
+        return hk.scatter([x, y], i, [u, v], combine, ONES)
 
     first, other = value(program, f32([10, 20]), s32([1, 2]), s32([[0], [0], [1]]), f32([1, 2, 3]), s32([5, 0, 0]))
     assert first.tolist() == [13, 23] and other.tolist() == [5, 2]
@@ -200,7 +200,7 @@ TOGETHER = {
 
 
 def two(x: Any, y: Any, i: Any, u: Any, v: Any) -> Any:
-    return hk.scatter([x, y], i, [u, v], lambda a, b, c, d: (a, b), update_window_dims=[], **ONES)
+    return hk.scatter([x, y], i, [u, v], lambda a, b, c, d: (a, b), ONES)
 
 
 V5, V3, I3 = hk.f32[5], hk.f32[3], hk.s32[3, 1]
@@ -208,12 +208,12 @@ V5, V3, I3 = hk.f32[5], hk.f32[3], hk.s32[3, 1]
 WRONG_SCATTERS = [
     wrong(
         "SCATTER-2: fewer updates",
-        lambda x, i, u: hk.scatter([x, x], i, [u], add, update_window_dims=[], **ONES),
+        lambda x, i, u: hk.scatter([x, x], i, [u], add, ONES),
         V5,
         I3,
         V3,
     ),
-    wrong("SCATTER-2: nothing", lambda x, i: hk.scatter([], i, [], add, update_window_dims=[], **ONES), V5, I3),
+    wrong("SCATTER-2: nothing", lambda x, i: hk.scatter([], i, [], add, ONES), V5, I3),
     wrong("SCATTER-3: operands", two, V5, hk.f32[4], I3, V3, V3),
     wrong("SCATTER-3: updates", two, V5, V5, I3, V3, hk.f32[4]),
     wrong("SCATTER-4", scattered(), P, J, hk.s32[4, 2]),

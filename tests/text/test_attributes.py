@@ -7,7 +7,8 @@ from __future__ import annotations
 from hlokit.hlo.op import OPS
 from hlokit.text.attributes import labels_text, window_text
 from hlokit.text.spelling import spelling_of
-from hlokit.types.window import ConvDimensionNumbers, Window
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
+from hlokit.types.window import Window
 from tests.rules.labels import rule
 from tests.text.texts import by_label, entry, printed, refused
 
@@ -97,6 +98,6 @@ def test_opcodes_that_xla_does_not_read_either() -> None:
 
 
 def test_labels_and_windows_without_text() -> None:
-    assert labels_text(ConvDimensionNumbers.default(2)) == "bf01_oi01->bf01"
-    assert labels_text(ConvDimensionNumbers(0, 2, (), 0, 1, (), 0, 1, ())) == "b?f_io->bf"
+    assert labels_text(ConvolutionDimensionNumbers.default(2)) == "bf01_oi01->bf01"
+    assert labels_text(ConvolutionDimensionNumbers(0, 2, (), 0, 1, (), 0, 1, ())) == "b?f_io->bf"
     assert window_text(Window.make((2, 3), strides=(1, 2))) == "{size=2x3 stride=1x2}"

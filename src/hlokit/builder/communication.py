@@ -96,9 +96,9 @@ def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, o
 
 
 @checks_as("send")
-def send(operand: XlaOp, handle: ChannelHandle) -> XlaOp:
+def send(operand: XlaOp, channel_handle: ChannelHandle) -> XlaOp:
     """Sends the operand to the recv on the channel; a token, which carries no data (COMM-1)."""
-    return send_with_token(operand, create_token(operand.builder), handle)
+    return send_with_token(operand, create_token(operand.builder), channel_handle)
 
 
 @checks_as("send")
@@ -117,9 +117,9 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
     return _send(operand, token, handle.handle, True)
 
 
-def recv(builder: Builder, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
+def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) -> XlaOp:
     """What the send on the channel gave, of `shape` (COMM-2)."""
-    return get_tuple_element(recv_with_token(create_token(builder), shape, handle), 0)
+    return get_tuple_element(recv_with_token(create_token(builder), shape, channel_handle), 0)
 
 
 @checks_as("recv")

@@ -10,10 +10,11 @@ from hlokit.builder.reduction import made
 from hlokit.hlo.op import Op, infer_shape
 from hlokit.ops.contraction import Dot, ScaledDot
 from hlokit.ops.ragged_dot import RaggedDot
+from hlokit.types.dimension_numbers import DotDimensionNumbers, RaggedDotDimensionNumbers
 from hlokit.types.dtype import DType, dtype, f32
-from hlokit.types.integers import dims
 
 __all__ = ["dot", "dot_general", "ragged_dot", "scaled_dot"]
+_Dims: TypeAlias = tuple[int, ...]
 PrecisionConfig: TypeAlias = "Sequence[str] | str | None"
 """default, high, highest or packed_nibble, in either case: one for each operand, or one for all."""
 
@@ -23,6 +24,7 @@ def dot(
     rhs: Any,
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
+    *,
     algorithm: str | None = None,
 ) -> XlaOp:
     """Sum of products over lhs dimension 1 (0 for a vector) and rhs dimension 0: [m,k] . [k,n] -> [m,n].
@@ -33,10 +35,9 @@ def dot(
     return dot_general(
         lhs,
         rhs,
-        contracting,
-        (0,),
-        precision_config=precision_config,
-        preferred_element_type=preferred_element_type,
+        DotDimensionNumbers(contracting, (0,)),
+        precision_config,
+        preferred_element_type,
         algorithm=algorithm,
     )
 
@@ -44,25 +45,22 @@ def dot(
 def dot_general(
     lhs: XlaOp,
     rhs: Any,
-    lhs_contracting_dimensions: Sequence[int] = (),
-    rhs_contracting_dimensions: Sequence[int] = (),
-    lhs_batch_dimensions: Sequence[int] = (),
-    rhs_batch_dimensions: Sequence[int] = (),
+    dimension_numbers: DotDimensionNumbers | Any,
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
+    *,
     algorithm: str | None = None,
 ) -> XlaOp:
     """Sum of products over paired contracting dimensions, for each index of the paired batch dimensions.
 
+    `dimension_numbers`: a DotDimensionNumbers, or a mapping or object with its fields.
     Result: batch, free dimensions of lhs, free dimensions of rhs; of `preferred_element_type` or the operands' type.
     Rules DOTG. Raises ShapeError.
     """
     lhs, rhs = handles(lhs, rhs)
+    numbers = made(DotDimensionNumbers.of, "dot", (lhs, rhs), dimension_numbers)
     draft = Dot(
-        dims(lhs_batch_dimensions),
-        dims(lhs_contracting_dimensions),
-        dims(rhs_batch_dimensions),
-        dims(rhs_contracting_dimensions),
+        *_lists(numbers),
         precisions(precision_config, 2),
         algorithm,
         result_type(lhs, preferred_element_type)[()],
@@ -74,28 +72,22 @@ def ragged_dot(
     lhs: XlaOp,
     rhs: Any,
     group_sizes: Any,
-    lhs_contracting_dimensions: Sequence[int] = (),
-    rhs_contracting_dimensions: Sequence[int] = (),
-    lhs_batch_dimensions: Sequence[int] = (),
-    rhs_batch_dimensions: Sequence[int] = (),
-    lhs_ragged_dimensions: Sequence[int] = (),
-    rhs_group_dimensions: Sequence[int] = (),
+    dimension_numbers: RaggedDotDimensionNumbers | Any,
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
     """`dot_general` in groups: `group_sizes` [g] cut one dimension of lhs into consecutive ranges.
 
+    `dimension_numbers`: a RaggedDotDimensionNumbers, or a mapping or object with its fields.
     lhs [m,k], rhs [g,k,n] -> [m,n] for a free ragged dimension; lhs [m,k], rhs [k,n] -> [g,m,n] for a contracting one.
     Rules BEY-42, BEY-43. Raises ShapeError.
     """
     lhs, rhs, group_sizes = handles(lhs, rhs, group_sizes)
+    numbers = made(RaggedDotDimensionNumbers.of, "ragged-dot", (lhs, rhs, group_sizes), dimension_numbers)
     draft = RaggedDot(
-        dims(lhs_batch_dimensions),
-        dims(lhs_contracting_dimensions),
-        dims(rhs_batch_dimensions),
-        dims(rhs_contracting_dimensions),
-        dims(lhs_ragged_dimensions),
-        dims(rhs_group_dimensions),
+        *_lists(numbers.dot_dimension_numbers),
+        tuple(numbers.lhs_ragged_dimensions),
+        tuple(numbers.rhs_group_dimensions),
         precisions(precision_config, 2),
         None,
         result_type(lhs, preferred_element_type)[()],
@@ -108,10 +100,7 @@ def scaled_dot(
     rhs: Any,
     lhs_scale: Any,
     rhs_scale: Any,
-    lhs_contracting_dimensions: Sequence[int] = (),
-    rhs_contracting_dimensions: Sequence[int] = (),
-    lhs_batch_dimensions: Sequence[int] = (),
-    rhs_batch_dimensions: Sequence[int] = (),
+    dimension_numbers: DotDimensionNumbers | Any,
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
@@ -120,11 +109,9 @@ def scaled_dot(
     Raises ShapeError.
     """
     lhs, rhs, lhs_scale, rhs_scale = handles(lhs, rhs, lhs_scale, rhs_scale)
+    numbers = made(DotDimensionNumbers.of, "scaled-dot", (lhs, rhs, lhs_scale, rhs_scale), dimension_numbers)
     draft = ScaledDot(
-        dims(lhs_batch_dimensions),
-        dims(lhs_contracting_dimensions),
-        dims(rhs_batch_dimensions),
-        dims(rhs_contracting_dimensions),
+        *_lists(numbers),
         precisions(precision_config, 2),
         None,
         result_type(lhs, preferred_element_type)[()],
@@ -136,6 +123,16 @@ def emit_typed(draft: Op, *operands: XlaOp) -> XlaOp:
     """Emits an op whose `output_shape` so far holds only the element type: the rest follows from the operands."""
     shape = made(infer_shape, draft.opcode, operands, draft, [o.shape for o in operands])
     return emit(draft.replace(output_shape=shape), *operands)
+
+
+def _lists(numbers: DotDimensionNumbers) -> tuple[_Dims, _Dims, _Dims, _Dims]:
+    """The numbers in the order of the ops' attributes."""
+    return (
+        tuple(numbers.lhs_batch_dimensions),
+        tuple(numbers.lhs_contracting_dimensions),
+        tuple(numbers.rhs_batch_dimensions),
+        tuple(numbers.rhs_contracting_dimensions),
+    )
 
 
 def result_type(operand: XlaOp, preferred: DType | None) -> DType:

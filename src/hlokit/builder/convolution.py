@@ -11,8 +11,9 @@ from hlokit.builder.reduction import made, make_padding
 from hlokit.hlo.op import infer_shape
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.custom import CustomCall
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.dtype import DType
-from hlokit.types.window import ConvDimensionNumbers, Window
+from hlokit.types.window import Window
 
 __all__ = [
     "conv",
@@ -47,7 +48,7 @@ def conv(
         rhs,
         window_strides,
         padding,
-        ConvDimensionNumbers.default(len(window_strides)),
+        ConvolutionDimensionNumbers.default(len(window_strides)),
         feature_group_count,
         batch_group_count,
         precision_config,
@@ -73,7 +74,7 @@ def conv_with_general_padding(
         padding,
         (),
         (),
-        ConvDimensionNumbers.default(len(window_strides)),
+        ConvolutionDimensionNumbers.default(len(window_strides)),
         feature_group_count,
         batch_group_count,
         precision_config,
@@ -86,7 +87,7 @@ def conv_with_general_dimensions(
     rhs: Any,
     window_strides: Sequence[int],
     padding: str,
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: PrecisionConfig = None,
@@ -94,8 +95,9 @@ def conv_with_general_dimensions(
 ) -> XlaOp:
     """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13). ShapeError."""
     lhs, rhs = operands = handles(lhs, rhs)
-    base = _sizes(lhs, dimension_numbers.input_spatial_dimensions)
-    kernel = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
+    numbers = made(ConvolutionDimensionNumbers.of, "convolution", operands, dimension_numbers)
+    base = _sizes(lhs, numbers.input_spatial_dimensions)
+    kernel = _sizes(rhs, numbers.kernel_spatial_dimensions)
     pairs = made(make_padding, "convolution", operands, base, kernel, window_strides, padding)
     return conv_general_dilated(
         lhs,
@@ -104,7 +106,7 @@ def conv_with_general_dimensions(
         pairs,
         (),
         (),
-        dimension_numbers,
+        numbers,
         feature_group_count,
         batch_group_count,
         precision_config,
@@ -117,7 +119,7 @@ def conv_general(
     rhs: Any,
     window_strides: Sequence[int],
     padding: Pairs,
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: PrecisionConfig = None,
@@ -146,7 +148,7 @@ def conv_general_dilated(
     padding: Pairs,
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: PrecisionConfig = None,
@@ -177,7 +179,7 @@ def dynamic_conv_forward(
     padding: Pairs,
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: PrecisionConfig = None,
@@ -200,7 +202,7 @@ def dynamic_conv_input_grad(
     padding: Pairs,
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: PrecisionConfig = None,
@@ -222,7 +224,7 @@ def dynamic_conv_kernel_grad(
     padding: Pairs,
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: PrecisionConfig = None,
@@ -241,16 +243,17 @@ def _convolution(
     lhs: XlaOp,
     rhs: XlaOp,
     window: tuple[Sequence[int], Pairs, Sequence[int], Sequence[int], Sequence[bool]],
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvolutionDimensionNumbers | Any,
     groups: tuple[int, int],
     precision_config: PrecisionConfig,
     preferred_element_type: DType | None,
 ) -> Convolution:
     """The op, its result's sizes not yet known. The window's sizes are the kernel's spatial ones (CONV-23)."""
-    sizes = _sizes(rhs, dimension_numbers.kernel_spatial_dimensions)
+    numbers = made(ConvolutionDimensionNumbers.of, "convolution", (lhs, rhs), dimension_numbers)
+    sizes = _sizes(rhs, numbers.kernel_spatial_dimensions)
     return Convolution(
         made(Window.make, "convolution", (lhs, rhs), sizes, *window),
-        dimension_numbers,
+        numbers,
         *groups,
         precisions(precision_config, 2),
         "unset",

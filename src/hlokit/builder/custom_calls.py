@@ -10,10 +10,11 @@ from hlokit.hlo.op import check
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.pointers import register_custom_call_pointer
 from hlokit.ops.custom_targets.registry import Invocation, register_custom_call, unregister_custom_call
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
-from hlokit.types.window import ConvDimensionNumbers, Window
+from hlokit.types.window import Window
 
 __all__ = [
     "Invocation",
@@ -112,7 +113,7 @@ def custom_call_with_conv_dnums(
     opaque: str = "",
     *,
     window: Window | None = None,
-    dimension_numbers: ConvDimensionNumbers | None = None,
+    dimension_numbers: ConvolutionDimensionNumbers | Any = None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     padding_type: str = "PADDING_INVALID",
@@ -121,7 +122,7 @@ def custom_call_with_conv_dnums(
     """custom_call with a convolution's window and dimension numbers for its function to read (BEY-71)."""
     op = _op(call_target_name, shape, **options).replace(
         window=window,
-        dim_labels=dimension_numbers,
+        dim_labels=None if dimension_numbers is None else ConvolutionDimensionNumbers.of(dimension_numbers),
         feature_group_count=feature_group_count,
         batch_group_count=batch_group_count,
         padding_type=padding_type,

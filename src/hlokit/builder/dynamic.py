@@ -7,6 +7,7 @@ from typing import Any
 
 from hlokit.builder.core import XlaOp, emit
 from hlokit.builder.custom_calls import custom_call
+from hlokit.builder.handle import first_handle
 from hlokit.builder.movement import check_call
 from hlokit.ops.dynamic import GetDimensionSize, SetDimensionSize
 from hlokit.types import dtype as dtypes
@@ -26,7 +27,7 @@ def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
 
     Rules GDS. Raises ShapeError.
     """
-    shape = operand.shape
+    shape = first_handle(operand).shape
     if not 0 <= dimension < shape.rank or shape.dynamic[dimension] or shape.dimensions[dimension] > 2**31 - 1:
         return emit(GetDimensionSize(dimension), operand)
     return operand.builder.constant(operand.shape.dimensions[dimension], dtypes.s32)
@@ -42,7 +43,7 @@ def set_dimension_size(operand: XlaOp, val: Any, dimension: int) -> XlaOp:
 
 def remove_dynamic_dimension(operand: XlaOp, dimension: int) -> XlaOp:
     """The operand with a dynamic dimension static again, at its bound (BEY-25, SDS-7). Rules SDS. Raises ShapeError."""
-    shape = operand.shape.logical
+    shape = first_handle(operand).shape.logical
     if not 0 <= dimension < shape.rank:
         return set_dimension_size(operand, 0, dimension)  # which says what is wrong
     fixed = shape.with_dynamic([f and d != dimension for d, f in enumerate(shape.dynamic)])
@@ -82,4 +83,4 @@ def _check_sizes(operand: XlaOp, sizes: XlaOp, shape: Shape, target: str) -> Non
 
 
 def _size(operand: XlaOp, value: Any) -> XlaOp:
-    return value if isinstance(value, XlaOp) else operand.builder.constant(value, dtypes.s32)
+    return value if isinstance(value, XlaOp) else first_handle(operand).builder.constant(value, dtypes.s32)

@@ -12,6 +12,7 @@ from hlokit.builder.elementwise import add
 from hlokit.builder.matrix import get_matrix_diagonal
 from hlokit.builder.movement import transpose
 from hlokit.builder.reduction import reduce
+from hlokit.types.dimension_numbers import DotDimensionNumbers
 from hlokit.types.dtype import DType
 
 __all__ = ["einsum", "parse_einsum_string"]
@@ -42,12 +43,14 @@ def einsum(
     product = dot_general(
         x,
         y,
-        lhs_contracting_dimensions=[x_labels.index(c) for c in contracted],
-        rhs_contracting_dimensions=[y_labels.index(c) for c in contracted],
-        lhs_batch_dimensions=[x_labels.index(b) for b in batch],
-        rhs_batch_dimensions=[y_labels.index(b) for b in batch],
-        precision_config=precision_config,
-        preferred_element_type=preferred_element_type,
+        DotDimensionNumbers(
+            [x_labels.index(c) for c in contracted],
+            [y_labels.index(c) for c in contracted],
+            [x_labels.index(b) for b in batch],
+            [y_labels.index(b) for b in batch],
+        ),
+        precision_config,
+        preferred_element_type,
     )
     paired = {*batch, *contracted}
     made = [*batch, *(c for c in x_labels if c not in paired), *(c for c in y_labels if c not in paired)]

@@ -274,9 +274,9 @@ def pow(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     return _binary(elementwise.Power(), lhs, rhs, broadcast_dimensions)
 
 
-def atan2(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The angle of the point (rhs, lhs) (BEY-7)."""
-    return _binary(elementwise.Atan2(), lhs, rhs, broadcast_dimensions)
+def atan2(y: Any, x: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The angle of the point (x, y) (BEY-7)."""
+    return _binary(elementwise.Atan2(), y, x, broadcast_dimensions)
 
 
 def xor(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
@@ -299,9 +299,9 @@ def shift_right_logical(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] 
     return _binary(elementwise.ShiftRightLogical(), lhs, rhs, broadcast_dimensions)
 
 
-def complex(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The complex number lhs + i rhs of f32 or f64 parts (BEY-10)."""
-    return _binary(elementwise.Complex(), lhs, rhs, broadcast_dimensions)
+def complex(real: Any, imag: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The complex number real + i imag of f32 or f64 parts (BEY-10)."""
+    return _binary(elementwise.Complex(), real, imag, broadcast_dimensions)
 
 
 def mulhi(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
@@ -509,7 +509,7 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: DTy
 def _array_type(operand: XlaOp, new_element_type: DType | Any, opcode: str, label: str) -> DType:
     """The new element type; refuses, before a shape is made of it, what is no array or cannot be an array's type."""
     target = dtype(new_element_type)
-    if not target.is_array or not operand.shape.is_array:
+    if not target.is_array or not first_handle(operand).shape.is_array:
         error = ShapeError(
             label, "operand and new element type", (operand.shape, target), "an array and an array's type"
         )

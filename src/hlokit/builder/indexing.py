@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles, rejected
-from hlokit.builder.movement import check_call
+from hlokit.builder.handle import first_handle
+from hlokit.builder.movement import check_call, integer_list
+from hlokit.builder.reduction import made
 from hlokit.errors import ShapeError
 from hlokit.ops.gather import Gather
 from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.types import dtype as dtypes
-from hlokit.types.integers import dims
+from hlokit.types.dimension_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 
 __all__ = ["dynamic_slice", "dynamic_update_slice", "gather", "scatter", "slice", "slice_in_dim"]
 
@@ -24,18 +28,22 @@ def slice(
 
     Rules SLICE. Raises ShapeError.
     """
-    steps = [1] * len(start_indices) if strides is None else strides
-    lengths = (len(start_indices), len(limit_indices), len(steps))
+    first_handle(operand)
+    starts = integer_list(start_indices, operand, "slice", "SLICE-3", "start_indices")
+    limits = integer_list(limit_indices, operand, "slice", "SLICE-3", "limit_indices")
+    steps = (1,) * len(starts) if strides is None else integer_list(strides, operand, "slice", "SLICE-3", "strides")
+    lengths = (len(starts), len(limits), len(steps))
     equal = len(set(lengths)) == 1
     check_call(equal, operand, "slice", "SLICE-3", "lengths of starts, limits, strides", lengths, "one length")
-    return emit(Slice(tuple(zip(start_indices, limit_indices, steps, strict=True))), operand)
+    return emit(Slice(tuple(zip(starts, limits, steps, strict=True))), operand)
 
 
-def slice_in_dim(operand: XlaOp, start_index: int, limit_index: int, stride: int = 1, dimno: int = 0) -> XlaOp:
+def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno: int = 0) -> XlaOp:
     """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE. Raises ShapeError."""
+    first_handle(operand)
     check_call(0 <= dimno < operand.rank, operand, "slice", "BEY-27", "dimno", dimno, "a dimension of the operand")
     ranges = [(0, size, 1) for size in operand.shape.dimensions]
-    ranges[dimno] = (start_index, limit_index, stride)
+    ranges[dimno] = (start, limit, stride)
     return emit(Slice(tuple(ranges)), operand)
 
 
@@ -44,7 +52,8 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
 
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
     """
-    return emit(DynamicSlice(dims(slice_sizes)), operand, *_starts(operand, start_indices, "dynamic-slice", "DSLICE-6"))
+    starts = _starts(operand, start_indices, "dynamic-slice", "DSLICE-6")
+    return emit(DynamicSlice(slice_sizes), operand, *starts)
 
 
 def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
@@ -53,22 +62,15 @@ def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[An
     Start indices as for `dynamic_slice`. Rules DUS. Raises ShapeError.
     """
     operand, update = handles(operand, update)
-    return emit(
-        DynamicUpdateSlice(), operand, update, *_starts(operand, start_indices, "dynamic-update-slice", "DUS-6")
-    )
+    starts = _starts(operand, start_indices, "dynamic-update-slice", "DUS-6")
+    return emit(DynamicUpdateSlice(), operand, update, *starts)
 
 
 def gather(
     operand: XlaOp,
     start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers | Any,
     slice_sizes: Sequence[int],
-    *,
-    offset_dims: Sequence[int],
-    collapsed_slice_dims: Sequence[int],
-    start_index_map: Sequence[int],
-    index_vector_dim: int,
-    operand_batching_dims: Sequence[int] = (),
-    start_indices_batching_dims: Sequence[int] = (),
     indices_are_sorted: bool = False,
 ) -> XlaOp:
     """Many slices of one operand, each of `slice_sizes`, each starting where an index vector says.
@@ -80,16 +82,19 @@ def gather(
     ..._batching_dims       pairs of dimensions that run together (BEY-31)
     indices_are_sorted      a promise that nothing depends on (GATHER-25)
 
+    `dimension_numbers`: a GatherDimensionNumbers, or a mapping or object with its fields.
     Slices that would stick out are moved inside. Rules GATHER. Raises ShapeError.
     """
+    operand, start_indices = handles(operand, start_indices)
+    numbers = made(GatherDimensionNumbers.of, "gather", (operand, start_indices), dimension_numbers)
     op = Gather(
-        dims(offset_dims),
-        dims(collapsed_slice_dims),
-        dims(start_index_map),
-        dims(operand_batching_dims),
-        dims(start_indices_batching_dims),
-        index_vector_dim,
-        dims(slice_sizes),
+        tuple(numbers.offset_dims),
+        tuple(numbers.collapsed_slice_dims),
+        tuple(numbers.start_index_map),
+        tuple(numbers.operand_batching_dims),
+        tuple(numbers.start_indices_batching_dims),
+        numbers.index_vector_dim,
+        slice_sizes,
         indices_are_sorted,
     )
     return emit(op, operand, start_indices)
@@ -100,13 +105,7 @@ def scatter(
     scatter_indices: Any,
     updates: Any,
     update_computation: ComputationLike,
-    *,
-    update_window_dims: Sequence[int],
-    inserted_window_dims: Sequence[int],
-    scatter_dims_to_operand_dims: Sequence[int],
-    index_vector_dim: int,
-    input_batching_dims: Sequence[int] = (),
-    scatter_indices_batching_dims: Sequence[int] = (),
+    dimension_numbers: ScatterDimensionNumbers | Any,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
 ) -> XlaOp:
@@ -120,21 +119,23 @@ def scatter(
     ..._batching_dims               pairs of dimensions that run together (BEY-33)
     indices_are_sorted, unique_indices   promises that nothing depends on (SCATTER-23)
 
+    `dimension_numbers`: a ScatterDimensionNumbers, or a mapping or object with its fields.
     Windows that stick out are skipped; updates are applied in row-major order. Rules SCATTER. Raises ShapeError.
     """
     arrays = [operands] if isinstance(operands, XlaOp) else [*operands]
-    added: list[Any] = [updates] if isinstance(operands, XlaOp) else [*updates]
+    added: list[Any] = [updates] if isinstance(operands, XlaOp) or isinstance(updates, XlaOp) else [*updates]
     if not arrays or len(added) != len(arrays):
         raise ShapeError("SCATTER-2", "operands and updates", (len(arrays), len(added)), "N >= 1 of each")
     are_arrays = all(array.shape.is_array for array in arrays)
     check_call(are_arrays, arrays[0], "scatter", "SCATTER-34", "operands", [a.shape for a in arrays], "arrays")
+    numbers = made(ScatterDimensionNumbers.of, "scatter", arrays, dimension_numbers)
     op = Scatter(
-        dims(update_window_dims),
-        dims(inserted_window_dims),
-        dims(scatter_dims_to_operand_dims),
-        dims(input_batching_dims),
-        dims(scatter_indices_batching_dims),
-        index_vector_dim,
+        tuple(numbers.update_window_dims),
+        tuple(numbers.inserted_window_dims),
+        tuple(numbers.scatter_dims_to_operand_dims),
+        tuple(numbers.input_batching_dims),
+        tuple(numbers.scatter_indices_batching_dims),
+        numbers.index_vector_dim,
         indices_are_sorted,
         unique_indices,
     )
@@ -145,8 +146,10 @@ def scatter(
 
 def _starts(operand: XlaOp, indices: Sequence[Any], opcode: str, label: str) -> list[XlaOp]:
     """Start indices as handles; Python integers take the type of those that are handles, else s32."""
-    if isinstance(indices, XlaOp):
-        raise rejected(ShapeError(label, "start_indices", indices.shape, "a sequence of scalars"), opcode, operand)
+    first_handle(operand)
+    if isinstance(indices, XlaOp) or not np.iterable(indices):
+        found = indices.shape if isinstance(indices, XlaOp) else indices
+        raise rejected(ShapeError(label, "start_indices", found, "a sequence of scalars"), opcode, operand)
     given = next((i for i in indices if isinstance(i, XlaOp)), None)
     element_type = given.dtype if given is not None and given.shape.is_array else dtypes.s32
     starts = [i if isinstance(i, XlaOp) else operand.builder.constant(i, element_type) for i in indices]

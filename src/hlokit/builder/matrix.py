@@ -14,6 +14,7 @@ from hlokit.builder.elementwise import add, complex, conj, convert_element_type,
 from hlokit.builder.indexing import gather
 from hlokit.builder.movement import broadcast_in_dim, concat_in_dim, iota, pad, transpose
 from hlokit.types import dtype as dtypes
+from hlokit.types.dimension_numbers import DotDimensionNumbers, GatherDimensionNumbers
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -94,11 +95,13 @@ def get_matrix_diagonal(x: XlaOp, k: int = 0) -> XlaOp:
     return gather(
         x,
         indices,
+        GatherDimensionNumbers(
+            offset_dims=range(len(batch)),
+            collapsed_slice_dims=(x.rank - 2, x.rank - 1),
+            start_index_map=(x.rank - 2, x.rank - 1),
+            index_vector_dim=1,
+        ),
         (*batch, 1, 1),
-        offset_dims=range(len(batch)),
-        collapsed_slice_dims=(x.rank - 2, x.rank - 1),
-        start_index_map=(x.rank - 2, x.rank - 1),
-        index_vector_dim=1,
     )
 
 
@@ -157,12 +160,11 @@ def batch_dot(
     return dot_general(
         x,
         y,
-        lhs_contracting_dimensions=(x.rank - 2 if transpose_x else x.rank - 1,),
-        rhs_contracting_dimensions=(x.rank - 1 if transpose_y else x.rank - 2,),
-        lhs_batch_dimensions=batch,
-        rhs_batch_dimensions=batch,
-        precision_config=precision_config,
-        preferred_element_type=preferred_element_type,
+        DotDimensionNumbers(
+            (x.rank - 2 if transpose_x else x.rank - 1,), (x.rank - 1 if transpose_y else x.rank - 2,), batch, batch
+        ),
+        precision_config,
+        preferred_element_type,
     )
 
 

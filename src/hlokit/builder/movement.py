@@ -8,11 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hlokit.builder.core import XlaOp, emit, rejected
+from hlokit.builder.handle import first_handle
 from hlokit.errors import ShapeError
 from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
 from hlokit.ops.reshaping import DynamicReshape, Reshape, reshaped
 from hlokit.types import dtype as dtypes
-from hlokit.types.integers import dims
+from hlokit.types.integers import integers
 from hlokit.types.shape import UNBOUNDED, Shape
 
 if TYPE_CHECKING:
@@ -34,16 +35,16 @@ __all__ = [
 ]
 
 
-def broadcast(operand: XlaOp, sizes: Sequence[int]) -> XlaOp:
-    """Repeats an array along new leading dimensions of these sizes: [sizes ++ operand's].
+def broadcast(operand: XlaOp, broadcast_sizes: Sequence[int]) -> XlaOp:
+    """Repeats an array along new leading dimensions of these sizes: [broadcast_sizes ++ operand's].
 
     Rules BRD. Raises ShapeError.
     """
     _check_array(operand, "broadcast", "BRD-6")
-    _check_sizes(sizes, operand, "broadcast", "BRD-3", "sizes")
-    shape = operand.shape
-    output = shape.with_dimensions((*sizes, *shape.dimensions), (*[False] * len(sizes), *shape.dynamic))
-    return emit(Broadcast(tuple(range(len(sizes), output.rank)), output), operand)
+    sizes = _checked_sizes(broadcast_sizes, operand, "broadcast", "BRD-3", "broadcast_sizes")
+    shape, new = operand.shape, len(sizes)
+    output = shape.with_dimensions((*sizes, *shape.dimensions), (*[False] * new, *shape.dynamic))
+    return emit(Broadcast(tuple(range(new, output.rank)), output), operand)
 
 
 def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dimensions: Sequence[int]) -> XlaOp:
@@ -52,7 +53,8 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
     Dimensions that no entry names, and operand dimensions of size 1, are repeated. Rules BIDIM. Raises ShapeError.
     """
     _check_array(operand, "broadcast", "BRD-6")
-    _check_sizes(out_dim_size, operand, "broadcast", "BIDIM-8", "out_dim_size")
+    out_dim_size = _checked_sizes(out_dim_size, operand, "broadcast", "BIDIM-8", "out_dim_size")
+    broadcast_dimensions = integer_list(broadcast_dimensions, operand, "broadcast", "BIDIM-5", "broadcast_dimensions")
     _check_broadcast_dimensions(operand, out_dim_size, broadcast_dimensions)
     shape = operand.shape
     flags = [False] * len(out_dim_size)
@@ -93,10 +95,10 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
     """
     _check_array(operand, "reshape", "RESHAPE-1")
     if dimensions is not None:
-        order = list(range(operand.rank))
-        is_permutation = sorted(dimensions) == order
-        check_call(is_permutation, operand, "reshape", "RESHAPE-6", "dimensions", dimensions, "all of the operand's")
-        if list(dimensions) != order:
+        given, order = integer_list(dimensions, operand, "reshape", "RESHAPE-6", "dimensions"), range(operand.rank)
+        is_permutation = sorted(given) == [*order]
+        check_call(is_permutation, operand, "reshape", "RESHAPE-6", "dimensions", given, "all of the operand's")
+        if given != tuple(order):
             operand = transpose(operand, dimensions)
     if isinstance(new_sizes, Shape):
         return emit(Reshape(None, new_sizes), operand)
@@ -113,7 +115,7 @@ def reshape_with_inferred_dimension(operand: XlaOp, new_sizes: Sequence[int], in
 
 
 def _reshape(operand: XlaOp, sizes: Sequence[int], inferred_dimension: int | None) -> XlaOp:
-    _check_sizes(sizes, operand, "reshape", "RESHAPE-3", "new_sizes")
+    sizes = _checked_sizes(sizes, operand, "reshape", "RESHAPE-3", "new_sizes")
     try:
         output = reshaped(operand.shape, sizes, inferred_dimension)
     except ShapeError as error:
@@ -128,12 +130,12 @@ def dynamic_reshape(
 
     The bounds give the result's buffer, the flags which of its dimensions are dynamic. Rule BEY-24. Raises ShapeError.
     """
+    _check_array(operand, "dynamic-reshape", "BEY-24")
     lengths = (len(dim_sizes), len(new_size_bounds), len(dims_are_dynamic))
     equal = len(set(lengths)) == 1
     check_call(equal, operand, "dynamic-reshape", "BEY-24", "lengths of sizes, bounds, flags", lengths, "one length")
-    _check_sizes(new_size_bounds, operand, "dynamic-reshape", "RESHAPE-3", "new_size_bounds")
-    _check_array(operand, "dynamic-reshape", "BEY-24")
-    output = operand.shape.with_dimensions(new_size_bounds, dims_are_dynamic)
+    bounds = _checked_sizes(new_size_bounds, operand, "dynamic-reshape", "RESHAPE-3", "new_size_bounds")
+    output = operand.shape.with_dimensions(bounds, dims_are_dynamic)
     sizes = [s if isinstance(s, XlaOp) else operand.builder.constant(s, dtypes.s32) for s in dim_sizes]
     return emit(DynamicReshape(output), operand, *sizes)
 
@@ -143,6 +145,8 @@ def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 
     Rules COLLAPSE. Raises ShapeError.
     """
+    first_handle(operand)
+    dimensions = integer_list(dimensions, operand, "reshape", "COLLAPSE-4", "dimensions")
     inside = all(0 <= d < operand.rank for d in dimensions)
     check_call(inside, operand, "reshape", "COLLAPSE-4", "dimensions", dimensions, "dimensions of the operand")
     consecutive = all(a + 1 == b for a, b in pairwise(dimensions))
@@ -159,17 +163,19 @@ def transpose(operand: XlaOp, permutation: Sequence[int]) -> XlaOp:
 
     Rules TRANSP. Raises ShapeError.
     """
-    return emit(Transpose(dims(permutation)), operand)
+    return emit(Transpose(permutation), operand)
 
 
 def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
     """Reverses the order of elements in these dimensions. Rules REV. Raises ShapeError."""
-    return emit(Reverse(dims(dimensions)), operand)
+    return emit(Reverse(dimensions), operand)
 
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
     """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT. Raises ShapeError."""
-    if not operands:
+    if isinstance(operands, XlaOp) and not operands.shape.is_tuple:
+        raise rejected(ShapeError("CONCAT-3", "operands", operands.shape, "a sequence"), "concatenate", operands)
+    if not len(operands):
         raise ShapeError("CONCAT-3", "operands", "none", "at least one")
     return emit(Concatenate(dimension), *operands)
 
@@ -185,18 +191,19 @@ def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Any]) -> Xl
 
     Rules PAD. Raises ShapeError.
     """
-    return emit(Pad(tuple(padding_config)), operand, padding_value)
+    return emit(Pad(padding_config), operand, padding_value)
 
 
 def pad_in_dim(operand: XlaOp, padding_value: Any, dimno: int, pad_lo: int, pad_hi: int) -> XlaOp:
     """`pad` around one dimension (BEY-26). Rules PAD. Raises ShapeError."""
+    first_handle(operand)
     check_call(0 <= dimno < operand.rank, operand, "pad", "BEY-26", "dimno", dimno, "a dimension of the operand")
     return pad(operand, padding_value, [(pad_lo, pad_hi, 0) if d == dimno else (0, 0, 0) for d in range(operand.rank)])
 
 
-def iota(builder: Builder, shape: Shape, dimension: int) -> XlaOp:
-    """An array of `shape` whose elements are their indices in `dimension`. Rules IOTA. Raises ShapeError."""
-    return builder.emit(Iota(dimension, shape), ())
+def iota(builder: Builder, shape: Shape, iota_dimension: int) -> XlaOp:
+    """An array of `shape` whose elements are their indices in `iota_dimension`. Rules IOTA. Raises ShapeError."""
+    return builder.emit(Iota(iota_dimension, shape), ())
 
 
 def check_call(
@@ -208,8 +215,19 @@ def check_call(
 
 
 def _check_array(operand: XlaOp, opcode: str, label: str) -> None:
+    first_handle(operand)
     check_call(operand.shape.is_array, operand, opcode, label, "operand", operand.shape, "an array")
 
 
-def _check_sizes(sizes: Sequence[int], operand: XlaOp, opcode: str, label: str, name: str) -> None:
+def integer_list(values: Sequence[int], operand: XlaOp, opcode: str, label: str, name: str) -> tuple[int, ...]:
+    """`values`, of an argument that is needed before an op can be made. Raises ShapeError for what is no integers."""
+    try:
+        return integers(values, label, name)
+    except ShapeError as error:
+        raise rejected(error, opcode, operand) from None
+
+
+def _checked_sizes(values: Sequence[int], operand: XlaOp, opcode: str, label: str, name: str) -> tuple[int, ...]:
+    sizes = integer_list(values, operand, opcode, label, name)
     check_call(all(n >= 0 or n == UNBOUNDED for n in sizes), operand, opcode, label, name, sizes, "sizes >= 0")
+    return sizes

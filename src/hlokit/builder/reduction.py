@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimensions_to_reduce: Sequence[int]) -> XlaOp:
+def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimensions: Sequence[int]) -> XlaOp:
     """Folds the elements along some dimensions with a computation, from an init value on, in row-major order.
 
     operands     an array, or N of the same dimensions; then `init_values` are N scalars and the result is a tuple
@@ -41,12 +41,12 @@ def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimens
     """
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
-    return emit(Reduce(dims(dimensions_to_reduce)), *operands, *inits, called=(called,))
+    return emit(Reduce(dims(dimensions)), *operands, *inits, called=(called,))
 
 
-def reduce_all(operand: XlaOp, init_value: Any, computation: ComputationLike) -> XlaOp:
+def reduce_all(operand: XlaOp, init: Any, computation: ComputationLike) -> XlaOp:
     """Folds all elements to a scalar (BEY-48). Rules REDUCE. Raises ShapeError."""
-    return reduce(operand, init_value, computation, range(operand.rank))
+    return reduce(operand, init, computation, range(operand.rank))
 
 
 def reduce_window(

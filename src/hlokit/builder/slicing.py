@@ -8,6 +8,7 @@ from typing import Any
 from hlokit.builder.core import XlaOp
 from hlokit.builder.domain import reject
 from hlokit.builder.indexing import dynamic_slice, dynamic_update_slice, gather, slice
+from hlokit.types.dimension_numbers import GatherDimensionNumbers
 
 __all__ = [
     "dynamic_slice_in_minor_dims",
@@ -59,11 +60,13 @@ def torch_index_select(x: XlaOp, index: XlaOp, dim: int) -> XlaOp:
     return gather(
         x,
         index,
+        GatherDimensionNumbers(
+            offset_dims=(*range(dim), *range(dim + index.rank, x.rank - 1 + index.rank)),
+            collapsed_slice_dims=(dim,),
+            start_index_map=(dim,),
+            index_vector_dim=index.rank,
+        ),
         (*sizes[:dim], 1, *sizes[dim + 1 :]),
-        offset_dims=(*range(dim), *range(dim + index.rank, x.rank - 1 + index.rank)),
-        collapsed_slice_dims=(dim,),
-        start_index_map=(dim,),
-        index_vector_dim=index.rank,
     )
 
 

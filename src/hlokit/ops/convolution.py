@@ -15,8 +15,9 @@ from hlokit.ops.contraction import agree, check_precision, check_result_type, co
 from hlokit.ops.windows import meetings, output_sizes
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Precision, ResultShape, choice
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.shape import Shape
-from hlokit.types.window import ConvDimensionNumbers, Window, WindowDimension
+from hlokit.types.window import Window, WindowDimension
 
 _BLOCK = 1 << 22
 """Elements of windows laid out side by side at a time: what bounds the memory of a large convolution."""
@@ -29,7 +30,7 @@ class Convolution(Op, name="convolution"):
     """
 
     window: Window = attr(Window())
-    dim_labels: ConvDimensionNumbers = attr(proto="convolution_dimension_numbers")
+    dim_labels: ConvolutionDimensionNumbers = attr(proto="convolution_dimension_numbers")
     feature_group_count: int = attr(1)
     batch_group_count: int = attr(1)
     operand_precision: Precision = attr((), proto="precision_config.operand_precision")

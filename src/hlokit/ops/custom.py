@@ -18,9 +18,10 @@ from hlokit.types.attributes import (
     ResultShape,
     choice,
 )
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.literal import Literal
 from hlokit.types.shape import ProgramShape, Shape
-from hlokit.types.window import ConvDimensionNumbers, Window
+from hlokit.types.window import Window
 
 _API_VERSIONS = (
     "API_VERSION_UNSPECIFIED",
@@ -35,7 +36,7 @@ class CustomCall(Op, name="custom-call"):
     """The value of the registered target on the operands; else of its one called computation, if that fits them."""
 
     window: Annotated[Window | None, OPTIONAL_WINDOW] = attr(None)
-    dim_labels: Annotated[ConvDimensionNumbers | None, OPTIONAL_CONV_LABELS] = attr(
+    dim_labels: Annotated[ConvolutionDimensionNumbers | None, OPTIONAL_CONV_LABELS] = attr(
         None, proto="convolution_dimension_numbers"
     )
     feature_group_count: int = attr(1)

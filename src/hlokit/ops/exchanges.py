@@ -179,7 +179,8 @@ class CollectivePermute(Op, name="collective-permute"):
             fits = array.is_array and len(sizes) == array.rank and all(map(le, sizes, array.dimensions))
             check(fits and min(sizes, default=0) >= 0, "BEY-64", "slice_sizes", sizes, f"sizes of a part of {array}")
             indices = [e for e in start.elements if e.is_scalar and e.dtype.is_integral]
-            check(len(indices) == len(start.elements) == array.rank, "BEY-64", "start indices", start, f"a tuple of {array.rank} integers")
+            good = len(indices) == len(start.elements) == array.rank
+            check(good, "BEY-64", "start indices", start, f"a tuple of {array.rank} integers")
         return [array.dtype for array, _ in slices]
 
     def reference(self, *operands: Any, process: Device) -> Any:

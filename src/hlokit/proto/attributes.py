@@ -22,8 +22,9 @@ from hlokit.proto.shapes import (
     sharding_to_proto,
 )
 from hlokit.types import attributes as kinds
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.groups import ReplicaGroups
-from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window, WindowDimension
+from hlokit.types.window import PaddingDimension, Window, WindowDimension
 
 Writer = Callable[[Any, str, Any], None]
 Reader = Callable[[Any, str], Any]
@@ -189,21 +190,21 @@ def _read_window(message: Any, name: str) -> Window | None:
     )
 
 
-_CONV_FIELDS = tuple(ConvDimensionNumbers.__dataclass_fields__)
+_CONV_FIELDS = tuple(ConvolutionDimensionNumbers.__dataclass_fields__)
 
 
-def _write_conv(message: Any, name: str, labels: ConvDimensionNumbers | None) -> None:
+def _write_conv(message: Any, name: str, labels: ConvolutionDimensionNumbers | None) -> None:
     if labels is not None:
         getattr(message, name).CopyFrom(
             message_class("ConvolutionDimensionNumbers")(**{f: getattr(labels, f) for f in _CONV_FIELDS})
         )
 
 
-def _read_conv(message: Any, name: str) -> ConvDimensionNumbers | None:
+def _read_conv(message: Any, name: str) -> ConvolutionDimensionNumbers | None:
     if not message.HasField(name):
         return None
     numbers = getattr(message, name)
-    return ConvDimensionNumbers(**{f: getattr(numbers, f) for f in _CONV_FIELDS})
+    return ConvolutionDimensionNumbers(**{f: getattr(numbers, f) for f in _CONV_FIELDS})
 
 
 def _write_groups(message: Any, name: str, groups: ReplicaGroups) -> None:

@@ -15,9 +15,10 @@ from hlokit.text.shapes import read_shape
 from hlokit.types import attributes as kinds
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import PRECISIONS, Kind
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
-from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window
+from hlokit.types.window import PaddingDimension, Window
 
 Reader = Callable[[Lexer], Any]
 Writer = Callable[[Any], str]
@@ -179,7 +180,7 @@ def window_text(window: Window) -> str:
 # -- convolution labels
 
 
-def _read_labels(lexer: Lexer) -> ConvDimensionNumbers:
+def _read_labels(lexer: Lexer) -> ConvolutionDimensionNumbers:
     """b01f_01io->b01f: position is the dimension, the letter or digit its role (HATTR-4, HATTR-5)."""
     if lexer.kind != CONV_LABELS:
         raise lexer.unexpected("convolution labels like b01f_01io->b01f", "HATTR-4")
@@ -194,7 +195,7 @@ def _read_labels(lexer: Lexer) -> ConvDimensionNumbers:
         for group, roles in zip((lhs, rhs, output), letters, strict=True)
     ]
     lexer.advance()
-    return ConvDimensionNumbers(*groups[0], *groups[1], *groups[2])
+    return ConvolutionDimensionNumbers(*groups[0], *groups[1], *groups[2])
 
 
 def _label_positions(lexer: Lexer, group: str, letters: str, spatial: int) -> tuple[int, int, tuple[int, ...]]:
@@ -206,7 +207,7 @@ def _label_positions(lexer: Lexer, group: str, letters: str, spatial: int) -> tu
     return first, second, tuple(group.index(str(i)) for i in range(spatial))
 
 
-def labels_text(numbers: ConvDimensionNumbers) -> str:
+def labels_text(numbers: ConvolutionDimensionNumbers) -> str:
     lhs = _labels("bf", numbers.lhs)
     rhs = _labels("oi", numbers.rhs)
     return f"{lhs}_{rhs}->{_labels('bf', numbers.output)}"

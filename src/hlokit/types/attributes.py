@@ -14,11 +14,12 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
-from hlokit.types.window import ConvDimensionNumbers, PaddingDimension, Window
+from hlokit.types.window import PaddingDimension, Window
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
@@ -123,8 +124,8 @@ OPTIONAL_SINGLE = Kind("list of one integer", _optional(_integer))
 SLICE_RANGES = Kind("slice ranges", _ranges)
 PADDING = Kind("padding", _padding)
 WINDOW = Kind("window", _instance(Window))
-CONV_LABELS = Kind("convolution labels", _instance(ConvDimensionNumbers))
-OPTIONAL_CONV_LABELS = Kind("convolution labels", _optional(_instance(ConvDimensionNumbers)))
+CONV_LABELS = Kind("convolution labels", _instance(ConvolutionDimensionNumbers))
+OPTIONAL_CONV_LABELS = Kind("convolution labels", _optional(_instance(ConvolutionDimensionNumbers)))
 OPTIONAL_WINDOW = Kind("window", _optional(_instance(Window)))
 GROUPS = Kind("replica groups", _groups)
 PAIRS = Kind("pair list", _pairs)
@@ -167,7 +168,7 @@ KIND_OF_TYPE: dict[Any, Kind] = {
     float: FLOAT,
     str: STRING,
     Window: WINDOW,
-    ConvDimensionNumbers: CONV_LABELS,
+    ConvolutionDimensionNumbers: CONV_LABELS,
     Literal: LITERAL,
     Shape: SHAPE,
     Sharding: SHARDING,

@@ -1,4 +1,4 @@
-"""Windows (convolution, reduce-window, select-and-scatter), padding and convolution dimension numbers."""
+"""Windows (convolution, reduce-window, select-and-scatter) and padding."""
 
 from __future__ import annotations
 
@@ -105,50 +105,6 @@ def same_padding(base: Sequence[int], window: Sequence[int], strides: Sequence[i
         total = max((-(-n // stride) - 1) * stride + size - n, 0)
         padding.append((total // 2, total - total // 2))
     return tuple(padding)
-
-
-@dataclass(frozen=True, slots=True)
-class ConvDimensionNumbers:
-    """Which dimension of lhs, rhs and output plays which role (CONV-3). Field names are the proto's."""
-
-    input_batch_dimension: int
-    input_feature_dimension: int
-    input_spatial_dimensions: tuple[int, ...]
-    kernel_input_feature_dimension: int
-    kernel_output_feature_dimension: int
-    kernel_spatial_dimensions: tuple[int, ...]
-    output_batch_dimension: int
-    output_feature_dimension: int
-    output_spatial_dimensions: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        for name in ("input_spatial_dimensions", "kernel_spatial_dimensions", "output_spatial_dimensions"):
-            object.__setattr__(self, name, tuple(int(d) for d in getattr(self, name)))
-
-    @staticmethod
-    def default(spatial_rank: int) -> ConvDimensionNumbers:
-        """CONV-1: [batch, feature, spatial...], [output, input, spatial...], [batch, feature, spatial...]."""
-        spatial = tuple(range(2, spatial_rank + 2))
-        return ConvDimensionNumbers(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
-
-    @property
-    def lhs(self) -> tuple[int, ...]:
-        """(batch, feature, spatial...) dimensions of lhs."""
-        return (self.input_batch_dimension, self.input_feature_dimension, *self.input_spatial_dimensions)
-
-    @property
-    def rhs(self) -> tuple[int, ...]:
-        """(output feature, input feature, spatial...) dimensions of rhs."""
-        return (
-            self.kernel_output_feature_dimension,
-            self.kernel_input_feature_dimension,
-            *self.kernel_spatial_dimensions,
-        )
-
-    @property
-    def output(self) -> tuple[int, ...]:
-        """(batch, feature, spatial...) dimensions of the output."""
-        return (self.output_batch_dimension, self.output_feature_dimension, *self.output_spatial_dimensions)
 
 
 @dataclass(frozen=True, slots=True)

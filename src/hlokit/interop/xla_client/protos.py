@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from hlokit.interop.xla_client.enums import PaddingType, Precision
-from hlokit.types.window import ConvDimensionNumbers, same_padding
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers as Numbers
+from hlokit.types.window import same_padding
 
 DotSpec: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
@@ -133,7 +134,7 @@ def make_convolution_dimension_numbers(
     is a spatial dimension, in rhs's order. None stands for the default order, batch and feature first.
     """
     if dimension_numbers is None:
-        return _filled(vars_of(ConvDimensionNumbers.default(num_spatial_dimensions)))
+        return _filled(vars_of(Numbers.default(num_spatial_dimensions)))
     if not isinstance(dimension_numbers, tuple):
         return dimension_numbers
     lhs, rhs, out = dimension_numbers

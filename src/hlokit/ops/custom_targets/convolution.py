@@ -13,7 +13,8 @@ from hlokit.errors import EvaluationError
 from hlokit.hlo.values import Array
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.custom_targets.registry import Invocation, built_in
-from hlokit.types.window import ConvDimensionNumbers, Window, WindowDimension, dilated, same_padding
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
+from hlokit.types.window import Window, WindowDimension, dilated, same_padding
 
 
 @built_in("DynamicConvolutionForward")
@@ -61,7 +62,7 @@ def kernel_gradient(call: Invocation) -> Array:
     return _convolved(call, lhs, rhs, dimensions)
 
 
-def _numbers(call: Invocation) -> ConvDimensionNumbers:
+def _numbers(call: Invocation) -> ConvolutionDimensionNumbers:
     if call.op.dim_labels is None:
         raise EvaluationError(f"{call.op.custom_call_target}: no dim_labels [BEY-46]")
     return call.op.dim_labels

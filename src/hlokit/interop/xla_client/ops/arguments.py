@@ -97,9 +97,9 @@ def _precisions(config: Any) -> list[str]:
     return [str(p.name).lower() for p in _proto("operand_precision")(config).operand_precision]
 
 
-def _convolution_numbers(numbers: Any) -> hk.ConvDimensionNumbers:
+def _convolution_numbers(numbers: Any) -> hk.ConvolutionDimensionNumbers:
     try:
-        return hk.ConvDimensionNumbers(**vars_of(numbers))
+        return hk.ConvolutionDimensionNumbers(**vars_of(numbers))
     except AttributeError as error:
         raise TypeError(str(error)) from None
 
@@ -190,7 +190,7 @@ DotNumbers: TypeAlias = Annotated[
     Any, Argument("xla::DotDimensionNumbers", _proto("lhs_contracting_dimensions", "lhs_batch_dimensions"))
 ]
 ConvNumbers: TypeAlias = Annotated[
-    hk.ConvDimensionNumbers, Argument("xla::ConvolutionDimensionNumbers", _convolution_numbers)
+    hk.ConvolutionDimensionNumbers, Argument("xla::ConvolutionDimensionNumbers", _convolution_numbers)
 ]
 GatherNumbers: TypeAlias = Annotated[Any, Argument("xla::GatherDimensionNumbers", _proto("offset_dims"))]
 ScatterNumbers: TypeAlias = Annotated[Any, Argument("xla::ScatterDimensionNumbers", _proto("update_window_dims"))]

@@ -1,7 +1,5 @@
 """Op functions that move data."""
 
-from typing import Any
-
 import hlokit as hk
 from hlokit.interop.xla_client.ops import arguments as t
 from hlokit.interop.xla_client.ops.signatures import op
@@ -96,12 +94,9 @@ def Gather(
     return hk.gather(
         a,
         start_indices,
+        dimension_numbers,
         slice_sizes,
-        offset_dims=dimension_numbers.offset_dims,
-        collapsed_slice_dims=dimension_numbers.collapsed_slice_dims,
-        start_index_map=dimension_numbers.start_index_map,
-        index_vector_dim=dimension_numbers.index_vector_dim,
-        indices_are_sorted=indices_are_sorted,
+        indices_are_sorted,
     )
 
 
@@ -116,8 +111,8 @@ def Scatter(
     unique_indices: t.Bool = False,
 ) -> hk.XlaOp:
     """The input with updates combined into it at many indices; a tuple for several inputs."""
-    numbers = _scatter_numbers(dimension_numbers, indices_are_sorted, unique_indices)
-    return hk.scatter(input, scatter_indices, updates, update_computation, **numbers)
+    options = (dimension_numbers, indices_are_sorted, unique_indices)
+    return hk.scatter(input, scatter_indices, updates, update_computation, *options)
 
 
 @Scatter.overload
@@ -130,14 +125,8 @@ def _(
     indices_are_sorted: t.Bool = False,
     unique_indices: t.Bool = False,
 ) -> hk.XlaOp:
-    numbers = _scatter_numbers(dimension_numbers, indices_are_sorted, unique_indices)
-    return hk.scatter(inputs, scatter_indices, updates, update_computation, **numbers)
-
-
-def _scatter_numbers(numbers: Any, indices_are_sorted: bool, unique_indices: bool) -> dict[str, Any]:
-    names = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "index_vector_dim")
-    fields = {name: getattr(numbers, name) for name in names}
-    return {**fields, "indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices}
+    options = (dimension_numbers, indices_are_sorted, unique_indices)
+    return hk.scatter(inputs, scatter_indices, updates, update_computation, *options)
 
 
 @op()

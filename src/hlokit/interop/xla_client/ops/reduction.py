@@ -81,16 +81,7 @@ def DotGeneral(
     preferred_element_type: t.OptionalType = None,
 ) -> hk.XlaOp:
     """The product over contracting dimensions, for each element of the batch dimensions."""
-    return hk.dot_general(
-        lhs,
-        rhs,
-        dimension_numbers.lhs_contracting_dimensions,
-        dimension_numbers.rhs_contracting_dimensions,
-        dimension_numbers.lhs_batch_dimensions,
-        dimension_numbers.rhs_batch_dimensions,
-        precision_config,
-        preferred_element_type,
-    )
+    return hk.dot_general(lhs, rhs, dimension_numbers, precision_config, preferred_element_type)
 
 
 @op()

@@ -1,0 +1,144 @@
+"""Which dimensions of an op's operands and result play which role. Field names are the protos'.
+
+Where an op function takes `dimension_numbers`, a mapping with the fields as keys, or any object that has them as
+attributes (as XLA's protos do), serves as well.
+"""
+
+# Annotations are read as objects here: they tell how a field is brought to its one form.
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Self, cast
+
+from hlokit.errors import ShapeError
+from hlokit.types.integers import integer, integers
+
+_LABEL = "HINST-6"
+
+
+class DimensionNumbers:
+    """The base of the classes below: integers and tuples of integers, checked when an object is made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in _fields(type(self)):
+            value, what = getattr(self, field.name), f"{type(self).__name__}.{field.name}"
+            if field.type is int:
+                value = integer(value, _LABEL, what)
+            elif isinstance(field.type, type) and issubclass(field.type, DimensionNumbers):
+                value = field.type.of(value)
+            else:
+                value = integers(value, _LABEL, what)
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """`given`, or what a mapping's items or an object's attributes of the fields' names make.
+
+        Raises ShapeError for unknown keys, missing fields and what is no integer.
+        """
+        if isinstance(given, cls):
+            return given
+        names = [field.name for field in _fields(cls)]
+        if isinstance(given, Mapping):
+            found = cast("Mapping[str, Any]", given)
+        else:
+            found = {name: getattr(given, name) for name in names if hasattr(given, name)}
+            if not found:
+                raise ShapeError(_LABEL, "dimension_numbers", repr(given), _expected(cls))
+        required = (field.name for field in _fields(cls) if field.default is MISSING)
+        if not all(name in found for name in required) or not all(name in names for name in found):
+            raise ShapeError(_LABEL, "dimension_numbers", sorted(map(str, found)), _expected(cls))
+        return cls(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class DotDimensionNumbers(DimensionNumbers):
+    """The pairs of dimensions that dot_general sums over, and those that are its batch (DOTG rules)."""
+
+    lhs_contracting_dimensions: Sequence[int] = ()
+    rhs_contracting_dimensions: Sequence[int] = ()
+    lhs_batch_dimensions: Sequence[int] = ()
+    rhs_batch_dimensions: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedDotDimensionNumbers(DimensionNumbers):
+    """A dot's, with the dimension of lhs that is cut into groups and the dimensions of rhs that count them (BEY-42)."""
+
+    dot_dimension_numbers: DotDimensionNumbers
+    lhs_ragged_dimensions: Sequence[int] = ()
+    rhs_group_dimensions: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherDimensionNumbers(DimensionNumbers):
+    """How gather's start indices address the operand, and where its slices lie in the result (GATHER rules)."""
+
+    offset_dims: Sequence[int] = ()
+    collapsed_slice_dims: Sequence[int] = ()
+    start_index_map: Sequence[int] = ()
+    index_vector_dim: int
+    operand_batching_dims: Sequence[int] = ()
+    start_indices_batching_dims: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterDimensionNumbers(DimensionNumbers):
+    """How scatter's indices address the operand, and where its windows lie in the updates (SCATTER rules)."""
+
+    update_window_dims: Sequence[int] = ()
+    inserted_window_dims: Sequence[int] = ()
+    scatter_dims_to_operand_dims: Sequence[int] = ()
+    index_vector_dim: int
+    input_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionDimensionNumbers(DimensionNumbers):
+    """Which dimension of lhs, rhs and output plays which role (CONV-3)."""
+
+    input_batch_dimension: int
+    input_feature_dimension: int
+    input_spatial_dimensions: Sequence[int]
+    kernel_input_feature_dimension: int
+    kernel_output_feature_dimension: int
+    kernel_spatial_dimensions: Sequence[int]
+    output_batch_dimension: int
+    output_feature_dimension: int
+    output_spatial_dimensions: Sequence[int]
+
+    @classmethod
+    def default(cls, spatial_rank: int) -> Self:
+        """CONV-1: [batch, feature, spatial...], [output, input, spatial...], [batch, feature, spatial...]."""
+        spatial = tuple(range(2, spatial_rank + 2))
+        return cls(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
+
+    @property
+    def lhs(self) -> tuple[int, ...]:
+        """(batch, feature, spatial...) dimensions of lhs."""
+        return (self.input_batch_dimension, self.input_feature_dimension, *self.input_spatial_dimensions)
+
+    @property
+    def rhs(self) -> tuple[int, ...]:
+        """(output feature, input feature, spatial...) dimensions of rhs."""
+        return (
+            self.kernel_output_feature_dimension,
+            self.kernel_input_feature_dimension,
+            *self.kernel_spatial_dimensions,
+        )
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """(batch, feature, spatial...) dimensions of the output."""
+        return (self.output_batch_dimension, self.output_feature_dimension, *self.output_spatial_dimensions)
+
+
+def _fields(cls: type[DimensionNumbers]) -> tuple[Field[Any], ...]:
+    return fields(cls)  # pyright: ignore[reportArgumentType]
+
+
+def _expected(cls: type[DimensionNumbers]) -> str:
+    return f"a {cls.__name__}, or {', '.join(field.name for field in _fields(cls))}"
