@@ -247,11 +247,11 @@ def test_what_a_loop_sends_arrives_in_order() -> None:
         return [s[0] + 1, s[1] * 2.0, token]
 
     def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
-        state = b.tuple([b.constant(np.int32(0)), x, b.create_token()])
+        state = hk.tuple_(b, [b.constant(np.int32(0)), x, b.create_token()])
         token = hk.while_(lambda s: hk.lt(s[0], 2), step, state)[2]
         first = hk.recv_with_token(token, hk.f32[3], CHANNEL)
         second = hk.recv_with_token(first[1], hk.f32[3], CHANNEL)
-        return b.tuple([first[0], second[0]])
+        return hk.tuple_(b, [first[0], second[0]])
 
     first, second = run(function, VECTOR)
     assert np.array_equal(first, VECTOR) and np.array_equal(second, VECTOR * 2)

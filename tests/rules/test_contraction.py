@@ -149,6 +149,7 @@ def test_integers_wrap(dtype: Any) -> None:
 @rule("DOTG-15")
 def test_pred_is_logical() -> None:
     same(run(hk.dot, np.array([True, False, True]), np.array([True] * 3)), np.array(True))
+    same(run(hk.dot, np.array([True, False]), np.array([True, True])), np.array(True))
     same(run(hk.dot, np.array([True, False]), np.array([False, True])), np.array(False))
 
 

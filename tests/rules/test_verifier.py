@@ -359,8 +359,9 @@ def started(b: hk.Builder, x: hk.XlaOp, thread: str = "main") -> hk.XlaOp:
         lambda b, x: emit(AsyncUpdate(), started(b, x)),
         lambda b, x: emit(CopyStart(), x),
         lambda b, x: (emit(CopyStart(), x), x)[1],
+        lambda b, x: (state := emit(CopyStart(), x), emit(CopyDone(), state))[0],
     ],
-    ids=["no done", "two dones", "another user", "ends in an update", "root", "copy without done"],
+    ids=["no done", "two dones", "another user", "ends in an update", "root", "copy without done", "root and done"],
 )
 def test_a_start_has_one_chain_to_one_done(function: Any) -> None:
     expect(program(function, hk.f32[3]), "HASYNC-7")
