@@ -227,12 +227,12 @@ NO_LIST = [
     (lambda x, no: hk.reshape(x, no), "RESHAPE-3", "new_sizes"),
     (lambda x, no: hk.reshape(x, [6], no), "RESHAPE-6", "dimensions"),
     (lambda x, no: hk.collapse(x, no), "COLLAPSE-4", "dimensions"),
-    (lambda x, no: hk.transpose(x, no), "HINST-6", "transpose dimensions"),
-    (lambda x, no: hk.rev(x, no), "HINST-6", "reverse dimensions"),
+    (lambda x, no: hk.transpose(x, no), "TRANSP-3", "permutation"),
+    (lambda x, no: hk.rev(x, no), "REV-3", "dimensions"),
     (lambda x, no: hk.pad(x, 0, no), "HINST-6", "pad padding"),
     (lambda x, no: hk.slice(x, no, [1, 1]), "SLICE-3", "start_indices"),
     (lambda x, no: hk.slice(x, [0, 0], [1, 1], no), "SLICE-3", "strides"),
-    (lambda x, no: hk.dynamic_slice(x, [0, 0], no), "HINST-6", "dynamic_slice_sizes"),
+    (lambda x, no: hk.dynamic_slice(x, [0, 0], no), "DSLICE-7", "slice_sizes"),
 ]
 
 
@@ -242,6 +242,13 @@ NO_LIST = [
 def test_what_is_no_list_of_integers(function: Callable[..., Any], label: str, argument: str, value: Any) -> None:
     with pytest.raises(hk.ShapeError, match=f"{argument}: found .*{label}"):
         shape(lambda x: function(x, value), TWO)
+
+
+@rule("DSLICE-6")
+def test_start_indices_that_are_no_sequence() -> None:
+    for starts in (0, lambda x: x, lambda x: x.builder.constant(1)):
+        with pytest.raises(hk.ShapeError, match=r"start_indices: found .*DSLICE-6"):
+            shape(lambda x, s=starts: hk.dynamic_slice(x, s(x) if callable(s) else s, [1, 1]), TWO)
 
 
 @rule("BUILDER-3")
@@ -353,6 +360,12 @@ def test_bitcast_reads_the_operands_memory_by_the_results_layout() -> None:
     assert flat.tolist() == memory
     assert other.tolist() == [[0, 4], [3, 2], [1, 5]]
     assert as_bytes.tobytes() == ROWS.tobytes()
+
+
+@rule("BEY-19")
+def test_bitcast_of_packed_elements_to_another_width_is_not_supported() -> None:
+    with pytest.raises(hk.UnsupportedError, match="packed"):
+        value(lambda x: emit(Bitcast(hk.u8[2]), x), np.ones(4, ml_dtypes.uint4))
 
 
 @rule("HOP-7", "HOP-9", "HOP-10", "HOP-11")

@@ -53,7 +53,8 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
     """
     starts = _starts(operand, start_indices, "dynamic-slice", "DSLICE-6")
-    return emit(DynamicSlice(slice_sizes), operand, *starts)
+    sizes = integer_list(slice_sizes, operand, "dynamic-slice", "DSLICE-7", "slice_sizes")
+    return emit(DynamicSlice(sizes), operand, *starts)
 
 
 def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
@@ -94,7 +95,7 @@ def gather(
         tuple(numbers.operand_batching_dims),
         tuple(numbers.start_indices_batching_dims),
         numbers.index_vector_dim,
-        slice_sizes,
+        integer_list(slice_sizes, operand, "gather", "GATHER-4", "slice_sizes"),
         indices_are_sorted,
     )
     return emit(op, operand, start_indices)
@@ -147,8 +148,8 @@ def scatter(
 def _starts(operand: XlaOp, indices: Sequence[Any], opcode: str, label: str) -> list[XlaOp]:
     """Start indices as handles; Python integers take the type of those that are handles, else s32."""
     first_handle(operand)
-    if isinstance(indices, XlaOp) or not np.iterable(indices):
-        found = indices.shape if isinstance(indices, XlaOp) else indices
+    if not np.iterable(indices):
+        found = getattr(indices, "shape", indices)
         raise rejected(ShapeError(label, "start_indices", found, "a sequence of scalars"), opcode, operand)
     given = next((i for i in indices if isinstance(i, XlaOp)), None)
     element_type = given.dtype if given is not None and given.shape.is_array else dtypes.s32

@@ -163,12 +163,13 @@ def transpose(operand: XlaOp, permutation: Sequence[int]) -> XlaOp:
 
     Rules TRANSP. Raises ShapeError.
     """
+    permutation = integer_list(permutation, operand, "transpose", "TRANSP-3", "permutation")
     return emit(Transpose(permutation), operand)
 
 
 def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
     """Reverses the order of elements in these dimensions. Rules REV. Raises ShapeError."""
-    return emit(Reverse(dimensions), operand)
+    return emit(Reverse(integer_list(dimensions, operand, "reverse", "REV-3", "dimensions")), operand)
 
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
@@ -191,7 +192,7 @@ def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Any]) -> Xl
 
     Rules PAD. Raises ShapeError.
     """
-    return emit(Pad(padding_config), operand, padding_value)
+    return emit(Pad(padding_config), operand, padding_value)  # pyright: ignore[reportArgumentType]  # which Pad checks
 
 
 def pad_in_dim(operand: XlaOp, padding_value: Any, dimno: int, pad_lo: int, pad_hi: int) -> XlaOp:
@@ -224,7 +225,7 @@ def integer_list(values: Sequence[int], operand: XlaOp, opcode: str, label: str,
     try:
         return integers(values, label, name)
     except ShapeError as error:
-        raise rejected(error, opcode, operand) from None
+        raise rejected(error, opcode, first_handle(operand)) from None
 
 
 def _checked_sizes(values: Sequence[int], operand: XlaOp, opcode: str, label: str, name: str) -> tuple[int, ...]:
