@@ -6,12 +6,13 @@ attributes (as XLA's protos do), serves as well.
 
 # Annotations are read as objects here: they tell how a field is brought to its one form.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
+from operator import index
 from typing import Any, Self, cast
 
 from hlokit.errors import ShapeError
-from hlokit.types.integers import integer, integers
 
 _LABEL = "HINST-6"
 
@@ -22,15 +23,13 @@ class DimensionNumbers:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for field in _fields(type(self)):
-            value, what = getattr(self, field.name), f"{type(self).__name__}.{field.name}"
-            if field.type is int:
-                value = integer(value, _LABEL, what)
-            elif isinstance(field.type, type) and issubclass(field.type, DimensionNumbers):
-                value = field.type.of(value)
-            else:
-                value = integers(value, _LABEL, what)
-            object.__setattr__(self, field.name, value)
+        for name, normal in _forms(type(self)):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, normal(value))
+            except TypeError:
+                expected = "an integer" if normal is index else "a list of integers"
+                raise ShapeError(_LABEL, f"{type(self).__name__}.{name}", repr(value), expected) from None
 
     @classmethod
     def of(cls, given: Any) -> Self:
@@ -134,6 +133,17 @@ class ConvolutionDimensionNumbers(DimensionNumbers):
     def output(self) -> tuple[int, ...]:
         """(batch, feature, spatial...) dimensions of the output."""
         return (self.output_batch_dimension, self.output_feature_dimension, *self.output_spatial_dimensions)
+
+
+@cache
+def _forms(cls: type[DimensionNumbers]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """The fields and what brings each to its one form."""
+    kinds: dict[Any, Callable[[Any], Any]] = {int: index, DotDimensionNumbers: DotDimensionNumbers.of}
+    return tuple((field.name, kinds.get(field.type, _integers)) for field in _fields(cls))
+
+
+def _integers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(map(index, values))
 
 
 def _fields(cls: type[DimensionNumbers]) -> tuple[Field[Any], ...]:
