@@ -338,7 +338,7 @@ def test_iota(wanted: hk.Shape, dimension: int, expected: Any) -> None:
 @rule("IOTA-3", "IOTA-8", "BEY-29")
 def test_iota_rounds_to_narrow_floats_and_wraps_in_narrow_integers() -> None:
     def count(dtype: hk.DType, n: int) -> Any:
-        return value(lambda x: x.builder.iota(dtype, size=n), s32(0))
+        return value(lambda x: x.builder.iota(dtype, iota_dimension=0, size=n), s32(0))
 
     assert count(hk.s8, 300)[128] == -128 and count(hk.u8, 260)[256] == 0
     bf16 = count(hk.bf16, 260)

@@ -158,6 +158,14 @@ def test_kinds_of_shapes() -> None:
     assert hk.f32[2, "<=3"].dynamic == (False, True) and hk.f32[2, "<=3"].dimensions == (2, 3)
 
 
+@rule("SHAPE-1")
+def test_one_dynamic_flag_per_dimension() -> None:
+    assert Shape.array(hk.f32, ["<=2", 3], [False, True]) is hk.f32["<=2", "<=3"]
+    for flags in ([True], [True, False, True]):
+        with rejects("SHAPE-1"):
+            Shape.array(hk.f32, [2, 3], flags)
+
+
 @rule("SHAPE-2")
 def test_ranks() -> None:
     assert (hk.f32[()].rank, hk.f32[()].true_rank, hk.f32[()].is_scalar) == (0, 0, True)

@@ -122,12 +122,12 @@ class Builder:
             raise self._record(ShapeError("BUILDER-7", "constant rank", array.ndim, rank))
         return self.constant(array)
 
-    def iota(self, shape: Shape | DType, dimension: int = 0, size: int | None = None) -> XlaOp:
+    def iota(self, shape: Shape | DType, iota_dimension: int = 0, size: int | None = None) -> XlaOp:
         """Counts along a dimension of `shape`; with an element type and a size, a vector (IOTA rules)."""
         from hlokit.builder.movement import iota
 
         wanted = shape if isinstance(shape, Shape) else dtype(shape)[() if size is None else (size,)]
-        return iota(self, wanted, dimension)
+        return iota(self, wanted, iota_dimension)
 
     def replica_id(self) -> XlaOp:
         """The number of the replica that runs this, u32[] (REPID rules)."""

@@ -69,16 +69,17 @@ class Shape:
     ) -> Shape:
         """An array shape. A size may be written "<=5" (bounded dynamic) or "?" (unbounded).
 
-        Raises ShapeError: SHAPE-3 for a negative size or one beyond int64, LAYOUT-5 for a bad minor_to_major.
+        Raises ShapeError: SHAPE-3 for a negative size or one beyond int64, SHAPE-1 for too few or many dynamic flags,
+        LAYOUT-5 for a bad minor_to_major.
         """
         if not dtype.is_array:
             raise ShapeError("TYPE-1", "element type", dtype, "an array element type")
-        sizes: list[int] = []
-        flags: list[bool] = []
-        for position, entry in enumerate(dimensions):
-            size, flag = _dimension(entry)
-            sizes.append(size)
-            flags.append(flag or bool(dynamic and dynamic[position]))
+        entries = [_dimension(entry) for entry in dimensions]
+        sizes, flags = [size for size, _ in entries], [flag for _, flag in entries]
+        if dynamic:
+            if len(dynamic) != len(entries):
+                raise ShapeError("SHAPE-1", "dynamic flags", tuple(dynamic), f"one for each of {len(entries)} dimensions")
+            flags = [f or bool(g) for f, g in zip(flags, dynamic, strict=True)]
         if layout is not None:
             if sorted(layout.minor_to_major) != list(range(len(sizes))):
                 raise ShapeError("LAYOUT-5", "layout", layout.minor_to_major, f"a permutation of 0..{len(sizes) - 1}")
