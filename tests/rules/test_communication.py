@@ -258,6 +258,19 @@ def test_what_a_loop_sends_arrives_in_order() -> None:
 
 
 @rule("COMM-11", "EXEC-1")
+def test_a_send_in_a_called_computation_runs_before_the_recv_that_waits_for_it() -> None:
+    def pass_on(s: hk.XlaOp) -> hk.XlaOp:
+        hk.send(s, CHANNEL)
+        return s + s
+
+    def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
+        received = hk.recv(b, hk.f32[3], CHANNEL)
+        return received + b.call(lambda s: s.builder.call(pass_on, [s]), [x])
+
+    assert np.array_equal(run(function, VECTOR), VECTOR * 3)
+
+
+@rule("COMM-11", "EXEC-1")
 def test_a_send_runs_before_the_recv_that_waits_for_it_wherever_it_stands() -> None:
     def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
         received = hk.recv(b, hk.f32[3], CHANNEL)

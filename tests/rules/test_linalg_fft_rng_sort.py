@@ -22,6 +22,14 @@ CHOLESKY = [
     ("CHOL-6 upper triangle read", False, f32([4, 2], [np.nan, 3]), [[2, 1], [0, 1.4142135]]),
     ("CHOL-8 not definite", True, f32([1, 2], [2, 1]), np.full((2, 2), np.nan)),
     ("CHOL-8 negative", False, f32([[-1.0]]), np.full((1, 1, 1), np.nan)),
+    ("CHOL-8 NaN", True, f32([1, 0], [np.nan, 1]), np.full((2, 2), np.nan)),
+    (
+        "CHOL-8 NaN in one of two",
+        False,
+        f32([[1, 0], [0, np.nan]], [[4, 2], [9, 3]]),
+        [[[np.nan] * 2] * 2, [[2, 1], [0, 2**0.5]]],
+    ),
+    ("CHOL-6 NaN that is not read", True, f32([1, np.nan], [0, 1]), [[1, 0], [0, 1]]),
     ("CHOL-9 0x0", True, np.zeros((2, 0, 0), np.float32), np.zeros((2, 0, 0))),
     ("CHOL-9 empty batch", True, np.zeros((0, 2, 2), np.float32), np.zeros((0, 2, 2))),
     ("CHOL-10 complex lower", True, c64([4, 2 - 2j], [2 + 2j, 6]), [[2, 0], [1 + 1j, 2]]),
@@ -264,6 +272,24 @@ def test_operands_move_together() -> None:
     )
     assert isinstance(result, tuple)
     assert [r.tolist() for r in result] == [[1, 3], [50, 42], f32(1.1, -3.0).tolist()]
+
+
+@rule("SORT-6", "SORT-7")
+@pytest.mark.parametrize(
+    ("comparator", "descends"),
+    [
+        pytest.param(lambda a, b: hk.lt(a, b), False, id="LT"),
+        pytest.param(lambda a, b: hk.gt(a, b), True, id="GT"),
+        pytest.param(lambda a, b: hk.lt(b, a), True, id="LT, turned"),
+        pytest.param(lambda a, b: hk.gt(b, a), False, id="GT, turned"),
+        pytest.param(lambda a, b: hk.ge(a, b), True, id="GE"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8, np.uint64, ml_dtypes.int4])
+def test_one_comparison_sorts_either_way(comparator: Callable[..., Any], descends: bool, dtype: Any) -> None:
+    numbers = [3, 1, 7, 0, 5] if np.dtype(dtype).kind == "u" else [3, -1, 7, 0, -8]
+    expected = np.array(sorted(numbers, reverse=descends), dtype)
+    np.testing.assert_array_equal(value(lambda p: hk.sort(p, comparator), np.array(numbers, dtype)), expected)
 
 
 @rule("SORT-6", "SORT-8", "SORT-9")

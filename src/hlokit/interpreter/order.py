@@ -28,7 +28,7 @@ def evaluation_order(computation: Computation) -> Sequence[Instruction]:
 
 def _sends_first(order: Sequence[Instruction]) -> list[Instruction]:
     """As much of `order` as can run if sends come before their recv-dones."""
-    sends = {i.op.channel_id: i for i in order if i.opcode == "send"}  # type: ignore[attr-defined]
+    sends = {channel: i for i in order for channel in _channels_sent_on(i)}
     position = {instruction: number for number, instruction in enumerate(order)}
     missing: dict[Instruction, int] = {}
     followers: dict[Instruction, list[Instruction]] = {i: [] for i in order}
@@ -50,3 +50,19 @@ def _sends_first(order: Sequence[Instruction]) -> list[Instruction]:
             if not missing[follower]:
                 heappush(ready, position[follower])
     return done
+
+
+def _channels_sent_on(instruction: Instruction) -> set[int | None]:
+    """The channels of the sends that an instruction is, or that run in the computations it calls."""
+    channels: set[int | None] = set()
+    stack = [instruction]
+    seen: set[Computation] = set()
+    while stack:
+        inner = stack.pop()
+        if inner.opcode == "send":
+            channels.add(inner.op.channel_id)  # type: ignore[attr-defined]
+        for computation in inner.called:
+            if computation not in seen:
+                seen.add(computation)
+                stack += computation.instructions
+    return channels

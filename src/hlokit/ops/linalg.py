@@ -42,6 +42,7 @@ class Cholesky(Op, name="cholesky"):
             factor = np.full_like(wide, np.nan)
             for index in np.ndindex(*wide.shape[:-2]):
                 factor[index] = self._factor_or_nan(wide[index])
+        factor[np.isnan(factor).any((-2, -1))] = np.nan  # LAPACK goes on after a NaN
         return factor.astype(a.dtype, copy=False)
 
     def _factor_or_nan(self, matrix: Array) -> Array | float:
