@@ -132,6 +132,16 @@ def test_scatter(function: Callable[..., Any], inputs: Any, expected: Any) -> No
     assert got.tolist() == expected.tolist()
 
 
+@rule("SCATTER-2")
+def test_scatter_into_a_constant_and_of_one_operand_in_a_list() -> None:
+    def into(operands: Any, updates: Callable[[Any], Any]) -> Any:
+        numbers = {"update_window_dims": [], **ONES}
+        return lambda i, u: hk.scatter(operands, i, updates(u), add, numbers)
+
+    for operands, updates in [(ZEROS, lambda u: u), ([ZEROS], lambda u: u), ([ZEROS], lambda u: [u])]:
+        assert value(into(operands, updates), s32([[3], [1]]), f32([1, 2])).tolist() == [0, 2, 0, 1, 0]
+
+
 @rule("SCATTER-31", "SCATTER-1", "BEY-34")
 def test_scatter_of_two_operands() -> None:
     def combine(a: Any, b: Any, c: Any, d: Any) -> Any:

@@ -102,7 +102,7 @@ def gather(
 
 
 def scatter(
-    operands: XlaOp | Sequence[XlaOp],
+    operands: Any,
     scatter_indices: Any,
     updates: Any,
     update_computation: ComputationLike,
@@ -123,10 +123,12 @@ def scatter(
     `dimension_numbers`: a ScatterDimensionNumbers, or a mapping or object with its fields.
     Windows that stick out are skipped; updates are applied in row-major order. Rules SCATTER. Raises ShapeError.
     """
-    arrays = [operands] if isinstance(operands, XlaOp) else [*operands]
-    added: list[Any] = [updates] if isinstance(operands, XlaOp) or isinstance(updates, XlaOp) else [*updates]
-    if not arrays or len(added) != len(arrays):
-        raise ShapeError("SCATTER-2", "operands and updates", (len(arrays), len(added)), "N >= 1 of each")
+    given: list[Any] = [*operands] if isinstance(operands, (list, tuple)) else [operands]
+    added: list[Any] = [*updates] if isinstance(operands, (list, tuple)) and np.iterable(updates) else [updates]
+    if not given or len(added) != len(given):
+        raise ShapeError("SCATTER-2", "operands and updates", (len(given), len(added)), "N >= 1 of each")
+    first = first_handle(*given, scatter_indices, *added)
+    arrays = [first.builder.handle(o) for o in given]
     are_arrays = all(array.shape.is_array for array in arrays)
     check_call(are_arrays, arrays[0], "scatter", "SCATTER-34", "operands", [a.shape for a in arrays], "arrays")
     numbers = made(ScatterDimensionNumbers.of, "scatter", arrays, dimension_numbers)

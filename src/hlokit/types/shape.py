@@ -78,7 +78,7 @@ class Shape:
         sizes, flags = [size for size, _ in entries], [flag for _, flag in entries]
         if dynamic:
             if len(dynamic) != len(entries):
-                raise ShapeError("SHAPE-1", "dynamic flags", tuple(dynamic), f"one for each of {len(entries)} dimensions")
+                raise ShapeError("SHAPE-1", "dynamic flags", tuple(dynamic), f"one for each of {len(entries)} sizes")
             flags = [f or bool(g) for f, g in zip(flags, dynamic, strict=True)]
         if layout is not None:
             if sorted(layout.minor_to_major) != list(range(len(sizes))):
