@@ -10,7 +10,9 @@ import pytest
 
 import hlokit as hk
 from hlokit.builder.core import emit
+from hlokit.hlo.op import infer_shape
 from hlokit.ops.movement import Broadcast
+from hlokit.ops.reshaping import DynamicReshape
 from tests.rules.labels import rejects, rule
 from tests.rules.programs import f32, s32, shape
 from tests.rules.running import built, from_text, value
@@ -130,6 +132,16 @@ WRONG = [
 def test_rejected(labels: str, function: Callable[..., Any], shapes: list[hk.Shape]) -> None:
     with rejects(*labels.split(" ")):
         shape(function, *shapes)
+
+
+@rule("BEY-24", "HINST-5")
+def test_operands_of_a_dynamic_reshape_instruction() -> None:
+    op = DynamicReshape(hk.f32["<=6"])
+    assert infer_shape(op, [hk.f32[6], INDEX]) is hk.f32["<=6"]
+    with rejects("BEY-24"):
+        infer_shape(op, [hk.f32[6], INDEX, INDEX])
+    with rejects("HINST-5"):
+        infer_shape(op, [])
 
 
 # -- which dimensions of a result are dynamic

@@ -180,6 +180,7 @@ def test_result_accuracy_is_carried_and_changes_nothing() -> None:
         builder = hk.Builder("t")
         op: Any = hk.tanh(builder.parameter(0, hk.f32[2]), accuracy).instruction.op
         assert op.result_accuracy == accuracy
+    assert hk.OPS["tanh"](result_accuracy="highest") is hk.OPS["tanh"](result_accuracy=("highest",))
 
 
 # rule of the refusal, functions, the element types they take

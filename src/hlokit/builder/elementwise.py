@@ -1,7 +1,7 @@
 """Elementwise op functions: arithmetic, transcendental functions, comparisons, conversions, select and clamp.
 
 Operands are handles; one of them may be a number or an array, which becomes a constant. `result_accuracy` is None,
-("highest",) or ("tolerance", atol, rtol, ulps) (BEY-17). `broadcast_dimensions` is as broadcasting.py says (BCAST).
+"highest" or ("tolerance", atol, rtol, ulps) (BEY-17). `broadcast_dimensions` is as broadcasting.py says (BCAST).
 All raise ShapeError, with the rule's label: UN-3 or BIN-3 for an operand that is no array, and for an element type that
 the op does not take the rule named with the function.
 """

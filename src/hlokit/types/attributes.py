@@ -61,7 +61,7 @@ def _aliasing(values: Iterable[tuple[Iterable[int], int, Iterable[int]]]) -> tup
 
 
 def _accuracy(value: Iterable[str]) -> tuple[str, ...]:
-    parts = tuple(value)
+    parts = (value,) if isinstance(value, str) else tuple(value)
     if parts[:1] != ("tolerance",) and parts not in (("highest",), ("default",)):
         raise ValueError("neither highest nor tolerance")
     if parts[:1] == ("tolerance",) and len(parts) != 4:
