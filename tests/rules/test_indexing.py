@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.hlo.op import infer_shape
 from hlokit.ops.gather import remaining
+from hlokit.ops.slicing import DynamicSlice
 from tests.rules.labels import rejects, rule
 from tests.rules.programs import f32, s32, shape
 from tests.rules.running import from_text, value
@@ -145,6 +147,16 @@ def test_slices_in_text() -> None:
     for broken in ({"shape": "", "sizes": sizes}, {"shape": "s32[2] ", "sizes": ""}):
         with pytest.raises(hk.HlokitError):
             from_text(text.format(**broken), A)
+
+
+@rule("DSLICE-10", "DSLICE-5", "DSLICE-6")
+def test_a_vector_of_start_indices_in_old_text() -> None:
+    op, x = DynamicSlice([2, 2]), hk.f32[4, 3]
+    assert infer_shape(op, [x, hk.s32[2]]) is hk.f32[2, 2]
+    with rejects("DSLICE-5"):
+        infer_shape(op, [x, hk.s32[3]])
+    with rejects("DSLICE-6"):
+        infer_shape(op, [x, hk.f32[2]])
 
 
 # -- gather
