@@ -9,7 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.hlo.op import infer_shape
-from hlokit.ops.conversion import BitcastConvert, StochasticConvert
+from hlokit.ops.conversion import BitcastConvert, Convert, StochasticConvert
 from hlokit.types.layout import Layout
 from hlokit.types.shape import TOKEN, Shape
 from tests.rules.elementwise_programs import ALL, COMPLEX, array, assert_same, evaluate, inf, infer, nan, parse
@@ -101,6 +101,15 @@ def test_convert_of_no_array() -> None:
     ]:
         with rejects("CONV-TYPE-2"):
             infer("convert_element_type", shape, new_element_type=target)
+
+
+@rule("CONV-TYPE-2", "BITCAST-6")
+def test_instructions_that_convert_no_array() -> None:
+    pair = Shape.tuple([hk.f32[()]])
+    for card, label in [(Convert, "CONV-TYPE-2"), (BitcastConvert, "BITCAST-6")]:
+        for operand, result in [(pair, hk.f32[()]), (hk.f32[()], pair), (TOKEN, hk.f32[()])]:
+            with rejects(label):
+                infer_shape(card(result), [operand])
 
 
 BITCASTS: list[tuple[str, str, Any, str, Any]] = [
