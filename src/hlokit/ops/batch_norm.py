@@ -10,8 +10,7 @@ from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.expansion import Writing, sum_of_two
 from hlokit.ops.numerics import narrow
-from hlokit.ops.reduction import cut_to_least
-from hlokit.ops.reduction import Reduce
+from hlokit.ops.reduction import Reduce, cut_to_least
 from hlokit.ops.transcendental import Sqrt
 from hlokit.types.shape import Shape
 
@@ -42,7 +41,9 @@ class BatchNorm(Op):
         feature = self.feature_index
         axes = [0 if a.ndim == 1 else feature for a in (operand, *others)]
         count = min(a.shape[axis] for a, axis in zip((operand, *others), axes, strict=True))
-        return tuple(a[(slice(None),) * axis + (slice(count),)] for a, axis in zip((operand, *others), axes, strict=True))
+        return tuple(
+            a[(slice(None),) * axis + (slice(count),)] for a, axis in zip((operand, *others), axes, strict=True)
+        )
 
     def other_axes(self, operand: Array) -> tuple[int, ...]:
         return tuple(d for d in range(operand.ndim) if d != self.feature_index)
