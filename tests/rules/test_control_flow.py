@@ -442,3 +442,10 @@ def test_a_predicate_chooses_between_two(count: int) -> None:
 
 def _sum(b: hk.Builder, *x: hk.XlaOp) -> hk.XlaOp:
     return x[0] + x[-1]
+
+
+@rule("WHILE-1")
+def test_init_may_be_a_sequence_of_handles() -> None:
+    b = hk.Builder("t")
+    loop = hk.while_(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2.0), [b.constant(0), b.constant(1.0)])
+    assert [float(v) for v in hk.evaluate(b.build(loop))] == [3, 8]

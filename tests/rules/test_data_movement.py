@@ -419,3 +419,9 @@ def test_unbounded_dimensions_propagate_and_cannot_be_run() -> None:
     assert str(shape(lambda x: hk.slice_in_dim(x, 0, 2, 1, 1), x)) == "f32[?,2]"
     with pytest.raises(hk.UnsupportedError):
         hk.evaluate(built(lambda x: hk.rev(x, [0]), x), np.zeros((2, 3), np.float32))
+
+
+@rule("BEY-29")
+def test_iota_of_a_type_and_a_size() -> None:
+    b = hk.Builder("t")
+    assert hk.evaluate(b.build(b.iota(hk.f32, 5))).tolist() == [0, 1, 2, 3, 4]

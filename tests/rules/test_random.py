@@ -175,3 +175,11 @@ def test_module_state_advances_by_delta() -> None:
     for _ in range(2):  # each run is a new instance of the module
         first, second = from_text(body, seed=7)
         assert first.tolist() == [7, 0] and second.tolist() == [11, 0]
+
+
+@rule("RNG-5")
+def test_uniform_over_nearly_all_floats_does_not_overflow() -> None:
+    b = hk.Builder("t")
+    module = b.build(hk.rng_uniform(b.constant(-3e38), b.constant(3e38), hk.f32[1000]))
+    got = hk.evaluate(module)
+    assert np.isfinite(got).all() and got.min() < -1e38 and got.max() > 1e38

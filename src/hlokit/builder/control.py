@@ -87,11 +87,15 @@ def map(
     return emit(Map(dims(dimensions)), *values, called=[computation_of(computation, scalars, builder)])
 
 
-def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp) -> XlaOp:
+def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequence[XlaOp]) -> XlaOp:
     """state = init; while condition(state): state = body(state) (WHILE rules).
 
-    condition: T -> pred[], body: T -> T, for init of shape T. Raises ShapeError (WHILE-4 .. WHILE-6).
+    condition: T -> pred[], body: T -> T, for init of shape T; a sequence of handles is their tuple.
+    Raises ShapeError (WHILE-4 .. WHILE-6).
     """
+    if not isinstance(init, XlaOp):
+        (first, *_) = handles(*init)
+        init = tuple_(first.builder, init)
     computations = [computation_of(f, [init.shape], init.builder) for f in (condition, body)]
     return emit(While(), init, called=computations)
 

@@ -123,11 +123,12 @@ class Builder:
         return self.constant(array)
 
     def iota(self, shape: Shape | DType, iota_dimension: int = 0, size: int | None = None) -> XlaOp:
-        """Counts along a dimension of `shape`; with an element type and a size, a vector (IOTA rules)."""
+        """Counts along a dimension of `shape` (IOTA rules); `iota(element_type, size)` is a vector (BEY-29)."""
         from hlokit.builder.movement import iota
 
-        wanted = shape if isinstance(shape, Shape) else dtype(shape)[() if size is None else (size,)]
-        return iota(self, wanted, iota_dimension)
+        if isinstance(shape, Shape):
+            return iota(self, shape, iota_dimension)
+        return iota(self, dtype(shape)[iota_dimension if size is None else size], 0)
 
     def replica_id(self) -> XlaOp:
         """The number of the replica that runs this, u32[] (REPID rules)."""

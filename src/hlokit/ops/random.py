@@ -58,8 +58,9 @@ def _uniform_floats(random: np.random.Generator, low: Array, high: Array, shape:
     wide = _working_type(shape.dtype)
     unit = random.random(shape.dimensions, wide)  # type: ignore[arg-type]
     start, end = low.astype(wide), high.astype(wide)
-    drawn = (start + unit * (end - start)).astype(shape.dtype.numpy)
-    return np.where(drawn.astype(wide) >= end, low, drawn)  # rounding may reach the open end (RNG-5)
+    drawn = np.maximum(start * (1 - unit) + end * unit, start)  # end - start may overflow; rounding may go below
+    rounded = drawn.astype(shape.dtype.numpy)
+    return np.where(rounded.astype(wide) >= end, low, rounded)  # rounding may reach the open end (RNG-5)
 
 
 def _uniform_integers(random: np.random.Generator, low: Array, high: Array, shape: Shape) -> Array:
