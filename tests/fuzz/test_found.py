@@ -85,10 +85,10 @@ def test_batch_norm_with_fewer_features_at_run_time() -> None:
 
 
 BUILT: list[tuple[str, Callable[[hk.XlaOp], Any]]] = [
-    ("HINST-6", lambda x: hk.transpose(x, [1.0, 0.0])),  # type: ignore[list-item]
-    ("HINST-6", lambda x: hk.transpose(x, None)),  # type: ignore[arg-type]
-    ("HINST-6", lambda x: hk.rev(x, [[0]])),  # type: ignore[list-item]
-    ("HINST-6", lambda x: hk.rev(x, "0")),  # type: ignore[arg-type]
+    ("TRANSP-3", lambda x: hk.transpose(x, [1.0, 0.0])),  # type: ignore[list-item]
+    ("TRANSP-3", lambda x: hk.transpose(x, None)),  # type: ignore[arg-type]
+    ("REV-3", lambda x: hk.rev(x, [[0]])),  # type: ignore[list-item]
+    ("REV-3", lambda x: hk.rev(x, "0")),  # type: ignore[arg-type]
     ("HINST-6", lambda x: hk.concat_in_dim([x, x], 0.5)),  # type: ignore[arg-type]
     ("BCAST-6", lambda x: hk.add(x, x, [None])),  # type: ignore[list-item]
     ("SHAPE-3", lambda x: x.builder.parameter(1, hk.f32[2.5])),  # type: ignore[index]
