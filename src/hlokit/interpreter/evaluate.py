@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from operator import le
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from hlokit.hlo.op import Op
 from hlokit.hlo.values import TOKEN_VALUE, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process, StepHook
+from hlokit.ops.structure import Parameter
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
@@ -75,19 +76,48 @@ def run(process: Process, computation: Computation, arguments: Sequence[Any]) ->
 
 
 def _run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
+    steps: list[_Step] | None = process.plans.get(computation)
+    if steps is None:
+        steps = process.plans[computation] = _plan(process, computation)
     values: dict[int, Any] = {}
-    order = evaluation_order(computation)
-    last_use = _last_uses(computation, order)
-    for instruction in order:
-        op = instruction.op
-        if op.opcode == "parameter":
-            values[instruction.id] = _as_declared(instruction.shape, arguments[op.number])  # type: ignore[attr-defined]
+    for step in steps:
+        instruction = step.instruction
+        if step.parameter is not None:
+            values[instruction.id] = _as_declared(instruction.shape, arguments[step.parameter])
         else:
-            operands = [values[o.id] for o in instruction.operands]
-            values[instruction.id] = _step(process, instruction, operands)
-        for dead in last_use.get(instruction.id, ()):
+            values[instruction.id] = _evaluated(process, step, [values[i] for i in step.operands])
+        for dead in step.dead:
             del values[dead]
     return values[computation.root.id]
+
+
+class _Step(NamedTuple):
+    """One instruction of a computation, with what running it again and again would find out each time.
+
+    `operands`: ids of the values it takes; `keywords`: what its reference asks for by name; `dead`: ids of the values
+    that nothing after it needs; `parameter`: its number, for a parameter.
+    """
+
+    instruction: Instruction
+    operands: tuple[int, ...]
+    keywords: dict[str, Any]
+    dead: tuple[int, ...]
+    parameter: int | None
+
+
+def _plan(process: Process, computation: Computation) -> list[_Step]:
+    order = evaluation_order(computation)
+    last_use = _last_uses(computation, order)
+    return [
+        _Step(
+            i,
+            tuple(o.id for o in i.operands),
+            _keywords(process, i),
+            tuple(last_use.get(i.id, ())),
+            i.op.number if isinstance(i.op, Parameter) else None,
+        )
+        for i in order
+    ]
 
 
 def _as_declared(shape: Shape, value: Any) -> Any:
@@ -101,9 +131,9 @@ def _as_declared(shape: Shape, value: Any) -> Any:
     return value if wanted == sizes else Dynamic(whole_buffer(value, shape.dimensions), wanted)
 
 
-def _step(process: Process, instruction: Instruction, operands: list[Any]) -> Any:
+def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     """Evaluates one instruction, between the hooks; its result is brought to the declared type and checked."""
-    op = instruction.op
+    instruction, op = step.instruction, step.instruction.op
     if not op.whole_values:
         operands = [valid_part(v) for v in operands]
         if op.elementwise and instruction.shape.is_dynamic:
@@ -111,7 +141,7 @@ def _step(process: Process, instruction: Instruction, operands: list[Any]) -> An
     if process.before is not None:
         process.before(instruction, tuple(operands))
     try:
-        value = op.reference(*operands, **_keywords(process, instruction))
+        value = op.reference(*operands, **step.keywords)
     except EvaluationError as error:
         if not getattr(error, "located", False):
             error.args = (f"{instruction.name}: {error}",)

@@ -54,6 +54,7 @@ class Process:
         self.after = after
         self.depth = 0
         self.callees: dict[Computation, Callee] = {}
+        self.plans: dict[Computation, Any] = {}
 
     def descend(self, computation: Computation) -> None:
         """One more computation is active, until whoever called this takes 1 off `depth`."""
