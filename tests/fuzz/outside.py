@@ -131,7 +131,7 @@ def compare(seed: int, xla: Xla, options: Options) -> tuple[list[Difference], st
             if instruction.opcode == "parameter" or instruction.name == "everything":
                 continue
             operands = [values[o] for o in instruction.operands]
-            ours = interpreter._step(process, instruction, operands)  # type: ignore[attr-defined]
+            ours = interpreter.run_instruction(process, instruction, operands)
             values[instruction] = ours
             if instruction not in given:
                 continue

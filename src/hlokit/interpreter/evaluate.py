@@ -108,16 +108,20 @@ class _Step(NamedTuple):
 def _plan(process: Process, computation: Computation) -> list[_Step]:
     order = evaluation_order(computation)
     last_use = _last_uses(computation, order)
-    return [
-        _Step(
-            i,
-            tuple(o.id for o in i.operands),
-            _keywords(process, i),
-            tuple(last_use.get(i.id, ())),
-            i.op.number if isinstance(i.op, Parameter) else None,
-        )
-        for i in order
-    ]
+    return [_planned(process, instruction, last_use.get(instruction.id, ())) for instruction in order]
+
+
+def _planned(process: Process, instruction: Instruction, dead: Sequence[int] = ()) -> _Step:
+    op = instruction.op
+    operands = tuple(o.id for o in instruction.operands)
+    number = op.number if isinstance(op, Parameter) else None
+    return _Step(instruction, operands, _keywords(process, instruction), tuple(dead), number)
+
+
+def run_instruction(process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
+    """The value of one instruction on the values of its operands; for tools that step through a program."""
+    with np.errstate(all="ignore"):
+        return _evaluated(process, _planned(process, instruction), list(operands))
 
 
 def _as_declared(shape: Shape, value: Any) -> Any:
