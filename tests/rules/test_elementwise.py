@@ -467,3 +467,12 @@ def test_operators() -> None:
     ]:
         assert_same(evaluate(operator, x, y), array("s32", want))
     assert_same(evaluate(lambda a: a >> 1, array("u8", [128])), array("u8", [64]))
+
+
+@rule("RSQRT-1")
+def test_rsqrt_of_complex_infinities_is_zero() -> None:
+    inf, nan = float("inf"), float("nan")
+    b = hk.Builder("t")
+    module = b.build(hk.rsqrt(b.parameter(0, hk.c64[4])))
+    got = hk.evaluate(module, np.array([complex(inf, inf), complex(1, -inf), complex(-inf, nan), complex(-2, inf)], np.complex64))
+    assert (got == 0).all() and np.signbit(got.imag).tolist()[:2] == [True, False]

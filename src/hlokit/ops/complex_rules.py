@@ -163,7 +163,11 @@ def sqrt(emit: Emitter, z: Value) -> Value:
 
 
 def rsqrt(emit: Emitter, z: Value) -> Value:
-    return divide(emit, emit.constant(1.0, z.dtype), sqrt(emit, z))
+    a, b = _parts(emit, z)
+    infinite = emit.or_(emit.eq(emit.abs(a), math.inf), emit.eq(emit.abs(b), math.inf))
+    zero = emit.constant(0.0, a.dtype)
+    vanished = emit.complex(zero, emit.copysign(zero, emit.neg(b)))
+    return emit.select(infinite, vanished, divide(emit, emit.constant(1.0, z.dtype), sqrt(emit, z)))
 
 
 def power(emit: Emitter, z: Value, w: Value) -> Value:

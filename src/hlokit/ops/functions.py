@@ -136,7 +136,11 @@ def log_plus_one(x: Array) -> Any:
 
 
 def reciprocal_square_root(x: Array) -> Any:
-    return 1 / np.sqrt(x)
+    if x.dtype.kind != "c":
+        return 1 / np.sqrt(x)
+    zero = np.zeros_like(x)
+    zero.imag = np.copysign(0, -x.imag)
+    return np.where(np.isinf(x.real) | np.isinf(x.imag), zero, 1 / np.sqrt(x))  # the quotient has NaN parts there
 
 
 def atan2(y: Array, x: Array) -> Any:
