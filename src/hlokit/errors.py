@@ -91,7 +91,12 @@ class ArgumentError(HlokitError):
 
 
 class EvaluationError(HlokitError):
-    """A program went wrong while it ran: an empty infeed, a bad size, a custom call that misbehaves."""
+    """A program went wrong while it ran: an empty infeed, a bad size, a custom call that misbehaves.
+
+    `located`: the message names the instruction.
+    """
+
+    located = False
 
 
 def _brief(value: object) -> str:

@@ -146,3 +146,34 @@ def test_random_programs_keep_their_bits() -> None:
     assert not different
 
 
+
+
+def test_a_module_can_be_copied_after_an_edit() -> None:
+    """An edit may put an operand behind its user; a copy must not depend on the order."""
+    module = parse("x = f32[4] parameter(0) y = f32[4] negate(x) ROOT r = f32[4] tanh(y)")
+    old = module.entry.root.operands[0]
+    module.entry.replace(old, module.entry.add(hk.OPS["abs"](), old.operands))
+    assert opcodes(module.clone()) == opcodes(module)
+    assert opcodes(hk.optimize(module, ["dce"], verify_each=True)) == ["parameter", "abs", "tanh"]
+
+
+def test_copies_share_nothing_that_can_change() -> None:
+    module = parse('x = f32[4] parameter(0) ROOT r = f32[4] negate(x), frontend_attributes={a="b"}')
+    copy = module.clone()
+    copy.entry.root.ensure_extra().frontend_attributes["a"] = "c"
+    assert 'a="b"' in str(module) and 'a="c"' in str(copy)
+
+
+def test_inlining_one_computation_many_times_is_linear_and_legal() -> None:
+    def module(count: int) -> HloModule:
+        calls = "".join(f"y{i + 1} = f32[4] call(y{i}), to_apply=f\n" for i in range(count))
+        return parse(f"y0 = f32[4] parameter(0)\n{calls}ROOT r = f32[4] negate(y{count})", "f { p = f32[4] parameter(0) ROOT n = f32[4] tanh(p) }\n")
+
+    times: list[float] = []
+    for count in (500, 2000):
+        program = module(count)
+        start = time.process_time()
+        after = hk.optimize(program, ["call-inliner"], verify_each=True)
+        times.append(time.process_time() - start)
+        assert len(after.entry) == count + 2
+    assert times[1] < 12 * times[0]

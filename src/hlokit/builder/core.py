@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -48,6 +49,7 @@ class Builder:
         self.source_info = source_info
         self.first_error: HlokitError | None = None
         self._is_built = False
+        self._reported = False
         self._count = 0
         self._sharding: Sharding | None = None
         self._metadata: Metadata | None = None
@@ -217,7 +219,7 @@ class Builder:
     def _extra(self) -> Extra:
         metadata = None
         if self._metadata is not None:
-            metadata = Metadata(**{f: getattr(self._metadata, f) for f in Metadata.__slots__})  # type: ignore[attr-defined]
+            metadata = replace(self._metadata)
         if self.source_info:
             metadata = metadata or Metadata()
             if not metadata.source_file:
@@ -330,8 +332,6 @@ class Builder:
         """Makes `build` raise this error (unless an earlier one was reported) (BEY-77)."""
         self._record(error)
         self._reported = True
-
-    _reported = False
 
     def build_computation(self, root: XlaOp | Sequence[XlaOp] | None = None) -> Computation:
         """The computation, to be called by other builders' ops. The builder takes no more ops afterwards.
@@ -482,4 +482,4 @@ def _caller() -> tuple[str, int]:
 def _is_stateful(instruction: Instruction) -> bool:
     from hlokit.hlo.computation import has_side_effect
 
-    return has_side_effect(instruction) or instruction.opcode in ("replica-id", "partition-id", "rng", "infeed", "recv")
+    return instruction.op.asks_device or has_side_effect(instruction)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hlokit.errors import ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
-from hlokit.hlo.names import Names
 from hlokit.hlo.op import Op, infer_shape, same_result
 from hlokit.types.shape import ProgramShape, Shape
 
@@ -164,7 +164,9 @@ class Computation:
     def remove_dead(self) -> int:
         """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed."""
         live: set[int] = set()
-        stack = [self.root, *self._parameters.values(), *(i for i in self._instructions if has_side_effect(i))]
+        effects: dict[Computation, bool] = {}
+        effective = (i for i in self._instructions if has_side_effect(i, effects))
+        stack = [self.root, *self._parameters.values(), *effective]
         while stack:
             instruction = stack.pop()
             if instruction.id in live:
@@ -195,15 +197,17 @@ class Computation:
         self.version += 1
 
     def inline(self, call: Instruction) -> Instruction:
-        """Replaces a call by copies of the called computation's instructions. Returns the new result."""
+        """Replaces a call by copies of the called computation's instructions. Returns the new result.
+
+        The copies keep their names, which may then occur twice until `HloModule.settle`: looking here for free
+        ones would make inlining many calls quadratic.
+        """
         self._own(call)
         (callee,) = call.called
-        names = Names(i.name for i in self._instructions)
         values: dict[Instruction, Instruction] = dict(zip(callee.parameters, call.operands, strict=True))
         for instruction in callee.post_order():
             if instruction not in values:
                 values[instruction] = self._copy(instruction, values)
-                values[instruction].name = names.unique(instruction.name)
         result = values[callee.root]
         self.replace(call, result)
         return result
@@ -213,9 +217,10 @@ class Computation:
         copy = Computation(name, module if module is not None else self.module)
         copy.execution_thread = self.execution_thread
         values: dict[Instruction, Instruction] = {}
-        for instruction in self._instructions:
+        for instruction in self.post_order():  # an edit may have put an operand behind its user
             values[instruction] = copy._copy(instruction, values)
         copy.root_or_none = values[self.root]
+        copy.reorder(values[instruction] for instruction in self._instructions)
         return copy
 
     def reorder(self, order: Iterable[Instruction]) -> None:
@@ -233,9 +238,11 @@ class Computation:
         operands = [values[o] for o in instruction.operands]
         copy = self.add_unchecked(instruction.op, operands, instruction.called, instruction.shape, instruction.name)
         if instruction.extra is not None:
-            extra = instruction.extra
-            copy.extra = type(extra)(**{f: getattr(extra, f) for f in extra.__slots__})  # type: ignore[attr-defined]
-            copy.extra.control_predecessors = [values[p] for p in extra.control_predecessors if p in values]
+            copy.extra = replace(
+                instruction.extra,
+                frontend_attributes=dict(instruction.extra.frontend_attributes),
+                control_predecessors=[values[p] for p in instruction.extra.control_predecessors],
+            )
         return copy
 
     def _own(self, instruction: Instruction) -> None:
@@ -253,19 +260,29 @@ class Computation:
         return f"<computation {self.name}: {len(self._instructions)} instructions>"
 
 
-def has_side_effect(instruction: Instruction) -> bool:
-    """The op has one, or a computation that it calls contains one."""
-    stack: list[Any] = [instruction]
-    seen: set[int] = set()
-    while stack:
-        current = stack.pop()
-        if current.op.side_effect or getattr(current.op, "custom_call_has_side_effect", False):
-            return True
-        for computation in current.called:
-            if id(computation) not in seen:
-                seen.add(id(computation))
-                stack.extend(computation.instructions)
-    return False
+def has_side_effect(instruction: Instruction, known: dict[Computation, bool] | None = None) -> bool:
+    """The op has one, or a computation that it calls contains one.
+
+    `known` remembers the computations over many questions: each is then looked through once.
+    """
+    if instruction.op.has_side_effect():
+        return True
+    known = {} if known is None else known
+    return any(_has_effects(callee, known) for callee in instruction.called)
+
+
+def _has_effects(computation: Computation, known: dict[Computation, bool]) -> bool:
+    found = known.get(computation)
+    if found is None:
+        reached, pending = {computation}, [computation]
+        while pending:
+            for callee in (c for i in pending.pop().instructions for c in i.called):
+                if callee not in reached:
+                    reached.add(callee)
+                    pending.append(callee)
+        found = any(known.get(c) or any(i.op.has_side_effect() for i in c.instructions) for c in reached)
+        known[computation] = found
+    return found
 
 
 def _post_order(computation: Computation) -> list[Instruction]:

@@ -119,6 +119,8 @@ class Op:
     """How many operands `infer` names; with `arity` None it may take more."""
     commutative: ClassVar[bool] = False
     side_effect: ClassVar[bool] = False
+    asks_device: ClassVar[bool] = False
+    """Its value depends on the device that it runs on: no compile-time constant, though without effect (BUILDER-12)."""
     elementwise: ClassVar[bool] = False
     """The reference works on operands of any one shape, elementwise: it may be evaluated on whole batches."""
     whole_values: ClassVar[bool] = False
@@ -203,6 +205,10 @@ class Op:
     def completed(self, operands: Sequence[Shape]) -> Self:
         """This op with the attributes filled in that text may leave out because the operands determine them."""
         return self
+
+    def has_side_effect(self) -> bool:
+        """Running this op is observable; `side_effect`, unless the attributes decide."""
+        return self.side_effect
 
     # -- the facts a subclass gives
 

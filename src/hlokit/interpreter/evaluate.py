@@ -147,9 +147,9 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     try:
         value = op.reference(*operands, **step.keywords)
     except EvaluationError as error:
-        if not getattr(error, "located", False):
+        if not error.located:
             error.args = (f"{instruction.name}: {error}",)
-            error.located = True  # type: ignore[attr-defined]
+            error.located = True
         raise
     except MemoryError as error:
         raise EvaluationError(f"{instruction.name}: {error or 'out of memory'}") from None

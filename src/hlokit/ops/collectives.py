@@ -184,6 +184,7 @@ class ReplicaId(Op, name="replica-id"):
     """The number of the replica that runs this."""
 
     arity = 0
+    asks_device = True
     form = "communicate"
     rules = "REPID"
 
@@ -198,6 +199,7 @@ class PartitionId(Op, name="partition-id"):
     """The number of the partition that runs this (BEY-66)."""
 
     arity = 0
+    asks_device = True
     form = "communicate"
     rules = "BEY-66"
 

@@ -64,6 +64,9 @@ class CustomCall(Op, name="custom-call"):
     form = "control"
     rules = "CCALL"
 
+    def has_side_effect(self) -> bool:
+        return self.custom_call_has_side_effect
+
     def infer(self, *operands: Shape, called_computations: Sequence[ProgramShape] = ()) -> Shape:
         target = self.custom_call_target
         check(not target.startswith("$"), "CCALL-5", "custom_call_target", repr(target), "a name without leading $")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.ops.control_flow import Call
 from hlokit.passes.dce import DeadCode
 from hlokit.passes.pipeline import Pass
 
@@ -28,15 +29,15 @@ class CallInliner(Pass):
                 shared[callee] = shared.get(callee, 0) + 1
         changed = False
         for computation in module.computations():
-            for call in [i for i in computation.post_order() if i.opcode == "call"]:
+            for call in computation.post_order():
+                if not isinstance(call.op, Call):
+                    continue
                 (callee,) = call.called
-                composite = call.op.is_composite and not self.composites  # type: ignore[attr-defined]
+                composite = call.op.is_composite and not self.composites
                 if composite or (len(callee) > self.limit and shared[callee] > 1) or not _fits(call):
                     continue
                 computation.inline(call)
                 changed = True
-            if changed:
-                computation.remove_dead()
         if changed:
             DeadCode().run(module)
         return changed

@@ -11,13 +11,11 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import run
 from hlokit.interpreter.process import Process
+from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant
 from hlokit.passes.cse import is_repeatable
 from hlokit.passes.pipeline import Pass
 from hlokit.types.literal import Literal
-
-_NEVER = ("constant", "broadcast", "iota", "tuple", "get-tuple-element", "while", "replica-id", "partition-id")
-"""Constants already, ones that say more than their elements would, and what may not end or depends on the device."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,11 @@ class ConstantFolding(Pass):
 
     def _folded(self, instruction: Instruction) -> Literal | None:
         shape = instruction.shape
-        if instruction.opcode in _NEVER or not shape.is_array or shape.is_dynamic or shape.size > self.limit:
+        if isinstance(instruction.op, Broadcast) or not shape.is_array or shape.is_dynamic or shape.size > self.limit:
+            return None  # a broadcast says more than its elements would
+        if not instruction.operands or instruction.called or not is_repeatable(instruction, {}):
             return None
-        if not instruction.operands or instruction.called or not is_repeatable(instruction):
-            return None
-        if any(o.opcode != "constant" or o.op.literal.is_elided for o in instruction.operands):  # type: ignore[attr-defined]
+        if not all(isinstance(o.op, Constant) and not o.op.literal.is_elided for o in instruction.operands):
             return None
         try:
             return Literal(shape, _value(instruction))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hlokit.hlo.computation import has_side_effect
+from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.ops.structure import OptBarrier
 from hlokit.passes.pipeline import Pass
 
 
@@ -22,10 +23,11 @@ class CommonSubexpressions(Pass):
 
     def run(self, module: HloModule) -> bool:
         changed = False
+        effects: dict[Computation, bool] = {}
         for computation in module.all_computations:
             first: dict[Any, Instruction] = {}
             for instruction in list(computation.post_order()):
-                if not is_repeatable(instruction):
+                if not is_repeatable(instruction, effects):
                     continue
                 kept = first.setdefault(_key(instruction), instruction)
                 if kept is not instruction:
@@ -35,11 +37,11 @@ class CommonSubexpressions(Pass):
         return changed
 
 
-def is_repeatable(instruction: Instruction) -> bool:
-    """Computing it once more, or once less, changes nothing but time."""
-    if instruction.opcode in ("parameter", "rng", "opt-barrier") or instruction.control_predecessors:
+def is_repeatable(instruction: Instruction, effects: dict[Computation, bool]) -> bool:
+    """Computing it once more, or once less, changes nothing but time. Barriers stay (OPTBAR-3)."""
+    if isinstance(instruction.op, OptBarrier) or instruction.control_predecessors:
         return False
-    return not has_side_effect(instruction)
+    return not has_side_effect(instruction, effects)
 
 
 def _key(instruction: Instruction) -> tuple[Any, ...]:

@@ -18,11 +18,12 @@ class TupleSimplifier(Pass):
     def run(self, module: HloModule) -> bool:
         changed = False
         for computation in module.all_computations:
+            before = computation.version
             for instruction in list(computation.post_order()):
                 op = instruction.op
                 if isinstance(op, GetTupleElement) and instruction.operands[0].opcode == "tuple":
                     computation.replace(instruction, instruction.operands[0].operands[op.index])
-                    changed = True
-            if changed:
+            if computation.version != before:
                 computation.remove_dead()
+                changed = True
         return changed
