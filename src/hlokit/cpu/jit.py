@@ -1,0 +1,231 @@
+"""LLVM text -> object code -> memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from hlokit.cpu.target import Target
+
+_BYTES_A_SECOND = 50_000
+"""Text that any machine surely compiles in a second: less than that for the time there is needs no watch."""
+
+
+class ObjectCode(bytes):
+    """An object file's bytes. `opt`: the level it was made at; `note`: why not at the one asked for, else empty."""
+
+    opt: int = 2
+    note: str = ""
+
+
+def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | None = None) -> ObjectCode:
+    """LLVM text -> object file for `target`. Threads may compile at once, each call in an LLVM context of its own.
+
+    opt         code generation's level, 0..3. Of LLVM's passes over IR only always-inline and the removal of dead
+                functions run: the text is expected to be good
+    time_limit  seconds: a level that takes longer is given up and the next lower one tried; the last may take its time
+
+    Raises ValueError for text that LLVM cannot read or that its verifier refuses.
+    """
+    if time_limit is None or len(text) < time_limit * _BYTES_A_SECOND:
+        return _object_code(_emit(text, target, opt, True), opt)
+    given_up: list[int] = []
+    for level in range(opt, 0, -1):
+        data = _emit_within(text, target, level, time_limit)
+        if data is not None:
+            return _object_code(data, level, _note(given_up, time_limit))
+        given_up.append(level)
+    return _object_code(_emit(text, target, 0, True), 0, _note(given_up, time_limit))
+
+
+def assembly(text: str, target: Target, opt: int = 2) -> str:
+    """The machine code as assembly text."""
+    return _emit(text, target, opt, False).decode()
+
+
+def optimised_llvm(text: str, target: Target) -> str:
+    """The LLVM text as code generation gets it."""
+    return str(_prepared(text, _machine(target, 2)))
+
+
+def _object_code(data: bytes, opt: int, note: str = "") -> ObjectCode:
+    code = ObjectCode(data)
+    code.opt, code.note = opt, note
+    return code
+
+
+def _note(given_up: Sequence[int], limit: float) -> str:
+    levels = " and ".join(map(str, given_up))
+    return f"code generation at level {levels} took more than {limit:g} s" if given_up else ""
+
+
+# -- compiling
+
+
+@cache
+def _llvm() -> Any:
+    """llvmlite with every target ready."""
+    import llvmlite.binding
+
+    llvm: Any = llvmlite.binding  # it has no types
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+def _unlocked(name: str) -> Any:
+    """The C function of llvmlite without llvmlite's lock, where this version's wrapper lets one at it.
+
+    The lock is for LLVM's global context, which nothing here uses: every compile has its own context and machine.
+    """
+    wrapped = getattr(_llvm().ffi.lib, name)
+    return getattr(wrapped, "_cfn", wrapped)
+
+
+def _machine(target: Target, opt: int) -> Any:
+    llvm = _llvm()
+    description = llvm.Target.from_triple(target.triple)
+    return description.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=opt, reloc="pic", codemodel="small"
+    )
+
+
+def _prepared(text: str, machine: Any) -> Any:
+    """The parsed module, verified, with always-inline done."""
+    llvm = _llvm()
+    context = llvm.create_context()
+    with llvm.ffi.OutputString() as message:
+        pointer = _unlocked("LLVMPY_ParseAssembly")(context, text.encode(), message)
+        if message:
+            raise ValueError(f"LLVM cannot read the text:\n{message}")
+        module = llvm.ModuleRef(pointer, context)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    with llvm.ffi.OutputString() as message:
+        if _unlocked("LLVMPY_VerifyModule")(module, message):
+            raise ValueError(f"LLVM refuses the text:\n{message}")
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    return module
+
+
+def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
+    import ctypes
+
+    llvm = _llvm()
+    machine = _machine(target, opt)
+    module = _prepared(text, machine)
+    with llvm.ffi.OutputString() as message:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
+        if not buffer:
+            raise ValueError(f"LLVM cannot make code:\n{message}")
+    lib = llvm.ffi.lib
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _emit_within(text: str, target: Target, opt: int, limit: float) -> bytes | None:
+    """`_emit` in a process of its own, since nothing stops LLVM once it runs; None if the time was not enough."""
+    fields = [target.triple, target.cpu, target.features, target.vector_bytes, opt]
+    command = [sys.executable, "-c", "from hlokit.cpu.jit import child; child()", json.dumps(fields)]
+    path = os.pathsep.join(p for p in sys.path if p)
+    try:
+        done = subprocess.run(
+            command,
+            input=text.encode(),
+            capture_output=True,
+            timeout=limit,
+            env={**os.environ, "PYTHONPATH": path},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    except OSError:  # no interpreter to start: an embedded one
+        return _emit(text, target, opt, True)
+    return done.stdout if done.returncode == 0 else _emit(text, target, opt, True)
+
+
+def child() -> None:
+    """The other side of `_emit_within`: text on stdin, the object on stdout."""
+    triple, cpu, features, vector_bytes, opt = json.loads(sys.argv[1])
+    target = Target(triple, cpu, features, vector_bytes)
+    sys.stdout.buffer.write(_emit(sys.stdin.buffer.read().decode(), target, opt, True))
+
+
+# -- loading
+
+
+class Library:
+    """Objects linked together and loaded. Their code stays as long as the library does.
+
+    symbols   addresses of what they call that is neither in them nor in the process; the process's own symbols
+              (memcpy, memset, libm's) are found by themselves
+
+    Whoever runs its code holds the library. At the interpreter's exit nothing is freed: threads may still be running.
+    Raises ValueError for an object that cannot be linked.
+    """
+
+    def __init__(self, objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> None:
+        jit = _jit()
+        builder = _llvm().JITLibraryBuilder().add_current_process()
+        for data in objects:
+            builder.add_object_img(data)
+        for name, address in (symbols or {}).items():
+            builder.import_symbol(name, address)
+        self._name = f"hlokit{next(_numbers)}"
+        self._addresses: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._trackers: list[Any] = []
+        try:
+            self._keep(builder.link(jit, self._name))
+        except RuntimeError as error:
+            raise ValueError(f"cannot link: {error}") from None
+        weakref.finalize(self, _free, self._trackers).atexit = False
+
+    def address(self, name: str) -> int:
+        """Where the function or global is. ValueError: there is none, or something it calls is missing."""
+        with self._lock:
+            if name not in self._addresses:
+                try:
+                    tracker = _jit().lookup(self._name, name)
+                except RuntimeError as error:
+                    raise ValueError(f"{name}: {error}") from None
+                self._keep(tracker)
+                self._addresses[name] = tracker[name]
+            return self._addresses[name]
+
+    def _keep(self, tracker: Any) -> None:
+        tracker._owned = True  # llvmlite would free it at the interpreter's exit, below running threads
+        self._trackers.append(tracker)
+
+
+_numbers = itertools.count()
+
+
+@cache
+def _jit() -> Any:
+    """The one linker of the process. JITLink puts an object's sections side by side: 32-bit offsets always reach."""
+    llvm = _llvm()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=os.name != "nt", suppress_errors=True)
+    jit._owned = True
+    return jit
+
+
+def _free(trackers: list[Any]) -> None:
+    for tracker in reversed(trackers):
+        tracker._dispose()
+        tracker.detach()

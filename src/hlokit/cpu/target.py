@@ -1,0 +1,154 @@
+"""The machine that code is made for."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from hlokit.errors import UnsupportedError
+
+_X86 = """sse3 ssse3 sse4.1 sse4.2 sse4a popcnt cx16 prfchw movbe lzcnt bmi bmi2 adx gfni tbm avx xop fma4 f16c fma avx2
+    avxvnni avxifma avxvnniint8 avxvnniint16 avxneconvert avx512f avx512cd avx512dq avx512bw avx512vl avx512ifma
+    avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 vpclmulqdq
+    amx-tile amx-int8 amx-bf16"""
+_ARM = "fp-armv8 neon lse rdm fullfp16 fp16fml dotprod jsconv complxnum i8mm bf16 sve sve2"
+_V1 = "cx16"
+_V3 = f"{_V1} sse3 ssse3 sse4.1 sse4.2 popcnt movbe lzcnt bmi bmi2 avx f16c fma avx2"
+_V4 = f"{_V3} avx512f avx512cd avx512dq avx512bw avx512vl"
+_BASELINES = {
+    "x86-64": ("x86_64", "x86-64", _V1),
+    "x86-64-avx2": ("x86_64", "x86-64-v3", _V3),
+    "x86-64-avx512": ("x86_64", "x86-64-v4", _V4),
+    "aarch64": ("aarch64", "generic", "fp-armv8 neon"),
+}
+BASELINES = tuple(_BASELINES)
+"""Names of machines that code can be made for without being on one."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU as LLVM names it.
+
+    features      LLVM's feature string: "+avx512f,+fma,...": all that code generation can use, in one fixed order, each
+                  with + or -, since the CPU's name alone promises what a virtual machine may hide
+    vector_bytes  the widest vector register: 64 with AVX-512, 32 with AVX2, 16 for NEON and SSE
+    threads       cores that this process may use
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    threads: int = 1
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has LLVM's feature of this name: "avx512bf16", "avx512vnni", "f16c", ..."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def arch(self) -> str:
+        """The instruction set: x86_64 or aarch64."""
+        return _arch(self.triple)
+
+    def with_threads(self, threads: int) -> Target:
+        return replace(self, threads=threads)
+
+    def __str__(self) -> str:
+        """As `parse` reads it."""
+        present = [f for f in self.features.split(",") if f.startswith("+")]
+        return ",".join([f"{self.triple}/{self.cpu}", *present])
+
+
+def host() -> Target:
+    """This machine."""
+    return _host().with_threads(available_threads())
+
+
+def baseline(name: str) -> Target:
+    """A machine by the name of what it has at least: one of BASELINES. Raises UnsupportedError."""
+    if name not in _BASELINES:
+        known = ", ".join(BASELINES)
+        raise UnsupportedError(f"target {name!r}: expected host, {known} or TRIPLE/CPU,+FEATURE...")
+    arch, cpu, features = _BASELINES[name]
+    system = "apple-darwin" if platform.system() == "Darwin" else "unknown-linux-gnu"
+    return _target(f"{arch}-{system}", cpu, features.split())
+
+
+def parse(text: str) -> Target:
+    """The target that a user means: `host`, a baseline's name, or TRIPLE/CPU; then `,+feature` and `,-feature`.
+
+    Raises UnsupportedError for an architecture, a baseline or a feature that is not known.
+    """
+    name, *changes = [part.strip() for part in text.split(",")]
+    if name in ("", "host", "native"):
+        target = host()
+    elif "/" in name:
+        triple, _, cpu = name.partition("/")
+        target = _target(triple, cpu, [])
+    else:
+        target = baseline(name)
+    if not changes:
+        return target
+    features = [f[1:] for f in target.features.split(",") if f.startswith("+")]
+    for change in changes:
+        sign, feature = change[:1], change[1:]
+        if sign not in ("+", "-") or feature not in _known(target.triple):
+            raise UnsupportedError(f"target feature {change!r}: expected + or - and one of {_known(target.triple)}")
+        features = [f for f in features if f != feature] + ([feature] if sign == "+" else [])
+    return _target(target.triple, target.cpu, features, target.threads)
+
+
+def available_threads() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+@cache
+def _host() -> Target:
+    """Asks LLVM; where it cannot tell, the least that the architecture has."""
+    import llvmlite.binding
+
+    llvm: Any = llvmlite.binding  # it has no types
+    triple = llvm.get_process_triple()
+    try:
+        found: dict[str, bool] = llvm.get_host_cpu_features()
+    except RuntimeError:
+        found = {}
+    least = _V1 if _arch(triple) == "x86_64" else "fp-armv8 neon"
+    features = [name for name, present in found.items() if present] or least.split()
+    return _target(triple, llvm.get_host_cpu_name(), features)
+
+
+def _target(triple: str, cpu: str, present: Iterable[str], threads: int = 1) -> Target:
+    present = frozenset(present)
+    features = [("+" if name in present else "-") + name for name in _known(triple)]
+    if _arch(triple) == "x86_64":
+        features.append("-prefer-256-bit")  # a tuning of some CPUs that halves every 512-bit vector
+    return Target(triple, cpu, ",".join(features), _vector_bytes(triple, present), threads)
+
+
+def _vector_bytes(triple: str, present: frozenset[str]) -> int:
+    if _arch(triple) == "aarch64":
+        return 16
+    if present.issuperset(_V4.split()):
+        return 64
+    return 32 if "avx2" in present else 16
+
+
+def _known(triple: str) -> list[str]:
+    return str.split(_X86 if _arch(triple) == "x86_64" else _ARM)
+
+
+def _arch(triple: str) -> str:
+    arch = triple.partition("-")[0].lower()
+    if arch in ("x86_64", "amd64"):
+        return "x86_64"
+    if arch in ("aarch64", "arm64"):
+        return "aarch64"
+    raise UnsupportedError(f"target {triple!r}: code is made for x86_64 and aarch64 only")

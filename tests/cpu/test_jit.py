@@ -1,0 +1,181 @@
+"""LLVM text becomes object code, object code becomes functions."""
+
+import ctypes
+import gc
+import threading
+
+import pytest
+
+from hlokit.cpu import jit
+from hlokit.cpu.target import BASELINES, Target, baseline, host, parse
+from hlokit.errors import UnsupportedError
+
+TEXT = """
+define internal i64 @square(i64 %x) alwaysinline {
+  %y = mul i64 %x, %x
+  ret i64 %y
+}
+
+define internal i64 @unused(i64 %x) {
+  ret i64 %x
+}
+
+define i64 @f(i64 %x) {
+  %y = call i64 @square(i64 %x)
+  %z = add i64 %y, 1
+  ret i64 %z
+}
+"""
+VECTOR = """
+define void @scale(ptr %x) {
+  %v = load <16 x float>, ptr %x, align 4
+  %w = fmul <16 x float> %v, splat (float 3.0)
+  store <16 x float> %w, ptr %x, align 4
+  ret void
+}
+"""
+
+
+def function(address: int, result=ctypes.c_int64, *arguments):
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+
+def load(text: str, name: str = "f", **symbols: int) -> tuple[jit.Library, int]:
+    library = jit.Library([jit.compile_object(text, host())], symbols)
+    return library, library.address(name)
+
+
+def test_code_runs():
+    library, address = load(TEXT)
+    assert function(address, ctypes.c_int64, ctypes.c_int64)(12) == 145
+    assert library.address("f") == address
+
+
+def test_vectors_of_constants_are_within_reach():
+    library, address = load(VECTOR, "scale")
+    values = (ctypes.c_float * 16)(*range(16))
+    function(address, None, ctypes.c_void_p)(ctypes.addressof(values))
+    assert list(values) == [3.0 * i for i in range(16)]
+    del library
+
+
+def test_equal_texts_make_equal_objects():
+    assert jit.compile_object(TEXT, host()) == jit.compile_object(TEXT, host())
+
+
+def test_inlined_and_unused_functions_are_gone():
+    text = jit.optimised_llvm(TEXT, host())
+    assert "@f" in text and "@square" not in text and "@unused" not in text
+
+
+def test_assembly_uses_whole_registers():
+    assert "zmm" in jit.assembly(VECTOR, baseline("x86-64-avx512"))
+    assert "ymm" in jit.assembly(VECTOR, baseline("x86-64-avx2"))
+    assert "fmul\tv0.4s" in jit.assembly(VECTOR, baseline("aarch64"))
+
+
+@pytest.mark.parametrize(
+    "name, machine", [("x86-64", 62), ("x86-64-avx2", 62), ("x86-64-avx512", 62), ("aarch64", 183)]
+)
+def test_objects_are_made_for_other_machines(name, machine):
+    target = Target(baseline(name).triple.replace("apple-darwin", "unknown-linux-gnu"), *_rest(baseline(name)))
+    data = jit.compile_object(VECTOR, target)
+    assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == machine
+
+
+def test_objects_for_macos():
+    data = jit.compile_object(VECTOR, Target("arm64-apple-darwin", *_rest(baseline("aarch64"))))
+    assert data[:4] == b"\xcf\xfa\xed\xfe"
+
+
+def _rest(target: Target) -> tuple[str, str, int]:
+    return target.cpu, target.features, target.vector_bytes
+
+
+def test_symbols_of_the_process_and_of_the_caller():
+    text = """
+declare void @hook(i64)
+declare ptr @memset(ptr, i32, i64)
+define void @f(ptr %x) {
+  call ptr @memset(ptr %x, i32 7, i64 8)
+  call void @hook(i64 5)
+  ret void
+}
+"""
+    seen = []
+    hook = ctypes.CFUNCTYPE(None, ctypes.c_int64)(seen.append)
+    library, address = load(text, hook=ctypes.cast(hook, ctypes.c_void_p).value)
+    bytes8 = (ctypes.c_uint8 * 8)()
+    function(address, None, ctypes.c_void_p)(ctypes.addressof(bytes8))
+    assert list(bytes8) == [7] * 8 and seen == [5]
+    del library
+
+
+def test_objects_are_linked_to_each_other():
+    first = jit.compile_object("declare i64 @g()\ndefine i64 @f() {\n %x = call i64 @g()\n ret i64 %x\n}", host())
+    second = jit.compile_object("define i64 @g() {\n ret i64 77\n}", host())
+    library = jit.Library([first, second])
+    assert function(library.address("f"))() == 77
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="undefined value '%y'"):
+        jit.compile_object("define i32 @f() {\n %x = add i32 1, %y\n ret i32 %x\n}", host())
+    with pytest.raises(ValueError, match="refuses"):
+        jit.compile_object("define i64 @f() {\n %x = add i64 1, %x\n ret i64 %x\n}", host())
+    with pytest.raises(ValueError, match="nothere"):
+        load(TEXT, "nothere")
+    with pytest.raises(ValueError, match="f"):
+        load("declare void @no_such_symbol()\ndefine void @f() {\n call void @no_such_symbol()\n ret void\n}")
+    with pytest.raises(ValueError):
+        jit.Library([b"not an object"]).address("f")
+
+
+def test_code_is_freed_with_its_library():
+    data = jit.compile_object(TEXT, host())
+    for _ in range(100):
+        assert jit.Library([data]).address("f")
+    gc.collect()
+    assert len(jit.Library([data])._trackers) == 1
+
+
+def test_threads_compile_at_once():
+    objects: list[bytes] = []
+    threads = [threading.Thread(target=lambda: objects.append(jit.compile_object(TEXT, host()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(objects) == 4 and len(set(objects)) == 1
+
+
+def test_the_level_falls_when_time_is_short():
+    code = jit.compile_object(TEXT, host(), opt=1, time_limit=1e-9)
+    assert code.opt == 0 and "level 1 took more than 1e-09 s" in code.note
+    assert function(jit.Library([code]).address("f"), ctypes.c_int64, ctypes.c_int64)(3) == 10
+
+
+def test_the_level_stays_when_time_is_enough(monkeypatch):
+    monkeypatch.setattr(jit, "_BYTES_A_SECOND", 0)
+    code = jit.compile_object(TEXT, host(), opt=1, time_limit=60)
+    assert (code.opt, code.note) == (1, "") and code == jit.compile_object(TEXT, host(), opt=1)
+
+
+def test_the_host_is_detected():
+    target = host()
+    assert target.vector_bytes in (16, 32, 64) and target.threads >= 1
+    assert target.has("avx512f") == (target.vector_bytes == 64)
+    assert parse("host") == target
+    assert parse(str(target)).features == target.features
+
+
+def test_targets_that_users_name():
+    avx2 = parse("x86-64-avx2")
+    assert avx2 == baseline("x86-64-avx2") and avx2.vector_bytes == 32 and avx2.has("fma") and not avx2.has("avx512f")
+    assert parse("x86-64-avx2, -fma") != avx2 and not parse("x86-64-avx2,-fma").has("fma")
+    assert parse("x86-64-avx512").vector_bytes == 64
+    assert parse("aarch64-linux-gnu/neoverse-n1,+fp-armv8,+neon,+fullfp16").has("fullfp16")
+    assert [baseline(name).arch for name in BASELINES] == ["x86_64"] * 3 + ["aarch64"]
+    for wrong in ("mips64", "x86-64,+nosuch", "x86-64,fma", "riscv64-linux/generic"):
+        with pytest.raises(UnsupportedError, match="target"):
+            parse(wrong)
