@@ -5,5 +5,6 @@ A file here registers the targets of one theme; nothing else needs to know of it
 
 from hlokit.ops.custom_targets import convolution as convolution
 from hlokit.ops.custom_targets import factorizations as factorizations
+from hlokit.ops.custom_targets import lapack as lapack
 from hlokit.ops.custom_targets import partitioning as partitioning
 from hlokit.ops.custom_targets import selection as selection
