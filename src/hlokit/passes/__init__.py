@@ -4,5 +4,7 @@ from hlokit.passes import call_inliner as call_inliner
 from hlokit.passes import constant_folding as constant_folding
 from hlokit.passes import cse as cse
 from hlokit.passes import dce as dce
+from hlokit.passes import dynamic_padder as dynamic_padder
+from hlokit.passes import op_expander as op_expander
 from hlokit.passes import simplify as simplify
 from hlokit.passes import tuple_simplifier as tuple_simplifier
