@@ -1,0 +1,1 @@
+"""Arithmetic that no single instruction does: element formats, and the transcendental functions."""

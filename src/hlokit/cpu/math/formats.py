@@ -1,0 +1,243 @@
+"""Conversion between element types in registers, with HLO's meaning (numerics.convert): rounded once, saturated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.llvm import scalar_type
+from hlokit.cpu.math.lanes import Lanes, Value
+from hlokit.ops.numerics import integer_range
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+
+
+@dataclass(frozen=True)
+class Format:
+    """A float of 8 bits or fewer: sign, exponent, mantissa.
+
+    least      exponent of the least normal number
+    greatest   bits of the greatest finite magnitude
+    over       bits that a greater magnitude becomes (its sign is added, unless `signless`)
+    nan        bits of NaN, None if there is none
+    infinity   bits of infinity, None if there is none; NaNs are the codes above it, or else `nan` and its negative
+    signless   neither zero nor NaN has a sign: NaN is in the place of -0
+    """
+
+    mantissa: int
+    least: int
+    greatest: int
+    over: int
+    nan: int | None
+    infinity: int | None = None
+    signless: bool = False
+    width: int = 8
+
+
+FORMATS = {
+    "f4e2m1fn": Format(1, 0, 7, 7, None, width=4),
+    "f8e3m4": Format(4, -2, 0x6F, 0x70, 0x78, 0x70),
+    "f8e4m3": Format(3, -6, 0x77, 0x78, 0x7C, 0x78),
+    "f8e5m2": Format(2, -14, 0x7B, 0x7C, 0x7E, 0x7C),
+    "f8e4m3fn": Format(3, -6, 0x7E, 0x7F, 0x7F),
+    "f8e4m3b11fnuz": Format(3, -10, 0x7F, 0x80, 0x80, signless=True),
+    "f8e4m3fnuz": Format(3, -7, 0x7F, 0x80, 0x80, signless=True),
+    "f8e5m2fnuz": Format(2, -15, 0x7F, 0x80, 0x80, signless=True),
+}
+
+
+def convert(value: Value, source: DType, target: DType) -> Value:
+    """`value` of `source` in the register type of `target`."""
+    if source is target:
+        return value
+    lanes = value.lanes
+    if target.kind == "pred":
+        return _is_nonzero(value, source)
+    if source.kind == "pred":
+        one, zero = (_number(lanes, n, target) for n in (1, 0))
+        return lanes.select(value, one, zero)
+    if source.is_floating and target.is_floating:
+        return _float_to_float(value, source, target)
+    if source.is_floating:
+        return _float_to_integer(value, source, target)
+    if target.is_floating:
+        return _integer_to_float(value, source, target)
+    return _resize(value, source, target)
+
+
+def _is_nonzero(value: Value, source: DType) -> Value:
+    if source.is_floating:
+        return widen(value, source).compare("une", 0.0)
+    return value.compare("ne", 0)
+
+
+def _number(lanes: Lanes, number: int, target: DType) -> Value:
+    """0 or 1 in any type."""
+    if scalar_type(target) in ("half", "float", "double"):
+        return lanes.constant(number, scalar_type(target))
+    if target.is_floating:
+        from hlokit.ops.numerics import bits_of, narrow
+
+        number = int(bits_of(narrow(float(number), target.numpy)))
+    return lanes.constant(number, scalar_type(target))
+
+
+# -- integers
+
+
+def _resize(value: Value, source: DType, target: DType) -> Value:
+    """Modulo 2^bits; below a byte the register's upper bits copy the sign or are zero."""
+    scalar = scalar_type(target)
+    if int(scalar[1:]) > value.bits:
+        value = value.cast("sext" if source.is_signed else "zext", scalar)
+    elif int(scalar[1:]) < value.bits:
+        value = value.cast("trunc", scalar)
+    return _wrap_small(value, target)
+
+
+def _wrap_small(value: Value, target: DType) -> Value:
+    if target.bits >= 8:
+        return value
+    if not target.is_signed:
+        return value & ((1 << target.bits) - 1)
+    return (value << (8 - target.bits)).sar(8 - target.bits)
+
+
+def _float_to_integer(value: Value, source: DType, target: DType) -> Value:
+    """Towards zero; out of range saturates, NaN gives 0."""
+    value = widen(value, source)
+    lanes, wide = value.lanes, f"i{max(32, target.bits)}"
+    sign = "s" if target.is_signed or target.bits < 32 else "u"
+    name = f"llvm.fpto{sign}i.sat.{_suffix(lanes, wide)}.{_suffix(lanes, value.scalar)}"
+    whole = lanes.let(f"call {lanes.type(wide)} @{name}({value.type} {value.name})", wide)
+    if target.bits >= 32:
+        return whole
+    low, high = integer_range(target)
+    whole = lanes.call("smax", wide, lanes.call("smin", wide, whole, whole.operand(high)), whole.operand(low))
+    return whole.cast("trunc", scalar_type(target))
+
+
+def _suffix(lanes: Lanes, scalar: str) -> str:
+    from hlokit.cpu.math.lanes import mangled
+
+    return mangled(scalar, lanes.lanes)
+
+
+def _integer_to_float(value: Value, source: DType, target: DType) -> Value:
+    instruction = "sitofp" if source.is_signed else "uitofp"
+    if target.bits >= 32:
+        return value.cast(instruction, scalar_type(target))
+    if source.bits <= 16:
+        return from_f32(value.cast(instruction, "float"), target)
+    if source.bits == 64:
+        value = _fit_in_f64(value, source)
+    return from_f32(_round_to_odd(value.cast(instruction, "double")), target)
+
+
+def _fit_in_f64(value: Value, source: DType) -> Value:
+    """An integer of 64 bits that f64 holds exactly and every narrower type rounds as the given one."""
+    high = value.sar(53) if source.is_signed else value >> 53
+    inexact = high.compare("ne", 0) & high.compare("ne", -1) & (value & 0xFFF).compare("ne", 0)
+    return ((value & ~0xFFF) | 0x1000).where(inexact, value)
+
+
+# -- floats
+
+
+def widen(value: Value, source: DType) -> Value:
+    """A float of any type as float or double, exactly."""
+    if source.bits >= 32:
+        return value
+    if source.name == "f16":
+        return value.cast("fpext", "float")
+    if source.name == "bf16":
+        return (value.cast("zext", "i32") << 16).as_float()
+    code = value.cast("zext", "i32")
+    if source.name == "f8e8m0fnu":
+        bits = (code << 23).where(code.compare("ne", 0), 0x0040_0000)
+        return (bits.where(code.compare("ne", 0xFF), 0x7FC0_0000)).as_float()
+    return _decode(code, FORMATS[source.name])
+
+
+def _decode(code: Value, f: Format) -> Value:
+    lanes = code.lanes
+    sign = code & (1 << (f.width - 1))
+    magnitude = code & ((1 << (f.width - 1)) - 1)
+    # an exponent field of zero makes a denormal float of this, which the product brings to its own value too
+    size = (magnitude << (23 - f.mantissa)).as_float() * 2.0 ** (126 + f.least)
+    if f.infinity is not None:
+        beyond = lanes.float_bits(0x7FC0_0000, "float").where(
+            magnitude.compare("ne", f.infinity), lanes.float_bits(0x7F80_0000, "float")
+        )
+        size = beyond.where(magnitude.compare("uge", f.infinity), size)
+    elif f.nan is not None and not f.signless:
+        size = lanes.float_bits(0x7FC0_0000, "float").where(magnitude.compare("eq", f.nan), size)
+    signed = (size.as_bits() | (sign << (32 - f.width))).as_float()
+    if f.signless and f.nan is not None:
+        signed = lanes.float_bits(0xFFC0_0000, "float").where(code.compare("eq", f.nan), signed)
+    return signed
+
+
+def _float_to_float(value: Value, source: DType, target: DType) -> Value:
+    value = widen(value, source)
+    if target is dtypes.f64:
+        return value.cast("fpext", "double")
+    if target is dtypes.f32:
+        return value.cast("fptrunc", "float")
+    return from_f32(_round_to_odd(value) if value.scalar == "double" else value, target)
+
+
+def _round_to_odd(value: Value) -> Value:
+    """double to float, towards zero with the last bit set where inexact: rounding this further rounds once."""
+    rounded = value.cast("fptrunc", "float")
+    exact = rounded.cast("fpext", "double")
+    too_big = exact.abs().gt(value.abs())
+    bits = rounded.as_bits()
+    bits = (bits - 1).where(too_big, bits)
+    return (bits | 1).where(exact.compare("one", value), bits).as_float()
+
+
+def from_f32(value: Value, target: DType) -> Value:
+    """A float rounded to nearest even in a type of fewer bits."""
+    if target is dtypes.f32:
+        return value
+    if target.name == "f16":
+        return value.cast("fptrunc", "half")
+    bits = value.as_bits()
+    if target.name == "bf16":
+        rounded = bits + (((bits >> 16) & 1) + 0x7FFF)
+        # not vcvtneps2bf16, which flushes denormals; a NaN stays one, quiet
+        quiet = (bits & -0x8000_0000) | 0x7FC0_0000
+        return (rounded.where(value.compare("ord", value), quiet) >> 16).cast("trunc", "i16")
+    if target.name == "f8e8m0fnu":
+        return _encode_exponent(value, bits)
+    return _encode(value, bits, FORMATS[target.name])
+
+
+def _encode_exponent(value: Value, bits: Value) -> Value:
+    """The nearest power of two, of two the greater; NaN unless positive and below 1.5 * 2^127."""
+    rounded = (bits + 0x40_0000) >> 23
+    least = bits.compare("ugt", 0x40_0000).cast("zext", "i32")  # ml_dtypes rounds these up
+    code = least.where(bits.compare("ult", 0x80_0000), rounded)
+    is_positive = (bits - 1).compare("ult", 0x7F7F_FFFF)
+    return code.where(is_positive, 0xFF).cast("trunc", "i8")
+
+
+def _encode(value: Value, bits: Value, f: Format) -> Value:
+    shift = 23 - f.mantissa
+    magnitude = bits & 0x7FFF_FFFF
+    normal = (magnitude + (((magnitude >> shift) & 1) + ((1 << (shift - 1)) - 1))) >> shift
+    normal = normal - ((f.least + 126) << f.mantissa)
+    # below the least normal number, adding 2^23 of its unit rounds there
+    unit = 2.0 ** (f.least - f.mantissa + 23)
+    small = (magnitude.as_float() + unit).as_bits() - value.lanes.constant(unit, "float").as_bits()
+    code = small.where(magnitude.as_float().lt(2.0**f.least), normal)
+    code = code.where(code.compare("ule", f.greatest), f.over)
+    sign = (bits >> (32 - f.width)) & (1 << (f.width - 1))
+    ordered = value.compare("ord", value)
+    if f.signless:
+        signed = (code | sign).where(code.compare("ne", 0), 0)
+        return signed.where(ordered, 0x80).cast("trunc", "i8")
+    if f.nan is None:
+        # ml_dtypes gives NaN the sign's complement and no magnitude
+        return (code | sign).where(ordered, sign ^ (1 << (f.width - 1))).cast("trunc", "i8")
+    return (code.where(ordered, f.nan) | sign).cast("trunc", "i8")

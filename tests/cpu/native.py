@@ -1,0 +1,111 @@
+"""Runs LLVM text on NumPy arrays, before and below the runtime: for tests."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, splat, vector
+from hlokit.cpu.target import Target
+from hlokit.types.dtype import DType
+
+
+@cache
+def host() -> Target:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    has = features.split(",")
+    width = 64 if "+avx512f" in has else 32 if "+avx2" in has else 16
+    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), features, width)
+
+
+@cache
+def avx2() -> Target:
+    """The host without AVX-512."""
+    features = [f if "avx512" not in f and "avx10" not in f else "-" + f[1:] for f in host().features.split(",")]
+    return Target(host().triple, "x86-64", ",".join(features), 32)
+
+
+class Native:
+    """The compiled functions of a module's text."""
+
+    def __init__(self, text: str, target: Target | None = None, level: int = 2) -> None:
+        import llvmlite.binding as llvm
+
+        target = target or host()
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=level
+        )
+        module = llvm.parse_assembly(text)
+        module.verify()
+        self.assembly = machine.emit_assembly(module)
+        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine.finalize_object()
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        """Calls void @name with arrays as pointers and Python integers as i64."""
+        address = self._engine.get_function_address(name)
+        kinds = [ctypes.c_void_p if isinstance(a, np.ndarray) else ctypes.c_int64 for a in arguments]
+        values = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
+        ctypes.CFUNCTYPE(None, *kinds)(address)(*values)
+
+
+def run(text: str, name: str, *arguments: Any, target: Target | None = None) -> None:
+    """Compiles a module's text and calls its void @name once."""
+    Native(text, target)(name, *arguments)
+
+
+Body = Callable[[Function, list[str]], str]
+
+
+def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> str:
+    """A module with @main(inputs..., output, i64 count): output[i] = body(inputs[i]...), `lanes` elements at a time."""
+    parameters = [("ptr", f"in{k}") for k in range(len(inputs))] + [("ptr", "out"), ("i64", "count")]
+    fn = Function("main", parameters)
+    with fn.loop("0", "%count", lanes) as loop:
+        operands = [_load(fn, f"%in{k}", loop.index, d, lanes) for k, d in enumerate(inputs)]
+        _store(fn, body(fn, operands), "%out", loop.index, output, lanes)
+    fn.do("ret void")
+    module = Module()
+    module.add(fn, exported=True)
+    return module.text()
+
+
+def map_arrays(
+    body: Body, arrays: Sequence[np.ndarray[Any, Any]], inputs: Sequence[DType], output: DType, lanes: int,
+    target: Target | None = None,
+) -> np.ndarray[Any, Any]:
+    """body mapped over arrays of one length; the result's storage is the output type's."""
+    native = Native(map_text(body, inputs, output, lanes), target)
+    count = -(-len(arrays[0]) // lanes) * lanes
+    padded = [np.ascontiguousarray(np.concatenate([a, np.ones(count - len(a), a.dtype)])) for a in arrays]
+    out = np.zeros(count, output.numpy)
+    native("main", *padded, out, count)
+    return out[: len(arrays[0])]
+
+
+def _load(fn: Function, base: str, index: str, dtype: DType, lanes: int) -> str:
+    kind = vector(memory_type(dtype), lanes)
+    place = fn.let(f"getelementptr {memory_type(dtype)}, ptr {base}, i64 {index}")
+    value = fn.let(f"load {kind}, ptr {place}, align 1")
+    if dtype.name == "pred":
+        return fn.let(f"trunc {kind} {value} to {vector('i1', lanes)}")
+    if dtype.bits < 8 and dtype.is_signed:  # NumPy's bytes may hold anything above the element's bits
+        up = fn.let(f"shl {kind} {value}, {splat(str(8 - dtype.bits), 'i8', lanes)}")
+        return fn.let(f"ashr {kind} {up}, {splat(str(8 - dtype.bits), 'i8', lanes)}")
+    return value
+
+
+def _store(fn: Function, value: str, base: str, index: str, dtype: DType, lanes: int) -> None:
+    kind = vector(memory_type(dtype), lanes)
+    place = fn.let(f"getelementptr {memory_type(dtype)}, ptr {base}, i64 {index}")
+    if dtype.name == "pred":
+        value = fn.let(f"zext {vector(scalar_type(dtype), lanes)} {value} to {kind}")
+    fn.do(f"store {kind} {value}, ptr {place}, align 1")
