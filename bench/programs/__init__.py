@@ -1,0 +1,62 @@
+"""The programs, in the order of the report. Names and work are those of the table measured before hlokit existed."""
+
+from __future__ import annotations
+
+import re
+
+from bench.programs import (
+    app,
+    convolution,
+    dispatch,
+    elementwise,
+    fft,
+    gather,
+    gemm,
+    linalg,
+    loop,
+    model,
+    movement,
+    pool,
+    random,
+    reduction,
+    scan,
+    scatter,
+    sort,
+    transcendental,
+)
+from bench.programs.program import Program
+
+PROGRAMS: tuple[Program, ...] = (
+    *elementwise.PROGRAMS,
+    *transcendental.PROGRAMS,
+    *movement.PROGRAMS,
+    *reduction.PROGRAMS,
+    *gemm.PROGRAMS,
+    *convolution.PROGRAMS,
+    *pool.PROGRAMS,
+    *model.PROGRAMS,
+    *loop.PROGRAMS,
+    *scan.PROGRAMS,
+    *sort.PROGRAMS,
+    *gather.PROGRAMS,
+    *scatter.PROGRAMS,
+    *random.PROGRAMS,
+    *fft.PROGRAMS,
+    *linalg.PROGRAMS,
+    *dispatch.PROGRAMS,
+    *app.PROGRAMS,
+)
+
+BY_NAME = {program.name: program for program in PROGRAMS}
+CATEGORIES = tuple(dict.fromkeys(program.category for program in PROGRAMS))
+
+
+def select(only: str | None = None, categories: tuple[str, ...] = (), quick: bool = False) -> list[Program]:
+    """Programs whose name holds the regular expression `only`, of these categories (none named: of all)."""
+    return [
+        program
+        for program in PROGRAMS
+        if (only is None or re.search(only, program.name))
+        and (not categories or program.category in categories)
+        and (program.quick or not quick)
+    ]

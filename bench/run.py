@@ -1,0 +1,236 @@
+"""Runs the programs on every framework at hand, taking turns, and reports.
+
+    python -m bench.run                       # about 15 minutes
+    python -m bench.run --quick               # two minutes: the shorter programs, fewer turns
+    python -m bench.run --only gemm --engines hlokit,xla --json out.json --markdown out.md --svg out.svg
+
+Each framework has a process of its own. For each program all draw the same arguments; XLA lowers it, and hlokit gets
+that HLO; each compiles it, runs it once, and hlokit's results are compared with XLA's. Then they take turns in rounds,
+with a pause before each turn, since threads of the one before may still spin. XLA runs twice: plain, and with malloc
+tunables that spare it page faults; only the better of them counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bench.cold import cold_start
+from bench.limits import Limits
+from bench.lower import stored_text
+from bench.noise import Others
+from bench.process import Failed, Process
+from bench.programs import CATEGORIES, Program, select
+from bench.report import Report, Row, Timing, markdown, read_notes, row_line, summary, svg
+
+ENGINES = ("hlokit", "xla", "xla-tunables", "numpy", "torch")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    rounds    turns of each framework on a program
+    turn      seconds of calls in a turn, and `least` calls however long they take
+    pause     seconds before a turn
+    compiles  times each program is compiled
+    cold      fresh processes for the cold start
+    """
+
+    rounds: int
+    turn: float
+    least: int
+    pause: float
+    compiles: int
+    cold: int
+
+
+FULL = Effort(rounds=5, turn=0.15, least=3, pause=0.05, compiles=3, cold=9)
+QUICK = Effort(rounds=2, turn=0.04, least=2, pause=0.01, compiles=1, cold=3)
+
+
+class Bench:
+    """The workers, and what a program goes through."""
+
+    def __init__(self, kinds: list[str], effort: Effort, limits: Limits, scratch: Path) -> None:
+        self.effort = effort
+        self.limits = limits
+        self.scratch = scratch
+        self.processes = {kind: Process(kind, scratch / f"{kind}.log") for kind in kinds}
+        self.others = Others(lambda: [process.child.pid for process in self.processes.values()])
+
+    def row(self, program: Program) -> Row:
+        self.others.share()
+        timings = {kind: Timing() for kind in self.processes}
+        error = None
+        in_bytes = sum(value.nbytes for value in program.draw())
+        out_bytes = 0
+        self.load(program, timings)
+        for _ in range(self.effort.compiles):
+            for kind in self.sound(timings):
+                reply = self.ask(timings, kind, do="compile")
+                if reply.get("seconds") is not None:
+                    timings[kind].compile_ms.append(reply["seconds"] * 1e3)
+        expected = self.scratch / "expected"
+        for kind in self.sound(timings):
+            request: dict[str, Any] = {"do": "first"}
+            if kind == "xla":
+                request["store_in"] = str(expected)
+            elif kind == "hlokit" and "xla" in self.sound(timings):
+                request["compare"] = str(expected)
+            reply = self.ask(timings, kind, **request)
+            out_bytes = max(out_bytes, reply.get("bytes_out", 0))
+            error = reply.get("error", error)
+        for number in range(self.effort.rounds):
+            kinds = self.sound(timings)
+            shift = number % max(1, len(kinds))
+            for kind in kinds[shift:] + kinds[:shift]:
+                time.sleep(self.effort.pause)
+                reply = self.ask(timings, kind, do="sample", seconds=self.effort.turn, least=self.effort.least)
+                timings[kind].times_ms += reply.get("times_ms", [])
+        for kind in self.sound(timings):
+            self.ask(timings, kind, do="drop")
+        shutil.rmtree(expected, ignore_errors=True)
+        floor, bound = self.limits.floor_ms(program, in_bytes, out_bytes)
+        shown = {kind: timing for kind, timing in timings.items() if not timing.absent}
+        return Row(program.category, program.name, floor, bound, shown, error, self.others.share())
+
+    def load(self, program: Program, timings: dict[str, Timing]) -> None:
+        """Arguments are drawn in all processes at once; hlokit waits for XLA's text."""
+        lowered = self.scratch / "lowered.hlo"
+        kinds = [kind for kind in self.processes if kind != "hlokit"]
+        for kind in kinds:
+            self.processes[kind].send(do="load", program=program.name)
+        texts: list[str] = []
+        for kind in kinds:
+            reply = self.caught(timings, kind)
+            if reply.get("hlo_text"):
+                texts.append(reply["hlo_text"])
+        if "hlokit" in self.processes:
+            lowered.write_text(texts[0] if texts else stored_text(program.name))
+            self.processes["hlokit"].send(do="load", program=program.name, hlo=str(lowered))
+            self.caught(timings, "hlokit")
+
+    def sound(self, timings: dict[str, Timing]) -> list[str]:
+        """The frameworks that still run the program; XLA first, whose results are the measure."""
+        kinds = [kind for kind, timing in timings.items() if timing.failed is None and not timing.absent]
+        return sorted(kinds, key=lambda kind: kind != "xla")
+
+    def ask(self, timings: dict[str, Timing], kind: str, **request: Any) -> dict[str, Any]:
+        self.processes[kind].send(**request)
+        return self.caught(timings, kind)
+
+    def caught(self, timings: dict[str, Timing], kind: str) -> dict[str, Any]:
+        """The reply, or an empty one with the failure noted."""
+        try:
+            return self.processes[kind].reply()
+        except Failed as failure:
+            if failure.absent:
+                timings[kind].absent = True
+            else:
+                timings[kind].failed = str(failure)
+            return {}
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.stop()
+
+
+def available(engines: list[str]) -> Iterator[str]:
+    modules = {"xla": "jax", "xla-tunables": "jax"}
+    for engine in engines:
+        if importlib.util.find_spec(modules.get(engine, engine)):
+            yield engine
+        else:
+            print(f"{engine}: not installed, left out", file=sys.stderr)
+
+
+def machine() -> dict[str, Any]:
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    versions: dict[str, str] = {}
+    for package in ("hlokit", "jaxlib", "numpy", "scipy", "torch", "llvmlite"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "cpu": names[0].split(":", 1)[1].strip() if names else platform.machine(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def measure(programs: list[Program], kinds: list[str], effort: Effort, limits: Limits) -> Report:
+    started = time.monotonic()
+    report = Report(machine(), [], {}, 0.0)
+    # results to compare lie in memory where the system has such a folder
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="hlokit-bench-", dir=folder) as scratch:
+        report.cold_start_ms = cold_start(kinds, effort.cold) if effort.cold else {}
+        bench = Bench(kinds, effort, limits, Path(scratch))
+        try:
+            for program in programs:
+                row = bench.row(program)
+                report.rows.append(row)
+                print(row_line(row), flush=True)
+        except KeyboardInterrupt:
+            print("interrupted: the report holds what was measured", file=sys.stderr)
+        finally:
+            bench.stop()
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the shorter programs, fewer turns")
+    parser.add_argument("--only", metavar="REGEX", help="programs whose name holds this")
+    parser.add_argument("--category", action="append", choices=CATEGORIES, default=[], help="programs of this category")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="of " + ", ".join(ENGINES))
+    parser.add_argument("--rounds", type=int, help="turns of each framework on a program")
+    parser.add_argument("--no-cold", action="store_true", help="leave out the cold start")
+    parser.add_argument("--limits", type=Path, metavar="JSON", help="this machine's limits")
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    parser.add_argument("--markdown", type=Path, help="where the table goes")
+    parser.add_argument("--svg", type=Path, help="where the plot goes")
+    options = parser.parse_args()
+
+    engines = options.engines.split(",")
+    if unknown := [engine for engine in engines if engine not in ENGINES]:
+        parser.error(f"no engine {unknown[0]!r}; there are {', '.join(ENGINES)}")
+    base = QUICK if options.quick else FULL
+    effort = Effort(
+        options.rounds or base.rounds, base.turn, base.least, base.pause, base.compiles,
+        0 if options.no_cold else base.cold,
+    )  # fmt: skip
+    limits = Limits.load(options.limits) if options.limits else Limits()
+    programs = select(options.only, tuple(options.category), options.quick)
+    report = measure(programs, list(available(engines)), effort, limits)
+    print(summary(report))
+    for path, text in (
+        (options.json, json.dumps(report.to_json(), indent=1) + "\n"),
+        (options.markdown, markdown(report, read_notes())),
+        (options.svg, svg(report)),
+    ):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

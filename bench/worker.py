@@ -1,0 +1,112 @@
+"""A process of one framework: reads requests as lines of JSON, answers each with a line.
+
+load      program, hlo (a path, for an engine that does not lower)   -> hlo_text, bytes_in
+compile                                                              -> seconds
+first     store (a folder for the results) or compare (one of those) -> bytes_out, error (in units of the tolerance)
+sample    seconds, least                                             -> times_ms
+drop
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  # NumPy reads its type names
+import numpy as np
+
+from bench.engines import KINDS, Absent, Engine
+from bench.programs import BY_NAME
+from bench.results import excess, load, store
+
+SHORTEST_SAMPLE = 50e-6  # seconds; shorter calls are timed several at once
+
+
+class Worker:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.engine: Engine | None = None
+
+    def load(self, program: str, hlo: str | None = None) -> dict[str, Any]:
+        text = None if hlo is None else Path(hlo).read_text()
+        self.engine = KINDS[self.kind](BY_NAME[program], text)
+        return {"hlo_text": self.engine.text()}
+
+    def loaded(self) -> Engine:
+        assert self.engine is not None, "no program is loaded"
+        return self.engine
+
+    def compile(self) -> dict[str, Any]:
+        return {"seconds": self.loaded().compile()}
+
+    def first(self, store_in: str | None = None, compare: str | None = None) -> dict[str, Any]:
+        engine = self.loaded()
+        results = engine.first()
+        if store_in is not None:
+            store(results, Path(store_in))
+        reply: dict[str, Any] = {"bytes_out": sum(result.nbytes for result in results)}
+        if compare is not None:
+            reply["error"] = excess(engine.program, results, load(Path(compare)))
+        return reply
+
+    def sample(self, seconds: float, least: int) -> dict[str, Any]:
+        """Times of one call in milliseconds: of as many as fit, and at least `least`. The caches are warmed first."""
+        engine = self.loaded()
+        gc.collect()
+        gc.disable()
+        clock = time.perf_counter
+        start = clock()
+        engine.run(1)
+        warm = clock() - start
+        if warm < SHORTEST_SAMPLE * 10:
+            engine.run(3)
+            start = clock()
+            engine.run(3)
+            warm = (clock() - start) / 3
+        inner = max(1, int(SHORTEST_SAMPLE / max(warm, 1e-8)))
+        times: list[float] = []
+        end = clock() + seconds
+        while True:
+            start = clock()
+            engine.run(inner)
+            stop = clock()
+            times.append((stop - start) / inner * 1e3)
+            if stop >= end and len(times) >= least:
+                break
+        gc.enable()
+        return {"times_ms": times}
+
+    def drop(self) -> dict[str, Any]:
+        self.engine = None
+        gc.collect()
+        return {}
+
+
+def main() -> None:
+    requests = sys.stdin
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints is no reply
+    worker = Worker(sys.argv[1])
+    np.seterr(all="ignore")
+    for line in requests:
+        request = json.loads(line)
+        act = getattr(worker, request.pop("do"))
+        try:
+            reply = act(**request)
+        except Exception as problem:  # the row says it
+            traceback.print_exc()
+            worker.engine = None
+            reply = {"failed": f"{type(problem).__name__}: {problem}", "absent": isinstance(problem, Absent)}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
