@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.kernels.elements import narrowed, widened, zero
+from hlokit.cpu.kernels.elements import read, rounded, write, write_complex
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.kernels.sliding import Sliding, Spatial, finished, kernel_function
-from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type
+from hlokit.cpu.kernels.sliding import Axis, Sliding, finished, kernel_function, strides
+from hlokit.cpu.llvm import Function, Module, scalar_type
 from hlokit.types.dtype import DType
 
 _STEPS_A_CHUNK = 100_000
 
 
-def element_by_element(call: Call, module: Module, sliding: Sliding) -> Routine:
+def element_by_element(call: Call, module: Module, s: Sliding) -> Routine:
     """One sum after the other. Padding and holes are zeros that are multiplied, as in the reference."""
-    dimensions = call.results[0].dimensions
-    total = sliding.elements
-    chunks = max(1, min(total, 64, total * sliding.steps // _STEPS_A_CHUNK))
+    total = s.elements
+    chunks = max(1, min(total, 64, total * s.steps // _STEPS_A_CHUNK))
     f, pointers = kernel_function(3)
     first = f.let(f"udiv i64 {f.let(f'mul i64 %begin, {total}')}, {chunks}")
     last = f.let(f"udiv i64 {f.let(f'mul i64 %end, {total}')}, {chunks}")
+    placed = [a for a in s.axes if a.dim >= 0]
+    sizes = {a.dim: a.outputs for a in placed} | {s.feature_dim: s.group.size * s.output.size}
     with f.loop(first, last) as loop:
-        index = decoded(f, loop.index, dimensions)
-        sums = _sum(f, module, call, sliding, pointers, index)
-        store_element(f, module, call, sliding, pointers[2], index, loop.index, sums)
+        outputs = decoded(f, loop.index, [sizes[d] for d in range(len(sizes))])
+        sums = _sum(f, module, s, pointers, outputs)
+        index = list(outputs)
+        for a in placed:
+            index[a.dim] = affine(f, a.first, [(outputs[a.dim], a.step)])
+        store_element(f, call, s, pointers[2], index, sums)
     return Routine((Phase(finished(f, module, "convolution_scalar"), chunks),))
 
 
@@ -37,59 +41,46 @@ def decoded(f: Function, number: str, sizes: Sequence[int]) -> list[str]:
     return [*([number] if sizes else []), *reversed(index)]
 
 
-def _sum(
-    f: Function, module: Module, call: Call, sliding: Sliding, pointers: Sequence[str], index: Sequence[str]
-) -> list[str]:
-    """The sum at an index of the result; a complex one as two."""
-    numbers = call.op.dim_labels  # pyright: ignore[reportAttributeAccessIssue]
-    batch, feature, *places = (index[d] for d in numbers.output)
-    group = f.let(f"udiv i64 {feature}, {sliding.output.size}")
-    output = f.let(f"urem i64 {feature}, {sliding.output.size}")
-    left = affine(f, 0, [(group, sliding.group.lhs), (batch, sliding.batch.lhs)])
-    right = affine(f, sliding.rhs_start, [(group, sliding.group.rhs), (output, sliding.output.rhs)])
-    scalar = scalar_type(sliding.wide.real)
-    parts = 2 if sliding.wide.is_complex else 1
-    begin = [(scalar, zero(sliding.wide.real))] * parts
+def _sum(f: Function, module: Module, s: Sliding, pointers: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """The sum of the output with this index; a complex one as two."""
+    feature = outputs[s.feature_dim]
+    group = f.let(f"udiv i64 {feature}, {s.output.size}")
+    output = f.let(f"urem i64 {feature}, {s.output.size}")
+    scalar = scalar_type(s.wide.real)
+    none = zero(s.wide.real)
 
-    def taps(spatial: Sequence[Spatial], left: str, right: str, inside: str, sums: list[str]) -> list[str]:
-        if not spatial:
-            return features(left, right, inside, sums)
-        s, place = spatial[0], places[len(places) - len(spatial)]
-        with f.loop("0", str(s.taps), carries=[(scalar, v) for v in sums]) as loop:
-            position = affine(f, -s.low, [(place, s.stride), (loop.index, s.tap)])
-            here, element = _element(f, s, position)
+    def over(axes: Sequence[Axis], left: str, right: str, inside: str, sums: list[str]) -> list[str]:
+        if not axes:
+            left = f.let(f"select i1 {inside}, i64 {left}, i64 0")
+            lhs = _parts(f, module, s, pointers[0], left)
+            lhs = [f.let(f"select i1 {inside}, {scalar} {part}, {scalar} {none}") for part in lhs]
+            return multiplied(f, s.wide, sums, lhs, _parts(f, module, s, pointers[1], right))
+        a = axes[0]
+        with f.loop("0", str(a.taps), carries=[(scalar, v) for v in sums]) as loop:
+            place = affine(f, -a.low, [(outputs[a.dim] if a.dim >= 0 else "0", a.stride), (loop.index, a.tap)])
+            here, element = _element(f, a, place)
             here = f.let(f"and i1 {here}, {inside}")
-            loop.next = taps(
-                spatial[1:],
-                affine(f, 0, [(left, 1), (element, s.lhs)]),
-                affine(f, 0, [(right, 1), (loop.index, s.rhs)]),
-                here,
-                loop.carried,
-            )
+            lhs, rhs = affine(f, 0, [(left, 1), (element, a.lhs)]), affine(f, 0, [(right, 1), (loop.index, a.rhs)])
+            loop.next = over(axes[1:], lhs, rhs, here, loop.carried)
         return loop.results
 
-    def features(left: str, right: str, inside: str, sums: list[str]) -> list[str]:
-        with f.loop("0", str(sliding.feature.size), carries=[(scalar, v) for v in sums]) as loop:
-            a = affine(f, 0, [(left, 1), (loop.index, sliding.feature.lhs)])
-            b = affine(f, 0, [(right, 1), (loop.index, sliding.feature.rhs)])
-            a = f.let(f"select i1 {inside}, i64 {a}, i64 0")
-            lhs = [
-                f.let(f"select i1 {inside}, {scalar} {part}, {scalar} {zero(sliding.wide.real)}")
-                for part in load_element(f, module, sliding, pointers[0], a)
-            ]
-            rhs = load_element(f, module, sliding, pointers[1], b)
-            loop.next = multiplied(f, sliding.wide, loop.carried, lhs, rhs)
-        return loop.results
-
-    return taps(sliding.spatial, left, right, "true", [value for _, value in begin])
+    left = affine(f, 0, [(group, s.group.lhs)])
+    right = affine(f, s.rhs_start, [(group, s.group.rhs), (output, s.output.rhs)])
+    return over(s.axes, left, right, "true", [none] * (2 if s.wide.is_complex else 1))
 
 
-def _element(f: Function, s: Spatial, position: str) -> tuple[str, str]:
+def _parts(f: Function, module: Module, s: Sliding, pointer: str, number: str) -> list[str]:
+    """One element, widened; two parts where sums are complex."""
+    parts = read(f, module, s.operand, pointer, number, 1, scalar_type(s.wide.real))
+    return [*parts, zero(s.wide.real)] if s.wide.is_complex and len(parts) == 1 else parts
+
+
+def _element(f: Function, a: Axis, place: str) -> tuple[str, str]:
     """Whether an element lies at the place, and which."""
-    element = position if s.spread == 1 else f.let(f"sdiv i64 {position}, {s.spread}")
-    inside = f.let(f"icmp ult i64 {position}, {max(0, (s.inputs - 1) * s.spread + 1)}")
-    if s.spread > 1:
-        whole = f.let(f"icmp eq i64 {f.let(f'mul i64 {element}, {s.spread}')}, {position}")
+    element = place if a.spread == 1 else f.let(f"sdiv i64 {place}, {a.spread}")
+    inside = f.let(f"icmp ult i64 {place}, {max(0, (a.inputs - 1) * a.spread + 1)}")
+    if a.spread > 1:
+        whole = f.let(f"icmp eq i64 {f.let(f'mul i64 {element}, {a.spread}')}, {place}")
         inside = f.let(f"and i1 {inside}, {whole}")
     return inside, element
 
@@ -105,19 +96,9 @@ def affine(f: Function, constant: int, terms: Sequence[tuple[str, int]]) -> str:
     return total or "0"
 
 
-def load_element(f: Function, module: Module, sliding: Sliding, pointer: str, number: str) -> list[str]:
-    """One element, widened; two parts where sums are complex."""
-    operand, wide = sliding.operand, sliding.wide
-    kind = memory_type(operand.real)
-    if operand.is_complex:
-        number = f.let(f"mul i64 {number}, 2")
-    place = f.let(f"getelementptr {kind}, ptr {pointer}, i64 {number}")
-    values = [f.let(f"load {kind}, ptr {place}")]
-    if operand.is_complex:
-        place = f.let(f"getelementptr {kind}, ptr {place}, i64 1")
-        values.append(f.let(f"load {kind}, ptr {place}"))
-    values = [widened(f, module, v, operand.real, wide.real) for v in values]
-    return [*values, zero(wide.real)] if wide.is_complex and len(values) == 1 else values
+def zero(wide: DType) -> str:
+    """0 of a sum's component."""
+    return "0.0" if wide.is_floating else "0"
 
 
 def multiplied(f: Function, wide: DType, sums: Sequence[str], lhs: Sequence[str], rhs: Sequence[str]) -> list[str]:
@@ -138,35 +119,23 @@ def multiplied(f: Function, wide: DType, sums: Sequence[str], lhs: Sequence[str]
 
 
 def store_element(
-    f: Function,
-    module: Module,
-    call: Call,
-    sliding: Sliding,
-    pointer: str,
-    index: Sequence[str],
-    number: str,
-    sums: Sequence[str],
+    f: Function, call: Call, s: Sliding, pointer: str, index: Sequence[str], sums: Sequence[str]
 ) -> None:
-    """One finished sum: to the epilogue, or to the result's element with this number."""
-    result = sliding.result
-    if result.kind == "pred" and sliding.wide.is_complex:
-        tests = [narrowed(f, module, v, sliding.wide.real, result) for v in sums]
-        values = [f.let(f"or i1 {tests[0]}, {tests[1]}")]
-    else:
-        kept = sums if result.is_complex else sums[:1]
-        values = [narrowed(f, module, v, sliding.wide.real, result.real) for v in kept]
-    if call.store is not None:
-        call.store(f, index, values[0] if len(values) == 1 else joined(f, values, result), 1, None)
-        return
-    kind = memory_type(result.real)
+    """One finished sum: to the epilogue, or to the result's element at this index."""
+    result, scalar = s.result, scalar_type(s.wide.real)
+    parts = [rounded(f, result.real, v, 1, scalar) for v in sums]
+    number = affine(f, 0, list(zip(index, strides(s.dimensions), strict=True)))
     if result.is_complex:
-        number = f.let(f"mul i64 {number}, 2")
-    for i, value in enumerate(values):
-        at = number if i == 0 else f.let(f"add i64 {number}, 1")
-        place = f.let(f"getelementptr {kind}, ptr {pointer}, i64 {at}")
-        if result.kind == "pred":
-            value = f.let(f"zext i1 {value} to i8")
-        f.do(f"store {kind} {value}, ptr {place}")
+        if call.store is not None:
+            call.store(f, index, joined(f, parts, result), 1, None)
+        else:
+            write_complex(f, result, pointer, number, parts, 1)
+        return
+    value = f.let(f"or i1 {parts[0]}, {parts[1]}") if result.kind == "pred" and len(parts) > 1 else parts[0]
+    if call.store is not None:
+        call.store(f, index, value, 1, None)
+    else:
+        write(f, result, pointer, number, value, 1)
 
 
 def joined(f: Function, parts: Sequence[str], dtype: DType) -> str:

@@ -3,140 +3,163 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from hlokit.cpu.kernels.elements import sum_type
 from hlokit.cpu.llvm import Function, Module
 from hlokit.ops.convolution import Convolution
+from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 
 @dataclass(frozen=True)
-class Spatial:
-    """One spatial dimension. Output o meets with tap k the place o * stride + k * tap - low of the spread input.
+class Axis:
+    """A dimension along which outputs lie (batch, spatial), taps lie (features), or both.
 
-    The input has an element at each `spread`-th place: element p / spread. Strides `lhs`, `rhs`, `out` in elements.
+    Output o meets with tap k the place o * stride + k * tap - low of the input, whose elements lie at each `spread`-th
+    place: element p / spread, if that is whole and inside; else zeros.
+
+    outputs    number of outputs; in the result's dimension `dim` they lie at first + o * step (dim -1: in none)
+    lhs, rhs   elements from one input to the next, from one tap to the next
     """
 
-    inputs: int
     outputs: int
+    inputs: int
     taps: int
-    stride: int
-    tap: int
-    low: int
-    spread: int
     lhs: int
-    rhs: int
-    out: int
+    rhs: int = 0
+    stride: int = 1
+    tap: int = 1
+    low: int = 0
+    spread: int = 1
+    dim: int = -1
+    first: int = 0
+    step: int = 1
 
     @property
-    def is_plain(self) -> bool:
-        """Output o meets nothing but element o."""
-        return self.taps == self.stride == self.spread == 1 and self.low == 0 and self.inputs == self.outputs
+    def is_inside(self) -> bool:
+        """No tap of any output meets padding or a hole."""
+        last = (self.outputs - 1) * self.stride + (self.taps - 1) * self.tap - self.low
+        return self.spread == 1 and self.low <= 0 and last < self.inputs
 
 
 @dataclass(frozen=True)
-class Role:
-    """A dimension that is not spatial: its size, and its stride, in elements, in each of the arrays that have it."""
+class Grouped:
+    """A dimension that picks operands: its size, and its stride, in elements, in lhs and rhs."""
 
     size: int
-    lhs: int = 0
-    rhs: int = 0
-    out: int = 0
+    lhs: int
+    rhs: int
 
 
 @dataclass(frozen=True)
 class Sliding:
-    """out[group, batch, output, o] = sum over feature and k of lhs[group, batch, feature, place] rhs[group, output, feature, k].
+    """A sum over features and taps for each group, batch, output feature and place.
 
-    The groups are those of features or of the batch. rhs_start: rhs's element at all zeros (reversed taps run backwards).
+    group      feature groups or batch groups
+    output     the output features of a group
+    axes       batch, feature, spatial...
+    rhs_start  rhs's element at all zeros (reversed taps run backwards)
+    dimensions, feature_dim  of the result
     """
 
-    group: Role
-    batch: Role
-    feature: Role
-    output: Role
-    spatial: tuple[Spatial, ...]
+    group: Grouped
+    output: Grouped
+    axes: tuple[Axis, ...]
     rhs_start: int
+    dimensions: tuple[int, ...]
+    feature_dim: int
     operand: DType
     result: DType
     wide: DType
 
     @property
-    def taps(self) -> int:
-        return math.prod(s.taps for s in self.spatial)
+    def steps(self) -> int:
+        """Products in one sum."""
+        return math.prod(a.taps for a in self.axes)
 
     @property
     def places(self) -> int:
-        """Output places of one image."""
-        return math.prod(s.outputs for s in self.spatial)
-
-    @property
-    def steps(self) -> int:
-        """Products in one sum."""
-        return self.taps * self.feature.size
+        """Sums for one output feature."""
+        return math.prod(a.outputs for a in self.axes)
 
     @property
     def elements(self) -> int:
-        return self.group.size * self.batch.size * self.output.size * self.places
+        return self.group.size * self.output.size * self.places
 
 
 def sliding(op: Convolution, lhs: Shape, rhs: Shape, out: Shape) -> Sliding:
     """The convolution of these dense row-major arrays."""
     numbers = op.dim_labels
-    left, right, result = (_strides(s.dimensions) for s in (lhs, rhs, out))
-    batch, feature = (lhs.dimensions[d] for d in numbers.lhs[:2])
-    outputs = rhs.dimensions[numbers.rhs[0]]
+    left, right = strides(lhs.dimensions), strides(rhs.dimensions)
     groups = op.feature_group_count * op.batch_group_count
+    batch = lhs.dimensions[numbers.lhs[0]] // op.batch_group_count
+    features = lhs.dimensions[numbers.lhs[1]] // op.feature_group_count
+    outputs = rhs.dimensions[numbers.rhs[0]] // groups
     by_batch = op.batch_group_count > 1
-    batch_stride, feature_stride = left[numbers.lhs[0]], left[numbers.lhs[1]]
-    rows, inputs, columns = (
-        batch // op.batch_group_count,
-        feature // op.feature_group_count,
-        outputs // groups,
-    )
-    start, spatial = 0, list[Spatial]()
+    group = batch * left[numbers.lhs[0]] if by_batch else features * left[numbers.lhs[1]]
+    start = 0
+    axes = [
+        Axis(batch, batch, 1, left[numbers.lhs[0]], dim=numbers.output[0]),
+        Axis(1, features, features, left[numbers.lhs[1]], right[numbers.rhs[1]]),
+    ]
     places = zip(op.window.dimensions, numbers.lhs[2:], numbers.rhs[2:], numbers.output[2:], strict=True)
-    for window, i, k, o in places:
-        taps = rhs.dimensions[k]
-        if window.reversal:
-            start += (taps - 1) * right[k]
-        spatial.append(
-            Spatial(
-                lhs.dimensions[i],
-                out.dimensions[o],
-                taps,
-                window.stride,
-                window.window_dilation,
-                window.padding_low,
-                window.base_dilation,
-                left[i],
-                -right[k] if window.reversal else right[k],
-                result[o],
-            )
-        )
+    for w, i, k, o in places:
+        taps, tap_stride = rhs.dimensions[k], right[k]
+        if w.reversal:
+            start, tap_stride = start + (taps - 1) * tap_stride, -tap_stride
+        sizes = (out.dimensions[o], lhs.dimensions[i], taps)
+        dilations = (w.window_dilation, w.padding_low, w.base_dilation)
+        axes.append(Axis(*sizes, left[i], tap_stride, w.stride, *dilations, dim=o))
     return Sliding(
-        Role(
-            groups,
-            rows * batch_stride if by_batch else inputs * feature_stride,
-            columns * right[numbers.rhs[0]],
-            columns * result[numbers.output[1]],
-        ),
-        Role(rows, batch_stride, 0, result[numbers.output[0]]),
-        Role(inputs, feature_stride, right[numbers.rhs[1]]),
-        Role(columns, 0, right[numbers.rhs[0]], result[numbers.output[1]]),
-        tuple(spatial),
+        Grouped(groups, group, outputs * right[numbers.rhs[0]]),
+        Grouped(outputs, 0, right[numbers.rhs[0]]),
+        tuple(axes),
         start,
+        out.dimensions,
+        numbers.output[1],
         lhs.dtype,
         out.dtype,
         sum_type(lhs.dtype, out.dtype),
     )
 
 
-def _strides(dimensions: Sequence[int]) -> list[int]:
+def without_holes(s: Sliding) -> list[Sliding]:
+    """The convolution in parts whose inputs have no holes: the outputs that meet the same taps, each part by itself."""
+    parts = [s]
+    for number, axis in enumerate(s.axes):
+        if axis.spread > 1:
+            parts = [part for whole in parts for part in _residues(whole, number)]
+    return parts
+
+
+def _residues(s: Sliding, number: int) -> Iterator[Sliding]:
+    """One axis's outputs by what they leave over: o = every * q + rest meets the taps k = first + between * j only."""
+    a = s.axes[number]
+    every = a.spread // math.gcd(a.stride, a.spread)
+    between = a.spread // math.gcd(a.tap, a.spread)
+    for rest in range(min(every, a.outputs)):
+        shifts = ((k, rest * a.stride + k * a.tap - a.low) for k in range(min(between, a.taps)))
+        first, shift = next(((k, shift) for k, shift in shifts if shift % a.spread == 0), (0, None))
+        axis = replace(
+            a,
+            outputs=-(-(a.outputs - rest) // every),
+            taps=0 if shift is None else -(-(a.taps - first) // between),
+            rhs=a.rhs * between,
+            stride=every * a.stride // a.spread,
+            tap=between * a.tap // a.spread,
+            low=0 if shift is None else -shift // a.spread,
+            spread=1,
+            first=a.first + rest * a.step,
+            step=every * a.step,
+        )
+        axes = (*s.axes[:number], axis, *s.axes[number + 1 :])
+        yield replace(s, axes=axes, rhs_start=s.rhs_start + first * a.rhs)
+
+
+def strides(dimensions: Sequence[int]) -> list[int]:
     """Of a row-major array; sizes of 0 count as 1."""
     strides, total = list[int](), 1
     for size in reversed(dimensions):
@@ -158,3 +181,14 @@ def finished(f: Function, module: Module, prefix: str) -> str:
     f.name = f"{prefix}_{sha256(f.text().encode()).hexdigest()[:16]}"
     module.add(f, exported=True)
     return f.name
+
+
+def sum_type(operand: DType, result: DType) -> DType:
+    """What products are summed in: f32 or wider, complex of it, integers of the result's width (they wrap alike)."""
+    if result.is_complex or operand.is_complex:
+        return dtypes.c128 if dtypes.c128 in (operand, result) else dtypes.c64
+    if operand.is_floating or result.is_floating:
+        return dtypes.f64 if dtypes.f64 in (operand, result) else dtypes.f32
+    if result.kind == "pred":
+        return dtypes.f32
+    return dtypes.s64 if result.bits == 64 else dtypes.s32
