@@ -1,0 +1,325 @@
+"""The persistent cache of object code: a folder of files, each named by all that went into it.
+
+An entry is a line with the SHA-256 of what follows, a line of JSON that says what it is, and the object. What does not
+match its digest is not used and removed. Files appear under their names whole, so any number of processes may share the
+folder. Without a folder that can be written, or read, all works, only slower.
+
+HLOKIT_CACHE_DIR   the folder (empty: no cache); by default hlokit/ in the user's folder for caches
+HLOKIT_CACHE_SIZE  bytes that it may hold (default 1 GB); what was used longest ago goes first
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hlokit.cpu.jit import ObjectCode, compile_object
+from hlokit.cpu.target import Target
+
+SIZE = 10**9
+_SUFFIX = ".entry"
+_TOUCH_AFTER = 3600
+"""Seconds: a hit refreshes an entry's date only if it is older, which saves a write a hit."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What an entry depends on. `name` is not part of it: it is the program's, to compare entries of one program.
+
+    Parts are (name, value); a value longer than 200 characters is kept as its SHA-256.
+    """
+
+    name: str
+    parts: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(name: str, **parts: str | int) -> Key:
+        shown = [(part, str(value)) for part, value in parts.items()]
+        return Key(name, tuple((part, v if len(v) <= 200 else _sha256(v.encode())) for part, v in shown))
+
+    @cached_property
+    def digest(self) -> str:
+        return _sha256(json.dumps(self.parts).encode())
+
+    @property
+    def file(self) -> str:
+        """The entry's file name: entries of one program share its beginning."""
+        return f"{_sha256(self.name.encode())[:16]}-{self.digest[:40]}{_SUFFIX}"
+
+
+def object_key(text: str, target: Target, opt: int = 2, name: str = "") -> Key:
+    """The key of the object that `compile_object` makes of LLVM text."""
+    import llvmlite
+
+    import hlokit
+
+    versions: dict[str, str] = {"llvmlite": llvmlite.__version__, "hlokit": hlokit.__version__}
+    features = {f"feature {f[1:]}": f[0] for f in target.features.split(",") if f[1:]}
+    return Key.of(
+        name, text=_sha256(text.encode()), triple=target.triple, cpu=target.cpu, opt=opt, **versions, **features
+    )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the cache holds: the program's name, the key's parts, when it was made and what that took."""
+
+    name: str
+    parts: tuple[tuple[str, str], ...]
+    created: float
+    seconds: float
+    size: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Event:
+    """One question to the cache. `reason`: why it missed; empty for a hit."""
+
+    name: str
+    reason: str
+
+    @property
+    def hit(self) -> bool:
+        return not self.reason
+
+
+def compiled(text: str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None) -> ObjectCode:
+    """`compile_object`, unless the cache has its result. An object of a lower level than asked for is not kept."""
+    cache = Cache()
+    key = object_key(text, target, opt, name)
+    found = cache.lookup(key)
+    if found is not None:
+        code = ObjectCode(found)
+        code.opt = opt
+        return code
+    start = time.perf_counter()
+    code = compile_object(text, target, opt, time_limit)
+    if code.opt == opt:
+        cache.store(key, code, time.perf_counter() - start)
+    return code
+
+
+def folder() -> Path | None:
+    """Where the cache is; None for no cache. Read from the environment at each call."""
+    named = os.environ.get("HLOKIT_CACHE_DIR")
+    if named is not None:
+        return Path(named).expanduser() if named else None
+    home = Path.home()
+    places = {"darwin": home / "Library/Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData/Local"))}
+    base = os.environ.get("XDG_CACHE_HOME") or places.get(sys.platform, home / ".cache")
+    return Path(base) / "hlokit"
+
+
+class Cache:
+    """The cache in a folder. Cheap to make: it holds no more than the folder's name.
+
+    Methods never raise for what is wrong with the folder: `lookup` misses, `store` says why it did not.
+    """
+
+    def __init__(self, at: Path | None = None, limit: int | None = None) -> None:
+        self.folder = at if at is not None else folder()
+        self.limit = limit if limit is not None else _limit()
+
+    def lookup(self, key: Key) -> bytes | None:
+        """The payload stored under the key, or None. Every question is an Event for who is recording."""
+        payload, reason = self._read(key)
+        if _recorders:
+            reason = reason if payload is not None or reason else self.explain(key)
+            for events, _ in _recorders:
+                events.append(Event(key.name, reason))
+        return payload
+
+    def store(self, key: Key, payload: bytes, seconds: float = 0.0) -> str:
+        """Keeps the payload; the reason if it cannot. `seconds`: what making it took."""
+        if self.folder is None:
+            return "there is no cache folder"
+        if any(dry for _, dry in _recorders):
+            return "this run leaves the cache as it is"
+        header = {"name": key.name, "created": time.time(), "seconds": seconds, "parts": key.parts}
+        body = json.dumps(header).encode() + b"\n" + payload
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            refusal = _foreign(self.folder)
+            if refusal:
+                return refusal
+            handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_sha256(body).encode() + b"\n" + body)
+                os.replace(temporary, self.folder / key.file)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError as error:
+            return str(error)
+        _stored.add(len(body), self)
+        return ""
+
+    def explain(self, key: Key) -> str:
+        """Why there is no entry for the key: how it differs from the one of the same program that is most like it."""
+        if self.folder is None:
+            return "there is no cache folder"
+        start = key.file.partition("-")[0]
+        same = [entry for entry in self.entries(start) if entry.name == key.name]
+        if not same:
+            return f"no entry for {key.name or 'a program without a name'}"
+        wanted = dict(key.parts)
+        differences = [_difference(wanted, dict(entry.parts)) for entry in same]
+        least = min(differences, key=len)
+        return "; ".join(least) or "it has been stored since"
+
+    def entries(self, start: str = "") -> list[Entry]:
+        """What it holds, newest first; entries that cannot be read are left out. `start`: of their files' names."""
+        found = [entry for path, _ in self._files(start) if (entry := _entry(path)) is not None]
+        return sorted(found, key=lambda entry: (-entry.created, entry.path.name))
+
+    def clear(self) -> int:
+        """Removes all entries; how many."""
+        paths = [path for path, _ in self._files("")]
+        for path in paths:
+            with suppress(OSError):
+                path.unlink()
+        return len(paths)
+
+    def shrink(self) -> None:
+        """Beyond the limit, removes what was used longest ago until a fifth of it is free. Removes old remains."""
+        files = self._files("")
+        total = sum(status.st_size for _, status in files)
+        if total > self.limit:
+            for path, status in sorted(files, key=lambda file: (file[1].st_mtime, file[0].name)):
+                with suppress(OSError):
+                    path.unlink()
+                total -= status.st_size
+                if total <= 0.8 * self.limit:
+                    break
+        for path, status in self._files("", ".part"):
+            if status.st_mtime < time.time() - 3600:
+                with suppress(OSError):
+                    path.unlink()
+
+    def _read(self, key: Key) -> tuple[bytes | None, str]:
+        """(payload, "") or (None, why); (None, "") if there is no file, which `explain` can say more about."""
+        if self.folder is None:
+            return None, "there is no cache folder"
+        path = self.folder / key.file
+        try:
+            refusal = _foreign(self.folder)
+            if refusal:
+                return None, refusal
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None, ""
+        except OSError as error:
+            return None, str(error)
+        digest, _, body = data.partition(b"\n")
+        if _sha256(body).encode() != digest:
+            with suppress(OSError):
+                path.unlink()
+            return None, f"{path.name} was damaged; removed"
+        header, _, payload = body.partition(b"\n")
+        if [tuple(part) for part in json.loads(header)["parts"]] != list(key.parts):
+            return None, f"{path.name} is another program's"
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - _TOUCH_AFTER:
+                os.utime(path)
+        return payload, ""
+
+    def _files(self, start: str, suffix: str = _SUFFIX) -> list[tuple[Path, os.stat_result]]:
+        files: list[tuple[Path, os.stat_result]] = []
+        with suppress(OSError):
+            for item in os.scandir(self.folder) if self.folder is not None else ():
+                if item.name.startswith(start) and item.name.endswith(suffix):
+                    with suppress(OSError):
+                        files.append((Path(item.path), item.stat()))
+        return files
+
+
+@contextmanager
+def recorded(dry: bool = False) -> Generator[list[Event], None, None]:
+    """The questions to the cache inside, by any thread. `dry`: nothing is stored meanwhile."""
+    events: list[Event] = []
+    recorder = (events, dry)
+    _recorders.append(recorder)
+    try:
+        yield events
+    finally:
+        _recorders[:] = [each for each in _recorders if each is not recorder]
+
+
+_recorders: list[tuple[list[Event], bool]] = []
+
+
+@dataclass
+class _Stored:
+    """Bytes that this process has stored since it last looked at the folder's size."""
+
+    bytes: int = 0
+    looked: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, size: int, cache: Cache) -> None:
+        with self.lock:
+            self.bytes += size
+            due = not self.looked or self.bytes > cache.limit / 16
+            if due:
+                self.bytes, self.looked = 0, True
+        if due:
+            cache.shrink()
+
+
+_stored = _Stored()
+
+
+def _entry(path: Path) -> Entry | None:
+    try:
+        with path.open("rb") as file:
+            file.readline()
+            header: dict[str, Any] = json.loads(file.readline())
+        parts = tuple((str(part), str(value)) for part, value in header["parts"])
+        size = path.stat().st_size
+        return Entry(str(header["name"]), parts, float(header["created"]), float(header["seconds"]), size, path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _difference(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
+    changed = [part for part in {**wanted, **found} if wanted.get(part) != found.get(part)]
+    return [f"{part} was {_brief(found.get(part))}, is {_brief(wanted.get(part))}" for part in changed]
+
+
+def _brief(value: str | None) -> str:
+    if value is None:
+        return "not there"
+    return value[:12] + "..." if len(value) == 64 else value
+
+
+def _foreign(path: Path) -> str:
+    """Code is not taken from a folder that somebody else can write to."""
+    if not hasattr(os, "getuid"):
+        return ""
+    status = path.stat()
+    if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o002:
+        return f"{path} can be written by other users"
+    return ""
+
+
+def _limit() -> int:
+    given = os.environ.get("HLOKIT_CACHE_SIZE", "")
+    return int(given) if given.isdecimal() else SIZE
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

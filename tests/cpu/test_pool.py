@@ -1,0 +1,228 @@
+"""The thread pool: every chunk once, whoever calls; and a process that ends cleanly whatever its threads do."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from hlokit.cpu import jit
+from hlokit.cpu.pool import Pool, pool, text
+from hlokit.cpu.target import baseline, host
+
+CODE = """
+declare void @hlokit_parallel(ptr, ptr, ptr, i64)
+@hlokit_pool = external global i8
+
+; adds 1 + its number to the element of each chunk, `%weight` times
+define internal void @add(ptr %t, i64 %b, i64 %e) {
+entry:
+  %some = icmp slt i64 %b, %e
+  br i1 %some, label %loop, label %end
+loop:
+  %i = phi i64 [ %b, %entry ], [ %next, %counted ]
+  %at = getelementptr i64, ptr %t, i64 %i
+  %weight_at = getelementptr i64, ptr %t, i64 64
+  %weight = load i64, ptr %weight_at
+  br label %count
+count:
+  %j = phi i64 [ 0, %loop ], [ %k, %count ]
+  %old = load volatile i64, ptr %at
+  %one = add i64 %old, 1
+  %new = add i64 %one, %i
+  store volatile i64 %new, ptr %at
+  %k = add i64 %j, 1
+  %again = icmp slt i64 %k, %weight
+  br i1 %again, label %count, label %counted
+counted:
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %e
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
+define internal void @nest(ptr %t, i64 %b, i64 %e) {
+entry:
+  %inner = getelementptr i64, ptr %t, i64 65
+  br label %loop
+loop:
+  %i = phi i64 [ %b, %entry ], [ %next, %loop ]
+  %offset = mul i64 %i, 65
+  %mine = getelementptr i64, ptr %inner, i64 %offset
+  call void @hlokit_parallel(ptr @hlokit_pool, ptr @add, ptr %mine, i64 8)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %e
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
+define void @jobs(ptr %t, i64 %chunks, i64 %times) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void @hlokit_parallel(ptr @hlokit_pool, ptr @add, ptr %t, i64 %chunks)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %times
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
+define void @nested(ptr %t, i64 %chunks) {
+  call void @hlokit_parallel(ptr @hlokit_pool, ptr @nest, ptr %t, i64 %chunks)
+  ret void
+}
+"""
+
+
+class Program:
+    def __init__(self, of: Pool) -> None:
+        self.library = jit.Library([jit.compile_object(CODE, host(), 1)], of.symbols)
+        number, pointer = ctypes.c_int64, ctypes.c_void_p
+        self._jobs = ctypes.CFUNCTYPE(None, pointer, number, number)(self.library.address("jobs"))
+        self._nested = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("nested"))
+
+    def jobs(self, chunks: int, times: int, weight: int = 1) -> np.ndarray:
+        table = np.zeros(65, np.int64)
+        table[64] = weight
+        self._jobs(table.ctypes.data, chunks, times)
+        return table[:64]
+
+    def nested(self, chunks: int) -> np.ndarray:
+        table = np.zeros((chunks + 1) * 65, np.int64)
+        table[64::65] = 1
+        self._nested(table.ctypes.data, chunks)
+        return table.reshape(chunks + 1, 65)[1:, :64]
+
+
+def wanted(chunks: int, times: int, weight: int = 1) -> np.ndarray:
+    numbers = np.arange(64)
+    return np.where(numbers < chunks, (numbers + 1) * times * weight, 0)
+
+
+@pytest.fixture(scope="module", params=[1, 2, 5])
+def program(request: pytest.FixtureRequest) -> Program:
+    return Program(pool(request.param))
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2, 3, 16, 64])
+def test_every_chunk_runs_once_a_job(program: Program, chunks: int) -> None:
+    for times in (1, 300):
+        np.testing.assert_array_equal(program.jobs(chunks, times), wanted(chunks, times))
+
+
+def test_a_sleeping_pool_wakes(program: Program) -> None:
+    for _ in range(5):
+        time.sleep(0.002)
+        np.testing.assert_array_equal(program.jobs(16, 1), wanted(16, 1))
+
+
+def test_a_caller_that_waits_long_sleeps_and_wakes(program: Program) -> None:
+    np.testing.assert_array_equal(program.jobs(5, 3, 400_000), wanted(5, 3, 400_000))
+
+
+def test_jobs_inside_chunks(program: Program) -> None:
+    np.testing.assert_array_equal(program.nested(6), [wanted(8, 1)] * 6)
+
+
+def test_callers_in_several_threads(program: Program) -> None:
+    results: list[np.ndarray] = []
+    callers = [threading.Thread(target=lambda: results.append(program.jobs(16, 2000))) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    for result in results:
+        np.testing.assert_array_equal(result, wanted(16, 2000))
+    assert len(results) == 4
+
+
+def test_one_pool_for_each_number_of_threads() -> None:
+    assert pool(2) is pool(2) and pool(2).address != pool(3).address
+    assert pool(0).threads == 1 and pool().threads >= 1 and pool(10**6).threads < 10**6
+
+
+def test_a_closed_pool_leaves_jobs_to_their_callers() -> None:
+    made = pool(4)
+    program = Program(made)
+    program.jobs(16, 10)
+    made.close()
+    np.testing.assert_array_equal(program.jobs(16, 10), wanted(16, 10))
+    made.close()
+    made.reset()
+    np.testing.assert_array_equal(program.jobs(16, 10), wanted(16, 10))
+
+
+def test_sleep_by_condition_variable() -> None:
+    """As on systems that have no futex."""
+    code = jit.Library([jit.compile_object(text(host(), futex=False), host())])
+    memory = (ctypes.c_char * 16384)()
+    made = Pool(3, ctypes.addressof(memory), code)
+    made.reset()
+    program = Program(made)
+    for _ in range(20):
+        np.testing.assert_array_equal(program.jobs(16, 10), wanted(16, 10))
+        time.sleep(0.001)
+    np.testing.assert_array_equal(program.jobs(5, 1, 400_000), wanted(5, 1, 400_000))
+    made.close()
+
+
+def test_the_code_is_made_for_other_machines() -> None:
+    assert "yield" in jit.assembly(text(baseline("aarch64")), baseline("aarch64"))
+    assert "pause" in jit.assembly(text(baseline("x86-64")), baseline("x86-64"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_child_of_a_fork_has_workers_of_its_own() -> None:
+    program = Program(pool(3))
+    program.jobs(16, 10)
+    child = os.fork()
+    if not child:
+        same = np.array_equal(program.jobs(16, 10), wanted(16, 10)) and len(os.listdir("/proc/self/task")) > 1
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(program.jobs(16, 10), wanted(16, 10))
+
+
+ENDS = {
+    "parked": "program.jobs(16, 10); time.sleep(0.002)",
+    "spinning": "program.jobs(16, 10)",
+    "busy": "threading.Thread(target=program.jobs, args=(16, 10**9, 1000), daemon=True).start(); time.sleep(0.002)",
+    "two": "[threading.Thread(target=program.jobs, args=(16, 10**9), daemon=True).start() for _ in '12']",
+    "calling": textwrap.dedent("""
+        def forever():
+            while True:
+                program.jobs(16, 5)
+        threading.Thread(target=forever, daemon=True).start()
+        time.sleep(0.002)"""),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_process_exits_cleanly(name: str) -> None:
+    """Four times each, 20 in all."""
+    script = f"""
+import threading, time
+from hlokit.cpu.pool import pool
+from tests.cpu.test_pool import Program
+program = Program(pool(3))
+{ENDS[name]}
+print("end")
+"""
+    for _ in range(2):
+        ends = [
+            subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for _ in range(2)
+        ]
+        for process in ends:
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out, err) == (0, b"end\n", b"")
