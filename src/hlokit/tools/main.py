@@ -9,6 +9,7 @@ from cyclopts import App
 
 from hlokit import __version__
 from hlokit.errors import HlokitError
+from hlokit.tools.cache import cache
 from hlokit.tools.check import check
 from hlokit.tools.convert import convert
 from hlokit.tools.ops import ops
@@ -23,6 +24,7 @@ app.command(print_module, name="print")
 app.command(convert)
 app.command(opt)
 app.command(ops)
+app.command(cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
