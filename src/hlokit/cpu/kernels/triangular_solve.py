@@ -1,0 +1,295 @@
+"""triangular-solve: the solved dimension in panels, the right sides in stripes (panels.py).
+
+Every case is a lower triangle's: transposes are strides, x a = b is a^T x^T = b^T, an upper triangle is a lower one
+whose rows and columns count from the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from hlokit.cpu.kernels import panels
+from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panels import (
+    Panels,
+    Strides,
+    clear,
+    copy,
+    load,
+    offset,
+    one,
+    panels_for,
+    plus,
+    store,
+    times,
+    up,
+)
+from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.target import Target
+from hlokit.ops.linalg import TriangularSolve
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+
+TYPES = ("f32", "f64", "c64", "c128")
+
+
+@dataclass(frozen=True)
+class System:
+    """A batch of systems l x = b with lower triangles l of size x size and `columns` right sides.
+
+    a, b         bytes to the elements (0, 0) of l and b in their matrices; strides from there
+    """
+
+    dtype: DType
+    batch: int
+    size: int
+    columns: int
+    unit: bool
+    a: int
+    a_strides: Strides
+    b: int
+    b_strides: Strides
+
+    @property
+    def element(self) -> int:
+        return self.dtype.bits // 8
+
+
+def triangular_solve(call: Call, module: Module) -> Routine | None:
+    """The routine for f32, f64, c64 and c128."""
+    op = call.op
+    assert isinstance(op, TriangularSolve)
+    if call.strict or call.store is not None or call.operands[0].dtype.name not in TYPES:
+        return None
+    a, b = call.operands
+    system = system_of(b, a.dimensions[-1], op.left_side, op.lower, op.unit_diagonal, op.transpose_a)
+    return routine(system, module, call.target)
+
+
+KERNELS["triangular-solve"] = triangular_solve
+
+
+def system_of(b: Shape, size: int, left: bool, lower: bool, unit: bool, transpose: str) -> System:
+    element = b.dtype.bits // 8
+    rows, columns = b.dimensions[-2:]
+    i, k = (
+        (size * element, element) if transpose in ("NO_TRANSPOSE", "TRANSPOSE_INVALID") else (element, size * element)
+    )
+    if (size * element, element) != (i, k):
+        lower = not lower
+    x, y = columns * element, element
+    if not left:
+        i, k, x, y, lower = k, i, y, x, not lower
+    a_first = b_first = 0
+    if not lower:
+        a_first, b_first = (size - 1) * (i + k), (size - 1) * x
+        i, k, x = -i, -k, -x
+    count = columns if left else rows
+    a_strides = Strides(k, i, transpose == "ADJOINT")
+    return System(b.dtype, prod(b.dimensions[:-2]), size, count, unit, a_first, a_strides, b_first, Strides(x, y))
+
+
+def routine(s: System, module: Module, target: Target) -> Routine:
+    """Two phases: the triangle's panels, then the right sides' stripes. The table: a, b, x, scratch."""
+    if not s.batch * s.size * s.columns:
+        f = Function("triangular_solve_nothing", _PHASE)
+        f.do("ret void")
+        module.add(f, exported=True)
+        return Routine((Phase(f.name),))
+    full = panels_for(s.dtype, target)
+    blocks = min(full.blocks, -(-s.size // full.rows))
+    p = replace(full, blocks=blocks, vectors=min(full.vectors, -(-s.columns // full.lanes)))
+    plan = _Plan(s, p)
+    pack, solve = _pack(plan, module), _solve(plan, module)
+    return Routine((Phase(pack, s.batch * plan.panels), Phase(solve, s.batch * plan.stripes)), plan.scratch)
+
+
+_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Where things are in scratch: for each matrix its panels, its reciprocals, its stripes."""
+
+    s: System
+    p: Panels
+
+    @property
+    def panels(self) -> int:
+        return -(-self.s.size // self.p.height)
+
+    @property
+    def stripes(self) -> int:
+        return -(-self.s.columns // self.p.width)
+
+    @property
+    def padded(self) -> int:
+        return self.panels * self.p.height
+
+    @property
+    def panel_bytes(self) -> int:
+        """Of a matrix's first panel; panel n, as far as its diagonal, has n + 1 times as many."""
+        return self.p.height * self.p.panel_column
+
+    @property
+    def reciprocals(self) -> int:
+        """Bytes to the reciprocals."""
+        return up(self.panel_bytes * self.panels * (self.panels + 1) // 2, 64)
+
+    @property
+    def stripes_at(self) -> int:
+        return up(self.reciprocals + self.padded * self.p.reciprocal, 64)
+
+    @property
+    def stripe_bytes(self) -> int:
+        return up(self.padded * self.p.stripe_row, 64)
+
+    @property
+    def matrix(self) -> int:
+        """Bytes of scratch for a matrix of the batch."""
+        return self.stripes_at + self.stripes * self.stripe_bytes
+
+    @property
+    def scratch(self) -> int:
+        return self.s.batch * self.matrix
+
+    @property
+    def name(self) -> str:
+        s = self.s
+        places = f"{s.a}_{s.a_strides.name}_{s.b}_{s.b_strides.name}"
+        return f"{s.batch}_{s.size}_{s.columns}_{places}_{'unit_' if s.unit else ''}{self.p.name}"
+
+    def panel(self, f: Function, scratch: str, number: str) -> str:
+        """The place of a matrix's panel: those before it have 1, 2, 3... times panel_bytes."""
+        before = f.let(f"mul nsw i64 {number}, {plus(f, number, 1)}")
+        return offset(f, scratch, (f.let(f"lshr i64 {before}, 1"), self.panel_bytes))
+
+
+def _split(f: Function, chunk: str, count: int) -> tuple[str, str]:
+    """A chunk's matrix and its number in the matrix."""
+    return f.let(f"udiv i64 {chunk}, {count}"), f.let(f"urem i64 {chunk}, {count}")
+
+
+def _pack(plan: _Plan, module: Module) -> str:
+    """The phase that copies the panels of l and takes the reciprocals of its diagonal."""
+    s, p = plan.s, plan.p
+    name = f"triangular_pack_{plan.name}"
+    f = Function(name, _PHASE)
+    into = copy(module, p, p.height, s.a_strides, True)
+    a, scratch = table_pointer(f, 0), table_pointer(f, 3)
+    with f.loop("%begin", "%end") as chunk:
+        matrix, number = _split(f, chunk.index, plan.panels)
+        first = times(f, number, p.height)
+        array = offset(f, a, (matrix, s.size * s.size * s.element), s.a, (first, s.a_strides.minor))
+        memory = offset(f, scratch, (matrix, plan.matrix))
+        panel = plan.panel(f, memory, number)
+        rows = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.height))
+        columns = plus(f, first, rows)
+        if plan.padded != s.size:
+            padded = plus(f, first, p.height)
+            with f.when(f.let(f"icmp slt i64 {rows}, {p.height}")):
+                clear(f, panel, times(f, padded, p.panel_column))
+        f.do(f"call void @{into}(ptr {panel}, ptr {array}, i64 {columns}, i64 {rows})")
+        if not s.unit:
+            _reciprocals(f, plan, panel, offset(f, memory, plan.reciprocals, (first, p.reciprocal)), first, rows)
+    f.do("ret void")
+    module.add(f, exported=True)
+    return name
+
+
+def _reciprocals(f: Function, plan: _Plan, panel: str, target: str, first: str, rows: str) -> None:
+    """Of the panel's diagonal, in two factors: a power of two keeps the other one away from overflow and underflow."""
+    p = plan.p
+    triangle = offset(f, panel, (first, p.panel_column))
+    with f.loop("0", rows) as row:
+        place = offset(f, triangle, (row.index, p.panel_column + p.bytes))
+        value = [load(f, p, offset(f, place, c * p.height * p.bytes)) for c in range(p.parts)]
+        reciprocal = scaled_reciprocal(f, p, value)
+        for c, part in enumerate(reciprocal):
+            store(f, p, part, offset(f, target, (row.index, p.reciprocal), c * p.bytes))
+    with f.loop(rows, str(p.height)) as row:  # the rows of padding
+        for c in range(p.parts + 1):
+            value = one(p) if c != 1 or p.parts == 1 else float_constant(0.0, p.scalar)
+            store(f, p, value, offset(f, target, (row.index, p.reciprocal), c * p.bytes))
+
+
+def scaled_reciprocal(f: Function, p: Panels, value: list[str]) -> list[str]:
+    """[components of r, scale] with 1 / value = r * scale."""
+    kind, suffix, reach = p.scalar, f"f{8 * p.bytes}", 64 if p.bytes == 4 else 512
+
+    def constant(x: float) -> str:
+        return float_constant(x, kind)
+
+    sizes = [f.let(f"call {kind} @llvm.fabs.{suffix}({kind} {v})") for v in value]
+    size = sizes[0]
+    if p.parts == 2:
+        size = f.let(
+            f"select i1 {f.let(f'fcmp ogt {kind} {sizes[0]}, {sizes[1]}')}, {kind} {sizes[0]}, {kind} {sizes[1]}"
+        )
+    tiny = f.let(f"fcmp olt {kind} {size}, {constant(2.0**-reach)}")
+    huge = f.let(f"fcmp ogt {kind} {size}, {constant(2.0**reach)}")
+    scale = f.let(f"select i1 {tiny}, {kind} {constant(2.0**reach)}, {kind} {constant(1.0)}")
+    scale = f.let(f"select i1 {huge}, {kind} {constant(2.0**-reach)}, {kind} {scale}")
+    parts = [f.let(f"fmul {kind} {v}, {scale}") for v in value]
+    if p.parts == 1:
+        return [f.let(f"fdiv {kind} {constant(1.0)}, {parts[0]}"), scale]
+    return [*_complex_reciprocal(f, kind, sizes, parts), scale]
+
+
+def _complex_reciprocal(f: Function, kind: str, sizes: list[str], parts: list[str]) -> list[str]:
+    """Smith's: with q = small / large, 1 / (large + i small) = (1 - i q) / (large + small q); mirrored if im is larger."""
+    one, zero = float_constant(1.0, kind), float_constant(0.0, kind)
+    real_is_large = f.let(f"fcmp oge {kind} {sizes[0]}, {sizes[1]}")
+
+    def pick(a: str, b: str) -> str:
+        return f.let(f"select i1 {real_is_large}, {kind} {a}, {kind} {b}")
+
+    large, small = pick(parts[0], parts[1]), pick(parts[1], parts[0])
+    quotient = f.let(f"fdiv {kind} {small}, {large}")
+    quotient = f.let(f"select i1 {f.let(f'fcmp oeq {kind} {small}, {zero}')}, {kind} {zero}, {kind} {quotient}")
+    below = f.let(f"fadd {kind} {large}, {f.let(f'fmul {kind} {small}, {quotient}')}")
+    first, second = (f.let(f"fdiv {kind} {x}, {below}") for x in (one, quotient))
+    return [pick(first, second), f.let(f"fneg {kind} {pick(second, first)}")]
+
+
+def _solve(plan: _Plan, module: Module) -> str:
+    """The phase that solves the stripes of right sides."""
+    s, p = plan.s, plan.p
+    name = f"triangular_solve_{plan.name}"
+    f = Function(name, _PHASE)
+    into, out = copy(module, p, p.width, s.b_strides, True), copy(module, p, p.width, s.b_strides, False)
+    substitute = panels.solve(module, p, s.unit)
+
+    def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
+        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals})")
+
+    step = panels.panel_rows(module, p, f"panel_rows{'_unit' if s.unit else ''}_{p.name}", finish)
+    b, x, scratch = (table_pointer(f, i) for i in (1, 2, 3))
+    with f.loop("%begin", "%end") as chunk:
+        matrix, number = _split(f, chunk.index, plan.stripes)
+        first = times(f, number, p.width)
+        columns = least(f, f.let(f"sub nsw i64 {s.columns}, {first}"), str(p.width))
+        memory = offset(f, scratch, (matrix, plan.matrix))
+        stripe = offset(f, memory, plan.stripes_at, (number, plan.stripe_bytes))
+        if plan.padded != s.size or s.columns % p.width:
+            with f.when(_is_padded(f, plan, columns)):
+                clear(f, stripe, str(plan.padded * p.stripe_row))
+        terms = (matrix, s.size * s.columns * s.element), s.b, (first, s.b_strides.minor)
+        f.do(f"call void @{into}(ptr {stripe}, ptr {offset(f, b, *terms)}, i64 {s.size}, i64 {columns})")
+        reciprocals = offset(f, memory, plan.reciprocals)
+        with f.loop("0", str(plan.panels)) as panel:
+            place = plan.panel(f, memory, panel.index)
+            row = times(f, panel.index, p.height)
+            f.do(f"call void @{step}(ptr {stripe}, ptr {place}, ptr {reciprocals}, ptr null, i64 {row})")
+        f.do(f"call void @{out}(ptr {stripe}, ptr {offset(f, x, *terms)}, i64 {s.size}, i64 {columns})")
+    f.do("ret void")
+    module.add(f, exported=True)
+    return name
+
+
+def _is_padded(f: Function, plan: _Plan, columns: str) -> str:
+    if plan.padded != plan.s.size:
+        return "true"
+    return f.let(f"icmp slt i64 {columns}, {plan.p.width}")
