@@ -1,201 +1,373 @@
-"""Elements between memory and the wide type that products are summed in; conversions for any number of lanes."""
+"""Elements of arrays as a product computes with them: read and converted, converted and written, vectors at a time.
+
+A product computes in the register types float, double, i32 and i64; a complex number is a pair of the first two.
+"""
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 
 from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, scalar_type, splat, vector
-from hlokit.types import dtype as dtypes
-from hlokit.types.dtype import DType
+from hlokit.types.dtype import DType, f32
+
+_BYTES = {"float": 4, "double": 8, "half": 2, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
+_SUFFIX = {"float": "f32", "double": "f64", "half": "f16"}
 
 
-def sum_type(operand: DType, result: DType) -> DType:
-    """What products are summed in: f32 or wider, complex of it, integers of the result's width (they wrap alike)."""
-    if result.is_complex or operand.is_complex:
-        is_double = dtypes.c128 in (operand, result)
-        return dtypes.c128 if is_double else dtypes.c64
-    if operand.is_floating or result.is_floating:
-        return dtypes.f64 if dtypes.f64 in (operand, result) else dtypes.f32
-    if result.kind == "pred":
-        return dtypes.f32
-    return dtypes.s64 if result.bits == 64 else dtypes.s32
+def size_of(scalar: str) -> int:
+    """Bytes of a register type in memory."""
+    return _BYTES[scalar]
 
 
-def widened(f: Function, module: Module, value: str, dtype: DType, wide: DType, lanes: int = 1) -> str:
-    """Elements as they lie in memory (`memory_type`), no complex ones, as f32, f64, s32 or s64."""
-    of, to = vector(memory_type(dtype), lanes), vector(scalar_type(wide), lanes)
-    if of == to and not (dtype.is_integral and wide.is_floating):
-        return value
-    if dtype.is_floating:
-        return _widened_float(f, module, value, dtype, wide, lanes)
-    if dtype.bits < 8:
-        narrow = vector(f"i{dtype.bits}", lanes)
-        value, of = f.let(f"trunc {of} {value} to {narrow}"), narrow
-    signed = dtype.kind == "signed"
-    if wide.is_floating:
-        return f.let(f"{'sitofp' if signed else 'uitofp'} {of} {value} to {to}")
-    if dtype.bits > wide.bits:
-        return f.let(f"trunc {of} {value} to {to}")
-    return f.let(f"{'sext' if signed else 'zext'} {of} {value} to {to}")
+def mangled(scalar: str, lanes: int) -> str:
+    """A type as it stands in the names of intrinsics."""
+    name = _SUFFIX.get(scalar, scalar)
+    return name if lanes == 1 else f"v{lanes}{name}"
 
 
-def _widened_float(f: Function, module: Module, value: str, dtype: DType, wide: DType, lanes: int) -> str:
-    to = vector(scalar_type(wide), lanes)
-    single = vector("float", lanes)
-    if dtype is dtypes.f64:
-        return f.let(f"fptrunc {vector('double', lanes)} {value} to {single}")
-    if dtype is dtypes.bf16:
-        bits = f.let(f"zext {vector('i16', lanes)} {value} to {vector('i32', lanes)}")
-        bits = f.let(f"shl {vector('i32', lanes)} {bits}, {splat('16', 'i32', lanes)}")
-        value = f.let(f"bitcast {vector('i32', lanes)} {bits} to {single}")
-    elif dtype.bits < 16:
-        value = _looked_up(f, module, value, dtype, lanes)
-    elif dtype is dtypes.f16:
-        return f.let(f"fpext {vector('half', lanes)} {value} to {to}")
-    return value if to == single else f.let(f"fpext {single} {value} to {to}")
+def element_bytes(dtype: DType) -> int:
+    """Bytes of an element in memory."""
+    return max(1, dtype.bits // 8)
 
 
-def _looked_up(f: Function, module: Module, value: str, dtype: DType, lanes: int) -> str:
-    """f32 of a float of 8 bits or less, from a table of all of them."""
-    codes = np.arange(256, dtype=np.uint8) & ((1 << dtype.bits) - 1)
-    table = module.table(f"values_{dtype.name}", "i32", codes.view(dtype.numpy).astype(np.float32).view(np.uint32))
-    index = f.let(f"zext {vector('i8', lanes)} {value} to {vector('i64', lanes)}")
-    place = f.let(f"getelementptr float, ptr {table}, {vector('i64', lanes)} {index}")
+# -- vectors
+
+
+def lane_numbers(lanes: int, scalar: str = "i64") -> str:
+    return "<" + ", ".join(f"{scalar} {i}" for i in range(lanes)) + ">"
+
+
+def broadcast(fn: Function, value: str, scalar: str, lanes: int) -> str:
+    """The scalar in every lane."""
     if lanes == 1:
-        return f.let(f"load float, ptr {place}, align 4")
-    kind, every = f"<{lanes} x float>", f"<{lanes} x i1> {splat('true', 'i1', lanes)}"
-    call = f"@llvm.masked.gather.v{lanes}f32.v{lanes}p0"
-    return f.let(f"call {kind} {call}(<{lanes} x ptr> {place}, i32 4, {every}, {kind} poison)")
-
-
-def narrowed(f: Function, module: Module, value: str, wide: DType, dtype: DType, lanes: int = 1) -> str:
-    """A sum in f32, f64, s32 or s64, in the register type of the result's (real) element type: rounded once."""
-    of, to = vector(scalar_type(wide), lanes), vector(scalar_type(dtype), lanes)
-    if dtype.kind == "pred":
-        if wide.is_floating:
-            return f.let(f"fcmp une {of} {value}, {splat('0.0', scalar_type(wide), lanes)}")
-        return f.let(f"icmp ne {of} {value}, {splat('0', scalar_type(wide), lanes)}")
-    if dtype.is_integral:
-        return _narrowed_to_integer(f, value, wide, dtype, lanes)
-    if dtype.bits == 64:
         return value
-    if dtype is dtypes.f32:
-        return value if wide is dtypes.f32 else f.let(f"fptrunc {of} {value} to {to}")
-    if wide is dtypes.f64:
-        value = _rounded_to_odd(f, value, lanes)
-    if dtype is dtypes.f16:
-        return f.let(f"fptrunc {vector('float', lanes)} {value} to {to}")
-    if dtype is dtypes.bf16:
-        return _bf16(f, value, lanes)
-    return _small_float(f, module, value, dtype, lanes)
+    type = vector(scalar, lanes)
+    one = fn.let(f"insertelement {type} poison, {scalar} {value}, i64 0")
+    return fn.let(f"shufflevector {type} {one}, {type} poison, <{lanes} x i32> zeroinitializer")
 
 
-def _narrowed_to_integer(f: Function, value: str, wide: DType, dtype: DType, lanes: int) -> str:
-    of, to = vector(scalar_type(wide), lanes), vector(scalar_type(dtype), lanes)
-    exact = vector(f"i{dtype.bits}", lanes)
-    signed = dtype.kind == "signed"
-    if wide.is_floating:
-        name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{_suffix(exact)}.{_suffix(of)}"
-        value = f.let(f"call {exact} @{name}({of} {value})")
-    elif of != exact:
-        value = f.let(f"trunc {of} {value} to {exact}")
-    return value if exact == to else f.let(f"{'sext' if signed else 'zext'} {exact} {value} to {to}")
+def constant_mask(count: int, lanes: int) -> str | None:
+    """The first `count` lanes; None for all."""
+    if count >= lanes:
+        return None
+    return "<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">"
 
 
-def _suffix(type: str) -> str:
-    """A type as intrinsics' names have it."""
-    short = {"float": "f32", "double": "f64"}
-    if not type.startswith("<"):
-        return short.get(type, type)
-    lanes, scalar = type[1:-1].split(" x ")
-    return f"v{lanes}{short.get(scalar, scalar)}"
+def first_lanes(fn: Function, count: str, lanes: int, skip: int = 0) -> str:
+    """A mask of the lanes i with skip + i < count."""
+    if lanes == 1:
+        return fn.let(f"icmp sgt i64 {count}, {skip}")
+    left = fn.let(f"sub nsw i64 {count}, {skip}") if skip else count
+    # in i32 for narrow comparisons; counts are those of a tile
+    short = broadcast(fn, fn.let(f"trunc i64 {left} to i32"), "i32", lanes)
+    return fn.let(f"icmp slt <{lanes} x i32> {lane_numbers(lanes, 'i32')}, {short}")
 
 
-def _rounded_to_odd(f: Function, value: str, lanes: int) -> str:
-    """f64 to f32, towards zero with the last bit set where inexact: rounding this to a narrower type rounds once."""
-    double, single, bits = vector("double", lanes), vector("float", lanes), vector("i32", lanes)
-    rounded = f.let(f"fptrunc {double} {value} to {single}")
-    back = f.let(f"fpext {single} {rounded} to {double}")
-    inexact = f.let(f"fcmp one {double} {back}, {value}")
-    sizes = [f.let(f"call {double} @llvm.fabs.{_suffix(double)}({double} {x})") for x in (back, value)]
-    above = f.let(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
-    image = f.let(f"bitcast {single} {rounded} to {bits}")
-    step = f.let(f"zext {vector('i1', lanes)} {above} to {bits}")
-    odd = f.let(f"zext {vector('i1', lanes)} {inexact} to {bits}")
-    down = f.let(f"sub {bits} {image}, {step}")
-    image = f.let(f"or {bits} {down}, {odd}")
-    return f.let(f"bitcast {bits} {image} to {single}")
+def pointer(fn: Function, base: str, offset: str, bytes: int) -> str:
+    """The address of element `offset` of elements of so many bytes."""
+    return fn.let(f"getelementptr inbounds [{bytes} x i8], ptr {base}, i64 {offset}", "p")
 
 
-def _bf16(f: Function, value: str, lanes: int) -> str:
-    """The bits of an f32 rounded to nearest even."""
-    bits, half = vector("i32", lanes), vector("i16", lanes)
-
-    def const(number: int) -> str:
-        return splat(str(number), "i32", lanes)
-
-    image = f.let(f"bitcast {vector('float', lanes)} {value} to {bits}")
-    upper = f.let(f"lshr {bits} {image}, {const(16)}")
-    last = f.let(f"and {bits} {upper}, {const(1)}")
-    bias = f.let(f"add {bits} {last}, {const(0x7FFF)}")
-    image = f.let(f"add {bits} {image}, {bias}")
-    near = f.let(f"lshr {bits} {image}, {const(16)}")
-    quiet = f.let(f"or {bits} {upper}, {const(0x40)}")
-    is_nan = f.let(f"fcmp uno {vector('float', lanes)} {value}, {value}")
-    chosen = f.let(f"select {vector('i1', lanes)} {is_nan}, {bits} {quiet}, {bits} {near}")
-    return f.let(f"trunc {bits} {chosen} to {half}")
+def load(fn: Function, scalar: str, lanes: int, address: str, mask: str | None = None) -> str:
+    """Consecutive elements; 0 where the mask is not set."""
+    type, align = vector(scalar, lanes), size_of(scalar)
+    if mask is None:
+        return fn.let(f"load {type}, ptr {address}, align {align}")
+    name = f"llvm.masked.load.{mangled(scalar, lanes)}.p0"
+    if lanes == 1:
+        name, type, one = f"llvm.masked.load.v1{mangled(scalar, 1)}.p0", f"<1 x {scalar}>", mask
+        mask = fn.let(f"insertelement <1 x i1> poison, i1 {one}, i64 0")
+    operands = f"ptr {address}, i32 {align}, <{lanes} x i1> {mask}, {type} zeroinitializer"
+    value = fn.let(f"call {type} @{name}({operands})")
+    return fn.let(f"extractelement {type} {value}, i64 0") if lanes == 1 else value
 
 
-def _small_float(f: Function, module: Module, value: str, dtype: DType, lanes: int) -> str:
-    """A float of 8 bits or less: the number of thresholds that the magnitude reaches is its code (binary search)."""
-    if lanes > 1:
-        result = "poison"
-        for i in range(lanes):
-            lane = f.let(f"extractelement <{lanes} x float> {value}, i32 {i}")
-            code = _small_float(f, module, lane, dtype, 1)
-            result = f.let(f"insertelement <{lanes} x i8> {result}, i8 {code}, i32 {i}")
-        return result
-    starts, codes = _thresholds(dtype)
-    count = len(starts)
-    thresholds = module.table(f"thresholds_{dtype.name}", "i32", starts)
-    table = module.table(f"codes_{dtype.name}", "i8", codes)
-    image = f.let(f"bitcast float {value} to i32")
-    place = "0"
-    step = 1 << (count - 1).bit_length()
-    while step:
-        following = f.let(f"add i32 {place}, {step}")
-        inside = f.let(f"icmp ult i32 {following}, {count}")
-        safe = f.let(f"select i1 {inside}, i32 {following}, i32 0")
-        threshold = f.let(f"load i32, ptr {f.let(f'getelementptr i32, ptr {thresholds}, i32 {safe}')}, align 4")
-        reached = f.let(f"icmp uge i32 {image}, {threshold}")
-        up = f.let(f"and i1 {inside}, {reached}")
-        place = f.let(f"select i1 {up}, i32 {following}, i32 {place}")
-        step >>= 1
-    return f.let(f"load i8, ptr {f.let(f'getelementptr i8, ptr {table}, i32 {place}')}, align 1")
+def store(fn: Function, scalar: str, lanes: int, value: str, address: str, mask: str | None = None) -> None:
+    """Consecutive elements, those where the mask is set."""
+    type, align = vector(scalar, lanes), size_of(scalar)
+    if mask is None:
+        fn.do(f"store {type} {value}, ptr {address}, align {align}")
+        return
+    if lanes == 1:
+        with fn.when(mask):
+            fn.do(f"store {type} {value}, ptr {address}, align {align}")
+        return
+    name = f"llvm.masked.store.{mangled(scalar, lanes)}.p0"
+    fn.do(f"call void @{name}({type} {value}, ptr {address}, i32 {align}, <{lanes} x i1> {mask})")
 
 
-def _thresholds(dtype: DType) -> tuple[list[int], list[int]]:
-    """Where, in the order of f32's bits, the code of the rounded value changes, and the codes from there on."""
-
-    def code(images: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return images.astype(np.uint32).view(np.float32).astype(dtype.numpy).view(np.uint8).astype(np.int64)
-
-    with np.errstate(all="ignore"):
-        values = np.arange(1 << dtype.bits, dtype=np.uint8).view(dtype.numpy).astype(np.float32)
-    finite = np.unique(np.abs(values[np.isfinite(values)]).astype(np.float64))
-    above = finite[-1] + (finite[-1] - finite[-2]) / 2
-    middles = np.concatenate([[0.0, finite[0] / 2], (finite[1:] + finite[:-1]) / 2, finite, [above, finite[-1] * 1.5]])
-    with np.errstate(all="ignore"):
-        near = np.concatenate([middles, [np.inf]]).astype(np.float32).view(np.uint32).astype(np.int64)
-    probes = np.concatenate([near - 1, near, near + 1, [0x7F800001, 0x7FFFFFFF]])
-    probes = np.unique(np.clip(probes, 0, 0x7FFFFFFF))
-    probes = np.concatenate([probes, probes + 0x80000000])
-    found = code(probes)
-    changes = np.concatenate([[True], found[1:] != found[:-1]])
-    return [int(p) for p in probes[changes]], [int(c) for c in found[changes]]
+# -- reading
 
 
-def zero(wide: DType) -> str:
-    """0 of a sum's type, as LLVM spells it."""
-    return float_constant(0.0, scalar_type(wide)) if wide.is_floating else "0"
+def read(
+    fn: Function, module: Module, dtype: DType, base: str, offset: str, lanes: int, wide: str, mask: str | None = None
+) -> list[str]:
+    """Elements from `offset` on, converted to the register type `wide`: one value, or a pair for complex numbers."""
+    if dtype.is_complex:
+        return _read_complex(fn, module, dtype, base, offset, lanes, wide, mask)
+    raw = load(fn, memory_type(dtype), lanes, pointer(fn, base, offset, element_bytes(dtype)), mask)
+    return [widened(fn, module, dtype, raw, lanes, wide)]
+
+
+def _read_complex(
+    fn: Function, module: Module, dtype: DType, base: str, offset: str, lanes: int, wide: str, mask: str | None
+) -> list[str]:
+    scalar = scalar_type(dtype.real)
+    address = pointer(fn, base, offset, element_bytes(dtype))
+    if lanes == 1:
+        imaginary = pointer(fn, address, "1", size_of(scalar))
+        raw = [load(fn, scalar, 1, address, mask), load(fn, scalar, 1, imaginary, mask)]
+    else:
+        if mask is not None:
+            mask = _twice(fn, mask, lanes)
+        both = load(fn, scalar, 2 * lanes, address, mask)
+        raw = [_every_second(fn, both, scalar, lanes, part) for part in (0, 1)]
+    return [widened(fn, module, dtype.real, part, lanes, wide) for part in raw]
+
+
+def _twice(fn: Function, mask: str, lanes: int) -> str:
+    order = ", ".join(f"i32 {i // 2}" for i in range(2 * lanes))
+    return fn.let(f"shufflevector <{lanes} x i1> {mask}, <{lanes} x i1> poison, <{2 * lanes} x i32> <{order}>")
+
+
+def _every_second(fn: Function, both: str, scalar: str, lanes: int, part: int) -> str:
+    order = ", ".join(f"i32 {2 * i + part}" for i in range(lanes))
+    type = vector(scalar, 2 * lanes)
+    return fn.let(f"shufflevector {type} {both}, {type} poison, <{lanes} x i32> <{order}>")
+
+
+def widened(fn: Function, module: Module, dtype: DType, raw: str, lanes: int, wide: str) -> str:
+    """A value of memory type in the register type that computes; what wraps is cut, what does not fit is rounded."""
+    if dtype.is_floating:
+        return _widened_float(fn, module, dtype, raw, lanes, wide)
+    raw, signed = _whole_byte(fn, dtype, raw, lanes), dtype.kind == "signed"
+    source, scalar = vector(memory_type(dtype), lanes), memory_type(dtype)
+    if wide in ("float", "double"):
+        return fn.let(f"{'sitofp' if signed else 'uitofp'} {source} {raw} to {vector(wide, lanes)}")
+    if size_of(scalar) == size_of(wide):
+        return raw
+    cast = "trunc" if size_of(scalar) > size_of(wide) else "sext" if signed else "zext"
+    return fn.let(f"{cast} {source} {raw} to {vector(wide, lanes)}")
+
+
+def _whole_byte(fn: Function, dtype: DType, raw: str, lanes: int) -> str:
+    """Integers below a byte, whose upper bits in memory mean nothing, extended to the byte."""
+    if dtype.bits >= 8:
+        return raw
+    type, shift = vector("i8", lanes), splat(str(8 - dtype.bits), "i8", lanes)
+    up = fn.let(f"shl {type} {raw}, {shift}")
+    return fn.let(f"{'ashr' if dtype.kind == 'signed' else 'lshr'} {type} {up}, {shift}")
+
+
+def _widened_float(fn: Function, module: Module, dtype: DType, raw: str, lanes: int, wide: str) -> str:
+    scalar = scalar_type(dtype)
+    if dtype.name == "bf16":
+        bits = fn.let(f"zext {vector('i16', lanes)} {raw} to {vector('i32', lanes)}")
+        bits = fn.let(f"shl {vector('i32', lanes)} {bits}, {splat('16', 'i32', lanes)}")
+        raw, scalar = fn.let(f"bitcast {vector('i32', lanes)} {bits} to {vector('float', lanes)}"), "float"
+    elif dtype.bits <= 8:
+        raw, scalar = _looked_up(fn, module, dtype, raw, lanes), "float"
+    if scalar == wide:
+        return raw
+    cast = "fpext" if size_of(scalar) < size_of(wide) else "fptrunc"
+    return fn.let(f"{cast} {vector(scalar, lanes)} {raw} to {vector(wide, lanes)}")
+
+
+@cache
+def _values(dtype: DType) -> tuple[float, ...]:
+    """The number that each byte stands for."""
+    bits = np.arange(256, dtype=np.uint8)
+    if dtype.bits < 8:
+        bits &= np.uint8((1 << dtype.bits) - 1)
+    return tuple(float(v) for v in bits.view(dtype.numpy).astype(np.float32))
+
+
+def _looked_up(fn: Function, module: Module, dtype: DType, raw: str, lanes: int) -> str:
+    table = module.table(f"values_{dtype}", "float", _values(dtype))
+    index = fn.let(f"zext {vector('i8', lanes)} {raw} to {vector('i64', lanes)}")
+    address = fn.let(f"getelementptr inbounds float, ptr {table}, {vector('i64', lanes)} {index}")
+    if lanes == 1:
+        return fn.let(f"load float, ptr {address}, align 4")
+    every = splat("true", "i1", lanes)
+    operands = f"<{lanes} x ptr> {address}, i32 4, <{lanes} x i1> {every}, <{lanes} x float> zeroinitializer"
+    return fn.let(f"call <{lanes} x float> @llvm.masked.gather.v{lanes}f32.v{lanes}p0({operands})")
+
+
+# -- results
+
+
+def write(fn: Function, dtype: DType, base: str, offset: str, value: str, lanes: int, mask: str | None = None) -> None:
+    """A value of register type (complex: interleaved parts) to elements from `offset` on."""
+    address = pointer(fn, base, offset, element_bytes(dtype))
+    scalar = memory_type(dtype)
+    if dtype.kind == "pred":
+        value = fn.let(f"zext {vector('i1', lanes)} {value} to {vector('i8', lanes)}")
+    elif dtype.is_integral and dtype.bits < 8:
+        value = fn.let(f"and {vector('i8', lanes)} {value}, {splat(str((1 << dtype.bits) - 1), 'i8', lanes)}")
+    store(fn, scalar, lanes, value, address, mask)
+
+
+def write_complex(
+    fn: Function, dtype: DType, base: str, offset: str, parts: list[str], lanes: int, mask: str | None = None
+) -> None:
+    """Complex numbers, given by their parts, to elements from `offset` on."""
+    scalar = scalar_type(dtype.real)
+    address = pointer(fn, base, offset, element_bytes(dtype))
+    if lanes == 1:
+        store(fn, scalar, 1, parts[0], address, mask)
+        store(fn, scalar, 1, parts[1], pointer(fn, address, "1", size_of(scalar)), mask)
+        return
+    both = interleaved(fn, parts, scalar, lanes)
+    store(fn, scalar, 2 * lanes, both, address, None if mask is None else _twice(fn, mask, lanes))
+
+
+def interleaved(fn: Function, parts: list[str], scalar: str, lanes: int) -> str:
+    """Two vectors' lanes in turn."""
+    order = ", ".join(f"i32 {i // 2 + lanes * (i % 2)}" for i in range(2 * lanes))
+    type = vector(scalar, lanes)
+    return fn.let(f"shufflevector {type} {parts[0]}, {type} {parts[1]}, <{2 * lanes} x i32> <{order}>")
+
+
+def rounded(fn: Function, dtype: DType, value: str, lanes: int, wide: str) -> str:
+    """A computed value in the register type of `dtype`: rounded once, saturated, wrapped, or whether it is not zero."""
+    type = vector(wide, lanes)
+    if wide in ("i32", "i64"):
+        return _wrapped(fn, dtype, value, lanes, wide)
+    if dtype.kind == "pred":
+        return fn.let(f"fcmp une {type} {value}, {splat(float_constant(0.0, wide), wide, lanes)}")
+    if dtype.is_integral:
+        name = "fptosi" if dtype.is_signed else "fptoui"
+        target = vector(f"i{dtype.bits}", lanes)
+        suffix = f"{mangled(f'i{dtype.bits}', lanes)}.{mangled(wide, lanes)}"
+        whole = fn.let(f"call {target} @llvm.{name}.sat.{suffix}({type} {value})")
+        if dtype.bits >= 8:
+            return whole
+        return fn.let(f"{'sext' if dtype.is_signed else 'zext'} {target} {whole} to {vector('i8', lanes)}")
+    if scalar_type(dtype) == wide:
+        return value
+    if dtype is f32:
+        return fn.let(f"fptrunc {type} {value} to {vector('float', lanes)}")
+    if dtype.name == "f64":
+        return fn.let(f"fpext {type} {value} to {vector('double', lanes)}")
+    if wide == "double":
+        value = _rounded_to_odd(fn, value, lanes)
+    if dtype.name == "f16":
+        return fn.let(f"fptrunc {vector('float', lanes)} {value} to {vector('half', lanes)}")
+    return _Narrow(fn, dtype, lanes).bits_of(value)
+
+
+def _wrapped(fn: Function, dtype: DType, value: str, lanes: int, wide: str) -> str:
+    scalar = scalar_type(dtype)
+    if scalar != wide:
+        cast = "trunc" if size_of(scalar) < size_of(wide) else "sext"
+        value = fn.let(f"{cast} {vector(wide, lanes)} {value} to {vector(scalar, lanes)}")
+    return _whole_byte(fn, dtype, value, lanes)
+
+
+def _rounded_to_odd(fn: Function, value: str, lanes: int) -> str:
+    """f64 as f32 towards zero, its last bit set where inexact: what rounds this further rounds once."""
+    double, float, i32 = (vector(t, lanes) for t in ("double", "float", "i32"))
+    near = fn.let(f"fptrunc {double} {value} to {float}")
+    back = fn.let(f"fpext {float} {near} to {double}")
+    inexact = fn.let(f"fcmp one {double} {back}, {value}")
+    sizes = [
+        fn.let(f"call {double} @llvm.fabs.{mangled('double', lanes)}({double} {v})") for v in (back, value)
+    ]
+    above = fn.let(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
+    bits = fn.let(f"bitcast {float} {near} to {i32}")
+    step = fn.let(f"sext {vector('i1', lanes)} {above} to {i32}")
+    toward = fn.let(f"add {i32} {bits}, {step}")
+    odd = fn.let(f"or {i32} {toward}, {splat('1', 'i32', lanes)}")
+    chosen = fn.let(f"select {vector('i1', lanes)} {inexact}, {i32} {odd}, {i32} {bits}")
+    return fn.let(f"bitcast {i32} {chosen} to {float}")
+
+
+class _Narrow:
+    """Rounding f32 to a type of 16 bits or less by arithmetic on the bits."""
+
+    def __init__(self, fn: Function, dtype: DType, lanes: int) -> None:
+        self.fn, self.dtype, self.lanes = fn, dtype, lanes
+        self.i32, self.i1 = vector("i32", lanes), vector("i1", lanes)
+
+    def bits_of(self, value: str) -> str:
+        """The nearest value's bits, in i16 for bf16, else i8."""
+        bits = self.fn.let(f"bitcast {vector('float', self.lanes)} {value} to {self.i32}")
+        if self.dtype.name == "bf16":
+            return self._cut(self._bf16(bits), "i16")
+        if self.dtype.name == "f8e8m0fnu":
+            return self._cut(self._power_of_two(bits), "i8")
+        return self._cut(self._small(value, bits), "i8")
+
+    def _cut(self, bits: str, scalar: str) -> str:
+        return self.fn.let(f"trunc {self.i32} {bits} to {vector(scalar, self.lanes)}")
+
+    def _op(self, name: str, x: str, y: int | str) -> str:
+        y = splat(str(y), "i32", self.lanes) if isinstance(y, int) else y
+        return self.fn.let(f"{name} {self.i32} {x}, {y}")
+
+    def _select(self, condition: str, x: int | str, y: int | str) -> str:
+        shown = [splat(str(v), "i32", self.lanes) if isinstance(v, int) else v for v in (x, y)]
+        return self.fn.let(f"select {self.i1} {condition}, {self.i32} {shown[0]}, {self.i32} {shown[1]}")
+
+    def _nearest(self, bits: str, shift: int) -> str:
+        """bits >> shift, rounded to nearest even."""
+        last = self._op("and", self._op("lshr", bits, shift), 1)
+        return self._op("lshr", self._op("add", self._op("add", bits, (1 << (shift - 1)) - 1), last), shift)
+
+    def _bf16(self, bits: str) -> str:
+        size = self._op("and", bits, 0x7FFFFFFF)
+        is_nan = self._op("icmp ugt", size, 0x7F800000)
+        quiet = self._op("or", self._op("lshr", bits, 16), 0x40)
+        return self._select(is_nan, quiet, self._nearest(bits, 16))
+
+    def _power_of_two(self, bits: str) -> str:
+        """Exponents alone: the nearest power of two, ties up; NaN, which is 255, for what is not positive."""
+        near = self._op("lshr", self._op("add", bits, 0x400000), 23)
+        is_positive = self._op("icmp sgt", bits, 0)
+        return self._select(is_positive, self._select(self._op("icmp ugt", near, 255), 255, near), 255)
+
+    def _small(self, value: str, bits: str) -> str:
+        form = _small_format(self.dtype)
+        size = self._op("and", bits, 0x7FFFFFFF)
+        shift = 23 - form.mantissa
+        normal = self._op("sub", self._nearest(size, shift), (form.least + 126) << form.mantissa)
+        scaled = self._scaled(value, 2.0 ** (form.mantissa - form.least))
+        is_small = self._op("icmp ult", size, (form.least + 127) << 23)
+        code = self._select(is_small, scaled, normal)
+        code = self._select(self._op("icmp ugt", code, form.greatest), form.overflow, code)
+        code = self._select(self._op("icmp ugt", size, 0x7F7FFFFF), form.infinity, code)
+        signed = self._op("or", code, self._op("lshr", self._op("and", bits, -(1 << 31)), 32 - self.dtype.bits))
+        if form.zero_is_plain:  # no -0: its bits are NaN's
+            signed = self._select(self._op("icmp eq", code, 0), 0, signed)
+        return self._select(self._op("icmp ugt", size, 0x7F800000), form.nan, signed)
+
+    def _scaled(self, value: str, factor: float) -> str:
+        """|value| * factor as the nearest integer, for the denormals."""
+        fn, float, name = self.fn, vector("float", self.lanes), mangled("float", self.lanes)
+        size = fn.let(f"call {float} @llvm.fabs.{name}({float} {value})")
+        scaled = fn.let(f"fmul {float} {size}, {splat(float_constant(factor, 'float'), 'float', self.lanes)}")
+        # below 2^23 adding 2^23 leaves the nearest integer in the lowest bits
+        least = fn.let(f"fadd {float} {scaled}, {splat(float_constant(2.0**23, 'float'), 'float', self.lanes)}")
+        return self._op("and", fn.let(f"bitcast {float} {least} to {self.i32}"), 0x7FFFFF)
+
+
+class _SmallFormat:
+    """What a type of 8 bits or less makes of numbers, as ml_dtypes says; codes are without the sign."""
+
+    def __init__(self, dtype: DType) -> None:
+        import ml_dtypes
+
+        info = ml_dtypes.finfo(dtype.numpy)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        self.mantissa = int(info.nmant)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        self.least = int(info.minexp)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        specials = np.array([float(info.max), 1e30, np.inf, np.nan, -0.0], np.float32)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        codes = [int(c) for c in specials.astype(dtype.numpy).view(np.uint8)]
+        self.greatest, self.overflow, self.infinity, self.nan = codes[:4]
+        self.zero_is_plain = codes[4] == 0
+
+
+@cache
+def _small_format(dtype: DType) -> _SmallFormat:
+    return _SmallFormat(dtype)

@@ -1,0 +1,158 @@
+"""The index space of a product: batch, rows, columns and what is summed, each a linear index over dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlokit.cpu.llvm import Function
+
+ROLES = ("lhs", "rhs", "out")
+"""Whose elements an axis moves over. lhs has rows, rhs columns: of the op's operands either may be called lhs."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Several dimensions counted by one index, row-major. A role it does not move in has strides 0.
+
+    sizes     of the dimensions, outermost first
+    strides   in elements, by role
+    """
+
+    sizes: tuple[int, ...]
+    strides: dict[str, tuple[int, ...]]
+    _merged: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, "list[tuple[int, int]]"], compare=False)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.sizes)
+
+    def steps(self, role: str) -> list[tuple[int, int]]:
+        """(size, stride) of as few dimensions as say the same, outermost first; none has size 1."""
+        found = self._merged.get(role)
+        if found is None:
+            found = self._merged[role] = _merge(self.sizes, self.strides[role])
+        return found
+
+    def stride(self, role: str) -> int | None:
+        """The one stride, if there is one; 0 for an axis of size 1."""
+        steps = self.steps(role)
+        if len(steps) > 1:
+            return None
+        return steps[0][1] if steps else 0
+
+    def is_contiguous(self, role: str, lanes: int) -> bool:
+        """Whether elements i..i+lanes-1 of memory belong to consecutive indices from each multiple of `lanes` on."""
+        steps = self.steps(role)
+        if not steps:
+            return True
+        size, stride = steps[-1]
+        return stride == 1 and (len(steps) == 1 or size % lanes == 0)
+
+    def offset(self, fn: Function, role: str, index: str) -> str:
+        """Emits the place of `index` (i64) in the role's array, in elements."""
+        steps = self.steps(role)
+        terms: list[str] = []
+        for position in range(len(steps) - 1, -1, -1):
+            size, stride = steps[position]
+            inner = index
+            if position > 0:
+                inner = fn.let(f"urem i64 {index}, {size}")
+                index = fn.let(f"udiv i64 {index}, {size}")
+            terms.append(scaled(fn, inner, stride))
+        return added(fn, *terms)
+
+
+def _merge(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return merged
+
+
+def scaled(fn: Function, index: str, factor: int) -> str:
+    """index * factor, as i64."""
+    if factor == 0 or index == "0":
+        return "0"
+    return index if factor == 1 else fn.let(f"mul nsw i64 {index}, {factor}")
+
+
+def added(fn: Function, *terms: str) -> str:
+    """The sum of i64 values; zeros cost nothing."""
+    total = "0"
+    for term in terms:
+        if total == "0":
+            total = term
+        elif term != "0":
+            total = fn.let(f"add nsw i64 {total}, {term}")
+    return total
+
+
+def least(fn: Function, x: str, y: str) -> str:
+    return fn.let(f"call i64 @llvm.smin.i64(i64 {x}, i64 {y})")
+
+
+def unravelled(fn: Function, place: str, sizes: Sequence[int]) -> list[str]:
+    """The index of element number `place` of a row-major array."""
+    index: list[str] = []
+    for position in range(len(sizes) - 1, -1, -1):
+        if sizes[position] == 1:
+            index.append("0")
+        elif all(size == 1 for size in sizes[:position]):
+            index.append(place)
+        else:
+            index.append(fn.let(f"urem i64 {place}, {sizes[position]}"))
+            place = fn.let(f"udiv i64 {place}, {sizes[position]}")
+    return index[::-1]
+
+
+def row_major_strides(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+
+@dataclass(frozen=True)
+class Space:
+    """out[batch, row, column] = sum over inner of lhs[batch, row, inner] * rhs[batch, inner, column].
+
+    `swapped`: the op's second operand is called lhs here, so that columns are consecutive in the result.
+    """
+
+    batch: Axis
+    rows: Axis
+    columns: Axis
+    inner: Axis
+    swapped: bool
+
+
+@dataclass
+class Dimension:
+    """One dimension of the space: its size, and its stride in each operand of the op and in the result."""
+
+    size: int
+    lhs: int = 0
+    rhs: int = 0
+    out: int = 0
+
+
+def space(
+    batch: Sequence[Dimension], rows: Sequence[Dimension], columns: Sequence[Dimension], inner: Sequence[Dimension]
+) -> Space:
+    """The space, turned so that vectors along its columns are consecutive in the result where that is possible."""
+    swapped = math.prod(d.size for d in columns) == 1 < math.prod(d.size for d in rows)
+    if swapped:
+        rows, columns = columns, rows
+
+    def axis(dimensions: Sequence[Dimension]) -> Axis:
+        left, right = [d.lhs for d in dimensions], [d.rhs for d in dimensions]
+        if swapped:
+            left, right = right, left
+        strides = {"lhs": tuple(left), "rhs": tuple(right), "out": tuple(d.out for d in dimensions)}
+        return Axis(tuple(d.size for d in dimensions), strides)
+
+    return Space(axis(batch), axis(rows), axis(columns), axis(inner), swapped)

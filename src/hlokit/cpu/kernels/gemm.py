@@ -1,0 +1,476 @@
+"""Products of blocks: pack, run tiles, hand out the results."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hlokit.cpu.kernels.axes import Axis, Space, added, least, unravelled
+from hlokit.cpu.kernels.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
+from hlokit.cpu.kernels.packing import Operand, Run, pack_panel, pack_rows, write_corrections
+from hlokit.cpu.kernels.routine import Call, Phase
+from hlokit.cpu.kernels.tile import Arithmetic, Tile, register_tile
+from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+
+_PANEL_BYTES = 2048
+"""Bytes of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
+_BLOCK_BYTES = 1 << 19
+"""Packed columns of a chunk, in L2."""
+_CHUNK_WORK = 4_000_000
+"""Multiplications and additions that are worth a chunk: some 40 us of one core."""
+_CHUNKS = 16
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is cut.
+
+    rows, vectors             the tile
+    depth                     steps of the inner axis at a time
+    block                     (batch, rows, columns) of a chunk
+    keeps_lhs, keeps_rhs      the operand is read where it is; keeps_out: sums are made in the result
+    """
+
+    arithmetic: Arithmetic
+    lanes: int
+    rows: int
+    vectors: int
+    depth: int
+    block: tuple[int, int, int]
+    keeps_lhs: bool
+    keeps_rhs: bool
+    keeps_out: bool
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.lanes * self.vectors
+
+
+def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Operand, *, is_ragged: bool) -> Plan:
+    """Cuts by shapes and machine alone."""
+    lanes = arithmetic.lanes(call.target)
+    most_rows, most_vectors = register_tile(arithmetic, call.target)
+    m, n, k = space.rows.size, space.columns.size, space.inner.size
+    rows = -(-m // max(1, -(-m // most_rows))) if not is_ragged else min(m, most_rows)
+    vectors = min(most_vectors, -(-n // lanes))
+    blocks = max(1, -(-k * size_of(arithmetic.packed) * arithmetic.parts // _PANEL_BYTES))
+    depth = _up(-(-k // blocks), 64)
+    batch, block_rows, columns = _chunk(space, rows, vectors * lanes, arithmetic, depth)
+    return Plan(
+        arithmetic,
+        lanes,
+        rows,
+        vectors,
+        depth,
+        (batch, block_rows, columns),
+        keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
+        keeps_rhs=_keeps_rhs(rhs, m, n, k, rows),
+        keeps_out=not is_ragged and _keeps_out(call, space, arithmetic),
+    )
+
+
+def _chunk(space: Space, rows: int, width: int, arithmetic: Arithmetic, depth: int) -> tuple[int, int, int]:
+    g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
+    wanted = min(_CHUNKS, max(1, 2 * g * m * n * max(k, 1) // _CHUNK_WORK))
+    if g >= wanted:
+        return -(-g // wanted), _up(m, rows), min(_up(n, width), _columns(width, depth, arithmetic))
+    each = -(-wanted // g)
+    columns = min(_up(n, width), _columns(width, depth, arithmetic))
+    across = -(-n // columns)
+    if m <= 4 * rows:  # few rows: only columns to share out
+        across = max(across, min(each, -(-n // width)))
+    columns = _up(-(-n // across), width)
+    down = max(1, -(-each // across), -(-m // 512))
+    return 1, _up(-(-m // down), rows), columns
+
+
+def _columns(width: int, depth: int, arithmetic: Arithmetic) -> int:
+    """Columns whose panels stay in L2."""
+    most = _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)
+    return max(width, min(256, most) // width * width)
+
+
+def _keeps_lhs(lhs: Operand, rows: int) -> bool:
+    row, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
+    if row is None or step is None or not lhs.is_factor():
+        return False
+    if lhs.arithmetic.group > 1 and (step != 1 or lhs.inner.size % lhs.arithmetic.group):
+        return False
+    if rows <= 4 or lhs.inner.size <= 16:
+        return True
+    return max(row, step) * lhs.element_bytes % 1024 != 0  # else rows meet in few sets of the cache
+
+
+def _keeps_rhs(rhs: Operand, m: int, n: int, k: int, rows: int) -> bool:
+    column, step = rhs.free.stride("rhs"), rhs.inner.stride("rhs")
+    if step is None or not rhs.is_factor() or rhs.arithmetic.group > 1 or rhs.arithmetic.is_complex:
+        return False
+    if not (column == 1 or n == 1):
+        return False
+    if m <= rows and step * rhs.element_bytes % 4096 != 0:
+        return True
+    return k * step * rhs.element_bytes <= 1 << 15
+
+
+def _keeps_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:
+    dtype = call.results[0].dtype
+    if call.store is not None or arithmetic.is_complex or dtype.bits < 8 or dtype.kind == "pred":
+        return False
+    return scalar_type(dtype) == arithmetic.total and space.rows.stride("out") is not None
+
+
+class Product:
+    """Writes the function of a product's chunks. Subclasses say which blocks there are."""
+
+    is_ragged = False
+
+    def __init__(self, call: Call, module: Module, space: Space, arithmetic: Arithmetic) -> None:
+        self.call, self.module, self.space, self.arithmetic = call, module, space, arithmetic
+        self.result = call.results[0]
+        self.fn = Function("NAME", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        self.finishes: dict[int, Function] = {}
+        first, second = self.operands()
+        self.lhs, self.rhs = (second, first) if space.swapped else (first, second)
+        self.lhs.role, self.lhs.free = "lhs", space.rows
+        self.rhs.role, self.rhs.free = "rhs", space.columns
+        self.out = self.pointer(len(call.operands))
+        self.plan = plan(call, space, arithmetic, self.lhs, self.rhs, is_ragged=self.is_ragged)
+        self._take_stack()
+
+    def operands(self) -> tuple[Operand, Operand]:
+        """Those of the op, in its order."""
+        return self.operand(0), self.operand(1)
+
+    def operand(self, number: int) -> Operand:
+        dtype, s = self.call.operands[number].dtype, self.space
+        return Operand(self.fn, self.module, dtype, self.pointer(number), "lhs", s.rows, s.inner, self.arithmetic)
+
+    def pointer(self, number: int) -> str:
+        """The table's entry."""
+        address = self.fn.let(f"getelementptr ptr, ptr %table, i64 {number}", "p")
+        return self.fn.let(f"load ptr, ptr {address}", "p")
+
+    # -- memory
+
+    def _take_stack(self) -> None:
+        p, a, fn = self.plan, self.arithmetic, self.fn
+        units = p.depth // a.group
+        self.row_bytes = p.depth * size_of(a.packed) * a.parts + 64  # 64: rows start in different sets of the cache
+        self.lhs_width = _up(p.rows, p.lanes)
+        self.is_split = self.space.inner.size > p.depth
+        self.lhs_goes_across = self.lhs.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
+        self.panel_head = 4 * p.width if a.name == "i8" else 0
+        self.panel_bytes = units * p.width * a.unit_bytes + self.panel_head
+        if not p.keeps_lhs:
+            across = units * self.lhs_width * a.unit_bytes
+            self.lhs_panel = fn.alloca("i8", across if self.lhs_goes_across else p.rows * self.row_bytes)
+        if not p.keeps_rhs:
+            self.rhs_panels = fn.alloca("i8", p.block[2] // p.width * self.panel_bytes)
+        rows, columns = (p.block[1], p.block[2]) if self.is_split else (p.rows, p.width)
+        self.sums_bytes = columns * a.total_bytes
+        if not p.keeps_out:
+            self.sums = fn.alloca("i8", rows * self.sums_bytes)
+
+    # -- the function
+
+    def write(self) -> Phase:
+        """Adds all functions to the module. Their names come from their text: equal products are one."""
+        s, b = self.space, self.plan.block
+        counts = [-(-axis.size // size) for axis, size in zip((s.batch, s.rows, s.columns), b, strict=True)]
+        with self.fn.loop("%begin", "%end") as chunk:
+            self._chunk(chunk.index, counts)
+        return self.added(math.prod(counts))
+
+    def added(self, chunks: int) -> Phase:
+        self.fn.do("ret void")
+        functions = [*self.finishes.values(), self.fn]
+        for function in functions:
+            function.attributes = "nounwind"
+        texts = [function.text() for function in functions]
+        name = "dot_" + hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+        for function, text in zip(functions, texts, strict=True):
+            self.module.add_text(function.name.replace("NAME", name), text.replace("@NAME", f"@{name}"))
+        return Phase(name, chunks)
+
+    def _chunk(self, chunk: str, counts: Sequence[int]) -> None:
+        fn, s, (gs, ms, ns) = self.fn, self.space, self.plan.block
+        column, row = "0", "0"
+        if counts[2] > 1:
+            column = fn.let(f"mul i64 {fn.let(f'urem i64 {chunk}, {counts[2]}')}, {ns}")
+            chunk = fn.let(f"udiv i64 {chunk}, {counts[2]}")
+        if counts[1] > 1:
+            row = fn.let(f"mul i64 {fn.let(f'urem i64 {chunk}, {counts[1]}')}, {ms}")
+            chunk = fn.let(f"udiv i64 {chunk}, {counts[1]}")
+        first = chunk if gs == 1 else fn.let(f"mul i64 {chunk}, {gs}")
+        last = least(fn, added(fn, first, str(gs)), str(s.batch.size))
+        row_end = least(fn, added(fn, row, str(ms)), str(s.rows.size)) if counts[1] > 1 else str(s.rows.size)
+        column_end = least(fn, added(fn, column, str(ns)), str(s.columns.size)) if counts[2] > 1 else str(s.columns.size)
+        with fn.loop(first, last) as batch:
+            self.batch(batch.index, (row, row_end), (column, column_end))
+
+    def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
+        """One chunk's part of one product of the batch."""
+        places = {role: self.space.batch.offset(self.fn, role, index) for role in ("lhs", "rhs", "out")}
+        self.block(places, rows, columns, ("0", str(self.space.inner.size)))
+
+    def block(
+        self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str], inner: tuple[str, str]
+    ) -> None:
+        """The product over ranges of rows, columns and inner axis; `places` say where the arrays begin."""
+        fn, depth = self.fn, self.plan.depth
+        work = _Block(self, places, rows, columns)
+        if not self.is_split:
+            work.part(inner[0], inner[1], "true", "true")
+            return
+        # once at least, also where there is nothing to sum
+        end = fn.let(f"call i64 @llvm.smax.i64(i64 {inner[1]}, i64 {added(fn, inner[0], '1')})")
+        with fn.loop(inner[0], end, depth) as loop:
+            after = added(fn, loop.index, str(depth))
+            first = fn.let(f"icmp eq i64 {loop.index}, {inner[0]}")
+            last = fn.let(f"icmp sge i64 {after}, {inner[1]}")
+            work.part(loop.index, least(fn, after, inner[1]), first, last)
+
+    # -- results
+
+    def finish(self, columns: int) -> str:
+        """The function that hands out rows of sums, `columns` of each."""
+        found = self.finishes.get(columns)
+        if found is None:
+            found = self.finishes[columns] = _finish(self, columns)
+        return found.name
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block in the making. Ranges are i64: rows and columns from .. to."""
+
+    product: Product
+    places: dict[str, str]
+    rows: tuple[str, str]
+    columns: tuple[str, str]
+
+    def part(self, begin: str, end: str, first: str, last: str) -> None:
+        """Adds the products of a range of the inner axis; `last`: sums are complete then."""
+        product, fn, p = self.product, self.product.fn, self.product.plan
+        count = fn.let(f"sub i64 {end}, {begin}")
+        group = p.arithmetic.group
+        units = count if group == 1 else fn.let(f"sdiv i64 {added(fn, count, str(group - 1))}, {group}")
+        run = Run(begin, count, units)
+        whole, edge = self._cut(self.columns, p.width, product.space.columns)
+        if not p.keeps_rhs:
+            with fn.loop(self.columns[0], whole, p.width) as column:
+                self._pack_columns(column.index, None, run)
+            if edge:
+                with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
+                    self._pack_columns(whole, str(edge), run)
+        if product.is_ragged:
+            with fn.loop(self.rows[0], self.rows[1], p.rows) as row:
+                count = least(fn, fn.let(f"sub i64 {self.rows[1]}, {row.index}"), str(p.rows))
+                self._rows(row.index, p.rows, count, run, first, last)
+            return
+        down, lower = self._cut(self.rows, p.rows, product.space.rows)
+        with fn.loop(self.rows[0], down, p.rows) as row:
+            self._rows(row.index, p.rows, str(p.rows), run, first, last)
+        if lower:
+            with fn.when(fn.let(f"icmp slt i64 {down}, {self.rows[1]}")):
+                self._rows(down, lower, str(lower), run, first, last)
+
+    def _cut(self, bounds: tuple[str, str], unit: int, axis: Axis) -> tuple[str, int]:
+        """Where the whole units of a range end, and how many indices are left at the end of the axis."""
+        fn, left = self.product.fn, axis.size % unit
+        if left == 0:
+            return bounds[1], 0
+        size = fn.let(f"sub i64 {bounds[1]}, {bounds[0]}")
+        whole = fn.let(f"sub i64 {size}, {fn.let(f'srem i64 {size}, {unit}')}")
+        return added(fn, bounds[0], whole), left
+
+    def _panel(self, column: str) -> str:
+        fn, product = self.product.fn, self.product
+        width = product.plan.width
+        if product.plan.block[2] == width:
+            return product.rhs_panels
+        number = fn.let(f"udiv i64 {fn.let(f'sub i64 {column}, {self.columns[0]}')}, {width}")
+        return pointer(fn, product.rhs_panels, number, product.panel_bytes)
+
+    def _pack_columns(self, column: str, valid: str | None, run: Run) -> None:
+        product, p = self.product, self.product.plan
+        panel = self._panel(column)
+        body = pointer(product.fn, panel, str(product.panel_head), 1) if product.panel_head else panel
+        pack_panel(product.rhs, body, self.places["rhs"], column, valid, p.width, p.lanes, run)
+        if product.panel_head:
+            write_corrections(product.rhs, panel, p.vectors, p.lanes, run)
+
+    def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str) -> None:
+        """One row of tiles, of `size` rows of which `count` exist."""
+        product, fn, p = self.product, self.product.fn, self.product.plan
+        lhs, row_step, unit_step = self._left(row, count, run)
+        tile = Tile(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
+        work = _Row(self, row, count, lhs, run, first, last)
+        whole, edge = self._cut(self.columns, p.width, product.space.columns)
+        with fn.loop(self.columns[0], whole, p.width) as column:
+            work.tile(tile, column.index, p.width)
+        if not edge:
+            return
+        # a panel of i8 has its head before all its vectors
+        vectors = p.vectors if product.panel_head else -(-edge // p.lanes)
+        is_exact = p.keeps_rhs or p.keeps_out
+        tile = replace(tile, vectors=vectors, columns=edge if is_exact else vectors * p.lanes)
+        with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
+            work.tile(tile, whole, edge)
+
+    def _left(self, row: str, count: str, run: Run) -> tuple[str, int, int]:
+        """lhs for a row of tiles: address, bytes from row to row and from unit to unit."""
+        product, fn, p, a = self.product, self.product.fn, self.product.plan, self.product.arithmetic
+        lhs, base = product.lhs, self.places["lhs"]
+        if p.keeps_lhs:
+            row_step, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
+            assert row_step is not None and step is not None
+            place = added(fn, base, lhs.free.offset(fn, "lhs", row), lhs.inner.offset(fn, "lhs", run.begin))
+            size = lhs.element_bytes
+            return pointer(fn, lhs.base, place, size), row_step * size, step * a.group * size
+        if product.lhs_goes_across:
+            pack_panel(lhs, product.lhs_panel, base, row, count, product.lhs_width, p.lanes, run)
+            return product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
+        pack_rows(lhs, count, product.lhs_panel, product.row_bytes, base, row, run)
+        return product.lhs_panel, product.row_bytes, a.unit_bytes
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of tiles."""
+
+    block: _Block
+    row: str
+    count: str
+    lhs: str
+    run: Run
+    first: str
+    last: str
+
+    def tile(self, tile: Tile, column: str, columns: int) -> None:
+        """One tile: `columns` of its columns exist."""
+        block, product = self.block, self.block.product
+        fn, p, a = product.fn, product.plan, product.arithmetic
+        if p.keeps_rhs:
+            step = product.rhs.inner.stride("rhs")
+            assert step is not None
+            inner = product.rhs.inner.offset(fn, "rhs", self.run.begin)
+            place = added(fn, block.places["rhs"], product.rhs.free.offset(fn, "rhs", column), inner)
+            rhs, row_bytes = pointer(fn, product.rhs.base, place, product.rhs.element_bytes), step * product.rhs.element_bytes
+        else:
+            rhs, row_bytes = block._panel(column), p.width * a.unit_bytes
+        steps = {"row_bytes": str(row_bytes), "out_bytes": str(product.sums_bytes)}
+        if p.keeps_out:
+            out = added(fn, block.places["out"], product.space.rows.offset(fn, "out", self.row), column)
+            stride = product.space.rows.stride("out")
+            assert stride is not None
+            steps["out_bytes"] = str(stride * size_of(a.total))
+            out = pointer(fn, product.out, out, size_of(a.total))
+            tile.call(fn, product.module, self.lhs, rhs, out, self.run.units, self.first, **steps)
+            return
+        sums = product.sums
+        if product.is_split:
+            down = fn.let(f"mul i64 {fn.let(f'sub i64 {self.row}, {block.rows[0]}')}, {product.sums_bytes}")
+            right = fn.let(f"mul i64 {fn.let(f'sub i64 {column}, {block.columns[0]}')}, {a.total_bytes}")
+            sums = pointer(fn, sums, added(fn, down, right), 1)
+        tile.call(fn, product.module, self.lhs, rhs, sums, self.run.units, self.first, **steps)
+        self._hand_out(sums, column, columns)
+
+    def _hand_out(self, sums: str, column: str, columns: int) -> None:
+        product, fn = self.block.product, self.block.product.fn
+        finish = product.finish(columns)
+
+        def call() -> None:
+            place = added(fn, self.block.places["out"], column)
+            fn.do(f"call void @{finish}(ptr %table, ptr {sums}, i64 {self.row}, i64 {self.count}, i64 {place})")
+
+        if self.last == "true":
+            call()
+            return
+        with fn.when(self.last):
+            call()
+
+
+def _finish(product: Product, columns: int) -> Function:
+    """finish(table, sums, row, count, place): rows of sums to the result, `place` being that of row 0."""
+    p, result = product.plan, product.result
+    parameters = [("ptr", "table"), ("ptr", "sums"), ("i64", "row"), ("i64", "count"), ("i64", "place")]
+    fn = Function(f"NAME_finish_{columns}", parameters)
+    last = result.dimensions[-1] if result.dimensions else 1
+    is_plain = product.call.store is None
+    whole = is_plain or (columns > 1 and (last == product.space.columns.size or last % p.lanes == 0))
+    writer = _Finish(fn, product, columns)
+    with fn.loop("0", "%count") as row:
+        index = fn.let(f"add i64 %row, {row.index}")
+        place = added(fn, "%place", product.space.rows.offset(fn, "out", index))
+        sums = pointer(fn, "%sums", row.index, product.sums_bytes)
+        if whole:
+            writer.by_vectors(sums, place)
+        else:
+            writer.by_elements(sums, place)
+    fn.do("ret void")
+    return fn
+
+
+class _Finish:
+    def __init__(self, fn: Function, product: Product, columns: int) -> None:
+        self.fn, self.product, self.columns = fn, product, columns
+        self.arithmetic, self.lanes = product.arithmetic, product.plan.lanes
+        self.out = ""
+        if product.call.store is None:
+            address = fn.let(f"getelementptr ptr, ptr %table, i64 {len(product.call.operands)}", "p")
+            self.out = fn.let(f"load ptr, ptr {address}", "p")
+
+    def by_vectors(self, sums: str, place: str) -> None:
+        fn, lanes, a = self.fn, self.lanes, self.arithmetic
+        for v in range(-(-self.columns // lanes)):
+            mask = constant_mask(self.columns - v * lanes, lanes)
+            size = lanes * size_of(a.total)
+            parts = [
+                load(fn, a.total, lanes, pointer(fn, sums, str((v * a.parts + q) * size), 1)) for q in range(a.parts)
+            ]
+            if self.columns - v * lanes == 1:
+                # LLVM 22 makes a truncating store under a mask of one known lane as wide as before truncation
+                type = vector(a.total, lanes)
+                parts = [fn.let(f"extractelement {type} {part}, i64 0") for part in parts]
+                self._put(parts, added(fn, place, str(v * lanes)), 1, None)
+                continue
+            self._put(parts, added(fn, place, str(v * lanes)), lanes, mask)
+
+    def by_elements(self, sums: str, place: str) -> None:
+        fn, lanes, a = self.fn, self.lanes, self.arithmetic
+        with fn.loop("0", str(self.columns)) as column:
+            number = fn.let(f"udiv i64 {column.index}, {lanes}")
+            lane = fn.let(f"urem i64 {column.index}, {lanes}")
+            at = added(fn, fn.let(f"mul i64 {number}, {lanes * a.parts}"), lane)
+            parts = [
+                load(fn, a.total, 1, pointer(fn, sums, added(fn, at, str(q * lanes)), size_of(a.total)))
+                for q in range(a.parts)
+            ]
+            self._put(parts, added(fn, place, column.index), 1, None)
+
+    def _put(self, parts: list[str], place: str, lanes: int, mask: str | None) -> None:
+        fn, result, wide = self.fn, self.product.result, self.arithmetic.total
+        values = [rounded(fn, result.dtype.real, part, lanes, wide) for part in parts]
+        put = self.product.call.store
+        if put is not None:
+            value = values[0] if len(values) == 1 else self._pair(values, lanes)
+            put(fn, unravelled(fn, place, result.dimensions), value, lanes, mask)
+        elif result.dtype.is_complex:
+            write_complex(fn, result.dtype, self.out, place, values, lanes, mask)
+        else:
+            write(fn, result.dtype, self.out, place, values[0], lanes, mask)
+
+    def _pair(self, values: list[str], lanes: int) -> str:
+        """A complex number as a literal struct of its parts."""
+        part = vector(scalar_type(self.product.result.dtype.real), lanes)
+        pair = f"{{ {part}, {part} }}"
+        half = self.fn.let(f"insertvalue {pair} poison, {part} {values[0]}, 0")
+        return self.fn.let(f"insertvalue {pair} {half}, {part} {values[1]}, 1")

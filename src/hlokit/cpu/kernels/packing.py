@@ -1,0 +1,236 @@
+"""Packing: blocks of a product's operands, converted, in the order in which the tile reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.axes import Axis, added
+from hlokit.cpu.kernels.elements import (
+    broadcast,
+    element_bytes,
+    first_lanes,
+    interleaved,
+    load,
+    pointer,
+    read,
+    size_of,
+    store,
+)
+from hlokit.cpu.kernels.tile import Arithmetic
+from hlokit.cpu.llvm import Function, Module, memory_type, splat, vector
+from hlokit.types.dtype import DType
+
+_ANY_LANES = 1 << 62
+"""Asks an axis whether it is contiguous from any index on."""
+
+
+@dataclass
+class Operand:
+    """Reads one side of a product: what a fused prologue would replace. `base` is the address of its elements."""
+
+    fn: Function
+    module: Module
+    dtype: DType
+    base: str
+    role: str
+    free: Axis
+    inner: Axis
+    arithmetic: Arithmetic
+
+    def read(self, place: str, lanes: int, mask: str | None = None) -> list[str]:
+        """`lanes` elements that are consecutive in memory, as factors: one value, or the parts of complex numbers."""
+        if self.arithmetic.name == "bf16":
+            address = pointer(self.fn, self.base, place, 2)
+            return [load(self.fn, "i16", lanes, address, mask)]
+        return read(self.fn, self.module, self.dtype, self.base, place, lanes, self.arithmetic.packed, mask)
+
+    def is_factor(self) -> bool:
+        """Whether memory holds the factors as they are."""
+        same = memory_type(self.dtype.real) == self.arithmetic.packed and self.dtype.bits >= 8
+        return same and self.dtype.is_complex == self.arithmetic.is_complex and self.arithmetic.name != "i8"
+
+    @property
+    def element_bytes(self) -> int:
+        return element_bytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A range of the inner axis, as i64: where it begins, how many elements; how many units, rounded up."""
+
+    begin: str
+    count: str
+    units: str
+
+
+def pack_panel(
+    operand: Operand, panel: str, base: str, first: str, valid: str | None, width: int, lanes: int, run: Run
+) -> None:
+    """[unit][free index][element of the unit], `width` free indices from `first` on, of which `valid` exist.
+
+    rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
+    """
+    writer = _Panel(operand, panel, base, width, lanes, run)
+    from_any = operand.role == "lhs"  # its panels begin anywhere
+    if operand.free.is_contiguous(operand.role, _ANY_LANES if from_any else lanes):
+        writer.by_vectors(first, valid)
+    else:
+        writer.by_elements(first, valid)
+
+
+class _Panel:
+    def __init__(self, operand: Operand, panel: str, base: str, width: int, lanes: int, run: Run) -> None:
+        self.operand, self.fn, self.arithmetic = operand, operand.fn, operand.arithmetic
+        self.panel, self.base, self.width, self.lanes, self.run = panel, base, width, lanes, run
+        self.is_planar = operand.role == "rhs"
+
+    def by_vectors(self, first: str, valid: str | None) -> None:
+        fn, g = self.fn, self.arithmetic.group
+        vectors = range(self.width // self.lanes)
+        places = [
+            added(fn, self.base, self.operand.free.offset(fn, self.operand.role, added(fn, first, str(v * self.lanes))))
+            for v in vectors
+        ]
+        masks = [None if valid is None else first_lanes(fn, valid, self.lanes, v * self.lanes) for v in vectors]
+        whole = self.run.units if g == 1 else fn.let(f"sdiv i64 {self.run.count}, {g}")
+        with fn.loop("0", whole) as loop:
+            for v in vectors:
+                self._unit(loop.index, v, places[v], [masks[v]] * g)
+        if g == 1:
+            return
+        with fn.when(fn.let(f"icmp slt i64 {whole}, {self.run.units}")):
+            left = fn.let(f"srem i64 {self.run.count}, {g}")
+            for v in vectors:
+                self._unit(whole, v, places[v], [self._within(masks[v], left, j) for j in range(g)])
+
+    def _within(self, mask: str | None, left: str, j: int) -> str | None:
+        fn, type = self.fn, vector("i1", self.lanes)
+        inside = broadcast(fn, fn.let(f"icmp slt i64 {j}, {left}"), "i1", self.lanes)
+        return inside if mask is None else fn.let(f"and {type} {inside}, {mask}")
+
+    def _unit(self, unit: str, v: int, place: str, masks: list[str | None]) -> None:
+        fn, a, lanes = self.fn, self.arithmetic, self.lanes
+        values = [self._read(unit, j, place, lanes, mask) for j, mask in enumerate(masks)]
+        if a.group > 1:
+            parts, scalar, count = [_grouped(fn, [v[0] for v in values], a.packed, lanes)], a.packed, lanes * a.group
+        elif a.is_complex and not self.is_planar:
+            parts, scalar, count = [interleaved(fn, values[0], a.packed, lanes)], a.packed, 2 * lanes
+        else:
+            parts, scalar, count = values[0], a.packed, lanes
+        row = pointer(fn, self.panel, unit, self.width * a.unit_bytes)
+        for p, value in enumerate(parts):
+            at = v * lanes * a.unit_bytes + p * count * size_of(scalar)
+            store(fn, scalar, count, value, pointer(fn, row, str(at), 1))
+
+    def _read(self, unit: str, j: int, place: str, lanes: int, mask: str | None) -> list[str]:
+        fn, a, operand = self.fn, self.arithmetic, self.operand
+        step = unit if a.group == 1 else fn.let(f"mul i64 {unit}, {a.group}")
+        inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step, str(j)))
+        return offset_bytes(operand, operand.read(added(fn, place, inner), lanes, mask), lanes)
+
+    def by_elements(self, first: str, valid: str | None) -> None:
+        fn, a = self.fn, self.arithmetic
+        total = fn.let(f"mul i64 {self.run.units}, {a.group}")
+        with fn.loop("0", valid or str(self.width)) as column:
+            free = self.operand.free.offset(fn, self.operand.role, added(fn, first, column.index))
+            place = added(fn, self.base, free)
+            with fn.loop("0", total) as step:
+                unit, j = step.index, "0"
+                if a.group > 1:
+                    unit = fn.let(f"udiv i64 {step.index}, {a.group}")
+                    j = fn.let(f"urem i64 {step.index}, {a.group}")
+                inside = fn.let(f"icmp slt i64 {step.index}, {self.run.count}")
+                inner = self.operand.inner.offset(fn, self.operand.role, added(fn, self.run.begin, step.index))
+                row = pointer(fn, self.panel, unit, self.width * a.unit_bytes)
+                for p in range(a.parts):
+                    store(fn, a.packed, 1, "0" if a.name not in ("float",) else "0.0", self._spot(row, column.index, j, p))
+                with fn.when(inside):
+                    parts = offset_bytes(self.operand, self.operand.read(added(fn, place, inner), 1), 1)
+                    for p, value in enumerate(parts):
+                        store(fn, a.packed, 1, value, self._spot(row, column.index, j, p))
+
+    def _spot(self, row: str, column: str, j: str, part: int) -> str:
+        """Where one element of a panel's row goes."""
+        fn, a = self.fn, self.arithmetic
+        if not (a.is_complex and self.is_planar):
+            at = added(fn, fn.let(f"mul i64 {column}, {a.group * a.parts}"), j, str(part))
+            return pointer(fn, row, at, size_of(a.packed))
+        vector_number, lane = fn.let(f"udiv i64 {column}, {self.lanes}"), fn.let(f"urem i64 {column}, {self.lanes}")
+        at = added(fn, fn.let(f"mul i64 {vector_number}, {2 * self.lanes}"), lane, str(part * self.lanes))
+        return pointer(fn, row, at, size_of(a.packed))
+
+
+def offset_bytes(operand: Operand, parts: list[str], lanes: int) -> list[str]:
+    """lhs of an i8 product as bytes without sign: 128 more, which the tile takes off again."""
+    if operand.arithmetic.name != "i8" or operand.role == "rhs":
+        return parts
+    return [operand.fn.let(f"xor {vector('i8', lanes)} {parts[0]}, {splat('-128', 'i8', lanes)}")]
+
+
+def _grouped(fn: Function, vectors: list[str], scalar: str, lanes: int) -> str:
+    """The lanes of the vectors side by side: first all lanes 0, then all lanes 1, ..."""
+    while len(vectors) > 1:  # (0, 2), (1, 3), so that lanes come out in order
+        half = len(vectors) // 2
+        vectors = [interleaved(fn, [vectors[i], vectors[i + half]], scalar, lanes) for i in range(half)]
+        lanes *= 2
+    return vectors[0]
+
+
+def pack_rows(operand: Operand, rows: str, panel: str, row_bytes: int, base: str, first: str, run: Run) -> None:
+    """lhs as it stands, [row][inner], each row padded to `row_bytes`; elements past the run are 0 up to a unit."""
+    fn, a = operand.fn, operand.arithmetic
+    with fn.loop("0", rows) as row:
+        free = operand.free.offset(fn, operand.role, added(fn, first, row.index))
+        _pack_row(operand, pointer(fn, panel, row.index, row_bytes), added(fn, base, free), run)
+
+
+def _pack_row(operand: Operand, target: str, place: str, run: Run) -> None:
+    fn, a = operand.fn, operand.arithmetic
+    lanes = 64 // size_of(a.packed) // a.parts
+    if not operand.inner.is_contiguous(operand.role, lanes):
+        _pack_row_by_elements(operand, target, place, run)
+        return
+
+    def move(step: str, mask: str | None) -> None:
+        inner = operand.inner.offset(fn, operand.role, added(fn, run.begin, step))
+        parts = offset_bytes(operand, operand.read(added(fn, place, inner), lanes, mask), lanes)
+        value = interleaved(fn, parts, a.packed, lanes) if a.is_complex else parts[0]
+        address = pointer(fn, target, step, size_of(a.packed) * a.parts)
+        store(fn, a.packed, lanes * a.parts, value, address)
+
+    whole = fn.let(f"and i64 {run.count}, {-lanes}")
+    with fn.loop("0", whole, lanes) as loop:
+        move(loop.index, None)
+    with fn.when(fn.let(f"icmp slt i64 {whole}, {run.count}")):
+        move(whole, first_lanes(fn, fn.let(f"sub i64 {run.count}, {whole}"), lanes))
+
+
+def _pack_row_by_elements(operand: Operand, target: str, place: str, run: Run) -> None:
+    fn, a = operand.fn, operand.arithmetic
+    total = fn.let(f"mul i64 {run.units}, {a.group}")
+    with fn.loop("0", total) as loop:
+        address = pointer(fn, target, loop.index, size_of(a.packed) * a.parts)
+        if a.group > 1:
+            store(fn, a.packed, 1, "0", address)
+        with fn.when(fn.let(f"icmp slt i64 {loop.index}, {run.count}")):
+            inner = operand.inner.offset(fn, operand.role, added(fn, run.begin, loop.index))
+            for p, part in enumerate(offset_bytes(operand, operand.read(added(fn, place, inner), 1), 1)):
+                store(fn, a.packed, 1, part, pointer(fn, address, str(p), size_of(a.packed)))
+
+
+def write_corrections(operand: Operand, panel: str, vectors: int, lanes: int, run: Run) -> None:
+    """Before an i8 panel: for each column -128 times the sum of its elements."""
+    fn = operand.fn
+    i32, i8 = vector("i32", lanes), vector("i8", 4 * lanes)
+    size = 4 * lanes
+    body = pointer(fn, panel, str(vectors * size), 1)
+    ones = splat("1", "i8", 4 * lanes)
+    with fn.loop("0", run.units, 1, [(i32, "zeroinitializer")] * vectors) as loop:
+        row = pointer(fn, body, loop.index, vectors * size)
+        for v in range(vectors):
+            value = load(fn, "i8", 4 * lanes, pointer(fn, row, str(v * size), 1))
+            name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+            loop.next.append(fn.let(f"call {i32} @{name}({i32} {loop.carried[v]}, {i8} {ones}, {i8} {value})"))
+    for v, total in enumerate(loop.results):
+        correction = fn.let(f"mul {i32} {total}, {splat('-128', 'i32', lanes)}")
+        store(fn, "i32", lanes, correction, pointer(fn, panel, str(v * size), 1))

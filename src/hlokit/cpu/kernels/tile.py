@@ -1,0 +1,249 @@
+"""The inner kernel of matrix products: a tile of the result in registers, summed over a run of the inner axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.elements import broadcast, constant_mask, load, mangled, size_of, store
+from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.target import Target
+
+_UNROLL = 4
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a product computes.
+
+    name       float, int; bf16, i16, i8: those of `group` products at a time, their factors side by side in 32 bits
+    total      register type of the sums
+    packed     register type of a factor in packed panels
+    group      how many steps of the inner axis one multiplication takes
+    is_fused   whether the machine has a fused multiply-add
+    """
+
+    name: str
+    total: str
+    packed: str
+    group: int = 1
+    is_complex: bool = False
+    is_fused: bool = True
+
+    @property
+    def parts(self) -> int:
+        return 2 if self.is_complex else 1
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of what one multiplication takes of one row or column."""
+        return size_of(self.packed) * self.group * self.parts
+
+    @property
+    def total_bytes(self) -> int:
+        return size_of(self.total) * self.parts
+
+    def lanes(self, target: Target) -> int:
+        return target.vector_bytes // size_of(self.total)
+
+
+def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:
+    """Rows and vectors of columns of the largest tile that the registers hold."""
+    has_32 = target.vector_bytes == 64 or target.triple.startswith("aarch64")
+    if arithmetic.is_complex:
+        return (6, 2) if has_32 else (2, 2)
+    if arithmetic.name == "int" or not arithmetic.is_fused:
+        return (12, 2) if has_32 else (5, 2)
+    return (14, 2) if has_32 else (6, 2)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile's code; equal ones are one function.
+
+    rows, vectors   its size; vectors have `lanes` columns
+    row, step       bytes from a row of lhs to the next, and from a unit of the inner axis to the next
+    columns         how many there are of result and unpacked rhs; those of the vectors, or fewer
+    is_packed       rhs comes in panels, which are full in any case
+    """
+
+    arithmetic: Arithmetic
+    lanes: int
+    rows: int
+    vectors: int
+    row: int
+    step: int
+    columns: int
+    is_packed: bool
+
+    @property
+    def name(self) -> str:
+        a = self.arithmetic
+        kind = f"{a.name}_{a.total}{'_complex' if a.is_complex else ''}{'' if a.is_fused else '_unfused'}"
+        packed = "packed" if self.is_packed else "plain"
+        return f"tile_{kind}_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.columns}_{packed}"
+
+    def call(self, fn: Function, module: Module, lhs: str, rhs: str, out: str, steps: str, first: str, **b: str) -> None:
+        """Sums `steps` units; `row_bytes` and `out_bytes` are those from a row of rhs and of the sums to the next.
+
+        The sums start from 0 if `first` (i1) holds, else from what `out` has.
+        """
+        if self.name not in module.functions:
+            module.add(_Writer(self).written())
+        strides = f"i64 {b['row_bytes']}, i64 {b['out_bytes']}"
+        fn.do(f"call void @{self.name}(ptr {lhs}, ptr {rhs}, ptr {out}, i64 {steps}, {strides}, i1 {first})")
+
+
+class _Writer:
+    """Writes a tile's function."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        self.arithmetic = tile.arithmetic
+        self.total = vector(tile.arithmetic.total, tile.lanes)
+        parameters = [("ptr noalias readonly", "lhs"), ("ptr noalias readonly", "rhs"), ("ptr noalias", "out")]
+        parameters += [("i64", "steps"), ("i64", "row_bytes"), ("i64", "out_bytes"), ("i1", "first")]
+        self.fn = Function(tile.name, parameters, attributes="noinline nounwind")
+
+    def written(self) -> Function:
+        fn = self.fn
+        rhs = "%rhs"
+        sums = self._initial()
+        if self.arithmetic.name == "i8":
+            sums, rhs = self._corrected(sums, rhs)
+        pointers = [("ptr", "%lhs"), ("ptr", rhs)]
+        whole = fn.let(f"and i64 %steps, {-_UNROLL}")
+        with fn.loop("0", whole, _UNROLL, [*pointers, *((self.total, s) for s in sums)]) as main:
+            main.next = self._steps(main.carried, _UNROLL)
+        carries = list(zip(["ptr", "ptr"] + [self.total] * len(sums), main.results, strict=True))
+        with fn.loop(whole, "%steps", 1, carries) as rest:
+            rest.next = self._steps(rest.carried, 1)
+        self._finish(rest.results[2:])
+        return fn
+
+    def _places(self) -> list[tuple[int, int, int]]:
+        """Row, vector and part of each accumulator."""
+        t = self.tile
+        return [(r, v, p) for r in range(t.rows) for v in range(t.vectors) for p in range(self.arithmetic.parts)]
+
+    def _at(self, base: str, offset: int) -> str:
+        return self.fn.let(f"getelementptr i8, ptr {base}, i64 {offset}", "p") if offset else base
+
+    def _row_of(self, base: str, row: int) -> str:
+        if row == 0:
+            return base
+        offset = self.fn.let(f"mul i64 %out_bytes, {row}")
+        return self.fn.let(f"getelementptr i8, ptr {base}, i64 {offset}", "p")
+
+    def _mask(self, vector_number: int) -> str | None:
+        """The valid columns of an edge, as a constant."""
+        t = self.tile
+        return constant_mask(t.columns - vector_number * t.lanes, t.lanes)
+
+    def _out_address(self, row_pointer: str, v: int, p: int) -> str:
+        size = size_of(self.arithmetic.total) * self.tile.lanes
+        return self._at(row_pointer, (v * self.arithmetic.parts + p) * size)
+
+    def _initial(self) -> list[str]:
+        fn = self.fn
+        before = fn.block
+        load_sums, begin = fn.new_block("load"), fn.new_block("begin")
+        fn.branch("%first", begin, load_sums)
+        fn.start(load_sums)
+        loaded: list[str] = []
+        row_pointer = "%out"
+        for r, v, p in self._places():
+            if v == 0 and p == 0:
+                row_pointer = self._row_of("%out", r)
+            address = self._out_address(row_pointer, v, p)
+            loaded.append(load(fn, self.arithmetic.total, self.tile.lanes, address, self._mask(v)))
+        fn.jump(begin)
+        fn.start(begin)
+        zero = "zeroinitializer"
+        return [fn.let(f"phi {self.total} [ {zero}, %{before} ], [ {v}, %{load_sums} ]") for v in loaded]
+
+    def _corrected(self, sums: list[str], rhs: str) -> tuple[list[str], str]:
+        """Adds what stands before an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
+        t, fn = self.tile, self.fn
+        size = 4 * t.lanes
+        corrections = [load(fn, "i32", t.lanes, self._at(rhs, v * size)) for v in range(t.vectors)]
+        added = [
+            fn.let(f"add {self.total} {s}, {corrections[v]}")
+            for s, (_, v, _) in zip(sums, self._places(), strict=True)
+        ]
+        return added, self._at(rhs, t.vectors * size)
+
+    def _steps(self, carried: list[str], count: int) -> list[str]:
+        fn, t = self.fn, self.tile
+        lhs, rhs, *sums = carried
+        for u in range(count):
+            right = self._right(rhs)
+            for r in range(t.rows):
+                self._row(sums, r, self._at(lhs, r * t.row + u * t.step), right)
+            rhs = fn.let(f"getelementptr i8, ptr {rhs}, i64 %row_bytes", "p")
+        return [self._at(lhs, count * t.step), rhs, *sums]
+
+    def _right(self, rhs: str) -> list[str]:
+        """The vectors of one row of rhs; for complex numbers their parts in turn."""
+        t, a = self.tile, self.arithmetic
+        count, lanes = t.vectors * a.parts, t.lanes * a.group
+        size = lanes * size_of(a.packed)
+        masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
+        return [load(self.fn, a.packed, lanes, self._at(rhs, v * size), masks[v]) for v in range(count)]
+
+    def _left(self, address: str) -> str:
+        """One unit of lhs in every lane."""
+        t, a, fn = self.tile, self.arithmetic, self.fn
+        if a.group == 1:
+            return broadcast(fn, load(fn, a.packed, 1, address), a.packed, t.lanes)
+        unit = fn.let(f"load i32, ptr {address}, align {size_of(a.packed)}")
+        return broadcast(fn, unit, "i32", t.lanes)
+
+    def _row(self, sums: list[str], r: int, address: str, right: list[str]) -> None:
+        t, a = self.tile, self.arithmetic
+        left = self._left(address)
+        if not a.is_complex:
+            for v in range(t.vectors):
+                sums[r * t.vectors + v] = self._multiplied(left, right[v], sums[r * t.vectors + v])
+            return
+        imaginary = self._left(self._at(address, size_of(a.packed)))
+        negative = self.fn.let(f"fneg {self.total} {imaginary}")
+        for v in range(t.vectors):
+            at = (r * t.vectors + v) * 2
+            real = self._multiplied(left, right[2 * v], sums[at])
+            sums[at] = self._multiplied(negative, right[2 * v + 1], real)
+            other = self._multiplied(left, right[2 * v + 1], sums[at + 1])
+            sums[at + 1] = self._multiplied(imaginary, right[2 * v], other)
+
+    def _multiplied(self, x: str, y: str, total: str) -> str:
+        """total + x * y."""
+        fn, a, lanes = self.fn, self.arithmetic, self.tile.lanes
+        if a.name == "float" and a.is_fused:
+            name = f"llvm.fma.{mangled(a.total, lanes)}"
+            return fn.let(f"call {self.total} @{name}({self.total} {x}, {self.total} {y}, {self.total} {total})")
+        if a.group == 1:
+            multiply, add = ("fmul", "fadd") if a.name == "float" else ("mul", "add")
+            return fn.let(f"{add} {self.total} {total}, {fn.let(f'{multiply} {self.total} {x}, {y}')}")
+        operand = vector("bfloat" if a.name == "bf16" else a.packed, lanes * a.group)
+        x = fn.let(f"bitcast {vector('i32', lanes)} {x} to {operand}")
+        if a.name == "bf16":
+            y = fn.let(f"bitcast {vector('i16', lanes * 2)} {y} to {operand}")
+        name = _GROUPED[a.name].format(lanes * 32)
+        return fn.let(f"call {self.total} @{name}({self.total} {total}, {operand} {x}, {operand} {y})")
+
+    def _finish(self, sums: list[str]) -> None:
+        fn, t = self.fn, self.tile
+        row_pointer = "%out"
+        for value, (r, v, p) in zip(sums, self._places(), strict=True):
+            if v == 0 and p == 0:
+                row_pointer = self._row_of("%out", r)
+            address = self._out_address(row_pointer, v, p)
+            store(fn, self.arithmetic.total, t.lanes, value, address, self._mask(v))
+        fn.do("ret void")
+
+
+_GROUPED = {
+    "bf16": "llvm.x86.avx512bf16.dpbf16ps.{}",
+    "i16": "llvm.x86.avx512.vpdpwssd.{}",
+    "i8": "llvm.x86.avx512.vpdpbusd.{}",
+}
+"""vpdpbusd takes bytes without sign first, with sign second."""
