@@ -1,7 +1,7 @@
 """The machine's limits, and the least time a program can take under them: its floor.
 
-The figures were measured on two threads of a Zen 4 (3.67 GHz, AVX-512, 1 MiB of L2 a core, 32 MiB of L3). On another
-machine the floors mean nothing until its own are given (`--limits FILE`, a JSON object of the fields); ratios stay valid.
+The defaults were measured on two threads of a Zen 4 (3.67 GHz, AVX-512, 1 MiB of L2 a core, 32 MiB of L3). On another
+machine floors mean nothing until its own limits are given (`--limits FILE`, a JSON object of the fields); ratios stay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Limits:
         return Limits(**json.loads(path.read_text()))
 
     def bandwidth(self, in_bytes: int, out_bytes: int) -> float:
-        """Bytes a second for a program of these arguments and results, which need not be in memory if a cache holds them."""
+        """Bytes a second for a program of these arguments and results: a cache's where one holds them."""
         for size, rate in self.caches:
             if in_bytes + out_bytes <= size:
                 return rate

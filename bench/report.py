@@ -131,9 +131,7 @@ def split_row(stored: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def timings_from_json(stored: dict[str, Any]) -> dict[str, Timing]:
     return {
-        kind: Timing(
-            [] if timing["median_ms"] is None else [timing["median_ms"]], timing["compile_ms"], timing["failed"]
-        )
+        kind: Timing([median] if (median := timing["median_ms"]) else [], timing["compile_ms"], timing["failed"])
         for kind, timing in stored.items()
     }
 

@@ -34,6 +34,7 @@ from bench.noise import Others
 from bench.process import Failed, Process
 from bench.programs import CATEGORIES, Program, select
 from bench.report import Report, Row, Timing, markdown, read_notes, row_line, summary, svg
+from bench.results import store
 
 ENGINES = ("hlokit", "xla", "xla-tunables", "numpy", "torch")
 
@@ -75,12 +76,15 @@ class Bench:
         self.others.share()
         timings = {kind: Timing() for kind in self.processes}
         error = None
-        in_bytes = sum(value.nbytes for value in program.draw())
-        out_bytes = 0
-        self.load(program, timings)
+        drawn = program.draw()
+        in_bytes, out_bytes = sum(value.nbytes for value in drawn), 0
+        store(drawn, self.scratch / "arguments")
+        del drawn
+        lowered = self.load(program, timings)
         for _ in range(self.effort.compiles):
             for kind in self.sound(timings):
-                reply = self.ask(timings, kind, do="compile")
+                more = {"hlo": str(lowered)} if kind == "hlokit" else {}
+                reply = self.ask(timings, kind, do="compile", **more)
                 if reply.get("seconds") is not None:
                     timings[kind].compile_ms.append(reply["seconds"] * 1e3)
         expected = self.scratch / "expected"
@@ -107,21 +111,16 @@ class Bench:
         shown = {kind: timing for kind, timing in timings.items() if not timing.absent}
         return Row(program.category, program.name, floor, bound, shown, error, self.others.share())
 
-    def load(self, program: Program, timings: dict[str, Timing]) -> None:
-        """Arguments are drawn in all processes at once; hlokit waits for XLA's text."""
+    def load(self, program: Program, timings: dict[str, Timing]) -> Path:
+        """Loads the program in all processes at once; where its lowered HLO is."""
+        for process in self.processes.values():
+            process.send(do="load", program=program.name, arguments=str(self.scratch / "arguments"))
+        replies = [self.caught(timings, kind) for kind in self.processes]
+        texts = [reply["hlo_text"] for reply in replies if reply.get("hlo_text")]
         lowered = self.scratch / "lowered.hlo"
-        kinds = [kind for kind in self.processes if kind != "hlokit"]
-        for kind in kinds:
-            self.processes[kind].send(do="load", program=program.name)
-        texts: list[str] = []
-        for kind in kinds:
-            reply = self.caught(timings, kind)
-            if reply.get("hlo_text"):
-                texts.append(reply["hlo_text"])
-        if "hlokit" in self.processes:
-            lowered.write_text(texts[0] if texts else stored_text(program.name))
-            self.processes["hlokit"].send(do="load", program=program.name, hlo=str(lowered))
-            self.caught(timings, "hlokit")
+        lowered.write_text(texts[0] if texts else stored_text(program.name))
+        shutil.rmtree(self.scratch / "arguments")
+        return lowered
 
     def sound(self, timings: dict[str, Timing]) -> list[str]:
         """The frameworks that still run the program; XLA first, whose results are the measure."""

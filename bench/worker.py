@@ -1,7 +1,7 @@
 """A process of one framework: reads requests as lines of JSON, answers each with a line.
 
-load      program, hlo (a path, for an engine that does not lower)   -> hlo_text, bytes_in
-compile                                                              -> seconds
+load      program, arguments (a folder)                              -> hlo_text
+compile   hlo (a file, for an engine that does not lower)            -> seconds
 first     store (a folder for the results) or compare (one of those) -> bytes_out, error (in units of the tolerance)
 sample    seconds, least                                             -> times_ms
 drop
@@ -23,6 +23,7 @@ import numpy as np
 
 from bench.engines import KINDS, Absent, Engine
 from bench.programs import BY_NAME
+from bench.programs.program import aligned
 from bench.results import excess, load, store
 
 SHORTEST_SAMPLE = 50e-6  # seconds; shorter calls are timed several at once
@@ -33,17 +34,18 @@ class Worker:
         self.kind = kind
         self.engine: Engine | None = None
 
-    def load(self, program: str, hlo: str | None = None) -> dict[str, Any]:
-        text = None if hlo is None else Path(hlo).read_text()
-        self.engine = KINDS[self.kind](BY_NAME[program], text)
+    def load(self, program: str, arguments: str) -> dict[str, Any]:
+        self.engine = None
+        values = [aligned(value) for value in load(Path(arguments))]
+        self.engine = KINDS[self.kind](BY_NAME[program], values)
         return {"hlo_text": self.engine.text()}
 
     def loaded(self) -> Engine:
         assert self.engine is not None, "no program is loaded"
         return self.engine
 
-    def compile(self) -> dict[str, Any]:
-        return {"seconds": self.loaded().compile()}
+    def compile(self, hlo: str | None = None) -> dict[str, Any]:
+        return {"seconds": self.loaded().compile(None if hlo is None else Path(hlo).read_text())}
 
     def first(self, store_in: str | None = None, compare: str | None = None) -> dict[str, Any]:
         engine = self.loaded()
@@ -58,7 +60,6 @@ class Worker:
     def sample(self, seconds: float, least: int) -> dict[str, Any]:
         """Times of one call in milliseconds: of as many as fit, and at least `least`. The caches are warmed first."""
         engine = self.loaded()
-        gc.collect()
         gc.disable()
         clock = time.perf_counter
         start = clock()

@@ -38,9 +38,9 @@ def torch_convolve(layout: str, kernel: int, stride: int, groups: int) -> Callab
 
 def programs(
     name: str, batch: int, size: int, features: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1,
-    layouts: tuple[str, ...] = ("NHWC", "NCHW"), quick: bool = True,
+    layouts: tuple[str, ...] = ("NHWC", "NCHW"), quick: tuple[str, ...] = ("NHWC",),
 ) -> Iterator[Program]:  # fmt: skip
-    """One program a layout: `batch` square images of `size`, `features` in and out."""
+    """One program a layout: `batch` square images of `size`, `features` in and out; `quick`: layouts in bench-quick."""
     inputs, outputs = features
     out_size = -(-size // stride)
     shapes = {
@@ -54,7 +54,7 @@ def programs(
             lambda draw, image=image, weights=weights: (draw.normal(*image), draw.normal(*weights)),
             convolve(layout, stride, groups),
             flops=2 * batch * out_size**2 * outputs * (inputs // groups) * kernel**2,
-            torch=torch_convolve(layout, kernel, stride, groups), quick=quick,
+            torch=torch_convolve(layout, kernel, stride, groups), quick=layout in quick,
         )  # fmt: skip
 
 
@@ -68,12 +68,12 @@ def convolve_1d(x: Any, w: Any) -> Any:
 
 PROGRAMS = (
     *programs("7x7s2_n8_224_3-64", 8, 224, (3, 64), 7, stride=2),
-    *programs("3x3_n8_56_64-64", 8, 56, (64, 64), 3),
+    *programs("3x3_n8_56_64-64", 8, 56, (64, 64), 3, quick=("NHWC", "NCHW")),
     *programs("1x1_n8_56_64-256", 8, 56, (64, 256), 1),
     *programs("3x3s2_n8_28_256-256", 8, 28, (256, 256), 3, stride=2, layouts=("NHWC",)),
     *programs("3x3_n8_14_256-256", 8, 14, (256, 256), 3),
     *programs("3x3_n8_7_512-512", 8, 7, (512, 512), 3, layouts=("NHWC",)),
-    *programs("dw3x3_n8_56_144", 8, 56, (144, 144), 3, groups=144, quick=False),
+    *programs("dw3x3_n8_56_144", 8, 56, (144, 144), 3, groups=144, quick=()),
     Program(
         "convolution", "conv3x3_n8_28_128_bwd_NHWC",
         lambda draw: (draw.normal(8, 28, 28, 128), draw.normal(3, 3, 128, 128), draw.normal(8, 28, 28, 128)),

@@ -17,10 +17,10 @@ def chain(a: Any, b: Any, c: Any) -> Any:
     return (a * b + c) * 0.5 - a
 
 
-def chain_program(name: str, count: int) -> Program:
+def chain_program(name: str, count: int, quick: bool = True) -> Program:
     return Program(
         "elementwise", name, lambda draw: (draw.normal(count), draw.normal(count), draw.normal(count)),
-        chain, vector_ops=3 * count, numpy=chain, torch=chain,
+        chain, vector_ops=3 * count, numpy=chain, torch=chain, quick=quick,
     )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def adam(p: Any, g: Any, m: Any, v: Any) -> Any:
 
 
 PROGRAMS = (
-    chain_program("chain_big_16M", 16 * MI),
+    chain_program("chain_big_16M", 16 * MI, quick=False),
     chain_program("chain_mid_256K", 256 * KI),
     chain_program("chain_small_4K", 4 * KI),
     Program(
@@ -47,7 +47,7 @@ PROGRAMS = (
     Program(
         "elementwise", "bf16_chain_16M",
         lambda draw: tuple(draw.normal(16 * MI, dtype=ml_dtypes.bfloat16) for _ in range(2)),
-        lambda a, b: a * b + a, vector_ops=6 * 16 * MI, torch=lambda a, b: a * b + a,
+        lambda a, b: a * b + a, vector_ops=6 * 16 * MI, torch=lambda a, b: a * b + a, quick=False,
     ),
     Program(
         "elementwise", "i32_hash_4M", lambda draw: (draw.integers(0, 2**31, 4 * MI),),

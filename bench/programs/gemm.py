@@ -60,7 +60,7 @@ PROGRAMS = (
         lambda a, b: lax.dot(a, b, preferred_element_type=jnp.int32), flops=2 * 1024**3, peak="i8",
         torch=lambda a, b: torch._int_mm(a, b),
     ),
-    square_program("gemm_f16_1024", 1024, dtype=np.float16),
+    square_program("gemm_f16_1024", 1024, dtype=np.float16, quick=False),
     Program(
         "gemm", "dot_bias_gelu_512x1024x4096",
         lambda draw: (draw.normal(512, 1024), draw.normal(1024, 4096), draw.normal(4096)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 def mlp_arguments(draw: Draw) -> Any:
     widths = (784, 1024, 1024, 10)
     parameters: list[Any] = []
-    for inputs, outputs in zip(widths, widths[1:]):
+    for inputs, outputs in pairwise(widths):
         parameters += [draw.normal(inputs, outputs, scale=inputs**-0.5), np.zeros(outputs, np.float32)]
     return (*parameters, draw.normal(128, 784), draw.integers(0, 10, 128))
 

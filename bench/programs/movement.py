@@ -35,7 +35,8 @@ PROGRAMS = (
         "movement", "bcast_add_row_4096", lambda draw: (*square(draw), draw.normal(4096)), add, numpy=add, torch=add
     ),
     Program(
-        "movement", "bcast_add_col_4096", lambda draw: (*square(draw), draw.normal(4096, 1)), add, numpy=add, torch=add
+        "movement", "bcast_add_col_4096", lambda draw: (*square(draw), draw.normal(4096, 1)), add,
+        numpy=add, torch=add, quick=False,
     ),
     Program(
         "movement", "concat_4x1024x1024_ax1", lambda draw: tuple(draw.normal(1024, 1024) for _ in range(4)),

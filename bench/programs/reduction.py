@@ -106,6 +106,6 @@ PROGRAMS = (
     Program(
         "reduction", "rmsnorm_fwdbwd_8192x1024",
         lambda draw: (draw.normal(8192, 1024), draw.normal(1024), draw.normal(8192, 1024)),
-        rmsnorm_gradients, vector_ops=15 * 8 * MI, torch=torch_rmsnorm_gradients,
+        rmsnorm_gradients, vector_ops=15 * 8 * MI, torch=torch_rmsnorm_gradients, quick=False,
     ),
 )  # fmt: skip

@@ -1,0 +1,131 @@
+"""The benchmark's own parts: the list of programs, the stored lowered texts, the report. Nothing is timed."""
+
+import json
+import math
+import re
+import xml.etree.ElementTree as xml
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from bench import report as reporting
+from bench.limits import Limits
+from bench.lower import FOLDER, stored_text
+from bench.programs import BY_NAME, CATEGORIES, PROGRAMS, select
+from bench.programs.program import Program, aligned
+from bench.report import Report, Row, Timing
+from bench.results import apart, excess, load, store
+
+SMALL = 1 << 16  # only programs of few arguments' elements are drawn here
+
+
+def test_names_are_unique_and_every_category_has_a_quick_program() -> None:
+    assert len(BY_NAME) == len(PROGRAMS) == 118
+    assert {program.category for program in select(quick=True)} == set(CATEGORIES)
+    assert set(reporting.read_notes()) <= set(BY_NAME)
+
+
+def test_select() -> None:
+    assert [program.name for program in select("gemm_tiny")] == ["gemm_tiny_32"]
+    assert {program.category for program in select(categories=("fft", "sort"))} == {"fft", "sort"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_program_is_well_formed(program: Program) -> None:
+    assert program.category in CATEGORIES
+    assert program.peak in Limits().peaks
+    assert program.flops >= 0 and program.vector_ops >= 0
+    parameters = entry_parameters(stored_text(program.name))
+    assert all(0 <= number < len(parameters) for number in program.donate)
+    elements = sum(math.prod(map(int, dims.split(","))) if dims else 1 for _, dims in parameters)
+    if elements > SMALL:
+        return
+    drawn = program.draw()
+    assert [",".join(map(str, value.shape)) for value in drawn] == [dims for _, dims in parameters]
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, program.draw()))
+
+
+def entry_parameters(text: str) -> list[tuple[str, str]]:
+    """(element type, dimensions) of each parameter, from the module's first line."""
+    layout = text.split("\n", 1)[0].partition("entry_computation_layout={(")[2].partition(")->")[0]
+    return re.findall(r"(\w+)\[([\d,]*)\]", layout)
+
+
+def test_a_stored_text_for_each_program_and_no_other() -> None:
+    assert {path.name.removesuffix(".hlo.gz") for path in FOLDER.glob("*.hlo.gz")} == set(BY_NAME)
+
+
+@pytest.mark.parametrize("name", ["mlp_train_step_b128", "life_2048_10it", "threefry_bits_4M", "eigh_256"])
+def test_stored_texts_are_read(name: str) -> None:
+    hk.verify(hk.parse(stored_text(name)))
+
+
+def test_aligned() -> None:
+    value = aligned(np.arange(5, dtype=np.int16))
+    assert value.ctypes.data % 64 == 0 and value.tolist() == [0, 1, 2, 3, 4]
+    assert aligned(np.float32(3.0)).shape == ()
+
+
+def test_floors() -> None:
+    limits = Limits()
+    exp, gemm, copied = BY_NAME["exp_4M"], BY_NAME["gemm_f32_1024"], BY_NAME["copy_16M"]
+    assert limits.floor_ms(exp, 1 << 24, 1 << 24) == (pytest.approx(0.506, rel=1e-2), "vector")
+    assert limits.floor_ms(gemm, 2 << 22, 1 << 22) == (pytest.approx(9.34, rel=1e-2), "arithmetic")
+    assert limits.floor_ms(copied, 1 << 26, 1 << 26) == (pytest.approx(1.84, rel=1e-2), "memory")
+    assert limits.bandwidth(1 << 26, 4) == limits.memory_read
+
+
+def test_results_are_compared_by_type(tmp_path) -> None:
+    program = BY_NAME["exp_4M"]
+    expected = [np.array([1.0, np.nan, np.inf], np.float32), np.array([1, 2])]
+    store(expected, tmp_path)
+    assert excess(program, expected, load(tmp_path)) == 0
+    assert excess(program, [expected[0].astype(np.float64), expected[1]], expected) == math.inf
+    assert excess(program, [expected[0], np.array([1, 3])], expected) == math.inf
+    assert apart(np.float32([1.0, 2.0001]), np.float32([1.0, 2.0])) == pytest.approx(0.25, rel=0.01)
+    assert apart(np.float32([np.nan, 2.0]), np.float32([1.0, 2.0])) == math.inf
+    assert apart(np.float32([np.inf, 2.0]), np.float32([-np.inf, 2.0])) == math.inf
+
+
+def synthetic() -> Report:
+    rows = [
+        Row("sort", "fast", 0.5, "memory", {"xla": Timing([8.0, 9.0, 10.0], [20.0]), "xla-tunables": Timing([4.0], [30.0]),
+            "hlokit": Timing([1.0], [10.0])}, error=0.1),
+        Row("sort", "slow", 0.5, "vector", {"xla": Timing([1.0], [20.0]), "hlokit": Timing([4.0], [20.0])}, error=1.0),
+        Row("gemm", "wrong", 0.5, "arithmetic", {"xla": Timing([1.0]), "hlokit": Timing([1.0])}, error=2.0),
+        Row("gemm", "broken", 0.5, "memory", {"xla": Timing([1.0]), "hlokit": Timing(failed="UnsupportedError: a|b\nmore")}),
+    ]  # fmt: skip
+    return Report({"cpu": "some", "cores": 2, "versions": {"numpy": "2"}}, rows, {"xla": 500.0, "hlokit": "boom"}, 1.0)
+
+
+def test_ratios_count_against_the_better_xla_and_failures_count_as_failures() -> None:
+    fast, slow, wrong, broken = synthetic().rows
+    assert (fast.ratio, fast.of_floor, fast.compile_ratio) == (4.0, 0.5, 0.5)
+    assert slow.ratio == 0.25 and slow.problem is None
+    assert wrong.ratio is None and wrong.problem == "differs from XLA: 2 times the tolerance"
+    assert broken.ratio is None and broken.problem is not None
+    means = reporting.geometric_means(synthetic().rows)
+    assert means == {"sort": 1.0, "gemm": None, "all": 1.0, "compile": pytest.approx(math.sqrt(0.5))}
+    assert "4 programs, 2 failing, 1 of 2 slower" in reporting.summary(synthetic())
+
+
+def test_report_survives_json() -> None:
+    report = synthetic()
+    again = Report.from_json(json.loads(json.dumps(report.to_json())))
+    assert reporting.geometric_means(again.rows) == reporting.geometric_means(report.rows)
+    assert reporting.markdown(again, {}) == reporting.markdown(report, {})
+
+
+def test_markdown_names_what_holds_a_row() -> None:
+    text = reporting.markdown(synthetic(), {"slow": "memory"})
+    assert "| fast | 9 | 4 | 1 | 0.5 memory | **4.00** | 50% | 20 | 10 |  |" in text
+    assert re.search(r"\| slow \|.* memory \|", text)
+    assert "UnsupportedError: a\\|b |" in text
+    assert "NumPy" not in text.replace("NumPy 2", "")
+
+
+def test_plot_is_well_formed() -> None:
+    root = xml.fromstring(reporting.svg(synthetic()))
+    bars = [element for element in root.iter("{http://www.w3.org/2000/svg}rect") if element.get("fill") != "white"]
+    assert len(bars) == 2
