@@ -171,3 +171,12 @@ def test_inlining_one_computation_many_times_is_linear_and_legal() -> None:
         assert len(hk.optimize(program, ["call-inliner"], verify_each=True).entry) == count + 2
         calls.append(function_calls(lambda program=program: hk.optimize(program, ["call-inliner"])))
     assert calls[1] < 5 * calls[0]
+
+
+def test_effects_of_an_inlined_call_happen_once() -> None:
+    module = parse(
+        "x = f32[4] parameter(0) ROOT c = f32[4] call(x), to_apply=f",
+        "f { p = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(p, t), outfeed_shape=f32[4]{0}\nROOT n = f32[4] negate(p) }\n",
+    )
+    after = hk.optimize(module, ["call-inliner"], verify_each=True)
+    assert "call" not in opcodes(after) and len(hk.evaluate(after, [1.0] * 4, return_outfeed=True)[1]) == 1

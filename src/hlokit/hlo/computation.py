@@ -185,6 +185,18 @@ class Computation:
             self.version += 1
         return len(dead)
 
+    def remove(self, instruction: Instruction) -> None:
+        """Takes out an instruction that nothing uses or waits for, its effect too: something else has it now."""
+        self._own(instruction)
+        self.root_or_none = self.root
+        if instruction.users or self.root_or_none is instruction:
+            raise ShapeError("HCOMP-7", f"removal of {instruction.name}", "an instruction in use", "one without users")
+        del self._instructions[instruction]
+        for operand in instruction.operands:
+            operand.users.pop(instruction, None)
+        instruction.parent = None
+        self.version += 1
+
     def drop_parameter(self, parameter: Instruction) -> None:
         """Removes a parameter that nothing uses; the numbers of the others stay."""
         self._own(parameter)
@@ -197,9 +209,9 @@ class Computation:
         self.version += 1
 
     def inline(self, call: Instruction) -> Instruction:
-        """Replaces a call by copies of the called computation's instructions. Returns the new result.
+        """Replaces a call, for which nothing may wait, by copies of the called computation's instructions.
 
-        The copies keep their names, which may then occur twice until `HloModule.settle`: looking here for free
+        Returns the new result. The copies keep their names, which may then occur twice until `HloModule.settle`: looking here for free
         ones would make inlining many calls quadratic.
         """
         self._own(call)
@@ -210,6 +222,7 @@ class Computation:
                 values[instruction] = self._copy(instruction, values)
         result = values[callee.root]
         self.replace(call, result)
+        self.remove(call)
         return result
 
     def clone(self, name: str, module: HloModule | None = None) -> Computation:

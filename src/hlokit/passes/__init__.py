@@ -8,3 +8,7 @@ from hlokit.passes import dynamic_padder as dynamic_padder
 from hlokit.passes import op_expander as op_expander
 from hlokit.passes import simplify as simplify
 from hlokit.passes import tuple_simplifier as tuple_simplifier
+from hlokit.passes import while_loop_constant_sinking as while_loop_constant_sinking
+from hlokit.passes import while_loop_invariant_code_motion as while_loop_invariant_code_motion
+from hlokit.passes import while_loop_simplifier as while_loop_simplifier
+from hlokit.passes import while_loop_trip_count_annotator as while_loop_trip_count_annotator

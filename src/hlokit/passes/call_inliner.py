@@ -29,11 +29,14 @@ class CallInliner(Pass):
                 shared[callee] = shared.get(callee, 0) + 1
         changed = False
         for computation in module.computations():
+            waited_for = {p for i in computation.instructions for p in i.control_predecessors}
             for call in computation.post_order():
                 if not isinstance(call.op, Call):
                     continue
                 (callee,) = call.called
                 composite = call.op.is_composite and not self.composites
+                if call.control_predecessors or call in waited_for:
+                    continue
                 if composite or (len(callee) > self.limit and shared[callee] > 1) or not _fits(call):
                     continue
                 computation.inline(call)

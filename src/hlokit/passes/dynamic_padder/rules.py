@@ -17,8 +17,8 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op
 from hlokit.ops.comparison import Compare
-from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.contraction import Dot
+from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.elementwise import Add, Divide, Minimum, Multiply, Remainder, Select, Subtract

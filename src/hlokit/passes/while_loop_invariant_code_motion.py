@@ -1,0 +1,128 @@
+"""while-loop-invariant-code-motion: what every pass of a loop computes alike is computed once, before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.analysis.loops import annotated_trip_count, carried, counter, invariants
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.ops.control_flow import While
+from hlokit.passes.cse import is_repeatable
+from hlokit.passes.dce import DeadCode
+from hlokit.passes.loop_rewriting import (
+    copied,
+    elements_of,
+    is_waited_for,
+    take_over,
+    uses_elements_only,
+    with_elements,
+)
+from hlokit.passes.pipeline import Pass
+
+_CHEAP = frozenset({
+    "constant", "parameter", "get-tuple-element", "tuple", "broadcast", "reshape", "bitcast", "iota", "transpose",
+    "copy", "slice", "reverse", "after-all", "replica-id", "partition-id",
+})  # fmt: skip
+"""Ops that a consumer computes as it reads: they move out only below something that costs."""
+
+_LONG = frozenset({
+    "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "power", "sqrt", "rsqrt", "cbrt", "tanh",
+    "sine", "cosine", "tan", "atan2", "erf", "divide", "remainder", "map", "acos", "acosh", "asin", "asinh", "atanh",
+    "cosh", "sinh", "stochastic-convert",
+})  # fmt: skip
+"""Elementwise ops that take longer than reading their result; others pay where they read memory themselves."""
+
+
+@dataclass(frozen=True)
+class WhileLoopInvariantCodeMotion(Pass):
+    """Moves out what depends on constants and unchanged elements of the state alone, has no effect and costs.
+
+    It becomes an element of the state. What is larger than what it is made of, and than `limit` bytes, stays:
+    carrying it would cost more memory than it saves time. Loops that are known to run never or once stay too.
+    """
+
+    name = "while-loop-invariant-code-motion"
+    limit: int = 1 << 16
+
+    def run(self, module: HloModule) -> bool:
+        changed = False
+        for computation in module.computations():  # inner loops first: what leaves them may leave the outer ones
+            for loop in computation.post_order():
+                if isinstance(loop.op, While) and not loop.shape.is_dynamic and not is_waited_for(loop):
+                    changed |= self._moved(loop)
+        if changed:
+            DeadCode().run(module)
+        return changed
+
+    def _moved(self, loop: Instruction) -> bool:
+        condition, body = loop.called
+        if not loop.shape.is_tuple or not uses_elements_only(condition) or not uses_elements_only(body):
+            return False
+        if body.root.opcode != "tuple" or body.root.users or body.parameters[0].shape.is_dynamic:
+            return False
+        trips = annotated_trip_count(loop)
+        found = counter(loop) if trips is None else None
+        if (trips is not None and trips <= 1) or (found is not None and found.trips <= 1):
+            return False
+        same = set(invariants(loop))
+        invariant = _invariant(body, same)
+        moved = [i for i in body.post_order() if i in invariant and self._leaves(i, invariant)]
+        if not moved:
+            return False
+        init = elements_of(loop.operands[0])
+        values: dict[Instruction, Instruction] = {}
+        outer = [_outside(i, loop, init, values) for i in moved]
+        known = {instruction: n for n, instruction in enumerate(moved)}
+        elements = with_elements(loop, range(len(init)), outer, known)
+        take_over(loop, [e for e in elements if e is not None])
+        return True
+
+    def _leaves(self, instruction: Instruction, invariant: dict[Instruction, bool]) -> bool:
+        """It costs, something that stays needs it, and it is small enough to be carried."""
+        if not invariant[instruction] or not instruction.shape.is_array or instruction.opcode in _CHEAP:
+            return False
+        if all(user in invariant and user.shape.is_array and user.opcode not in _CHEAP for user in instruction.users):
+            return False
+        made_of = sum(o.shape.nbytes for o in dict.fromkeys(instruction.operands))
+        return instruction.shape.nbytes <= max(self.limit, made_of)
+
+
+def _invariant(body: Computation, same: set[int]) -> dict[Instruction, bool]:
+    """The instructions that every pass computes alike; whether something that costs is among what they are made of."""
+    costs: dict[Instruction, bool] = {}
+    reads: dict[Instruction, bool] = {}  # something carried, other than scalars
+    effects: dict[Computation, bool] = {}
+    for instruction in body.post_order():
+        op, operands, place = instruction.op, instruction.operands, carried(instruction, body)
+        if place:
+            if place[0] in same:
+                costs[instruction], reads[instruction] = False, instruction.shape.nbytes > 16
+        elif place is None and instruction is not body.root and all(operand in costs for operand in operands):
+            if op.asks_device or not is_repeatable(instruction, effects):
+                continue
+            reads[instruction] = any(reads[o] for o in operands)
+            itself = op.form != "map" or (instruction.shape.size > 1 and (op.opcode in _LONG or reads[instruction]))
+            costs[instruction] = any(costs[o] for o in operands) or (op.opcode not in _CHEAP and itself)
+    return costs
+
+
+def _outside(
+    instruction: Instruction, loop: Instruction, init: list[Instruction], values: dict[Instruction, Instruction]
+) -> Instruction:
+    """A copy before the loop, with all that it is made of."""
+    body, computation = loop.called[1], loop.parent
+    assert computation is not None
+    stack = [instruction]
+    while stack:
+        one = stack[-1]
+        place = carried(one, body)
+        missing = [] if one in values or place else [o for o in one.operands if o not in values]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if one not in values:
+            values[one] = init[place[0]] if place else copied(one, computation, [values[o] for o in one.operands])
+    return values[instruction]
