@@ -31,28 +31,64 @@ class KeyMap:
         return max(8, self.dtype.bits)
 
     @property
-    def is_exact(self) -> bool:
-        """Whether different elements have different keys."""
-        return not (self.numbers and self.dtype.is_floating)
+    def merges(self) -> bool:
+        """Whether different elements may have one key: -0 and +0, NaNs."""
+        return self.numbers and self.dtype.is_floating
+
+    @property
+    def is_table(self) -> bool:
+        """Whether keys are looked up: there are as many ways to order the bits of the small types as types."""
+        return self.dtype.bits < 8 or (self.dtype.is_floating and self.dtype.bits == 8)
 
     def write(self, f: Function, module: Module, raw: str, lanes: int = 1) -> str:
         """The keys of elements `raw`."""
-        if self.dtype.bits < 8 or (self.dtype.is_floating and self.dtype.bits == 8):
+        if self.is_table:
             return self._looked_up(f, module, raw, lanes)
+        return self._float_key(f, raw, lanes) if self.dtype.is_floating else self._integer_flipped(f, raw, lanes)
+
+    def write_back(self, f: Function, key: str, lanes: int = 1) -> str:
+        """The elements of keys; of those with one key, some element. Not for keys that are looked up."""
+        if not self.dtype.is_floating:
+            return self._integer_flipped(f, key, lanes)
         scalar = f"i{self.bits}"
         type = vector(scalar, lanes)
-        if not self.dtype.is_floating:
-            flips = (1 << (self.bits - 1) if self.dtype.kind == "signed" else 0) ^ (
-                (1 << self.bits) - 1 if self.descending else 0
-            )
-            return f.let(f"xor {type} {raw}, {_constant(flips, scalar, lanes)}") if flips else raw
-        return self._float_key(f, raw, lanes)
+        if self.descending:
+            key = f.let(f"xor {type} {key}, {_constant(-1, scalar, lanes)}")
+        was_positive = f.let(f"ashr {type} {key}, {_constant(self.bits - 1, scalar, lanes)}")
+        others = f.let(f"xor {type} {was_positive}, {_constant(-1, scalar, lanes)}")
+        flips = f.let(f"or {type} {others}, {_constant(1 << (self.bits - 1), scalar, lanes)}")
+        return f.let(f"xor {type} {key}, {flips}")
+
+    def merged(self, f: Function, raw: str) -> tuple[str, str]:
+        """(whether the element is a zero, whether it is a NaN): those of which several have one key."""
+        magnitude = f.let(f"and i{self.bits} {raw}, {(1 << (self.bits - 1)) - 1}")
+        return f.let(f"icmp eq i{self.bits} {magnitude}, 0"), f.let(f"icmp ugt i{self.bits} {magnitude}, {self._infinity}")
+
+    @property
+    def merged_keys(self) -> tuple[int, int]:
+        """The keys of zeros and NaNs."""
+        everything, sign = (1 << self.bits) - 1, 1 << (self.bits - 1)
+        nan = everything if self.nan_last or not self.descending else 0
+        return (everything ^ sign if self.descending else sign), nan
+
+    @property
+    def _infinity(self) -> int:
+        """Its bits."""
+        return (1 << (self.bits - 1)) - (1 << _MANTISSA_BITS[self.dtype.name])
+
+    def _integer_flipped(self, f: Function, raw: str, lanes: int) -> str:
+        flips = 1 << (self.bits - 1) if self.dtype.kind == "signed" else 0
+        if self.descending:
+            flips ^= (1 << self.bits) - 1
+        if not flips:
+            return raw
+        scalar = f"i{self.bits}"
+        return f.let(f"xor {vector(scalar, lanes)} {raw}, {_constant(flips, scalar, lanes)}")
 
     def _float_key(self, f: Function, raw: str, lanes: int) -> str:
         scalar = f"i{self.bits}"
         type, mask = vector(scalar, lanes), vector("i1", lanes)
         sign, everything = 1 << (self.bits - 1), (1 << self.bits) - 1
-        infinity = sign - (1 << _MANTISSA_BITS[self.dtype.name])
 
         def constant(value: int) -> str:
             return _constant(value, scalar, lanes)
@@ -62,19 +98,18 @@ class KeyMap:
             magnitude = f.let(f"and {type} {raw}, {constant(sign - 1)}")
             zero = f.let(f"icmp eq {type} {magnitude}, {constant(0)}")
             raw = f.let(f"select {mask} {zero}, {type} {constant(0)}, {type} {raw}")
-            not_a_number = f.let(f"icmp ugt {type} {magnitude}, {constant(infinity)}")
+            not_a_number = f.let(f"icmp ugt {type} {magnitude}, {constant(self._infinity)}")
         negative = f.let(f"ashr {type} {raw}, {constant(self.bits - 1)}")
         flips = f.let(f"or {type} {negative}, {constant(sign)}")
         if self.descending:
             flips = f.let(f"xor {type} {flips}, {constant(everything)}")
         key = f.let(f"xor {type} {raw}, {flips}")
         if self.numbers:
-            last = everything if self.nan_last or not self.descending else 0
-            key = f.let(f"select {mask} {not_a_number}, {type} {constant(last)}, {type} {key}")
+            nan = self.merged_keys[1]
+            key = f.let(f"select {mask} {not_a_number}, {type} {constant(nan)}, {type} {key}")
         return key
 
     def _looked_up(self, f: Function, module: Module, raw: str, lanes: int) -> str:
-        """Of types of a byte and less: there are as many ways to order their bits as types."""
         name = f"@order_{self.dtype.name}_{int(self.descending)}{int(self.numbers)}{int(self.nan_last)}"
         table = module.table(name[1:], "i32", self._table())
         place = f.let(f"zext {vector('i8', lanes)} {raw} to {vector('i64', lanes)}")

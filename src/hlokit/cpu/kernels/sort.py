@@ -1,17 +1,29 @@
-"""sort: a radix sort where the comparator is a known order of keys, else merges by the comparator itself."""
+"""sort: by keys where the comparator is a known order of them, else merges by the comparator itself."""
 
 from __future__ import annotations
 
 import math
 
+from hlokit.cpu.kernels.comparators import KeyOrder, recognise
 from hlokit.cpu.kernels.flow import Element, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
+from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.kernels.sort_merge import MergeSort
+from hlokit.cpu.kernels.sort_radix import RadixSort
+from hlokit.cpu.kernels.sort_rank import RankSort
 from hlokit.cpu.llvm import Module
+
+__all__ = ["KeyOrder", "recognise", "sort"]
+
+_RANKED = {32: 192, 64: 96}
+"""By the bits of the keys: the longest lines for which comparing all with all is faster than counting digits."""
 
 
 def sort(call: Call, module: Module) -> Routine | None:
-    """Any operands, dimension and comparator. Results may not lie where operands do."""
+    """Any operands, dimension and comparator; the order of equal elements is kept.
+
+    Results may not lie where operands do. Without `computations` no order is recognised.
+    """
     sizes = call.operands[0].dimensions
     dimension: int = call.op.dimension  # type: ignore[attr-defined]
     outer, size, inner = math.prod(sizes[:dimension]), sizes[dimension], math.prod(sizes[dimension + 1 :])
@@ -19,6 +31,14 @@ def sort(call: Call, module: Module) -> Routine | None:
         return Routine(())
     name = unused_name(module, "sort")
     elements = tuple(Element(o.dtype) for o in call.operands)
+    comparator = call.computations.get("to_apply")
+    order = recognise(comparator) if comparator is not None else None
+    if order is not None:
+        data = KeyedLines(order, elements, outer, size, inner)
+        if data.key_bits <= 64 and size < 2**31:
+            if size <= _RANKED[data.bits]:
+                return RankSort(name, data, call.target.vector_bytes).write(module)
+            return RadixSort(name, data, module).write()
     return MergeSort(name, call.functions["to_apply"], elements, outer, size, inner).write(module)
 
 

@@ -1,0 +1,70 @@
+"""What a routine of the kernel form is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.target import Target
+from hlokit.hlo.op import Op
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+    pass
+
+Store: TypeAlias = Callable[[Function, Sequence[str], str, int, "str | None"], None]
+"""store(function, index, value, lanes, mask): what becomes of `lanes` result elements that are consecutive in the last
+dimension, from `index` on (an i64 per result dimension). `value` has the result's register type, `mask` is a vector of
+i1 or None. The function's first parameter is the table, %table."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel-form instruction to be compiled.
+
+    operands, results   shapes of the array leaves, in order; all arrays are dense and row-major
+    functions           LLVM functions of the called computations by role: they take scalars in register types (a complex
+                        number as two), return one, or a literal struct of them for tuples and complex numbers. Always inlined
+    computations        the called computations themselves by role, where a routine may know a faster way for some
+    store               the epilogue that is fused to it; None: elements are written to the result
+    strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
+    """
+
+    op: Op
+    operands: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    target: Target
+    functions: dict[str, str] = field(default_factory=dict[str, str])
+    computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
+    store: Store | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`void @function(ptr %table, i64 %begin, i64 %end)` on the chunks 0..chunks-1, in any order, by several threads.
+
+    Each chunk writes what no other one touches, and what it writes depends on its number alone: results must not
+    depend on the number of threads. A chunk is worth at least some 20 us; with one chunk the caller runs it.
+    """
+
+    function: str
+    chunks: int = 1
+
+
+@dataclass(frozen=True)
+class Routine:
+    """The phases in their order. The table holds pointers: operands, results, then `scratch` bytes if there are any."""
+
+    phases: tuple[Phase, ...]
+    scratch: int = 0
+
+
+Kernel: TypeAlias = "Callable[[Call, Module], Routine | None]"
+"""Writes the functions into the module. None: this case is not for it, the next way is tried."""
+
+KERNELS: dict[str, Kernel] = {}
+"""By the routine's name, as ops' `kernel` form gives it."""

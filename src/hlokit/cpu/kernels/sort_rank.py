@@ -1,0 +1,97 @@
+"""Sorting short lines: each element is compared with all others, many at once; the count of those before is its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.flow import greatest, least, table_pointer
+from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.sort_keys import KeyedLines
+from hlokit.cpu.llvm import Function, Module, vector
+
+_CHUNK = 2048  # elements that make a chunk
+
+
+@dataclass(frozen=True)
+class RankSort:
+    """A sort of lines of some dozens of elements by keys. The order of equals is kept.
+
+    vector_bytes  of the target's registers
+    """
+
+    name: str
+    data: KeyedLines
+    vector_bytes: int
+
+    @property
+    def _lanes(self) -> int:
+        return 8 * self.vector_bytes // self.data.bits
+
+    def write(self, module: Module) -> Routine:
+        data = self.data
+        per_chunk = max(-(-data.lines // 64), min(data.lines, -(-_CHUNK // data.size)))
+        padded = -(-data.size // self._lanes) * self._lanes
+        f = Function(f"{self.name}_lines", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        count = len(data.elements)
+        operands, results = ([table_pointer(f, k + first) for k in range(count)] for first in (0, count))
+        keys, ranks = (f.alloca(f"i{data.bits}", padded) for _ in range(2))
+        low = f.let(f"mul i64 %begin, {per_chunk}")
+        high = least(f, f.let(f"mul i64 %end, {per_chunk}"), str(data.lines))
+        with f.loop(low, high) as line:
+            start = data.line_start(f, line.index)
+            source, target = (data.moved(f, bases, start) for bases in (operands, results))
+            with f.loop("0", str(data.size)) as loop:
+                key, _ = data.key(f, module, source, loop.index)
+                f.do(f"store i{data.bits} {key}, ptr {self._place(f, keys, loop.index)}")
+            with f.loop("0", str(data.size), self._lanes) as block:
+                self._rank(f, keys, ranks, block.index)
+            with f.loop("0", str(data.size)) as loop:
+                rank = f.let(f"load i{data.bits}, ptr {self._place(f, ranks, loop.index)}")
+                place = rank if data.bits == 64 else f.let(f"zext i32 {rank} to i64")
+                data.copy(f, data.addresses(f, source, loop.index), data.addresses(f, target, place))
+        f.do("ret void")
+        module.add(f)
+        return Routine((Phase(f.name, -(-data.lines // per_chunk)),))
+
+    def _rank(self, f: Function, keys: str, ranks: str, block: str) -> None:
+        """Stores the ranks of a vector of keys. Of equal ones those further left are before; lanes past the end are junk."""
+        type = vector(f"i{self.data.bits}", self._lanes)
+        own = f.let(f"load {type}, ptr {self._place(f, keys, block)}")
+        after = least(f, f.let(f"add i64 {block}, {self._lanes}"), str(self.data.size))
+        ranked = self._count(f, keys, ("0", block), own, "ule", "zeroinitializer")
+        lanes = ", ".join(f"i{self.data.bits} {i}" for i in range(self._lanes))
+        with f.loop(block, greatest(f, after, block), carries=[(type, ranked)]) as loop:
+            other = self._spread(f, keys, loop.index)
+            less = f.let(f"icmp ult {type} {other}, {own}")
+            equal = f.let(f"icmp eq {type} {other}, {own}")
+            lane = f.let(f"sub i64 {loop.index}, {block}")
+            if self.data.bits < 64:
+                lane = f.let(f"trunc i64 {lane} to i{self.data.bits}")
+            left = f.let(f"icmp ult {type} {self._splat(f, lane)}, <{lanes}>")
+            mask = vector("i1", self._lanes)
+            before = f.let(f"or {mask} {less}, {f.let(f'and {mask} {equal}, {left}')}")
+            loop.next = [f.let(f"sub {type} {loop.carried[0]}, {f.let(f'sext {mask} {before} to {type}')}")]
+        ranked = self._count(f, keys, (after, str(self.data.size)), own, "ult", loop.results[0])
+        f.do(f"store {type} {ranked}, ptr {self._place(f, ranks, block)}")
+
+    def _count(
+        self, f: Function, keys: str, bounds: tuple[str, str], own: str, predicate: str, counted: str
+    ) -> str:
+        """Adds to each lane of `counted` how many keys within the bounds are `predicate` than its own."""
+        type, mask = vector(f"i{self.data.bits}", self._lanes), vector("i1", self._lanes)
+        with f.loop(*bounds, carries=[(type, counted)]) as loop:
+            before = f.let(f"icmp {predicate} {type} {self._spread(f, keys, loop.index)}, {own}")
+            loop.next = [f.let(f"sub {type} {loop.carried[0]}, {f.let(f'sext {mask} {before} to {type}')}")]
+        return loop.results[0]
+
+    def _spread(self, f: Function, keys: str, index: str) -> str:
+        """A key in every lane."""
+        return self._splat(f, f.let(f"load i{self.data.bits}, ptr {self._place(f, keys, index)}"))
+
+    def _splat(self, f: Function, value: str) -> str:
+        type = vector(f"i{self.data.bits}", self._lanes)
+        one = f.let(f"insertelement {type} poison, i{self.data.bits} {value}, i64 0")
+        return f.let(f"shufflevector {type} {one}, {type} poison, <{self._lanes} x i32> zeroinitializer")
+
+    def _place(self, f: Function, base: str, index: str) -> str:
+        return f.let(f"getelementptr i{self.data.bits}, ptr {base}, i64 {index}")
