@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlokit.cpu.kernels.cholesky import cholesky
 from hlokit.cpu.kernels.routine import Call, Routine
 from hlokit.cpu.kernels.triangular_solve import triangular_solve
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target
-from hlokit.ops.linalg import TRANSPOSES, TriangularSolve
+from hlokit.ops.linalg import TRANSPOSES, Cholesky, TriangularSolve
 from hlokit.types.dtype import dtype
 from hlokit.types.shape import Shape, shape_of
 from tests.cpu.native import Native, avx2, host
@@ -115,3 +116,48 @@ def test_diagonals_out_of_the_ordinary(element: str, size: float) -> None:
     b = np.array([[size], [1]]).astype(a.dtype) if np.isfinite(size) else np.ones((2, 1), a.dtype)
     _, compiled = solver(a, b, host(), left_side=True, lower=True)
     np.testing.assert_allclose(compiled(a, b)[0], [[1 if np.isfinite(size) else 0], [1]], 1e-5)
+
+
+def definite(element: str, size: int, batch: tuple[int, ...] = ()) -> Any:
+    a = random_array(element, *batch, size, size)
+    identity = np.eye(size, dtype=a.dtype)
+    return a @ a.conj().swapaxes(-1, -2) / max(1, size) + identity
+
+
+def factorizer(a: Any, lower: bool, target: Target) -> tuple[Cholesky, Compiled]:
+    op = Cholesky(lower)
+    return op, Compiled(Call(op, shapes(a), shapes(a), target), cholesky)
+
+
+@pytest.mark.parametrize("element", TYPES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(("size", "batch"), [(1, ()), (13, (3,)), (48, ()), (110, ()), (65, (5,))])
+def test_cholesky(element: str, target: str, lower: bool, size: int, batch: tuple[int, ...]) -> None:
+    a = definite(element, size, batch)
+    read = (np.tril if lower else np.triu)(a)
+    other = np.where(read == a, a, np.nan)
+    op, compiled = factorizer(a, lower, TARGETS[target]())
+    (factor,) = compiled(other)
+    assert_near(factor, op.reference(a), element)
+    assert compiled(other, backwards=True)[0].tobytes() == factor.tobytes()
+
+
+@pytest.mark.parametrize("element", TYPES)
+@pytest.mark.parametrize("size", [3, 70])
+@pytest.mark.parametrize("batch", [2, 40])
+def test_a_matrix_without_factor_is_nan(element: str, size: int, batch: int) -> None:
+    a = definite(element, size, (batch,))
+    a[1, size - 1, size - 1] = -1
+    a[0, 2, 1] = np.nan
+    op, compiled = factorizer(a, True, host())
+    (factor,) = compiled(a)
+    assert np.isnan(factor[:2]).all()
+    assert_near(factor[2:], op.reference(a)[2:], element)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 3), (2, 0, 0)])
+def test_cholesky_of_nothing(sizes: tuple[int, ...]) -> None:
+    a = np.zeros(sizes, np.float32)
+    _, compiled = factorizer(a, True, host())
+    assert compiled(a)[0].shape == sizes

@@ -232,7 +232,7 @@ def update(module: Module, p: Panels, conjugate: bool = False) -> str:
 
 
 def solve(module: Module, p: Panels, unit: bool, conjugate: bool = False) -> str:
-    """void f(ptr c, ptr a, ptr r): c[rows][width] becomes x with l x = c; l's triangle is at a, its reciprocals at r."""
+    """void f(ptr c, ptr a, ptr r): c[rows][width] becomes x, l x = c; l's triangle is at a, its reciprocals at r."""
     name = f"panel_solve{'_unit' if unit else ''}{'_conj' if conjugate else ''}_{p.name}"
     if name in module.functions:
         return name

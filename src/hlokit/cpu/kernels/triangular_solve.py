@@ -239,7 +239,7 @@ def scaled_reciprocal(f: Function, p: Panels, value: list[str]) -> list[str]:
 
 
 def _complex_reciprocal(f: Function, kind: str, sizes: list[str], parts: list[str]) -> list[str]:
-    """Smith's: with q = small / large, 1 / (large + i small) = (1 - i q) / (large + small q); mirrored if im is larger."""
+    """Smith's: q = small / large, 1 / (large + i small) = (1 - i q) / (large + small q); mirrored if im is larger."""
     one, zero = float_constant(1.0, kind), float_constant(0.0, kind)
     real_is_large = f.let(f"fcmp oge {kind} {sizes[0]}, {sizes[1]}")
 

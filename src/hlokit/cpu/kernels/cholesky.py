@@ -1,0 +1,383 @@
+"""cholesky: a = u^H u by stripes of u's columns, each factored below those before it (panels.py).
+
+A step p takes the panel of rows p: every stripe to its right is solved there with the panel's triangle, and the first
+of these is factored on its diagonal, so that the next step can begin. The factor l is u^H.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from hlokit.cpu.kernels import panels
+from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panels import (
+    Panels,
+    Strides,
+    clear,
+    copy,
+    less_product,
+    load,
+    load_rows,
+    offset,
+    one,
+    panels_for,
+    plus,
+    spread,
+    store,
+    store_row,
+    times,
+    up,
+)
+from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.target import Target
+from hlokit.ops.linalg import Cholesky
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+
+TYPES = ("f32", "f64", "c64", "c128")
+MATRICES_AT_ONCE = 4
+"""Batches of as many matrices are a chunk each matrix."""
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A batch of size x size matrices.
+
+    info   the table's place of an s32 for each matrix: 0, or the order of the first minor that is not positive; and the
+           other triangle is then the operand's (LAPACK's potrf). None: it is zeros, and a matrix without factor is NaN
+    table  the places of operand, result and scratch
+    """
+
+    dtype: DType
+    batch: int
+    size: int
+    lower: bool
+    info: int | None = None
+
+    @property
+    def scratch(self) -> int:
+        """The table's place of scratch memory, after operand and results."""
+        return 2 if self.info is None else 3
+
+    @property
+    def element(self) -> int:
+        return self.dtype.bits // 8
+
+    @property
+    def matrix(self) -> int:
+        """Bytes of a matrix."""
+        return self.size * self.size * self.element
+
+    @property
+    def strides(self) -> Strides:
+        """From u[k][j] to the next k and the next j in the triangle that is read and written."""
+        row = self.size * self.element
+        return Strides(self.element, row, conjugate=True) if self.lower else Strides(row, self.element)
+
+    @property
+    def name(self) -> str:
+        return f"{self.batch}_{self.size}_{'lower' if self.lower else 'upper'}{'_info' if self.info else ''}"
+
+
+def cholesky(call: Call, module: Module) -> Routine | None:
+    """The routine for f32, f64, c64 and c128."""
+    op = call.op
+    assert isinstance(op, Cholesky)
+    (a,) = call.operands
+    if call.strict or call.store is not None or a.dtype.name not in TYPES:
+        return None
+    return routine(factored(a, op.lower), module, call.target)
+
+
+KERNELS["cholesky"] = cholesky
+
+
+def factored(a: Shape, lower: bool, info: int | None = None) -> Factored:
+    return Factored(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], lower, info)
+
+
+_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
+
+
+def routine(s: Factored, module: Module, target: Target) -> Routine:
+    """The table: operand, result, (info,) scratch."""
+    if not s.batch * s.size:
+        return _nothing(s, module)
+    plan = _Plan(s, panels_for(s.dtype, target))
+    pack, first, step, unpack = _pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module)
+    if s.batch >= MATRICES_AT_ONCE or plan.stripes == 1:
+        return Routine((Phase(_whole(plan, module, pack, first, step, unpack), s.batch),), plan.scratch_bytes)
+    phases = [Phase(_each(plan, module, pack, "pack", plan.stripes), s.batch * plan.stripes)]
+    phases.append(Phase(_each(plan, module, first, "first", 1), s.batch))
+    for p in range(plan.stripes - 1):
+        count = plan.stripes - 1 - p
+        phases.append(Phase(_each(plan, module, step, f"step{p}", count, p), s.batch * count))
+    phases.append(Phase(_each(plan, module, unpack, "unpack", plan.stripes), s.batch * plan.stripes))
+    return Routine(tuple(phases), plan.scratch_bytes)
+
+
+def _nothing(s: Factored, module: Module) -> Routine:
+    f = Function(f"cholesky_nothing_{s.name}", _PHASE)
+    if s.info is not None:
+        clear(f, table_pointer(f, s.info), str(4 * s.batch))
+    f.do("ret void")
+    module.add(f, exported=True)
+    return Routine((Phase(f.name),))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Scratch of a matrix: its info, then its reciprocals, then its stripes, each as far as its diagonal."""
+
+    s: Factored
+    p: Panels
+
+    @property
+    def stripes(self) -> int:
+        return -(-self.s.size // self.p.width)
+
+    @property
+    def padded(self) -> int:
+        return self.stripes * self.p.width
+
+    @property
+    def stripes_at(self) -> int:
+        return up(64 + self.padded * self.p.reciprocal, 64)
+
+    @property
+    def unit(self) -> int:
+        """Bytes of the first stripe; stripe n has n + 1 times as many."""
+        return self.p.width * self.p.stripe_row
+
+    @property
+    def matrix(self) -> int:
+        """Bytes of scratch for a matrix."""
+        return up(self.stripes_at + self.unit * self.stripes * (self.stripes + 1) // 2, 64)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.s.batch * self.matrix
+
+    @property
+    def name(self) -> str:
+        return f"{self.s.name}_{self.p.name}"
+
+    def stripe(self, f: Function, memory: str, number: str) -> str:
+        before = f.let(f"mul nsw i64 {number}, {plus(f, number, 1)}")
+        return offset(f, memory, self.stripes_at, (f.let(f"lshr i64 {before}, 1"), self.unit))
+
+
+_PART = [("ptr", "table"), ("i64", "matrix"), ("i64", "number"), ("i64", "step")]
+
+
+def _part(plan: _Plan, name: str) -> tuple[Function, str]:
+    """A function of the table, a matrix, a stripe's number and a step; with the matrix's scratch memory."""
+    f = Function(f"cholesky_{name}_{plan.name}", _PART, attributes="noinline")
+    return f, offset(f, table_pointer(f, plan.s.scratch), ("%matrix", plan.matrix))
+
+
+def _pack(plan: _Plan, module: Module) -> str:
+    """Copies stripe `number` as far as the end of its diagonal; the identity's columns follow the matrix's last."""
+    s, p = plan.s, plan.p
+    f, memory = _part(plan, "pack")
+    with f.when(f.let("icmp eq i64 %number, 0")):
+        f.do(f"store i32 0, ptr {memory}, align 4")
+    stripe = plan.stripe(f, memory, "%number")
+    first = times(f, "%number", p.width)
+    columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
+    if plan.padded != s.size:
+        with f.when(f.let(f"icmp slt i64 {columns}, {p.width}")):
+            clear(f, stripe, str(plan.padded * p.stripe_row))
+            with f.loop(columns, str(p.width)) as column:
+                row = plus(f, first, column.index)
+                store(f, p, one(p), offset(f, stripe, (row, p.stripe_row), (column.index, p.bytes)))
+    array = offset(f, table_pointer(f, 0), ("%matrix", s.matrix), (first, s.strides.minor))
+    into = copy(module, p, p.width, s.strides, True)
+    f.do(f"call void @{into}(ptr {stripe}, ptr {array}, i64 {plus(f, first, columns)}, i64 {columns})")
+    f.do("ret void")
+    module.add(f)
+    return f.name
+
+
+def _first(plan: _Plan, module: Module) -> str:
+    """Factors the first stripe's diagonal."""
+    f, memory = _part(plan, "first")
+    diagonal = _diagonal(plan.p, module)
+    stripe, reciprocals = offset(f, memory, plan.stripes_at), offset(f, memory, 64)
+    f.do(f"call void @{diagonal}(ptr {stripe}, ptr {stripe}, ptr {reciprocals}, ptr {memory}, i64 0)")
+    f.do("ret void")
+    module.add(f)
+    return f.name
+
+
+def _step(plan: _Plan, module: Module) -> str:
+    """Solves the rows of panel `step` in the stripe `number` to its right (0 is the next), and factors the next one."""
+    p = plan.p
+    f, memory = _part(plan, "step")
+    substitute = panels.solve(module, p, False, conjugate=True)
+
+    def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
+        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals})")
+
+    solve = panels.panel_rows(module, p, f"panel_rows_conj_{p.name}", finish, conjugate=True)
+    diagonal = _diagonal(p, module)
+    following = plus(f, "%step", 1)
+    stripe = plan.stripe(f, memory, plus(f, following, "%number"))
+    panel, reciprocals = plan.stripe(f, memory, "%step"), offset(f, memory, 64)
+    row = times(f, "%step", p.width)
+    f.do(f"call void @{solve}(ptr {stripe}, ptr {panel}, ptr {reciprocals}, ptr null, i64 {row})")
+    with f.when(f.let("icmp eq i64 %number, 0")):
+        row = times(f, following, p.width)
+        f.do(f"call void @{diagonal}(ptr {stripe}, ptr {stripe}, ptr {reciprocals}, ptr {memory}, i64 {row})")
+    f.do("ret void")
+    module.add(f)
+    return f.name
+
+
+def _diagonal(p: Panels, module: Module) -> str:
+    factor = _factor(p, module)
+
+    def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
+        g.do(f"call void @{factor}(ptr {rows}, ptr {triangle}, ptr {reciprocals}, ptr %info, i64 {row})")
+
+    return panels.panel_rows(module, p, f"panel_factor_{p.name}", finish, conjugate=True)
+
+
+def _factor(p: Panels, module: Module) -> str:
+    """void f(ptr c, ptr t, ptr r, ptr info, i64 row): c[rows][width] becomes rows of u; t is its diagonal's corner there.
+
+    What stands left of the diagonal is never read. info gets the number, from 1, of the first pivot not positive.
+    """
+    name = f"panel_pivots_{p.name}"
+    if name in module.functions:
+        return name
+    parameters = [("ptr", "c"), ("ptr", "t"), ("ptr", "r"), ("ptr", "info"), ("i64", "row")]
+    f = Function(name, parameters, attributes="noinline")
+    kind = p.scalar
+    rows = load_rows(f, p, "%c")
+    for i in range(p.rows):
+        corner = offset(f, "%t", i * p.panel_column)
+        store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
+        pivot = load(f, p, offset(f, corner, i * p.bytes))
+        positive = f.let(f"fcmp ogt {kind} {pivot}, {float_constant(0.0, kind)}")
+        note_pivot(f, positive, "%info", plus(f, "%row", i + 1))
+        root = f.let(f"call {kind} @llvm.sqrt.f{8 * p.bytes}({kind} {pivot})")
+        reciprocal = f.let(f"fdiv {kind} {one(p)}, {root}")
+        place = offset(f, "%r", i * p.reciprocal)
+        zero = float_constant(0.0, kind)
+        for c, part in enumerate([reciprocal, zero, one(p)] if p.parts == 2 else [reciprocal, one(p)]):
+            store(f, p, part, offset(f, place, c * p.bytes))
+        factor = spread(f, p, reciprocal)
+        rows[i] = [[f.let(f"fmul {p.vector} {x}, {factor}") for x in vector] for vector in rows[i]]
+        store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
+        store(f, p, root, offset(f, corner, i * p.bytes))
+        if p.parts == 2:
+            store(f, p, zero, offset(f, corner, (p.height + i) * p.bytes))
+        for r in range(i + 1, p.rows):
+            left = panels.factors(f, p, offset(f, corner, r * p.bytes), p.height * p.bytes)
+            rows[r] = [less_product(f, p, c, left, x, True) for c, x in zip(rows[r], rows[i], strict=True)]
+    f.do("ret void")
+    module.add(f)
+    return name
+
+
+def note_pivot(f: Function, positive: str, info: str, order: str) -> None:
+    """Sets the i32 at `info` to the i64 `order`, unless the pivot is positive or it is set already."""
+    before = f.let(f"load i32, ptr {info}, align 4")
+    is_set = f.let(f"icmp ne i32 {before}, 0")
+    kept = f.let(f"or i1 {positive}, {is_set}")
+    number = f.let(f"trunc i64 {order} to i32")
+    f.do(f"store i32 {f.let(f'select i1 {kept}, i32 {before}, i32 {number}')}, ptr {info}, align 4")
+
+
+def _unpack(plan: _Plan, module: Module) -> str:
+    """Copies stripe `number` to the result, and its share of the other triangle."""
+    s, p = plan.s, plan.p
+    f, memory = _part(plan, "unpack")
+    row = s.size * s.element
+    stripe = plan.stripe(f, memory, "%number")
+    first = times(f, "%number", p.width)
+    columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
+    result = offset(f, table_pointer(f, 1), ("%matrix", s.matrix))
+    info = f.let(f"load i32, ptr {memory}, align 4")
+    if s.info is not None:
+        f.do(f"store i32 {info}, ptr {offset(f, table_pointer(f, s.info), ('%matrix', 4))}, align 4")
+    array = offset(f, result, (first, s.strides.minor))
+    out = copy(module, p, p.width, s.strides, False)
+    f.do(f"call void @{out}(ptr {stripe}, ptr {array}, i64 {first}, i64 {columns})")
+    _copy_triangle(
+        f, plan, offset(f, stripe, (first, p.stripe_row)), offset(f, array, (first, s.strides.major)), columns
+    )
+    operand = offset(f, table_pointer(f, 0), ("%matrix", s.matrix))
+    with f.loop(first, plus(f, first, columns)) as line:
+        # the other triangle: right of the diagonal of these rows, or left of it
+        start = plus(f, line.index, 1) if s.lower else "0"
+        count = f.let(f"sub nsw i64 {s.size}, {start}") if s.lower else line.index
+        place = offset(f, result, (line.index, row), (start, s.element))
+        if s.info is None:
+            clear(f, place, times(f, count, s.element))
+        else:
+            source = offset(f, operand, (line.index, row), (start, s.element))
+            size = times(f, count, s.element)
+            f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {source}, i64 {size}, i1 false)")
+    if s.info is None:
+        with f.when(f.let(f"icmp ne i32 {info}, 0")), f.loop(first, plus(f, first, columns)) as line:
+            fill_nan(f, p, offset(f, result, (line.index, row)), str(s.size * p.parts))
+    f.do("ret void")
+    module.add(f)
+    return f.name
+
+
+def _copy_triangle(f: Function, plan: _Plan, packed: str, array: str, columns: str) -> None:
+    """The diagonal block of u, without what stands left of its diagonal."""
+    s, p = plan.s, plan.p
+    with f.loop("0", columns) as minor, f.loop("0", plus(f, minor.index, 1)) as major:
+        here = offset(f, packed, (major.index, p.stripe_row), (minor.index, p.bytes))
+        there = offset(f, array, (major.index, s.strides.major), (minor.index, s.strides.minor))
+        for c in range(p.parts):
+            value = load(f, p, offset(f, here, c * p.width * p.bytes))
+            if c and s.strides.conjugate:
+                value = f.let(f"fsub {p.scalar} {float_constant(0.0, p.scalar)}, {value}")  # 0 on the diagonal, not -0
+            store(f, p, value, offset(f, there, c * p.bytes))
+
+
+def fill_nan(f: Function, p: Panels, place: str, count: str) -> None:
+    """NaN in `count` components."""
+    nan = "0x7FF8000000000000"
+    with f.loop("0", count) as loop:
+        f.do(f"store {p.scalar} {nan}, ptr {offset(f, place, (loop.index, p.bytes))}, align {p.bytes}")
+
+
+def _each(plan: _Plan, module: Module, part: str, name: str, count: int, step: int = 0) -> str:
+    """The phase that calls a part for chunks of (matrix, number)."""
+    f = Function(f"cholesky_each_{name}_{plan.name}", _PHASE)
+    with f.loop("%begin", "%end") as chunk:
+        matrix, number = f.let(f"udiv i64 {chunk.index}, {count}"), f.let(f"urem i64 {chunk.index}, {count}")
+        f.do(f"call void @{part}(ptr %table, i64 {matrix}, i64 {number}, i64 {step})")
+    f.do("ret void")
+    module.add(f, exported=True)
+    return f.name
+
+
+def _whole(plan: _Plan, module: Module, pack: str, first: str, step: str, unpack: str) -> str:
+    """The phase that factors a matrix a chunk."""
+    f = Function(f"cholesky_{plan.name}", _PHASE)
+    with f.loop("%begin", "%end") as matrix:
+
+        def call(part: str, number: str, at: str) -> None:
+            f.do(f"call void @{part}(ptr %table, i64 {matrix.index}, i64 {number}, i64 {at})")
+
+        with f.loop("0", str(plan.stripes)) as stripe:
+            call(pack, stripe.index, "0")
+        call(first, "0", "0")
+        with f.loop("0", str(plan.stripes - 1)) as at:
+            count = f.let(f"sub nsw i64 {plan.stripes - 1}, {at.index}")
+            with f.loop("0", count) as stripe:
+                call(step, stripe.index, at.index)
+        with f.loop("0", str(plan.stripes)) as stripe:
+            call(unpack, stripe.index, "0")
+    f.do("ret void")
+    module.add(f, exported=True)
+    return f.name
