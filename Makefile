@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-slow test-golden docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-golden bench bench-quick bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -32,6 +32,19 @@ test-slow: $(READY)
 
 test-golden: $(READY)
 	$(PYTEST) -m golden_full --golden="$(GOLDEN)"
+
+# The report goes to build/bench: run.json, run.md, run.svg. Narrow it: make bench ONLY=gemm
+bench bench-quick: .venv/.bench
+	$(BIN)/python -m bench.run $(if $(findstring quick,$@),--quick) $(if $(ONLY),--only "$(ONLY)") \
+		--json build/bench/run.json --markdown build/bench/run.md --svg build/bench/run.svg
+
+# The programs' HLO in tests/data/bench, after a change of bench/programs or of the version of JAX
+bench-lower: .venv/.bench
+	$(BIN)/python -m bench.lower
+
+.venv/.bench: $(READY)
+	$(BIN)/python -m pip install -q --group bench
+	@touch $@
 
 docs: $(READY)
 	$(BIN)/python -m pip install -q --group docs
