@@ -1,0 +1,191 @@
+"""Makes src/hlokit/cpu/math/coefficients.py: minimax polynomials by Remez' exchange. `python -m tests.cpu.minimax`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+
+mp.mp.prec = 200
+Real = Any
+Function = Callable[[Real], Real]
+
+
+def remez(target: Function, basis: Sequence[Function], weight: Function, low: Real, high: Real) -> tuple[list[Real], Real]:
+    """Coefficients c that make the greatest |weight(x) * (target(x) - sum c_k basis_k(x))| on [low, high] least; and it."""
+    low, high, n = mp.mpf(low), mp.mpf(high), len(basis)
+    at = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * k / n) for k in range(n + 1)]
+    at[1:-1] = [x + (high - low) / 97 / n for x in at[1:-1]]  # none at 0, where a basis may vanish
+    count = 40 * (n + 1)
+    grid = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (k + mp.mpf(1) / 2) / count) for k in range(count)]
+    grid = [low, *grid, high]
+    rows = [[b(x) for b in basis] for x in grid]
+    values, weights = [target(x) for x in grid], [weight(x) for x in grid]
+    best: tuple[list[Real], Real] = ([], mp.inf)
+    for _ in range(8):
+        matrix, right = mp.matrix(n + 1, n + 1), mp.matrix(n + 1, 1)
+        for i, x in enumerate(at):
+            for k, b in enumerate(basis):
+                matrix[i, k] = b(x)
+            matrix[i, n] = (-1) ** i / weight(x)
+            right[i] = target(x)
+        solved = mp.lu_solve(matrix, right)
+        c = [solved[k] for k in range(n)]
+        errors = [(v - mp.fdot(c, r)) * w for v, r, w in zip(values, rows, weights, strict=True)]
+        worst = max(abs(e) for e in errors)
+        if worst < best[1]:
+            best = c, worst
+        extremes: list[int] = []
+        for i, e in enumerate(errors):
+            if extremes and errors[extremes[-1]] * e > 0:
+                if abs(e) > abs(errors[extremes[-1]]):
+                    extremes[-1] = i
+            elif e != 0:
+                extremes.append(i)
+        while len(extremes) > n + 1:
+            extremes.pop(0 if abs(errors[extremes[0]]) < abs(errors[extremes[-1]]) else -1)
+        if len(extremes) < n + 1:
+            break
+        at = [grid[i] for i in extremes]
+        if abs(abs(solved[n]) - worst) < worst / 1000:
+            break
+    return best
+
+
+def monomial(power: int) -> Function:
+    return lambda x: x**power
+
+
+def polynomial(target: Function, count: int, weight: Function, low: Real, high: Real, scalar: str) -> tuple[list[float], Real]:
+    """Coefficients of 1, x, x^2, ... rounded to the type one by one, the rest fitted anew after each."""
+    fixed: list[float] = []
+    worst = mp.inf
+    for k in range(count):
+        rest = [monomial(j) for j in range(k, count)]
+        c, worst = remez(lambda x: target(x) - mp.polyval(fixed[::-1], x) if fixed else target(x), rest, weight, low, high)
+        fixed.append(rounded(c[0], scalar))
+        if scalar == "double" and k > 3:
+            fixed += [rounded(v, scalar) for v in c[1:]]
+            break
+    return fixed, worst
+
+
+def rounded(value: Real, scalar: str) -> float:
+    return float(value) if scalar == "double" else struct.unpack("<f", struct.pack("<f", float(value)))[0]
+
+
+def rational(target: Function, numerator: int, denominator: int, low: Real, high: Real) -> tuple[list[float], list[float], Real]:
+    """P / Q in t with Q(0) = 1, of least relative error."""
+    q: list[Real] = [mp.mpf(1)] + [mp.mpf(0)] * (denominator - 1)
+    p: list[Real] = []
+    worst = mp.inf
+    for _ in range(12):
+        held = list(q)
+        basis: list[Function] = [monomial(k) for k in range(numerator)]
+        basis += [(lambda x, k=k: -target(x) * x**k) for k in range(1, denominator)]
+        c, worst = remez(target, basis, lambda x: 1 / (target(x) * mp.polyval(held[::-1], x)), low, high)
+        p, q = c[:numerator], [mp.mpf(1), *c[numerator:]]
+    return [float(v) for v in p], [float(v) for v in q], worst
+
+
+def split(value: Real, scalar: str, parts: int, bits: int) -> list[float]:
+    """value as a sum of floats, all but the last of `bits` bits, truncated."""
+    found: list[float] = []
+    rest = mp.mpf(value)
+    for k in range(parts):
+        if k == parts - 1:
+            found.append(rounded(rest, scalar))
+            break
+        scale = mp.mpf(2) ** (bits - 1 - mp.floor(mp.log(abs(rest), 2)))
+        part = mp.floor(abs(rest) * scale) / scale * mp.sign(rest)
+        found.append(float(part))
+        rest -= part
+    return found
+
+
+def small(f: Function, series: Sequence[Real]) -> Function:
+    """f, by its series close to 0, where f cancels."""
+    return lambda x: mp.polyval(list(series)[::-1], x) if abs(x) < mp.mpf(2) ** -12 else f(x)
+
+
+def _exp(x: Real) -> Real:
+    return (mp.exp(x) - 1 - x) / x**2
+
+
+def _log(x: Real) -> Real:
+    return (mp.log1p(x) - x) / x**2
+
+
+def _sin(t: Real) -> Real:
+    r = mp.sqrt(t)
+    return (mp.sin(r) - r) / r**3
+
+
+def _atan(t: Real) -> Real:
+    q = mp.sqrt(t)
+    return (mp.atan(q) - q) / q**3
+
+
+def _erf(t: Real) -> Real:
+    x = mp.sqrt(t)
+    return mp.erf(x) / x if x else 2 / mp.sqrt(mp.pi)
+
+
+def _tanh(t: Real) -> Real:
+    x = mp.sqrt(t)
+    return mp.tanh(x) / x if x else mp.mpf(1)
+
+
+EXP_SERIES = [1 / mp.factorial(k + 2) for k in range(14)]
+LOG_SERIES = [mp.mpf(-1) ** (k + 1) / (k + 2) for k in range(14)]
+SIN_SERIES = [mp.mpf(-1) ** (k + 1) / mp.factorial(2 * k + 3) for k in range(8)]
+ATAN_SERIES = [mp.mpf(-1) ** (k + 1) / (2 * k + 3) for k in range(14)]
+
+
+def tables() -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+
+    def note(name: str, values: list[float], error: Real = 0) -> None:
+        found[name] = values
+        print(name, len(values), "error 2^%.1f" % float(mp.log(error, 2)) if error else "", flush=True)
+
+    for scalar, sizes in (("float", (5, 9, 4, 9)), ("double", (11, 21, 8, 21))):
+        width, bits = (32, 24) if scalar == "float" else (64, 53)
+        half = mp.log(2) / 2 * mp.mpf("1.01")
+        note(f"EXP{width}", *polynomial(small(_exp, EXP_SERIES), sizes[0], lambda r: abs(r) + half / 20, -half, half, scalar))
+        note(
+            f"LOG{width}",
+            *polynomial(
+                small(_log, LOG_SERIES), sizes[1], lambda f: abs(f * f / mp.log1p(f)) + 0.01 if f else mp.mpf(0.01),
+                -0.25, 0.5, scalar,
+            ),
+        )
+        high = mp.mpf("1.6") ** 2
+        note(f"SIN{width}", *polynomial(small(_sin, SIN_SERIES), sizes[2], lambda t: t + 0.01, 0, high, scalar))
+        note(f"ATAN{width}", *polynomial(small(_atan, ATAN_SERIES), sizes[3], lambda t: t + 0.01, 0, 1, scalar))
+        note(f"LN2_{width}", split(mp.log(2), scalar, 2, bits - (9 if width == 32 else 12)))
+        note(f"PI_{width}", split(mp.pi, scalar, 3, bits))
+        note(f"HALF_PI_{width}", split(mp.pi / 2, scalar, 2, bits))
+        note(f"LOG2E_{width}", [rounded(1 / mp.log(2), scalar)])
+        note(f"INVERSE_PI_{width}", [rounded(1 / mp.pi, scalar)])
+    return found
+
+
+PATH = Path(__file__).parents[2] / "src/hlokit/cpu/math/coefficients.py"
+
+
+def main() -> None:
+    lines = ['"""Made by tests/cpu/minimax.py. Polynomials from the constant coefficient up; sums from the greatest part down."""', ""]
+    for name, values in tables().items():
+        row = f"{name} = ({', '.join(repr(v) for v in values)},)"
+        if len(row) > 118:
+            row = "\n".join([f"{name} = (", *(f"    {v!r}," for v in values), ")"])
+        lines.append(row)
+    PATH.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
