@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from bench.process import ROOT, environment
 
@@ -47,15 +46,14 @@ def cold_start(kinds: list[str], rounds: int) -> dict[str, float | str]:
     """Milliseconds by kind, the median of `rounds` processes each; what went wrong where something did."""
     times: dict[str, list[float]] = {kind: [] for kind in PROGRAMS if kind.split("-")[0] in kinds}
     errors: dict[str, float | str] = {}
-    with tempfile.TemporaryDirectory() as warm:
+    with tempfile.TemporaryDirectory() as cache:
         for number in range(rounds + 1):  # the first fills the page cache and the object cache
             for kind in [kind for kind in times if kind not in errors]:
-                with tempfile.TemporaryDirectory() as cold:
-                    variables = environment(kind) | {"HLOKIT_CACHE_DIR": warm if kind == "hlokit-cached" else cold}
-                    done = subprocess.run(
-                        [sys.executable, "-c", TIMED.format(program=PROGRAMS[kind])],
-                        capture_output=True, text=True, env=variables, cwd=Path(ROOT), timeout=60,
-                    )  # fmt: skip
+                variables = environment(kind) | ({"HLOKIT_CACHE_DIR": cache} if kind == "hlokit-cached" else {})
+                done = subprocess.run(
+                    [sys.executable, "-c", TIMED.format(program=PROGRAMS[kind])],
+                    capture_output=True, text=True, env=variables, cwd=ROOT, timeout=60,
+                )  # fmt: skip
                 if done.returncode:
                     errors[kind] = (done.stderr.strip() or f"code {done.returncode}").splitlines()[-1]
                 elif number:

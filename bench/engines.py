@@ -64,7 +64,7 @@ class Hlokit(Engine):
 
         assert text is not None, "hlokit compiles what XLA lowered"
         start = time.perf_counter()
-        self.executable = hk.compile(hk.parse(text), donate=self.program.donate, cache=False)
+        self.executable = hk.compile(hk.parse(text), donate=self.program.donate)
         return time.perf_counter() - start
 
     def first(self) -> list[Any]:

@@ -1,7 +1,7 @@
 """The machine's limits, and the least time a program can take under them: its floor.
 
-The defaults were measured on two threads of a Zen 4 (3.67 GHz, AVX-512, 1 MiB of L2 a core, 32 MiB of L3). On another
-machine floors mean nothing until its own limits are given (`--limits FILE`, a JSON object of the fields); ratios stay.
+The defaults were measured on two threads of a Zen 4 (3.67 GHz, AVX-512, 1 MiB of L2 a core, 32 MiB of L3). A run
+measures its own machine's (bench/measure.py), or takes them from a file (`--limits`, a JSON object of the fields).
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ def environment(kind: str) -> dict[str, str]:
     """The worker's environment; no setting of the user's shell favours one side."""
     variables = {name: value for name, value in os.environ.items() if name not in ("GLIBC_TUNABLES", "XLA_FLAGS")}
     variables["JAX_PLATFORMS"] = "cpu"
+    variables["HLOKIT_CACHE_DIR"] = ""  # no cache of objects: compile times are those of compiling
     variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src"), variables.get("PYTHONPATH", "")])
     if kind == "xla-tunables":
         variables["GLIBC_TUNABLES"] = TUNABLES

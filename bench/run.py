@@ -18,11 +18,12 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from bench.cold import cold_start
 from bench.limits import Limits
 from bench.lower import stored_text
 from bench.noise import Others
-from bench.process import Failed, Process
+from bench.process import ROOT, Failed, Process
 from bench.programs import CATEGORIES, Program, select
 from bench.report import Report, Row, Timing, markdown, read_notes, row_line, summary, svg
 from bench.results import store
@@ -48,6 +49,7 @@ class Effort:
     pause     seconds before a turn
     compiles  times each program is compiled
     cold      fresh processes for the cold start
+    seconds   for all programs: once behind this schedule, a program gets one turn
     """
 
     rounds: int
@@ -56,23 +58,26 @@ class Effort:
     pause: float
     compiles: int
     cold: int
+    seconds: float
+
+    def hurried(self) -> Effort:
+        return replace(self, rounds=1, turn=0.0, least=2, compiles=1)
 
 
-FULL = Effort(rounds=5, turn=0.15, least=3, pause=0.05, compiles=3, cold=9)
-QUICK = Effort(rounds=2, turn=0.04, least=2, pause=0.01, compiles=1, cold=3)
+FULL = Effort(rounds=5, turn=0.15, least=3, pause=0.05, compiles=3, cold=9, seconds=1500)
+QUICK = Effort(rounds=2, turn=0.04, least=2, pause=0.01, compiles=1, cold=3, seconds=105)
 
 
 class Bench:
     """The workers, and what a program goes through."""
 
-    def __init__(self, kinds: list[str], effort: Effort, limits: Limits, scratch: Path) -> None:
-        self.effort = effort
+    def __init__(self, kinds: list[str], limits: Limits, scratch: Path) -> None:
         self.limits = limits
         self.scratch = scratch
         self.processes = {kind: Process(kind, scratch / f"{kind}.log") for kind in kinds}
         self.others = Others(lambda: [process.child.pid for process in self.processes.values()])
 
-    def row(self, program: Program) -> Row:
+    def row(self, program: Program, effort: Effort) -> Row:
         self.others.share()
         timings = {kind: Timing() for kind in self.processes}
         error = None
@@ -81,7 +86,7 @@ class Bench:
         store(drawn, self.scratch / "arguments")
         del drawn
         lowered = self.load(program, timings)
-        for _ in range(self.effort.compiles):
+        for _ in range(effort.compiles):
             for kind in self.sound(timings):
                 more = {"hlo": str(lowered)} if kind == "hlokit" else {}
                 reply = self.ask(timings, kind, do="compile", **more)
@@ -97,12 +102,12 @@ class Bench:
             reply = self.ask(timings, kind, **request)
             out_bytes = max(out_bytes, reply.get("bytes_out", 0))
             error = reply.get("error", error)
-        for number in range(self.effort.rounds):
+        for number in range(effort.rounds):
             kinds = self.sound(timings)
             shift = number % max(1, len(kinds))
             for kind in kinds[shift:] + kinds[:shift]:
-                time.sleep(self.effort.pause)
-                reply = self.ask(timings, kind, do="sample", seconds=self.effort.turn, least=self.effort.least)
+                time.sleep(effort.pause)
+                reply = self.ask(timings, kind, do="sample", seconds=effort.turn, least=effort.least)
                 timings[kind].times_ms += reply.get("times_ms", [])
         for kind in self.sound(timings):
             self.ask(timings, kind, do="drop")
@@ -173,17 +178,30 @@ def machine() -> dict[str, Any]:
     }
 
 
+def measured_limits() -> Limits:
+    """In a process of its own: its kernels need some hundred MB. Where they do not run, those of another machine."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        command = [sys.executable, "-m", "bench.measure", "--json", file.name]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        if done.returncode == 0:
+            return Limits.load(Path(file.name))
+    print("the machine's limits could not be measured; floors are those of bench/limits.py", file=sys.stderr)
+    return Limits()
+
+
 def measure(programs: list[Program], kinds: list[str], effort: Effort, limits: Limits) -> Report:
     started = time.monotonic()
-    report = Report(machine(), [], {}, 0.0)
+    report = Report(machine() | {"limits": asdict(limits)}, [], {}, 0.0)
     # results to compare lie in memory where the system has such a folder
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="hlokit-bench-", dir=folder) as scratch:
         report.cold_start_ms = cold_start(kinds, effort.cold) if effort.cold else {}
-        bench = Bench(kinds, effort, limits, Path(scratch))
+        bench = Bench(kinds, limits, Path(scratch))
         try:
-            for program in programs:
-                row = bench.row(program)
+            begun = time.monotonic()
+            for number, program in enumerate(programs):
+                behind = time.monotonic() - begun > effort.seconds * (number + 1) / len(programs)
+                row = bench.row(program, effort.hurried() if behind else effort)
                 report.rows.append(row)
                 print(row_line(row), flush=True)
         except KeyboardInterrupt:
@@ -202,7 +220,7 @@ def main() -> int:
     parser.add_argument("--engines", default=",".join(ENGINES), help="of " + ", ".join(ENGINES))
     parser.add_argument("--rounds", type=int, help="turns of each framework on a program")
     parser.add_argument("--no-cold", action="store_true", help="leave out the cold start")
-    parser.add_argument("--limits", type=Path, metavar="JSON", help="this machine's limits")
+    parser.add_argument("--limits", type=Path, metavar="JSON", help="this machine's limits; without: measured")
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--markdown", type=Path, help="where the table goes")
     parser.add_argument("--svg", type=Path, help="where the plot goes")
@@ -212,11 +230,8 @@ def main() -> int:
     if unknown := [engine for engine in engines if engine not in ENGINES]:
         parser.error(f"no engine {unknown[0]!r}; there are {', '.join(ENGINES)}")
     base = QUICK if options.quick else FULL
-    effort = Effort(
-        options.rounds or base.rounds, base.turn, base.least, base.pause, base.compiles,
-        0 if options.no_cold else base.cold,
-    )  # fmt: skip
-    limits = Limits.load(options.limits) if options.limits else Limits()
+    effort = replace(base, rounds=options.rounds or base.rounds, cold=0 if options.no_cold else base.cold)
+    limits = Limits.load(options.limits) if options.limits else measured_limits()
     programs = select(options.only, tuple(options.category), options.quick)
     report = measure(programs, list(available(engines)), effort, limits)
     print(summary(report))

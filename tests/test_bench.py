@@ -16,6 +16,7 @@ from bench.programs import BY_NAME, CATEGORIES, PROGRAMS, select
 from bench.programs.program import Program, aligned
 from bench.report import Report, Row, Timing
 from bench.results import apart, excess, load, store
+from bench.worker import Worker
 
 SMALL = 1 << 16  # only programs of few arguments' elements are drawn here
 
@@ -86,6 +87,23 @@ def test_results_are_compared_by_type(tmp_path) -> None:
     assert apart(np.float32([1.0, 2.0001]), np.float32([1.0, 2.0])) == pytest.approx(0.25, rel=0.01)
     assert apart(np.float32([np.nan, 2.0]), np.float32([1.0, 2.0])) == math.inf
     assert apart(np.float32([np.inf, 2.0]), np.float32([-np.inf, 2.0])) == math.inf
+
+
+@pytest.mark.parametrize("name", ["tiny_add_1elt", "gemm_tiny_32", "dyn_update_slice_donated"])
+def test_a_worker_compares_and_samples(name: str, tmp_path, monkeypatch) -> None:
+    program = BY_NAME[name]
+    monkeypatch.setattr(hk, "compile", lambda module, donate: lambda *arguments: hk.evaluate(module, *arguments))
+    expected = hk.evaluate(hk.parse(stored_text(name)), *program.draw())
+    store([np.asarray(expected)], tmp_path / "expected")
+    store(program.draw(), tmp_path / "arguments")
+    (tmp_path / "hlo").write_text(stored_text(name))
+
+    worker = Worker("hlokit")
+    worker.load(name, str(tmp_path / "arguments"))
+    assert worker.compile(str(tmp_path / "hlo"))["seconds"] > 0
+    assert worker.first(compare=str(tmp_path / "expected")) == {"bytes_out": expected.nbytes, "error": 0.0}
+    assert len(worker.sample(seconds=0.0, least=2)["times_ms"]) == 2
+    assert worker.drop() == {} and worker.engine is None
 
 
 def synthetic() -> Report:

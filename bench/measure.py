@@ -1,0 +1,244 @@
+"""Measures the machine's limits: small LLVM kernels that do nothing but multiply-add, add, read or copy.
+
+    python -m bench.measure [--json FILE]
+
+Rates are those of all cores together, the best of several tries: what the hardware allows.
+AMX is not measured: bf16 and s8 peaks are those of the vector instructions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.limits import Limits
+
+CHAINS = 12  # independent accumulators: enough to hide the latency of two units
+TRIES = 7
+MB = 1 << 20
+WORKING_SETS = (1, 2, 4, 8, 16, 32, 64, 128)  # MB
+BEYOND_CACHES = 384  # MB
+
+
+def counted_loop(
+    name: str, arguments: str, before: str, carried: list[tuple[str, str, str]], body: str, after: str
+) -> str:
+    """A function that runs `body` %n times; `carried`: (type, name, initial value), next value in %name.next."""
+    phis = "\n".join(
+        f"  %{value} = phi {kind} [ {start}, %entry ], [ %{value}.next, %loop ]" for kind, value, start in carried
+    )
+    return f"""
+define void @{name}({arguments}, i64 %n) {{
+entry:
+{before}
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+{phis}
+{body}
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, %n
+  br i1 %more, label %loop, label %exit
+exit:
+{after}
+  ret void
+}}
+"""
+
+
+def arithmetic(name: str, vector: str, operand: str, step: str) -> str:
+    """CHAINS accumulators of type `vector`; `step` has fields for an accumulator and its next value, and reads %x."""
+    carried = [(vector, f"a{k}", f"%s{k}") for k in range(CHAINS)]
+    body = "\n".join("  " + step.format(a=f"%a{k}", next=f"%a{k}.next") for k in range(CHAINS))
+    after = "\n".join(f"  store volatile {vector} %a{k}.next, ptr %p" for k in range(CHAINS))
+    # volatile: no chain is another's copy
+    before = f"  %x = load volatile {operand}, ptr %p\n" + "\n".join(
+        f"  %s{k} = load volatile {vector}, ptr %p" for k in range(CHAINS)
+    )
+    return counted_loop(name, "ptr %p", before, carried, body, after)
+
+
+FMA = "{{next}} = call {0} @llvm.fma.{1}({0} {{a}}, {0} %x, {0} %x)"
+F32, F64, S32 = "<16 x float>", "<8 x double>", "<16 x i32>"
+LINE = "<16 x float>"
+
+KERNELS = {
+    "f32": "declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)\n"
+    + arithmetic("f32", F32, F32, FMA.format(F32, "v16f32")),
+    "f64": "declare <8 x double> @llvm.fma.v8f64(<8 x double>, <8 x double>, <8 x double>)\n"
+    + arithmetic("f64", F64, F64, FMA.format(F64, "v8f64")),
+    "vector": arithmetic("vector", F32, F32, "{next} = fadd <16 x float> {a}, %x"),
+    "bf16": "declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)\n"
+    + arithmetic(
+        "bf16", F32, "<32 x bfloat>",
+        "{next} = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512("
+        "<16 x float> {a}, <32 x bfloat> %x, <32 x bfloat> %x)",
+    ),
+}  # fmt: skip
+
+
+def dot_s8(operand: str) -> str:
+    """vpdpbusd; LLVM changed its operands' type from 16 s32 to 64 s8."""
+    intrinsic = "@llvm.x86.avx512.vpdpbusd.512"
+    return f"declare {S32} {intrinsic}({S32}, {operand}, {operand})\n" + arithmetic(
+        "i8", S32, operand, f"{{next}} = call {S32} {intrinsic}({S32} {{a}}, {operand} %x, {operand} %x)"
+    )
+
+
+def streaming(name: str, hint: str) -> str:
+    """Copies %n times 512 bytes; `hint` is written on each store."""
+    body = "  %at = mul i64 %i, 512\n" + "\n".join(
+        f"  %o{k} = add i64 %at, {64 * k}\n"
+        f"  %from{k} = getelementptr i8, ptr %p, i64 %o{k}\n  %to{k} = getelementptr i8, ptr %q, i64 %o{k}\n"
+        f"  %v{k} = load {LINE}, ptr %from{k}, align 64\n  store {LINE} %v{k}, ptr %to{k}, align 64{hint}"
+        for k in range(8)
+    )
+    return counted_loop(name, "ptr %p, ptr %q", "", [], body, "") + "\n!0 = !{i32 1}\n"
+
+
+def reading() -> str:
+    """Adds up %n times 512 bytes."""
+    body = "  %at = mul i64 %i, 512\n" + "\n".join(
+        f"  %o{k} = add i64 %at, {64 * k}\n  %from{k} = getelementptr i8, ptr %p, i64 %o{k}\n"
+        f"  %v{k} = load {LINE}, ptr %from{k}, align 64\n  %a{k}.next = fadd {LINE} %a{k}, %v{k}"
+        for k in range(8)
+    )
+    after = "\n".join(f"  store volatile {LINE} %a{k}.next, ptr %q" for k in range(8))
+    return counted_loop(
+        "read", "ptr %p, ptr %q", "", [(LINE, f"a{k}", "zeroinitializer") for k in range(8)], body, after
+    )
+
+
+class Compiler:
+    """LLVM for this machine. Its code lives as long as it does."""
+
+    def __init__(self) -> None:
+        import llvmlite.binding as llvm
+
+        self.llvm = llvm
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_default_triple()
+        # 512-bit registers where the machine has them, whatever LLVM prefers for it
+        features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+        self.machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2)
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
+
+    def function(self, text: str, name: str, pointers: int) -> Callable[..., None]:
+        wide = text.replace("{\nentry", '"min-legal-vector-width"="512" "prefer-vector-width"="512" {\nentry')
+        module = self.llvm.parse_assembly(wide)
+        module.verify()
+        self.engine.add_module(module)
+        self.engine.finalize_object()
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * pointers, ctypes.c_int64)
+        return kind(self.engine.get_function_address(name))
+
+
+def together(work: Callable[[int], None], threads: int) -> float:
+    """Seconds until all threads have done work(thread); ctypes lets go of Python's lock."""
+    start = threading.Barrier(threads + 1)
+
+    def run(number: int) -> None:
+        start.wait()
+        work(number)
+
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    start.wait()
+    begun = time.perf_counter()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - begun
+
+
+def measure() -> Limits:
+    """This machine's limits; those of absent instructions are those of f32."""
+    compiler = Compiler()
+    threads = os.cpu_count() or 1
+
+    def rate(per_step: float, function: Callable[..., None], steps: int, pointers: Callable[[int], Any]) -> float:
+        return max(
+            per_step * steps * threads / together(lambda number: function(*pointers(number), steps), threads)
+            for _ in range(TRIES)
+        )
+
+    scratch = [aligned_bytes(4096) for _ in range(threads)]
+
+    def arithmetic_rate(name: str, text: str, per_vector: int) -> float:
+        function = compiler.function(text, name, 1)
+        return rate(CHAINS * per_vector, function, 2_000_000, lambda number: (scratch[number].ctypes.data,))
+
+    features = compiler.llvm.get_host_cpu_features()
+    peaks = {"f32": arithmetic_rate("f32", KERNELS["f32"], 32), "f64": arithmetic_rate("f64", KERNELS["f64"], 16)}
+    peaks["bf16"] = arithmetic_rate("bf16", KERNELS["bf16"], 64) if features.get("avx512bf16") else peaks["f32"]
+    peaks["i8"] = peaks["f32"]
+    if features.get("avx512vnni"):
+        try:
+            peaks["i8"] = arithmetic_rate("i8", dot_s8(S32), 128)
+        except RuntimeError:
+            peaks["i8"] = arithmetic_rate("i8", dot_s8("<64 x i8>"), 128)
+    vector_ops = arithmetic_rate("vector", KERNELS["vector"], 16)
+
+    source, destination = (aligned_bytes(BEYOND_CACHES * MB // 2) for _ in range(2))
+
+    def moving_rate(function: Callable[..., None], size: int, moved: int) -> float:
+        """Bytes a second of `moved` bytes a step of 512, the working set being `size` bytes."""
+        lines = size // (moved * threads)
+
+        def repeated(p: int, q: int, repeats: int) -> None:
+            for _ in range(repeats):
+                function(p, q, lines)
+
+        repeats = max(1, 128 * MB // size)
+        offset = [number * lines * 512 for number in range(threads)]
+        return rate(
+            moved * lines, repeated, repeats,
+            lambda number: (source.ctypes.data + offset[number], destination.ctypes.data + offset[number]),
+        )  # fmt: skip
+
+    plain = compiler.function(streaming("copy", ""), "copy", 2)
+    past = compiler.function(streaming("copy_past", ", !nontemporal !0"), "copy_past", 2)
+    read = compiler.function(reading(), "read", 2)
+    caches = tuple((size * MB * 1.0, moving_rate(plain, size * MB, 1024)) for size in WORKING_SETS)
+    memory = max(moving_rate(copy, BEYOND_CACHES * MB, 1024) for copy in (plain, past))
+    memory_read = moving_rate(read, BEYOND_CACHES * MB // 2, 512)
+    return Limits(peaks, vector_ops, caches, memory, memory_read)
+
+
+def aligned_bytes(size: int) -> Any:
+    """Zeros that start on a cache line, touched."""
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    values = room[start : start + size]
+    values[:] = 0
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    limits = asdict(measure())
+    for name, peak in limits["peaks"].items():
+        print(f"{name:12} {peak / 1e9:7.0f} G operations/s")
+    print(f"{'vector':12} {limits['vector_ops'] / 1e9:7.0f} G elements/s")
+    for size, bandwidth in limits["caches"]:
+        print(f"copy {size / MB:4.0f} MB {bandwidth / 1e9:7.0f} GB/s")
+    print(f"copy memory  {limits['memory'] / 1e9:7.0f} GB/s\nread memory  {limits['memory_read'] / 1e9:7.0f} GB/s")
+    if options.json is not None:
+        options.json.write_text(json.dumps(limits, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
