@@ -171,6 +171,17 @@ def tables() -> dict[str, list[float]]:
         note(f"HALF_PI_{width}", split(mp.pi / 2, scalar, 2, bits))
         note(f"LOG2E_{width}", [rounded(1 / mp.log(2), scalar)])
         note(f"INVERSE_PI_{width}", [rounded(1 / mp.pi, scalar)])
+    for name, f, sizes, high in (("ERF", _erf, (7, 5), 3.93), ("TANH", _tanh, (7, 4), 9.02)):
+        p, q, error = rational(f, *sizes, 0, mp.mpf(high) ** 2)
+        note(f"{name}_P32", [rounded(v, "float") for v in p], error)
+        note(f"{name}_Q32", [rounded(v, "float") for v in q])
+    note("ERF_SMALL64", *polynomial(_erf, 15, lambda t: 1 / _erf(t), 0, 1, "double"))
+    p, q, error = rational(lambda x: mp.exp(x * x) * mp.erfc(x), 9, 10, 1, 6)
+    note("ERFC_P64", [rounded(v, "double") for v in p], error)
+    note("ERFC_Q64", [rounded(v, "double") for v in q])
+    atanh = lambda t: mp.atanh(mp.sqrt(t)) / mp.sqrt(t) if t else mp.mpf(1)
+    note("ATANH64", *polynomial(lambda t: ((atanh(t) - 1) / t - mp.mpf(1) / 3) / t if t > 1e-6 else mp.mpf(1) / 5 + t / 7 + t * t / 9, 8, lambda t: mp.mpf(1), 0, 0.0401, "double"))
+    note("THIRD64", split(mp.mpf(1) / 3, "double", 2, 53))
     return found
 
 

@@ -266,7 +266,140 @@ def cbrt(x: Value) -> Value:
     return x.lanes.select(special, x, y)
 
 
+# -- error function
+
+
+def erf(x: Value) -> Value:
+    return _erf32(x) if x.bits == 32 else _erf64(x)
+
+
+def _erf32(x: Value) -> Value:
+    """x P(x^2) / Q(x^2), up to where the result is 1."""
+    x = _clamp(x, -3.93, 3.93)
+    square = x * x
+    return x * horner(square, coefficients.ERF_P32) / horner(square, coefficients.ERF_Q32)
+
+
+def _erf64(x: Value) -> Value:
+    """A polynomial below 1, else 1 - exp(-x^2) P(|x|) / Q(|x|)."""
+    size = x.abs()
+    size = x.operand(6.0).where(size.gt(6.0), size)
+    square = size * size
+    near = size * horner(square, coefficients.ERF_SMALL64)
+    tail = exp(-square) * (horner(size, coefficients.ERFC_P64) / horner(size, coefficients.ERFC_Q64))
+    return near.where(size.lt(1.0), 1.0 - tail).copysign(x)
+
+
+# -- powers
+
+
+def power(x: Value, y: Value) -> Value:
+    lanes = x.lanes
+    size = x.abs()
+    result = _power32(size, y) if x.bits == 32 else _power64(size, y)
+    # odd y: integral, but its half is not
+    half = y * 0.5
+    is_whole = y.rounded().compare("oeq", y)
+    is_odd = is_whole & half.rounded().compare("one", half)
+    sign = (x.as_bits() & (-1 << (x.bits - 1))).where(is_odd, 0)
+    result = (result.as_bits() | sign).as_float()
+    finite_negative = x.lt(0.0) & x.gt(-math.inf)
+    result = x.operand(math.nan).where(finite_negative & (is_whole ^ True), result)
+    ones = y.eq(0.0) | x.eq(1.0) | (x.eq(-1.0) & y.abs().eq(math.inf))
+    return lanes.select(ones, x.operand(1.0), result)
+
+
+def _power32(size: Value, y: Value) -> Value:
+    """exp(y log|x|), the logarithm and the product in double."""
+    wide = y.cast("fpext", "double")
+    exponent = wide * log(size.cast("fpext", "double"))
+    exponent = _clamp(exponent, -110.0, 95.0)
+    n, r = _reduce_exp(exponent)
+    fraction = r.cast("fptrunc", "float")
+    return scale(horner(fraction, (1.0, 1.0, *_table("EXP", fraction))), n.cast("fptrunc", "float"))
+
+
+def _power64(size: Value, y: Value) -> Value:
+    """exp(y log|x|), the logarithm and the product as sums of two doubles."""
+    high, low = _log_in_two(size)
+    product = y * high
+    rest = y.fma(high, -product) + y * low
+    rest = rest.where(product.abs().lt(1000.0), 0.0)
+    product = _clamp(product, -1000.0, 1000.0)
+    n, r = _reduce_exp(product)
+    return scale(horner(r + rest, (1.0, 1.0, *_table("EXP", size))), n)
+
+
+def _log_in_two(x: Value) -> tuple[Value, Value]:
+    """log(x) as a sum of two doubles, to 2^-64 of it: 2 atanh(s), s = f / (2 + f)."""
+    e, m = exponent_and_mantissa(x)
+    f = m - 1.0
+    d = f + 2.0
+    d_rest = f - (d - 2.0)
+    s = f / d
+    s_rest = s.fma(-d_rest, s.fma(-d, f)) / d
+    t = s * s
+    t_rest = s.fma(s, -t) + (s + s) * s_rest
+    # atanh(s) / s = 1 + t v, v = 1/3 + t u
+    third, third_rest = coefficients.THIRD64
+    u = horner(t, coefficients.ATANH64)
+    product = t * u
+    product_rest = t.fma(u, -product) + t_rest * u
+    v = product + third
+    v_rest = (third - v) + product + (product_rest + third_rest)
+    w = t * v
+    w_rest = t.fma(v, -w) + (t * v_rest + t_rest * v)
+    z = s * w
+    z_rest = s.fma(w, -z) + (s * w_rest + s_rest * w)
+    high = s + z
+    low = (s - high) + z + (z_rest + s_rest)
+    high, low = high + high, low + low
+    ln2, ln2_rest = _table("LN2_", x)
+    whole = e * ln2
+    total = whole + high
+    return total, (whole - total) + high + e.fma(ln2_rest, low)
+
+
+# -- remainders
+
+
+def remainder(x: Value, y: Value) -> Value:
+    """x - trunc(x / y) y, exact: quotients of 53 bits at a time until what is left is less than y."""
+    if x.bits == 32:
+        wide = [v.cast("fpext", "double") for v in (x, y)]
+        return _remainder(wide[0], wide[1], 1.0).cast("fptrunc", "float").copysign(x)
+    return _remainder(x, y, 2.0**1000).copysign(x)
+
+
+def _remainder(x: Value, y: Value, step: float) -> Value:
+    """`step`: where a quotient could overflow, y times it is subtracted first."""
+    lanes, fn = x.lanes, x.lanes.fn
+    divisor = y.abs()
+    before, head, after = fn.block, fn.new_block("rem"), fn.new_block("rest")
+    fn.jump(head)
+    fn.start(head)
+    name = fn.fresh("r")
+    place = len(fn.lines)
+    rest = lanes.value(name, x.scalar)
+    by = divisor
+    if step != 1.0:
+        by = (divisor * step).where((rest.abs() * (1 / step)).gt(divisor), divisor)
+    quotient = (rest / by).rounded()
+    following = (-quotient).fma(by, rest)
+    again = lanes.any(following.abs().compare("oge", divisor))
+    fn.lines.insert(place, f"  {name} = phi {x.type} [ {x.name}, %{before} ], [ {following.name}, %{head} ]")
+    fn.branch(again, head, after)
+    fn.start(after)
+    # the nearest multiple was subtracted: one less where that left the other sign
+    wrong = ((following.as_bits() ^ x.as_bits()).lt(0)) & following.compare("one", 0.0)
+    result = (following + divisor.copysign(x)).where(wrong, following)
+    return x.where(x.abs().lt(divisor), result)
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "erf": erf,
+    "pow": power,
+    "rem": remainder,
     "exp": exp,
     "expm1": expm1,
     "log": log,
