@@ -1,0 +1,76 @@
+"""rng-bit-generator in machine code against the reference, bit for bit (RBG-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlokit.cpu.kernels.random import rng_bit_generator
+from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.llvm import Function, vector
+from hlokit.ops.random import RngBitGenerator
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import dtype
+from hlokit.types.shape import Shape
+from tests.cpu.native import avx2, host
+from tests.cpu.routines import Routines, bits
+
+_SIZES = [(), (1,), (2, 64), (100001,), (3, 5), (4, 3), (5, 100), (101, 99), (6, 33, 3), (0,)]
+_GENERATORS = [("rng_three_fry", 2), ("rng_philox", 2), ("rng_philox", 3), ("rng_default", 3)]
+
+
+def _call(algorithm: str, words: int, element: str, sizes: tuple[int, ...], **fields: Any) -> Call:
+    shape = Shape.tuple((dtypes.u64[words], dtype(element)[sizes]))
+    op = RngBitGenerator(algorithm=algorithm, output_shape=shape)  # type: ignore[call-arg]
+    return Call(op, (dtypes.u64[words],), tuple(shape.leaves()), fields.pop("target", None) or host(), **fields)
+
+
+def _check(call: Call, state: Any) -> None:
+    with np.errstate(over="ignore"):
+        expected = call.op.reference(state, call.op.output_shape)  # type: ignore[attr-defined]
+    routines = Routines(call, rng_bit_generator)
+    for backwards in (False, True):
+        for a, b in zip(routines(state, backwards=backwards), expected, strict=True):
+            assert np.array_equal(bits(a), bits(b))
+
+
+@pytest.mark.parametrize("sizes", _SIZES, ids=str)
+@pytest.mark.parametrize(("algorithm", "words"), _GENERATORS)
+def test_sizes(algorithm: str, words: int, sizes: tuple[int, ...]) -> None:
+    """RBG-11: how words go to elements; counters near 2^64 carry (RBG-16)."""
+    state = np.array([0x0123456789ABCDEF, 2**64 - 5, 2**64 - 1][:words], np.uint64)
+    _check(_call(algorithm, words, "u32", sizes), state)
+
+
+@pytest.mark.parametrize("element", ["u64", "s64", "s32", "u16", "s8", "u4", "s4"])
+@pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
+def test_types(algorithm: str, element: str) -> None:
+    _check(_call(algorithm, 2, element, (5, 7, 6)), np.array([7, 2**40], np.uint64))
+
+
+@pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
+def test_without_avx512(algorithm: str) -> None:
+    _check(_call(algorithm, 2, "u32", (31, 33), target=avx2()), np.array([1, 2], np.uint64))
+
+
+@pytest.mark.parametrize("sizes", [(3, 128), (65,), (4, 6)], ids=str)
+def test_epilogue(sizes: tuple[int, ...]) -> None:
+    """Elements are handed over with their index; here they are stored with all bits flipped."""
+
+    def store(f: Function, index: Any, value: str, lanes: int, mask: str | None) -> None:
+        assert mask is None
+        type = vector("i32", lanes)
+        flipped = f.let(f"xor {type} {value}, {'-1' if lanes == 1 else 'splat (i32 -1)'}")
+        place = "0"
+        for number, size in zip(index, sizes, strict=True):
+            place = f.let(f"add i64 {f.let(f'mul i64 {place}, {size}')}, {number}")
+        base = f.let(f"load ptr, ptr {f.let('getelementptr ptr, ptr %table, i64 2')}")
+        f.do(f"store {type} {flipped}, ptr {f.let(f'getelementptr i32, ptr {base}, i64 {place}')}, align 4")
+
+    state = np.array([3, 4], np.uint64)
+    plain = _call("rng_philox", 2, "u32", sizes)
+    fused = _call("rng_philox", 2, "u32", sizes, store=store)
+    expected = Routines(plain, rng_bit_generator)(state)[1]
+    assert np.array_equal(Routines(fused, rng_bit_generator)(state)[1], ~expected)
