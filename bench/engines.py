@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from bench.lower import hlo_text, jitted, stored_text
 from bench.programs import Program
 
 # Large allocations from the heap, which keeps their pages, and on huge pages: what a user can do for XLA without code.
@@ -25,6 +26,10 @@ class Engine:
         """Arguments are NumPy arrays, and the engine's to keep."""
         self.program = program
         self.arguments: list[Any] = [self.placed(value) for value in arguments]
+
+    @staticmethod
+    def warm_up() -> None:
+        """What a process does once, so that no program's compile time holds it."""
 
     def placed(self, value: Any) -> Any:
         """An argument in the framework's own array type."""
@@ -59,6 +64,13 @@ class Engine:
 class Hlokit(Engine):
     executable: Any = None
 
+    @staticmethod
+    def warm_up() -> None:
+        import hlokit as hk
+
+        executable = hk.compile(hk.parse(stored_text("tiny_add_1elt")))
+        executable(np.float32(1.0), np.float32(2.0))
+
     def compile(self, text: str | None) -> float:
         import hlokit as hk
 
@@ -86,9 +98,13 @@ class Hlokit(Engine):
 class Xla(Engine):
     """XLA:CPU through jax.jit."""
 
-    def __init__(self, program: Program, arguments: list[Any]) -> None:
-        from bench.lower import jitted
+    @staticmethod
+    def warm_up() -> None:
+        import jax
 
+        jax.block_until_ready(jax.jit(lambda x, y: x + y)(np.float32(1.0), np.float32(2.0)))
+
+    def __init__(self, program: Program, arguments: list[Any]) -> None:
         self.function = jitted(program)
         super().__init__(program, arguments)
         self.lowered = self.function.lower(*self.arguments)
@@ -101,8 +117,6 @@ class Xla(Engine):
         return jax.block_until_ready(jax.numpy.array(value, copy=True))
 
     def text(self) -> str:
-        from bench.lower import hlo_text
-
         return hlo_text(self.lowered)
 
     def compile(self, text: str | None) -> float:

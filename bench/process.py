@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +50,14 @@ class Process:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment(self.kind), cwd=ROOT,
             )  # fmt: skip
 
-    def ask(self, timeout: float = 120.0, **request: Any) -> dict[str, Any]:
-        """The worker's reply. Failed: it says so, died, or took longer than `timeout` seconds."""
-        self.send(**request)
-        return self.reply(timeout)
-
     def send(self, **request: Any) -> None:
         assert self.child.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # `reply` tells
             self.child.stdin.write((json.dumps(request) + "\n").encode())
             self.child.stdin.flush()
-        except BrokenPipeError:
-            pass  # `reply` tells
 
-    def reply(self, timeout: float = 120.0) -> dict[str, Any]:
+    def reply(self, timeout: float) -> dict[str, Any]:
+        """The worker's reply. Failed: it says so, died, or took longer than `timeout` seconds."""
         out = self.child.stdout
         assert out is not None
         if not select.select([out], [], [], timeout)[0]:

@@ -50,6 +50,7 @@ class Effort:
     compiles  times each program is compiled
     cold      fresh processes for the cold start
     seconds   for all programs: once behind this schedule, a program gets one turn
+    patience  seconds for any one answer of a framework
     """
 
     rounds: int
@@ -59,21 +60,24 @@ class Effort:
     compiles: int
     cold: int
     seconds: float
+    patience: float
 
     def hurried(self) -> Effort:
         return replace(self, rounds=1, turn=0.0, least=2, compiles=1)
 
 
-FULL = Effort(rounds=5, turn=0.15, least=3, pause=0.05, compiles=3, cold=9, seconds=1500)
-QUICK = Effort(rounds=2, turn=0.04, least=2, pause=0.01, compiles=1, cold=3, seconds=105)
+FULL = Effort(rounds=5, turn=0.15, least=3, pause=0.05, compiles=3, cold=9, seconds=1500, patience=120)
+QUICK = Effort(rounds=2, turn=0.04, least=2, pause=0.01, compiles=1, cold=3, seconds=105, patience=20)
 
 
 class Bench:
     """The workers, and what a program goes through."""
 
-    def __init__(self, kinds: list[str], limits: Limits, scratch: Path) -> None:
+    def __init__(self, kinds: list[str], limits: Limits, scratch: Path, patience: float, fresh: bool) -> None:
         self.limits = limits
         self.scratch = scratch
+        self.patience = patience
+        self.fresh = fresh
         self.processes = {kind: Process(kind, scratch / f"{kind}.log") for kind in kinds}
         self.others = Others(lambda: [process.child.pid for process in self.processes.values()])
 
@@ -119,6 +123,8 @@ class Bench:
     def load(self, program: Program, timings: dict[str, Timing]) -> Path:
         """Loads the program in all processes at once; where its lowered HLO is."""
         for process in self.processes.values():
+            if self.fresh:
+                process.restart()
             process.send(do="load", program=program.name, arguments=str(self.scratch / "arguments"))
         replies = [self.caught(timings, kind) for kind in self.processes]
         texts = [reply["hlo_text"] for reply in replies if reply.get("hlo_text")]
@@ -139,7 +145,7 @@ class Bench:
     def caught(self, timings: dict[str, Timing], kind: str) -> dict[str, Any]:
         """The reply, or an empty one with the failure noted."""
         try:
-            return self.processes[kind].reply()
+            return self.processes[kind].reply(self.patience)
         except Failed as failure:
             if failure.absent:
                 timings[kind].absent = True
@@ -189,14 +195,14 @@ def measured_limits() -> Limits:
     return Limits()
 
 
-def measure(programs: list[Program], kinds: list[str], effort: Effort, limits: Limits) -> Report:
+def measure(programs: list[Program], kinds: list[str], effort: Effort, limits: Limits, fresh: bool) -> Report:
     started = time.monotonic()
     report = Report(machine() | {"limits": asdict(limits)}, [], {}, 0.0)
     # results to compare lie in memory where the system has such a folder
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="hlokit-bench-", dir=folder) as scratch:
         report.cold_start_ms = cold_start(kinds, effort.cold) if effort.cold else {}
-        bench = Bench(kinds, limits, Path(scratch))
+        bench = Bench(kinds, limits, Path(scratch), effort.patience, fresh)
         try:
             begun = time.monotonic()
             for number, program in enumerate(programs):
@@ -220,6 +226,7 @@ def main() -> int:
     parser.add_argument("--engines", default=",".join(ENGINES), help="of " + ", ".join(ENGINES))
     parser.add_argument("--rounds", type=int, help="turns of each framework on a program")
     parser.add_argument("--no-cold", action="store_true", help="leave out the cold start")
+    parser.add_argument("--fresh", action="store_true", help="new processes for each program")
     parser.add_argument("--limits", type=Path, metavar="JSON", help="this machine's limits; without: measured")
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--markdown", type=Path, help="where the table goes")
@@ -233,7 +240,7 @@ def main() -> int:
     effort = replace(base, rounds=options.rounds or base.rounds, cold=0 if options.no_cold else base.cold)
     limits = Limits.load(options.limits) if options.limits else measured_limits()
     programs = select(options.only, tuple(options.category), options.quick)
-    report = measure(programs, list(available(engines)), effort, limits)
+    report = measure(programs, list(available(engines)), effort, limits, options.fresh)
     print(summary(report))
     for path, text in (
         (options.json, json.dumps(report.to_json(), indent=1) + "\n"),

@@ -92,7 +92,7 @@ def test_results_are_compared_by_type(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["tiny_add_1elt", "gemm_tiny_32", "dyn_update_slice_donated"])
 def test_a_worker_compares_and_samples(name: str, tmp_path, monkeypatch) -> None:
     program = BY_NAME[name]
-    monkeypatch.setattr(hk, "compile", lambda module, donate: lambda *arguments: hk.evaluate(module, *arguments))
+    monkeypatch.setattr(hk, "compile", lambda module, donate=(): lambda *arguments: hk.evaluate(module, *arguments))
     expected = hk.evaluate(hk.parse(stored_text(name)), *program.draw())
     store([np.asarray(expected)], tmp_path / "expected")
     store(program.draw(), tmp_path / "arguments")
