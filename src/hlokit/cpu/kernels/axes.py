@@ -141,10 +141,15 @@ class Dimension:
 
 
 def space(
-    batch: Sequence[Dimension], rows: Sequence[Dimension], columns: Sequence[Dimension], inner: Sequence[Dimension]
+    batch: Sequence[Dimension],
+    rows: Sequence[Dimension],
+    columns: Sequence[Dimension],
+    inner: Sequence[Dimension],
+    *,
+    may_swap: bool = True,
 ) -> Space:
     """The space, turned so that vectors along its columns are consecutive in the result where that is possible."""
-    swapped = math.prod(d.size for d in columns) == 1 < math.prod(d.size for d in rows)
+    swapped = may_swap and math.prod(d.size for d in columns) == 1 < math.prod(d.size for d in rows)
     if swapped:
         rows, columns = columns, rows
 

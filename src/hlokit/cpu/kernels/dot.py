@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
-from hlokit.cpu.kernels.axes import Dimension, Space, row_major_strides, space
+from hlokit.cpu.kernels.axes import Axis, Dimension, Space, added, row_major_strides, scaled, space, unravelled
+from hlokit.cpu.kernels.elements import broadcast, read
 from hlokit.cpu.kernels.gemm import Product
+from hlokit.cpu.kernels.packing import Operand
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.kernels.tile import Arithmetic
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.cpu.target import Target
 from hlokit.ops.contraction import compute_type, free_dimensions
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
 
 _TOTALS = {"float32": "float", "float64": "double", "complex64": "float", "complex128": "double"}
 
@@ -67,12 +71,16 @@ def dimensions(call: Call) -> tuple[list[Dimension], list[Dimension], list[Dimen
 
 def dot_space(call: Call) -> Space:
     batch, rows, columns, inner = dimensions(call)
-    kept = [*batch, *rows, *columns]
-    for dimension, stride in zip(kept, row_major_strides([d.size for d in kept]), strict=True):
-        dimension.out = stride
+    number_results([*batch, *rows, *columns])
     # the order of the sum is free: consecutive elements last
     inner.sort(key=lambda d: (-d.lhs - d.rhs, -d.lhs))
     return space(batch, rows, columns, inner)
+
+
+def number_results(kept: list[Dimension]) -> None:
+    """Gives the dimensions their strides in a result that has just these, in this order."""
+    for dimension, stride in zip(kept, row_major_strides([d.size for d in kept]), strict=True):
+        dimension.out = stride
 
 
 def is_refused(call: Call) -> bool:
@@ -102,4 +110,72 @@ def dot(call: Call, module: Module) -> Routine | None:
     return Routine((Product(call, module, dot_space(call), how).write(),))
 
 
+class ScaledProduct(Product):
+    """A product whose operands are multiplied by block scales while they are packed."""
+
+    def operands(self) -> tuple[Operand, Operand]:
+        return self._scaled(0), self._scaled(1)
+
+    def _scaled(self, number: int) -> Operand:
+        plain = self.operand(number)
+        shape, scale = self.call.operands[number], self.call.operands[number + 2]
+        base = self.pointer(number + 2)
+        return Scaled(**vars(plain), shape=shape, scale_shape=scale, scale=base)
+
+
+@dataclass
+class Scaled(Operand):
+    """An operand times its block scales (BEY-44)."""
+
+    shape: Shape
+    scale_shape: Shape
+    scale: str
+
+    def read(self, place: str, lanes: int, mask: str | None = None) -> list[str]:
+        (value,) = super().read(place, lanes, mask)
+        scalar = self.arithmetic.packed
+        scale = broadcast(self.fn, self._scale(place), scalar, lanes)
+        return [self.fn.let(f"fmul {vector(scalar, lanes)} {value}, {scale}")]
+
+    def is_factor(self) -> bool:
+        return False
+
+    def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
+        if not super().goes_by_vectors(axis, lanes, from_any=from_any):
+            return False
+        if self.scale_shape.is_scalar:
+            return True
+        # a vector's elements must lie in one block
+        block = self.shape.dimensions[-1] // self.scale_shape.dimensions[-1]
+        return block % lanes == 0 and not from_any
+
+    def _scale(self, place: str) -> str:
+        """The scale of one element."""
+        fn, offset = self.fn, "0"
+        if not self.scale_shape.is_scalar:
+            sizes, blocks = self.shape.dimensions, self.scale_shape.dimensions
+            strides = row_major_strides(blocks)
+            terms: list[str] = []
+            for index, size, count, stride in zip(unravelled(fn, place, sizes), sizes, blocks, strides, strict=True):
+                block = size // count
+                index = index if block == 1 or index == "0" else fn.let(f"udiv i64 {index}, {block}")
+                terms.append(scaled(fn, index, stride) if count > 1 else "0")
+            offset = added(fn, *terms)
+        (scale,) = read(fn, self.module, self.scale_shape.dtype, self.scale, offset, 1, self.arithmetic.packed)
+        return scale
+
+
+def scaled_dot(call: Call, module: Module) -> Routine | None:
+    """dot of operands with block scales, in real floating arithmetic."""
+    if is_refused(call):
+        return None
+    if math.prod(call.results[0].dimensions) == 0:
+        return no_result(module)
+    how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target, is_grouped=False)
+    if how.name != "float" or how.is_complex:
+        return None
+    return Routine((ScaledProduct(call, module, dot_space(call), how).write(),))
+
+
 KERNELS["dot"] = dot
+KERNELS["scaled-dot"] = scaled_dot

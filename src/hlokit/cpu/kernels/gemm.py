@@ -262,7 +262,7 @@ class _Block:
         count = fn.let(f"sub i64 {end}, {begin}")
         group = p.arithmetic.group
         units = count if group == 1 else fn.let(f"sdiv i64 {added(fn, count, str(group - 1))}, {group}")
-        run = Run(begin, count, units)
+        run = Run(begin, count, units, product.is_ragged)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
         if not p.keeps_rhs:
             with fn.loop(self.columns[0], whole, p.width) as column:

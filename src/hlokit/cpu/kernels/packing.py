@@ -17,7 +17,7 @@ from hlokit.cpu.kernels.elements import (
     store,
 )
 from hlokit.cpu.kernels.tile import Arithmetic
-from hlokit.cpu.llvm import Function, Module, memory_type, splat, vector
+from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, splat, vector
 from hlokit.types.dtype import DType
 
 _ANY_LANES = 1 << 62
@@ -42,7 +42,15 @@ class Operand:
         if self.arithmetic.name == "bf16":
             address = pointer(self.fn, self.base, place, 2)
             return [load(self.fn, "i16", lanes, address, mask)]
-        return read(self.fn, self.module, self.dtype, self.base, place, lanes, self.arithmetic.packed, mask)
+        scalar = self.arithmetic.packed
+        parts = read(self.fn, self.module, self.dtype, self.base, place, lanes, scalar, mask)
+        if self.arithmetic.is_complex and not self.dtype.is_complex:
+            parts.append(splat(float_constant(0.0, scalar), scalar, lanes))
+        return parts
+
+    def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
+        """Whether vectors along the axis can be read, from multiples of `lanes` or, `from_any`, from any index on."""
+        return axis.is_contiguous(self.role, _ANY_LANES if from_any else lanes)
 
     def is_factor(self) -> bool:
         """Whether memory holds the factors as they are."""
@@ -61,6 +69,7 @@ class Run:
     begin: str
     count: str
     units: str
+    begins_anywhere: bool = False
 
 
 def pack_panel(
@@ -71,8 +80,7 @@ def pack_panel(
     rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
     """
     writer = _Panel(operand, panel, base, width, lanes, run)
-    from_any = operand.role == "lhs"  # its panels begin anywhere
-    if operand.free.is_contiguous(operand.role, _ANY_LANES if from_any else lanes):
+    if operand.goes_by_vectors(operand.free, lanes, from_any=operand.role == "lhs"):  # lhs's panels begin anywhere
         writer.by_vectors(first, valid)
     else:
         writer.by_elements(first, valid)
@@ -187,7 +195,7 @@ def pack_rows(operand: Operand, rows: str, panel: str, row_bytes: int, base: str
 def _pack_row(operand: Operand, target: str, place: str, run: Run) -> None:
     fn, a = operand.fn, operand.arithmetic
     lanes = 64 // size_of(a.packed) // a.parts
-    if not operand.inner.is_contiguous(operand.role, lanes):
+    if not operand.goes_by_vectors(operand.inner, lanes, from_any=run.begins_anywhere):
         _pack_row_by_elements(operand, target, place, run)
         return
 
