@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hlokit.cpu.kernels.direct_convolution import tile_by_tile
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.kernels.scalar_convolution import element_by_element
-from hlokit.cpu.kernels.sliding import sliding
+from hlokit.cpu.kernels.sliding import Sliding, sliding, without_holes
 from hlokit.cpu.llvm import Module
 from hlokit.ops.convolution import Convolution
 
@@ -21,7 +22,16 @@ def convolution(call: Call, module: Module) -> Routine | None:
         return None
     if s.elements == 0:
         return Routine(())
-    return element_by_element(call, module, s)
+    routines = [_part(call, module, part) for part in without_holes(s)]
+    return Routine(tuple(p for r in routines for p in r.phases), max(r.scratch for r in routines))
+
+
+def _part(call: Call, module: Module, s: Sliding) -> Routine:
+    """Outputs that meet the same taps: no holes."""
+    routine = None
+    if s.steps and not s.wide.is_complex:
+        routine = tile_by_tile(call, module, s)
+    return routine or element_by_element(call, module, s)
 
 
 KERNELS["convolution"] = convolution

@@ -1,0 +1,248 @@
+"""How a convolution is cut: tiles of outputs that fill the registers, chunks, and how operands are laid out for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hlokit.cpu.kernels.sliding import Axis, Sliding
+from hlokit.cpu.target import Target
+
+_PATCH = 1 << 18
+"""Bytes of input that a chunk works on: with a panel of weights they are to fit L2."""
+_PATCH_AT_MOST = 1 << 20
+"""Beyond that a patch is not laid out on the stack."""
+_CHUNK = 1 << 21
+"""Products, at least, that a chunk is worth."""
+_CHUNKS = 16
+_SETS = 2048
+"""Rows at multiples of so many bytes fall into few sets of the first cache."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`count` outputs in `parts` of as equal size as can be: the first `extra` ones are one larger than `least`."""
+
+    count: int
+    parts: int
+
+    @property
+    def least(self) -> int:
+        return self.count // self.parts
+
+    @property
+    def extra(self) -> int:
+        return self.count % self.parts
+
+    @property
+    def largest(self) -> int:
+        return -(-self.count // self.parts)
+
+    @property
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """(size, first part, past the last part)."""
+        return [(n, a, b) for n, a, b in ((self.least + 1, 0, self.extra), (self.least, self.extra, self.parts)) if b > a]
+
+
+@dataclass(frozen=True)
+class Laid:
+    """An axis with how its outputs are cut, and how its inputs lie for a chunk.
+
+    block   parts of `cut` that a chunk takes, of which there are `blocks`
+    place   elements between inputs `step` places apart; every `step`-th place is there
+    extent  number of these
+    """
+
+    axis: Axis
+    cut: Cut
+    block: int = 1
+    place: int = 0
+
+    @property
+    def step(self) -> int:
+        a = self.axis
+        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if a.taps > 1 else 0) or 1
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.cut.parts // self.block)
+
+    @property
+    def extent(self) -> int:
+        a = self.axis
+        outputs = min(a.outputs, self.block * self.cut.largest)
+        return ((outputs - 1) * a.stride + (a.taps - 1) * a.tap) // self.step + 1
+
+    @property
+    def per_output(self) -> int:
+        """Elements between the inputs of neighbouring outputs for the same tap."""
+        return self.axis.stride // self.step * self.place if self.axis.outputs > 1 else 0
+
+    @property
+    def per_tap(self) -> int:
+        return self.axis.tap // self.step * self.place if self.axis.taps > 1 else 0
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A loop over products: how many, and how far lhs moves (in the chunk's layout), and rhs (in its own)."""
+
+    count: int
+    lhs: int
+    rhs: int
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Panels of output features that are treated alike: features first + i * width, i < count; `valid` of the last lanes."""
+
+    first: int
+    count: int
+    valid: int
+    vectors: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile."""
+
+    sliding: Sliding
+    axes: tuple[Laid, ...]
+    rows: int
+    columns: int
+    lanes: int
+    panels: tuple[Panel, ...]
+    panel_blocks: int
+    is_direct: bool
+    patch: int
+
+    @property
+    def width(self) -> int:
+        """Output features of a full panel."""
+        return self.panels[0].vectors * self.lanes
+
+    @property
+    def features(self) -> int:
+        """Output features of a group, with those that fill the last vector."""
+        return sum(p.count * p.vectors * self.lanes for p in self.panels)
+
+    @property
+    def chunks(self) -> int:
+        return self.sliding.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
+
+    @property
+    def order(self) -> list[int]:
+        """The axes' numbers, those that a tile spans last."""
+        spanned = (self.rows, self.columns)
+        return [*(i for i in range(len(self.axes)) if i not in spanned), *spanned]
+
+    @property
+    def tap_axes(self) -> list[Laid]:
+        """Those with several taps, so that lhs is walked forwards: the order in which products are summed."""
+        return sorted((a for a in self.axes if a.axis.taps > 1), key=lambda a: -a.per_tap)
+
+    def steps(self, width: int) -> list[Steps]:
+        """Loops over products, outermost first, for panels of so many features; what is one loop is merged."""
+        loops: list[Steps] = []
+        for laid, rest in self._tails():
+            new = Steps(laid.axis.taps, laid.per_tap, rest * width)
+            if loops and loops[-1].lhs == new.count * new.lhs and loops[-1].rhs == new.count * new.rhs:
+                new = Steps(loops.pop().count * new.count, new.lhs, new.rhs)
+            loops.append(new)
+        return loops
+
+    def _tails(self) -> Iterator[tuple[Laid, int]]:
+        """Each axis with taps, and the products inside of it."""
+        axes = self.tap_axes
+        for i, laid in enumerate(axes):
+            yield laid, math.prod(a.axis.taps for a in axes[i + 1 :])
+
+
+def planned(s: Sliding, target: Target) -> Plan | None:
+    """A plan for sums of real numbers over at least one product; None where it would not be fast."""
+    lanes = target.vector_bytes // (s.wide.bits // 8)
+    registers = 32 if target.vector_bytes == 64 or "aarch64" in target.triple else 16
+    panels = _panels(s.output.size, lanes)
+    most = (registers - 4) // panels[0].vectors
+    order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
+    rows, columns, cuts = _tile(order, most)
+    laid = [Laid(a, cuts.get(i, Cut(a.outputs, a.outputs))) for i, a in enumerate(order)]
+    size = s.wide.bits // 8
+    is_direct = all(a.is_inside for a in order) and s.operand is s.wide
+    if is_direct:
+        laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]
+        clash = max((laid[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)
+        is_direct = clash * size % _SETS != 0 or clash == 0
+    laid, panel_blocks, patch = _blocked(s, laid, panels, columns, lanes, size, is_direct)
+    if not is_direct and patch * size > _PATCH_AT_MOST:
+        return None
+    return Plan(s, tuple(laid), rows, columns, lanes, tuple(panels), panel_blocks, is_direct, patch)
+
+
+def _panels(features: int, lanes: int) -> list[Panel]:
+    """Two vectors side by side, or one where there is no more; the last may be filled in part."""
+    width = 2 * lanes if features > lanes else lanes
+    full, rest = divmod(features, width)
+    panels = [Panel(0, full, lanes, width // lanes)] if full else []
+    if rest:
+        panels.append(Panel(full * width, 1, (rest - 1) % lanes + 1, -(-rest // lanes)))
+    return panels
+
+
+def _tile(axes: Sequence[Axis], most: int) -> tuple[int, int, dict[int, Cut]]:
+    """The two axes that a tile spans, with their cuts: the most outputs a tile, and along axes late in memory."""
+    best = (0.0, 0, 0, dict[int, Cut]())
+    for column in reversed(range(len(axes))):
+        count = axes[column].outputs
+        cut = Cut(count, -(-count // most))
+        for row in [i for i in reversed(range(len(axes))) if i != column]:
+            cuts = {column: cut, row: Cut(axes[row].outputs, axes[row].outputs)}
+            mean = count / cut.parts
+            high = most // cut.largest
+            if cut.parts == 1 and high > 1:
+                cuts[row] = Cut(axes[row].outputs, -(-axes[row].outputs // high))
+                mean *= axes[row].outputs / cuts[row].parts
+            score = min(mean, most * 0.8) - 0.01 * len([c for c in cuts.values() if c.extra])
+            if score > best[0] + 0.3:
+                best = (score, row, column, cuts)
+    return best[1:]
+
+
+def _blocked(
+    s: Sliding, axes: Sequence[Laid], panels: Sequence[Panel], columns: int, lanes: int, size: int, is_direct: bool
+) -> tuple[list[Laid], int, int]:
+    """Chunks grow while they are many and their inputs fit the cache. The axes, blocks of panels, elements of inputs."""
+    laid = list(axes)
+    wanted = min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
+
+    def chunks(axes: Sequence[Laid]) -> int:
+        return s.group.size * math.prod(a.blocks for a in axes)
+
+    def patch(axes: Sequence[Laid]) -> int:
+        return _laid_out(axes, lanes, size)[1]
+
+    order = [columns, *(i for i in reversed(range(len(laid))) if i != columns)]
+    for i in order:
+        while laid[i].block < laid[i].cut.parts:
+            grown = list(laid)
+            grown[i] = replace(laid[i], block=min(laid[i].cut.parts, 2 * laid[i].block))
+            if chunks(grown) < wanted or patch(grown) * size > _PATCH:
+                break
+            laid = grown
+    blocks = min(sum(p.count for p in panels), max(1, wanted // chunks(laid)))
+    if is_direct:
+        return laid, blocks, 0
+    laid, elements = _laid_out(laid, lanes, size)
+    return laid, blocks, elements
+
+
+def _laid_out(axes: Sequence[Laid], lanes: int, size: int) -> tuple[list[Laid], int]:
+    """The chunk's inputs in the order of lhs: the axes with the distances, and the number of elements with slack."""
+    laid, place = list(axes), 1
+    for i in reversed(range(len(laid))):
+        laid[i] = replace(laid[i], place=place)
+        place *= laid[i].extent
+        if place > 1 and place * size % _SETS == 0:
+            place += 64 // size
+    return laid, place + lanes

@@ -1,0 +1,215 @@
+"""The innermost part of a convolution: a tile of outputs whose sums stay in registers from first to last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import sha256
+
+from hlokit.cpu.kernels.elements import broadcast, lane_numbers, load, mangled, rounded, store, write
+from hlokit.cpu.kernels.convolution_plan import Panel, Plan, Steps
+from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.scalar_convolution import affine
+from hlokit.cpu.kernels.sliding import strides
+from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+from hlokit.types.dtype import DType
+
+
+class Tile:
+    """Writes `void @tile(ptr table, ptr lhs, ptr rhs, i64 index...)` for tiles of rows x columns x a panel's features.
+
+    lhs, rhs  the first input and weight, where the plan lays them
+    index     of the tile's first output, in the result
+    """
+
+    def __init__(self, call: Call, plan: Plan, panel: Panel, rows: int, columns: int) -> None:
+        s = plan.sliding
+        self.call, self.plan, self.panel, self.s = call, plan, panel, s
+        self.lanes, self.scalar = plan.lanes, scalar_type(s.wide)
+        self.type = vector(self.scalar, self.lanes)
+        self.parameters = [f"d{i}" for i in range(len(s.dimensions))]
+        fields = [("ptr", "table"), ("ptr", "lhs"), ("ptr", "rhs"), *(("i64", name) for name in self.parameters)]
+        self.f = Function("", fields, attributes="noinline nounwind")
+        self.is_turned = plan.axes[plan.rows].axis.dim == len(s.dimensions) - 1
+        outer, inner = (columns, rows) if self.is_turned else (rows, columns)
+        self.inner = inner
+        pairs = [(i, j) for i in range(outer) for j in range(inner)]
+        self.outputs = [(j, i) if self.is_turned else (i, j) for i, j in pairs]
+        """(row, column) of each output; those along the result's last dimension are neighbours."""
+
+    def written(self, module: Module) -> str:
+        """Adds the function; gives its name."""
+        f = self.f
+        start = "zeroinitializer"
+        sums = self._summed(self.plan.steps(self.panel.vectors * self.lanes), "%lhs", "%rhs", self._count * [start])
+        last = len(self.s.dimensions) - 1
+        if self.s.feature_dim == last:
+            self._store_features(sums)
+        elif last in self._spanned() and self.plan.axes[self._spanned()[last]].axis.step == 1:
+            self._store_turned(sums)
+        else:
+            self._store_each(sums)
+        f.do("ret void")
+        f.name = f"convolution_tile_{sha256(f.text().encode()).hexdigest()[:16]}"
+        module.add(f)
+        return f.name
+
+    @property
+    def _count(self) -> int:
+        return len(self.outputs) * self.panel.vectors
+
+    def _spanned(self) -> dict[int, int]:
+        """The result's dimensions that the tile spans beside the features, with the axes' numbers."""
+        plan = self.plan
+        return {plan.axes[i].axis.dim: i for i in (plan.rows, plan.columns) if plan.axes[i].axis.dim >= 0}
+
+    # -- products
+
+    def _summed(self, steps: Sequence[Steps], lhs: str, rhs: str, sums: list[str]) -> list[str]:
+        if not steps:
+            return self._products(lhs, rhs, sums, 0, 0)
+        f, now = self.f, steps[0]
+        unroll = 1
+        if len(steps) == 1:
+            unroll = now.count if now.count <= 4 else next((u for u in (2, 3) if now.count % u == 0), 1)
+        carries = [(self.type, v) for v in sums] + [("ptr", lhs), ("ptr", rhs)]
+        if now.count == unroll:
+            for i in range(unroll):
+                sums = self._products(lhs, rhs, sums, i * now.lhs, i * now.rhs)
+            return sums
+        with f.loop("0", str(now.count), unroll, carries=carries) as loop:
+            *inner, left, right = loop.carried
+            if len(steps) == 1:
+                for i in range(unroll):
+                    inner = self._products(left, right, inner, i * now.lhs, i * now.rhs)
+            else:
+                inner = self._summed(steps[1:], left, right, inner)
+            left = f.let(f"getelementptr {self.scalar}, ptr {left}, i64 {unroll * now.lhs}")
+            right = f.let(f"getelementptr {self.scalar}, ptr {right}, i64 {unroll * now.rhs}")
+            loop.next = [*inner, left, right]
+        return loop.results[:-2]
+
+    def _products(self, lhs: str, rhs: str, sums: Sequence[str], lhs_at: int, rhs_at: int) -> list[str]:
+        f, scalar, plan = self.f, self.scalar, self.plan
+        weights = [self._vector(rhs, rhs_at + v * self.lanes) for v in range(self.panel.vectors)]
+        row, column = plan.axes[plan.rows].per_output, plan.axes[plan.columns].per_output
+        result: list[str] = []
+        for m, (i, j) in enumerate(self.outputs):
+            place = f.let(f"getelementptr {scalar}, ptr {lhs}, i64 {lhs_at + i * row + j * column}")
+            x = broadcast(f, f.let(f"load {scalar}, ptr {place}"), scalar, self.lanes)
+            for v, weight in enumerate(weights):
+                result.append(multiplied(f, self.s.wide, x, weight, sums[m * len(weights) + v], self.lanes))
+        return result
+
+    def _vector(self, base: str, offset: int) -> str:
+        return load(self.f, self.scalar, self.lanes, self.f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {offset}"))
+
+    # -- outputs
+
+    def _index(self, output: tuple[int, int], feature: str) -> list[str]:
+        """The result's index of one output, at a feature of the panel."""
+        f, plan = self.f, self.plan
+        index = [f"%{name}" for name in self.parameters]
+        for number, offset in zip((plan.rows, plan.columns), output, strict=True):
+            axis = plan.axes[number].axis
+            if axis.dim >= 0 and offset:
+                index[axis.dim] = affine(f, offset * axis.step, [(index[axis.dim], 1)])
+        if feature != "0":
+            index[self.s.feature_dim] = f.let(f"add i64 {index[self.s.feature_dim]}, {feature}")
+        return index
+
+    def _put(self, index: Sequence[str], value: str, lanes: int, mask: str | None) -> None:
+        """Sums that lie along the result's last dimension, to the epilogue or the result."""
+        f, s = self.f, self.s
+        value = rounded(f, s.result, value, lanes, self.scalar)
+        if self.call.store is not None:
+            self.call.store(f, index, value, lanes, mask)
+            return
+        out = f.let(f"load ptr, ptr {f.let('getelementptr ptr, ptr %table, i64 2')}")
+        number = affine(f, 0, list(zip(index, strides(s.dimensions), strict=True)))
+        write(f, s.result, out, number, value, lanes, mask)
+
+    def _store_features(self, sums: Sequence[str]) -> None:
+        vectors = self.panel.vectors
+        for m, output in enumerate(self.outputs):
+            for v in range(vectors):
+                count = self.panel.valid if v == vectors - 1 else self.lanes
+                index, value = self._index(output, str(v * self.lanes)), sums[m * vectors + v]
+                if count == 1:  # LLVM 20 stores too many bytes for a masked store of one constant lane that truncates
+                    value = self.f.let(f"extractelement {self.type} {value}, i64 0")
+                    self._put(index, value, 1, None)
+                else:
+                    self._put(index, value, self.lanes, first_of(count, self.lanes))
+
+    def _store_turned(self, sums: Sequence[str]) -> None:
+        """Turned in registers, then feature by feature, a line of outputs at a time."""
+        f, lanes, vectors = self.f, self.lanes, self.panel.vectors
+        room = -(-len(self.outputs) // lanes) * lanes
+        turned = f.alloca(self.scalar, (vectors * lanes + 1) * room)
+        for v in range(vectors):
+            for first in range(0, len(self.outputs), lanes):
+                block = [sums[m * vectors + v] for m in range(first, min(first + lanes, len(self.outputs)))]
+                block += ["poison"] * (lanes - len(block))
+                for i, line in enumerate(transposed(f, block, self.scalar)):
+                    place = (v * lanes + i) * room + first
+                    store(f, self.scalar, lanes, line, f.let(f"getelementptr {self.scalar}, ptr {turned}, i64 {place}"))
+        with f.loop("0", str((vectors - 1) * lanes + self.panel.valid)) as loop:
+            line = f.let(f"getelementptr [{room} x {self.scalar}], ptr {turned}, i64 {loop.index}")
+            for first in range(0, len(self.outputs), self.inner):
+                for part in range(0, self.inner, lanes):
+                    count = min(lanes, self.inner - part)
+                    few = 1 << (count - 1).bit_length()
+                    place = f.let(f"getelementptr {self.scalar}, ptr {line}, i64 {first + part}")
+                    value = load(f, self.scalar, few, place)
+                    index = self._index(self.outputs[first + part], loop.index)
+                    self._put(index, value, few, first_of(count, few))
+            loop.next = []
+
+    def _store_each(self, sums: Sequence[str]) -> None:
+        """One by one, where the result's last dimension is one that the tile does not span."""
+        f, lanes, vectors = self.f, self.lanes, self.panel.vectors
+        kept = f.alloca(self.scalar, len(sums) * lanes)
+        for i, value in enumerate(sums):
+            store(f, self.scalar, lanes, value, f.let(f"getelementptr {self.scalar}, ptr {kept}, i64 {i * lanes}"))
+        for m, output in enumerate(self.outputs):
+            with f.loop("0", str((vectors - 1) * lanes + self.panel.valid)) as loop:
+                place = affine(f, m * vectors * lanes, [(loop.index, 1)])
+                value = load(f, self.scalar, 1, f.let(f"getelementptr {self.scalar}, ptr {kept}, i64 {place}"))
+                self._put(self._index(output, loop.index), value, 1, None)
+
+
+def first_of(count: int, lanes: int) -> str | None:
+    """A mask of the first `count` lanes; None for all."""
+    if count >= lanes:
+        return None
+    return "<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">"
+
+
+def multiplied(f: Function, wide: DType, x: str, y: str, total: str, lanes: int) -> str:
+    """total + x * y, rounded once where it rounds."""
+    scalar = scalar_type(wide)
+    type = vector(scalar, lanes)
+    if wide.is_integral:
+        return f.let(f"add {type} {total}, {f.let(f'mul {type} {x}, {y}')}")
+    return f.let(f"call {type} @llvm.fma.{mangled(scalar, lanes)}({type} {x}, {type} {y}, {type} {total})")
+
+
+def transposed(f: Function, rows: Sequence[str], scalar: str) -> list[str]:
+    """A square of lanes x lanes, its rows become columns: log2(lanes) rounds of exchanges."""
+    lanes, values = len(rows), list(rows)
+    type = vector(scalar, lanes)
+    half = lanes // 2
+    while half:
+        low = [j if j & half == 0 else j - half + lanes for j in range(lanes)]
+        high = [j + half if j & half == 0 else j + lanes for j in range(lanes)]
+        for i in range(lanes):
+            if i & half == 0:
+                pair = [values[i], values[i + half]]
+                values[i], values[i + half] = (shuffled(f, type, pair, order) for order in (low, high))
+        half //= 2
+    return values
+
+
+def shuffled(f: Function, type: str, pair: Sequence[str], order: Sequence[int]) -> str:
+    mask = ", ".join(f"i32 {i}" for i in order)
+    return f.let(f"shufflevector {type} {pair[0]}, {type} {pair[1]}, <{len(order)} x i32> <{mask}>")
