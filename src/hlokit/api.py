@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import evaluate
 from hlokit.passes.pipeline import optimize
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.runtime.executable import Executable
 
 __all__ = ["compile", "evaluate", "load", "optimize", "parse", "parse_shape", "verify"]
 
@@ -55,11 +58,16 @@ def verify(module: HloModule) -> None:
     verify(module)
 
 
-def compile(module: HloModule, backend: str = "cpu", **options: Any) -> Any:
-    """Not there yet: raises UnsupportedError. `evaluate` runs the module on the reference interpreter."""
-    raise UnsupportedError(
-        f"compile(backend={backend!r}) of {module.name}: there is no compiler yet; use hlokit.evaluate"
-    )
+def compile(module: HloModule, backend: str = "cpu", **options: Any) -> Executable:
+    """`module` as machine code: an Executable, to be called as `evaluate` is (see hlokit.runtime.Executable).
+
+    Options are Executable's: threads, strict, donate, target. Raises UnsupportedError for another backend.
+    """
+    if backend != "cpu":
+        raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
+    from hlokit.runtime.executable import Executable
+
+    return Executable(module, **options)
 
 
 def _decoded(data: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.golden.cases import Array, Case, root_roles
 from tests.golden.compare import compare_outputs
+from tests.golden.engines import ENGINES
 from tests.golden.player import Player, flatten
 
 XLA_WRONG: dict[str, str] = {
@@ -49,16 +50,16 @@ class Verdict:
     detail: str = ""
 
 
-def check_case(case: Case, routes: tuple[str, ...] = ROUTES) -> list[Verdict]:
-    """One verdict for each route that the case has."""
-    return [_judge(case, route) for route in routes if _has_route(case, route)]
+def check_case(case: Case, routes: tuple[str, ...] = ROUTES, engine: str = "reference") -> list[Verdict]:
+    """One verdict for each route that the case has. `engine`: see engines.py."""
+    return [_judge(case, route, engine) for route in routes if _has_route(case, route)]
 
 
 def _has_route(case: Case, route: str) -> bool:
     return route == "builder" or case.hlo is not None
 
 
-def _judge(case: Case, route: str) -> Verdict:
+def _judge(case: Case, route: str, engine: str) -> Verdict:
     """Runs the case. Wrong by the rules: Mismatch or HlokitError; any other exception is a bug in any case."""
     from hlokit import HlokitError
 
@@ -68,7 +69,7 @@ def _judge(case: Case, route: str) -> Verdict:
     may_differ = not case.is_judged or case.id in XLA_WRONG or (case.kind == "reject" and case.stage == "compile")
     try:
         with time_limit(_SECONDS_PER_CASE):
-            _check(case, route)
+            _check(case, route, engine)
     except (Mismatch, HlokitError) as error:
         name = "" if isinstance(error, Mismatch) else f"{type(error).__name__}: "
         return verdict(IGNORED if may_differ else FAILED, name + first_line(error), short_traceback(error))
@@ -79,12 +80,12 @@ def _judge(case: Case, route: str) -> Verdict:
     return verdict(IGNORED if may_differ else PASSED)
 
 
-def _check(case: Case, route: str) -> None:
+def _check(case: Case, route: str, engine: str) -> None:
     if case.kind == "reject":
         return _check_refused(case)
     if case.family == "collectives":
         return _check_replicas(case, _make_module(case, route))
-    _check_module(case, _make_module(case, route))
+    _check_module(case, _make_module(case, route), engine)
 
 
 def _make_module(case: Case, route: str) -> Any:
@@ -105,13 +106,11 @@ def _check_refused(case: Case) -> None:
     raise Mismatch(f"accepted, XLA refuses: {case.message.splitlines()[0] if case.message else case.stage}")
 
 
-def _check_module(case: Case, module: Any) -> None:
-    import hlokit as hk
-
+def _check_module(case: Case, module: Any, engine: str) -> None:
     check_round_trip(module)
     check_program_shape(module, case)
     if case.kind == "ok":
-        _check_outputs(case, hk.evaluate(module, *case.inputs), case.outputs, case.inputs)
+        _check_outputs(case, ENGINES[engine](module, *case.inputs), case.outputs, case.inputs)
 
 
 def _check_replicas(case: Case, module: Any) -> None:

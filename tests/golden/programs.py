@@ -21,6 +21,7 @@ import numpy as np
 from tests.golden.cases import NUMPY_TYPES, Array
 from tests.golden.check import Mismatch, check_round_trip, first_line, short_traceback
 from tests.golden.compare import compare_outputs
+from tests.golden.engines import ENGINES
 from tests.golden.player import flatten
 
 BUNDLED = Path(__file__).parents[1] / "data" / "programs"
@@ -65,14 +66,14 @@ def _text(folder: Path, name: str) -> str:
     return plain.read_text(encoding="utf-8") if plain.exists() else gzip.decompress(packed.read_bytes()).decode()
 
 
-def check_program(program: RecordedProgram) -> None:
-    """Parses, verifies, prints and evaluates it. Raises Mismatch (or what the library raises)."""
+def check_program(program: RecordedProgram, engine: str = "reference") -> None:
+    """Parses, verifies, prints and runs it (see engines.py). Raises Mismatch (or what the library raises)."""
     import hlokit as hk
 
     module = hk.parse(program.hlo)
     hk.verify(module)
     check_round_trip(module)
-    result = flatten(hk.evaluate(module, *program.inputs))
+    result = flatten(ENGINES[engine](module, *program.inputs))
     difference = compare_outputs(result, program.outputs, program.tolerance)
     if difference is not None:
         raise Mismatch(difference)
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.programs", description=__doc__)
     parser.add_argument("--golden", type=Path, required=True, metavar="DIR")
     parser.add_argument("--bundle", action="store_true", help="copy the programs to tests/data/programs instead")
+    parser.add_argument("--engine", choices=list(ENGINES), default="reference", help="what runs the programs")
     parser.add_argument("names", nargs="*", help="these programs only")
     options = parser.parse_args(arguments)
     folder = options.golden / "programs"
@@ -105,16 +107,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.bundle:
         bundle(folder)
         return 0
-    failed = [name for name in options.names or program_names(folder) if not _passes(folder, name)]
+    failed = [name for name in options.names or program_names(folder) if not _passes(folder, name, options.engine)]
     print(f"{len(failed)} failed")
     return 1 if failed else 0
 
 
-def _passes(folder: Path, name: str) -> bool:
+def _passes(folder: Path, name: str, engine: str) -> bool:
     start = time.perf_counter()
     outcome = "passed"
     try:
-        check_program(read_program(folder, name))
+        check_program(read_program(folder, name), engine)
     except Exception as error:
         outcome = f"FAILED {type(error).__name__}: {first_line(error)[:200]}  {short_traceback(error)}"
     print(f"{name:30}{time.perf_counter() - start:6.1f} s  {outcome}", flush=True)

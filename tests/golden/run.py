@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.golden.cases import decode_case, golden_files
 from tests.golden.check import FAILED, IGNORED, PASSED, ROUTES, Verdict, check_case
+from tests.golden.engines import ENGINES
 
 _CHUNK = 40
 _SHOWN_CAUSES = 60
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     routes = ROUTES if options.route == "both" else (options.route,)
     start = time.perf_counter()
-    verdicts = list(run_lines(lines, routes, options.jobs))
+    verdicts = list(run_lines(lines, routes, options.jobs, options.engine))
     _report(verdicts, options.verbose)
     print(f"{time.perf_counter() - start:.1f} s")
     failures = [verdict for verdict in verdicts if verdict.status == FAILED]
@@ -56,6 +57,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--id", action="append", default=[], help="run this case only (repeatable)")
     parser.add_argument("--op", action="append", default=[], help="run the cases of this operation only (repeatable)")
     parser.add_argument("--route", choices=[*ROUTES, "both"], default="both")
+    parser.add_argument("--engine", choices=list(ENGINES), default="reference", help="what runs the modules")
     parser.add_argument("--collectives", action="store_true", help="run the family collectives too")
     parser.add_argument("--jobs", type=int, default=2, help="processes (1: all in this one)")
     parser.add_argument("--failures", type=Path, metavar="OUT.json", help="write the failures there")
@@ -74,9 +76,11 @@ def _is_wanted(line: str, options: argparse.Namespace) -> bool:
     return record["id"] in options.id or record["op"] in options.op
 
 
-def run_lines(lines: Sequence[str], routes: tuple[str, ...], jobs: int) -> Iterator[Verdict]:
+def run_lines(
+    lines: Sequence[str], routes: tuple[str, ...], jobs: int, engine: str = "reference"
+) -> Iterator[Verdict]:
     """The verdicts on the cases of these lines, in order."""
-    chunks = [(lines[i : i + _CHUNK], routes) for i in range(0, len(lines), _CHUNK)]
+    chunks = [(lines[i : i + _CHUNK], routes, engine) for i in range(0, len(lines), _CHUNK)]
     if jobs == 1:
         yield from (verdict for chunk in chunks for verdict in _run_chunk(chunk))
         return
@@ -85,9 +89,9 @@ def run_lines(lines: Sequence[str], routes: tuple[str, ...], jobs: int) -> Itera
             yield from verdicts
 
 
-def _run_chunk(chunk: tuple[Sequence[str], tuple[str, ...]]) -> list[Verdict]:
-    lines, routes = chunk
-    return [verdict for line in lines for verdict in check_case(decode_case(json.loads(line)), routes)]
+def _run_chunk(chunk: tuple[Sequence[str], tuple[str, ...], str]) -> list[Verdict]:
+    lines, routes, engine = chunk
+    return [verdict for line in lines for verdict in check_case(decode_case(json.loads(line)), routes, engine)]
 
 
 def _report(verdicts: Sequence[Verdict], verbose: bool) -> None:

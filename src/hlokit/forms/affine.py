@@ -67,6 +67,10 @@ class Affine:
         """The greatest value that the keys' ranges allow."""
         return self.constant + sum(c * (key.high if c > 0 else key.low) for key, c in self.terms)
 
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
     def coefficient(self, key: Key) -> int:
         return next((c for k, c in self.terms if k is key), 0)
 

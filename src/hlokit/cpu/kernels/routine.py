@@ -28,9 +28,9 @@ class Call:
     operands, results   shapes of the array leaves, in order; all arrays are dense and row-major
     functions           LLVM functions of the called computations by role: they take scalars in register types (a complex
                         number as two), return one, or a literal struct of them for tuples and complex numbers. Always inlined
-    computations        the called computations themselves by role, where a routine may know a faster way for some
     store               the epilogue that is fused to it; None: elements are written to the result
     strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
+    computations        the called computations themselves by role, where a routine may know a faster way for some
     """
 
     op: Op
@@ -38,9 +38,9 @@ class Call:
     results: tuple[Shape, ...]
     target: Target
     functions: dict[str, str] = field(default_factory=dict[str, str])
-    computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
     store: Store | None = None
     strict: bool = False
+    computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
 
 
 @dataclass(frozen=True)

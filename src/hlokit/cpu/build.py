@@ -1,0 +1,591 @@
+"""Build: asks forms for elements at affine indices; the result is one expression DAG per kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, RuntimeInt, affine_deps
+from hlokit.errors import UnsupportedError
+from hlokit.forms.affine import Affine, Index, row_major
+from hlokit.forms.emitter import Condition, Emitter, Value
+from hlokit.forms.primitives import Primitive
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
+
+MAX_DEPTH = 40
+"""Instructions inlined into each other: forms call each other through readers, a few Python frames each."""
+
+_UNROLLED = 32
+"""Folds of at most so many steps are written out."""
+
+_MAX_NODES = 6000
+
+
+class Leaf(NamedTuple):
+    """An array: the k-th array leaf of an instruction's value, found through tuples."""
+
+    instruction: Instruction
+    number: int
+
+    @property
+    def shape(self) -> Shape:
+        shape = self.instruction.shape
+        return shape if shape.is_array else list(array_leaves(shape))[self.number]
+
+
+def array_leaves(shape: Shape) -> Iterator[Shape]:
+    """The arrays in a shape: tokens hold nothing."""
+    return (leaf for leaf in shape.leaves() if leaf.is_array)
+
+
+class Cut(Exception):
+    """Building found that a leaf should be stored: inlining it costs more than memory does."""
+
+    def __init__(self, leaf: Leaf, reason: str) -> None:
+        super().__init__(reason)
+        self.leaf = leaf
+
+
+class Split(Exception):
+    """An index would be affine if this axis were two: `factor` is the extent of the inner one."""
+
+    def __init__(self, axis: Axis, factor: int) -> None:
+        super().__init__(axis.name)
+        self.axis = axis
+        self.factor = factor
+
+
+class Group:
+    """A dimension's extent as axes, outer first: one axis, or several where reshapes cut it."""
+
+    def __init__(self, extent: int, axes: Sequence[Axis]) -> None:
+        self.extent = extent
+        self.axes = tuple(axes)
+        self.affine = Affine.of(0)
+        for axis in axes:
+            self.affine = self.affine * axis.extent + axis
+        self.deps = 0
+        for axis in axes:
+            self.deps |= axis.bit
+
+
+class Known:
+    """A reader of a scalar that is there already."""
+
+    def __init__(self, value: Any, shape: Shape) -> None:
+        self.value = value
+        self.shape = shape
+
+    def __call__(self, index: Index) -> Any:
+        return self.value
+
+
+class Reader:
+    """A reader of an operand."""
+
+    def __init__(self, build: Build, leaf: Leaf) -> None:
+        self.build = build
+        self.leaf = leaf
+        self.shape = leaf.shape
+
+    def __call__(self, index: Index) -> Any:
+        return self.build.element(self.leaf, index)
+
+
+class Source:
+    """What a kernel reads: where leaves come from, and which of them lie in memory."""
+
+    def leaf(self, instruction: Instruction, number: int = 0) -> Leaf:
+        raise NotImplementedError
+
+    def buffer(self, leaf: Leaf) -> Buffer | None:
+        raise NotImplementedError
+
+    def constant(self, literal: Literal) -> Buffer:
+        raise NotImplementedError
+
+
+class Build(Emitter):
+    """The expressions of one kernel. `splits`: factors of its groups by their number, found by earlier tries."""
+
+    def __init__(self, source: Source, splits: Mapping[int, Sequence[int]], *, strict: bool = False) -> None:
+        self.source = source
+        self.splits = splits
+        self.strict = strict
+        self.expressions = Expressions()
+        self.groups: list[Group] = []
+        self.guards: tuple[Node, ...] = ()
+        self.memo: dict[tuple[Leaf, Index, tuple[Node, ...]], Any] = {}
+        self.reads: dict[Leaf, dict[Index, int]] = {}
+        self.weights: dict[Leaf, int] = {}
+        self._spent: dict[Leaf, int] = {}
+        self._depth = 0
+        self._bits = 1
+        self._runtime: dict[tuple[Node, int, int], RuntimeInt] = {}
+
+    # -- axes
+
+    def group(self, extent: int) -> Group:
+        """A new dimension of the iteration space."""
+        factors = self.splits.get(len(self.groups), (extent,))
+        axes = []
+        for factor in factors:
+            self._bits += 1
+            axes.append(Axis(f"i{self._bits - 2}", factor, 1 << (self._bits - 1)))
+        self.groups.append(Group(extent, axes))
+        return self.groups[-1]
+
+    def index(self, sizes: Sequence[int]) -> Index:
+        """One new group for each dimension that has more than one place."""
+        return tuple(self.group(n).affine if n > 1 else Affine.of(0) for n in sizes)
+
+    # -- what is read
+
+    def readers(self, instruction: Instruction) -> list[Reader]:
+        return [Reader(self, self.source.leaf(operand)) for operand in instruction.operands]
+
+    def element(self, leaf: Leaf, index: Index) -> Any:
+        """The element of an array: loaded if it lies in memory, else computed here."""
+        buffer = self.source.buffer(leaf)
+        if buffer is not None:
+            return self.load(buffer, leaf.shape, index)
+        key = (leaf, index, self.guards)
+        found = self.memo.get(key)
+        if found is None:
+            self._count(leaf, index)
+            if self._depth >= MAX_DEPTH:
+                raise Cut(leaf, "the chain of instructions is too long for one kernel")
+            before = len(self.expressions.nodes)
+            self._depth += 1
+            found = self.memo[key] = self._computed(leaf, index)
+            self._depth -= 1
+            weight = len(self.expressions.nodes) - before
+            self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
+            if len(self.expressions.nodes) > _MAX_NODES:
+                raise Cut(max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large")
+        return found
+
+    def _count(self, leaf: Leaf, index: Index) -> None:
+        """Cuts while building: as soon as it is clear that a leaf is computed too often."""
+        indices = self.reads.setdefault(leaf, {})
+        if index in indices:
+            return
+        deps = 0
+        for affine in index:
+            deps |= affine_deps(affine)
+        indices[index] = deps
+        spent = self._spent[leaf] = self._spent.get(leaf, 0) + self.extent_of(deps)
+        if len(indices) > 1 and too_often(spent, leaf.shape.size, self.weights.get(leaf, 1)):
+            raise Cut(leaf, f"computed {spent} times for {leaf.shape.size} elements")
+
+    def extent_of(self, deps: int) -> int:
+        """The number of places of a set of axes."""
+        return prod(axis.extent for group in self.groups for axis in group.axes if axis.bit & deps)
+
+    def _computed(self, leaf: Leaf, index: Index) -> Any:
+        instruction = leaf.instruction
+        op = instruction.op
+        if op.form == "fold":
+            return self._fold(instruction, index)[leaf.number]
+        called = {role: CalledFunction(self, c) for role, c in instruction.called_by_role()}
+        value = op.element(self, index, *self.readers(instruction), **called)
+        if value.dtype is not leaf.shape.dtype:
+            raise AssertionError(f"{op.opcode} gave {value.dtype} for {leaf.shape}")
+        return value
+
+    def load(self, buffer: Buffer, shape: Shape, index: Index) -> Any:
+        """An element in memory; guarded unless the index is inside for all values of the axes."""
+        if shape.size == 0:
+            return self.constant(0, shape.dtype)
+        inside = all(a.low >= 0 and a.high < n for a, n in zip(index, shape.dimensions, strict=True))
+        guards = () if inside else self.guards
+        place = row_major(index, shape.dimensions)
+        if not shape.dtype.is_complex:
+            return self.expressions.node("load", shape.dtype, guards, (buffer, place))
+        parts = [self.expressions.node("load", buffer.dtype, guards, (buffer, place * 2 + k)) for k in (0, 1)]
+        return Pair(shape.dtype, *parts)
+
+    # -- folds
+
+    def _fold(self, instruction: Instruction, index: Index) -> Sequence[Any]:
+        op = instruction.op
+        readers = self.readers(instruction)
+        spec = op.fold([r.shape for r in readers])
+        combiner = CalledFunction(self, dict(instruction.called_by_role())[spec.combiner])
+        operands, inits = readers[: spec.count], [readers[k](()) for k in spec.inits]
+        sizes = operands[0].shape.dimensions
+        if 0 in sizes:
+            return inits
+        scanned = [k for k, d in enumerate(spec.dimensions) if d.size > 1 and d.is_scan(sizes[k])]
+        rest = [d for k, d in enumerate(spec.dimensions) if k not in scanned]
+        if len(scanned) == 1 and sizes[scanned[0]] > 4 and all(d.is_kept for d in rest):
+            return self._scan(instruction, operands, inits, combiner, index, scanned[0])
+        steps = prod(d.size for d in spec.dimensions)
+        places: list[Affine] = []
+        bound: list[Axis] = []
+        own = 0
+        for affine in index:
+            own |= affine_deps(affine)
+        conditions: list[Condition] = []
+        if steps <= _UNROLLED:
+            return self._written_out(spec.dimensions, sizes, operands, inits, combiner, index)
+        for d, size in zip(spec.dimensions, sizes, strict=True):
+            step = Affine.of(0)
+            if d.size > 1:
+                group = self._bound_group(d.size, own)
+                own |= group.deps
+                bound += group.axes
+                step = group.affine
+            place, found = self._place(d, size, index, step)
+            places.append(place)
+            conditions += found
+        valid = self._all(conditions)
+        if valid is False:
+            return inits
+        outer = self.guards
+        if valid is not True:
+            self.guards = self._with(outer, valid)
+        bodies = [operand(tuple(places)) for operand in operands]
+        self.guards = outer
+        return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
+
+    def _place(self, d: Any, size: int, index: Index, step: Affine) -> tuple[Affine, list[Condition]]:
+        """The operand's place at a step, and where it is one."""
+        start = index[d.output] * d.stride if d.output is not None else Affine.of(0)
+        place = start + step * d.dilation - d.low
+        conditions: list[Condition] = []
+        if d.base_dilation > 1:
+            conditions.append(self.inrange(self.mod(place, d.base_dilation), 0, 1))
+            place = self.floordiv(place, d.base_dilation)
+        conditions.append(self.inrange(place, 0, size))
+        return place, conditions
+
+    def _bound_group(self, extent: int, own: int) -> Group:
+        """The first group of this extent that is not in the fold's own index: so equal bodies become one node."""
+        for group in self.groups:
+            if group.extent == extent and not group.deps & own:
+                return group
+        return self.group(extent)
+
+    def _folded(
+        self,
+        inits: Sequence[Any],
+        bodies: Sequence[Any],
+        combiner: CalledFunction,
+        bound: tuple[Axis, ...],
+        valid: Node | None,
+        scan: Axis | None = None,
+    ) -> Sequence[Any]:
+        accumulators = [self._hole(v.dtype, k) for k, v in enumerate(inits)]
+        elements = [self._hole(v.dtype, k + len(inits)) for k, v in enumerate(bodies)]
+        outer, self.guards = self.guards, ()
+        results = combiner.results(*accumulators, *elements)
+        self.guards = outer
+        slots = tuple(hole.data for hole in _parts([*accumulators, *elements]))
+        fold = Fold(bound, _parts(inits), _parts(bodies), _parts(results), slots, valid, scan)
+        node = self.expressions.node("fold", fold.inits[0].dtype, (), fold)
+        return self._assembled(node, [v.dtype for v in inits])
+
+    def _hole(self, dtype: DType, place: int) -> Any:
+        if dtype.is_complex:
+            parts = [self.expressions.node("hole", dtype.real, (), (place, k)) for k in (0, 1)]
+            return Pair(dtype, *parts)
+        return self.expressions.node("hole", dtype, (), (place, 0))
+
+    def _assembled(self, node: Node, types: Sequence[DType]) -> list[Any]:
+        values: list[Any] = []
+        k = 0
+        for dtype in types:
+            if dtype.is_complex:
+                both = [self.expressions.node("part", dtype.real, (node,), k + j) for j in (0, 1)]
+                values.append(Pair(dtype, *both))
+                k += 2
+            else:
+                values.append(self.expressions.node("part", dtype, (node,), k))
+                k += 1
+        return values
+
+    def _scan(
+        self,
+        instruction: Instruction,
+        operands: Sequence[Reader],
+        inits: Sequence[Any],
+        combiner: CalledFunction,
+        index: Index,
+        dimension: int,
+    ) -> Sequence[Any]:
+        """Prefix folds: read at the whole axis that the kernel goes along, else they are stored."""
+        place = index[dimension]
+        group = next((g for g in self.groups if g.affine is place and len(g.axes) == 1), None)
+        others = 0
+        for k, affine in enumerate(index):
+            others |= affine_deps(affine) if k != dimension else 0
+        if group is None or self.guards or others & group.deps:
+            raise Cut(self.source.leaf(instruction, 0), "a prefix fold read elsewhere than along its axis")
+        bodies = [operand(index) for operand in operands]
+        return self._folded(inits, bodies, combiner, (), None, group.axes[0])
+
+    def _written_out(
+        self,
+        dimensions: Sequence[Any],
+        sizes: Sequence[int],
+        operands: Sequence[Reader],
+        inits: Sequence[Any],
+        combiner: CalledFunction,
+        index: Index,
+    ) -> Sequence[Any]:
+        values = list(inits)
+        outer = self.guards
+        for flat in range(prod(d.size for d in dimensions)):
+            places: list[Affine] = []
+            conditions: list[Condition] = []
+            rest = flat
+            for d in reversed(dimensions):
+                rest, step = divmod(rest, d.size)
+                places.append(Affine.of(step))
+            for k, (d, size) in enumerate(zip(dimensions, sizes, strict=True)):
+                place, found = self._place(d, size, index, places[-1 - k])
+                conditions += found
+                places[-1 - k] = place
+            valid = self._all(conditions)
+            if valid is False:
+                continue
+            if valid is True:
+                values = list(combiner.results(*values, *(o(tuple(reversed(places))) for o in operands)))
+                continue
+            self.guards = self._with(outer, valid)
+            new = combiner.results(*values, *(o(tuple(reversed(places))) for o in operands))
+            self.guards = outer
+            values = [self._select(valid, a, b) for a, b in zip(new, values, strict=True)]
+        return values
+
+    # -- what forms write with
+
+    def primitive(self, primitive: Primitive, operands: Sequence[Value], dtype: DType) -> Value:
+        name = primitive.name
+        if name == "complex":
+            return Pair(dtype, operands[0], operands[1])  # type: ignore[arg-type]
+        if name in ("real", "imag"):
+            return getattr(operands[0], name)
+        if name == "select":
+            return self._select(operands[0], operands[1], operands[2])
+        nodes: Any = tuple(operands)
+        return self._affine_result(name, nodes, dtype) or self.expressions.node(name, dtype, nodes)
+
+    def _select(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        if then is otherwise:
+            return then
+        if condition.op == "const":
+            return then if condition.data else otherwise
+        if isinstance(then, Pair):
+            real = self._select(condition, then.real, otherwise.real)
+            return Pair(then.dtype, real, self._select(condition, then.imag, otherwise.imag))
+        return self.expressions.node("select", then.dtype, (condition, then, otherwise))
+
+    def _affine_result(self, name: str, nodes: tuple[Node, ...], dtype: DType) -> Node | None:
+        """Integer arithmetic on what indices count stays affine where nothing can wrap; comparisons become ranges."""
+        affines = [_affine_of(node) for node in nodes]
+        if None in affines or all(a.is_constant for a in affines if a is not None) or not affines:
+            return None
+        a, b = affines[0], affines[-1]
+        assert a is not None and b is not None
+        result: Affine | None = None
+        if name == "convert" and dtype.is_integral:
+            result = a
+        elif name == "add":
+            result = a + b
+        elif name == "sub":
+            result = a - b
+        elif name == "mul" and (a.is_constant or b.is_constant):
+            result = a * b.constant if b.is_constant else b * a.constant
+        elif name in _COMPARED:
+            low, high = _COMPARED[name]
+            known = self.inrange(a - b, low, high)
+            return self.expressions.flag(known) if isinstance(known, bool) else known  # type: ignore[return-value]
+        if result is None or not _fits(result, dtype):
+            return None
+        return self.expressions.node("number", dtype, (), result)
+
+    def constant(self, value: Any, dtype: DType) -> Value:
+        if dtype.is_complex:
+            parts = [self.expressions.const(part, dtype.real) for part in _components(value, dtype)]
+            return Pair(dtype, *parts)
+        return self.expressions.const(value, dtype)
+
+    def literal(self, literal: Literal, index: Index) -> Value:
+        return self.load(self.source.constant(literal), literal.shape, index)
+
+    def number(self, affine: Affine) -> Value:
+        dtype = dtypes.s32 if _fits(affine, dtypes.s32) else dtypes.s64
+        if affine.is_constant:
+            return self.expressions.const(affine.constant, dtype)
+        return self.expressions.node("number", dtype, (), affine)
+
+    def compare_range(self, affine: Affine, low: int, high: int) -> Value:
+        low, high = max(low, affine.low), min(high, affine.high + 1)
+        return self.expressions.node("range", dtypes.pred, (), (affine, low, high))
+
+    def inrange(self, affine: Any, low: int, high: int) -> Condition:
+        known = super().inrange(affine, low, high)
+        if isinstance(known, bool):
+            return known
+        if known in self.guards:
+            return True
+        return False if self._not(known) in self.guards else known
+
+    def branch(self, conditions: Sequence[Value], then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        condition: Any = self._all(conditions)
+        if isinstance(condition, bool):
+            return then() if condition else otherwise()
+        outer = self.guards
+        self.guards = self._with(outer, *conditions)
+        first = then()
+        self.guards = self._with(outer, self._not(condition))
+        second = otherwise()
+        self.guards = outer
+        return self._select(condition, first, second)
+
+    def as_index(self, value: Value, low: int, high: int) -> Affine:
+        node: Any = value
+        if node.op == "const":
+            return Affine.of(max(low, min(int(node.data), high - 1)))
+        affine = _affine_of(node)
+        if affine is not None and affine.low >= low and affine.high < high:
+            return affine
+        if high - low == 1:
+            return Affine.of(low)
+        least, most = _limits(node.dtype)
+        if node.dtype.bits < 8:
+            node = self.convert(node, dtypes.s8 if node.dtype.is_signed else dtypes.u8)
+        if low > least:
+            node = self.max(node, min(low, most))
+        if high - 1 < most:
+            node = self.min(node, max(high - 1, least))
+        if max(low, least) > high - 1 or low > most:  # all values of the type lie on one side
+            return Affine.of(high - 1 if max(low, least) > high - 1 else low)
+        node = self.convert(node, dtypes.s32 if low >= -(2**31) and high <= 2**31 else dtypes.s64)
+        return Affine.of(self._runtime_int(node, low, high - 1))
+
+    def quotient(self, affine: Affine, divisor: int) -> Affine:
+        for key, c in affine.terms:
+            if isinstance(key, Axis) and c > 0 and divisor % c == 0:
+                factor = divisor // c
+                if 1 < factor < key.extent and key.extent % factor == 0:
+                    raise Split(key, factor)
+        offset = -(affine.low // divisor) if affine.low < 0 else 0
+        number: Any = self.number(affine + offset * divisor)
+        node: Any = self.div(number, divisor)
+        return self._runtime_int(node, affine.low // divisor + offset, affine.high // divisor + offset) - Affine.of(offset)
+
+    def _runtime_int(self, node: Node, low: int, high: int) -> Affine:
+        key = (node, low, high)
+        found = self._runtime.get(key)
+        if found is None:
+            found = self._runtime[key] = RuntimeInt(node, low, high)
+        return Affine.of(found)
+
+    # -- guards
+
+    def _all(self, conditions: Sequence[Condition]) -> Any:
+        """Their conjunction: a node, or what is known."""
+        total: Any = True
+        for condition in conditions:
+            if isinstance(condition, bool):
+                if not condition:
+                    return False
+                continue
+            total = condition if total is True else self.expressions.node("and", dtypes.pred, (total, condition))  # type: ignore[arg-type]
+        return total
+
+    def _not(self, condition: Any) -> Node:
+        if condition.op == "not":
+            return condition.args[0]
+        return self.expressions.node("not", dtypes.pred, (condition,))
+
+    def _with(self, guards: tuple[Node, ...], *more: Any) -> tuple[Node, ...]:
+        return guards + tuple(m for m in more if m not in guards)
+
+
+class CalledFunction:
+    """A called computation of scalars, by the forms of its ops."""
+
+    def __init__(self, build: Build, computation: Computation) -> None:
+        self.build = build
+        self.computation = computation
+
+    def __call__(self, *arguments: Any) -> Any:
+        values: dict[Instruction, Any] = {}
+        for instruction in self.computation.post_order():
+            values[instruction] = self._value(instruction, arguments, values)
+        return values[self.computation.root]
+
+    def results(self, *arguments: Any) -> tuple[Any, ...]:
+        """The results as a tuple, also where there is one."""
+        value = self(*arguments)
+        return value if isinstance(value, tuple) else (value,)
+
+    def _value(self, instruction: Instruction, arguments: Sequence[Any], values: dict[Instruction, Any]) -> Any:
+        op: Any = instruction.op
+        operands = [values[o] for o in instruction.operands]
+        if op.opcode == "parameter":
+            return arguments[op.number]
+        if op.opcode == "tuple":
+            return tuple(operands)
+        if op.opcode == "get-tuple-element":
+            return operands[0][op.index]
+        if op.opcode in ("call", "fusion"):
+            return CalledFunction(self.build, instruction.called[0])(*operands)
+        if op.form not in ("map", "index") or not instruction.shape.is_scalar:
+            raise UnsupportedError(f"{instruction.name}: {op.opcode} in a computation of scalars")
+        called = {role: CalledFunction(self.build, c) for role, c in instruction.called_by_role()}
+        readers = [Known(o, i.shape) for o, i in zip(operands, instruction.operands, strict=True)]
+        return op.element(self.build, (), *readers, **called)
+
+
+def too_often(evaluations: int, elements: int, cost: int) -> bool:
+    """More work than writing a leaf and reading it again."""
+    return (evaluations - elements) * cost > 8 * elements + 20000
+
+
+_COMPARED = {
+    "lt": (-(2**62), 0),
+    "le": (-(2**62), 1),
+    "gt": (1, 2**62),
+    "ge": (0, 2**62),
+    "eq": (0, 1),
+}
+"""Of the difference: where the comparison holds."""
+
+
+def _affine_of(node: Node) -> Affine | None:
+    if node.op == "number":
+        return node.data
+    return Affine.of(int(node.data)) if node.op == "const" and node.dtype.is_integral else None
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    bits = dtype.bits
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+
+
+def _fits(affine: Affine, dtype: DType) -> bool:
+    least, most = _limits(dtype)
+    return dtype.bits >= 8 and least <= affine.low and affine.high <= most
+
+
+def _components(value: Any, dtype: DType) -> tuple[Any, Any]:
+    import numpy as np
+
+    whole = np.asarray(value).astype(dtype.numpy)[()]
+    return whole.real, whole.imag
+
+
+def _parts(values: Sequence[Any]) -> tuple[Node, ...]:
+    """Complex values as their components, in line."""
+    return tuple(p for v in values for p in ((v.real, v.imag) if isinstance(v, Pair) else (v,)))

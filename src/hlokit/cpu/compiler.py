@@ -1,0 +1,88 @@
+"""The compiler: a module becomes LLVM text and a plan of what its entry reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlokit.cpu.build import array_leaves
+from hlokit.cpu.buffers import Assignment, assign
+from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare
+from hlokit.cpu.expr import Buffer
+from hlokit.cpu.llvm import Module
+from hlokit.cpu.program import Block, Context, CopyStep, Lowering, Step
+from hlokit.cpu.target import Target
+from hlokit.hlo.module import HloModule
+from hlokit.passes.pipeline import optimize
+from hlokit.types.literal import Literal
+
+PIPELINE = (
+    "call-inliner",
+    "tuple-simplifier",
+    "op-expander",
+    "call-inliner",
+    "tuple-simplifier",
+    "algsimp",
+    "constant_folding",
+    "algsimp",
+    "cse",
+    "dce",
+)
+"""The passes before lowering, in their order."""
+
+
+@dataclass
+class Program:
+    """A compiled module: its text, and what the entry's pointers are.
+
+    module      after the passes
+    arguments   one buffer per array leaf of the parameters, results likewise of the root, constants with their values
+    """
+
+    module: HloModule
+    context: Context
+    block: Block
+    arguments: list[Buffer]
+    results: list[Buffer]
+    constants: list[Literal]
+    assignment: Assignment
+    prepared: dict[Step, Prepared]
+    written: Written
+    text: str
+
+
+def compile_program(
+    module: HloModule, target: Target, *, strict: bool = False, donated: Sequence[int] = (), optimised: bool = False
+) -> Program:
+    """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten."""
+    if not optimised:
+        module = optimize(module, PIPELINE)
+    context = Context(target, strict=strict)
+    entry = module.entry
+    arguments = [
+        [context.buffer(p.name, leaf, fresh=False) for leaf in array_leaves(p.shape)] for p in entry.parameters
+    ]
+    block = Lowering(entry, arguments, context).lower()
+    results = _own_results(block, context)
+    llvm = Module()
+    flat = [buffer for buffers in arguments for buffer in buffers]
+    prepared = prepare(block, context, llvm)
+    constants = list(context.constants)
+    assignment = assign(block, flat, results, context.constants.values(), donated)
+    written = Written(llvm)
+    writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)))
+    writer.entry(block)
+    text = llvm.text() + "\ndeclare void @hlokit_parallel(ptr, ptr, ptr, i64)\n!0 = !{i32 1}\n"
+    return Program(module, context, block, flat, results, constants, assignment, prepared, written, text)
+
+
+def _own_results(block: Block, context: Context) -> list[Buffer]:
+    """A buffer of its own for each result: what is an argument, a constant or given twice is copied."""
+    results: list[Buffer] = []
+    for k, buffer in enumerate(block.results):
+        own = buffer
+        if buffer not in context.fresh or buffer in results:
+            own = context.like(f"result{k}", buffer)
+            block.steps.append(CopyStep((), (buffer,), (own,), "an argument, a constant or a value given twice"))
+        results.append(own)
+    return results

@@ -1,0 +1,296 @@
+"""The native entry: calls kernels in their order, with loops and branches inside. One call runs the whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from hlokit.cpu.buffers import Assignment
+from hlokit.cpu.emit import KernelWriter
+from hlokit.cpu.expr import Buffer
+from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
+from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.scalars import scalar_function
+from hlokit.cpu.program import Block, ConditionalStep, Context, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.target import Target
+from hlokit.types import dtype as dtypes
+
+_PART = 48
+"""Steps in a function: code generation is more than linear in a function's size."""
+
+
+@dataclass
+class Written:
+    """The program's LLVM text in the writing.
+
+    host    the steps that call back into Python, by number
+    kernels for each kernel function the steps that use it
+    """
+
+    module: Module
+    hosts: list[HostStep] = field(default_factory=list[HostStep])
+    kernels: dict[str, list[Step]] = field(default_factory=dict[str, list[Step]])
+    functions: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step's function and what its table holds."""
+
+    phases: tuple[tuple[str, int], ...]
+    table: tuple[Buffer, ...]
+
+
+def prepare(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
+    """Writes the kernels of all steps. A routine that does not take its case becomes a step of the reference."""
+    found: dict[Step, Prepared] = {}
+    _Preparation(context, module, found).block(block)
+    return found
+
+
+class _Preparation:
+    def __init__(self, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
+        self.context = context
+        self.module = module
+        self.found = found
+        self.target: Target = context.target
+
+    def block(self, block: Block) -> None:
+        for k, step in enumerate(block.steps):
+            if isinstance(step, KernelStep):
+                self.found[step] = self.kernel(step)
+            elif isinstance(step, RoutineStep):
+                block.steps[k] = self.routine(step)
+            elif isinstance(step, WhileStep):
+                self.block(step.condition)
+                self.block(step.body)
+            elif isinstance(step, ConditionalStep):
+                for branch in step.branches:
+                    self.block(branch)
+
+    def kernel(self, step: KernelStep) -> Prepared:
+        """Equal kernels have equal text but for the name, which is made from it."""
+        writer = KernelWriter(step.loops, "kernel", self.target)
+        function = writer.write()
+        text = function.text()
+        name = "k" + sha256(text.encode()).hexdigest()[:16]
+        self.module.add_text(name, text.replace("@kernel(", f"@{name}(", 1))
+        return Prepared(((name, step.loops.chunks),), tuple(writer.buffers))
+
+    def routine(self, step: RoutineStep) -> Step:
+        instruction = step.instructions[0]
+        module = Module()
+        functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
+        call = Call(
+            instruction.op,
+            tuple(leaf for o in instruction.operands for leaf in o.shape.leaves() if leaf.is_array),
+            tuple(leaf for leaf in instruction.shape.leaves() if leaf.is_array),
+            self.target,
+            functions=functions,
+            computations=dict(step.functions),
+            strict=self.context.strict,
+        )
+        routine: Routine | None = KERNELS[step.routine](call, module) if all(functions.values()) else None
+        if routine is None:
+            reason = f"{step.routine} has no machine code for this case"
+            self.context.reasons.add(instruction.name, "not compiled", reason)
+            return HostStep(step.instructions, step.reads, step.writes, reason)
+        prefix = "r" + sha256(module.text().encode()).hexdigest()[:16]
+        for name, text in module.globals.items():
+            self.module.globals.setdefault(f"{name}.{prefix}", _renamed(text, module, prefix))
+        for name, text in module.functions.items():
+            self.module.add_text(f"{name}.{prefix}", _renamed(text, module, prefix))
+        table = [*step.reads, *step.writes]
+        if routine.scratch:
+            step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
+            table.append(step.scratch)
+        phases = tuple((f"{phase.function}.{prefix}", phase.chunks) for phase in routine.phases)
+        self.found[step] = Prepared(phases, tuple(table))
+        return step
+
+
+def _renamed(text: str, module: Module, prefix: str) -> str:
+    """The text with the module's own names made unique."""
+    import re
+
+    own = {*module.functions, *(name for name in module.globals)}
+    return re.sub(r"@([\w.$]+)", lambda m: f"@{m[1]}.{prefix}" if m[1] in own else m[0], text)
+
+
+class EntryWriter:
+    """Writes the functions that call the kernels.
+
+    Each takes (ptr %bases, ptr %slots) and gives an i32: 0, or what a step of the reference gave. `bases` holds the
+    pointers of arguments, results and constants, then the arena's, the pool's, the host function's and its context's.
+    """
+
+    def __init__(self, written: Written, assignment: Assignment, prepared: Mapping[Step, Prepared], counts: Sequence[int]) -> None:
+        self.written = written
+        self.assignment = assignment
+        self.prepared = prepared
+        arguments, results, constants = counts
+        self.starts = {"argument": 0, "result": arguments, "constant": arguments + results}
+        self.arena = arguments + results + constants
+        self.host = self.arena + 2
+        self._tables: dict[str, str] = {}
+
+    def entry(self, block: Block) -> None:
+        """`i32 @hlokit_entry(ptr %bases)`."""
+        inner = self.block(block)
+        fn = Function("hlokit_entry", [("ptr", "bases")], "i32")
+        count = max(1, len(self.assignment.slots))
+        slots = fn.alloca("ptr", count)
+        for number, home in enumerate(self.assignment.slots):
+            pointer = self._fixed(fn, home)
+            slot = fn.let(f"getelementptr ptr, ptr {slots}, i64 {number}")
+            fn.do(f"store ptr {pointer}, ptr {slot}")
+        status = fn.let(f"call i32 @{inner}(ptr %bases, ptr {slots})")
+        fn.do(f"ret i32 {status}")
+        self.written.module.add(fn, exported=True)
+
+    def block(self, block: Block) -> str:
+        """A function that runs the steps; gives its name."""
+        steps = block.steps
+        if len(steps) > _PART:
+            parts = [Block(steps[k : k + _PART]) for k in range(0, len(steps), _PART)]
+            fn = self._function()
+            for part in parts:
+                self._checked(fn, f"call i32 @{self.block(part)}(ptr %bases, ptr %slots)")
+            return self._finished(fn)
+        fn = self._function()
+        for step in steps:
+            self.step(fn, step)
+        return self._finished(fn)
+
+    def _function(self) -> Function:
+        self.written.functions += 1
+        return Function(f"hlokit_block{self.written.functions}", [("ptr", "bases"), ("ptr", "slots")], "i32")
+
+    def _finished(self, fn: Function) -> str:
+        fn.do("ret i32 0")
+        self.written.module.add(fn)
+        self._tables.pop(fn.name, None)
+        return fn.name
+
+    def _checked(self, fn: Function, call: str) -> None:
+        """A call whose status, if it is not 0, ends everything."""
+        status = fn.let(call)
+        failed = fn.let(f"icmp ne i32 {status}, 0")
+        stop, go_on = fn.new_block("stop"), fn.new_block("on")
+        fn.branch(failed, stop, go_on)
+        fn.start(stop)
+        fn.do(f"ret i32 {status}")
+        fn.start(go_on)
+
+    # -- steps
+
+    def step(self, fn: Function, step: Step) -> None:
+        if isinstance(step, (KernelStep, RoutineStep)):
+            self.kernel(fn, step)
+        elif isinstance(step, CopyStep):
+            self.copy(fn, step)
+        elif isinstance(step, HostStep):
+            self.host_call(fn, step)
+        elif isinstance(step, WhileStep):
+            self.loop(fn, step)
+        elif isinstance(step, ConditionalStep):
+            self.conditional(fn, step)
+        else:
+            raise AssertionError(f"no code for {type(step).__name__}")
+
+    def kernel(self, fn: Function, step: Step) -> None:
+        prepared = self.prepared[step]
+        table = self._table(fn, prepared.table)
+        for name, chunks in prepared.phases:
+            self.written.kernels.setdefault(name, []).append(step)
+            if chunks == 1:
+                fn.do(f"call void @{name}(ptr {table}, i64 0, i64 1)")
+            else:
+                pool = self._base(fn, self.arena + 1)
+                fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks})")
+
+    def copy(self, fn: Function, step: CopyStep) -> None:
+        source, result = step.reads[0], step.writes[0]
+        if self.assignment.homes[source] is self.assignment.homes[result] or not result.nbytes:
+            return
+        a, b = self.pointer(fn, result), self.pointer(fn, source)
+        fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {a}, ptr align 1 {b}, i64 {result.nbytes}, i1 false)")
+
+    def host_call(self, fn: Function, step: HostStep) -> None:
+        number = len(self.written.hosts)
+        self.written.hosts.append(step)
+        table = self._table(fn, (*step.reads, *step.writes))
+        function, context = self._base(fn, self.host), self._base(fn, self.host + 1)
+        self._checked(fn, f"call i32 {function}(ptr {context}, i64 {number}, ptr {table})")
+
+    def loop(self, fn: Function, step: WhileStep) -> None:
+        condition, body = self.block(step.condition), self.block(step.body)
+        head, inside, after = fn.new_block("while"), fn.new_block("pass"), fn.new_block("done")
+        fn.jump(head)
+        fn.start(head)
+        self._checked(fn, f"call i32 @{condition}(ptr %bases, ptr %slots)")
+        flag = fn.let(f"load i8, ptr {self.pointer(fn, step.predicate)}")
+        fn.branch(fn.let(f"icmp ne i8 {flag}, 0"), inside, after)
+        fn.start(inside)
+        self._checked(fn, f"call i32 @{body}(ptr %bases, ptr %slots)")
+        for current, following in step.carries:
+            one, two = self.assignment.homes[current], self.assignment.homes[following]
+            if one is not two:
+                places = [fn.let(f"getelementptr ptr, ptr %slots, i64 {home.slot}") for home in (one, two)]
+                a, b = (fn.let(f"load ptr, ptr {place}") for place in places)
+                fn.do(f"store ptr {b}, ptr {places[0]}")
+                fn.do(f"store ptr {a}, ptr {places[1]}")
+        fn.jump(head)
+        fn.start(after)
+
+    def conditional(self, fn: Function, step: ConditionalStep) -> None:
+        selector = step.reads[0]
+        branches = [self.block(branch) for branch in step.branches]
+        last = len(branches) - 1
+        if selector.dtype is dtypes.pred:
+            flag = fn.let(f"load i8, ptr {self.pointer(fn, selector)}")
+            number = fn.let(f"select i1 {fn.let(f'icmp ne i8 {flag}, 0')}, i32 0, i32 1")
+        else:
+            number = fn.let(f"load i32, ptr {self.pointer(fn, selector)}")
+        labels = [fn.new_block("branch") for _ in branches]
+        after = fn.new_block("joined")
+        cases = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels[:last]))
+        fn.do(f"switch i32 {number}, label %{labels[last]} [ {cases} ]")
+        for label, branch in zip(labels, branches, strict=True):
+            fn.start(label)
+            self._checked(fn, f"call i32 @{branch}(ptr %bases, ptr %slots)")
+            fn.jump(after)
+        fn.start(after)
+
+    # -- pointers
+
+    def _table(self, fn: Function, buffers: Sequence[Buffer]) -> str:
+        table = self._tables.get(fn.name)
+        if table is None:
+            table = self._tables[fn.name] = fn.alloca("ptr", 64)
+        if len(buffers) > 64:
+            table = fn.alloca("ptr", len(buffers))
+        for k, buffer in enumerate(buffers):
+            pointer = self.pointer(fn, buffer)
+            place = fn.let(f"getelementptr ptr, ptr {table}, i64 {k}") if k else table
+            fn.do(f"store ptr {pointer}, ptr {place}")
+        return table
+
+    def pointer(self, fn: Function, buffer: Buffer) -> str:
+        home = self.assignment.homes[buffer]
+        if home.slot is not None:
+            place = fn.let(f"getelementptr ptr, ptr %slots, i64 {home.slot}")
+            return fn.let(f"load ptr, ptr {place}")
+        return self._fixed(fn, home)
+
+    def _fixed(self, fn: Function, home) -> str:  # type: ignore[no-untyped-def]
+        if home.kind == "arena":
+            base = self._base(fn, self.arena)
+            return fn.let(f"getelementptr i8, ptr {base}, i64 {home.offset}")
+        return self._base(fn, self.starts[home.kind] + home.offset)
+
+    def _base(self, fn: Function, number: int) -> str:
+        place = fn.let(f"getelementptr ptr, ptr %bases, i64 {number}")
+        return fn.let(f"load ptr, ptr {place}")
+

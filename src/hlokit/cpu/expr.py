@@ -1,0 +1,192 @@
+"""The expression DAG: scalar meaning of a kernel, hash-consed. It knows of axes, not of loops, lanes or addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hlokit.forms.affine import Affine, Key
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+
+HOLE = 1
+"""The bit of what a fold's combiner takes: such nodes live where the combiner is applied."""
+
+
+class Buffer:
+    """An array in memory: dense, row-major. `dtype` is the component's for complex arrays, `size` counts components."""
+
+    __slots__ = ("dtype", "name", "number", "size")
+
+    def __init__(self, name: str, dtype: DType, size: int, number: int) -> None:
+        self.name = name
+        self.dtype = dtype.real
+        self.size = size * (2 if dtype.is_complex else 1)
+        self.number = number
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.numpy.itemsize
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Axis(Key):
+    """A loop's counter, from 0 to extent - 1. `bit` marks it in sets of axes."""
+
+    __slots__ = ("bit", "extent")
+
+    def __init__(self, name: str, extent: int, bit: int) -> None:
+        super().__init__(name, 0, max(extent - 1, 0))
+        self.extent = extent
+        self.bit = bit
+
+
+class RuntimeInt(Key):
+    """An integer known at run time, in low..high: `node` holds it."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node, low: int, high: int) -> None:
+        super().__init__("n", low, high)
+        self.node = node
+
+
+class Node:
+    """A scalar value. Made by Expressions.node alone, so that equal ones are the same object.
+
+    op    const, number, range, load, fold, part, hole, or a primitive's name
+    data  const: the NumPy scalar; number: Affine; range: (Affine, low, high); load: (Buffer, Affine); part: k;
+          fold: Fold; hole: its place in the combiner
+    args  operands; of a load the guards under which alone it may be read
+    deps  the axes that it depends on, as bits
+    """
+
+    __slots__ = ("args", "data", "deps", "dtype", "number", "op", "weight")
+
+    def __init__(self, op: str, dtype: DType, args: tuple[Node, ...], data: Any, deps: int, number: int) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.args = args
+        self.data = data
+        self.deps = deps
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pair:
+    """A complex value: its components."""
+
+    dtype: DType
+    real: Node
+    imag: Node
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Accumulators folded over the bound axes, in their order. The fold node's parts are the final accumulators.
+
+    combined  the combiner on holes
+    slots     the holes' data: those of the accumulators, then those of the elements
+    valid     where the step takes part; None: everywhere
+    scan      the axis along which every partial result is a value of its own (prefix sums), instead of bound axes
+    """
+
+    bound: tuple[Axis, ...]
+    inits: tuple[Node, ...]
+    bodies: tuple[Node, ...]
+    combined: tuple[Node, ...]
+    slots: tuple[tuple[int, int], ...]
+    valid: Node | None = None
+    scan: Axis | None = None
+
+
+def affine_deps(affine: Affine) -> int:
+    """The axes that an affine depends on, also through run-time integers."""
+    deps = 0
+    for key, _ in affine.terms:
+        deps |= key.bit if isinstance(key, Axis) else key.node.deps if isinstance(key, RuntimeInt) else 0
+    return deps
+
+
+class Expressions:
+    """The nodes of one kernel."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[tuple[Any, ...], Node] = {}
+
+    def node(self, op: str, dtype: DType, args: Sequence[Node] = (), data: Any = None) -> Node:
+        """The one node of this meaning."""
+        args = tuple(args)
+        key = (op, dtype, args, (data.tobytes(), data.dtype) if op == "const" else data)
+        found = self.nodes.get(key)
+        if found is None:
+            found = self.nodes[key] = Node(op, dtype, args, data, _deps(op, args, data), len(self.nodes))
+        return found
+
+    def const(self, value: Any, dtype: DType) -> Node:
+        return self.node("const", dtype, (), np.asarray(value).astype(dtype.numpy)[()])
+
+    def flag(self, value: bool) -> Node:
+        return self.const(value, dtypes.pred)
+
+
+def _deps(op: str, args: tuple[Node, ...], data: Any) -> int:
+    deps = 0
+    for arg in args:
+        deps |= arg.deps
+    if op == "number":
+        return affine_deps(data)
+    if op == "range":
+        return affine_deps(data[0])
+    if op == "load":
+        return deps | affine_deps(data[1])
+    if op == "hole":
+        return HOLE
+    if op == "fold":
+        for node in (*data.inits, *data.bodies, *((data.valid,) if data.valid is not None else ())):
+            deps |= node.deps
+        for axis in data.bound:
+            deps &= ~axis.bit
+        if data.scan is not None:
+            deps |= data.scan.bit
+    return deps
+
+
+def children(node: Node) -> list[Node]:
+    """What a node needs, run-time integers of its affines and the insides of a fold among it."""
+    found = list(node.args)
+    affine = node.data if node.op == "number" else node.data[0] if node.op == "range" else None
+    if node.op == "load":
+        affine = node.data[1]
+    if affine is not None:
+        found += [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
+    if node.op == "fold":
+        fold: Fold = node.data
+        found += [*fold.inits, *fold.bodies]
+        if fold.valid is not None:
+            found.append(fold.valid)
+    return found
+
+
+def reachable(roots: Sequence[Node]) -> list[Node]:
+    """All nodes below the roots, children first."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(child, False) for child in reversed(children(node)) if child not in seen]
+    return order

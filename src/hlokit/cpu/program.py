@@ -1,0 +1,801 @@
+"""Program: a computation as steps on buffers. What is fused into which kernel is decided here, by building and counting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Source, Split, array_leaves, too_often
+from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, reachable
+from hlokit.cpu.kernels.routine import KERNELS
+from hlokit.cpu.order import Loops, Store, affine_of, arrange
+from hlokit.cpu.target import Target
+from hlokit.errors import UnsupportedError
+from hlokit.forms.affine import Affine, row_major
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.interpreter.order import evaluation_order
+from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.slicing import DynamicUpdateSlice
+from hlokit.ops.structure import Constant, Parameter
+from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
+
+# -- steps
+
+
+@dataclass(eq=False)
+class Step:
+    """One thing that a program does. `reads` and `writes` are all the buffers that it touches."""
+
+    instructions: tuple[Instruction, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+
+    @property
+    def name(self) -> str:
+        return self.instructions[-1].name if self.instructions else "copy"
+
+
+@dataclass(eq=False)
+class KernelStep(Step):
+    """Loops over affine places. `source`: what the result holds before, where only parts of it are written."""
+
+    loops: Loops
+    source: Buffer | None = None
+
+
+@dataclass(eq=False)
+class RoutineStep(Step):
+    """A routine of the kernel form; its table is reads, writes, scratch."""
+
+    routine: str
+    functions: Mapping[str, Computation] = field(default_factory=dict[str, Computation])
+    scratch: Buffer | None = None
+
+
+@dataclass(eq=False)
+class HostStep(Step):
+    """An instruction that the reference evaluates, called from machine code; `reason` says why."""
+
+    reason: str
+    operands: tuple[Any, ...] = ()
+
+
+@dataclass(eq=False)
+class CopyStep(Step):
+    """The bytes of reads[0] to writes[0]; nothing where both are one place."""
+
+    reason: str
+
+
+@dataclass(eq=False)
+class WhileStep(Step):
+    """carries: (what a pass reads, what it leaves for the next): the two change places after each."""
+
+    condition: Block
+    predicate: Buffer
+    body: Block
+    carries: tuple[tuple[Buffer, Buffer], ...]
+
+
+@dataclass(eq=False)
+class ConditionalStep(Step):
+    """reads[0] is the selector."""
+
+    selector: Instruction
+    branches: tuple[Block, ...]
+
+
+@dataclass(eq=False)
+class Block:
+    """Steps in their order, and the buffers of the root's leaves."""
+
+    steps: list[Step]
+    results: tuple[Buffer, ...] = ()
+
+
+@dataclass
+class Reasons:
+    """Why things are as they are: (instruction, what, why)."""
+
+    entries: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+
+    def add(self, instruction: str, what: str, why: str) -> None:
+        self.entries.append((instruction, what, why))
+
+
+# -- kernels
+
+
+@dataclass(eq=False)
+class _Kernel:
+    """A kernel in the making: its root leaves, and what building them found."""
+
+    roots: list[Leaf]
+    build: Build
+    stores: list[Store]
+    axes: list[Axis]
+    serial: int = 0
+    source: Buffer | None = None
+    inlined: dict[Leaf, int] = field(default_factory=dict[Leaf, int])
+
+
+class Lowering(Source):
+    """One computation on its way to steps. `make`: makes buffers; constants are shared by the whole program."""
+
+    def __init__(
+        self,
+        computation: Computation,
+        arguments: Sequence[Sequence[Buffer]],
+        context: Context,
+    ) -> None:
+        self.computation = computation
+        self.context = context
+        self.order = list(evaluation_order(computation))
+        self.position = {instruction: k for k, instruction in enumerate(self.order)}
+        self.stored: dict[Leaf, Buffer] = {}
+        self.reasons: dict[Leaf, str] = {}
+        self._leaves: dict[tuple[Instruction, int], Leaf] = {}
+        self._counts: dict[Instruction, list[int]] = {}
+        for parameter, buffers in zip(computation.parameters, arguments, strict=True):
+            for k, buffer in enumerate(buffers):
+                self.stored[Leaf(parameter, k)] = buffer
+
+    # -- Source
+
+    def leaf(self, instruction: Instruction, number: int = 0) -> Leaf:
+        """Where a leaf of this value is made: through tuples and identities."""
+        key = (instruction, number)
+        found = self._leaves.get(key)
+        if found is None:
+            here, k = key
+            while True:
+                step = self._behind(here, k)
+                if step is None:
+                    break
+                here, k = step
+            found = self._leaves[key] = Leaf(here, k)
+        return found
+
+    def _behind(self, instruction: Instruction, number: int) -> tuple[Instruction, int] | None:
+        op: Any = instruction.op
+        if op.opcode == "tuple":
+            for operand in instruction.operands:
+                count = leaf_count(operand.shape)
+                if number < count:
+                    return operand, number
+                number -= count
+        if op.opcode == "get-tuple-element":
+            operand = instruction.operands[0]
+            before = sum(leaf_count(s) for s in operand.shape.elements[: op.index])
+            return operand, before + number
+        if op.opcode in _IDENTITIES:
+            return instruction.operands[0], number
+        return None
+
+    def buffer(self, leaf: Leaf) -> Buffer | None:
+        if leaf in self._open:
+            return None
+        return self.stored.get(leaf)
+
+    def constant(self, literal: Literal) -> Buffer:
+        return self.context.constant(literal)
+
+    _open: frozenset[Leaf] = frozenset()
+
+    # -- which leaves are stored
+
+    def lower(self) -> Block:
+        root = self.computation.root
+        results = [self.leaf(root, k) for k in range(leaf_count(root.shape))]
+        live = self._live()
+        for instruction in self.order:
+            if instruction not in live or isinstance(instruction.op, Parameter):
+                continue
+            if _is_fusible(instruction) and instruction.op.form != "scatter":
+                continue
+            if instruction.opcode in ("tuple", "get-tuple-element", *_IDENTITIES):
+                continue
+            for operand in self._needed_in_memory(instruction):
+                self._store(operand, f"{instruction.opcode} {instruction.name} reads it from memory")
+            for k in range(leaf_count(instruction.shape)):
+                self._store(Leaf(instruction, k), "other kernels cannot hold it")
+        for leaf in results:
+            self._store(leaf, "a result")
+        self._store_small_updates()
+        kernels = self._kernels()
+        steps = self._steps(kernels, live)
+        return Block(self._ordered(steps), tuple(self.stored[leaf] for leaf in results))
+
+    def _live(self) -> set[Instruction]:
+        """Instructions that the root or an effect needs."""
+        stack = [i for i in self.order if i.is_root or _has_effect(i)]
+        seen = set(stack)
+        while stack:
+            for operand in stack.pop().operands:
+                if operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        return seen
+
+    def _needed_in_memory(self, instruction: Instruction) -> Iterator[Leaf]:
+        if instruction.op.form == "scatter":
+            return  # its kernel reads indices and updates by element
+        for operand in instruction.operands:
+            for k in range(leaf_count(operand.shape)):
+                yield self.leaf(operand, k)
+
+    def _store(self, leaf: Leaf, reason: str) -> None:
+        if leaf not in self.stored:
+            op = leaf.instruction.op
+            if isinstance(op, Constant):
+                self.stored[leaf] = self.context.constant(_literals(op.literal)[leaf.number])
+                return
+            self.stored[leaf] = self.context.buffer(_buffer_name(leaf), leaf.shape)
+            self.reasons[leaf] = reason
+            self.context.reasons.add(leaf.instruction.name, "not fused", reason)
+
+    def _store_small_updates(self) -> None:
+        """An update of a small part of an array is done in place: its update is stored, and the array that it is of."""
+        for instruction in self.order:
+            if isinstance(instruction.op, DynamicUpdateSlice) and Leaf(instruction, 0) in self.stored:
+                array, update = (self.leaf(o) for o in instruction.operands[:2])
+                if update.shape.size * 4 <= array.shape.size:
+                    self._store(array, "it is updated in place")
+
+    # -- building kernels
+
+    def _kernels(self) -> list[_Kernel]:
+        kernels: dict[Instruction, _Kernel] = {}
+        waiting = [leaf.instruction for leaf in self.stored if self._is_kernel(leaf.instruction)]
+        while True:
+            for instruction in dict.fromkeys(waiting):
+                kernels[instruction] = self._built(instruction)
+            waiting = self._too_often(kernels)
+            waiting += [l.instruction for l in self.stored if self._is_kernel(l.instruction) and l.instruction not in kernels]
+            if not waiting:
+                break
+        found = sorted(kernels.values(), key=lambda k: self.position[k.roots[0].instruction])
+        return self._joined(found)
+
+    def _is_kernel(self, instruction: Instruction) -> bool:
+        if isinstance(instruction.op, Constant):
+            return False
+        return instruction.op.form in _PLAIN_FORMS and instruction not in self._hosted
+
+    @property
+    def _hosted(self) -> dict[Instruction, str]:
+        return self.context.hosted
+
+    def _built(self, instruction: Instruction) -> _Kernel:
+        roots = [Leaf(instruction, k) for k in range(leaf_count(instruction.shape)) if Leaf(instruction, k) in self.stored]
+        try:
+            if instruction.op.form == "scatter":
+                return self._retried(lambda splits: self._scatter(instruction, roots, splits))
+            if isinstance(instruction.op, DynamicUpdateSlice) and self.leaf(instruction.operands[0]) in self.stored:
+                array, update = (self.leaf(o) for o in instruction.operands[:2])
+                if update.shape.size * 4 <= array.shape.size:
+                    return self._retried(lambda splits: self._update(instruction, splits))
+            return self._retried(lambda splits: self._map([roots], splits))
+        except (UnsupportedError, NotImplementedError) as error:
+            self._hosted[instruction] = str(error) or f"{instruction.opcode} has no form"
+            for operand in instruction.operands:
+                for k in range(leaf_count(operand.shape)):
+                    self._store(self.leaf(operand, k), "the reference reads it")
+            build = Build(self, {})
+            return _Kernel(roots, build, [], [])
+
+    def _retried(self, make: Callable[[Mapping[int, Sequence[int]]], _Kernel]) -> _Kernel:
+        """Builds until no leaf has to be cut and no axis split."""
+        splits: dict[int, list[int]] = {}
+        for _ in range(200):
+            build_groups: list[Group] = []
+            try:
+                return make(splits)
+            except Split as split:
+                build_groups = self._last.groups
+                number = next(k for k, g in enumerate(build_groups) if split.axis in g.axes)
+                group = build_groups[number]
+                factors = [axis.extent for axis in group.axes]
+                place = group.axes.index(split.axis)
+                factors[place : place + 1] = [split.axis.extent // split.factor, split.factor]
+                splits[number] = factors
+            except Cut as cut:
+                if cut.leaf in self._last_roots:
+                    raise UnsupportedError(f"{cut.leaf.instruction.name}: {cut}") from None
+                self._store(cut.leaf, str(cut))
+                splits = {}
+        raise UnsupportedError("no kernel was found in 200 tries")
+
+    _last: Build
+    _last_roots: Sequence[Leaf] = ()
+
+    def _new_build(self, splits: Mapping[int, Sequence[int]], roots: Sequence[Leaf]) -> Build:
+        self._last = Build(self, splits, strict=self.context.strict)
+        self._last_roots = roots
+        self._open = frozenset(roots)
+        return self._last
+
+    def _map(self, groups: Sequence[Sequence[Leaf]], splits: Mapping[int, Sequence[int]]) -> _Kernel:
+        """Leaves of equal dimensions, each element stored where it belongs."""
+        roots = [leaf for group in groups for leaf in group]
+        build = self._new_build(splits, roots)
+        dimensions = roots[0].shape.dimensions
+        index = build.index(dimensions)
+        axes = [axis for group in build.groups for axis in group.axes]
+        stores: list[Store] = []
+        for leaf in roots:
+            value = build.element(leaf, index)
+            stores += _stores_of(self.stored[leaf], row_major(index, dimensions), value)
+        self._open = frozenset()
+        return _Kernel(roots, build, stores, axes, inlined=_evaluations(build, stores, axes))
+
+    def _update(self, instruction: Instruction, splits: Mapping[int, Sequence[int]]) -> _Kernel:
+        """dynamic-update-slice in place: only the update's elements are written."""
+        root = Leaf(instruction, 0)
+        build = self._new_build(splits, [root])
+        array, update, *starts = build.readers(instruction)
+        index = build.index(update.shape.dimensions)
+        axes = [axis for group in build.groups for axis in group.axes]
+        place: list[Affine] = []
+        for start, i, bound, size in zip(starts, index, array.shape.dimensions, update.shape.dimensions, strict=True):
+            value = start(())
+            place.append(build.as_index(value, 0, bound - size + 1) + i)
+        value = update(index)
+        stores = _stores_of(self.stored[root], row_major(tuple(place), array.shape.dimensions), value)
+        self._open = frozenset()
+        source = self.stored[self.leaf(instruction.operands[0])]
+        return _Kernel([root], build, stores, axes, source=source, inlined=_evaluations(build, stores, axes))
+
+    def _scatter(self, instruction: Instruction, roots: list[Leaf], splits: Mapping[int, Sequence[int]]) -> _Kernel:
+        """Every update combined with what is at its target, in order."""
+        build = self._new_build(splits, [])
+        readers = build.readers(instruction)
+        op: Any = instruction.op
+        spec = op.scatter([r.shape for r in readers])
+        sizes = readers[spec.count + 1].shape.dimensions
+        index = build.index(sizes)
+        axes = [axis for group in build.groups for axis in group.axes]
+        target = op.target(build, index, *readers)
+        guards = [g for g in target.guards if not isinstance(g, bool)]
+        if any(g is False for g in target.guards):
+            guards = [build.expressions.flag(False)]
+        outer = build.guards
+        build.guards = tuple(guards)
+        place = row_major(target.index, readers[0].shape.dimensions)
+        everything = 0
+        for axis in axes:
+            everything |= axis.bit
+        current = [self._current(build, Leaf(instruction, k), place, tuple(guards), everything) for k in range(spec.count)]
+        updates = [readers[spec.count + 1 + k](index) for k in range(spec.count)]
+        build.guards = ()
+        combined = _combiner(build, instruction, spec.combiner).results(*current, *updates)
+        build.guards = outer
+        stores: list[Store] = []
+        for leaf in (Leaf(instruction, k) for k in range(spec.count)):
+            if leaf not in self.stored:
+                self._store(leaf, "scatter writes it")
+            stores += _stores_of(self.stored[leaf], place, combined[leaf.number], tuple(guards))
+        serial = 0
+        moving = {u for u, _ in spec.window}
+        for u, affine in enumerate(index):
+            if u not in moving and not spec.is_unique:
+                serial |= affine_deps(affine)
+        kernel = _Kernel(roots, build, stores, axes, serial, inlined=_evaluations(build, stores, axes))
+        return kernel
+
+    def _current(self, build: Build, leaf: Leaf, place: Affine, guards: tuple[Node, ...], deps: int) -> Any:
+        """What is at the target now: read anew for every update."""
+        if leaf not in self.stored:
+            self._store(leaf, "scatter writes it")
+        buffer, shape = self.stored[leaf], leaf.shape
+
+        def read(affine: Affine) -> Node:
+            node = build.expressions.node("current", buffer.dtype, guards, (buffer, affine, deps))
+            node.deps |= deps
+            return node
+
+        if shape.dtype.is_complex:
+            return Pair(shape.dtype, read(place * 2), read(place * 2 + 1))
+        return read(place)
+
+    def _too_often(self, kernels: Mapping[Instruction, _Kernel]) -> list[Instruction]:
+        """Stores what all kernels together compute too often; gives the kernels that have to be built again."""
+        total: dict[Leaf, int] = {}
+        weight: dict[Leaf, int] = {}
+        for kernel in kernels.values():
+            for leaf, evaluations in kernel.inlined.items():
+                total[leaf] = total.get(leaf, 0) + evaluations
+                weight[leaf] = max(weight.get(leaf, 1), kernel.build.weights.get(leaf, 1))
+        worst: Leaf | None = None
+        for leaf, evaluations in total.items():
+            if leaf in self.stored or not too_often(evaluations, leaf.shape.size, weight[leaf]):
+                continue
+            if worst is None or self.position[leaf.instruction] > self.position[worst.instruction]:
+                worst = leaf
+        if worst is None:
+            return []
+        self._store(worst, f"it would be computed {total[worst]} times for {worst.shape.size} elements")
+        return [i for i, k in kernels.items() if worst in k.inlined]
+
+    # -- several results from one kernel
+
+    def _joined(self, kernels: list[_Kernel]) -> list[_Kernel]:
+        """Kernels over equal dimensions that read the same large array, or each other, become one."""
+        joined: list[_Kernel] = []
+        reach = _Reach(self)
+        for kernel in kernels:
+            partner = next((k for k in reversed(joined[-12:]) if self._joins(k, kernel, reach)), None)
+            if partner is not None:
+                try:
+                    both = self._retried(lambda splits, a=partner, b=kernel: self._map([a.roots, b.roots], splits))
+                except UnsupportedError:
+                    both = None
+                if both is not None and not any(
+                    too_often(n, leaf.shape.size, both.build.weights.get(leaf, 1)) for leaf, n in both.inlined.items()
+                ):
+                    joined[joined.index(partner)] = both
+                    reach.join(partner, kernel, both)
+                    continue
+            joined.append(kernel)
+        return joined
+
+    def _joins(self, first: _Kernel, second: _Kernel, reach: _Reach) -> bool:
+        one, two = first.roots, second.roots
+        if not one or not two or not first.stores or not second.stores or first.source or second.source:
+            return False
+        if first.serial or second.serial or _kind(first) != _kind(second) or len(one) + len(two) > 8:
+            return False
+        if one[0].shape.dimensions != two[0].shape.dimensions or one[0].shape.size < 2:
+            return False
+        if one[0].instruction.op.form == "scatter" or two[0].instruction.op.form == "scatter":
+            return False
+        mine = {self.stored[leaf] for leaf in one}
+        shared = _loads(first) & _loads(second)
+        large = any(b.size * 2 >= one[0].shape.size for b in shared)
+        feeds = bool(mine & _loads(second))
+        return (large or feeds) and not reach.between(first, second)
+
+    # -- steps
+
+    def _steps(self, kernels: Sequence[_Kernel], live: set[Instruction]) -> list[Step]:
+        steps: list[Step] = []
+        made: dict[Instruction, Step] = {}
+        for kernel in kernels:
+            if not kernel.stores:
+                continue
+            for step in self._kernel_steps(kernel):
+                steps.append(step)
+                for leaf in kernel.roots:
+                    made[leaf.instruction] = step
+        for instruction in self.order:
+            if instruction not in live or instruction in made or isinstance(instruction.op, Parameter):
+                continue
+            if instruction.opcode in ("tuple", "get-tuple-element", *_IDENTITIES):
+                continue
+            if _is_fusible(instruction) and instruction not in self._hosted:
+                continue
+            steps += self._other_steps(instruction)
+        return steps
+
+    def _kernel_steps(self, kernel: _Kernel) -> list[Step]:
+        instructions = tuple(dict.fromkeys(leaf.instruction for leaf in kernel.roots))
+        writes = tuple(dict.fromkeys(store.buffer for store in kernel.stores))
+        steps: list[Step] = []
+        if instructions[0].op.form == "scatter":
+            for k, buffer in enumerate(self._scatter_buffers(instructions[0])):
+                source = self.leaf(instructions[0].operands[k])
+                steps += self._filled(instructions[0], source, buffer)
+        if not any(b.size for b in writes):
+            return steps
+        loops = arrange(
+            kernel.axes,
+            kernel.stores,
+            vector_bytes=self.context.target.vector_bytes,
+            serial=kernel.serial,
+            strict=self.context.strict,
+        )
+        reads = tuple(_buffers_read(kernel.stores))
+        if kernel.source is not None:
+            steps.append(CopyStep(instructions, (kernel.source,), writes, "an array that is updated in place"))
+            reads = tuple(dict.fromkeys((*reads, *writes)))
+        elif instructions[0].op.form == "scatter":
+            reads = tuple(dict.fromkeys((*reads, *writes)))
+        if not 0 in (axis.extent for axis in kernel.axes):
+            steps.append(KernelStep(instructions, reads, writes, loops, kernel.source))
+        return steps
+
+    def _scatter_buffers(self, instruction: Instruction) -> list[Buffer]:
+        return [self.stored[Leaf(instruction, k)] for k in range(leaf_count(instruction.shape))]
+
+    def _filled(self, user: Instruction, source: Leaf, buffer: Buffer) -> list[Step]:
+        """Steps that put a leaf's elements into a buffer which is then changed."""
+        if source in self.stored:
+            return [CopyStep((user,), (self.stored[source],), (buffer,), "an array that is scattered into")]
+        saved = self.stored.get(source)
+        self.stored[source] = buffer
+        try:
+            kernel = self._retried(lambda splits: self._map([[source]], splits))
+        finally:
+            if saved is None:
+                del self.stored[source]
+        return self._kernel_steps(kernel)
+
+    def _other_steps(self, instruction: Instruction) -> list[Step]:
+        op = instruction.op
+        reads = [self.stored[leaf] for o in instruction.operands for leaf in self._array_leaves(o)]
+        writes = [self.stored[leaf] for leaf in self._array_leaves(instruction)]
+        if isinstance(op, While):
+            return self._while(instruction, reads, writes)
+        if isinstance(op, Conditional):
+            return self._conditional(instruction, reads, writes)
+        if op.form == "kernel" and instruction not in self._hosted:
+            routine = op.kernel([o.shape for o in instruction.operands]).routine
+            if routine in KERNELS:
+                functions = dict(instruction.called_by_role())
+                return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions)]
+        reason = self._hosted.get(instruction, f"{op.opcode} is evaluated by the reference")
+        self.context.reasons.add(instruction.name, "not compiled", reason)
+        return [HostStep((instruction,), tuple(reads), tuple(writes), reason)]
+
+    def _array_leaves(self, instruction: Instruction) -> Iterator[Leaf]:
+        for k in range(leaf_count(instruction.shape)):
+            yield self.leaf(instruction, k)
+
+    def _while(self, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
+        by_role = dict(instruction.called_by_role())
+        name = instruction.name
+        shapes = list(array_leaves(instruction.shape))
+        body_lowering = Lowering(by_role["body"], [writes], self.context)
+        body = body_lowering.lower()
+        condition = Lowering(by_role["condition"], [writes], self.context).lower()
+        carries: list[tuple[Buffer, Buffer]] = []
+        taken: set[Buffer] = set()
+        for k, (current, result) in enumerate(zip(writes, body.results, strict=True)):
+            if result is current:
+                continue
+            if result in self.context.fresh and result not in taken and result not in writes:
+                taken.add(result)
+                carries.append((current, result))
+                continue
+            spare = self.context.buffer(f"{name}.next{k}", shapes[k])
+            body.steps.append(CopyStep((instruction,), (result,), (spare,), "a value that the next pass takes as it is"))
+            carries.append((current, spare))
+        copies: list[Step] = [
+            CopyStep((instruction,), (initial,), (current,), "where a loop starts")
+            for initial, current in zip(reads, writes, strict=True)
+        ]
+        inner = _touched(body.steps) | _touched(condition.steps)
+        outside = tuple(b for b in inner if b not in writes)
+        step = WhileStep(
+            (instruction,), tuple(dict.fromkeys([*writes, *outside])), tuple(writes), condition, condition.results[0], body,
+            tuple(carries),
+        )  # fmt: skip
+        return [*copies, step]
+
+    def _conditional(self, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
+        selector, *operands = instruction.operands
+        branches: list[Block] = []
+        ((_, computations),) = instruction.called_by_role()
+        for operand, computation in zip(operands, computations, strict=True):
+            arguments = [self.stored[leaf] for leaf in self._array_leaves(operand)]
+            block = Lowering(computation, [arguments], self.context).lower()
+            for result, write in zip(block.results, writes, strict=True):
+                block.steps.append(CopyStep((instruction,), (result,), (write,), "the result of a branch"))
+            branches.append(block)
+        outside: dict[Buffer, None] = {}
+        for block in branches:
+            outside |= dict.fromkeys(b for b in _touched(block.steps) if b not in writes)
+        return [ConditionalStep((instruction,), tuple(dict.fromkeys([*reads, *outside])), tuple(writes), selector, tuple(branches))]
+
+    # -- order
+
+    def _ordered(self, steps: list[Step]) -> list[Step]:
+        """The steps so that each comes after what makes its operands, else in the instructions' order."""
+        makers: dict[Buffer, list[int]] = {}
+        for k, step in enumerate(steps):
+            for buffer in step.writes:
+                makers.setdefault(buffer, []).append(k)
+        missing = [0] * len(steps)
+        followers: list[list[int]] = [[] for _ in steps]
+
+        def after(before: int, then: int) -> None:
+            followers[before].append(then)
+            missing[then] += 1
+
+        effects: int | None = None
+        for k, step in enumerate(steps):
+            for buffer in step.reads:
+                for maker in makers.get(buffer, ()):
+                    if maker != k and not (buffer in step.writes and maker > k):
+                        after(maker, k)
+            for buffer in step.writes:
+                for maker in makers[buffer]:
+                    if maker < k and buffer not in step.reads:
+                        after(maker, k)
+            if any(_has_effect(i) for i in step.instructions):
+                if effects is not None:
+                    after(effects, k)
+                effects = k
+        for k, step in enumerate(steps):
+            for instruction in step.instructions:
+                for before in instruction.control_predecessors:
+                    for j, other in enumerate(steps):
+                        if before in other.instructions and j != k:
+                            after(j, k)
+        ready = [(self._when(steps[k]), k) for k in range(len(steps)) if not missing[k]]
+        heapify(ready)
+        order: list[Step] = []
+        while ready:
+            _, k = heappop(ready)
+            order.append(steps[k])
+            for then in followers[k]:
+                missing[then] -= 1
+                if not missing[then]:
+                    heappush(ready, (self._when(steps[then]), then))
+        if len(order) != len(steps):
+            raise AssertionError(f"{self.computation.name}: steps need each other")
+        return order
+
+    def _when(self, step: Step) -> int:
+        return max((self.position.get(i, 0) for i in step.instructions), default=0)
+
+
+class _Reach:
+    """Whether a kernel's result reaches another through steps that are neither."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.lowering = lowering
+        self._with: dict[Instruction, set[Instruction]] = {}
+
+    def between(self, first: _Kernel, second: _Kernel) -> bool:
+        """A path from one of first's roots to one of second's through a value in memory that is neither's."""
+        lowering = self.lowering
+        targets = {leaf.instruction for leaf in first.roots}
+        low = min(lowering.position[i] for i in targets)
+        stack = [leaf.instruction for leaf in second.roots]
+        own = set(stack)
+        seen: set[Instruction] = set(stack)
+        tainted: list[Instruction] = []
+        while stack:  # second's own inlined part: operands up to what is stored
+            instruction = stack.pop()
+            for operand in instruction.operands:
+                if operand in seen or lowering.position[operand] < low:
+                    continue
+                seen.add(operand)
+                if operand in targets:
+                    continue
+                is_stored = any(Leaf(operand, k) in lowering.stored for k in range(leaf_count(operand.shape)))
+                (tainted if is_stored and operand not in own else stack).append(operand)
+        seen = set(tainted)
+        while tainted:  # behind a stored value: reaching a target is a path through another step
+            instruction = tainted.pop()
+            for operand in (*instruction.operands, *self._with.get(instruction, ())):
+                if operand in targets:
+                    return True
+                if operand not in seen and lowering.position[operand] >= low:
+                    seen.add(operand)
+                    tainted.append(operand)
+        return bool(targets & seen)
+
+    def join(self, first: _Kernel, second: _Kernel, both: _Kernel) -> None:
+        """From now on each of them needs what the other needs."""
+        together = {leaf.instruction for leaf in both.roots}
+        for instruction in together:
+            self._with[instruction] = together - {instruction}
+
+
+class Context:
+    """What all computations of a program share: buffers, constants, reasons."""
+
+    def __init__(self, target: Target, *, strict: bool = False) -> None:
+        self.target = target
+        self.strict = strict
+        self.reasons = Reasons()
+        self.hosted: dict[Instruction, str] = {}
+        self.buffers: list[Buffer] = []
+        self.fresh: set[Buffer] = set()
+        self.constants: dict[Literal, Buffer] = {}
+
+    def buffer(self, name: str, shape: Shape, *, fresh: bool = True) -> Buffer:
+        buffer = Buffer(name, shape.dtype, shape.size, len(self.buffers))
+        self.buffers.append(buffer)
+        if fresh:
+            self.fresh.add(buffer)
+        return buffer
+
+    def like(self, name: str, other: Buffer) -> Buffer:
+        """A new buffer of the same size."""
+        buffer = Buffer(name, other.dtype, other.size, len(self.buffers))
+        self.buffers.append(buffer)
+        self.fresh.add(buffer)
+        return buffer
+
+    def constant(self, literal: Literal) -> Buffer:
+        found = self.constants.get(literal)
+        if found is None:
+            found = self.constants[literal] = self.buffer(f"constant{len(self.constants)}", literal.shape, fresh=False)
+        return found
+
+
+# -- small helpers
+
+_IDENTITIES = ("opt-barrier", "domain", "add-dependency")
+_PLAIN_FORMS = ("map", "index", "fold", "scatter")
+
+
+def _has_effect(instruction: Instruction) -> bool:
+    return instruction.op.has_side_effect() or any(
+        _has_effect(i) for computation in instruction.called for i in computation.instructions
+    )
+
+
+def _is_fusible(instruction: Instruction) -> bool:
+    """Whether loops compute it."""
+    return instruction.op.form in _PLAIN_FORMS
+
+
+def leaf_count(shape: Shape) -> int:
+    return 1 if shape.is_array else sum(1 for _ in array_leaves(shape))
+
+
+def _buffer_name(leaf: Leaf) -> str:
+    return leaf.instruction.name + (f".{leaf.number}" if leaf.instruction.shape.is_tuple else "")
+
+
+def _literals(literal: Literal) -> list[Literal]:
+    """A constant's arrays."""
+    if isinstance(literal.value, tuple):
+        return [leaf for part in literal.value for leaf in _literals(part)]
+    return [literal]
+
+
+def _combiner(build: Build, instruction: Instruction, role: str) -> CalledFunction:
+    return CalledFunction(build, dict(instruction.called_by_role())[role])
+
+
+def _stores_of(buffer: Buffer, place: Affine, value: Any, guards: tuple[Node, ...] = ()) -> list[Store]:
+    if isinstance(value, Pair):
+        parts = (value.real, value.imag)
+        return [Store(buffer, place * 2 + k, part, guards) for k, part in enumerate(parts)]
+    return [Store(buffer, place, value, guards)]
+
+
+def _evaluations(build: Build, stores: Sequence[Store], axes: Sequence[Axis]) -> dict[Leaf, int]:
+    """How often each inlined leaf's elements are computed."""
+    return {leaf: sum(build.extent_of(deps) for deps in indices.values()) for leaf, indices in build.reads.items()}
+
+
+def _loads(kernel: _Kernel) -> set[Buffer]:
+    found: set[Buffer] = set()
+    for node in kernel.build.expressions.nodes.values():
+        if node.op == "load":
+            found.add(node.data[0])
+    return found
+
+
+def _kind(kernel: _Kernel) -> bool:
+    """Whether a prefix fold is in it."""
+    return any(n.op == "fold" and n.data.scan is not None for n in kernel.build.expressions.nodes.values())
+
+
+def _buffers_read(stores: Sequence[Store]) -> Iterator[Buffer]:
+    roots = [r for s in stores for r in (s.node, *s.guards)]
+    for store in stores:
+        roots += [key.node for key, _ in store.place.terms if hasattr(key, "node")]  # type: ignore[attr-defined]
+    found: dict[Buffer, None] = {}
+    for node in reachable(roots):
+        if node.op in ("load", "current"):
+            found[node.data[0]] = None
+    return iter(found)
+
+
+def _touched(steps: Sequence[Step]) -> dict[Buffer, None]:
+    """Every buffer that the steps, and the steps in them, read or write."""
+    found: dict[Buffer, None] = {}
+    for step in steps:
+        found |= dict.fromkeys((*step.reads, *step.writes))
+    return found

@@ -1,0 +1,1 @@
+"""What runs compiled programs: executables, arena, threads, cache."""

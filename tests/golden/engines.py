@@ -1,0 +1,31 @@
+"""What runs a module in the golden tests: the reference, or machine code in its variants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _compiled(**options: Any) -> Callable[..., Any]:
+    def run(module: Any, *args: Any) -> Any:
+        import hlokit as hk
+
+        return hk.compile(module, **options)(*args)
+
+    return run
+
+
+def _reference(module: Any, *args: Any) -> Any:
+    import hlokit as hk
+
+    return hk.evaluate(module, *args)
+
+
+ENGINES: dict[str, Callable[..., Any]] = {
+    "reference": _reference,
+    "compiled": _compiled(),
+    "compiled-1": _compiled(threads=1),
+    "strict": _compiled(strict=True),
+    "strict-1": _compiled(strict=True, threads=1),
+}
+"""By name: called with a module and its arguments."""
