@@ -18,7 +18,6 @@ from hlokit.types.dtype import dtype
 from hlokit.types.shape import Shape, shape_of
 from tests.cpu.native import Native, avx2, host
 
-TYPES = ["f32", "f64", "c64", "c128"]
 TARGETS = {"host": host, "avx2": avx2}
 PRECISION = {"f32": 1e-4, "c64": 1e-4, "f64": 1e-12, "c128": 1e-12}
 
@@ -76,13 +75,24 @@ def solver(a: Any, b: Any, target: Target, **attributes: Any) -> tuple[Triangula
     return op, Compiled(Call(op, shapes(a, b), shapes(b), target), triangular_solve)
 
 
-@pytest.mark.parametrize("element", TYPES)
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("transpose", TRANSPOSES)
-def test_triangular_solve_in_every_way(element: str, target: str, transpose: str) -> None:
+WAYS = list(itertools.product((False, True), (False, True), (False, True), TRANSPOSES))
+
+
+@pytest.mark.parametrize(
+    ("element", "target", "ways"),
+    [
+        ("f32", "host", WAYS),
+        ("c64", "host", WAYS),
+        ("f64", "host", WAYS[::5]),
+        ("c128", "host", WAYS[::5]),
+        ("f32", "avx2", WAYS[1::7]),
+        ("c128", "avx2", WAYS[2::7]),
+    ],
+)
+def test_triangular_solve_in_every_way(element: str, target: str, ways: list[Any]) -> None:
     size, count = 13, 5
     a = system(element, size, (2,))
-    for left, lower, unit in itertools.product((False, True), repeat=3):
+    for left, lower, unit, transpose in ways:
         b = random_array(element, 2, *((size, count) if left else (count, size)))
         op, compiled = solver(
             a, b, TARGETS[target](), left_side=left, lower=lower, unit_diagonal=unit, transpose_a=transpose
@@ -90,8 +100,20 @@ def test_triangular_solve_in_every_way(element: str, target: str, transpose: str
         assert_near(compiled(a, b)[0], op.reference(a, b), element)
 
 
-@pytest.mark.parametrize("element", TYPES)
-@pytest.mark.parametrize(("size", "count"), [(1, 1), (8, 48), (48, 49), (150, 100), (300, 1), (5, 200), (0, 3), (3, 0)])
+@pytest.mark.parametrize(
+    ("element", "size", "count"),
+    [
+        ("f32", 1, 1),
+        ("f32", 48, 49),
+        ("f32", 5, 200),
+        ("f32", 0, 3),
+        ("c64", 3, 0),
+        ("f32", 300, 1),
+        ("f64", 150, 100),
+        ("c64", 150, 100),
+        ("c128", 150, 20),
+    ],
+)
 def test_triangular_solve_of_sizes(element: str, size: int, count: int) -> None:
     a, b = system(element, size), random_array(element, size, count)
     op, compiled = solver(a, b, host(), left_side=True, lower=True)
@@ -100,7 +122,7 @@ def test_triangular_solve_of_sizes(element: str, size: int, count: int) -> None:
     assert compiled(a, b, backwards=True)[0].tobytes() == x.tobytes()
 
 
-@pytest.mark.parametrize("element", TYPES)
+@pytest.mark.parametrize("element", ["f32", "c128"])
 def test_the_other_triangle_is_not_read(element: str) -> None:
     size = 60
     a, b = system(element, size), random_array(element, size, 3)
@@ -109,7 +131,7 @@ def test_the_other_triangle_is_not_read(element: str) -> None:
     assert_near(compiled(a, b)[0], op.reference(a, b), element)
 
 
-@pytest.mark.parametrize("element", ["f32", "f64", "c64", "c128"])
+@pytest.mark.parametrize("element", ["f32", "c64"])
 @pytest.mark.parametrize("size", [1e-42, 1e-37, 1e37, np.inf])
 def test_diagonals_out_of_the_ordinary(element: str, size: float) -> None:
     a = np.diag([size, 1]).astype(dtype(element).numpy)
@@ -129,10 +151,29 @@ def factorizer(a: Any, lower: bool, target: Target) -> tuple[Cholesky, Compiled]
     return op, Compiled(Call(op, shapes(a), shapes(a), target), cholesky)
 
 
-@pytest.mark.parametrize("element", TYPES)
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize(("size", "batch"), [(1, ()), (13, (3,)), (48, ()), (110, ()), (65, (5,))])
+@pytest.mark.parametrize(
+    ("element", "target", "size", "batch"),
+    [
+        ("f32", "host", 1, ()),
+        ("f32", "host", 48, ()),
+        ("f32", "host", 110, ()),
+        ("f64", "host", 13, (3,)),
+        ("f64", "host", 65, (5,)),
+        ("c64", "host", 110, ()),
+        ("c128", "host", 35, (2, 3)),
+        ("f32", "avx2", 65, (2,)),
+        ("c64", "avx2", 40, ()),
+        # in lanes
+        ("f32", "host", 1, (20,)),
+        ("f32", "host", 32, (16,)),
+        ("f64", "host", 6, (9,)),
+        ("c64", "host", 10, (3, 11)),
+        ("c128", "host", 5, (4,)),
+        ("f64", "avx2", 7, (5,)),
+        ("c64", "avx2", 7, (9,)),
+    ],
+)
 def test_cholesky(element: str, target: str, lower: bool, size: int, batch: tuple[int, ...]) -> None:
     a = definite(element, size, batch)
     read = (np.tril if lower else np.triu)(a)
@@ -143,9 +184,9 @@ def test_cholesky(element: str, target: str, lower: bool, size: int, batch: tupl
     assert compiled(other, backwards=True)[0].tobytes() == factor.tobytes()
 
 
-@pytest.mark.parametrize("element", TYPES)
-@pytest.mark.parametrize("size", [3, 70])
-@pytest.mark.parametrize("batch", [2, 40])
+@pytest.mark.parametrize(
+    ("element", "size", "batch"), [("f32", 3, 2), ("f64", 70, 2), ("c64", 70, 5), ("f32", 3, 40), ("c128", 10, 4)]
+)
 def test_a_matrix_without_factor_is_nan(element: str, size: int, batch: int) -> None:
     a = definite(element, size, (batch,))
     a[1, size - 1, size - 1] = -1

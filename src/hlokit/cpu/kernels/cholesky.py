@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import prod
 
 from hlokit.cpu.kernels import panels
+from hlokit.cpu.kernels.cholesky_lanes import in_lanes
+from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import (
     Panels,
-    Strides,
     clear,
     copy,
     less_product,
@@ -33,52 +34,11 @@ from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky
-from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 TYPES = ("f32", "f64", "c64", "c128")
 MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix."""
-
-
-@dataclass(frozen=True)
-class Factored:
-    """A batch of size x size matrices.
-
-    info   the table's place of an s32 for each matrix: 0, or the order of the first minor that is not positive; and the
-           other triangle is then the operand's (LAPACK's potrf). None: it is zeros, and a matrix without factor is NaN
-    table  the places of operand, result and scratch
-    """
-
-    dtype: DType
-    batch: int
-    size: int
-    lower: bool
-    info: int | None = None
-
-    @property
-    def scratch(self) -> int:
-        """The table's place of scratch memory, after operand and results."""
-        return 2 if self.info is None else 3
-
-    @property
-    def element(self) -> int:
-        return self.dtype.bits // 8
-
-    @property
-    def matrix(self) -> int:
-        """Bytes of a matrix."""
-        return self.size * self.size * self.element
-
-    @property
-    def strides(self) -> Strides:
-        """From u[k][j] to the next k and the next j in the triangle that is read and written."""
-        row = self.size * self.element
-        return Strides(self.element, row, conjugate=True) if self.lower else Strides(row, self.element)
-
-    @property
-    def name(self) -> str:
-        return f"{self.batch}_{self.size}_{'lower' if self.lower else 'upper'}{'_info' if self.info else ''}"
 
 
 def cholesky(call: Call, module: Module) -> Routine | None:
@@ -94,7 +54,7 @@ def cholesky(call: Call, module: Module) -> Routine | None:
 KERNELS["cholesky"] = cholesky
 
 
-def factored(a: Shape, lower: bool, info: int | None = None) -> Factored:
+def factored(a: Shape, lower: bool, info: bool = False) -> Factored:
     return Factored(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], lower, info)
 
 
@@ -105,6 +65,9 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
     """The table: operand, result, (info,) scratch."""
     if not s.batch * s.size:
         return _nothing(s, module)
+    batched = in_lanes(s, module, target)
+    if batched is not None:
+        return batched
     plan = _Plan(s, panels_for(s.dtype, target))
     pack, first, step, unpack = _pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module)
     if s.batch >= MATRICES_AT_ONCE or plan.stripes == 1:
@@ -120,8 +83,8 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
 
 def _nothing(s: Factored, module: Module) -> Routine:
     f = Function(f"cholesky_nothing_{s.name}", _PHASE)
-    if s.info is not None:
-        clear(f, table_pointer(f, s.info), str(4 * s.batch))
+    if s.info:
+        clear(f, table_pointer(f, INFO), str(4 * s.batch))
     f.do("ret void")
     module.add(f, exported=True)
     return Routine((Phase(f.name),))
@@ -246,7 +209,7 @@ def _diagonal(p: Panels, module: Module) -> str:
 
 
 def _factor(p: Panels, module: Module) -> str:
-    """void f(ptr c, ptr t, ptr r, ptr info, i64 row): c[rows][width] becomes rows of u; t is its diagonal's corner there.
+    """void f(ptr c, ptr t, ptr r, ptr info, i64 row): c[rows][width] becomes rows of u; t is its diagonal's place.
 
     What stands left of the diagonal is never read. info gets the number, from 1, of the first pivot not positive.
     """
@@ -302,8 +265,8 @@ def _unpack(plan: _Plan, module: Module) -> str:
     columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
     result = offset(f, table_pointer(f, 1), ("%matrix", s.matrix))
     info = f.let(f"load i32, ptr {memory}, align 4")
-    if s.info is not None:
-        f.do(f"store i32 {info}, ptr {offset(f, table_pointer(f, s.info), ('%matrix', 4))}, align 4")
+    if s.info:
+        f.do(f"store i32 {info}, ptr {offset(f, table_pointer(f, INFO), ('%matrix', 4))}, align 4")
     array = offset(f, result, (first, s.strides.minor))
     out = copy(module, p, p.width, s.strides, False)
     f.do(f"call void @{out}(ptr {stripe}, ptr {array}, i64 {first}, i64 {columns})")
@@ -316,15 +279,17 @@ def _unpack(plan: _Plan, module: Module) -> str:
         start = plus(f, line.index, 1) if s.lower else "0"
         count = f.let(f"sub nsw i64 {s.size}, {start}") if s.lower else line.index
         place = offset(f, result, (line.index, row), (start, s.element))
-        if s.info is None:
+        if not s.info:
             clear(f, place, times(f, count, s.element))
         else:
             source = offset(f, operand, (line.index, row), (start, s.element))
             size = times(f, count, s.element)
             f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {source}, i64 {size}, i1 false)")
-    if s.info is None:
+    if not s.info:
         with f.when(f.let(f"icmp ne i32 {info}, 0")), f.loop(first, plus(f, first, columns)) as line:
-            fill_nan(f, p, offset(f, result, (line.index, row)), str(s.size * p.parts))
+            place = offset(f, result, (line.index, row))
+            with f.loop("0", str(s.size * p.parts)) as component:
+                store(f, p, "0x7FF8000000000000", offset(f, place, (component.index, p.bytes)))  # NaN
     f.do("ret void")
     module.add(f)
     return f.name
@@ -341,13 +306,6 @@ def _copy_triangle(f: Function, plan: _Plan, packed: str, array: str, columns: s
             if c and s.strides.conjugate:
                 value = f.let(f"fsub {p.scalar} {float_constant(0.0, p.scalar)}, {value}")  # 0 on the diagonal, not -0
             store(f, p, value, offset(f, there, c * p.bytes))
-
-
-def fill_nan(f: Function, p: Panels, place: str, count: str) -> None:
-    """NaN in `count` components."""
-    nan = "0x7FF8000000000000"
-    with f.loop("0", count) as loop:
-        f.do(f"store {p.scalar} {nan}, ptr {offset(f, place, (loop.index, p.bytes))}, align {p.bytes}")
 
 
 def _each(plan: _Plan, module: Module, part: str, name: str, count: int, step: int = 0) -> str:

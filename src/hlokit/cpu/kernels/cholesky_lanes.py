@@ -1,0 +1,278 @@
+"""cholesky of many small matrices: as many at once as a vector has lanes, each in its own lane.
+
+A group of matrices is transposed to [element][component][lane], factored by blocks of rows and columns in registers,
+and transposed back. The upper triangle's factor u is the lower one of the conjugate: only the addresses differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.factored import INFO, Factored
+from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panels import Panels, less_product, load, offset, one, panels_for, plus, store, times, up
+from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.llvm import Function, Module, float_constant, splat
+from hlokit.cpu.target import Target
+
+LARGEST = 64
+"""Rows of the largest matrix that is factored so: beyond it a group leaves the second-level cache."""
+CHUNK_WORK = 60_000
+"""Vector operations of a chunk at least, if there are as many."""
+
+
+def in_lanes(s: Factored, module: Module, target: Target) -> Routine | None:
+    """The routine; None for too few or too large matrices."""
+    p = panels_for(s.dtype, target)
+    if s.size > LARGEST or s.batch < p.lanes // 2 or s.batch < 2:
+        return None
+    plan = _Plan(s, p, _block(p, target), target.vector_bytes)
+    return Routine((Phase(_phase(plan, module), plan.chunks),), plan.chunks * plan.scratch)
+
+
+def _block(p: Panels, target: Target) -> int:
+    """Rows and columns of a block that fits the registers."""
+    if target.vector_bytes == 64 or target.arch == "aarch64":
+        return 4 if p.parts == 1 else 3
+    return 3 if p.parts == 1 else 2
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Scratch of a chunk: the group's elements, the diagonal's reciprocals, info of every lane."""
+
+    s: Factored
+    p: Panels
+    block: int
+    vector: int
+    """Bytes."""
+
+    @property
+    def groups(self) -> int:
+        return -(-self.s.batch // self.p.lanes)
+
+    @property
+    def groups_a_chunk(self) -> int:
+        n = self.s.size
+        return max(1, CHUNK_WORK // ((n**3 // 4 + 3 * n**2) * self.p.parts**2))
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.groups // self.groups_a_chunk)
+
+    @property
+    def scalars(self) -> int:
+        """Of a matrix."""
+        return self.s.size**2 * self.p.parts
+
+    @property
+    def reciprocals(self) -> int:
+        """Bytes to the reciprocals; room for a whole vector of every lane's last elements is before them."""
+        return up(self.scalars, self.p.lanes) * self.vector
+
+    @property
+    def info(self) -> int:
+        return self.reciprocals + self.s.size * self.vector
+
+    @property
+    def scratch(self) -> int:
+        return self.info + 64
+
+    @property
+    def name(self) -> str:
+        return f"{self.s.name}_{self.p.name}_{self.block}"
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Bytes from l[i][j] to the next i and the next j."""
+        element, row = self.vector * self.p.parts, self.vector * self.p.parts * self.s.size
+        return (row, element) if self.s.lower else (element, row)
+
+
+_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
+
+
+def _phase(plan: _Plan, module: Module) -> str:
+    s, p = plan.s, plan.p
+    f = Function(f"cholesky_lanes_{plan.name}", _PHASE)
+    factor = _factor(plan, module)
+    operand, result, scratch = (table_pointer(f, i) for i in (0, 1, s.scratch))
+    infos = table_pointer(f, INFO) if s.info else ""
+    with f.loop("%begin", "%end") as chunk:
+        memory = offset(f, scratch, (chunk.index, plan.scratch))
+        first = times(f, chunk.index, plan.groups_a_chunk)
+        last = least(f, plus(f, first, plan.groups_a_chunk), str(plan.groups))
+        with f.loop(first, last) as group:
+            start = times(f, group.index, p.lanes)
+            # lanes after the last matrix do the same as it and write the same
+            numbers = [least(f, plus(f, start, lane), str(s.batch - 1)) for lane in range(p.lanes)]
+            places = [times(f, number, s.matrix) for number in numbers]
+            _transposed(f, plan, [offset(f, operand, (place, 1)) for place in places], memory, into=True)
+            f.do(f"call void @{factor}(ptr {memory})")
+            _transposed(f, plan, [offset(f, result, (place, 1)) for place in places], memory, into=False)
+            if s.info:
+                for lane, number in enumerate(numbers):
+                    value = f.let(f"load i32, ptr {offset(f, memory, plan.info + 4 * lane)}, align 4")
+                    f.do(f"store i32 {value}, ptr {offset(f, infos, (number, 4))}, align 4")
+    f.do("ret void")
+    module.add(f, exported=True)
+    return f.name
+
+
+def _transposed(f: Function, plan: _Plan, matrices: list[str], memory: str, into: bool) -> None:
+    """Copies the matrices' scalars to [scalar][lane], or back."""
+    p = plan.p
+    whole = plan.scalars // p.lanes * p.lanes
+    with f.loop("0", str(whole), p.lanes) as loop:
+        there = [offset(f, m, (loop.index, p.bytes)) for m in matrices]
+        here = offset(f, memory, (loop.index, plan.vector))
+        lines = [offset(f, here, i * plan.vector) for i in range(p.lanes)]
+        source, target = (there, lines) if into else (lines, there)
+        for row, place in zip(transposed(f, p, [load(f, p, x, p.lanes) for x in source]), target, strict=True):
+            store(f, p, row, place, p.lanes)
+    with f.loop(str(whole), str(plan.scalars)) as loop:
+        for lane, matrix in enumerate(matrices):
+            there = offset(f, matrix, (loop.index, p.bytes))
+            here = offset(f, memory, (loop.index, plan.vector), lane * p.bytes)
+            source, target = (there, here) if into else (here, there)
+            store(f, p, load(f, p, source), target)
+
+
+def transposed(f: Function, p: Panels, rows: list[str]) -> list[str]:
+    """The columns of as many vectors as a vector has lanes: blocks of 1, 2, 4... lanes change sides."""
+    rows, step = list(rows), 1
+    while step < p.lanes:
+        for i in range(p.lanes):
+            if i & step:
+                continue
+            a, b = rows[i], rows[i + step]
+            low = [q if not q & step else p.lanes + q - step for q in range(p.lanes)]
+            high = [q + step if not q & step else p.lanes + q for q in range(p.lanes)]
+            for place, order in ((i, low), (i + step, high)):
+                mask = ", ".join(f"i32 {q}" for q in order)
+                rows[place] = f.let(f"shufflevector {p.vector} {a}, {p.vector} {b}, <{p.lanes} x i32> <{mask}>")
+        step *= 2
+    return rows
+
+
+def _factor(plan: _Plan, module: Module) -> str:
+    """void f(ptr memory): factors the group, sets info, and clears or spoils what is no factor."""
+    n, block = plan.s.size, plan.block
+    f = Function(f"cholesky_lanes_factor_{plan.name}", [("ptr", "memory")], attributes="noinline")
+    lanes = plan.p.lanes
+    f.do(f"store <{lanes} x i32> zeroinitializer, ptr {offset(f, '%memory', plan.info)}, align 4")
+    whole = n // block * block
+    with f.loop("0", str(whole), block) as column:
+        _call(f, _blocks(plan, module, block, block, True), column.index, column.index)
+        with f.loop(plus(f, column.index, block), str(whole), block) as row:
+            _call(f, _blocks(plan, module, block, block, False), row.index, column.index)
+        if whole < n:
+            _call(f, _blocks(plan, module, n - whole, block, False), str(whole), column.index)
+    if whole < n:
+        _call(f, _blocks(plan, module, n - whole, n - whole, True), str(whole), str(whole))
+    if not plan.s.info:
+        _finish(f, plan)
+    f.do("ret void")
+    module.add(f)
+    return f.name
+
+
+def _call(f: Function, block: str, row: str, column: str) -> None:
+    f.do(f"call void @{block}(ptr %memory, i64 {row}, i64 {column})")
+
+
+def _blocks(plan: _Plan, module: Module, height: int, width: int, diagonal: bool) -> str:
+    """void f(ptr memory, i64 row, i64 column): the block of l there, by those left of it and the diagonal above it."""
+    p = plan.p
+    name = f"cholesky_lanes_{'diagonal' if diagonal else 'below'}_{height}_{width}_{plan.name}"
+    if name in module.functions:
+        return name
+    f = Function(name, [("ptr", "memory"), ("i64", "row"), ("i64", "column")], attributes="noinline")
+    down, right = plan.steps
+    rows = [offset(f, "%memory", ("%row", down), r * down) for r in range(height)]
+    columns = [offset(f, "%memory", ("%column", down), c * down) for c in range(width)]
+    target = [offset(f, row, ("%column", right)) for row in rows]
+    pairs = [(r, c) for r in range(height) for c in range(width) if not diagonal or c <= r]
+    start = [x for r, c in pairs for x in _element(f, plan, offset(f, target[r], c * right))]
+    with f.loop("0", "%column", carries=[(p.vector, x) for x in start]) as loop:
+        a = [_element(f, plan, offset(f, row, (loop.index, right))) for row in rows]
+        b = a if diagonal else [_element(f, plan, offset(f, row, (loop.index, right))) for row in columns]
+        values = iter(loop.carried)
+        loop.next = []
+        for r, c in pairs:
+            loop.next += _less_conjugate(f, p, [next(values) for _ in range(p.parts)], a[r], b[c])
+    results = iter(loop.results)
+    found = {pair: [next(results) for _ in range(p.parts)] for pair in pairs}
+    reciprocals = offset(f, "%memory", plan.reciprocals, ("%column", plan.vector))
+    for c in range(width):
+        place = offset(f, reciprocals, c * plan.vector)
+        reciprocal = _pivot(f, plan, found, c, place) if diagonal else load(f, p, place, p.lanes)
+        for r in range(c + 1 if diagonal else 0, height):
+            found[r, c] = [f.let(f"fmul {p.vector} {x}, {reciprocal}") for x in found[r, c]]
+        for later in range(c + 1, width):
+            other = (
+                found[later, c]
+                if diagonal
+                else _element(f, plan, offset(f, columns[later], ("%column", right), c * right))
+            )
+            for r in range(later if diagonal else 0, height):
+                found[r, later] = _less_conjugate(f, p, found[r, later], found[r, c], other)
+    for r, c in pairs:
+        for i, part in enumerate(found[r, c]):
+            store(f, p, part, offset(f, target[r], c * right + i * plan.vector), p.lanes)
+    f.do("ret void")
+    module.add(f)
+    return name
+
+
+def _pivot(f: Function, plan: _Plan, found: dict[tuple[int, int], list[str]], c: int, place: str) -> str:
+    """Takes the root of diagonal element c, notes where it is not positive; gives and stores its reciprocal."""
+    p = plan.p
+    pivot = found[c, c][0]
+    zeros = splat(float_constant(0.0, p.scalar), p.scalar, p.lanes)
+    integers, flags = f"<{p.lanes} x i32>", f"<{p.lanes} x i1>"
+    info = offset(f, "%memory", plan.info)
+    before = f.let(f"load {integers}, ptr {info}, align 4")
+    failed = f.let(f"fcmp ule {p.vector} {pivot}, {zeros}")
+    unset = f.let(f"icmp eq {integers} {before}, zeroinitializer")
+    order = f.let(f"trunc i64 {plus(f, '%column', c + 1)} to i32")
+    first = f.let(f"insertelement {integers} poison, i32 {order}, i32 0")
+    orders = f.let(f"shufflevector {integers} {first}, {integers} poison, {integers} zeroinitializer")
+    change = f.let(f"and {flags} {failed}, {unset}")
+    after = f.let(f"select {flags} {change}, {integers} {orders}, {integers} {before}")
+    f.do(f"store {integers} {after}, ptr {info}, align 4")
+    root = f.let(f"call {p.vector} @llvm.sqrt.{p.suffix}({p.vector} {pivot})")
+    reciprocal = f.let(f"fdiv {p.vector} {splat(one(p), p.scalar, p.lanes)}, {root}")
+    store(f, p, reciprocal, place, p.lanes)
+    found[c, c] = [root, zeros][: p.parts]
+    return reciprocal
+
+
+def _element(f: Function, plan: _Plan, place: str) -> list[str]:
+    return [load(f, plan.p, offset(f, place, c * plan.vector), plan.p.lanes) for c in range(plan.p.parts)]
+
+
+def _less_conjugate(f: Function, p: Panels, c: list[str], a: list[str], b: list[str]) -> list[str]:
+    """c - a * conj(b)."""
+    return less_product(f, p, c, b, a, conjugate=True)
+
+
+def _finish(f: Function, plan: _Plan) -> None:
+    """Zeros for the other triangle; NaN for the lanes without factor."""
+    s, p = plan.s, plan.p
+    down, right = plan.steps
+    with f.loop("0", str(s.size)) as row:
+        start = offset(f, "%memory", (row.index, down))
+        with f.loop(plus(f, row.index, 1), str(s.size)) as column:
+            for c in range(p.parts):
+                zeros = splat(float_constant(0.0, p.scalar), p.scalar, p.lanes)
+                store(f, p, zeros, offset(f, start, (column.index, right), c * plan.vector), p.lanes)
+    integers, flags = f"<{p.lanes} x i32>", f"<{p.lanes} x i1>"
+    info = f.let(f"load {integers}, ptr {offset(f, '%memory', plan.info)}, align 4")
+    any_bits = f.let(f"call i32 @llvm.vector.reduce.or.v{p.lanes}i32({integers} {info})")
+    failed = f.let(f"icmp ne {integers} {info}, zeroinitializer")
+    nan = splat("0x7FF8000000000000", p.scalar, p.lanes)
+    with f.when(f.let(f"icmp ne i32 {any_bits}, 0")), f.loop("0", str(plan.scalars)) as loop:
+        place = offset(f, "%memory", (loop.index, plan.vector))
+        value = load(f, p, place, p.lanes)
+        store(f, p, f.let(f"select {flags} {failed}, {p.vector} {nan}, {p.vector} {value}"), place, p.lanes)
