@@ -144,13 +144,19 @@ class Compiler:
         return kind(self.engine.get_function_address(name))
 
 
-def together(work: Callable[[int], None], threads: int) -> float:
-    """Seconds until all threads have done work(thread); ctypes lets go of Python's lock."""
+def together(work: Callable[[int], None], threads: int) -> tuple[float, float]:
+    """Seconds until all threads have done work(thread), and the CPU time they took on average.
+
+    ctypes lets go of Python's lock. The second counts where memory does not matter: it leaves out what others took.
+    """
     start = threading.Barrier(threads + 1)
+    busy = [0.0] * threads
 
     def run(number: int) -> None:
         start.wait()
+        begun = time.thread_time()
         work(number)
+        busy[number] = time.thread_time() - begun
 
     workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
     for worker in workers:
@@ -159,7 +165,7 @@ def together(work: Callable[[int], None], threads: int) -> float:
     begun = time.perf_counter()
     for worker in workers:
         worker.join()
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, sum(busy) / threads
 
 
 def measure() -> Limits:
@@ -167,21 +173,20 @@ def measure() -> Limits:
     compiler = Compiler()
     threads = os.cpu_count() or 1
 
-    def rate(per_step: float, function: Callable[..., None], steps: int, pointers: Callable[[int], Any]) -> float:
-        return max(
-            per_step * steps * threads / together(lambda number: function(*pointers(number), steps), threads)
-            for _ in range(TRIES)
-        )
-
     scratch = [aligned_bytes(4096) for _ in range(threads)]
 
     def arithmetic_rate(name: str, text: str, per_vector: int) -> float:
         function = compiler.function(text, name, 1)
-        return rate(CHAINS * per_vector, function, 2_000_000, lambda number: (scratch[number].ctypes.data,))
+        addresses = [array.ctypes.data for array in scratch]
+        steps = 2_000_000
+        tries = [together(lambda number: function(addresses[number], steps), threads)[1] for _ in range(TRIES)]
+        return CHAINS * per_vector * steps * threads / min(tries)
 
     features = compiler.llvm.get_host_cpu_features()
     peaks = {"f32": arithmetic_rate("f32", KERNELS["f32"], 32), "f64": arithmetic_rate("f64", KERNELS["f64"], 16)}
-    peaks["bf16"] = arithmetic_rate("bf16", KERNELS["bf16"], 64) if features.get("avx512bf16") else peaks["f32"]
+    peaks["bf16"] = peaks["f32"]  # by conversion
+    if features.get("avx512bf16"):  # slower than that on some
+        peaks["bf16"] = max(peaks["f32"], arithmetic_rate("bf16", KERNELS["bf16"], 64))
     peaks["i8"] = peaks["f32"]
     if features.get("avx512vnni"):
         try:
@@ -196,16 +201,14 @@ def measure() -> Limits:
         """Bytes a second of `moved` bytes a step of 512, the working set being `size` bytes."""
         lines = size // (moved * threads)
 
-        def repeated(p: int, q: int, repeats: int) -> None:
-            for _ in range(repeats):
-                function(p, q, lines)
-
         repeats = max(1, 128 * MB // size)
-        offset = [number * lines * 512 for number in range(threads)]
-        return rate(
-            moved * lines, repeated, repeats,
-            lambda number: (source.ctypes.data + offset[number], destination.ctypes.data + offset[number]),
-        )  # fmt: skip
+
+        def work(number: int) -> None:
+            offset = number * lines * 512
+            for _ in range(repeats):
+                function(source.ctypes.data + offset, destination.ctypes.data + offset, lines)
+
+        return moved * lines * repeats * threads / min(together(work, threads)[0] for _ in range(TRIES))
 
     plain = compiler.function(streaming("copy", ""), "copy", 2)
     past = compiler.function(streaming("copy_past", ", !nontemporal !0"), "copy_past", 2)

@@ -12,6 +12,7 @@ import hlokit as hk
 from bench import report as reporting
 from bench.limits import Limits
 from bench.lower import FOLDER, stored_text
+from bench.process import Failed, Process
 from bench.programs import BY_NAME, CATEGORIES, PROGRAMS, select
 from bench.programs.program import Program, aligned
 from bench.report import Report, Row, Timing
@@ -104,6 +105,27 @@ def test_a_worker_compares_and_samples(name: str, tmp_path, monkeypatch) -> None
     assert worker.first(compare=str(tmp_path / "expected")) == {"bytes_out": expected.nbytes, "error": 0.0}
     assert len(worker.sample(seconds=0.0, least=2)["times_ms"]) == 2
     assert worker.drop() == {} and worker.engine is None
+
+
+def test_a_worker_that_fails_or_dies_is_reported_and_another_takes_its_place(tmp_path) -> None:
+    arguments = str(tmp_path / "arguments")
+    store(BY_NAME["tiny_add_1elt"].draw(), tmp_path / "arguments")
+    process = Process("numpy", tmp_path / "log")
+    try:
+        process.send(do="load", program="tiny_add_1elt", arguments=arguments)
+        assert process.reply(20) == {"hlo_text": None}
+        process.send(do="load", program="erf_4M", arguments=arguments)
+        with pytest.raises(Failed, match="not said in NumPy") as failed:
+            process.reply(20)
+        assert failed.value.absent
+        process.child.kill()
+        process.send(do="drop")
+        with pytest.raises(Failed, match="ended with code -9"):
+            process.reply(20)
+        process.send(do="load", program="tiny_add_1elt", arguments=arguments)
+        assert process.reply(20) == {"hlo_text": None}
+    finally:
+        process.stop()
 
 
 def synthetic() -> Report:
