@@ -1,0 +1,520 @@
+"""From a Python call to machine code, in well under a microsecond.
+
+A program's native entry is `i32 entry(ptr table)`; it gives 0, or something else if it stopped midway. The table holds
+pointers to the parameters' data, the results', constants', then to the memory for temporaries, then what else the entry
+wants. `Caller.call` is the way there. On CPython it is a builtin function in machine code of our own, the same code for
+all programs: it reads the arrays' C structs, compares with what the program takes, makes the results, calls the entry.
+Whatever it does not know at once it hands to `Caller.slow`, which is also all there is on other Pythons.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import re
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hlokit.cpu.cache import compiled
+from hlokit.cpu.jit import Library
+from hlokit.cpu.target import host
+from hlokit.errors import ArgumentError, EvaluationError
+from hlokit.interpreter.evaluate import argument
+from hlokit.runtime.arena import RECYCLED, Arena, Buffer, empty
+from hlokit.types.shape import Shape
+
+_Array = np.ndarray[Any, Any]
+
+
+class Caller:
+    """Calls a native entry.
+
+    entry        its address
+    parameters   static array shapes; `names` are the parameters' names, for errors, `program` is the program's
+    results      static array shapes
+    constants    addresses that follow the results' in the table
+    temporaries  bytes of memory that the entry needs for itself; its address follows, null for 0 bytes
+    more         what follows that
+    unwrap       there is one result and `call` gives it alone; else a tuple
+    release      other Python threads run meanwhile. Not below some 5 us of work: to get the lock back may take 5 ms
+    aliases      result number -> parameter number: the entry writes this result over that parameter. The call gives
+                 the argument itself back; one that is read-only, or shares memory with another, is copied first
+    failed       called when the entry gave something else than 0; must raise, else the call raises EvaluationError
+    keep         kept alive with this object: what the code needs
+
+    call         call(*arguments). Raises ArgumentError before anything runs
+    """
+
+    call: Callable[..., Any]
+
+    def __init__(
+        self,
+        entry: int,
+        parameters: Sequence[Shape],
+        results: Sequence[Shape],
+        *,
+        constants: Sequence[int] = (),
+        temporaries: int = 0,
+        more: Sequence[int] = (),
+        names: Sequence[str] | None = None,
+        program: str = "program",
+        unwrap: bool = False,
+        release: bool = True,
+        aliases: Mapping[int, int] | None = None,
+        failed: Callable[[], object] | None = None,
+        keep: object = None,
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self.results = tuple(results)
+        self.constants = tuple(constants)
+        self.more = tuple(more)
+        self.temporaries = temporaries
+        self.names = tuple(names) if names is not None else tuple(f"p{i}" for i in range(len(self.parameters)))
+        self.program = program
+        self.unwrap = unwrap
+        self.release = release
+        self.aliases = dict(aliases or {})
+        self.keep = keep
+        self.entry = entry
+        self._failed = failed
+        self._arena = Arena(temporaries)
+        prototype = ctypes.CFUNCTYPE if release else ctypes.PYFUNCTYPE
+        self._enter = prototype(ctypes.c_int32, ctypes.c_char_p)(entry)
+        self._takes = [(shape.dtype.numpy, shape.dimensions) for shape in self.parameters]
+        self._gives = [(shape.dimensions, shape.dtype.numpy, shape.nbytes) for shape in self.results]
+        count = len(self.parameters) + len(self.results) + len(self.constants) + 1 + len(self.more)
+        self._table = struct.Struct(f"{count}P").pack
+        native = _native() if not self.aliases else None
+        self.call = native.function(self) if native is not None else self.slow
+
+    def slow(self, *arguments: Any) -> Any:
+        """`call`, for arguments of any kind: what NumPy or DLPack can read, as for `evaluate`."""
+        taken = self._arguments(arguments)
+        given: list[_Array] = []
+        for number, (dimensions, dtype, size) in enumerate(self._gives):
+            source = self.aliases.get(number)
+            if source is None:
+                given.append(empty(dimensions, dtype, size))
+            else:
+                taken[source] = _owned(taken, source)
+                given.append(taken[source])
+        addresses = [*map(_address, taken), *map(_address, given), *self.constants]
+        buffer = self._arena.take() if self.temporaries else None
+        try:
+            status = self._enter(self._table(*addresses, buffer.address if buffer is not None else 0, *self.more))
+        finally:
+            if buffer is not None:
+                self._arena.give(buffer)
+        if status:
+            self.failed()
+        return given[0] if self.unwrap else tuple(given)
+
+    def failed(self) -> NoReturn:
+        """The entry stopped midway: raises why."""
+        if self._failed is not None:
+            self._failed()
+        raise EvaluationError(f"{self.program}: stopped midway")
+
+    def result_makers(self) -> list[Callable[[], _Array] | None]:
+        """For each result what makes it, or None for what NumPy makes best."""
+        return [partial(empty, d, t, size) if size >= RECYCLED else None for d, t, size in self._gives]
+
+    def _arguments(self, arguments: Sequence[Any]) -> list[_Array]:
+        """As contiguous arrays of the parameters' types, the caller's own where they are such. Raises ArgumentError."""
+        if len(arguments) != len(self.parameters):
+            count = len(self.parameters)
+            raise ArgumentError(f"{self.program} takes {count} arguments, got {len(arguments)} [EXEC-3]")
+        taken: list[_Array] = []
+        for number, (value, (dtype, dimensions)) in enumerate(zip(arguments, self._takes, strict=True)):
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != dimensions:
+                name = f"argument {number} ({self.names[number]})"
+                value = argument(name, self.parameters[number], value)
+            array: _Array = value
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                array = array.copy(order="C")
+            taken.append(array)
+        return taken
+
+
+def _address(array: _Array) -> int:
+    if _layout_is_known():
+        return ctypes.c_uint64.from_address(id(array) + 16).value  # a sixth of what NumPy's own ways cost
+    return array.__array_interface__["data"][0]
+
+
+def _owned(arrays: Sequence[_Array], number: int) -> _Array:
+    """The array if it can be written to without changing another one; else a copy."""
+    array = arrays[number]
+    shared = any(np.may_share_memory(array, other) for i, other in enumerate(arrays) if i != number)
+    return array.copy() if shared or not array.flags.writeable else array
+
+
+# -- the builtin function
+
+_HEAD = struct.Struct("qqPPPPPPqqqq")
+_ROW = struct.Struct("PqQ")
+_TUPLE_ITEMS, _BYTES_DATA = 24, 32
+_NEW_FROM_DESCR = 94
+"""PyArray_NewFromDescr's place in NumPy's table of functions, which is part of its binary interface."""
+
+
+class _Native:
+    """The function in machine code, and Python's description of it."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._name = ctypes.create_string_buffer(b"call")
+        definition = (ctypes.addressof(self._name), library.address("hlokit_call"), 0x80, 0)  # METH_FASTCALL
+        self._definition = (ctypes.c_void_p * 4)(*definition)
+        self._new = ctypes.pythonapi.PyCFunction_NewEx
+        self._new.restype = ctypes.py_object
+        self._new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+
+    def function(self, caller: Caller) -> Callable[..., Any]:
+        """The builtin that calls the entry. Its `self` is a tuple: a record as bytes, then all that it points to."""
+        slow, failed = caller.slow, caller.failed
+        buffer = Buffer(caller.temporaries) if caller.temporaries else None
+        cell = ctypes.c_void_p(buffer.address) if buffer is not None else None
+        kept: list[Any] = [slow, failed, buffer, cell, self]
+        fixed = (*caller.constants, 0, *caller.more)
+        rows, sizes = b"", struct.pack(f"{len(fixed)}P", *fixed)
+        start = _HEAD.size + _ROW.size * (len(caller.parameters) + len(caller.results))
+        makers = [*[None] * len(caller.parameters), *caller.result_makers()]
+        for shape, maker in zip((*caller.parameters, *caller.results), makers, strict=True):
+            made = shape.dtype.numpy if maker is None else maker
+            kept.append(made)
+            rows += _ROW.pack(id(made), shape.rank if maker is None else -1, start + len(sizes))
+            sizes += struct.pack(f"{shape.rank}q", *shape.dimensions)
+        head = _HEAD.pack(
+            len(caller.parameters),
+            len(caller.results),
+            caller.entry,
+            id(slow),
+            id(failed),
+            id(np.ndarray),
+            ctypes.addressof(cell) if cell is not None else 0,
+            _numpy_function(_NEW_FROM_DESCR),
+            caller.unwrap + 2 * caller.release,
+            len(fixed),
+            len(caller.constants),
+            start,
+        )
+        return self._new(ctypes.addressof(self._definition), (head + rows + sizes, *kept), None)
+
+
+@cache
+def _native() -> _Native | None:
+    """None where the objects in memory are not what the machine code expects, or it cannot be had."""
+    if not _layout_is_known():
+        return None
+    target = host()
+    library = Library([compiled(_text(), target, name="call")], _python_functions())
+    return _Native(library)
+
+
+@cache
+def _layout_is_known() -> bool:
+    """Whether arrays, tuples and bytes lie in memory as in CPython with its lock and NumPy: tried on live ones."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8:
+        return False
+    array = np.zeros((3, 5), np.float32)
+    word = ctypes.c_uint64
+    try:
+        fields = [word.from_address(id(array) + 8 * i).value for i in range(1, 9)]
+        dimensions = (ctypes.c_int64 * 2).from_address(fields[3])[:]
+        item = _first_item((array,))
+    except ValueError:
+        return False
+    content = b"some bytes"
+    return (
+        fields[0] == id(np.ndarray)
+        and fields[1] == array.ctypes.data
+        and fields[2] & 0xFFFFFFFF == 2
+        and dimensions == [3, 5]
+        and fields[6] == id(array.dtype)
+        and fields[7] & 0xFFFFFFFF == array.flags.num
+        and item == id(array)
+        and ctypes.string_at(id(content) + _BYTES_DATA, len(content)) == content
+    )
+
+
+def _first_item(values: tuple[object, ...]) -> int:
+    return ctypes.c_uint64.from_address(id(values) + _TUPLE_ITEMS).value
+
+
+def _numpy_function(index: int) -> int:
+    """The address of a function of NumPy's C interface."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = importlib.import_module("numpy._core._multiarray_umath")._ARRAY_API
+    return ctypes.c_uint64.from_address(get(capsule, None) + 8 * index).value
+
+
+def _python_functions() -> dict[str, int]:
+    """Addresses of the functions of CPython that the code calls."""
+    found = {name: getattr(ctypes.pythonapi, name) for name in re.findall(r"declare .*@(Py\w+)", _CALL)}
+    return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in found.items()}
+
+
+def _text() -> str:
+    return _CALL.replace("$TUPLE_ITEMS", str(_TUPLE_ITEMS)).replace("$BYTES_DATA", str(_BYTES_DATA))
+
+
+_CALL = """
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyObject_CallNoArgs(ptr)
+declare ptr @PyTuple_New(i64)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+
+; The record: 0 parameters, 8 results, 16 entry, 24 slow, 32 failed, 40 ndarray, 48 cell of the temporaries' address or
+; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release), 72 pointers after the results', 80 which of them is the
+; temporaries', 88 where they are, 96 a row for each parameter and result: the element type, the rank, where the sizes
+; are. A result of rank -1: what makes it, in place of the element type.
+define ptr @hlokit_call(ptr %self, ptr %arguments, i64 %count) {
+entry:
+  %first = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS
+  %bytes = load ptr, ptr %first
+  %record = getelementptr i8, ptr %bytes, i64 $BYTES_DATA
+  %parameters = load i64, ptr %record
+  %results_at = getelementptr i8, ptr %record, i64 8
+  %results = load i64, ptr %results_at
+  %entry_at = getelementptr i8, ptr %record, i64 16
+  %run = load ptr, ptr %entry_at
+  %array_at = getelementptr i8, ptr %record, i64 40
+  %array = load ptr, ptr %array_at
+  %cell_at = getelementptr i8, ptr %record, i64 48
+  %cell = load ptr, ptr %cell_at
+  %flags_at = getelementptr i8, ptr %record, i64 64
+  %flags = load i64, ptr %flags_at
+  %fixed_at = getelementptr i8, ptr %record, i64 72
+  %fixed = load i64, ptr %fixed_at
+  %rows = getelementptr i8, ptr %record, i64 96
+  %arrays = add i64 %parameters, %results
+  %slots = add i64 %arrays, %fixed
+  %table = alloca ptr, i64 %slots, align 64
+  %given = alloca ptr, i64 %slots, align 64
+  %fits = icmp eq i64 %count, %parameters
+  br i1 %fits, label %taking, label %slow
+
+taking:
+  %i = phi i64 [ 0, %entry ], [ %i1, %taken ]
+  %all = icmp eq i64 %i, %parameters
+  br i1 %all, label %memory, label %take
+
+take:
+  %argument_at = getelementptr ptr, ptr %arguments, i64 %i
+  %argument = load ptr, ptr %argument_at
+  %row = getelementptr [24 x i8], ptr %rows, i64 %i
+  %type_at = getelementptr i8, ptr %argument, i64 8
+  %type = load ptr, ptr %type_at
+  %is_array = icmp eq ptr %type, %array
+  br i1 %is_array, label %look, label %slow
+
+look:
+  %descr_at = getelementptr i8, ptr %argument, i64 56
+  %descr = load ptr, ptr %descr_at
+  %wanted_descr = load ptr, ptr %row
+  %same_descr = icmp eq ptr %descr, %wanted_descr
+  %array_flags_at = getelementptr i8, ptr %argument, i64 64
+  %array_flags = load i32, ptr %array_flags_at
+  %both = and i32 %array_flags, 257
+  %dense = icmp eq i32 %both, 257
+  %rank_at = getelementptr i8, ptr %argument, i64 24
+  %rank32 = load i32, ptr %rank_at
+  %rank = zext i32 %rank32 to i64
+  %wanted_rank_at = getelementptr i8, ptr %row, i64 8
+  %wanted_rank = load i64, ptr %wanted_rank_at
+  %same_rank = icmp eq i64 %rank, %wanted_rank
+  %ok1 = and i1 %same_descr, %dense
+  %ok2 = and i1 %ok1, %same_rank
+  %sizes_at = getelementptr i8, ptr %argument, i64 32
+  %sizes = load ptr, ptr %sizes_at
+  %offset_at = getelementptr i8, ptr %row, i64 16
+  %offset = load i64, ptr %offset_at
+  %wanted_sizes = getelementptr i8, ptr %record, i64 %offset
+  br i1 %ok2, label %measuring, label %slow
+
+measuring:
+  %d = phi i64 [ 0, %look ], [ %d1, %measure ]
+  %measured = icmp eq i64 %d, %rank
+  br i1 %measured, label %taken, label %measure
+
+measure:
+  %size_at = getelementptr i64, ptr %sizes, i64 %d
+  %size = load i64, ptr %size_at
+  %wanted_size_at = getelementptr i64, ptr %wanted_sizes, i64 %d
+  %wanted_size = load i64, ptr %wanted_size_at
+  %d1 = add i64 %d, 1
+  %same_size = icmp eq i64 %size, %wanted_size
+  br i1 %same_size, label %measuring, label %slow
+
+taken:
+  %data_at = getelementptr i8, ptr %argument, i64 16
+  %data = load ptr, ptr %data_at
+  %slot = getelementptr ptr, ptr %table, i64 %i
+  store ptr %data, ptr %slot
+  %i1 = add i64 %i, 1
+  br label %taking
+
+memory:
+  %needs = icmp ne ptr %cell, null
+  br i1 %needs, label %borrow, label %begin
+
+borrow:
+  %free = load ptr, ptr %cell
+  %lent = icmp eq ptr %free, null
+  br i1 %lent, label %slow, label %borrowed
+
+borrowed:
+  store ptr null, ptr %cell
+  br label %begin
+
+begin:
+  %memory.address = phi ptr [ null, %memory ], [ %free, %borrowed ]
+  %fixed.offset_at = getelementptr i8, ptr %record, i64 88
+  %fixed.offset = load i64, ptr %fixed.offset_at
+  %fixed.values = getelementptr i8, ptr %record, i64 %fixed.offset
+  %fixed.slots = getelementptr ptr, ptr %table, i64 %arrays
+  %fixed.bytes = mul i64 %fixed, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %fixed.slots, ptr %fixed.values, i64 %fixed.bytes, i1 false)
+  %memory.number_at = getelementptr i8, ptr %record, i64 80
+  %memory.number = load i64, ptr %memory.number_at
+  %memory.slot = getelementptr ptr, ptr %fixed.slots, i64 %memory.number
+  store ptr %memory.address, ptr %memory.slot
+  %new_at = getelementptr i8, ptr %record, i64 56
+  %new = load ptr, ptr %new_at
+  br label %giving
+
+giving:
+  %j = phi i64 [ 0, %begin ], [ %j1, %made ]
+  %every = icmp eq i64 %j, %results
+  br i1 %every, label %call, label %give
+
+give:
+  %number = add i64 %parameters, %j
+  %result_row = getelementptr [24 x i8], ptr %rows, i64 %number
+  %maker = load ptr, ptr %result_row
+  %result_rank_at = getelementptr i8, ptr %result_row, i64 8
+  %result_rank = load i64, ptr %result_rank_at
+  %large = icmp slt i64 %result_rank, 0
+  br i1 %large, label %ask, label %create
+
+ask:
+  %asked = call ptr @PyObject_CallNoArgs(ptr %maker)
+  br label %check
+
+create:
+  call void @Py_IncRef(ptr %maker)
+  %result_offset_at = getelementptr i8, ptr %result_row, i64 16
+  %result_offset = load i64, ptr %result_offset_at
+  %wanted = getelementptr i8, ptr %record, i64 %result_offset
+  %rank_i = trunc i64 %result_rank to i32
+  %created = call ptr %new(ptr %array, ptr %maker, i32 %rank_i, ptr %wanted, ptr null, ptr null, i32 0, ptr null)
+  br label %check
+
+check:
+  %result = phi ptr [ %asked, %ask ], [ %created, %create ]
+  %none = icmp eq ptr %result, null
+  br i1 %none, label %failed, label %made
+
+made:
+  %given_at = getelementptr ptr, ptr %given, i64 %j
+  store ptr %result, ptr %given_at
+  %result_data_at = getelementptr i8, ptr %result, i64 16
+  %result_data = load ptr, ptr %result_data_at
+  %result_slot = getelementptr ptr, ptr %table, i64 %number
+  store ptr %result_data, ptr %result_slot
+  %j1 = add i64 %j, 1
+  br label %giving
+
+call:
+  %release_bit = and i64 %flags, 2
+  %release = icmp ne i64 %release_bit, 0
+  br i1 %release, label %outside, label %inside
+
+outside:
+  %thread = call ptr @PyEval_SaveThread()
+  %status.outside = call i32 %run(ptr %table)
+  call void @PyEval_RestoreThread(ptr %thread)
+  br label %ran
+
+inside:
+  %status.inside = call i32 %run(ptr %table)
+  br label %ran
+
+ran:
+  %status = phi i32 [ %status.outside, %outside ], [ %status.inside, %inside ]
+  br i1 %needs, label %return_memory, label %finish
+
+return_memory:
+  store ptr %memory.address, ptr %cell
+  br label %finish
+
+finish:
+  %stopped = icmp ne i32 %status, 0
+  br i1 %stopped, label %complain, label %deliver
+
+complain:
+  %failed_at = getelementptr i8, ptr %record, i64 32
+  %raiser = load ptr, ptr %failed_at
+  %nothing = call ptr @PyObject_CallNoArgs(ptr %raiser)
+  br label %dropping
+
+deliver:
+  %unwrap_bit = and i64 %flags, 1
+  %unwrap = icmp ne i64 %unwrap_bit, 0
+  br i1 %unwrap, label %single, label %pack
+
+single:
+  %only = load ptr, ptr %given
+  ret ptr %only
+
+pack:
+  %tuple = call ptr @PyTuple_New(i64 %results)
+  %no_tuple = icmp eq ptr %tuple, null
+  br i1 %no_tuple, label %dropping, label %fill
+
+fill:
+  %items = getelementptr i8, ptr %tuple, i64 $TUPLE_ITEMS
+  %bytes_given = mul i64 %results, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %items, ptr %given, i64 %bytes_given, i1 false)
+  ret ptr %tuple
+
+failed:
+  br i1 %needs, label %failed_memory, label %dropping
+
+failed_memory:
+  store ptr %memory.address, ptr %cell
+  br label %dropping
+
+dropping:
+  %k = phi i64 [ %j, %failed ], [ %j, %failed_memory ], [ %results, %pack ], [ %results, %complain ], [ %k1, %drop ]
+  %dropped = icmp eq i64 %k, 0
+  br i1 %dropped, label %error, label %drop
+
+drop:
+  %k1 = sub i64 %k, 1
+  %dropped_at = getelementptr ptr, ptr %given, i64 %k1
+  %unwanted = load ptr, ptr %dropped_at
+  call void @Py_DecRef(ptr %unwanted)
+  br label %dropping
+
+error:
+  ret ptr null
+
+slow:
+  %slow_at = getelementptr i8, ptr %record, i64 24
+  %function = load ptr, ptr %slow_at
+  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr %arguments, i64 %count, ptr null)
+  ret ptr %answer
+}
+"""
