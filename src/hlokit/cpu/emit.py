@@ -617,11 +617,26 @@ class KernelWriter:
         return self._from_memory(Val(name, lanes), buffer.dtype, scope)
 
     def _from_memory(self, value: Val, dtype: DType, scope: Scope) -> Val:
-        if dtype.kind != "pred":
-            return value
-        with self.at(scope) as fn:
-            type = vector("i8", value.lanes)
-            return Val(fn.let(f"icmp ne {type} {value.name}, {splat('0', 'i8', value.lanes)}"), value.lanes)
+        """What was loaded, as registers hold it: pred as i1; integers below a byte extended, whose upper bits say nothing."""
+        type, lanes, name = vector("i8", value.lanes), value.lanes, value.name
+        if dtype.kind == "pred":
+            with self.at(scope) as fn:
+                return Val(fn.let(f"icmp ne {type} {name}, {splat('0', 'i8', lanes)}"), lanes)
+        if dtype.is_integral and dtype.bits < 8:
+            unused = splat(str(8 - dtype.bits), "i8", lanes)
+            with self.at(scope) as fn:
+                name = fn.let(f"shl {type} {name}, {unused}")
+                return Val(fn.let(f"{'ashr' if dtype.is_signed else 'lshr'} {type} {name}, {unused}"), lanes)
+        return value
+
+    def _to_memory(self, name: str, dtype: DType, lanes: int) -> str:
+        """The reverse; bits above an integer's own are 0 in memory, as ml_dtypes has it."""
+        type = vector("i8", lanes)
+        if dtype.kind == "pred":
+            return self.fn.let(f"zext {vector('i1', lanes)} {name} to {type}")
+        if dtype.is_integral and dtype.bits < 8:
+            return self.fn.let(f"and {type} {name}, {splat(str((1 << dtype.bits) - 1), 'i8', lanes)}")
+        return name
 
     def _reversed(self, name: str, scalar: str, lanes: int) -> str:
         type = vector(scalar, lanes)
@@ -724,8 +739,7 @@ class KernelWriter:
         mask = self._mask(guard, scope, lanes)
         whole = vector(type, lanes)
         with self.at(scope) as fn:
-            if dtype.kind == "pred":
-                name = fn.let(f"zext {vector('i1', lanes)} {name} to {whole}")
+            name = self._to_memory(name, dtype, lanes)
             if abs(lane) == 1 and not vectors:
                 if lane == -1:
                     pointer = fn.let(f"getelementptr {type}, ptr {pointer}, i64 {1 - lanes}")
@@ -762,9 +776,7 @@ class KernelWriter:
         if value.lanes > 1:
             raise AssertionError("a vector for one place")
         with self.at(scope) as fn:
-            name = value.name
-            if dtype.kind == "pred":
-                name = fn.let(f"zext i1 {name} to i8")
+            name = self._to_memory(value.name, dtype, 1)
             text = f"store {memory_type(dtype)} {name}, ptr {pointer}, align {dtype.numpy.itemsize}"
             if guard is None:
                 fn.do(text)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from hlokit.cpu.buffers import Assignment
+from hlokit.cpu.buffers import Assignment, Home
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
@@ -146,8 +146,17 @@ class EntryWriter:
             slot = fn.let(f"getelementptr ptr, ptr {slots}, i64 {number}")
             fn.do(f"store ptr {pointer}, ptr {slot}")
         status = fn.let(f"call i32 @{inner}(ptr %bases, ptr {slots})")
+        for number, home in enumerate(self.assignment.slots):
+            if home.kind == "result":  # a loop's last value may lie in the other place
+                self._brought_home(fn, slots, number, home)
         fn.do(f"ret i32 {status}")
         self.written.module.add(fn, exported=True)
+
+    def _brought_home(self, fn: Function, slots: str, number: int, home: Home) -> None:
+        slot = fn.let(f"getelementptr ptr, ptr {slots}, i64 {number}")
+        last, wanted = fn.let(f"load ptr, ptr {slot}"), self._fixed(fn, home)
+        with fn.when(fn.let(f"icmp ne ptr {last}, {wanted}")):
+            fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {wanted}, ptr {last}, i64 {home.nbytes}, i1 false)")
 
     def block(self, block: Block) -> str:
         """A function that runs the steps; gives its name."""
@@ -284,7 +293,7 @@ class EntryWriter:
             return fn.let(f"load ptr, ptr {place}")
         return self._fixed(fn, home)
 
-    def _fixed(self, fn: Function, home) -> str:  # type: ignore[no-untyped-def]
+    def _fixed(self, fn: Function, home: Home) -> str:
         if home.kind == "arena":
             base = self._base(fn, self.arena)
             return fn.let(f"getelementptr i8, ptr {base}, i64 {home.offset}")

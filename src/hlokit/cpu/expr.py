@@ -59,9 +59,10 @@ class RuntimeInt(Key):
 class Node:
     """A scalar value. Made by Expressions.node alone, so that equal ones are the same object.
 
-    op    const, number, range, load, fold, part, hole, or a primitive's name
+    op    const, number, range, load, current, fold, part, hole, or a primitive's name
     data  const: the NumPy scalar; number: Affine; range: (Affine, low, high); load: (Buffer, Affine); part: k;
-          fold: Fold; hole: its place in the combiner
+          fold: Fold; hole: its place in the combiner; current (a load of what the kernel itself changes):
+          (Buffer, Affine, axes at each of whose steps it is read anew)
     args  operands; of a load the guards under which alone it may be read
     deps  the axes that it depends on, as bits
     """
@@ -148,6 +149,8 @@ def _deps(op: str, args: tuple[Node, ...], data: Any) -> int:
         return affine_deps(data[0])
     if op == "load":
         return deps | affine_deps(data[1])
+    if op == "current":
+        return deps | affine_deps(data[1]) | data[2]
     if op == "hole":
         return HOLE
     if op == "fold":
@@ -164,7 +167,7 @@ def children(node: Node) -> list[Node]:
     """What a node needs, run-time integers of its affines and the insides of a fold among it."""
     found = list(node.args)
     affine = node.data if node.op == "number" else node.data[0] if node.op == "range" else None
-    if node.op == "load":
+    if node.op in ("load", "current"):
         affine = node.data[1]
     if affine is not None:
         found += [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]

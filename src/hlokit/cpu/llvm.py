@@ -161,6 +161,7 @@ class Module:
         self.functions: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.exported: dict[str, None] = {}
+        self.declared: dict[str, str] = {}
 
     def add(self, function: Function, *, exported: bool = False) -> None:
         """Takes a finished function. Equal names must mean equal functions; an exported one can be looked up."""
@@ -171,6 +172,10 @@ class Module:
             raise AssertionError(f"two functions named {name}")
         if exported:
             self.exported[name] = None
+
+    def declare(self, name: str, parameters: Sequence[str]) -> None:
+        """A function of C that whoever loads the code must know, of no result."""
+        self.declared[name] = f"declare void @{name}({', '.join(parameters)})"
 
     def table(self, name: str, scalar: str, values: Iterable[Any]) -> str:
         """A constant array; gives its name with @."""
@@ -186,4 +191,4 @@ class Module:
             text.replace("define internal", "define", 1) if name in self.exported else text
             for name, text in self.functions.items()
         ]
-        return "\n\n".join([*self.globals.values(), *functions]) + "\n"
+        return "\n\n".join([*self.globals.values(), *self.declared.values(), *functions]) + "\n"

@@ -167,8 +167,10 @@ def substituted(stores: Sequence[Store], mapping: dict[Axis, Affine]) -> list[St
             data = moved(data)
         elif node.op == "range":
             data = (moved(data[0]), *data[1:])
-        elif node.op in ("load", "current"):
-            data = (data[0], moved(data[1]), *data[2:])
+        elif node.op == "load":
+            data = (data[0], moved(data[1]))
+        elif node.op == "current":
+            data = (data[0], moved(data[1]), _moved_bits(data[2], mapping))
         elif node.op == "fold":
             fold: Fold = data
             bound = tuple(a for a in map(axis, fold.bound) if a is not None)
@@ -182,6 +184,13 @@ def substituted(stores: Sequence[Store], mapping: dict[Axis, Affine]) -> list[St
             )
         new[node] = expressions.node(node.op, node.dtype, [new[a] for a in node.args], data)
     return [replace(s, place=moved(s.place), node=new[s.node], guards=tuple(new[g] for g in s.guards)) for s in stores]
+
+
+def _moved_bits(deps: int, mapping: dict[Axis, Affine]) -> int:
+    for axis, affine in mapping.items():
+        if deps & axis.bit:
+            deps = deps & ~axis.bit | affine_deps(affine)
+    return deps
 
 
 # -- order and vectors

@@ -394,9 +394,7 @@ class Lowering(Source):
         buffer, shape = self.stored[leaf], leaf.shape
 
         def read(affine: Affine) -> Node:
-            node = build.expressions.node("current", buffer.dtype, guards, (buffer, affine, deps))
-            node.deps |= deps
-            return node
+            return build.expressions.node("current", buffer.dtype, guards, (buffer, affine, deps))
 
         if shape.dtype.is_complex:
             return Pair(shape.dtype, read(place * 2), read(place * 2 + 1))

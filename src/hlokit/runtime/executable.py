@@ -20,6 +20,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import argument, run_instruction
 from hlokit.interpreter.process import Process
+from hlokit.passes.dynamic_padder import padded
 from hlokit.runtime.arena import Arena, empty
 from hlokit.types.shape import Shape
 
@@ -43,7 +44,8 @@ class Executable:
     ) -> None:
         self.source = module
         self.target = target or host()
-        self.program: Program = compile_program(module, self.target, strict=strict)
+        static, self._signature = padded(module)
+        self.program: Program = compile_program(static, self.target, strict=strict)
         data = compiled(self.program.text, self.target, name=module.name)
         self._pool = pool(threads)
         self._library = Library([data], self._pool.symbols)
@@ -58,9 +60,14 @@ class Executable:
         parameters = self.source.entry.parameters
         if len(args) != len(parameters):
             raise ArgumentError(f"{self.source.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
+        values = [
+            argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
+        ]
+        if self._signature.sizes_in:
+            values = self._signature.arguments(values)
         leaves: list[np.ndarray[Any, Any]] = []
-        for i, (p, a) in enumerate(zip(parameters, args, strict=True)):
-            _flatten(argument(f"argument {i} ({p.name})", p.shape, a), leaves)
+        for value in values:
+            _flatten(value, leaves)
         results = [empty(s.dimensions, s.dtype.numpy, s.nbytes) for s in self._result_shapes]
         call = _Call(Process())
         with self._arena.buffer() as memory:
@@ -79,7 +86,7 @@ class Executable:
                 del self._calls[id(call)]
         if call.error is not None:
             raise call.error
-        return _tree(self.program.module.entry.root.shape, iter(results))
+        return self._signature.result(_tree(self.program.module.entry.root.shape, iter(results)))
 
     def _host(self, context: int, number: int, table: int) -> int:
         """One step of the reference, called from machine code."""
