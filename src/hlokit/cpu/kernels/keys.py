@@ -142,10 +142,11 @@ class KeyMap:
             places = list(zip(order.tolist(), np.where(np.signbit(values), -raw.astype(int), raw).tolist(), strict=True))
             rank_of = {place: rank for rank, place in enumerate(sorted(set(places)))}
             ranks[:] = [rank_of[place] for place in places]
-        if self.descending:
+        if self.descending and self.numbers:
+            ranks = ranks[~nan].max() - ranks + (0 if self.nan_last else 1)
+            ranks[nan] = 255 if self.nan_last else 0
+        elif self.descending:
             ranks = 255 - ranks
-            if self.numbers:
-                ranks[nan] = 255 if self.nan_last else 0
         return ranks.tolist()
 
 

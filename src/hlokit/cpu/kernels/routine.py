@@ -31,6 +31,7 @@ class Call:
     store               the epilogue that is fused to it; None: elements are written to the result
     strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
     computations        the called computations themselves by role, where a routine may know a faster way for some
+    backend_config      the instruction's, for custom-calls
     """
 
     op: Op
@@ -41,6 +42,7 @@ class Call:
     store: Store | None = None
     strict: bool = False
     computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
+    backend_config: str = ""
 
 
 @dataclass(frozen=True)
