@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hlokit.cpu.kernels.depthwise import suits
 from hlokit.cpu.kernels.direct_convolution import tile_by_tile
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.kernels.scalar_convolution import element_by_element
-from hlokit.cpu.kernels.sliding import Sliding, sliding, without_holes
+from hlokit.cpu.kernels.sliding import Sliding, by_features, sliding, without_holes
 from hlokit.cpu.llvm import Module
 from hlokit.ops.convolution import Convolution
 
@@ -30,7 +31,10 @@ def _part(call: Call, module: Module, s: Sliding) -> Routine:
     """Outputs that meet the same taps: no holes."""
     routine = None
     if s.steps and not s.wide.is_complex:
-        routine = tile_by_tile(call, module, s)
+        lanes = call.target.vector_bytes // (s.wide.bits // 8)
+        if suits(s, lanes):
+            routine = tile_by_tile(call, module, by_features(s))
+        routine = routine or tile_by_tile(call, module, s)
     return routine or element_by_element(call, module, s)
 
 

@@ -133,9 +133,10 @@ class Plan:
 
     @property
     def order(self) -> list[int]:
-        """The axes' numbers, those that a tile spans last."""
+        """The axes' numbers, those that a tile spans last; first, where lines read once are all that is read again."""
         spanned = (self.rows, self.columns)
-        return [*(i for i in range(len(self.axes)) if i not in spanned), *spanned]
+        others = [i for i in range(len(self.axes)) if i not in spanned]
+        return [*spanned, *others] if self.sliding.shared else [*others, *spanned]
 
     @property
     def tap_axes(self) -> list[Laid]:
@@ -169,7 +170,7 @@ def planned(s: Sliding, target: Target) -> Plan | None:
     rows, columns, cuts = _tile(order, most)
     laid = [Laid(a, cuts.get(i, Cut(a.outputs, a.outputs))) for i, a in enumerate(order)]
     size = s.wide.bits // 8
-    is_direct = all(a.is_inside for a in order) and s.operand is s.wide
+    is_direct = all(a.is_inside for a in order) and s.operand is s.wide and not s.shared
     if is_direct:
         laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]
         clash = max((laid[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)
@@ -219,9 +220,13 @@ def _blocked(
     def chunks(axes: Sequence[Laid]) -> int:
         return s.group.size * math.prod(a.blocks for a in axes)
 
-    def patch(axes: Sequence[Laid]) -> int:
-        return _laid_out(axes, lanes, size)[1]
+    width = panels[0].vectors * lanes if s.shared else 1
 
+    def patch(axes: Sequence[Laid]) -> int:
+        return _laid_out(axes, width, lanes, size)[1]
+
+    if s.shared:
+        wanted = -(-wanted // sum(p.count for p in panels))
     order = [columns, *(i for i in reversed(range(len(laid))) if i != columns)]
     for i in order:
         while laid[i].block < laid[i].cut.parts:
@@ -230,19 +235,20 @@ def _blocked(
             if chunks(grown) < wanted or patch(grown) * size > _PATCH:
                 break
             laid = grown
-    blocks = min(sum(p.count for p in panels), max(1, wanted // chunks(laid)))
+    count = sum(p.count for p in panels)
+    blocks = count if s.shared else min(count, max(1, wanted // chunks(laid)))
     if is_direct:
         return laid, blocks, 0
-    laid, elements = _laid_out(laid, lanes, size)
+    laid, elements = _laid_out(laid, width, lanes, size)
     return laid, blocks, elements
 
 
-def _laid_out(axes: Sequence[Laid], lanes: int, size: int) -> tuple[list[Laid], int]:
+def _laid_out(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[list[Laid], int]:
     """The chunk's inputs in the order of lhs: the axes with the distances, and the number of elements with slack."""
-    laid, place = list(axes), 1
+    laid, place = list(axes), width
     for i in reversed(range(len(laid))):
         laid[i] = replace(laid[i], place=place)
         place *= laid[i].extent
-        if place > 1 and place * size % _SETS == 0:
-            place += 64 // size
-    return laid, place + lanes
+        if place > width and place * size % _SETS == 0:
+            place += lanes
+    return laid, place + lanes * width

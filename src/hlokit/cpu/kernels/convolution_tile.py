@@ -69,9 +69,7 @@ class Tile:
         if not steps:
             return self._products(lhs, rhs, sums, 0, 0)
         f, now = self.f, steps[0]
-        unroll = 1
-        if len(steps) == 1:
-            unroll = now.count if now.count <= 4 else next((u for u in (2, 3) if now.count % u == 0), 1)
+        unroll = self._unrolled(now) if len(steps) == 1 else 1
         carries = [(self.type, v) for v in sums] + [("ptr", lhs), ("ptr", rhs)]
         if now.count == unroll:
             for i in range(unroll):
@@ -89,15 +87,31 @@ class Tile:
             loop.next = [*inner, left, right]
         return loop.results[:-2]
 
+    def _unrolled(self, now: Steps) -> int:
+        """Steps in a row: none that read an input twice, for LLVM would keep it in a register that is not there."""
+        row, column = (self.plan.axes[n].per_output for n in (self.plan.rows, self.plan.columns))
+        places = [i * row + j * column for i, j in self.outputs]
+        for unroll in (now.count, 2, 3):
+            if unroll <= 4 and now.count % unroll == 0:
+                read = {i * now.lhs + place for i in range(unroll) for place in places}
+                if len(read) == unroll * len(places):
+                    return unroll
+        return 1
+
     def _products(self, lhs: str, rhs: str, sums: Sequence[str], lhs_at: int, rhs_at: int) -> list[str]:
         f, scalar, plan = self.f, self.scalar, self.plan
         weights = [self._vector(rhs, rhs_at + v * self.lanes) for v in range(self.panel.vectors)]
         row, column = plan.axes[plan.rows].per_output, plan.axes[plan.columns].per_output
         result: list[str] = []
+        x = ""
         for m, (i, j) in enumerate(self.outputs):
-            place = f.let(f"getelementptr {scalar}, ptr {lhs}, i64 {lhs_at + i * row + j * column}")
-            x = broadcast(f, f.let(f"load {scalar}, ptr {place}"), scalar, self.lanes)
+            at = lhs_at + i * row + j * column
+            if not self.s.shared:
+                place = f.let(f"getelementptr {scalar}, ptr {lhs}, i64 {at}")
+                x = broadcast(f, f.let(f"load {scalar}, ptr {place}"), scalar, self.lanes)
             for v, weight in enumerate(weights):
+                if self.s.shared:
+                    x = self._vector(lhs, at + v * self.lanes)
                 result.append(multiplied(f, self.s.wide, x, weight, sums[m * len(weights) + v], self.lanes))
         return result
 

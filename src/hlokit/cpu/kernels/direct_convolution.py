@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan, planned
 from hlokit.cpu.kernels.convolution_tile import Tile, first_of
+from hlokit.cpu.kernels.depthwise import lay_out_features
 from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
 from hlokit.cpu.kernels.flow import greatest, least
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
@@ -104,9 +105,10 @@ def _outputs(call: Call, module: Module, plan: Plan) -> Phase:
             start = -sum(a.axis.low * a.axis.lhs for a in plan.axes)
             inputs = f.let(f"getelementptr {scalar}, ptr {base}, i64 {start}")
         else:
-            _lay_out(f, module, plan, base, patch, firsts)
             inputs = patch
-        _panels(call, f, module, plan, inputs, scratch, group, panel_block, parts, firsts)
+            if not s.shared:
+                _lay_out(f, module, plan, base, patch, firsts)
+        _panels(call, f, module, plan, base, inputs, scratch, group, panel_block, parts, firsts)
     return Phase(finished(f, module, "convolution"), plan.chunks)
 
 
@@ -126,6 +128,7 @@ def _panels(
     f: Function,
     module: Module,
     plan: Plan,
+    base: str,
     inputs: str,
     scratch: str,
     group: str,
@@ -146,6 +149,8 @@ def _panels(
             place = affine(f, panel.first * s.steps, [(group, plan.features * s.steps), (nth, width * s.steps)])
             weights = f.let(f"getelementptr {scalar_type(s.wide)}, ptr {scratch}, i64 {place}")
             feature = affine(f, panel.first, [(group, s.output.size), (nth, width)])
+            if s.shared:
+                lay_out_features(f, module, plan, panel, base, inputs, firsts, nth)
             tiles = _Tiles(call, f, module, plan, panel, weights, feature, parts, firsts)
             tiles.over(plan.order, inputs, {})
         passed += panel.count
@@ -208,7 +213,7 @@ class _Tiles:
 def _lay_out(f: Function, module: Module, plan: Plan, base: str, patch: str, firsts: Sequence[str]) -> None:
     """Copies and widens what a chunk reads, in the order of lhs, with zeros for padding."""
     s, scalar = plan.sliding, scalar_type(plan.sliding.wide)
-    axes, (inner, limit, extent) = _runs(plan)
+    axes, (inner, limit, extent) = runs(plan)
     starts = [affine(f, -a.axis.low, [(o, a.axis.stride)]) for a, o in zip(plan.axes, firsts, strict=True)]
 
     def line(source: str, target: str, inside: str) -> None:
@@ -249,7 +254,7 @@ def _distance(plan: Plan, inner: int, limit: int) -> int:
     return axis.lhs // (limit // max(1, axis.inputs))
 
 
-def _runs(plan: Plan) -> tuple[list[int], tuple[int, int, int]]:
+def runs(plan: Plan) -> tuple[list[int], tuple[int, int, int]]:
     """The axes to loop over, and the one along which lhs is copied: its number, elements there, elements wanted.
 
     Axes after it that are wanted as they are, whole, belong to the run.

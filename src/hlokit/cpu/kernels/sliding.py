@@ -63,6 +63,7 @@ class Sliding:
     axes       batch, feature, spatial...
     rhs_start  rhs's element at all zeros (reversed taps run backwards)
     dimensions, feature_dim  of the result
+    shared     0: all output features of a group have the same inputs; else so many neighbours have
     """
 
     group: Grouped
@@ -74,6 +75,7 @@ class Sliding:
     operand: DType
     result: DType
     wide: DType
+    shared: int = 0
 
     @property
     def steps(self) -> int:
@@ -124,6 +126,12 @@ def sliding(op: Convolution, lhs: Shape, rhs: Shape, out: Shape) -> Sliding:
         out.dtype,
         sum_type(lhs.dtype, out.dtype),
     )
+
+
+def by_features(s: Sliding) -> Sliding:
+    """Groups as a dimension of output features of which each has inputs of its own: what vectors run along."""
+    outputs = Grouped(s.group.size * s.output.size, s.group.lhs, s.output.rhs)
+    return replace(s, group=Grouped(1, 0, 0), output=outputs, shared=s.output.size)
 
 
 def without_holes(s: Sliding) -> list[Sliding]:

@@ -1,0 +1,108 @@
+"""Depthwise convolution: output features with inputs of their own lie side by side in vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlokit.cpu.kernels.convolution_plan import Panel, Plan
+from hlokit.cpu.kernels.convolution_tile import first_of, shuffled, transposed
+from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
+from hlokit.cpu.kernels.scalar_convolution import affine
+from hlokit.cpu.kernels.sliding import Sliding
+from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+
+
+def suits(s: Sliding, lanes: int) -> bool:
+    """Whether vectors along the groups are better than vectors along a group's output features."""
+    return s.group.size >= lanes // 2 and 4 * s.output.size <= lanes and (_lies_in_lines(s, lanes) or _can_turn(s))
+
+
+def _lies_in_lines(s: Sliding, lanes: int) -> bool:
+    return s.group.lhs == 1 and lanes % s.output.size == 0
+
+
+def _can_turn(s: Sliding) -> bool:
+    return s.output.size == 1
+
+
+def lay_out_features(
+    f: Function, module: Module, plan: Plan, panel: Panel, base: str, patch: str, firsts: Sequence[str], nth: str
+) -> None:
+    """What a chunk reads for the panel with this number: a vector of features for each place, zeros for padding."""
+    s, lanes, scalar = plan.sliding, plan.lanes, scalar_type(plan.sliding.wide)
+    starts = [affine(f, -a.axis.low, [(o, a.axis.stride)]) for a, o in zip(plan.axes, firsts, strict=True)]
+    numbers = [i for i, a in enumerate(plan.axes) if a.extent > 1 or a.axis.inputs > 1 or not a.axis.is_inside]
+    width = panel.vectors * lanes
+    in_lines = s.output.lhs == 1 and lanes % s.shared == 0
+    channel = affine(f, panel.first // s.shared if in_lines else 0, [(nth, width // s.shared if in_lines else 0)])
+    turned = None
+    if not in_lines:
+        channel = affine(f, panel.first * s.output.lhs, [(nth, width * s.output.lhs)])
+        line = [i for i in numbers if plan.axes[i].axis.lhs == 1 and plan.axes[i].step == 1 and plan.axes[i].extent > 1]
+        turned = line[-1] if line else None
+        numbers = [i for i in numbers if i != turned]
+
+    def valid(v: int) -> int:
+        return panel.valid if v == panel.vectors - 1 else lanes
+
+    def put(value: str, target: str) -> None:
+        store(f, scalar, lanes, value, f.let(f"getelementptr {scalar}, ptr {patch}, i64 {target}"))
+
+    def place(source: str, target: str, inside: str) -> None:
+        for v in range(panel.vectors):
+            if in_lines:
+                value = in_line(affine(f, v * lanes // s.shared, [(source, 1)]), inside, -(-valid(v) // s.shared))
+            else:
+                value = gathered(affine(f, v * lanes * s.output.lhs, [(source, 1)]), inside, valid(v))
+            put(value, affine(f, v * lanes, [(target, 1)]))
+
+    def in_line(source: str, inside: str, count: int) -> str:
+        mask = broadcast(f, inside, "i1", lanes)
+        if count < lanes:
+            mask = f.let(f"and <{lanes} x i1> {mask}, {first_of(count, lanes)}")
+        value = read(f, module, s.operand, base, source, lanes, scalar, mask)[0]
+        if s.shared == 1:
+            return value
+        return shuffled(f, vector(scalar, lanes), [value, "poison"], [i // s.shared for i in range(lanes)])
+
+    def gathered(source: str, inside: str, count: int) -> str:
+        source = f.let(f"select i1 {inside}, i64 {source}, i64 0")
+        value, none = "zeroinitializer", "0.0" if s.wide.is_floating else "0"
+        for i in range(count):
+            one = read(f, module, s.operand, base, affine(f, i * s.output.lhs, [(source, 1)]), 1, scalar)[0]
+            value = f.let(f"insertelement {vector(scalar, lanes)} {value}, {scalar} {one}, i64 {i}")
+        del none
+        return f.let(f"select i1 {inside}, {vector(scalar, lanes)} {value}, {vector(scalar, lanes)} zeroinitializer")
+
+    def line(number: int, source: str, target: str, inside: str) -> None:
+        """Squares of lanes places and lanes features, read along the places and turned."""
+        laid = plan.axes[number]
+        bound = broadcast(f, f.let(f"select i1 {inside}, i32 {laid.axis.inputs}, i32 0"), "i32", lanes)
+        with f.loop("0", str(laid.extent), lanes) as loop:
+            at = affine(f, 0, [(starts[number], 1), (loop.index, 1)])
+            short = broadcast(f, f.let(f"trunc i64 {at} to i32"), "i32", lanes)
+            places = f.let(f"add <{lanes} x i32> {short}, {lane_numbers(lanes, 'i32')}")
+            mask = f.let(f"icmp ult <{lanes} x i32> {places}, {bound}")
+            for v in range(panel.vectors):
+                rows = ["zeroinitializer"] * lanes
+                for i in range(valid(v)):
+                    row = affine(f, (v * lanes + i) * s.output.lhs, [(source, 1), (at, 1)])
+                    rows[i] = read(f, module, s.operand, base, row, lanes, scalar, mask)[0]
+                for i, value in enumerate(transposed(f, rows, scalar)):
+                    put(value, affine(f, v * lanes + i * laid.place, [(target, 1), (loop.index, laid.place)]))
+
+    def over(axes: Sequence[int], source: str, target: str, inside: str) -> None:
+        if not axes:
+            if turned is not None:
+                line(turned, source, target, inside)
+            else:
+                place(source, target, inside)
+            return
+        number, laid = axes[0], plan.axes[axes[0]]
+        with f.loop("0", str(laid.extent)) as loop:
+            at = affine(f, 0, [(starts[number], 1), (loop.index, laid.step)])
+            here = f.let(f"and i1 {inside}, {f.let(f'icmp ult i64 {at}, {laid.axis.inputs}')}")
+            nested = affine(f, 0, [(source, 1), (at, laid.axis.lhs)])
+            over(axes[1:], nested, affine(f, 0, [(target, 1), (loop.index, laid.place)]), here)
+
+    over(numbers, channel, "0", "true")
