@@ -284,7 +284,7 @@ def _unpack(plan: _Plan, module: Module) -> str:
         else:
             source = offset(f, operand, (line.index, row), (start, s.element))
             size = times(f, count, s.element)
-            f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {place}, ptr {source}, i64 {size}, i1 false)")
+            f.do(f"call void @llvm.memmove.p0.p0.i64(ptr {place}, ptr {source}, i64 {size}, i1 false)")
     if not s.info:
         with f.when(f.let(f"icmp ne i32 {info}, 0")), f.loop(first, plus(f, first, columns)) as line:
             place = offset(f, result, (line.index, row))
