@@ -179,3 +179,58 @@ def test_targets_that_users_name():
     for wrong in ("mips64", "x86-64,+nosuch", "x86-64,fma", "riscv64-linux/generic"):
         with pytest.raises(UnsupportedError, match="target"):
             parse(wrong)
+
+
+PARTS = """
+@table = internal unnamed_addr constant [2 x i64] [i64 40, i64 2], align 64
+declare i64 @outside(i64)
+
+define internal i64 @twice(i64 %x) alwaysinline {
+  %y = add i64 %x, %x
+  ret i64 %y
+}
+
+define internal i64 @first(i64 %x) {
+  %y = call i64 @twice(i64 %x)
+  %t = load i64, ptr @table
+  %z = add i64 %y, %t
+  ret i64 %z
+}
+
+define internal i64 @second(i64 noundef %x) nounwind {
+  %y = call i64 @first(i64 %x)
+  %t = load i64, ptr getelementptr (i8, ptr @table, i64 8)
+  %z = mul i64 %y, %t
+  ret i64 %z
+}
+
+define i64 @f(i64 %x) {
+  %y = call i64 @second(i64 %x)
+  %z = call i64 @outside(i64 %y)
+  ret i64 %z
+}
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_a_split_text_is_the_same_program(count):
+    texts = jit.split(PARTS, count)
+    assert len(texts) == min(count, 3) and texts == jit.split(PARTS, count)
+    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
+    objects = [jit.compile_object(each, host()) for each in texts]
+    library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
+    assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
+
+
+def test_a_text_with_variables_is_not_split():
+    for line in ("@n = internal global i64 0", "@n = constant i64 0", "attributes #0 = { alwaysinline }"):
+        assert len(jit.split(line + PARTS, 2)) == 1
+    assert len(jit.split("@n = external global i64" + PARTS, 2)) == 2
+
+
+def test_large_texts_are_compiled_by_several_threads(monkeypatch):
+    monkeypatch.setattr(jit, "_WORTH_A_THREAD", 100)
+    assert len(jit.compile_objects(PARTS, host(), threads=2)) == 2
+    assert len(jit.compile_objects(PARTS, host(), threads=1)) == 1
+    with pytest.raises(ValueError, match="undefined"):
+        jit.compile_objects(PARTS + "\ndefine void @g() {\n  call void @h(i64 %x)\n  ret void\n}\n", host(), threads=3)

@@ -10,7 +10,7 @@ import pytest
 
 from hlokit.cpu import cache as caching
 from hlokit.cpu import jit
-from hlokit.cpu.cache import Cache, Key, compiled, object_key, recorded
+from hlokit.cpu.cache import Cache, Key, compiled, compiled_objects, object_key, recorded
 from hlokit.cpu.target import baseline, host
 from hlokit.tools.cache import clear, show, why
 
@@ -46,6 +46,18 @@ def test_an_object_is_compiled_once(cache: Cache, monkeypatch: pytest.MonkeyPatc
     second = compiled(TEXT, host(), name="m")
     assert first == second and second.opt == 2
     assert jit.Library([second]).address("f")
+
+
+def test_several_objects_are_one_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = TEXT + "define i64 @g() {\n  ret i64 6\n}\n"
+    monkeypatch.setattr(jit, "_WORTH_A_THREAD", 10)
+    monkeypatch.setattr(jit, "available_threads", lambda: 2)
+    first = compiled_objects(two, host(), name="m")
+    monkeypatch.setattr(caching, "compile_objects", lambda *_: pytest.fail("compiled again"))
+    second = compiled_objects(two, host(), name="m")
+    assert first == second and len(second) == 2 and [code.opt for code in second] == [2, 2]
+    library = jit.Library(second)
+    assert library.address("f") != library.address("g") and len(cache.entries()) == 1
 
 
 def test_an_object_of_a_lower_level_is_not_kept(cache: Cache) -> None:

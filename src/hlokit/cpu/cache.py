@@ -11,6 +11,7 @@ HLOKIT_CACHE_SIZE  bytes that it may hold (default 1 GB); what was used longest 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -24,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hlokit.cpu.jit import ObjectCode, compile_object
+from hlokit.cpu.jit import ObjectCode, compile_object, compile_objects, made_at
 from hlokit.cpu.target import Target
 
 SIZE = 10**9
@@ -101,14 +102,33 @@ def compiled(text: str, target: Target, opt: int = 2, name: str = "", time_limit
     key = object_key(text, target, opt, name)
     found = cache.lookup(key)
     if found is not None:
-        code = ObjectCode(found)
-        code.opt = opt
-        return code
+        return made_at(found, opt)
     start = time.perf_counter()
     code = compile_object(text, target, opt, time_limit)
     if code.opt == opt:
         cache.store(key, code, time.perf_counter() - start)
     return code
+
+
+def compiled_objects(
+    text: str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None
+) -> list[ObjectCode]:
+    """`compile_objects`, unless the cache has its result: one entry, a line with their lengths before them."""
+    cache = Cache()
+    key = object_key(text, target, opt, name)
+    key = Key(key.name, (*key.parts, ("content", "objects")))
+    found = cache.lookup(key)
+    if found is not None:
+        lengths, _, rest = found.partition(b"\n")
+        sizes: list[int] = json.loads(lengths)
+        ends = list(itertools.accumulate(sizes))
+        return [made_at(rest[start:end], opt) for start, end in zip([0, *ends], ends)]
+    start = time.perf_counter()
+    objects = compile_objects(text, target, opt, time_limit)
+    if all(code.opt == opt for code in objects):
+        payload = json.dumps([len(code) for code in objects]).encode() + b"\n" + b"".join(objects)
+        cache.store(key, payload, time.perf_counter() - start)
+    return objects
 
 
 def folder() -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from hlokit.cpu.target import Target
+from hlokit.cpu.target import Target, available_threads
 
 _BYTES_A_SECOND = 50_000
 """Text that any machine surely compiles in a second: less than that for the time there is needs no watch."""
@@ -36,14 +37,94 @@ def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | 
     Raises ValueError for text that LLVM cannot read or that its verifier refuses.
     """
     if time_limit is None or len(text) < time_limit * _BYTES_A_SECOND:
-        return _object_code(_emit(text, target, opt, True), opt)
+        return made_at(_emit(text, target, opt, True), opt)
     given_up: list[int] = []
     for level in range(opt, 0, -1):
         data = _emit_within(text, target, level, time_limit)
         if data is not None:
-            return _object_code(data, level, _note(given_up, time_limit))
+            return made_at(data, level, _note(given_up, time_limit))
         given_up.append(level)
-    return _object_code(_emit(text, target, 0, True), 0, _note(given_up, time_limit))
+    return made_at(_emit(text, target, 0, True), 0, _note(given_up, time_limit))
+
+
+def compile_objects(
+    text: str, target: Target, opt: int = 2, time_limit: float | None = None, threads: int | None = None
+) -> list[ObjectCode]:
+    """As `compile_object`, for a `Library`: a large text is made into several objects, by as many threads."""
+    count = threads if threads is not None else available_threads()
+    texts = split(text, min(count, 1 + len(text) // _WORTH_A_THREAD))
+    made: dict[int, ObjectCode] = {}
+    errors: list[BaseException] = []
+
+    def make(number: int) -> None:
+        try:
+            made[number] = compile_object(texts[number], target, opt, time_limit)
+        except BaseException as error:
+            errors.append(error)
+
+    others = [threading.Thread(target=make, args=(i,)) for i in range(1, len(texts))]
+    for thread in others:
+        thread.start()
+    make(0)
+    for thread in others:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [made[number] for number in range(len(texts))]
+
+
+def split(text: str, count: int) -> list[str]:
+    """The text as at most `count` texts of about equal length, whose objects link to what the text's one object is.
+
+    Functions that are always inlined, and constants, go into each; the others into one, and are declared in the rest.
+    A text with variables of its own is not split.
+    """
+    head, functions = _top_level(text)
+    single = [f for f in functions if "alwaysinline" not in f.partition("\n")[0]]
+    count = min(count, len(single))
+    if count < 2 or any(_UNSHARED.match(line) for line in head):
+        return [text]
+    sizes, homes = [0] * count, dict[str, int]()
+    for function in sorted(single, key=len, reverse=True):
+        lightest = sizes.index(min(sizes))
+        homes[function] = lightest
+        sizes[lightest] += len(function)
+    return ["\n".join([*head, *(_placed(f, homes.get(f, n) == n) for f in functions)]) for n in range(count)]
+
+
+_WORTH_A_THREAD = 50_000
+"""Bytes of text that take some 50 ms."""
+_UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
+_INTERNAL = re.compile(r"define (internal |private |hidden )?")
+
+
+def _top_level(text: str) -> tuple[list[str], list[str]]:
+    """The lines outside of functions, and the functions."""
+    head: list[str] = []
+    functions: list[str] = []
+    body: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("define "):
+            body = [line]
+        elif body:
+            body.append(line)
+            if line == "}":
+                functions.append("\n".join(body))
+                body = []
+        else:
+            head.append(line)
+    return head, functions
+
+
+def _placed(function: str, here: bool) -> str:
+    """One of a split text's functions where it is defined, or where it is only called."""
+    first, _, rest = function.partition("\n")
+    if "alwaysinline" in first:
+        return function
+    if here:
+        internal = first.startswith(("define internal ", "define private "))
+        return _INTERNAL.sub("define hidden ", first) + "\n" + rest if internal else function
+    return _INTERNAL.sub("declare ", first).rstrip(" {")
 
 
 def assembly(text: str, target: Target, opt: int = 2) -> str:
@@ -56,7 +137,8 @@ def optimised_llvm(text: str, target: Target) -> str:
     return str(_prepared(text, _machine(target, 2)))
 
 
-def _object_code(data: bytes, opt: int, note: str = "") -> ObjectCode:
+def made_at(data: bytes, opt: int, note: str = "") -> ObjectCode:
+    """Bytes as the object code that they are."""
     code = ObjectCode(data)
     code.opt, code.note = opt, note
     return code
