@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, Space, added, least, unravelled
 from hlokit.cpu.kernels.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
-from hlokit.cpu.kernels.packing import Operand, Run, pack_panel, pack_rows, write_corrections
+from hlokit.cpu.kernels.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.kernels.tile import Arithmetic, Tile, register_tile
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector
@@ -18,8 +18,8 @@ _PANEL_BYTES = 2048
 """Bytes of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
 _BLOCK_BYTES = 1 << 19
 """Packed columns of a chunk, in L2."""
-_CHUNK_WORK = 4_000_000
-"""Multiplications and additions that are worth a chunk: some 40 us of one core."""
+_CHUNK_WORK = 8_000_000
+"""Multiplications and additions that are worth a chunk: some 50 us of one core."""
 _CHUNKS = 16
 
 
@@ -58,43 +58,41 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     lanes = arithmetic.lanes(call.target)
     most_rows, most_vectors = register_tile(arithmetic, call.target)
     m, n, k = space.rows.size, space.columns.size, space.inner.size
-    rows = -(-m // max(1, -(-m // most_rows))) if not is_ragged else min(m, most_rows)
     vectors = min(most_vectors, -(-n // lanes))
     blocks = max(1, -(-k * size_of(arithmetic.packed) * arithmetic.parts // _PANEL_BYTES))
     depth = _up(-(-k // blocks), 64)
-    batch, block_rows, columns = _chunk(space, rows, vectors * lanes, arithmetic, depth)
+    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth)
+    rows = min(m, most_rows) if is_ragged else -(-block_rows // -(-block_rows // most_rows))
     return Plan(
         arithmetic,
         lanes,
         rows,
         vectors,
         depth,
-        (batch, block_rows, columns),
+        (batch, _up(block_rows, rows), columns),
         keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
         keeps_rhs=_keeps_rhs(rhs, m, n, k, rows),
         keeps_out=not is_ragged and _keeps_out(call, space, arithmetic),
     )
 
 
-def _chunk(space: Space, rows: int, width: int, arithmetic: Arithmetic, depth: int) -> tuple[int, int, int]:
+def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int) -> tuple[int, int, int]:
+    """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     wanted = min(_CHUNKS, max(1, 2 * g * m * n * max(k, 1) // _CHUNK_WORK))
+    most = max(width, min(256, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:
-        return -(-g // wanted), _up(m, rows), min(_up(n, width), _columns(width, depth, arithmetic))
+        return -(-g // wanted), m, min(_up(n, width), most // width * width)
     each = -(-wanted // g)
-    columns = min(_up(n, width), _columns(width, depth, arithmetic))
-    across = -(-n // columns)
-    if m <= 4 * rows:  # few rows: only columns to share out
-        across = max(across, min(each, -(-n // width)))
-    columns = _up(-(-n // across), width)
-    down = max(1, -(-each // across), -(-m // 512))
-    return 1, _up(-(-m // down), rows), columns
-
-
-def _columns(width: int, depth: int, arithmetic: Arithmetic) -> int:
-    """Columns whose panels stay in L2."""
-    most = _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)
-    return max(width, min(256, most) // width * width)
+    best = (math.inf, m, n)
+    for across in range(-(-n // (most // width * width)), -(-n // width) + 1):
+        down = min(max(-(-each // across), -(-m // 1024)), m)
+        rows, columns = -(-m // down), _up(-(-n // across), width)
+        idle = -across * down % each / each  # the last round of chunks has fewer
+        best = min(best, (1 / rows + 1 / columns + 0.01 * idle, rows, columns))
+        if across >= each:
+            break
+    return 1, best[1], best[2]
 
 
 def _keeps_lhs(lhs: Operand, rows: int) -> bool:
@@ -265,11 +263,10 @@ class _Block:
         run = Run(begin, count, units, product.is_ragged)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
         if not p.keeps_rhs:
-            with fn.loop(self.columns[0], whole, p.width) as column:
-                self._pack_columns(column.index, None, run)
+            self._pack_columns(self.columns[0], whole, None, run)
             if edge:
                 with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
-                    self._pack_columns(whole, str(edge), run)
+                    self._pack_columns(whole, added(fn, whole, "1"), str(edge), run)
         if product.is_ragged:
             with fn.loop(self.rows[0], self.rows[1], p.rows) as row:
                 count = least(fn, fn.let(f"sub i64 {self.rows[1]}, {row.index}"), str(p.rows))
@@ -299,13 +296,16 @@ class _Block:
         number = fn.let(f"udiv i64 {fn.let(f'sub i64 {column}, {self.columns[0]}')}, {width}")
         return pointer(fn, product.rhs_panels, number, product.panel_bytes)
 
-    def _pack_columns(self, column: str, valid: str | None, run: Run) -> None:
-        product, p = self.product, self.product.plan
-        panel = self._panel(column)
-        body = pointer(product.fn, panel, str(product.panel_head), 1) if product.panel_head else panel
-        pack_panel(product.rhs, body, self.places["rhs"], column, valid, p.width, p.lanes, run)
+    def _pack_columns(self, begin: str, end: str, valid: str | None, run: Run) -> None:
+        """Packs the panels of a range of columns."""
+        product, p, fn = self.product, self.product.plan, self.product.fn
+        first = self._panel(begin)
+        body = pointer(fn, first, str(product.panel_head), 1) if product.panel_head else first
+        panels = Panels(body, product.panel_bytes, begin, end, p.width, p.lanes)
+        pack_panels(product.rhs, panels, self.places["rhs"], valid, run)
         if product.panel_head:
-            write_corrections(product.rhs, panel, p.vectors, p.lanes, run)
+            with fn.loop(begin, end, p.width) as column:
+                write_corrections(product.rhs, self._panel(column.index), p.vectors, p.lanes, run)
 
     def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str) -> None:
         """One row of tiles, of `size` rows of which `count` exist."""
@@ -336,7 +336,8 @@ class _Block:
             size = lhs.element_bytes
             return pointer(fn, lhs.base, place, size), row_step * size, step * a.group * size
         if product.lhs_goes_across:
-            pack_panel(lhs, product.lhs_panel, base, row, count, product.lhs_width, p.lanes, run)
+            one = Panels(product.lhs_panel, 0, row, added(fn, row, "1"), product.lhs_width, p.lanes)
+            pack_panels(lhs, one, base, count, run)
             return product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
         pack_rows(lhs, count, product.lhs_panel, product.row_bytes, base, row, run)
         return product.lhs_panel, product.row_bytes, a.unit_bytes

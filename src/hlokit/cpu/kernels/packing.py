@@ -72,90 +72,118 @@ class Run:
     begins_anywhere: bool = False
 
 
-def pack_panel(
-    operand: Operand, panel: str, base: str, first: str, valid: str | None, width: int, lanes: int, run: Run
-) -> None:
-    """[unit][free index][element of the unit], `width` free indices from `first` on, of which `valid` exist.
+@dataclass(frozen=True)
+class Panels:
+    """Where panels go: the first one's address, the bytes from one to the next, the free indices (i64) from .. to.
+
+    Each has [unit][free index][element of the unit] for `width` free indices, a multiple of `lanes`.
+    """
+
+    address: str
+    bytes: int
+    begin: str
+    end: str
+    width: int
+    lanes: int
+
+
+def pack_panels(operand: Operand, panels: Panels, base: str, valid: str | None, run: Run) -> None:
+    """Packs whole panels, or, with `valid`, one of which only so many free indices exist.
 
     rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
     """
-    writer = _Panel(operand, panel, base, width, lanes, run)
-    if operand.goes_by_vectors(operand.free, lanes, from_any=operand.role == "lhs"):  # lhs's panels begin anywhere
-        writer.by_vectors(first, valid)
+    writer = _Panels(operand, panels, base, run)
+    # lhs's panels begin anywhere
+    if operand.goes_by_vectors(operand.free, panels.lanes, from_any=operand.role == "lhs"):
+        writer.by_vectors(valid)
     else:
-        writer.by_elements(first, valid)
+        writer.by_elements(valid)
 
 
-class _Panel:
-    def __init__(self, operand: Operand, panel: str, base: str, width: int, lanes: int, run: Run) -> None:
+class _Panels:
+    def __init__(self, operand: Operand, panels: Panels, base: str, run: Run) -> None:
         self.operand, self.fn, self.arithmetic = operand, operand.fn, operand.arithmetic
-        self.panel, self.base, self.width, self.lanes, self.run = panel, base, width, lanes, run
+        self.panels, self.base, self.run = panels, base, run
+        self.width, self.lanes = panels.width, panels.lanes
         self.is_planar = operand.role == "rhs"
 
-    def by_vectors(self, first: str, valid: str | None) -> None:
+    def by_vectors(self, valid: str | None) -> None:
         fn, g = self.fn, self.arithmetic.group
         vectors = range(self.width // self.lanes)
-        places = [
-            added(fn, self.base, self.operand.free.offset(fn, self.operand.role, added(fn, first, str(v * self.lanes))))
-            for v in vectors
-        ]
         masks = [None if valid is None else first_lanes(fn, valid, self.lanes, v * self.lanes) for v in vectors]
         whole = self.run.units if g == 1 else fn.let(f"sdiv i64 {self.run.count}, {g}")
         with fn.loop("0", whole) as loop:
-            for v in vectors:
-                self._unit(loop.index, v, places[v], [masks[v]] * g)
+            self._across(loop.index, [[mask] * g for mask in masks])
         if g == 1:
             return
         with fn.when(fn.let(f"icmp slt i64 {whole}, {self.run.units}")):
             left = fn.let(f"srem i64 {self.run.count}, {g}")
-            for v in vectors:
-                self._unit(whole, v, places[v], [self._within(masks[v], left, j) for j in range(g)])
+            self._across(whole, [[self._within(mask, left, j) for j in range(g)] for mask in masks])
+
+    def _across(self, unit: str, masks: list[list[str | None]]) -> None:
+        """One unit of all panels: rows of memory are read from end to end."""
+        fn, operand = self.fn, self.operand
+        rows = [added(fn, self.base, self._inner(unit, j)) for j in range(self.arithmetic.group)]
+        target = pointer(fn, self.panels.address, unit, self.width * self.arithmetic.unit_bytes)
+        with fn.loop(self.panels.begin, self.panels.end, self.width, [("ptr", target)]) as panel:
+            for v, some in enumerate(masks):
+                free = operand.free.offset(fn, operand.role, added(fn, panel.index, str(v * self.lanes)))
+                self._unit(panel.carried[0], v, [added(fn, row, free) for row in rows], some)
+            panel.next = [pointer(fn, panel.carried[0], str(self.panels.bytes), 1)]
+
+    def _inner(self, unit: str, j: int) -> str:
+        fn, a, operand = self.fn, self.arithmetic, self.operand
+        step = unit if a.group == 1 else fn.let(f"mul i64 {unit}, {a.group}")
+        return operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step, str(j)))
 
     def _within(self, mask: str | None, left: str, j: int) -> str | None:
         fn, type = self.fn, vector("i1", self.lanes)
         inside = broadcast(fn, fn.let(f"icmp slt i64 {j}, {left}"), "i1", self.lanes)
         return inside if mask is None else fn.let(f"and {type} {inside}, {mask}")
 
-    def _unit(self, unit: str, v: int, place: str, masks: list[str | None]) -> None:
+    def _unit(self, row: str, v: int, places: list[str], masks: list[str | None]) -> None:
         fn, a, lanes = self.fn, self.arithmetic, self.lanes
-        values = [self._read(unit, j, place, lanes, mask) for j, mask in enumerate(masks)]
+        values = [self._read(place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
         if a.group > 1:
             parts, scalar, count = [_grouped(fn, [v[0] for v in values], a.packed, lanes)], a.packed, lanes * a.group
         elif a.is_complex and not self.is_planar:
             parts, scalar, count = [interleaved(fn, values[0], a.packed, lanes)], a.packed, 2 * lanes
         else:
             parts, scalar, count = values[0], a.packed, lanes
-        row = pointer(fn, self.panel, unit, self.width * a.unit_bytes)
         for p, value in enumerate(parts):
             at = v * lanes * a.unit_bytes + p * count * size_of(scalar)
             store(fn, scalar, count, value, pointer(fn, row, str(at), 1))
 
-    def _read(self, unit: str, j: int, place: str, lanes: int, mask: str | None) -> list[str]:
-        fn, a, operand = self.fn, self.arithmetic, self.operand
-        step = unit if a.group == 1 else fn.let(f"mul i64 {unit}, {a.group}")
-        inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step, str(j)))
-        return offset_bytes(operand, operand.read(added(fn, place, inner), lanes, mask), lanes)
+    def _read(self, place: str, lanes: int, mask: str | None) -> list[str]:
+        return offset_bytes(self.operand, self.operand.read(place, lanes, mask), lanes)
 
-    def by_elements(self, first: str, valid: str | None) -> None:
+    def by_elements(self, valid: str | None) -> None:
+        fn, panels = self.fn, self.panels
+        with fn.loop(panels.begin, panels.end, self.width, [("ptr", panels.address)]) as panel:
+            self._panel_by_elements(panel.carried[0], panel.index, valid)
+            panel.next = [pointer(fn, panel.carried[0], str(panels.bytes), 1)]
+
+    def _panel_by_elements(self, address: str, first: str, valid: str | None) -> None:
         fn, a = self.fn, self.arithmetic
         total = fn.let(f"mul i64 {self.run.units}, {a.group}")
         with fn.loop("0", valid or str(self.width)) as column:
             free = self.operand.free.offset(fn, self.operand.role, added(fn, first, column.index))
             place = added(fn, self.base, free)
             with fn.loop("0", total) as step:
-                unit, j = step.index, "0"
-                if a.group > 1:
-                    unit = fn.let(f"udiv i64 {step.index}, {a.group}")
-                    j = fn.let(f"urem i64 {step.index}, {a.group}")
-                inside = fn.let(f"icmp slt i64 {step.index}, {self.run.count}")
-                inner = self.operand.inner.offset(fn, self.operand.role, added(fn, self.run.begin, step.index))
-                row = pointer(fn, self.panel, unit, self.width * a.unit_bytes)
-                for p in range(a.parts):
-                    store(fn, a.packed, 1, "0" if a.name not in ("float",) else "0.0", self._spot(row, column.index, j, p))
-                with fn.when(inside):
-                    parts = offset_bytes(self.operand, self.operand.read(added(fn, place, inner), 1), 1)
-                    for p, value in enumerate(parts):
-                        store(fn, a.packed, 1, value, self._spot(row, column.index, j, p))
+                self._element(address, column.index, step.index, place)
+
+    def _element(self, address: str, column: str, step: str, place: str) -> None:
+        fn, a, operand = self.fn, self.arithmetic, self.operand
+        unit, j = step, "0"
+        if a.group > 1:
+            unit, j = fn.let(f"udiv i64 {step}, {a.group}"), fn.let(f"urem i64 {step}, {a.group}")
+        row = pointer(fn, address, unit, self.width * a.unit_bytes)
+        if a.group > 1:  # what completes a unit is 0
+            store(fn, a.packed, 1, "0", self._spot(row, column, j, 0))
+        with fn.when(fn.let(f"icmp slt i64 {step}, {self.run.count}")):
+            inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step))
+            for p, value in enumerate(self._read(added(fn, place, inner), 1, None)):
+                store(fn, a.packed, 1, value, self._spot(row, column, j, p))
 
     def _spot(self, row: str, column: str, j: str, part: int) -> str:
         """Where one element of a panel's row goes."""
