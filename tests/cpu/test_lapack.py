@@ -16,7 +16,7 @@ from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import host
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.custom_targets.lapack_routines import split_target
-from tests.test_lapack import FOLDER, PROGRAMS
+from tests.test_lapack import FOLDER, PROGRAMS, recorded
 
 
 def lapack_calls(text: str) -> list[Instruction]:
@@ -109,3 +109,11 @@ def test_addresses() -> None:
     assert lapack_address("dgesdd") == lapack_address("dgesdd") != 0
     with pytest.raises(hk.HlokitError, match="dnothing"):
         lapack_address("dnothing")
+
+
+@pytest.mark.parametrize("program", ["cholesky_f32", "eigh_c128", "qr_f32", "solve_c128", "svd_f32", "eig_f32"])
+def test_compiled_programs_give_what_jax_gives(program: str) -> None:
+    results = hk.compile(hk.parse((FOLDER / f"{program}.hlo").read_text()))(*recorded(program, "argument"))
+    results = results if isinstance(results, tuple) else (results,)
+    for got, wanted in zip(results, recorded(program, "result"), strict=True):
+        np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)

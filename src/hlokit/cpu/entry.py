@@ -90,6 +90,7 @@ class _Preparation:
             functions=functions,
             computations=dict(step.functions),
             strict=self.context.strict,
+            backend_config=instruction.extra.backend_config if instruction.extra is not None else "",
         )
         routine: Routine | None = KERNELS[step.routine](call, module) if all(functions.values()) else None
         if routine is None:
@@ -97,6 +98,7 @@ class _Preparation:
             self.context.reasons.add(instruction.name, "not compiled", reason)
             return HostStep(step.instructions, step.reads, step.writes, reason)
         prefix = "r" + sha256(module.text().encode()).hexdigest()[:16]
+        self.module.declared.update(module.declared)
         for name, text in module.globals.items():
             self.module.globals.setdefault(f"{name}.{prefix}", _renamed(text, module, prefix))
         for name, text in module.functions.items():

@@ -20,6 +20,7 @@ from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
 from hlokit.errors import HlokitError
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
+from hlokit.ops.custom_targets.lapack import lapack as handler
 from hlokit.ops.custom_targets.lapack import routine_address, with_workspace
 from hlokit.ops.custom_targets.lapack_routines import (
     TARGETS,
@@ -35,6 +36,7 @@ from hlokit.ops.custom_targets.lapack_routines import (
     job_of,
     split_target,
 )
+from hlokit.ops.custom_targets.registry import find_target
 from hlokit.types.dtype import dtype
 
 _PREFIX = "hlokit_lapack_"
@@ -56,11 +58,11 @@ def lapack(call: Call, module: Module) -> Routine | None:
     """The routine of a `lapack_?NAME_ffi` custom-call. The table: operands, results, scratch.
 
     None for shapes or attributes that do not fit the routine (the handler in Python says what is wrong), for geev,
-    whose results are no copies, and in strict mode.
+    whose results are no copies, for a target that the user replaced, and in strict mode.
     """
     op = call.op
     assert isinstance(op, CustomCall)
-    if call.strict or call.store is not None:
+    if call.strict or call.store is not None or find_target(op.custom_call_target) is not handler:
         return None
     try:
         attributes = ffi_attributes(call.backend_config)

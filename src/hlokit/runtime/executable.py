@@ -11,6 +11,7 @@ import numpy as np
 from hlokit.cpu.cache import compiled
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import Library
+from hlokit.cpu.lapack import lapack_symbols
 from hlokit.cpu.pool import pool
 from hlokit.cpu.build import array_leaves
 from hlokit.cpu.program import HostStep
@@ -48,7 +49,7 @@ class Executable:
         self.program: Program = compile_program(static, self.target, strict=strict)
         data = compiled(self.program.text, self.target, name=module.name)
         self._pool = pool(threads)
-        self._library = Library([data], self._pool.symbols)
+        self._library = Library([data], {**self._pool.symbols, **lapack_symbols(self.program.text)})
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self._library.address("hlokit_entry"))
         self._arena = Arena(max(64, self.program.assignment.nbytes))
         self._constants = [np.ascontiguousarray(literal.to_python()) for literal in self.program.constants]

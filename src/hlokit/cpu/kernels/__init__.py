@@ -1,5 +1,6 @@
 """Routines of the kernel form, one file each: matrix products, sort, FFT, ... Importing this registers all."""
 
+from hlokit.cpu import lapack as lapack
 from hlokit.cpu.kernels import cholesky as cholesky
 from hlokit.cpu.kernels import convolution as convolution
 from hlokit.cpu.kernels import dot as dot
