@@ -134,11 +134,6 @@ def _erf(t: Real) -> Real:
     return mp.erf(x) / x if x else 2 / mp.sqrt(mp.pi)
 
 
-def _tanh(t: Real) -> Real:
-    x = mp.sqrt(t)
-    return mp.tanh(x) / x if x else mp.mpf(1)
-
-
 EXP_SERIES = [1 / mp.factorial(k + 2) for k in range(14)]
 LOG_SERIES = [mp.mpf(-1) ** (k + 1) / (k + 2) for k in range(14)]
 SIN_SERIES = [mp.mpf(-1) ** (k + 1) / mp.factorial(2 * k + 3) for k in range(8)]
@@ -171,10 +166,13 @@ def tables() -> dict[str, list[float]]:
         note(f"HALF_PI_{width}", split(mp.pi / 2, scalar, 2, bits))
         note(f"LOG2E_{width}", [rounded(1 / mp.log(2), scalar)])
         note(f"INVERSE_PI_{width}", [rounded(1 / mp.pi, scalar)])
-    for name, f, sizes, high in (("ERF", _erf, (7, 5), 3.93), ("TANH", _tanh, (7, 4), 9.02)):
-        p, q, error = rational(f, *sizes, 0, mp.mpf(high) ** 2)
-        note(f"{name}_P32", [rounded(v, "float") for v in p], error)
-        note(f"{name}_Q32", [rounded(v, "float") for v in q])
+    border = mp.mpf("0.92")  # below it erf(x) = x + x S(x^2), above it 1 - 2^q(x)
+    note("ERF_SMALL32", *polynomial(lambda t: _erf(t) - 1, 6, lambda t: 1 / _erf(t), 0, border**2, "float"))
+    note(
+        "ERFC_LOG2_32",
+        *polynomial(lambda x: mp.log(mp.erfc(x), 2), 6, lambda x: mp.erfc(x) * mp.log(2), border, 3.93, "float"),
+    )
+    note("EXP2_32", *polynomial(lambda f: mp.mpf(2) ** f, 6, lambda f: mp.mpf(2) ** -f, -0.5, 0.5, "float"))
     note("ERF_SMALL64", *polynomial(_erf, 15, lambda t: 1 / _erf(t), 0, 1, "double"))
     p, q, error = rational(lambda x: mp.exp(x * x) * mp.erfc(x), 9, 10, 1, 6)
     note("ERFC_P64", [rounded(v, "double") for v in p], error)

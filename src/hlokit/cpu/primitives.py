@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -129,14 +130,11 @@ def _extreme(name: str, x: Value, y: Value) -> Value:
         x, y = y, x
     constant = _constant_float(y)
     predicate = "ogt" if name == "max" else "olt"
-    if constant is not None and constant == constant:
-        is_worse_zero = constant == 0 and (struct.pack("<d", constant)[7] != 0) == (name == "min")
-        # as maxps(y, x): the second operand if either is NaN or both are zeros
+    is_negative_zero = constant == 0 and math.copysign(1.0, constant) < 0
+    if constant is not None and constant == constant and not (name == "min" and is_negative_zero):
+        # as maxps(y, x): x if it is NaN, or both are zeros
         chosen = y.where(y.compare(predicate, x), x)
-        if not is_worse_zero:
-            if constant != 0 or name == "min":
-                return chosen
-            return chosen + 0.0
+        return chosen + 0.0 if name == "max" and constant == 0 and not is_negative_zero else chosen
     return _extreme_of_any(predicate, x, y)
 
 

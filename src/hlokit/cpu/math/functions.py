@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from hlokit.cpu.math import coefficients
-from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
+from hlokit.cpu.math.lanes import MANTISSA, Value
+from hlokit.cpu.math.large_angle import correct_large
 
 
 def _table(name: str, x: Value) -> Sequence[float]:
@@ -128,16 +129,19 @@ def expm1(x: Value) -> Value:
 
 
 def tanh(x: Value) -> Value:
-    """t / (t + 2) of t = exp(2|x|) - 1."""
+    """-t / (t + 2) of t = exp(-2|x|) - 1."""
     size = x.abs()
     limit = 10.0 if x.bits == 32 else 20.0
-    doubled = size + size
-    clamped = x.operand(2 * limit).where(doubled.gt(2 * limit), doubled)
-    n, r = _reduce_exp(clamped)
-    p = horner(r, _table("EXP", x)).fma(r * r, r)
+    size = x.operand(limit).where(size.gt(limit), size)
+    # |x| = r + n ln 2 / 2: the factors of two are in the constants
+    n = (size * (-2 * _table("LOG2E_", x)[0])).rounded()
+    high, low = _table("LN2_", x)
+    r = n.fma(low / 2, n.fma(high / 2, size))
+    terms = [-((-2.0) ** (k + 2)) * c for k, c in enumerate(_table("EXP", x))]
+    p = horner(r, terms).fma(r * r, r + r)
     power = scale(x.operand(1.0), n)
-    t = p.fma(power, power - 1.0)
-    return (t / (t + 2.0)).copysign(x)
+    t = p.fma(power, 1.0 - power)
+    return (t / (2.0 - t)).copysign(x)
 
 
 # -- logarithms
@@ -169,12 +173,12 @@ def log1p(x: Value) -> Value:
 # -- angles
 
 
-def _sine_of_reduced(r: Value, parity: Value) -> Value:
-    """(-1)^parity sin(r), |r| <= 1.6; the parity is the lowest bit of an integer."""
+def _sine_of_reduced(r: Value, flip: Value) -> Value:
+    """sin(r) for |r| <= 1.6, its sign flipped where the integer `flip` has its highest bit."""
     square = r * r
     tail = horner(square, _table("SIN", r))
     result = (tail * square).fma(r, r)
-    return (result.as_bits() ^ (parity << (r.bits - 1))).as_float()
+    return (result.as_bits() ^ flip).as_float()
 
 
 def _reduce_angle(x: Value, shift: float) -> tuple[Value, Value]:
@@ -191,25 +195,18 @@ def _reduce_angle(x: Value, shift: float) -> tuple[Value, Value]:
     r = x
     for part in _table("PI_", x):
         r = n.fma(-part, r)
-    return r, whole.as_bits()
+    return correct_large(x, r, whole.as_bits(), shift)
 
 
 def sin(x: Value) -> Value:
-    r, parity = _with_large(x, 0.0)
-    result = _sine_of_reduced(r, parity)
-    return x.where(x.compare("oeq", 0.0), result)
+    r, k = _reduce_angle(x.abs(), 0.0)
+    sign = x.as_bits() & (-1 << (x.bits - 1))
+    return _sine_of_reduced(r, (k << (x.bits - 1)) ^ sign)
 
 
 def cos(x: Value) -> Value:
-    r, parity = _with_large(x, 0.5)
-    return _sine_of_reduced(r, parity)
-
-
-def _with_large(x: Value, shift: float) -> tuple[Value, Value]:
-    from hlokit.cpu.math.large_angle import correct_large
-
-    r, parity = _reduce_angle(x, shift)
-    return correct_large(x, r, parity, shift)
+    r, k = _reduce_angle(x.abs(), 0.5)
+    return _sine_of_reduced(r, k << (x.bits - 1))
 
 
 def atan2(y: Value, x: Value) -> Value:
@@ -274,10 +271,15 @@ def erf(x: Value) -> Value:
 
 
 def _erf32(x: Value) -> Value:
-    """x P(x^2) / Q(x^2), up to where the result is 1."""
-    x = _clamp(x, -3.93, 3.93)
-    square = x * x
-    return x * horner(square, coefficients.ERF_P32) / horner(square, coefficients.ERF_Q32)
+    """x + x S(x^2) for small x, else 1 - 2^q(|x|)."""
+    size = x.abs()
+    size = x.operand(3.93).where(size.gt(3.93), size)
+    square = size * size
+    near = horner(square, coefficients.ERF_SMALL32).fma(size, size)
+    q = horner(size, coefficients.ERFC_LOG2_32)
+    n = q.rounded()
+    far = 1.0 - scale(horner(q - n, coefficients.EXP2_32), n)
+    return near.where(size.lt(0.92), far).copysign(x)
 
 
 def _erf64(x: Value) -> Value:

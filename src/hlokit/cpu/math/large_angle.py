@@ -13,9 +13,12 @@ _WINDOW = {32: 128, 64: 192}
 
 
 def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Value, Value]:
-    """(r, parity) with the lanes of large x reduced anew, one by one, in a branch that is taken if there are any."""
+    """(r, parity) with the lanes of large x reduced anew, one by one, in a branch that is taken if there are any.
+
+    x is not negative.
+    """
     lanes, fn = x.lanes, x.lanes.fn
-    large = x.abs().compare("ogt", LIMIT[x.bits])
+    large = x.compare("ogt", LIMIT[x.bits])
     any_large = lanes.any(large)
     before, slow, after = fn.block, fn.new_block("large"), fn.new_block("reduced")
     fn.do(f"br i1 {any_large}, label %{slow}, label %{after}, !prof !{{!\"branch_weights\", i32 1, i32 100000}}")
@@ -30,7 +33,7 @@ def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Valu
             lane = one.let(f"extractelement {x.type} {x.name}, i64 {loop.index}", x.scalar)
             old_r = one.let(f"extractelement {r.type} {r.name}, i64 {loop.index}", r.scalar)
             old_parity = one.let(f"extractelement {parity.type} {parity.name}, i64 {loop.index}", parity.scalar)
-            is_large = lane.abs().compare("ogt", LIMIT[x.bits])
+            is_large = lane.compare("ogt", LIMIT[x.bits])
             new_r, new_parity = _reduce(lane, shift)
             new_r, new_parity = new_r.where(is_large, old_r), new_parity.where(is_large, old_parity)
             for carried, new in zip(loop.carried, (new_r, new_parity), strict=True):
@@ -66,21 +69,20 @@ def _inverse_pi(bits: int) -> int:
 
 
 def _reduce(x: Value, shift: float) -> tuple[Value, Value]:
-    """(r, k) as in functions._reduce_angle, of one lane; NaN for infinity. Right for |x| >= 2^16."""
+    """(r, k) as in functions._reduce_angle, of one lane x >= 2^16; NaN for infinity."""
     width, bits = _WINDOW[x.bits], MANTISSA[x.scalar]
     bias = (1 << (x.bits - 2 - bits)) - 1
     greatest = bias - bits
     # x = m 2^e; the window holds the bits of 2^e / pi from 2^0 down to 2^(1 - width)
     size = greatest + width
     wide = Lanes(x.lanes.fn, 1, x.lanes.target)
-    magnitude = x.as_bits() & ((1 << (x.bits - 1)) - 1)
+    magnitude = x.as_bits()
     m = (magnitude & ((1 << bits) - 1)) | (1 << bits)
     e = (magnitude >> bits) - (bias + bits)
     amount = (size - (width - 1)) - e
     total = wide.constant(0, f"i{size}") + _inverse_pi(size)
     window = (total >> amount.cast("zext", f"i{size}")).cast("trunc", f"i{width}")
     product = m.cast("zext", f"i{width}") * window
-    # cos: half a turn's half more for positive x, whose sign is put in at the end
     if shift:
         product = product + (1 << (width - 2))
     parity = ((product + (1 << (width - 2))) >> (width - 1)).cast("trunc", f"i{x.bits}")
@@ -101,7 +103,5 @@ def _reduce(x: Value, shift: float) -> tuple[Value, Value]:
     angle = (first + rest) * power
     r = angle.cast("fptrunc", "float") if x.bits == 32 else angle
     flip = negative.cast("zext", f"i{x.bits}")
-    if not shift:
-        flip = flip ^ (x.as_bits() >> (x.bits - 1))
     r = (r.as_bits() ^ (flip << (x.bits - 1))).as_float()
-    return r.where(x.abs().compare("one", float("inf")), float("nan")), parity
+    return r.where(x.compare("one", float("inf")), float("nan")), parity
