@@ -53,6 +53,11 @@ class Computation:
         return len(self._instructions)
 
     @property
+    def next_id(self) -> int:
+        """The id of the instruction that is added next; ids ascend in the order of addition."""
+        return self._next_id
+
+    @property
     def root(self) -> Instruction:
         """The instruction whose value is the result: the one set, else the last one (HCOMP-4)."""
         if self.root_or_none is not None:
@@ -211,8 +216,8 @@ class Computation:
     def inline(self, call: Instruction) -> Instruction:
         """Replaces a call, for which nothing may wait, by copies of the called computation's instructions.
 
-        Returns the new result. The copies keep their names, which may then occur twice until `HloModule.settle`: looking here for free
-        ones would make inlining many calls quadratic.
+        Returns the new result. The copies keep their names, which may then occur twice until `HloModule.settle`:
+        looking here for free ones would make inlining many calls quadratic.
         """
         self._own(call)
         (callee,) = call.called

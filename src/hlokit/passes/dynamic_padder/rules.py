@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
-
+from hlokit.analysis.reducers import neutral_value
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -32,7 +31,6 @@ from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.ops.windows import ReduceWindow
 from hlokit.passes.dynamic_padder.sized import Sized, Sizes, Value, Writer
 from hlokit.types import dtype as dtypes
-from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 from hlokit.types.window import PaddingDimension, WindowDimension, dilated
 
@@ -420,38 +418,6 @@ def _flagged_reducer(write: Writer, function: Computation, n: int) -> Computatio
     made.into.set_root(made.add(Tuple(), *chosen, parameters[n]))
     assert module is not None
     return module.add_computation(made.into)
-
-
-def neutral_value(function: Computation) -> Any:
-    """A value e with function(x, e) == x bit for bit, for every x; None if none is known."""
-    root = function.root
-    dtype = root.shape.dtype
-    if root.opcode not in _NEUTRAL or set(root.operands) != set(function.parameters) or len(root.operands) != 2:
-        return None
-    standard = dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
-    if not (standard or dtype.is_integral or dtype.kind == "pred"):
-        return None
-    return _NEUTRAL[root.opcode](dtype)
-
-
-def _limits(dtype: DType) -> tuple[Any, Any]:
-    if dtype.kind == "pred":
-        return False, True
-    if dtype.is_floating:
-        return -np.inf, np.inf
-    highest = 2 ** (dtype.bits - (dtype.kind == "signed")) - 1
-    return (-highest - 1 if dtype.kind == "signed" else 0), highest
-
-
-_NEUTRAL: dict[str, Callable[[DType], Any]] = {
-    "add": lambda dtype: -0.0 if dtype.is_floating else 0,
-    "multiply": lambda dtype: 1,
-    "maximum": lambda dtype: _limits(dtype)[0],
-    "minimum": lambda dtype: _limits(dtype)[1],
-    "or": lambda dtype: 0,
-    "xor": lambda dtype: 0,
-    "and": lambda dtype: True if dtype.kind == "pred" else -1 if dtype.kind == "signed" else _limits(dtype)[1],
-}
 
 
 def _positions(write: Writer, size: Instruction | None, d: WindowDimension) -> Instruction | None:

@@ -1,5 +1,10 @@
 """algsimp: small named rules, each with its law, indexed by the op class that they look at."""
 
 from hlokit.passes.simplify import arithmetic as arithmetic
+from hlokit.passes.simplify import broadcasts as broadcasts
+from hlokit.passes.simplify import conversions as conversions
+from hlokit.passes.simplify import powers as powers
+from hlokit.passes.simplify import reductions as reductions
 from hlokit.passes.simplify import shapes as shapes
+from hlokit.passes.simplify import slices as slices
 from hlokit.passes.simplify.rules import Simplify as Simplify

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.comparison import Compare
-from hlokit.ops.elementwise import Add, And, Divide, Maximum, Minimum, Multiply, Negate, Not, Or, Select, Subtract, Xor
-from hlokit.passes.simplify.rules import constant_like, is_negative_zero, is_scalar, scalar_of, simplifies
+from hlokit.ops.elementwise import (
+    Add,
+    And,
+    Divide,
+    Maximum,
+    Minimum,
+    Multiply,
+    Negate,
+    Not,
+    Or,
+    Power,
+    Remainder,
+    Select,
+    ShiftRightLogical,
+    Subtract,
+    Xor,
+)
+from hlokit.passes.simplify.rules import constant_like, is_negative_zero, is_scalar, like, scalar_of, simplifies
 
 
 def _other(instruction: Instruction, value: int) -> Instruction | None:
@@ -111,3 +129,117 @@ def compare_of_itself(instruction: Instruction, computation: Computation) -> Ins
     if lhs is not rhs or lhs.shape.is_dynamic or not (lhs.shape.dtype.is_integral or lhs.shape.dtype.kind == "pred"):
         return None
     return constant_like(computation, instruction, instruction.op.direction in ("EQ", "GE", "LE"))  # type: ignore[attr-defined]
+
+
+def _is_lowest(instruction: Instruction, sign: int) -> bool:
+    """All elements are what no other value lies below (sign -1) or above (sign 1)."""
+    value, dtype = scalar_of(instruction), instruction.shape.dtype
+    if value is None:
+        return False
+    if dtype.is_floating:
+        return bool(np.isinf(float(value)) and float(value) * sign > 0)
+    highest = 1 if dtype.kind == "pred" else 2 ** (dtype.bits - (dtype.kind == "signed")) - 1
+    lowest = -highest - 1 if dtype.kind == "signed" else 0
+    return not dtype.is_complex and int(value) == (lowest if sign < 0 else highest)
+
+
+@simplifies(Maximum, static=True)
+def maximum_of_lowest(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """max(x, -inf) == x, also for NaN; max(x, least integer) == x; what nothing exceeds exceeds all integers."""
+    lhs, rhs = instruction.operands
+    for one, other in ((lhs, rhs), (rhs, lhs)):
+        if _is_lowest(one, -1):
+            return other
+        if _is_lowest(one, 1) and not instruction.shape.dtype.is_floating:
+            return one
+    return None
+
+
+@simplifies(Minimum, static=True)
+def minimum_of_highest(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """min(x, inf) == x, also for NaN; min(x, greatest integer) == x; min(x, least integer) is the least."""
+    lhs, rhs = instruction.operands
+    for one, other in ((lhs, rhs), (rhs, lhs)):
+        if _is_lowest(one, 1):
+            return other
+        if _is_lowest(one, -1) and not instruction.shape.dtype.is_floating:
+            return one
+    return None
+
+
+@simplifies(Add, Multiply, static=True)
+def constants_together(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """(x + c) + d == x + (c + d) and (x * c) * d == x * (c * d) for integers, which wrap either way."""
+    if not instruction.shape.dtype.is_integral:
+        return None
+    inner, outer = instruction.operands
+    if scalar_of(outer) is None:
+        inner, outer = outer, inner
+    if scalar_of(outer) is None or inner.op is not instruction.op or len(inner.users) > 1:
+        return None
+    x, constant = inner.operands
+    if scalar_of(constant) is None:
+        x, constant = constant, x
+    if scalar_of(constant) is None or scalar_of(x) is not None:
+        return None
+    return like(instruction, instruction.op, x, computation.add(instruction.op, [constant, outer]))
+
+
+@simplifies(Subtract, static=True)
+def subtract_of_constant(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """x - c == x + (-c) for integers, which wrap: one form for constants to come together in."""
+    x, constant = instruction.operands
+    value, dtype = scalar_of(constant), instruction.shape.dtype
+    if value is None or not dtype.is_integral or scalar_of(x) is not None:
+        return None
+    wrapped = -int(value) % 2**dtype.bits
+    if dtype.kind == "signed" and wrapped >= 2 ** (dtype.bits - 1):
+        wrapped -= 2**dtype.bits
+    return like(instruction, Add(), x, constant_like(computation, instruction, wrapped))
+
+
+@simplifies(Divide, static=True)
+def divide_by_power_of_two(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """x / 2^k == x * 2^-k for floats while 2^-k is a normal number: both round the same real number once."""
+    lhs, rhs = instruction.operands
+    value, dtype = scalar_of(rhs), instruction.shape.dtype
+    if value is None or dtype.name not in ("f16", "bf16", "f32", "f64"):
+        return None
+    mantissa, exponent = np.frexp(float(value))
+    limit = 13 if dtype.name == "f16" else 1000 if dtype.name == "f64" else 120
+    if abs(mantissa) != 0.5 or abs(exponent) > limit:
+        return None
+    return like(instruction, Multiply(), lhs, constant_like(computation, instruction, 1 / float(value)))
+
+
+@simplifies(Divide, static=True)
+def divide_of_unsigned_by_power_of_two(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """x / 2^k == x >> k for unsigned integers."""
+    lhs, rhs = instruction.operands
+    value = scalar_of(rhs)
+    if value is None or instruction.shape.dtype.kind != "unsigned" or int(value).bit_count() != 1:
+        return None
+    amount = constant_like(computation, instruction, int(value).bit_length() - 1)
+    return like(instruction, ShiftRightLogical(), lhs, amount)
+
+
+@simplifies(Remainder, static=True)
+def remainder_of_unsigned_by_power_of_two(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """x % 2^k == x & (2^k - 1) for unsigned integers."""
+    lhs, rhs = instruction.operands
+    value = scalar_of(rhs)
+    if value is None or instruction.shape.dtype.kind != "unsigned" or int(value).bit_count() != 1:
+        return None
+    return like(instruction, And(), lhs, constant_like(computation, instruction, int(value) - 1))
+
+
+@simplifies(Power, static=True)
+def power_of_simple(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """x^1 == x and x^0 == 1, also for NaN (IEEE 754); for floats and integers."""
+    base, exponent = instruction.operands
+    if instruction.shape.dtype.is_complex:
+        return None
+    if is_scalar(exponent, 1):
+        return base
+    value = scalar_of(exponent)
+    return constant_like(computation, instruction, 1) if value is not None and float(value) == 0 else None

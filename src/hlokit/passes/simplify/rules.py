@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import is_ndarray
 from hlokit.ops.movement import Broadcast
+from hlokit.ops.reshaping import Reshape
 from hlokit.ops.structure import Constant
 from hlokit.passes.pipeline import Pass
 from hlokit.types.literal import Literal
@@ -25,12 +26,24 @@ RULES: dict[type[Op], list[Rule]] = {}
 """The rules by the class of op that they look at, in the order in which they are tried."""
 
 
-def simplifies(*ops: type[Op]) -> Callable[[Rule], Rule]:
-    """Declares a rule for these ops. Its docstring is its law, with why it is safe for floats."""
+FAST_RULES: dict[type[Op], list[Rule]] = {}
+"""Those that round differently: for `Simplify(fast=True)` alone, which tries them after the others."""
+
+_STATIC: set[Rule] = set()
+
+
+def simplifies(*ops: type[Op], static: bool = False, fast: bool = False) -> Callable[[Rule], Rule]:
+    """Declares a rule for these ops. Its docstring is its law, with why it is safe for floats.
+
+    static  it is asked only where no shape is dynamic
+    fast    it may change how a result is rounded, but not which results are NaN, infinite or zero
+    """
 
     def declare(rule: Rule) -> Rule:
         for op in ops:
-            RULES.setdefault(op, []).append(rule)
+            (FAST_RULES if fast else RULES).setdefault(op, []).append(rule)
+        if static:
+            _STATIC.add(rule)
         return rule
 
     return declare
@@ -38,18 +51,22 @@ def simplifies(*ops: type[Op]) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True)
 class Simplify(Pass):
-    """algsimp: applies the rules until none applies. Every rule keeps every bit, NaN and -0 included."""
+    """algsimp: applies the rules until none applies. Every rule keeps every bit, NaN and -0 included.
+
+    `fast`: the rules that round differently too.
+    """
 
     name = "algsimp"
+    fast: bool = False
 
     def run(self, module: HloModule) -> bool:
         changed = False
         for computation in module.all_computations:
-            changed |= simplify(computation)
+            changed |= simplify(computation, self.fast)
         return changed
 
 
-def simplify(computation: Computation) -> bool:
+def simplify(computation: Computation, fast: bool = False) -> bool:
     """A worklist in post-order: an instruction comes back when one of its operands was replaced."""
     worklist = list(reversed(computation.post_order()))
     waiting = set(worklist)
@@ -57,13 +74,13 @@ def simplify(computation: Computation) -> bool:
     while worklist:
         instruction = worklist.pop()
         waiting.discard(instruction)
-        replacement = _first(instruction, computation)
+        first_new = computation.next_id
+        replacement = _first(instruction, computation, fast)
         if replacement is None:
             continue
         again = [user for user in instruction.users if user not in waiting]
+        again += _made(replacement, first_new) or ([replacement] if replacement not in waiting else [])
         computation.replace(instruction, replacement)
-        if replacement not in waiting:
-            again.append(replacement)
         worklist += again
         waiting.update(again)
         changed = True
@@ -72,13 +89,31 @@ def simplify(computation: Computation) -> bool:
     return changed
 
 
-def _first(instruction: Instruction, computation: Computation) -> Instruction | None:
+def _made(replacement: Instruction, first_new: int) -> list[Instruction]:
+    """A rule's result and what the rule made it of: ids from `first_new` on. Operands come last."""
+    found: dict[Instruction, None] = {}
+    pending = [replacement]
+    while pending:
+        instruction = pending.pop()
+        if instruction.id >= first_new and instruction not in found:
+            found[instruction] = None
+            pending += instruction.operands
+    return list(found)
+
+
+def _first(instruction: Instruction, computation: Computation, fast: bool) -> Instruction | None:
     """What the first rule that applies gives. A dead instruction is left to die."""
-    if instruction.control_predecessors or not (instruction.users or computation.root is instruction):
+    rules = RULES.get(type(instruction.op), ())
+    if fast and type(instruction.op) in FAST_RULES:
+        rules = [*rules, *FAST_RULES[type(instruction.op)]]
+    if not rules or instruction.control_predecessors or not (instruction.users or computation.root is instruction):
         return None
-    for rule in RULES.get(type(instruction.op), ()):
-        replacement = rule(instruction, computation)
+    plain = is_plain(instruction)
+    for rule in rules:
+        replacement = rule(instruction, computation) if plain or rule not in _STATIC else None
         if replacement is not None and replacement is not instruction:
+            if replacement.shape is not instruction.shape and any(u.opcode == "bitcast" for u in instruction.users):
+                continue  # it reads memory, so the layout says which element is which
             return replacement
     return None
 
@@ -124,3 +159,23 @@ def constant_like(computation: Computation, instruction: Instruction, value: Any
     if shape.is_scalar:
         return scalar
     return computation.add(Broadcast((), shape.logical), [scalar])
+
+
+def like(instruction: Instruction, op: Op, *operands: Instruction) -> Instruction:
+    """`op` in the place of `instruction`, in its layout."""
+    assert instruction.parent is not None
+    return instruction.parent.add(op, operands, shape=instruction.shape)
+
+
+def reshaped(operand: Instruction, sizes: Sequence[int]) -> Instruction:
+    """A static operand under other sizes; itself, if it has them."""
+    assert operand.parent is not None
+    if operand.shape.dimensions == tuple(sizes):
+        return operand
+    return operand.parent.add(Reshape(None, operand.shape.with_dimensions(sizes)), [operand])
+
+
+def filled(instruction: Instruction, scalar: Instruction) -> Instruction:
+    """An array of the instruction's shape, all of whose elements are `scalar`."""
+    shape = instruction.shape
+    return scalar if shape.is_scalar else like(instruction, Broadcast((), shape.logical), scalar)
