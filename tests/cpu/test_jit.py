@@ -2,12 +2,13 @@
 
 import ctypes
 import gc
+import os
 import threading
 
 import pytest
 
 from hlokit.cpu import jit
-from hlokit.cpu.target import BASELINES, Target, baseline, host, parse
+from hlokit.cpu.target import BASELINES, Target, _share, available_threads, baseline, host, parse
 from hlokit.errors import UnsupportedError
 
 TEXT = """
@@ -167,6 +168,15 @@ def test_the_host_is_detected():
     assert target.has("avx512f") == (target.vector_bytes == 64)
     assert parse("host") == target
     assert parse(str(target)).features == target.features
+
+
+@pytest.mark.parametrize(
+    "content, cores", [("150000 100000", 2), ("50000 100000", 1), ("max 100000", 2**31), ("", 2**31)]
+)
+def test_a_container_has_a_share_of_the_cores(tmp_path, content, cores):
+    (tmp_path / "cpu.max").write_text(content)
+    assert _share(tmp_path / "cpu.max") == cores and _share(tmp_path / "none") == 2**31
+    assert 1 <= available_threads() <= (os.cpu_count() or 1)
 
 
 def test_targets_that_users_name():

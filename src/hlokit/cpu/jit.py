@@ -31,7 +31,7 @@ def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | 
     """LLVM text -> object file for `target`. Threads may compile at once, each call in an LLVM context of its own.
 
     opt         code generation's level, 0..3. Of LLVM's passes over IR only always-inline and the removal of dead
-                functions run: the text is expected to be good
+                functions run: on our text instcombine, sroa, simplifycfg and gvn cost as much as they save
     time_limit  seconds: a level that takes longer is given up and the next lower one tried; the last may take its time
 
     Raises ValueError for text that LLVM cannot read or that its verifier refuses.

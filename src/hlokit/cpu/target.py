@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hlokit.errors import UnsupportedError
@@ -36,7 +37,7 @@ class Target:
     features      LLVM's feature string: "+avx512f,+fma,...": all that code generation can use, in one fixed order, each
                   with + or -, since the CPU's name alone promises what a virtual machine may hide
     vector_bytes  the widest vector register: 64 with AVX-512, 32 with AVX2, 16 for NEON and SSE
-    threads       cores that this process may use
+    threads       cores that this process may use; no matter to the code
     """
 
     triple: str
@@ -103,10 +104,19 @@ def parse(text: str) -> Target:
 
 
 def available_threads() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    """Cores that this process may use: those that it may run on, and no more than its container's share of time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _share(Path("/sys/fs/cgroup/cpu.max"))))
+
+
+@cache
+def _share(file: Path) -> int:
+    """Cores' worth of time by a control group's limit, rounded up: threads that spin beyond it stall all."""
+    try:
+        quota, period = file.read_text().split()
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError):  # no limit: "max 100000"
+        return 2**31
 
 
 @cache
