@@ -1,0 +1,566 @@
+"""fft: every transform is passes along one dimension, many sequences at once; long ones are split in two (six-step).
+
+A length is a product of 2s and primes up to 31, at most 1024 in one pass and 2^20 in two. Other lengths are left to the
+reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, factors, roots, table, write_core
+from hlokit.cpu.kernels.fft_memory import (
+    Columns,
+    load_column,
+    load_real_rows,
+    load_rows,
+    store_column,
+    store_real_rows,
+    store_rows,
+)
+from hlokit.cpu.kernels.flow import least, table_pointer, unused_name
+from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.llvm import Function, Loop, Module, vector
+
+_DIRECT = 1024  # the longest sequence of one pass: its two work buffers are on the stack
+_SPLIT = 64  # the shortest one that is worth splitting when there are few
+_CHUNK = 1 << 13  # elements that make a chunk
+
+
+def fft(call: Call, module: Module) -> Routine | None:
+    """None: a length is not for it, or the order of additions is to be the reference's."""
+    if call.strict:
+        return None
+    if not call.results[0].size:
+        return Routine(())
+    if not call.operands[0].size:
+        return None
+    kind: str = call.op.fft_type  # type: ignore[attr-defined]
+    lengths: tuple[int, ...] = call.op.fft_length  # type: ignore[attr-defined]
+    if any(_split(n) is None for n in lengths):
+        return None
+    wide = call.results[0].dtype.real.bits == 64
+    lanes = Lanes("double" if wide else "float", call.target.vector_bytes // (8 if wide else 4))
+    writer = _Fft(unused_name(module, "fft"), module, lanes, math.prod(lengths), kind in ("IFFT", "IRFFT"))
+    return writer.write(kind, lengths, call.operands[0].dimensions, call.results[0].dimensions)
+
+
+def _split(n: int) -> tuple[int, int] | None:
+    """(n, 1) for one pass; (a, b) with a b = n, a >= b, near to each other; None: not possible."""
+    radices = factors(n)
+    if radices is None:
+        return None
+    return (n, 1) if n <= _DIRECT else _halves(n)
+
+
+def _halves(n: int) -> tuple[int, int] | None:
+    for b in range(math.isqrt(n), 1, -1):
+        if n % b == 0:
+            return (n // b, b) if n // b <= _DIRECT else None
+    return None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An array: its number in the table, and the byte at which it begins."""
+
+    number: int
+    offset: int = 0
+
+    def pointer(self, f: Function) -> str:
+        return f.let(f"getelementptr i8, ptr {table_pointer(f, self.number)}, i64 {self.offset}")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Transforms along the middle of outer x n x inner complex numbers.
+
+    turned     the parts are swapped in loading, and in storing: what makes the inverse of the forward transform
+    factor     by which results are multiplied
+    """
+
+    outer: int
+    n: int
+    inner: int
+    source: _Place
+    target: _Place
+    turned: tuple[bool, bool] = (False, False)
+    factor: float = 1.0
+
+
+_OPERAND, _RESULT = _Place(0), _Place(1)
+
+
+@dataclass
+class _Fft:
+    name: str
+    module: Module
+    lanes: Lanes
+    total: int
+    inverse: bool
+    phases: list[Phase] = field(default_factory=list[Phase])
+    scratch: int = 0
+
+    @property
+    def _complex(self) -> int:
+        """Bytes of a complex number."""
+        return 2 * self.lanes.scalar_bytes
+
+    def write(
+        self, kind: str, lengths: tuple[int, ...], operand: tuple[int, ...], result: tuple[int, ...]
+    ) -> Routine:
+        """The passes, last dimension first; of real results it is the last one instead."""
+        rank = len(lengths)
+        outer = math.prod(operand[:-1])
+        if kind == "RFFT":
+            self._real_to_complex(outer, lengths[-1])
+            self._axes(result, rank - 1, _RESULT, _RESULT, rank == 1)
+        elif kind == "IRFFT":
+            source = _OPERAND
+            if rank > 1:
+                source = self._taken(math.prod(operand))
+                self._axes(operand, rank - 1, _OPERAND, source, False)
+            self._complex_to_real(outer, lengths[-1], operand[-1], source)
+        else:
+            turned = (self.inverse, self.inverse)
+            factor = 1 / self.total if self.inverse and rank == 1 else 1.0
+            self._along(_Axis(outer, lengths[-1], 1, _OPERAND, _RESULT, turned, factor))
+            self._axes(result, rank - 1, _RESULT, _RESULT, True)
+        return Routine(tuple(self.phases), self.scratch)
+
+    def _axes(self, sizes: tuple[int, ...], count: int, source: _Place, target: _Place, scaled: bool) -> None:
+        """The `count` dimensions before the last one."""
+        for step in range(count):
+            d = len(sizes) - 2 - step
+            factor = 1 / self.total if self.inverse and scaled and step == count - 1 else 1.0
+            outer, inner = math.prod(sizes[:d]), math.prod(sizes[d + 1 :])
+            turned = (self.inverse, self.inverse)
+            self._along(_Axis(outer, sizes[d], inner, source, target, turned, factor))
+            source = target
+
+    def _taken(self, count: int) -> _Place:
+        """Scratch memory for complex numbers."""
+        place = _Place(2, self.scratch)
+        self.scratch += -(-count * self._complex // 64) * 64
+        return place
+
+    # -- complex sequences
+
+    def _along(self, axis: _Axis) -> None:
+        few = axis.inner == 1 and axis.outer < self.lanes.count // 2 and axis.n >= _SPLIT
+        halves = _halves(axis.n) if few or axis.n > _DIRECT else None
+        if halves is None:
+            self._direct(axis)
+        else:
+            self._in_two(axis, *halves)
+
+    def _direct(self, axis: _Axis) -> None:
+        f, work = self._begin(axis.n)
+        lanes, n = self.lanes, axis.n
+        core = write_core(self.module, lanes, n)
+        source, target = axis.source.pointer(f), axis.target.pointer(f)
+        groups = self._groups(axis.outer, axis.inner)
+        with self._each(f, groups, n) as group:
+            if axis.inner == 1:
+                first = f.let(f"mul i64 {group.index}, {lanes.count}")
+                rows = self._rows(f, source, first, axis.outer, n)
+                load_rows(f, lanes, rows, n, self._put(f, work[0], axis.turned[0]))
+                done = self._transform(f, core, work)
+                rows = self._rows(f, target, first, axis.outer, n)
+                store_rows(f, lanes, rows, n, self._get(f, done, axis.turned[1], axis.factor))
+            else:
+                outer, column, valid = self._column_group(f, group.index, axis.inner)
+                base = f.let(f"add i64 {f.let(f'mul i64 {outer}, {n * axis.inner}')}, {column}")
+                self._load_columns(f, Columns(source, base, axis.inner, valid), n, work[0], axis.turned[0])
+                done = self._transform(f, core, work)
+                get = self._get(f, done, axis.turned[1], axis.factor)
+                self._store_columns(f, Columns(target, base, axis.inner, valid), n, get)
+        self._end(f, groups, n)
+
+    def _in_two(self, axis: _Axis, n1: int, n2: int) -> None:
+        """x as n1 x n2: along n1, times exp(-2 pi i k1 j2 / n), along n2, and the result as n2 x n1."""
+        between = self._taken(axis.outer * axis.n * axis.inner)
+        self._first_half(replace(axis, target=between), n1, n2)
+        self._second_half(replace(axis, source=between), n1, n2)
+
+    def _first_half(self, axis: _Axis, n1: int, n2: int) -> None:
+        f, work = self._begin(n1)
+        lanes, n = self.lanes, axis.n
+        core = write_core(self.module, lanes, n1)
+        source, target = axis.source.pointer(f), axis.target.pointer(f)
+        weights = _Weights(self.module, lanes, n, n1)
+        memory = weights.memory(f)
+        # with inner == 1 the lanes are neighbours along n2, else along inner
+        outer_size, inner_size = (axis.outer, n2) if axis.inner == 1 else (axis.outer * n2, axis.inner)
+        groups = self._groups(outer_size, inner_size, columns=True)
+        with self._each(f, groups, n1) as group:
+            outer, column, valid = self._column_group(f, group.index, inner_size)
+            if axis.inner == 1:
+                base = f.let(f"add i64 {f.let(f'mul i64 {outer}, {n}')}, {column}")
+                weights.prepare(f, memory, column, n2, step=1)
+            else:
+                whole, j2 = f.let(f"udiv i64 {outer}, {n2}"), f.let(f"urem i64 {outer}, {n2}")
+                row = f.let(f"add i64 {f.let(f'mul i64 {whole}, {n}')}, {j2}")
+                base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
+                weights.prepare(f, memory, j2, n2, step=0)
+            stride = n2 * axis.inner
+            self._load_columns(f, Columns(source, base, stride, valid), n1, work[0], axis.turned[0])
+            done = self._transform(f, core, work)
+
+            def get(k: str, done: str = done) -> Complex:
+                return lanes.mul(f, lanes.load(f, done, k), weights.at(f, memory, k))
+
+            self._store_columns(f, Columns(target, base, stride, valid), n1, get)
+        self._end(f, groups, n1)
+
+    def _second_half(self, axis: _Axis, n1: int, n2: int) -> None:
+        f, work = self._begin(n2)
+        lanes, n = self.lanes, axis.n
+        core = write_core(self.module, lanes, n2)
+        source, target = axis.source.pointer(f), axis.target.pointer(f)
+        outer_size, inner_size = (axis.outer, n1) if axis.inner == 1 else (axis.outer * n1, axis.inner)
+        groups = self._groups(outer_size, inner_size, columns=True)
+        with self._each(f, groups, n2) as group:
+            outer, column, valid = self._column_group(f, group.index, inner_size)
+            if axis.inner == 1:
+                start = f.let(f"mul i64 {outer}, {n}")
+                rows = self._rows(f, self._element(f, source, start), column, n1, n2)
+                load_rows(f, lanes, rows, n2, self._put(f, work[0], False))
+                base = f.let(f"add i64 {start}, {column}")
+            else:
+                whole, k1 = f.let(f"udiv i64 {outer}, {n1}"), f.let(f"urem i64 {outer}, {n1}")
+                start = f.let(f"mul i64 {whole}, {n}")
+                row = f.let(f"add i64 {start}, {f.let(f'mul i64 {k1}, {n2}')}")
+                base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
+                self._load_columns(f, Columns(source, base, axis.inner, valid), n2, work[0], False)
+                row = f.let(f"add i64 {start}, {k1}")
+                base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
+            done = self._transform(f, core, work)
+            get = self._get(f, done, axis.turned[1], axis.factor)
+            self._store_columns(f, Columns(target, base, n1 * axis.inner, valid), n2, get)
+        self._end(f, groups, n2)
+
+    # -- real sequences: of even length as half as many complex numbers
+
+    def _real_to_complex(self, outer: int, n: int) -> None:
+        half = n // 2 if n % 2 == 0 else n
+        if half > _DIRECT:
+            self._real_to_complex_whole(outer, n)
+            return
+        f, work = self._begin(half + 1)
+        lanes, count = self.lanes, n // 2 + 1
+        core = write_core(self.module, lanes, half)
+        source, target = _OPERAND.pointer(f), _RESULT.pointer(f)
+        groups = self._groups(outer, 1)
+        with self._each(f, groups, n) as group:
+            first = f.let(f"mul i64 {group.index}, {lanes.count}")
+            rows = self._rows(f, source, first, outer, n, scalars=1)
+            if n % 2:
+                zero = lanes.constant(0.0)
+                load_real_rows(f, lanes, rows, n, lambda k, value: lanes.store(f, (value, zero), work[0], k))
+            else:
+                load_rows(f, lanes, rows, half, self._put(f, work[0], False))
+            done = self._transform(f, core, work)
+            rows = self._rows(f, target, first, outer, count)
+            get = self._get(f, done, False, 1.0) if n % 2 else self._unpacked(f, done, n)
+            store_rows(f, lanes, rows, count, get)
+        self._end(f, groups, n)
+
+    def _unpacked(self, f: Function, done: str, n: int) -> Callable[[str], Complex]:
+        """X_k = E_k + w^k O_k, for the transforms E + i O of the elements at even and odd places."""
+        lanes, half = self.lanes, n // 2
+        lanes.store(f, lanes.load(f, done, "0"), done, str(half))
+        weights = self._unpacking_roots(n)
+
+        def get(k: str) -> Complex:
+            z, y = lanes.load(f, done, k), lanes.load(f, done, f.let(f"sub i64 {half}, {k}"))
+            even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
+            odd = lanes.do(f, "fadd", z[1], y[1]), lanes.do(f, "fsub", y[0], z[0])
+            turned = lanes.mul(f, odd, self._root(f, weights, k))
+            return lanes.scale(f, lanes.add(f, even, turned), 0.5)
+
+        return get
+
+    def _complex_to_real(self, outer: int, n: int, given: int, source_place: _Place) -> None:
+        half = n // 2 if n % 2 == 0 else n
+        if half > _DIRECT:
+            self._complex_to_real_whole(outer, n, given, source_place)
+            return
+        f, work = self._begin(half + 1)
+        lanes, factor = self.lanes, 1 / self.total
+        core = write_core(self.module, lanes, half)
+        source, target = source_place.pointer(f), _RESULT.pointer(f)
+        groups = self._groups(outer, 1)
+        with self._each(f, groups, n) as group:
+            first = f.let(f"mul i64 {group.index}, {lanes.count}")
+            rows = self._rows(f, source, first, outer, given)
+            load_rows(f, lanes, rows, n // 2 + 1, self._put(f, work[1], False))
+            self._without_imaginary(f, work[1], "0")
+            if n % 2:
+                self._mirror(f, work, n)
+            else:
+                self._without_imaginary(f, work[1], str(half))
+                self._pack(f, work, n)
+            done = self._transform(f, core, work)
+            rows = self._rows(f, target, first, outer, n, scalars=1)
+            if n % 2:
+                store_real_rows(f, lanes, rows, n, lambda k: self._get(f, done, True, factor)(k)[0])
+            else:
+                store_rows(f, lanes, rows, half, self._get(f, done, True, factor))
+        self._end(f, groups, n)
+
+    def _without_imaginary(self, f: Function, buffer: str, k: str) -> None:
+        real, _ = self.lanes.load(f, buffer, k)
+        self.lanes.store(f, (real, self.lanes.constant(0.0)), buffer, k)
+
+    def _mirror(self, f: Function, work: tuple[str, str], n: int) -> None:
+        """The whole sequence from its first half, parts swapped."""
+        lanes = self.lanes
+        real, imag = lanes.load(f, work[1], "0")
+        lanes.store(f, (imag, real), work[0], "0")
+        with f.loop("1", str(n // 2 + 1)) as loop:
+            real, imag = lanes.load(f, work[1], loop.index)
+            lanes.store(f, (imag, real), work[0], loop.index)
+            flipped = f.let(f"fneg {lanes.type} {imag}")
+            lanes.store(f, (flipped, real), work[0], f.let(f"sub i64 {n}, {loop.index}"))
+
+    def _pack(self, f: Function, work: tuple[str, str], n: int) -> None:
+        """Twice E + i O from X, parts swapped: what `_unpacked` undoes."""
+        lanes, half = self.lanes, n // 2
+        weights = self._unpacking_roots(n)
+        with f.loop("0", str(half)) as loop:
+            z = lanes.load(f, work[1], loop.index)
+            y = lanes.load(f, work[1], f.let(f"sub i64 {half}, {loop.index}"))
+            even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
+            odd = lanes.do(f, "fsub", z[0], y[0]), lanes.do(f, "fadd", z[1], y[1])
+            real, imag = self._root(f, weights, loop.index)
+            turned = lanes.mul(f, odd, (real, f.let(f"fneg {lanes.type} {imag}")))
+            own = lanes.do(f, "fsub", even[0], turned[1]), lanes.do(f, "fadd", even[1], turned[0])
+            lanes.store(f, (own[1], own[0]), work[0], loop.index)
+
+    def _unpacking_roots(self, n: int) -> str:
+        name = f"roots_{self.lanes.scalar}_real_{n}"
+        return table(self.module, name, self.lanes.scalar, roots(np.arange(n // 2 + 1), n))
+
+    def _root(self, f: Function, weights: str, k: str) -> Complex:
+        place = f.let(f"shl i64 {k}, 1")
+        return self.lanes.spread(f, weights, place), self.lanes.spread(f, weights, f.let(f"add i64 {place}, 1"))
+
+    def _real_to_complex_whole(self, outer: int, n: int) -> None:
+        """By way of complex numbers."""
+        wide, done = self._taken(outer * n), self._taken(outer * n)
+        scalar, count = self.lanes.scalar, n // 2 + 1
+
+        def widen(f: Function, index: str) -> None:
+            place = f.let(f"getelementptr {scalar}, ptr {_OPERAND.pointer(f)}, i64 {index}")
+            goal = self._element(f, wide.pointer(f), index)
+            f.do(f"store {scalar} {f.let(f'load {scalar}, ptr {place}')}, ptr {goal}")
+            f.do(f"store {scalar} 0.0, ptr {f.let(f'getelementptr {scalar}, ptr {goal}, i64 1')}")
+
+        def cut(f: Function, index: str) -> None:
+            line, k = f.let(f"udiv i64 {index}, {count}"), f.let(f"urem i64 {index}, {count}")
+            place = f.let(f"add i64 {f.let(f'mul i64 {line}, {n}')}, {k}")
+            bits = f"i{8 * self._complex}"
+            value = f.let(f"load {bits}, ptr {self._element(f, done.pointer(f), place)}, align {self._complex // 2}")
+            f.do(f"store {bits} {value}, ptr {self._element(f, _RESULT.pointer(f), index)}, align {self._complex // 2}")
+
+        self._map(outer * n, widen)
+        self._along(_Axis(outer, n, 1, wide, done))
+        self._map(outer * count, cut)
+
+    def _complex_to_real_whole(self, outer: int, n: int, given: int, source: _Place) -> None:
+        """By way of the whole complex sequence, whose second half are the conjugates of the first."""
+        wide, done = self._taken(outer * n), self._taken(outer * n)
+        scalar = self.lanes.scalar
+
+        def mirror(f: Function, index: str) -> None:
+            line, k = f.let(f"udiv i64 {index}, {n}"), f.let(f"urem i64 {index}, {n}")
+            back = f.let(f"sub i64 {n}, {k}")
+            in_first = f.let(f"icmp slt i64 {k}, {n // 2 + 1}")
+            taken = f.let(f"select i1 {in_first}, i64 {k}, i64 {back}")
+            place = self._element(f, source.pointer(f), f.let(f"add i64 {f.let(f'mul i64 {line}, {given}')}, {taken}"))
+            real = f.let(f"load {scalar}, ptr {place}")
+            imag = f.let(f"load {scalar}, ptr {f.let(f'getelementptr {scalar}, ptr {place}, i64 1')}")
+            flipped = f.let(f"fneg {scalar} {imag}")
+            imag = f.let(f"select i1 {in_first}, {scalar} {imag}, {scalar} {flipped}")
+            alone = f.let(f"icmp eq i64 {k}, {f.let(f'urem i64 {back}, {n}')}")
+            imag = f.let(f"select i1 {alone}, {scalar} 0.0, {scalar} {imag}")
+            goal = self._element(f, wide.pointer(f), index)
+            f.do(f"store {scalar} {real}, ptr {goal}")
+            f.do(f"store {scalar} {imag}, ptr {f.let(f'getelementptr {scalar}, ptr {goal}, i64 1')}")
+
+        def narrow(f: Function, index: str) -> None:
+            value = f.let(f"load {scalar}, ptr {self._element(f, done.pointer(f), index)}")
+            place = f.let(f"getelementptr {scalar}, ptr {_RESULT.pointer(f)}, i64 {index}")
+            f.do(f"store {scalar} {value}, ptr {place}")
+
+        self._map(outer * n, mirror)
+        self._along(_Axis(outer, n, 1, wide, done, (True, True), 1 / self.total))
+        self._map(outer * n, narrow)
+
+    # -- parts
+
+    def _begin(self, n: int) -> tuple[Function, tuple[str, str]]:
+        """A phase's function, and two work buffers of n elements."""
+        f = Function(f"{self.name}_{len(self.phases)}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        return f, (f.alloca(self.lanes.type, 2 * n), f.alloca(self.lanes.type, 2 * n))
+
+    def _groups(self, outer: int, inner: int, *, columns: bool = False) -> int:
+        """Groups of lanes: along `inner` within each outer; along outer if there is no inner one."""
+        if inner == 1 and not columns:
+            return -(-outer // self.lanes.count)
+        return outer * -(-inner // self.lanes.count)
+
+    def _per_chunk(self, groups: int, elements: int) -> int:
+        return max(1, -(-groups // 64), min(groups, _CHUNK // max(1, elements * self.lanes.count)))
+
+    def _each(self, f: Function, groups: int, elements: int) -> AbstractContextManager[Loop]:
+        """A loop over the groups of the chunks, each of so many elements a lane."""
+        per_chunk = self._per_chunk(groups, elements)
+        low = f.let(f"mul i64 %begin, {per_chunk}")
+        return f.loop(low, least(f, f.let(f"mul i64 %end, {per_chunk}"), str(groups)))
+
+    def _end(self, f: Function, groups: int, elements: int) -> None:
+        f.do("ret void")
+        self.module.add(f)
+        self.phases.append(Phase(f.name, -(-groups // self._per_chunk(groups, elements))))
+
+    def _map(self, count: int, body: Callable[[Function, str], None]) -> None:
+        """A phase that does something for each of `count` elements."""
+        f = Function(f"{self.name}_{len(self.phases)}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        low = f.let(f"mul i64 %begin, {_CHUNK}")
+        with f.loop(low, least(f, f.let(f"mul i64 %end, {_CHUNK}"), str(count))) as loop:
+            body(f, loop.index)
+        f.do("ret void")
+        self.module.add(f)
+        self.phases.append(Phase(f.name, -(-count // _CHUNK)))
+
+    def _column_group(self, f: Function, group: str, inner: int) -> tuple[str, str, str]:
+        """(outer index, first lane's place along inner, how many lanes there are: "" for all)."""
+        count = self.lanes.count
+        per_outer = -(-inner // count)
+        outer = f.let(f"udiv i64 {group}, {per_outer}")
+        column = f.let(f"mul i64 {f.let(f'urem i64 {group}, {per_outer}')}, {count}")
+        if inner % count == 0:
+            return outer, column, ""
+        return outer, column, least(f, str(count), f.let(f"sub i64 {inner}, {column}"))
+
+    def _rows(self, f: Function, base: str, first: str, rows: int, length: int, *, scalars: int = 2) -> list[str]:
+        """Pointers to the rows from `first` on, one a lane; beyond the last row it is that one again."""
+        pointers: list[str] = []
+        for lane in range(self.lanes.count):
+            row = least(f, f.let(f"add i64 {first}, {lane}"), str(rows - 1))
+            place = f.let(f"mul i64 {row}, {length * scalars}")
+            pointers.append(f.let(f"getelementptr {self.lanes.scalar}, ptr {base}, i64 {place}"))
+        return pointers
+
+    def _element(self, f: Function, base: str, index: str) -> str:
+        return f.let(f"getelementptr [2 x {self.lanes.scalar}], ptr {base}, i64 {index}")
+
+    def _put(self, f: Function, buffer: str, turned: bool) -> Callable[[str, Complex], None]:
+        return lambda k, value: self.lanes.store(f, value[::-1] if turned else value, buffer, k)
+
+    def _get(self, f: Function, buffer: str, turned: bool, factor: float) -> Callable[[str], Complex]:
+        def get(k: str) -> Complex:
+            value = self.lanes.load(f, buffer, k)
+            scaled = self.lanes.scale(f, value, factor) if factor != 1.0 else value
+            return (scaled[1], scaled[0]) if turned else scaled
+
+        return get
+
+    def _load_columns(self, f: Function, columns: Columns, n: int, buffer: str, turned: bool) -> None:
+        put = self._put(f, buffer, turned)
+        with f.loop("0", str(n)) as loop:
+            put(loop.index, load_column(f, self.lanes, columns, loop.index))
+
+    def _store_columns(self, f: Function, columns: Columns, n: int, get: Callable[[str], Complex]) -> None:
+        with f.loop("0", str(n)) as loop:
+            store_column(f, self.lanes, columns, loop.index, get(loop.index))
+
+    def _transform(self, f: Function, core: tuple[str, bool], work: tuple[str, str]) -> str:
+        """Runs the passes on work buffer 0; gives the buffer of the result."""
+        f.do(f"call void @{core[0]}(ptr {work[0]}, ptr {work[1]})")
+        return work[1] if core[1] else work[0]
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """exp(-2 pi i k (j + l) / n) for all k < n1 and lanes l, as products of two from tables made for each j.
+
+    Each factor is itself a product of two numbers: of the steps and the parts of steps of the circle.
+    """
+
+    module: Module
+    lanes: Lanes
+    n: int
+    n1: int
+
+    @property
+    def _low(self) -> int:
+        """The bits of k below."""
+        return (self.n1.bit_length()) // 2
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        return 1 << self._low, -(-self.n1 // (1 << self._low))
+
+    def memory(self, f: Function) -> tuple[str, str]:
+        """Stack memory for both tables."""
+        first, second = self._counts
+        return f.alloca(self.lanes.type, 2 * first), f.alloca(self.lanes.type, 2 * second)
+
+    def prepare(self, f: Function, memory: tuple[str, str], j: str, limit: int, step: int) -> None:
+        """Fills the tables. Lanes are `step` apart; those at `limit` or above are junk."""
+        type = vector("i64", self.lanes.count)
+        numbers = ", ".join(f"i64 {step * i}" for i in range(self.lanes.count))
+        one = f.let(f"insertelement {type} poison, i64 {j}, i64 0")
+        every = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
+        places = f.let(f"add {type} {every}, <{numbers}>")
+        last = f"splat (i64 {limit - 1})"
+        places = f.let(f"call {type} @llvm.smin.v{self.lanes.count}i64({type} {places}, {type} {last})")
+        for base, count, shift in ((memory[0], self._counts[0], 0), (memory[1], self._counts[1], self._low)):
+            with f.loop("0", str(count)) as loop:
+                k = f.let(f"shl i64 {loop.index}, {shift}")
+                one = f.let(f"insertelement {type} poison, i64 {k}, i64 0")
+                all_k = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
+                exponents = f.let(f"mul {type} {places}, {all_k}")
+                self.lanes.store(f, self._powers(f, exponents), base, loop.index)
+
+    def at(self, f: Function, memory: tuple[str, str], k: str) -> Complex:
+        low = self.lanes.load(f, memory[0], f.let(f"and i64 {k}, {(1 << self._low) - 1}"))
+        high = self.lanes.load(f, memory[1], f.let(f"lshr i64 {k}, {self._low}"))
+        return self.lanes.mul(f, high, low)
+
+    def _powers(self, f: Function, exponents: str) -> Complex:
+        """exp(-2 pi i e / n) for e below n."""
+        bits = self.n.bit_length() // 2
+        fine, coarse = np.arange(1 << bits), np.arange(0, self.n, 1 << bits)
+        type = vector("i64", self.lanes.count)
+        head = f"roots_{self.lanes.scalar}_{self.n}"
+        scalar = self.lanes.scalar
+        low = f.let(f"and {type} {exponents}, splat (i64 {(1 << bits) - 1})")
+        high = f.let(f"lshr {type} {exponents}, splat (i64 {bits})")
+        first = self._gathered(f, table(self.module, f"{head}_fine", scalar, roots(fine, self.n)), low)
+        second = self._gathered(f, table(self.module, f"{head}_coarse", scalar, roots(coarse, self.n)), high)
+        return self.lanes.mul(f, first, second)
+
+    def _gathered(self, f: Function, base: str, places: str) -> Complex:
+        lanes = self.lanes
+        type, pointers = vector("i64", lanes.count), vector("ptr", lanes.count)
+        address = f.let(f"getelementptr [2 x {lanes.scalar}], ptr {base}, {type} {places}")
+        second = f.let(f"getelementptr {lanes.scalar}, {pointers} {address}, i64 1")
+        name = f"llvm.masked.gather.v{lanes.count}f{8 * lanes.scalar_bytes}.v{lanes.count}p0"
+        rest = f"{vector('i1', lanes.count)} splat (i1 true), {lanes.type} poison"
+        real, imag = (
+            f.let(f"call {lanes.type} @{name}({pointers} align {lanes.scalar_bytes} {a}, {rest})")
+            for a in (address, second)
+        )
+        return real, imag
+
+
+KERNELS["fft"] = fft

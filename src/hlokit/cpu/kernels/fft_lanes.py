@@ -1,0 +1,241 @@
+"""The transform of many sequences at once, one a lane: Stockham's passes over a work buffer, no shuffles.
+
+A work buffer holds for each element of the sequences two vectors, the real and the imaginary parts. Only the forward
+transform is written: swapping the parts before and after it makes the inverse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlokit.cpu.llvm import Function, Module, float_constant, splat, vector
+
+Complex = tuple[str, str]
+LARGEST_PRIME = 31
+
+
+def factors(n: int) -> list[int] | None:
+    """Radices whose product is n: 8, 4, 2 and odd primes; None if a prime is too large."""
+    twos = (n & -n).bit_length() - 1
+    found: list[int] = []
+    while twos:
+        step = 2 if twos in (2, 4) else min(3, twos)
+        found.append(1 << step)
+        twos -= step
+    rest = n >> ((n & -n).bit_length() - 1)
+    prime = 3
+    while rest > 1:
+        while rest % prime == 0:
+            found.append(prime)
+            rest //= prime
+        prime += 2
+        if prime > LARGEST_PRIME and rest > 1:
+            return None
+    return found
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Arithmetic on vectors of `count` lanes of float or double."""
+
+    scalar: str
+    count: int
+
+    @property
+    def type(self) -> str:
+        return vector(self.scalar, self.count)
+
+    @property
+    def scalar_bytes(self) -> int:
+        return 4 if self.scalar == "float" else 8
+
+    @property
+    def bytes(self) -> int:
+        """Of an element of a work buffer."""
+        return 2 * self.count * self.scalar_bytes
+
+    def constant(self, value: float) -> str:
+        return splat(float_constant(value, self.scalar), self.scalar, self.count)
+
+    def do(self, f: Function, operation: str, a: str, b: str) -> str:
+        return f.let(f"{operation} contract {self.type} {a}, {b}")
+
+    def add(self, f: Function, a: Complex, b: Complex) -> Complex:
+        return self.do(f, "fadd", a[0], b[0]), self.do(f, "fadd", a[1], b[1])
+
+    def sub(self, f: Function, a: Complex, b: Complex) -> Complex:
+        return self.do(f, "fsub", a[0], b[0]), self.do(f, "fsub", a[1], b[1])
+
+    def mul(self, f: Function, a: Complex, b: Complex) -> Complex:
+        """As two products and two fused ones."""
+        real = self.do(f, "fsub", self.do(f, "fmul", a[0], b[0]), self.do(f, "fmul", a[1], b[1]))
+        return real, self.do(f, "fadd", self.do(f, "fmul", a[0], b[1]), self.do(f, "fmul", a[1], b[0]))
+
+    def scale(self, f: Function, a: Complex, factor: float) -> Complex:
+        return self.do(f, "fmul", a[0], self.constant(factor)), self.do(f, "fmul", a[1], self.constant(factor))
+
+    def minus_i(self, f: Function, a: Complex, b: Complex) -> tuple[Complex, Complex]:
+        """(a - i b, a + i b)."""
+        less = self.do(f, "fadd", a[0], b[1]), self.do(f, "fsub", a[1], b[0])
+        more = self.do(f, "fsub", a[0], b[1]), self.do(f, "fadd", a[1], b[0])
+        return less, more
+
+    def load(self, f: Function, base: str, index: str) -> Complex:
+        """An element of a work buffer."""
+        place = f.let(f"getelementptr [2 x {self.type}], ptr {base}, i64 {index}")
+        second = f.let(f"getelementptr {self.type}, ptr {place}, i64 1")
+        return f.let(f"load {self.type}, ptr {place}"), f.let(f"load {self.type}, ptr {second}")
+
+    def store(self, f: Function, value: Complex, base: str, index: str) -> None:
+        place = f.let(f"getelementptr [2 x {self.type}], ptr {base}, i64 {index}")
+        second = f.let(f"getelementptr {self.type}, ptr {place}, i64 1")
+        f.do(f"store {self.type} {value[0]}, ptr {place}")
+        f.do(f"store {self.type} {value[1]}, ptr {second}")
+
+    def spread(self, f: Function, base: str, index: str) -> str:
+        """A scalar of a table in every lane."""
+        value = f.let(f"load {self.scalar}, ptr {f.let(f'getelementptr {self.scalar}, ptr {base}, i64 {index}')}")
+        one = f.let(f"insertelement {self.type} poison, {self.scalar} {value}, i64 0")
+        return f.let(f"shufflevector {self.type} {one}, {self.type} poison, <{self.count} x i32> zeroinitializer")
+
+
+def roots(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int) -> np.ndarray:  # type: ignore[type-arg]
+    """exp(-2 pi i numbers / n), each part rounded once, by reduction to the first eighth of the circle."""
+    eighths = (8 * (numbers % n)) // n
+    turned = (numbers % n) * 8 - eighths * n  # eighths of 1 / n
+    odd = eighths % 2 == 1
+    turned = np.where(odd, n - turned, turned)
+    angle = turned * (math.pi / 4 / n)
+    c, s = np.cos(angle), np.sin(angle)
+    c, s = np.where(odd, s, c), np.where(odd, c, s)  # within a quarter
+    quarter = eighths // 2
+    real = np.choose(quarter, [c, -s, -c, s])
+    imag = np.choose(quarter, [-s, -c, s, c])
+    return real + 1j * imag
+
+
+def table(module: Module, name: str, scalar: str, values: np.ndarray) -> str:  # type: ignore[type-arg]
+    """A constant table of numbers, real and imaginary parts by turns; as bytes, which LLVM reads ten times faster."""
+    kind = np.complex64 if scalar == "float" else np.complex128
+    data = np.ascontiguousarray(values, kind).tobytes()
+    shown = "".join(f"\\{byte:02X}" for byte in data)
+    text = f'@{name} = internal unnamed_addr constant [{len(data)} x i8] c"{shown}", align 64'
+    if module.globals.setdefault(name, text) != text:
+        raise AssertionError(f"two tables named {name}")
+    return f"@{name}"
+
+
+def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
+    """(a function (ptr %a, ptr %b) that transforms the n elements in work buffer a, whether the result is in b)."""
+    radices = factors(n)
+    assert radices is not None
+    name = f"fft_{lanes.scalar}{lanes.count}_{n}"
+    swapped = len(radices) % 2 == 1
+    if name in module.functions:
+        return name, swapped
+    f = Function(name, [("ptr noalias", "a"), ("ptr noalias", "b")], attributes="noinline")
+    source, target = "%a", "%b"
+    stride = 1
+    for radix in radices:
+        _write_pass(f, module, lanes, (source, target), (radix, n // stride // radix, stride))
+        source, target = target, source
+        stride *= radix
+    f.do("ret void")
+    module.add(f)
+    return name, swapped
+
+
+def _write_pass(
+    f: Function, module: Module, lanes: Lanes, buffers: tuple[str, str], sizes: tuple[int, int, int]
+) -> None:
+    """y[q + s(rp + k)] = w^(pk) DFT_k of x[q + s(p + mj)] over j, for all q < s and p < m; w = exp(-2 pi i / rm)."""
+    radix, m, stride = sizes
+    source, target = buffers
+    twiddles = ""
+    if m > 1:
+        exponents = np.outer(np.arange(m), np.arange(1, radix))
+        twiddles = table(
+            module, f"roots_{lanes.scalar}_{radix}_{m}", lanes.scalar, roots(exponents, radix * m).reshape(-1)
+        )
+    with f.loop("0", str(m)) as outer:
+        first = f.let(f"mul i64 {outer.index}, {2 * (radix - 1)}")
+        weights: list[Complex] = []
+        for k in range(radix - 1 if m > 1 else 0):
+            places = [f.let(f"add i64 {first}, {2 * k + part}") for part in (0, 1)]
+            weights.append((lanes.spread(f, twiddles, places[0]), lanes.spread(f, twiddles, places[1])))
+        start = f.let(f"mul i64 {outer.index}, {stride}")
+        goal = f.let(f"mul i64 {outer.index}, {stride * radix}")
+        with f.loop("0", str(stride)) as inner:
+            place = f.let(f"add i64 {start}, {inner.index}")
+            values = [
+                lanes.load(f, source, f.let(f"add i64 {place}, {j * m * stride}") if j else place)
+                for j in range(radix)
+            ]
+            place = f.let(f"add i64 {goal}, {inner.index}")
+            for k, value in enumerate(butterfly(f, lanes, values)):
+                moved = lanes.mul(f, value, weights[k - 1]) if k and weights else value
+                lanes.store(f, moved, target, f.let(f"add i64 {place}, {k * stride}") if k else place)
+
+
+def butterfly(f: Function, lanes: Lanes, x: list[Complex]) -> list[Complex]:
+    """The transform of a few elements."""
+    if len(x) == 1:
+        return x
+    if len(x) == 2:
+        return [lanes.add(f, *x), lanes.sub(f, *x)]
+    if len(x) == 4:
+        return _butterfly4(f, lanes, x)
+    if len(x) == 8:
+        return _butterfly8(f, lanes, x)
+    return _odd_butterfly(f, lanes, x)
+
+
+def _butterfly4(f: Function, lanes: Lanes, x: list[Complex]) -> list[Complex]:
+    a, b = lanes.add(f, x[0], x[2]), lanes.sub(f, x[0], x[2])
+    c, d = lanes.add(f, x[1], x[3]), lanes.sub(f, x[1], x[3])
+    first, third = lanes.minus_i(f, b, d)
+    return [lanes.add(f, a, c), first, lanes.sub(f, a, c), third]
+
+
+def _butterfly8(f: Function, lanes: Lanes, x: list[Complex]) -> list[Complex]:
+    even, odd = _butterfly4(f, lanes, x[::2]), _butterfly4(f, lanes, x[1::2])
+    result: list[Complex] = [("", "")] * 8
+    result[0], result[4] = lanes.add(f, even[0], odd[0]), lanes.sub(f, even[0], odd[0])
+    result[2], result[6] = lanes.minus_i(f, even[2], odd[2])
+    for k, (real, imag) in ((1, odd[1]), (3, odd[3])):
+        total = lanes.do(f, "fadd", real, imag)
+        difference = lanes.do(f, "fsub", imag, real)
+        half = lanes.constant(math.sqrt(0.5))
+        total, difference = lanes.do(f, "fmul", total, half), lanes.do(f, "fmul", difference, half)
+        if k == 1:  # (1 - i) / sqrt 2
+            turned = total, difference
+            result[1], result[5] = lanes.add(f, even[1], turned), lanes.sub(f, even[1], turned)
+        else:  # (-1 - i) / sqrt 2
+            e = even[3]
+            result[3] = lanes.do(f, "fadd", e[0], difference), lanes.do(f, "fsub", e[1], total)
+            result[7] = lanes.do(f, "fsub", e[0], difference), lanes.do(f, "fadd", e[1], total)
+    return result
+
+
+def _odd_butterfly(f: Function, lanes: Lanes, x: list[Complex]) -> list[Complex]:
+    """By sums and differences of the elements j and n - j: cosines go with the ones, sines with the others."""
+    n = len(x)
+    half = n // 2
+    sums = [lanes.add(f, x[j], x[n - j]) for j in range(1, half + 1)]
+    differences = [lanes.sub(f, x[j], x[n - j]) for j in range(1, half + 1)]
+    result: list[Complex] = [x[0]] * n
+    for s in sums:
+        result[0] = lanes.add(f, result[0], s)
+    for k in range(1, half + 1):
+        even, odd = x[0], None
+        for j in range(1, half + 1):
+            angle = 2 * math.pi * (j * k % n) / n
+            even = lanes.add(f, even, lanes.scale(f, sums[j - 1], math.cos(angle)))
+            turned = lanes.scale(f, differences[j - 1], math.sin(angle))
+            odd = turned if odd is None else lanes.add(f, odd, turned)
+        assert odd is not None
+        result[k], result[n - k] = lanes.minus_i(f, even, odd)
+    return result
