@@ -142,8 +142,8 @@ class Build(Emitter):
         return self.groups[-1]
 
     def index(self, sizes: Sequence[int]) -> Index:
-        """One new group for each dimension that has more than one place."""
-        return tuple(self.group(n).affine if n > 1 else Affine.of(0) for n in sizes)
+        """One new group for each dimension that has not just one place."""
+        return tuple(self.group(n).affine if n != 1 else Affine.of(0) for n in sizes)
 
     # -- what is read
 

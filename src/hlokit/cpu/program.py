@@ -18,6 +18,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.interpreter.order import evaluation_order
 from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
 from hlokit.ops.structure import Constant, Parameter
 from hlokit.types.literal import Literal
@@ -487,7 +488,7 @@ class Lowering(Source):
             for k, buffer in enumerate(self._scatter_buffers(instructions[0])):
                 source = self.leaf(instructions[0].operands[k])
                 steps += self._filled(instructions[0], source, buffer)
-        if not any(b.size for b in writes):
+        if not any(b.size for b in writes) or any(axis.extent == 0 for axis in kernel.axes):
             return steps
         loops = arrange(
             kernel.axes,
@@ -502,8 +503,7 @@ class Lowering(Source):
             reads = tuple(dict.fromkeys((*reads, *writes)))
         elif instructions[0].op.form == "scatter":
             reads = tuple(dict.fromkeys((*reads, *writes)))
-        if not 0 in (axis.extent for axis in kernel.axes):
-            steps.append(KernelStep(instructions, reads, writes, loops, kernel.source))
+        steps.append(KernelStep(instructions, reads, writes, loops, kernel.source))
         return steps
 
     def _scatter_buffers(self, instruction: Instruction) -> list[Buffer]:
@@ -535,6 +535,10 @@ class Lowering(Source):
             if routine in KERNELS:
                 functions = dict(instruction.called_by_role())
                 return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions)]
+        if isinstance(op, CustomCall) and instruction not in self._hosted:
+            routine = f"custom-call:{op.custom_call_target}"
+            if routine in KERNELS:
+                return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, {})]
         reason = self._hosted.get(instruction, f"{op.opcode} is evaluated by the reference")
         self.context.reasons.add(instruction.name, "not compiled", reason)
         return [HostStep((instruction,), tuple(reads), tuple(writes), reason)]
