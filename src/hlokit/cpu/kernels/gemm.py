@@ -310,7 +310,7 @@ class _Block:
     def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str) -> None:
         """One row of tiles, of `size` rows of which `count` exist."""
         product, fn, p = self.product, self.product.fn, self.product.plan
-        lhs, row_step, unit_step = self._left(row, count, run)
+        lhs, row_step, unit_step = self._left(row, size, count, run)
         tile = Tile(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
         work = _Row(self, row, count, lhs, run, first, last)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
@@ -325,7 +325,7 @@ class _Block:
         with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
             work.tile(tile, whole, edge)
 
-    def _left(self, row: str, count: str, run: Run) -> tuple[str, int, int]:
+    def _left(self, row: str, size: int, count: str, run: Run) -> tuple[str, int, int]:
         """lhs for a row of tiles: address, bytes from row to row and from unit to unit."""
         product, fn, p, a = self.product, self.product.fn, self.product.plan, self.product.arithmetic
         lhs, base = product.lhs, self.places["lhs"]
@@ -333,13 +333,13 @@ class _Block:
             row_step, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
             assert row_step is not None and step is not None
             place = added(fn, base, lhs.free.offset(fn, "lhs", row), lhs.inner.offset(fn, "lhs", run.begin))
-            size = lhs.element_bytes
-            return pointer(fn, lhs.base, place, size), row_step * size, step * a.group * size
+            bytes = lhs.element_bytes
+            return pointer(fn, lhs.base, place, bytes), row_step * bytes, step * a.group * bytes
         if product.lhs_goes_across:
             one = Panels(product.lhs_panel, 0, row, added(fn, row, "1"), product.lhs_width, p.lanes)
             pack_panels(lhs, one, base, count, run)
             return product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
-        pack_rows(lhs, count, product.lhs_panel, product.row_bytes, base, row, run)
+        pack_rows(lhs, size, count, product.lhs_panel, product.row_bytes, base, row, run)
         return product.lhs_panel, product.row_bytes, a.unit_bytes
 
 

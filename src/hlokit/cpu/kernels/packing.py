@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.axes import Axis, added
+from hlokit.cpu.kernels.axes import Axis, added, least
 from hlokit.cpu.kernels.elements import (
     broadcast,
     element_bytes,
@@ -96,6 +96,8 @@ def pack_panels(operand: Operand, panels: Panels, base: str, valid: str | None, 
     # lhs's panels begin anywhere
     if operand.goes_by_vectors(operand.free, panels.lanes, from_any=operand.role == "lhs"):
         writer.by_vectors(valid)
+    elif operand.goes_by_vectors(operand.inner, panels.lanes * operand.arithmetic.group, from_any=run.begins_anywhere):
+        writer.by_blocks(valid)
     else:
         writer.by_elements(valid)
 
@@ -157,6 +159,48 @@ class _Panels:
     def _read(self, place: str, lanes: int, mask: str | None) -> list[str]:
         return offset_bytes(self.operand, self.operand.read(place, lanes, mask), lanes)
 
+    def by_blocks(self, valid: str | None) -> None:
+        """Vectors along the inner axis, transposed in registers."""
+        fn, panels, lanes = self.fn, self.panels, self.lanes
+        length = lanes * self.arithmetic.group
+        whole = fn.let(f"and i64 {self.run.count}, {-length}")
+        last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
+        with fn.loop(panels.begin, panels.end, self.width, [("ptr", panels.address)]) as panel:
+            for v in range(self.width // lanes):
+                columns = [self._place(panel.index, v * lanes + i, last) for i in range(lanes)]
+                with fn.loop("0", whole, length) as step:
+                    self._block(panel.carried[0], columns, step.index, v, None)
+                with fn.when(fn.let(f"icmp slt i64 {whole}, {self.run.count}")):
+                    mask = first_lanes(fn, fn.let(f"sub i64 {self.run.count}, {whole}"), length)
+                    self._block(panel.carried[0], columns, whole, v, mask)
+            panel.next = [pointer(fn, panel.carried[0], str(panels.bytes), 1)]
+
+    def _place(self, first: str, number: int, last: str | None) -> str:
+        """Where a free index begins; past the last one that exists, the last one's place."""
+        fn, operand = self.fn, self.operand
+        shown = str(number) if last is None else least(fn, str(number), last)
+        return added(fn, self.base, operand.free.offset(fn, operand.role, added(fn, first, shown)))
+
+    def _block(self, panel: str, columns: list[str], step: str, v: int, mask: str | None) -> None:
+        fn, a, operand, lanes = self.fn, self.arithmetic, self.operand, self.lanes
+        inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step))
+        rows = [self._read(added(fn, column, inner), lanes * a.group, mask) for column in columns]
+        scalar = a.packed if a.group == 1 else "i32"
+        if a.group > 1:
+            type = vector(a.packed, lanes * a.group)
+            rows = [[fn.let(f"bitcast {type} {row[0]} to {vector('i32', lanes)}")] for row in rows]
+        parts = [transposed(fn, [row[p] for row in rows], scalar, lanes) for p in range(a.parts)]
+        unit = step if a.group == 1 else fn.let(f"sdiv i64 {step}, {a.group}")
+        target = pointer(fn, panel, unit, self.width * a.unit_bytes)
+        for i in range(lanes):
+            row = pointer(fn, target, str(i * self.width * a.unit_bytes + v * lanes * a.unit_bytes), 1)
+            values = [part[i] for part in parts]
+            if len(values) == 2 and not self.is_planar:
+                store(fn, scalar, 2 * lanes, interleaved(fn, values, scalar, lanes), row)
+                continue
+            for p, value in enumerate(values):
+                store(fn, scalar, lanes, value, pointer(fn, row, str(p * lanes * size_of(scalar)), 1))
+
     def by_elements(self, valid: str | None) -> None:
         fn, panels = self.fn, self.panels
         with fn.loop(panels.begin, panels.end, self.width, [("ptr", panels.address)]) as panel:
@@ -166,8 +210,11 @@ class _Panels:
     def _panel_by_elements(self, address: str, first: str, valid: str | None) -> None:
         fn, a = self.fn, self.arithmetic
         total = fn.let(f"mul i64 {self.run.units}, {a.group}")
-        with fn.loop("0", valid or str(self.width)) as column:
-            free = self.operand.free.offset(fn, self.operand.role, added(fn, first, column.index))
+        last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
+        with fn.loop("0", str(self.width)) as column:
+            # what does not exist is a copy: anything else that lies there may be slow to multiply
+            index = column.index if last is None else least(fn, column.index, last)
+            free = self.operand.free.offset(fn, self.operand.role, added(fn, first, index))
             place = added(fn, self.base, free)
             with fn.loop("0", total) as step:
                 self._element(address, column.index, step.index, place)
@@ -212,11 +259,35 @@ def _grouped(fn: Function, vectors: list[str], scalar: str, lanes: int) -> str:
     return vectors[0]
 
 
-def pack_rows(operand: Operand, rows: str, panel: str, row_bytes: int, base: str, first: str, run: Run) -> None:
-    """lhs as it stands, [row][inner], each row padded to `row_bytes`; elements past the run are 0 up to a unit."""
-    fn, a = operand.fn, operand.arithmetic
-    with fn.loop("0", rows) as row:
-        free = operand.free.offset(fn, operand.role, added(fn, first, row.index))
+def transposed(fn: Function, rows: list[str], scalar: str, lanes: int) -> list[str]:
+    """The columns of a square of vectors."""
+    type, width = vector(scalar, lanes), lanes // 2
+    while width:
+        out = list(rows)
+        for i in range(lanes):
+            if i & width:
+                continue
+            pair = f"{type} {rows[i]}, {type} {rows[i + width]}"
+            for side in (0, 1):  # swaps the off-diagonal squares of `width`
+                order = [(j & ~width) + side * width + (lanes if j & width else 0) for j in range(lanes)]
+                shown = ", ".join(f"i32 {j}" for j in order)
+                out[i + side * width] = fn.let(f"shufflevector {pair}, <{lanes} x i32> <{shown}>")
+        rows, width = out, width // 2
+    return rows
+
+
+def pack_rows(
+    operand: Operand, rows: int, valid: str, panel: str, row_bytes: int, base: str, first: str, run: Run
+) -> None:
+    """lhs as it stands, [row][inner], each row padded to `row_bytes`; elements past the run are 0 up to a unit.
+
+    Of `rows` rows `valid` exist; the others are copies of the last.
+    """
+    fn = operand.fn
+    last = None if valid == str(rows) else fn.let(f"sub i64 {valid}, 1")
+    with fn.loop("0", str(rows)) as row:
+        index = row.index if last is None else least(fn, row.index, last)
+        free = operand.free.offset(fn, operand.role, added(fn, first, index))
         _pack_row(operand, pointer(fn, panel, row.index, row_bytes), added(fn, base, free), run)
 
 

@@ -105,14 +105,15 @@ class _Writer:
     def written(self) -> Function:
         fn = self.fn
         rhs = "%rhs"
-        sums = self._initial()
+        sums = ["zeroinitializer"] * len(self._places())
         if self.arithmetic.name == "i8":
-            sums, rhs = self._corrected(sums, rhs)
+            sums, rhs = self._corrections(rhs)
+        self._prefetch_out()
         pointers = [("ptr", "%lhs"), ("ptr", rhs)]
         # not unrolled: a step is so long that the loop costs nothing, and compiles four times faster
         with fn.loop("0", "%steps", 1, [*pointers, *((self.total, s) for s in sums)]) as loop:
             loop.next = self._step(*loop.carried)
-        self._finish(loop.results[2:])
+        self._finish(self._with_former(loop.results[2:]))
         return fn
 
     def _places(self) -> list[tuple[int, int, int]]:
@@ -138,34 +139,38 @@ class _Writer:
         size = size_of(self.arithmetic.total) * self.tile.lanes
         return self._at(row_pointer, (v * self.arithmetic.parts + p) * size)
 
-    def _initial(self) -> list[str]:
-        fn = self.fn
-        before = fn.block
-        load_sums, begin = fn.new_block("load"), fn.new_block("begin")
-        fn.branch("%first", begin, load_sums)
-        fn.start(load_sums)
-        loaded: list[str] = []
-        row_pointer = "%out"
-        for r, v, p in self._places():
-            if v == 0 and p == 0:
-                row_pointer = self._row_of("%out", r)
-            address = self._out_address(row_pointer, v, p)
-            loaded.append(load(fn, self.arithmetic.total, self.tile.lanes, address, self._mask(v)))
-        fn.jump(begin)
-        fn.start(begin)
-        zero = "zeroinitializer"
-        return [fn.let(f"phi {self.total} [ {zero}, %{before} ], [ {v}, %{load_sums} ]") for v in loaded]
+    def _prefetch_out(self) -> None:
+        for r in range(self.tile.rows):
+            row, size = self._row_of("%out", r), self.tile.vectors * self.arithmetic.parts * self.tile.lanes
+            for line in range(0, size * size_of(self.arithmetic.total), 64):
+                self.fn.do(f"call void @llvm.prefetch.p0(ptr {self._at(row, line)}, i32 1, i32 3, i32 1)")
 
-    def _corrected(self, sums: list[str], rhs: str) -> tuple[list[str], str]:
-        """Adds what stands before an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
+    def _with_former(self, sums: list[str]) -> list[str]:
+        """The sums, and what `out` has added to them unless this is the first part of the inner axis."""
+        fn, total = self.fn, self.total
+        before = fn.block
+        former, end = fn.new_block("former"), fn.new_block("all")
+        fn.branch("%first", end, former)
+        fn.start(former)
+        add = "fadd" if self.arithmetic.total in ("float", "double") else "add"
+        added: list[str] = []
+        row = "%out"
+        for value, (r, v, p) in zip(sums, self._places(), strict=True):
+            if v == 0 and p == 0:
+                row = self._row_of("%out", r)
+            found = load(fn, self.arithmetic.total, self.tile.lanes, self._out_address(row, v, p), self._mask(v))
+            added.append(fn.let(f"{add} {total} {value}, {found}"))
+        fn.jump(end)
+        fn.start(end)
+        both = zip(sums, added, strict=True)
+        return [fn.let(f"phi {total} [ {alone}, %{before} ], [ {more}, %{former} ]") for alone, more in both]
+
+    def _corrections(self, rhs: str) -> tuple[list[str], str]:
+        """What stands before an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
         t, fn = self.tile, self.fn
         size = 4 * t.lanes
         corrections = [load(fn, "i32", t.lanes, self._at(rhs, v * size)) for v in range(t.vectors)]
-        added = [
-            fn.let(f"add {self.total} {s}, {corrections[v]}")
-            for s, (_, v, _) in zip(sums, self._places(), strict=True)
-        ]
-        return added, self._at(rhs, t.vectors * size)
+        return [corrections[v] for _, v, _ in self._places()], self._at(rhs, t.vectors * size)
 
     def _step(self, lhs: str, rhs: str, *carried: str) -> list[str]:
         fn, t, sums = self.fn, self.tile, list(carried)
