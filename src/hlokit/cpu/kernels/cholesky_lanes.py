@@ -10,7 +10,19 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panels import Panels, less_product, load, offset, one, panels_for, plus, store, times, up
+from hlokit.cpu.kernels.panels import (
+    Panels,
+    less_product,
+    load,
+    offset,
+    one,
+    panels_for,
+    plus,
+    store,
+    times,
+    transposed,
+    up,
+)
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.llvm import Function, Module, float_constant, splat
 from hlokit.cpu.target import Target
@@ -136,23 +148,6 @@ def _transposed(f: Function, plan: _Plan, matrices: list[str], memory: str, into
             here = offset(f, memory, (loop.index, plan.vector), lane * p.bytes)
             source, target = (there, here) if into else (here, there)
             store(f, p, load(f, p, source), target)
-
-
-def transposed(f: Function, p: Panels, rows: list[str]) -> list[str]:
-    """The columns of as many vectors as a vector has lanes: blocks of 1, 2, 4... lanes change sides."""
-    rows, step = list(rows), 1
-    while step < p.lanes:
-        for i in range(p.lanes):
-            if i & step:
-                continue
-            a, b = rows[i], rows[i + step]
-            low = [q if not q & step else p.lanes + q - step for q in range(p.lanes)]
-            high = [q + step if not q & step else p.lanes + q for q in range(p.lanes)]
-            for place, order in ((i, low), (i + step, high)):
-                mask = ", ".join(f"i32 {q}" for q in order)
-                rows[place] = f.let(f"shufflevector {p.vector} {a}, {p.vector} {b}, <{p.lanes} x i32> <{mask}>")
-        step *= 2
-    return rows
 
 
 def _factor(plan: _Plan, module: Module) -> str:

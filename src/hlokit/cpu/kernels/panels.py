@@ -16,7 +16,7 @@ from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
-DEPTH = 128
+DEPTH = 96
 """Columns of L that go through the first-level cache together."""
 
 
@@ -316,38 +316,104 @@ def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> 
         return name
     parameters = [("ptr noalias", "packed"), ("ptr noalias", "array"), ("i64", "majors"), ("i64", "minors")]
     f = Function(name, parameters, attributes="noinline")
-    packed_major = minor_size * p.parts * p.bytes
-    if p.parts == 1 and s.minor == p.bytes:
-        _copy_rows(f, p, packed_major, s, into)
+    c = _Copy(f, p, minor_size, s, into)
+    if p.parts == 1 and abs(s.minor) == p.bytes:
+        whole = c.whole("%minors")
+        with f.loop("0", "%majors") as major:
+            with f.loop("0", whole, p.lanes) as minor:
+                c.row(major.index, minor.index)
+            with f.loop(whole, "%minors") as minor:
+                c.element(major.index, minor.index)
+    elif p.parts == 1 and abs(s.major) == p.bytes:
+        majors, minors = c.whole("%majors"), c.whole("%minors")
+        with f.loop("0", majors, p.lanes) as major:
+            with f.loop("0", minors, p.lanes) as minor:
+                c.square(major.index, minor.index)
+            with f.loop(minors, "%minors") as minor, f.loop("0", str(p.lanes)) as more:
+                c.element(plus(f, major.index, more.index), minor.index)
+        with f.loop("0", "%minors") as minor, f.loop(majors, "%majors") as major:
+            c.element(major.index, minor.index)
     else:
         with f.loop("0", "%majors", 64) as block:
             end = least(f, plus(f, block.index, 64), "%majors")
             with f.loop("0", "%minors") as minor, f.loop(block.index, end) as major:
-                packed = offset(f, "%packed", (major.index, packed_major), (minor.index, p.bytes))
-                array = offset(f, "%array", (major.index, s.major), (minor.index, s.minor))
-                for c in range(p.parts):
-                    here, there = offset(f, packed, c * minor_size * p.bytes), offset(f, array, c * p.bytes)
-                    value = load(f, p, there if into else here)
-                    if c and s.conjugate:
-                        value = f.let(f"fneg {p.scalar} {value}")
-                    store(f, p, value, here if into else there)
+                c.element(major.index, minor.index)
     f.do("ret void")
     module.add(f)
     return name
 
 
-def _copy_rows(f: Function, p: Panels, packed_major: int, s: Strides, into: bool) -> None:
-    """Rows that are contiguous on both sides, vector by vector."""
-    whole = f.let(f"and i64 %minors, {-p.lanes}")
-    with f.loop("0", "%majors") as major:
-        packed, array = offset(f, "%packed", (major.index, packed_major)), offset(f, "%array", (major.index, s.major))
-        source, target = (array, packed) if into else (packed, array)
-        with f.loop("0", whole, p.lanes) as minor:
-            value = load(f, p, offset(f, source, (minor.index, p.bytes)), p.lanes)
-            store(f, p, value, offset(f, target, (minor.index, p.bytes)), p.lanes)
-        with f.loop(whole, "%minors") as minor:
-            value = load(f, p, offset(f, source, (minor.index, p.bytes)))
-            store(f, p, value, offset(f, target, (minor.index, p.bytes)))
+@dataclass(frozen=True)
+class _Copy:
+    """Writes the steps of a copy."""
+
+    f: Function
+    p: Panels
+    minor_size: int
+    s: Strides
+    into: bool
+
+    def whole(self, count: str) -> str:
+        """As many of them as fill vectors."""
+        return self.f.let(f"and i64 {count}, {-self.p.lanes}")
+
+    def packed(self, major: str, minor: str) -> str:
+        p = self.p
+        return offset(self.f, "%packed", (major, self.minor_size * p.parts * p.bytes), (minor, p.bytes))
+
+    def array(self, major: str, minor: str) -> str:
+        return offset(self.f, "%array", (major, self.s.major), (minor, self.s.minor))
+
+    def element(self, major: str, minor: str) -> None:
+        f, p = self.f, self.p
+        packed, array = self.packed(major, minor), self.array(major, minor)
+        for c in range(p.parts):
+            here, there = offset(f, packed, c * self.minor_size * p.bytes), offset(f, array, c * p.bytes)
+            value = load(f, p, there if self.into else here)
+            if c and self.s.conjugate:
+                value = f.let(f"fneg {p.scalar} {value}")
+            store(f, p, value, here if self.into else there)
+
+    def row(self, major: str, minor: str) -> None:
+        """A vector that is contiguous on both sides; it may count downwards in the array."""
+        f, p, back = self.f, self.p, self.s.minor < 0
+        packed = self.packed(major, minor)
+        array = self.array(major, plus(f, minor, p.lanes - 1) if back else minor)
+        value = load(f, p, array if self.into else packed, p.lanes)
+        if back:
+            order = ", ".join(f"i32 {p.lanes - 1 - i}" for i in range(p.lanes))
+            value = f.let(f"shufflevector {p.vector} {value}, {p.vector} poison, <{p.lanes} x i32> <{order}>")
+        store(f, p, value, packed if self.into else array, p.lanes)
+
+    def square(self, major: str, minor: str) -> None:
+        """As many vectors as lanes, transposed between the two; they may count downwards in the array."""
+        f, p, back = self.f, self.p, self.s.major < 0
+        corner = self.array(plus(f, major, p.lanes - 1) if back else major, minor)
+        columns = [offset(f, corner, i * self.s.minor) for i in range(p.lanes)]
+        corner = self.packed(major, minor)
+        rows = [offset(f, corner, i * self.minor_size * p.bytes) for i in range(p.lanes)]
+        rows = rows[::-1] if back else rows
+        source, target = (columns, rows) if self.into else (rows, columns)
+        values = transposed(f, p, [load(f, p, place, p.lanes) for place in source])
+        for value, place in zip(values, target, strict=True):
+            store(f, p, value, place, p.lanes)
+
+
+def transposed(f: Function, p: Panels, rows: Sequence[str]) -> list[str]:
+    """The columns of as many vectors as a vector has lanes: blocks of 1, 2, 4... lanes change sides."""
+    rows, step = list(rows), 1
+    while step < p.lanes:
+        for i in range(p.lanes):
+            if i & step:
+                continue
+            a, b = rows[i], rows[i + step]
+            low = [q if not q & step else p.lanes + q - step for q in range(p.lanes)]
+            high = [q + step if not q & step else p.lanes + q for q in range(p.lanes)]
+            for place, order in ((i, low), (i + step, high)):
+                mask = ", ".join(f"i32 {q}" for q in order)
+                rows[place] = f.let(f"shufflevector {p.vector} {a}, {p.vector} {b}, <{p.lanes} x i32> <{mask}>")
+        step *= 2
+    return rows
 
 
 def clear(f: Function, place: str, count: str) -> None:
