@@ -82,8 +82,26 @@ def optimize(
     return copy
 
 
-DEFAULT = ("call-inliner", "tuple-simplifier", "algsimp", "constant_folding", "algsimp", "cse", "dce")
-"""What `optimize` does when it is not told otherwise."""
+DEFAULT = (
+    "call-inliner",
+    "tuple-simplifier",
+    "zero-sized-hlo-elimination",
+    "algsimp",
+    "constant_folding",
+    "conditional-simplifier",
+    "while-loop-constant-sinking",
+    "while-loop-simplifier",
+    "while-loop-invariant-code-motion",
+    "tuple-simplifier",
+    "algsimp",
+    "cse",
+    "dce",
+)
+"""What `optimize` does when it is not told otherwise: passes that keep every bit.
+
+Not among them: "dynamic-padder", which changes what a program takes and gives; "op-expander", "conv-canonicalization",
+"tree-reduction-rewriter" and "reduce-window-rewriter", which round otherwise; `Simplify(fast=True)`, which does too.
+"""
 
 
 def _named(one: PassLike) -> tuple[str, Callable[[HloModule], Any]]:

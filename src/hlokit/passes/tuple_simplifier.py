@@ -1,17 +1,21 @@
-"""tuple-simplifier: an element taken out of a tuple just made is that element."""
+"""tuple-simplifier: tuples that are made to be taken apart, or taken apart to be made, are not needed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.ops.structure import GetTupleElement
+from hlokit.ops.structure import GetTupleElement, Tuple
 from hlokit.passes.pipeline import Pass
 
 
 @dataclass(frozen=True)
 class TupleSimplifier(Pass):
-    """get-tuple-element(tuple(a, b, ...), i) == the i-th."""
+    """get-tuple-element(tuple(a, b, ...), i) == the i-th; tuple(all elements of x in order) == x.
+
+    Results of called computations stay put together: the passes over loops look at the elements.
+    """
 
     name = "tuple-simplifier"
 
@@ -23,7 +27,22 @@ class TupleSimplifier(Pass):
                 op = instruction.op
                 if isinstance(op, GetTupleElement) and instruction.operands[0].opcode == "tuple":
                     computation.replace(instruction, instruction.operands[0].operands[op.index])
+                elif isinstance(op, Tuple) and not (instruction.is_root and computation is not module.entry):
+                    whole = _taken_apart(instruction)
+                    if whole is not None:
+                        computation.replace(instruction, whole)
             if computation.version != before:
                 computation.remove_dead()
                 changed = True
         return changed
+
+
+def _taken_apart(made: Instruction) -> Instruction | None:
+    """What all the operands are elements of, in order."""
+    whole = made.operands[0].operands[0] if made.operands and made.operands[0].operands else None
+    if whole is None or whole.shape is not made.shape:
+        return None
+    for i, operand in enumerate(made.operands):
+        if not isinstance(operand.op, GetTupleElement) or operand.op.index != i or operand.operands[0] is not whole:
+            return None
+    return whole

@@ -157,7 +157,7 @@ def _relabelled(labels: Any, fields: Sequence[str], permutation: Sequence[int]) 
 
     changes: dict[str, Any] = {}
     for name in fields:
-        value: Any = getattr(labels, name)
+        value: int | tuple[int, ...] = getattr(labels, name)
         changes[name] = permutation[value] if isinstance(value, int) else tuple(permutation[d] for d in value)
     return replace(labels, **changes)
 

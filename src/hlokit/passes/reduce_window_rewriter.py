@@ -1,0 +1,109 @@
+"""reduce-window-rewriter: a long prefix scan in two stages, the first of which has rows to share out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hlokit.analysis.reducers import neutral_value, single_op
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.ops.movement import Broadcast, Pad
+from hlokit.ops.slicing import Slice
+from hlokit.ops.structure import Constant
+from hlokit.ops.windows import ReduceWindow
+from hlokit.passes.pipeline import Pass
+from hlokit.passes.simplify.rules import is_plain, reshaped
+from hlokit.types.literal import Literal
+from hlokit.types.window import PaddingDimension, Window, WindowDimension
+
+
+@dataclass(frozen=True)
+class ReduceWindowRewriter(Pass):
+    """A scan is a scan of rows of `row` elements, each combined with the scan of the rows' totals before it.
+
+    For scans, forward or backward, over at least `least` elements beside at most `others` of other dimensions, by
+    reducers that are one op with a neutral value. Sums of floats are grouped otherwise.
+    """
+
+    name = "reduce-window-rewriter"
+    row: int = 1024
+    least: int = 1 << 14
+    others: int = 8
+
+    def run(self, module: HloModule) -> bool:
+        changed = False
+        for computation in module.all_computations:
+            for instruction in computation.post_order():
+                if isinstance(instruction.op, ReduceWindow) and is_plain(instruction):
+                    two = self._stages(instruction, computation)
+                    if two is not None:
+                        computation.replace(instruction, two)
+                        changed = True
+            computation.remove_dead()
+        return changed
+
+    def _stages(self, scan: Instruction, computation: Computation) -> Instruction | None:
+        found = scanned(scan)
+        if found is None:
+            return None
+        axis, backward = found
+        (operand, init), (function,) = scan.operands, scan.called
+        sizes, op, neutral = operand.shape.dimensions, single_op(function), neutral_value(function)
+        n = sizes[axis]
+        if op is None or neutral is None or n < self.least or math.prod(sizes) > self.others * n:
+            return None
+        dtype = operand.shape.dtype
+        nothing = computation.add(Constant(Literal.of(dtype.numpy.type(neutral), dtype[()])))
+        rows = -(-n // self.row)
+        operand = _padded(operand, nothing, axis, 0, rows * self.row - n)
+        operand = reshaped(operand, (*sizes[:axis], rows, self.row, *sizes[axis + 1 :]))
+        within = _scan(operand, nothing, axis + 1, backward, scan)
+        last = 0 if backward else self.row - 1
+        ranges = [(0, size, 1) for size in operand.shape.dimensions]
+        ranges[axis + 1] = (last, last + 1, 1)
+        totals = reshaped(computation.add(Slice(tuple(ranges)), [within]), (*sizes[:axis], rows, *sizes[axis + 1 :]))
+        sums = _scan(totals, init, axis, backward, scan)
+        before = _padded(sums, init, axis, -1 if backward else 1, 1 if backward else -1)
+        kept = tuple(d for d in range(operand.shape.rank) if d != axis + 1)
+        spread = computation.add(Broadcast(kept, operand.shape), [before])
+        made = computation.add(op, [within, spread] if backward else [spread, within])
+        made = reshaped(made, (*sizes[:axis], rows * self.row, *sizes[axis + 1 :]))
+        if rows * self.row != n:
+            made = computation.add(Slice(tuple((0, size, 1) for size in sizes)), [made])
+        return made
+
+
+def scanned(scan: Instruction) -> tuple[int, bool] | None:
+    """The axis of a prefix scan, and whether it goes backward; None for other windows."""
+    if scan.shape.is_tuple or not isinstance(scan.op, ReduceWindow):
+        return None
+    windows = scan.op.window.dimensions
+    axes = [axis for axis, d in enumerate(windows) if d != WindowDimension(1)]
+    if len(axes) != 1:
+        return None
+    d = windows[axes[0]]
+    if d.size < scan.operands[0].shape.dimensions[axes[0]]:
+        return None
+    if d == WindowDimension(d.size, padding_low=d.size - 1):
+        return axes[0], False
+    return (axes[0], True) if d == WindowDimension(d.size, padding_high=d.size - 1) else None
+
+
+def _scan(operand: Instruction, init: Instruction, axis: int, backward: bool, like: Instruction) -> Instruction:
+    n = operand.shape.dimensions[axis]
+    along = WindowDimension(n, padding_high=n - 1) if backward else WindowDimension(n, padding_low=n - 1)
+    window = Window(tuple(along if d == axis else WindowDimension(1) for d in range(operand.shape.rank)))
+    assert operand.parent is not None
+    return operand.parent.add(ReduceWindow(window), [operand, init], like.called)
+
+
+def _padded(operand: Instruction, value: Instruction, axis: int, low: int, high: int) -> Instruction:
+    assert operand.parent is not None
+    if low == high == 0:
+        return operand
+    padding = tuple(
+        PaddingDimension(low, high) if d == axis else PaddingDimension(0, 0) for d in range(operand.shape.rank)
+    )
+    return operand.parent.add(Pad(padding), [operand, value])

@@ -1,0 +1,149 @@
+"""Whole passes that are not rules: conditionals, empty arrays, convolutions as dots, reductions and scans in stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.hlo.module import HloModule
+from hlokit.passes.conv_canonicalization import ConvCanonicalization
+from hlokit.passes.reduce_window_rewriter import ReduceWindowRewriter
+from hlokit.passes.tree_reduction_rewriter import TreeReductionRewriter
+from tests.fuzz.properties import leaves
+
+REDUCERS = "".join(
+    f"{name} {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] {name}(p, q) }}\n" for name in ("add", "maximum", "multiply")
+)
+
+
+def program(body: str, computations: str = REDUCERS) -> HloModule:
+    return hk.parse(f"HloModule m\n{computations}ENTRY e {{\n{body}\n}}\n")
+
+
+def opcodes(module: HloModule) -> list[str]:
+    return [i.opcode for i in module.entry.post_order() if i.opcode not in ("parameter", "constant")]
+
+
+def after(module: HloModule, *passes: Any) -> HloModule:
+    result = hk.optimize(module, passes, verify_each=True)
+    assert str(result) == str(hk.optimize(module, passes))
+    return result
+
+
+def close(before: HloModule, now: HloModule, *args: Any, exactly: bool = False) -> None:
+    want, got = hk.evaluate(before, *args), hk.evaluate(now, *args)
+    for a, b in zip(leaves(want), leaves(got), strict=True):
+        if exactly:
+            assert a.tobytes() == b.tobytes()
+        else:
+            np.testing.assert_allclose(b, a, rtol=2e-4, atol=2e-5)
+
+
+def random(*sizes: int) -> Any:
+    return np.random.default_rng(7).normal(size=sizes).astype(np.float32)
+
+
+BRANCHES = "a { q = f32[4] parameter(0) ROOT n = f32[4] negate(q) }\nb { q = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(q, t), outfeed_shape=f32[4]{0}\nROOT n = f32[4] tanh(q) }\n"
+
+
+@pytest.mark.parametrize(("selector", "branch"), [("pred[] constant(true)", "negate"), ("pred[] constant(false)", "tanh"), ("s32[] constant(0)", "negate"), ("s32[] constant(9)", "tanh"), ("s32[] constant(-1)", "tanh")])
+def test_known_branches(selector: str, branch: str) -> None:
+    roles = "true_computation=a, false_computation=b" if "pred" in selector else "branch_computations={a, b}"
+    module = program(f"x = f32[4] parameter(0) p = {selector}\nROOT r = f32[4] conditional(p, x, x), {roles}", BRANCHES)
+    result = after(module, "conditional-simplifier")
+    assert branch in opcodes(result) and "conditional" not in opcodes(result)
+    outfed = [len(hk.evaluate(m, [1.0] * 4, return_outfeed=True)[1]) for m in (module, result)]
+    assert outfed[0] == outfed[1] and len(result.all_computations) == 1
+    close(module, result, [1.0, 2.0, -1.0, 0.5], exactly=True)
+
+
+def test_unknown_branches_stay() -> None:
+    module = program("x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=b", BRANCHES)
+    assert opcodes(after(module, "conditional-simplifier")) == ["conditional"]
+    same = program("x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=a", BRANCHES)
+    assert opcodes(after(same, "conditional-simplifier")) == ["negate"]
+
+
+def test_empty_arrays() -> None:
+    module = program("x = f32[0,3] parameter(0) y = f32[3,4] parameter(1) d = f32[0,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\ne = f32[0,4] exponential(d) ROOT t = (f32[0,4], f32[3,4]) tuple(e, y)")
+    result = after(module, "zero-sized-hlo-elimination")
+    assert sorted(opcodes(result)) == ["broadcast", "tuple"]
+    close(module, result, np.zeros((0, 3), np.float32), random(3, 4), exactly=True)
+
+
+def test_tuples_of_all_elements() -> None:
+    module = program("x = (f32[2], f32[3]) parameter(0) a = f32[2] get-tuple-element(x), index=0 b = f32[3] get-tuple-element(x), index=1 ROOT t = (f32[2], f32[3]) tuple(a, b)")
+    assert opcodes(after(module, "tuple-simplifier")) == []
+    swapped = program("x = (f32[2], f32[2]) parameter(0) a = f32[2] get-tuple-element(x), index=1 b = f32[2] get-tuple-element(x), index=0 ROOT t = (f32[2], f32[2]) tuple(a, b)")
+    assert "tuple" in opcodes(after(swapped, "tuple-simplifier"))
+
+
+CONVOLUTIONS = [
+    ("f32[2,5,6,3]", "f32[1,1,3,4]", "f32[2,5,6,4]", "size=1x1", "b01f_01io->b01f", ["reshape", "dot"]),
+    ("f32[2,3,5,6]", "f32[4,3,1,1]", "f32[2,4,5,6]", "size=1x1", "bf01_oi01->bf01", ["reshape", "dot", "transpose"]),
+    ("f32[2,5,6,3]", "f32[1,1,3,4]", "f32[2,3,2,4]", "size=1x1 stride=2x3", "b01f_01io->b01f", ["slice", "reshape", "dot"]),
+    ("f32[2,5,6,3]", "f32[5,6,3,4]", "f32[2,1,1,4]", "size=5x6", "b01f_01io->b01f", ["dot", "reshape"]),
+    ("f32[2,5,6,3]", "f32[1,6,3,4]", "f32[4,2,1,5]", "size=1x6", "b01f_01io->fb10", ["reshape", "dot", "transpose", "reshape"]),
+    ("f32[2,3]", "f32[3,4]", "f32[2,4]", "", "bf_io->bf", ["dot"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lhs", "rhs", "out", "window", "labels", "expected"), CONVOLUTIONS)
+def test_convolutions_that_are_dots(lhs: str, rhs: str, out: str, window: str, labels: str, expected: list[str]) -> None:
+    held = f"window={{{window}}}, " if window else ""
+    module = program(f"x = {lhs} parameter(0) k = {rhs} parameter(1) ROOT r = {out} convolution(x, k), {held}dim_labels={labels}")
+    result = after(module, ConvCanonicalization())
+    assert opcodes(result) == expected
+    close(module, result, *(random(*p.shape.dimensions) for p in module.entry.parameters))
+
+
+@pytest.mark.parametrize("body", [
+    "x = f32[2,5,4] parameter(0) k = f32[1,2,4] parameter(1) ROOT r = f32[2,5,4] convolution(x, k), window={size=1}, dim_labels=b0f_0io->b0f, feature_group_count=2",
+    "x = f32[2,5,4] parameter(0) k = f32[1,4,4] parameter(1) ROOT r = f32[2,7,4] convolution(x, k), window={size=1 pad=1_1}, dim_labels=b0f_0io->b0f",
+    "x = f32[2,5,4] parameter(0) k = f32[5,4,4] parameter(1) ROOT r = f32[2,1,4] convolution(x, k), window={size=5 rhs_reversal=1}, dim_labels=b0f_0io->b0f",
+])  # fmt: skip
+def test_other_convolutions_stay(body: str) -> None:
+    assert opcodes(after(program(body), ConvCanonicalization())) == ["convolution"]
+
+
+@pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
+@pytest.mark.parametrize(("sizes", "dimensions"), [((70, 5), (0,)), ((64, 5), (0, 1)), ((1, 64, 3, 2), (1, 3)), ((100,), (0,))])
+def test_reductions_in_two_stages(op: str, sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
+    kept = [n for d, n in enumerate(sizes) if d not in dimensions]
+    listed = ",".join(map(str, dimensions))
+    module = program(f"x = f32[{','.join(map(str, sizes))}] parameter(0) i = f32[] parameter(1) ROOT r = f32[{','.join(map(str, kept))}] reduce(x, i), dimensions={{{listed}}}, to_apply={op}")
+    result = after(module, TreeReductionRewriter(parts=16, least=64))
+    assert opcodes(result).count("reduce") == 2 and opcodes(after(result, TreeReductionRewriter(16, 64))) == opcodes(result)
+    x = random(*sizes) if op != "multiply" else 1 + random(*sizes) / 16
+    close(module, result, x, np.float32(0.75), exactly=op == "maximum")
+
+
+def test_reductions_that_stay_in_one_stage() -> None:
+    small = program("x = f32[20,9] parameter(0) i = f32[] constant(0) ROOT r = f32[9] reduce(x, i), dimensions={0}, to_apply=add")
+    rows = program("x = f32[90,9] parameter(0) i = f32[] constant(0) ROOT r = f32[90] reduce(x, i), dimensions={1}, to_apply=add")
+    for module in (small, rows):
+        assert opcodes(after(module, TreeReductionRewriter(16, 64))) == ["reduce"]
+
+
+@pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("sizes", "axis"), [((96,), 0), ((2, 100), 1), ((90, 3), 0)])
+def test_scans_in_two_stages(op: str, backward: bool, sizes: tuple[int, ...], axis: int) -> None:
+    n, shape = sizes[axis], ",".join(map(str, sizes))
+    pads = "x".join((f"0_{n - 1}" if backward else f"{n - 1}_0") if d == axis else "0_0" for d in range(len(sizes)))
+    window = "x".join(str(n) if d == axis else "1" for d in range(len(sizes)))
+    module = program(f"x = f32[{shape}] parameter(0) i = f32[] parameter(1) ROOT r = f32[{shape}] reduce-window(x, i), window={{size={window} pad={pads}}}, to_apply={op}")
+    result = after(module, ReduceWindowRewriter(row=16, least=64))
+    assert opcodes(result).count("reduce-window") == 2
+    x = random(*sizes) if op != "multiply" else 1 + random(*sizes) / 16
+    close(module, result, x, np.float32(0.75), exactly=op == "maximum")
+
+
+def test_windows_that_are_no_long_scans_stay() -> None:
+    for window in ("size=3 pad=1_1", "size=96 pad=95_0 stride=2", "size=90 pad=89_0"):
+        size = {"3": 96, "9": 48 if "stride" in window else 96}[window[5]]
+        module = program(f"x = f32[96] parameter(0) i = f32[] parameter(1) ROOT r = f32[{size}] reduce-window(x, i), window={{{window}}}, to_apply=add")
+        assert opcodes(after(module, ReduceWindowRewriter(row=16, least=64))) == ["reduce-window"]
