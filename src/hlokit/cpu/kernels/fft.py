@@ -45,7 +45,7 @@ def fft(call: Call, module: Module) -> Routine | None:
     if any(_split(n) is None for n in lengths):
         return None
     wide = call.results[0].dtype.real.bits == 64
-    lanes = Lanes("double" if wide else "float", call.target.vector_bytes // (8 if wide else 4))
+    lanes = Lanes("double" if wide else "float", max(4, call.target.vector_bytes // (8 if wide else 4)))
     writer = _Fft(unused_name(module, "fft"), module, lanes, math.prod(lengths), kind in ("IFFT", "IRFFT"))
     return writer.write(kind, lengths, call.operands[0].dimensions, call.results[0].dimensions)
 
@@ -169,10 +169,10 @@ class _Fft:
             if axis.inner == 1:
                 first = f.let(f"mul i64 {group.index}, {lanes.count}")
                 rows = self._rows(f, source, first, axis.outer, n)
-                load_rows(f, lanes, rows, n, self._put(f, work[0], axis.turned[0]))
+                load_rows(f, lanes, rows, n, work[0], axis.turned[0])
                 done = self._transform(f, core, work)
                 rows = self._rows(f, target, first, axis.outer, n)
-                store_rows(f, lanes, rows, n, self._get(f, done, axis.turned[1], axis.factor))
+                store_rows(f, lanes, rows, n, self._get_rows(f, done, axis.turned[1], axis.factor))
             else:
                 outer, column, valid = self._column_group(f, group.index, axis.inner)
                 base = f.let(f"add i64 {f.let(f'mul i64 {outer}, {n * axis.inner}')}, {column}")
@@ -230,7 +230,7 @@ class _Fft:
             if axis.inner == 1:
                 start = f.let(f"mul i64 {outer}, {n}")
                 rows = self._rows(f, self._element(f, source, start), column, n1, n2)
-                load_rows(f, lanes, rows, n2, self._put(f, work[0], False))
+                load_rows(f, lanes, rows, n2, work[0])
                 base = f.let(f"add i64 {start}, {column}")
             else:
                 whole, k1 = f.let(f"udiv i64 {outer}, {n1}"), f.let(f"urem i64 {outer}, {n1}")
@@ -264,24 +264,25 @@ class _Fft:
                 zero = lanes.constant(0.0)
                 load_real_rows(f, lanes, rows, n, lambda k, value: lanes.store(f, (value, zero), work[0], k))
             else:
-                load_rows(f, lanes, rows, half, self._put(f, work[0], False))
+                load_rows(f, lanes, rows, half, work[0])
             done = self._transform(f, core, work)
             rows = self._rows(f, target, first, outer, count)
-            get = self._get(f, done, False, 1.0) if n % 2 else self._unpacked(f, done, n)
+            get = self._get_rows(f, done, False, 1.0) if n % 2 else self._unpacked(f, done, n)
             store_rows(f, lanes, rows, count, get)
         self._end(f, groups, n)
 
-    def _unpacked(self, f: Function, done: str, n: int) -> Callable[[str], Complex]:
+    def _unpacked(self, f: Function, done: str, n: int) -> Callable[[Lanes, str, str], Complex]:
         """X_k = E_k + w^k O_k, for the transforms E + i O of the elements at even and odd places."""
-        lanes, half = self.lanes, n // 2
-        lanes.store(f, lanes.load(f, done, "0"), done, str(half))
+        half = n // 2
+        self.lanes.store(f, self.lanes.load(f, done, "0"), done, str(half))
         weights = self._unpacking_roots(n)
 
-        def get(k: str) -> Complex:
-            z, y = lanes.load(f, done, k), lanes.load(f, done, f.let(f"sub i64 {half}, {k}"))
+        def get(lanes: Lanes, first: str, k: str) -> Complex:
+            base = f.let(f"getelementptr {lanes.scalar}, ptr {done}, i64 {first}")
+            z, y = lanes.load(f, base, k), lanes.load(f, base, f.let(f"sub i64 {half}, {k}"))
             even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
             odd = lanes.do(f, "fadd", z[1], y[1]), lanes.do(f, "fsub", y[0], z[0])
-            turned = lanes.mul(f, odd, self._root(f, weights, k))
+            turned = lanes.mul(f, odd, self._root(f, lanes, weights, k))
             return lanes.scale(f, lanes.add(f, even, turned), 0.5)
 
         return get
@@ -299,7 +300,7 @@ class _Fft:
         with self._each(f, groups, n) as group:
             first = f.let(f"mul i64 {group.index}, {lanes.count}")
             rows = self._rows(f, source, first, outer, given)
-            load_rows(f, lanes, rows, n // 2 + 1, self._put(f, work[1], False))
+            load_rows(f, lanes, rows, n // 2 + 1, work[1])
             self._without_imaginary(f, work[1], "0")
             if n % 2:
                 self._mirror(f, work, n)
@@ -311,7 +312,7 @@ class _Fft:
             if n % 2:
                 store_real_rows(f, lanes, rows, n, lambda k: self._get(f, done, True, factor)(k)[0])
             else:
-                store_rows(f, lanes, rows, half, self._get(f, done, True, factor))
+                store_rows(f, lanes, rows, half, self._get_rows(f, done, True, factor))
         self._end(f, groups, n)
 
     def _without_imaginary(self, f: Function, buffer: str, k: str) -> None:
@@ -338,7 +339,7 @@ class _Fft:
             y = lanes.load(f, work[1], f.let(f"sub i64 {half}, {loop.index}"))
             even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
             odd = lanes.do(f, "fsub", z[0], y[0]), lanes.do(f, "fadd", z[1], y[1])
-            real, imag = self._root(f, weights, loop.index)
+            real, imag = self._root(f, lanes, weights, loop.index)
             turned = lanes.mul(f, odd, (real, f.let(f"fneg {lanes.type} {imag}")))
             own = lanes.do(f, "fsub", even[0], turned[1]), lanes.do(f, "fadd", even[1], turned[0])
             lanes.store(f, (own[1], own[0]), work[0], loop.index)
@@ -347,9 +348,9 @@ class _Fft:
         name = f"roots_{self.lanes.scalar}_real_{n}"
         return table(self.module, name, self.lanes.scalar, roots(np.arange(n // 2 + 1), n))
 
-    def _root(self, f: Function, weights: str, k: str) -> Complex:
+    def _root(self, f: Function, lanes: Lanes, weights: str, k: str) -> Complex:
         place = f.let(f"shl i64 {k}, 1")
-        return self.lanes.spread(f, weights, place), self.lanes.spread(f, weights, f.let(f"add i64 {place}, 1"))
+        return lanes.spread(f, weights, place), lanes.spread(f, weights, f.let(f"add i64 {place}, 1"))
 
     def _real_to_complex_whole(self, outer: int, n: int) -> None:
         """By way of complex numbers."""
@@ -450,13 +451,14 @@ class _Fft:
             return outer, column, ""
         return outer, column, least(f, str(count), f.let(f"sub i64 {inner}, {column}"))
 
-    def _rows(self, f: Function, base: str, first: str, rows: int, length: int, *, scalars: int = 2) -> list[str]:
-        """Pointers to the rows from `first` on, one a lane; beyond the last row it is that one again."""
-        pointers: list[str] = []
-        for lane in range(self.lanes.count):
-            row = least(f, f.let(f"add i64 {first}, {lane}"), str(rows - 1))
+    def _rows(self, f: Function, base: str, first: str, rows: int, length: int, *, scalars: int = 2) -> str:
+        """Pointers in memory to the rows from `first` on, one a lane; beyond the last row it is that one again."""
+        pointers = f.alloca("ptr", self.lanes.count)
+        with f.loop("0", str(self.lanes.count)) as lane:
+            row = least(f, f.let(f"add i64 {first}, {lane.index}"), str(rows - 1))
             place = f.let(f"mul i64 {row}, {length * scalars}")
-            pointers.append(f.let(f"getelementptr {self.lanes.scalar}, ptr {base}, i64 {place}"))
+            pointer = f.let(f"getelementptr {self.lanes.scalar}, ptr {base}, i64 {place}")
+            f.do(f"store ptr {pointer}, ptr {f.let(f'getelementptr ptr, ptr {pointers}, i64 {lane.index}')}")
         return pointers
 
     def _element(self, f: Function, base: str, index: str) -> str:
@@ -469,6 +471,15 @@ class _Fft:
         def get(k: str) -> Complex:
             value = self.lanes.load(f, buffer, k)
             scaled = self.lanes.scale(f, value, factor) if factor != 1.0 else value
+            return (scaled[1], scaled[0]) if turned else scaled
+
+        return get
+
+    def _get_rows(self, f: Function, buffer: str, turned: bool, factor: float) -> Callable[[Lanes, str, str], Complex]:
+        def get(lanes: Lanes, first: str, k: str) -> Complex:
+            base = f.let(f"getelementptr {lanes.scalar}, ptr {buffer}, i64 {first}")
+            value = lanes.load(f, base, k)
+            scaled = lanes.scale(f, value, factor) if factor != 1.0 else value
             return (scaled[1], scaled[0]) if turned else scaled
 
         return get

@@ -18,14 +18,13 @@ LARGEST_PRIME = 31
 
 
 def factors(n: int) -> list[int] | None:
-    """Radices whose product is n: 8, 4, 2 and odd primes; None if a prime is too large."""
+    """Radices whose product is n: odd primes, then 8s, then 4s and 2s; None if a prime is too large.
+
+    The last pass, which has no weights, is then another function than the 8s' pass, whose code is the longest.
+    """
     twos = (n & -n).bit_length() - 1
+    rest = n >> twos
     found: list[int] = []
-    while twos:
-        step = 2 if twos in (2, 4) else min(3, twos)
-        found.append(1 << step)
-        twos -= step
-    rest = n >> ((n & -n).bit_length() - 1)
     prime = 3
     while rest > 1:
         while rest % prime == 0:
@@ -34,15 +33,20 @@ def factors(n: int) -> list[int] | None:
         prime += 2
         if prime > LARGEST_PRIME and rest > 1:
             return None
-    return found
+    eights = max(0, (twos - 1) // 3) if twos != 4 else 0
+    return found + [8] * eights + {0: [], 1: [2], 2: [4], 3: [2, 4], 4: [4, 4]}[twos - 3 * eights]
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """Arithmetic on vectors of `count` lanes of float or double."""
+    """Arithmetic on vectors of `count` lanes of float or double.
+
+    width  lanes of the work buffers, if more: these are then some of them, and pointers are to the first of these
+    """
 
     scalar: str
     count: int
+    width: int = 0
 
     @property
     def type(self) -> str:
@@ -52,10 +56,9 @@ class Lanes:
     def scalar_bytes(self) -> int:
         return 4 if self.scalar == "float" else 8
 
-    @property
-    def bytes(self) -> int:
-        """Of an element of a work buffer."""
-        return 2 * self.count * self.scalar_bytes
+    def half(self) -> Lanes:
+        """The first half of the lanes."""
+        return Lanes(self.scalar, self.count // 2, self.count)
 
     def constant(self, value: float) -> str:
         return splat(float_constant(value, self.scalar), self.scalar, self.count)
@@ -85,19 +88,24 @@ class Lanes:
 
     def load(self, f: Function, base: str, index: str) -> Complex:
         """An element of a work buffer."""
-        place = f.let(f"getelementptr [2 x {self.type}], ptr {base}, i64 {index}")
-        second = f.let(f"getelementptr {self.type}, ptr {place}, i64 1")
-        return f.let(f"load {self.type}, ptr {place}"), f.let(f"load {self.type}, ptr {second}")
+        places = self._places(f, base, index)
+        real, imag = (f.let(f"load {self.type}, ptr {p}, align {self.count * self.scalar_bytes}") for p in places)
+        return real, imag
 
     def store(self, f: Function, value: Complex, base: str, index: str) -> None:
-        place = f.let(f"getelementptr [2 x {self.type}], ptr {base}, i64 {index}")
-        second = f.let(f"getelementptr {self.type}, ptr {place}, i64 1")
-        f.do(f"store {self.type} {value[0]}, ptr {place}")
-        f.do(f"store {self.type} {value[1]}, ptr {second}")
+        for part, place in zip(value, self._places(f, base, index), strict=True):
+            f.do(f"store {self.type} {part}, ptr {place}, align {self.count * self.scalar_bytes}")
+
+    def _places(self, f: Function, base: str, index: str) -> tuple[str, str]:
+        width = self.width or self.count
+        place = f.let(f"getelementptr [{2 * width} x {self.scalar}], ptr {base}, i64 {index}")
+        return place, f.let(f"getelementptr {self.scalar}, ptr {place}, i64 {width}")
 
     def spread(self, f: Function, base: str, index: str) -> str:
         """A scalar of a table in every lane."""
         value = f.let(f"load {self.scalar}, ptr {f.let(f'getelementptr {self.scalar}, ptr {base}, i64 {index}')}")
+        if self.count == 1:
+            return value
         one = f.let(f"insertelement {self.type} poison, {self.scalar} {value}, i64 0")
         return f.let(f"shufflevector {self.type} {one}, {self.type} poison, <{self.count} x i32> zeroinitializer")
 
@@ -136,11 +144,19 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     swapped = len(radices) % 2 == 1
     if name in module.functions:
         return name, swapped
-    f = Function(name, [("ptr noalias", "a"), ("ptr noalias", "b")], attributes="noinline")
+    f = Function(name, [("ptr", "a"), ("ptr", "b")], attributes="noinline")
     source, target = "%a", "%b"
     stride = 1
     for radix in radices:
-        _write_pass(f, module, lanes, (source, target), (radix, n // stride // radix, stride))
+        m = n // stride // radix
+        if m > 1:
+            step = _write_pass(module, lanes, radix, True)
+            exponents = np.outer(np.arange(m), np.arange(1, radix))
+            head = f"roots_{lanes.scalar}_{radix}_{m}"
+            weights = table(module, head, lanes.scalar, roots(exponents, radix * m).reshape(-1))
+        else:
+            step, weights = _write_pass(module, lanes, radix, False), "null"
+        f.do(f"call void @{step}(ptr {source}, ptr {target}, ptr {weights}, i64 {m}, i64 {stride})")
         source, target = target, source
         stride *= radix
     f.do("ret void")
@@ -148,36 +164,39 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     return name, swapped
 
 
-def _write_pass(
-    f: Function, module: Module, lanes: Lanes, buffers: tuple[str, str], sizes: tuple[int, int, int]
-) -> None:
-    """y[q + s(rp + k)] = w^(pk) DFT_k of x[q + s(p + mj)] over j, for all q < s and p < m; w = exp(-2 pi i / rm)."""
-    radix, m, stride = sizes
-    source, target = buffers
-    twiddles = ""
-    if m > 1:
-        exponents = np.outer(np.arange(m), np.arange(1, radix))
-        twiddles = table(
-            module, f"roots_{lanes.scalar}_{radix}_{m}", lanes.scalar, roots(exponents, radix * m).reshape(-1)
-        )
-    with f.loop("0", str(m)) as outer:
+def _write_pass(module: Module, lanes: Lanes, radix: int, weighted: bool) -> str:
+    """y[q + s(rp + k)] = w^(pk) DFT_k of x[q + s(p + mj)] over j, for all q < s and p < m; w = exp(-2 pi i / rm).
+
+    Without weights m is 1.
+    """
+    name = f"fft_{lanes.scalar}{lanes.count}_by{radix}{'' if weighted else '_last'}"
+    if name in module.functions:
+        return name
+    pointers = ["source", "target", "weights"]
+    f = Function(name, [*(("ptr noalias", p) for p in pointers), ("i64", "m"), ("i64", "s")], attributes="noinline")
+    across = f.let("mul i64 %m, %s")
+    with f.loop("0", "%m") as outer:
         first = f.let(f"mul i64 {outer.index}, {2 * (radix - 1)}")
         weights: list[Complex] = []
-        for k in range(radix - 1 if m > 1 else 0):
+        for k in range(radix - 1 if weighted else 0):
             places = [f.let(f"add i64 {first}, {2 * k + part}") for part in (0, 1)]
-            weights.append((lanes.spread(f, twiddles, places[0]), lanes.spread(f, twiddles, places[1])))
-        start = f.let(f"mul i64 {outer.index}, {stride}")
-        goal = f.let(f"mul i64 {outer.index}, {stride * radix}")
-        with f.loop("0", str(stride)) as inner:
+            weights.append((lanes.spread(f, "%weights", places[0]), lanes.spread(f, "%weights", places[1])))
+        start = f.let(f"mul i64 {outer.index}, %s")
+        goal = f.let(f"mul i64 {start}, {radix}")
+        with f.loop("0", "%s") as inner:
             place = f.let(f"add i64 {start}, {inner.index}")
-            values = [
-                lanes.load(f, source, f.let(f"add i64 {place}, {j * m * stride}") if j else place)
-                for j in range(radix)
-            ]
+            values: list[Complex] = []
+            for _ in range(radix):
+                values.append(lanes.load(f, "%source", place))
+                place = f.let(f"add i64 {place}, {across}")
             place = f.let(f"add i64 {goal}, {inner.index}")
             for k, value in enumerate(butterfly(f, lanes, values)):
                 moved = lanes.mul(f, value, weights[k - 1]) if k and weights else value
-                lanes.store(f, moved, target, f.let(f"add i64 {place}, {k * stride}") if k else place)
+                lanes.store(f, moved, "%target", place)
+                place = f.let(f"add i64 {place}, %s")
+    f.do("ret void")
+    module.add(f)
+    return name
 
 
 def butterfly(f: Function, lanes: Lanes, x: list[Complex]) -> list[Complex]:

@@ -69,67 +69,79 @@ def _column_place(f: Function, lanes: Lanes, columns: Columns, k: str) -> str:
 
 
 def _mask(f: Function, lanes: Lanes, valid: str) -> str:
+    """An i1 for each scalar."""
     count = 2 * lanes.count
-    type = vector("i64", count)
-    one = f.let(f"insertelement {type} poison, i64 {f.let(f'shl i64 {valid}, 1')}, i64 0")
+    type = vector("i32", count)
+    doubled = f.let(f"shl i32 {f.let(f'trunc i64 {valid} to i32')}, 1")
+    one = f.let(f"insertelement {type} poison, i32 {doubled}, i64 0")
     limit = f.let(f"shufflevector {type} {one}, {type} poison, <{count} x i32> zeroinitializer")
-    numbers = ", ".join(f"i64 {i}" for i in range(count))
+    numbers = ", ".join(f"i32 {i}" for i in range(count))
     return f.let(f"icmp slt {type} <{numbers}>, {limit}")
 
 
-# -- rows: a pointer for each lane, elements one after the other. Lanes may have the same row, and then the same values
+# -- rows: a pointer for each lane in memory, elements one after the other. Lanes may have the same row, and then the
+# same values. Complex rows go half of the lanes at a time: a register has so many complex numbers
 
 
-def load_rows(
-    f: Function, lanes: Lanes, rows: Sequence[str], count: int, put: Callable[[str, Complex], None]
-) -> None:
-    """Calls put(k, element k of all lanes) for complex rows of `count` elements."""
+def load_rows(f: Function, lanes: Lanes, rows: str, count: int, buffer: str, turned: bool = False) -> None:
+    """Complex rows of `count` elements to a work buffer; turned: with their parts swapped."""
     unit = lanes.count // 2
-    with f.loop("0", str(count - count % unit), unit) as loop:
-        halves: list[list[str]] = []
-        for half in (rows[:unit], rows[unit:]):
-            places = [f.let(f"getelementptr [2 x {lanes.scalar}], ptr {r}, i64 {loop.index}") for r in half]
+    half = lanes.half()
+    even, odd = (", ".join(f"i32 {2 * i + part}" for i in range(unit)) for part in (0, 1))
+    with f.loop("0", str(lanes.count), unit) as part:
+        pointers = _pointers(f, rows, part.index, unit)
+        goal = f.let(f"getelementptr {lanes.scalar}, ptr {buffer}, i64 {part.index}")
+        with f.loop("0", str(count - count % unit), unit) as loop:
+            places = [f.let(f"getelementptr [2 x {lanes.scalar}], ptr {p}, i64 {loop.index}") for p in pointers]
             loaded = [f.let(f"load {lanes.type}, ptr {p}, align {lanes.scalar_bytes}") for p in places]
-            halves.append(_transposed(f, lanes, loaded, 2))
-        for j, (low, high) in enumerate(zip(*halves, strict=True)):
-            even = ", ".join(f"i32 {2 * i}" for i in range(lanes.count))
-            odd = ", ".join(f"i32 {2 * i + 1}" for i in range(lanes.count))
-            head = f"shufflevector {lanes.type} {low}, {lanes.type} {high}, <{lanes.count} x i32>"
-            put(f.let(f"add i64 {loop.index}, {j}"), (f.let(f"{head} <{even}>"), f.let(f"{head} <{odd}>")))
+            for j, both in enumerate(_transposed(f, lanes, loaded, 2)):
+                head = f"shufflevector {lanes.type} {both}, {lanes.type} poison, <{unit} x i32>"
+                value = f.let(f"{head} <{even}>"), f.let(f"{head} <{odd}>")
+                half.store(f, value[::-1] if turned else value, goal, f.let(f"add i64 {loop.index}, {j}"))
     if count % unit:
-        with f.loop(str(count - count % unit), str(count)) as loop:
-            place = f.let(f"shl i64 {loop.index}, 1")
-            second = f.let(f"add i64 {place}, 1")
-            put(loop.index, (_gathered(f, lanes, rows, place), _gathered(f, lanes, rows, second)))
+        with f.loop("0", str(lanes.count)) as lane:
+            (pointer,) = _pointers(f, rows, lane.index, 1)
+            goal = f.let(f"getelementptr {lanes.scalar}, ptr {buffer}, i64 {lane.index}")
+            one = Lanes(lanes.scalar, 1, lanes.count)
+            with f.loop(str(count - count % unit), str(count)) as loop:
+                value = Lanes(lanes.scalar, 1).load(f, pointer, loop.index)
+                one.store(f, value[::-1] if turned else value, goal, loop.index)
 
 
-def store_rows(f: Function, lanes: Lanes, rows: Sequence[str], count: int, get: Callable[[str], Complex]) -> None:
-    """Writes get(k), element k of all lanes, to complex rows of `count` elements."""
+def store_rows(f: Function, lanes: Lanes, rows: str, count: int, get: Callable[[Lanes, str, str], Complex]) -> None:
+    """Complex rows of `count` elements: get(lanes, first, k) is element k of some of the lanes, from number `first` on."""
     unit = lanes.count // 2
-    with f.loop("0", str(count - count % unit), unit) as loop:
-        halves: list[list[str]] = [[], []]
-        for j in range(unit):
-            real, imag = get(f.let(f"add i64 {loop.index}, {j}"))
-            for h in (0, 1):
-                chosen = ", ".join(f"i32 {h * unit + i}, i32 {lanes.count + h * unit + i}" for i in range(unit))
-                head = f"shufflevector {lanes.type} {real}, {lanes.type} {imag}, <{lanes.count} x i32>"
-                halves[h].append(f.let(f"{head} <{chosen}>"))
-        for h in (0, 1):
-            for row, value in zip(rows[h * unit :], _transposed(f, lanes, halves[h], 2), strict=False):
-                place = f.let(f"getelementptr [2 x {lanes.scalar}], ptr {row}, i64 {loop.index}")
+    half = lanes.half()
+    chosen = ", ".join(f"i32 {i}, i32 {unit + i}" for i in range(unit))
+    with f.loop("0", str(lanes.count), unit) as part:
+        pointers = _pointers(f, rows, part.index, unit)
+        with f.loop("0", str(count - count % unit), unit) as loop:
+            values: list[str] = []
+            for j in range(unit):
+                real, imag = get(half, part.index, f.let(f"add i64 {loop.index}, {j}"))
+                head = f"shufflevector {half.type} {real}, {half.type} {imag}, <{lanes.count} x i32>"
+                values.append(f.let(f"{head} <{chosen}>"))
+            for pointer, value in zip(pointers, _transposed(f, lanes, values, 2), strict=True):
+                place = f.let(f"getelementptr [2 x {lanes.scalar}], ptr {pointer}, i64 {loop.index}")
                 f.do(f"store {lanes.type} {value}, ptr {place}, align {lanes.scalar_bytes}")
     if count % unit:
-        with f.loop(str(count - count % unit), str(count)) as loop:
-            place = f.let(f"shl i64 {loop.index}, 1")
-            real, imag = get(loop.index)
-            _scatter(f, lanes, rows, place, real)
-            _scatter(f, lanes, rows, f.let(f"add i64 {place}, 1"), imag)
+        with f.loop("0", str(lanes.count)) as lane:
+            (pointer,) = _pointers(f, rows, lane.index, 1)
+            with f.loop(str(count - count % unit), str(count)) as loop:
+                value = get(Lanes(lanes.scalar, 1, lanes.count), lane.index, loop.index)
+                Lanes(lanes.scalar, 1).store(f, value, pointer, loop.index)
+
+
+def _pointers(f: Function, rows: str, first: str, count: int) -> list[str]:
+    base = f.let(f"getelementptr ptr, ptr {rows}, i64 {first}")
+    return [f.let(f"load ptr, ptr {f.let(f'getelementptr ptr, ptr {base}, i64 {k}')}") for k in range(count)]
 
 
 def load_real_rows(
-    f: Function, lanes: Lanes, rows: Sequence[str], count: int, put: Callable[[str, str], None]
+    f: Function, lanes: Lanes, pointers: str, count: int, put: Callable[[str, str], None]
 ) -> None:
-    """As load_rows, of real numbers."""
+    """Real rows: put(k, element k of all lanes)."""
+    rows = _pointers(f, pointers, "0", lanes.count)
     unit = lanes.count
     with f.loop("0", str(count - count % unit), unit) as loop:
         places = [f.let(f"getelementptr {lanes.scalar}, ptr {r}, i64 {loop.index}") for r in rows]
@@ -141,8 +153,9 @@ def load_real_rows(
             put(loop.index, _gathered(f, lanes, rows, loop.index))
 
 
-def store_real_rows(f: Function, lanes: Lanes, rows: Sequence[str], count: int, get: Callable[[str], str]) -> None:
-    """As store_rows, of real numbers."""
+def store_real_rows(f: Function, lanes: Lanes, pointers: str, count: int, get: Callable[[str], str]) -> None:
+    """Real rows: get(k) is element k of all lanes."""
+    rows = _pointers(f, pointers, "0", lanes.count)
     unit = lanes.count
     with f.loop("0", str(count - count % unit), unit) as loop:
         values = [get(f.let(f"add i64 {loop.index}, {j}")) for j in range(unit)]
@@ -173,6 +186,10 @@ def _transposed(f: Function, lanes: Lanes, rows: Sequence[str], unit: int) -> li
     """A square of units of one or two scalars, transposed: by blocks of 1, 2, 4 ... units."""
     values = list(rows)
     size = len(values)
+    type, width = lanes.type, unit
+    if unit == 2 and lanes.scalar == "float":  # LLVM finds its way through shuffles of few elements faster
+        type, width = vector("double", size), 1
+        values = [f.let(f"bitcast {lanes.type} {v} to {type}") for v in values]
     distance = 1
     while distance < size:
         chosen: list[list[int]] = [[], []]
@@ -182,12 +199,14 @@ def _transposed(f: Function, lanes: Lanes, rows: Sequence[str], unit: int) -> li
             first = place - distance + size if upper else place
             second = place + size if upper else place + distance
             for which, taken in enumerate((first, second)):
-                chosen[which] += [taken * unit + i for i in range(unit)]
+                chosen[which] += [taken * width + i for i in range(width)]
         for i in range(size):
             if not i & distance:
                 a, b = values[i], values[i + distance]
-                head = f"shufflevector {lanes.type} {a}, {lanes.type} {b}, <{lanes.count} x i32>"
+                head = f"shufflevector {type} {a}, {type} {b}, <{size * width} x i32>"
                 shown = [", ".join(f"i32 {c}" for c in which) for which in chosen]
                 values[i], values[i + distance] = f.let(f"{head} <{shown[0]}>"), f.let(f"{head} <{shown[1]}>")
         distance *= 2
+    if type != lanes.type:
+        values = [f.let(f"bitcast {type} {v} to {lanes.type}") for v in values]
     return values
