@@ -11,6 +11,7 @@ from hlokit.cpu.kernels.elements import broadcast, read
 from hlokit.cpu.kernels.gemm import Product
 from hlokit.cpu.kernels.packing import Operand
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.row_dots import row_dots
 from hlokit.cpu.kernels.tile import Arithmetic
 from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.cpu.target import Target
@@ -106,8 +107,13 @@ def dot(call: Call, module: Module) -> Routine | None:
     if math.prod(call.results[0].dimensions) == 0:
         return no_result(module)
     left, right = (shape.dtype for shape in call.operands[:2])
-    how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
-    return Routine((Product(call, module, dot_space(call), how).write(),))
+    index = dot_space(call)
+    single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
+    product = row_dots(call, module, index, single)
+    if product is None:
+        how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
+        product = Product(call, module, index, how)
+    return Routine((product.write(),))
 
 
 class ScaledProduct(Product):

@@ -20,7 +20,7 @@ _BLOCK_BYTES = 1 << 19
 """Packed columns of a chunk, in L2."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
-_CHUNKS = 16
+CHUNKS = 16
 
 
 def _up(value: int, unit: int) -> int:
@@ -58,6 +58,9 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     lanes = arithmetic.lanes(call.target)
     most_rows, most_vectors = register_tile(arithmetic, call.target)
     m, n, k = space.rows.size, space.columns.size, space.inner.size
+    streams = not is_ragged and _streams(m, rhs)
+    if streams:
+        most_vectors = min(16, most_rows * most_vectors // m)
     vectors = min(most_vectors, -(-n // lanes))
     blocks = max(1, -(-k * size_of(arithmetic.packed) * arithmetic.parts // _PANEL_BYTES))
     depth = _up(-(-k // blocks), 64)
@@ -71,7 +74,7 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
         depth,
         (batch, _up(block_rows, rows), columns),
         keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
-        keeps_rhs=_keeps_rhs(rhs, m, n, k, rows),
+        keeps_rhs=streams or _keeps_rhs(rhs, m, n, k, rows),
         keeps_out=not is_ragged and _keeps_out(call, space, arithmetic),
     )
 
@@ -79,7 +82,7 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
 def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
-    wanted = min(_CHUNKS, max(1, 2 * g * m * n * max(k, 1) // _CHUNK_WORK))
+    wanted = min(CHUNKS, max(1, 2 * g * m * n * max(k, 1) // _CHUNK_WORK))
     most = max(width, min(256, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:
         return -(-g // wanted), m, min(_up(n, width), most // width * width)
@@ -93,6 +96,12 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int) -> tupl
         if across >= each:
             break
     return 1, best[1], best[2]
+
+
+def _streams(m: int, rhs: Operand) -> bool:
+    """Few rows: rhs is read once, in wide rows as they lie in memory."""
+    has_rows = rhs.free.stride("rhs") == 1 and rhs.inner.stride("rhs") is not None
+    return m <= 4 and has_rows and rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
 
 
 def _keeps_lhs(lhs: Operand, rows: int) -> bool:
@@ -139,8 +148,11 @@ class Product:
         self.lhs.role, self.lhs.free = "lhs", space.rows
         self.rhs.role, self.rhs.free = "rhs", space.columns
         self.out = self.pointer(len(call.operands))
-        self.plan = plan(call, space, arithmetic, self.lhs, self.rhs, is_ragged=self.is_ragged)
+        self.plan = self.planned()
         self._take_stack()
+
+    def planned(self) -> Plan:
+        return plan(self.call, self.space, self.arithmetic, self.lhs, self.rhs, is_ragged=self.is_ragged)
 
     def operands(self) -> tuple[Operand, Operand]:
         """Those of the op, in its order."""

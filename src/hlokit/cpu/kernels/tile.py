@@ -9,6 +9,10 @@ from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.cpu.target import Target
 
 
+_AHEAD = 12
+"""Rows of an unpacked rhs that are asked for before they are used."""
+
+
 @dataclass(frozen=True)
 class Arithmetic:
     """How a product computes.
@@ -42,6 +46,22 @@ class Arithmetic:
 
     def lanes(self, target: Target) -> int:
         return target.vector_bytes // size_of(self.total)
+
+    def multiplied(self, fn: Function, x: str, y: str, total: str, lanes: int) -> str:
+        """total + x * y, `lanes` of them; of groups x is 32 bits a lane, y the packed elements."""
+        type = vector(self.total, lanes)
+        if self.name == "float" and self.is_fused:
+            name = f"llvm.fma.{mangled(self.total, lanes)}"
+            return fn.let(f"call {type} @{name}({type} {x}, {type} {y}, {type} {total})")
+        if self.group == 1:
+            multiply, add = ("fmul", "fadd") if self.name == "float" else ("mul", "add")
+            return fn.let(f"{add} {type} {total}, {fn.let(f'{multiply} {type} {x}, {y}')}")
+        operand = vector("bfloat" if self.name == "bf16" else self.packed, lanes * self.group)
+        x = fn.let(f"bitcast {vector('i32', lanes)} {x} to {operand}")
+        if self.name == "bf16":
+            y = fn.let(f"bitcast {vector('i16', lanes * 2)} {y} to {operand}")
+        name = _GROUPED[self.name].format(lanes * 32)
+        return fn.let(f"call {type} @{name}({type} {total}, {operand} {x}, {operand} {y})")
 
 
 def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:
@@ -109,6 +129,8 @@ class _Writer:
         if self.arithmetic.name == "i8":
             sums, rhs = self._corrections(rhs)
         self._prefetch_out()
+        if not self.tile.is_packed and self.tile.vectors > 2:
+            fn.do(f"%ahead = mul i64 %row_bytes, {_AHEAD}")
         pointers = [("ptr", "%lhs"), ("ptr", rhs)]
         # not unrolled: a step is so long that the loop costs nothing, and compiles four times faster
         with fn.loop("0", "%steps", 1, [*pointers, *((self.total, s) for s in sums)]) as loop:
@@ -185,6 +207,10 @@ class _Writer:
         count, lanes = t.vectors * a.parts, t.lanes * a.group
         size = lanes * size_of(a.packed)
         masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
+        if not t.is_packed and count > 2:
+            ahead = self.fn.let(f"getelementptr i8, ptr {rhs}, i64 %ahead", "p")
+            for line in range(0, count * size, 64):
+                self.fn.do(f"call void @llvm.prefetch.p0(ptr {self._at(ahead, line)}, i32 0, i32 3, i32 1)")
         return [load(self.fn, a.packed, lanes, self._at(rhs, v * size), masks[v]) for v in range(count)]
 
     def _left(self, address: str) -> str:
@@ -200,32 +226,19 @@ class _Writer:
         left = self._left(address)
         if not a.is_complex:
             for v in range(t.vectors):
-                sums[r * t.vectors + v] = self._multiplied(left, right[v], sums[r * t.vectors + v])
+                sums[r * t.vectors + v] = self._times(left, right[v], sums[r * t.vectors + v])
             return
         imaginary = self._left(self._at(address, size_of(a.packed)))
         negative = self.fn.let(f"fneg {self.total} {imaginary}")
         for v in range(t.vectors):
             at = (r * t.vectors + v) * 2
-            real = self._multiplied(left, right[2 * v], sums[at])
-            sums[at] = self._multiplied(negative, right[2 * v + 1], real)
-            other = self._multiplied(left, right[2 * v + 1], sums[at + 1])
-            sums[at + 1] = self._multiplied(imaginary, right[2 * v], other)
+            real = self._times(left, right[2 * v], sums[at])
+            sums[at] = self._times(negative, right[2 * v + 1], real)
+            other = self._times(left, right[2 * v + 1], sums[at + 1])
+            sums[at + 1] = self._times(imaginary, right[2 * v], other)
 
-    def _multiplied(self, x: str, y: str, total: str) -> str:
-        """total + x * y."""
-        fn, a, lanes = self.fn, self.arithmetic, self.tile.lanes
-        if a.name == "float" and a.is_fused:
-            name = f"llvm.fma.{mangled(a.total, lanes)}"
-            return fn.let(f"call {self.total} @{name}({self.total} {x}, {self.total} {y}, {self.total} {total})")
-        if a.group == 1:
-            multiply, add = ("fmul", "fadd") if a.name == "float" else ("mul", "add")
-            return fn.let(f"{add} {self.total} {total}, {fn.let(f'{multiply} {self.total} {x}, {y}')}")
-        operand = vector("bfloat" if a.name == "bf16" else a.packed, lanes * a.group)
-        x = fn.let(f"bitcast {vector('i32', lanes)} {x} to {operand}")
-        if a.name == "bf16":
-            y = fn.let(f"bitcast {vector('i16', lanes * 2)} {y} to {operand}")
-        name = _GROUPED[a.name].format(lanes * 32)
-        return fn.let(f"call {self.total} @{name}({self.total} {total}, {operand} {x}, {operand} {y})")
+    def _times(self, x: str, y: str, total: str) -> str:
+        return self.arithmetic.multiplied(self.fn, x, y, total, self.tile.lanes)
 
     def _finish(self, sums: list[str]) -> None:
         fn, t = self.fn, self.tile
