@@ -21,9 +21,6 @@ from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
-STREAM_BYTES = 24 << 20
-"""Results of at least so many bytes are stored past the caches."""
-
 
 @dataclass(frozen=True)
 class Val:
@@ -321,11 +318,65 @@ class KernelWriter:
         found = scope.holder(node.deps).memo.get(node)
         if found is not None:
             return found
-        for below in self._order(node):
+        kept = self._kept(scope)
+        for below in self._order_to(node, kept) if kept else self._order(node):
             holder = scope.holder(below.deps)
             if below not in holder.memo:
-                holder.memo[below] = self._made(below, holder)
+                row = kept.get(below)
+                holder.memo[below] = self._made(below, holder) if row is None else self._from_row(row, below, holder)
         return scope.holder(node.deps).memo[node]
+
+    # -- rows: what a fold computed and the main loop needs again
+
+    def _kept(self, scope: Scope) -> dict[Node, str]:
+        """The nodes that a row holds for the lanes of this scope."""
+        if not self.loops.spills or scope.lane_axis is not self.loops.vector:
+            return {}
+        found: dict[Node, str] = {}
+        outer: Scope | None = scope
+        while outer is not None:
+            for node in self.loops.spills:
+                row = outer.memo.get(("row", node))
+                if row is not None:
+                    found.setdefault(node, row)
+            outer = outer.parent
+        return found
+
+    def _order_to(self, node: Node, kept: dict[Node, str]) -> list[Node]:
+        """As _order, but rows need nothing."""
+        seen: set[Node] = set()
+        found: list[Node] = []
+        stack: list[tuple[Node, bool]] = [(node, False)]
+        while stack:
+            here, done = stack.pop()
+            if done:
+                found.append(here)
+            elif here not in seen:
+                seen.add(here)
+                stack.append((here, True))
+                if here not in kept:
+                    below = list(here.data.inits) if here.op == "fold" else children(here)
+                    stack += [(child, False) for child in reversed(below) if child not in seen]
+        return found
+
+    def _row_place(self, row: str, node: Node, scope: Scope) -> str:
+        axis = scope.lane_axis
+        assert axis is not None
+        return self.fn.let(f"getelementptr {scalar_type(node.dtype)}, ptr {row}, i64 {scope.of_axis(axis).axes[axis]}")
+
+    def _from_row(self, row: str, node: Node, scope: Scope) -> Val:
+        type = vector(scalar_type(node.dtype), scope.lanes)
+        with self.at(scope) as fn:
+            return Val(fn.let(f"load {type}, ptr {self._row_place(row, node, scope)}, align 4"), scope.lanes)
+
+    def _keep_rows(self, rows: dict[Node, str], scope: Scope) -> None:
+        """Stores what the step has computed of them; a masked rest may store more, for which rows have room."""
+        for node, row in rows.items():
+            value = scope.memo.get(node)
+            if value is not None and value.lanes == scope.lanes:
+                with self.at(scope) as fn:
+                    type = vector(scalar_type(node.dtype), scope.lanes)
+                    fn.do(f"store {type} {value.name}, ptr {self._row_place(row, node, scope)}, align 4")
 
     def _order(self, node: Node) -> list[Node]:
         """What the node needs, children first; a fold's insides are its own affair."""
@@ -762,11 +813,11 @@ class KernelWriter:
                 )
 
     def _stream_hint(self, store: Store, lanes: int, align: int) -> str:
-        if store.buffer.nbytes < STREAM_BYTES or lanes * align < 16:
+        if not self.loops.streamed or lanes * align < 64 or store.buffer.nbytes < 1 << 20:
             return ""
         unit = 64 // align
         aligned = all(c % unit == 0 for key, c in store.place.terms if c != 1) and store.place.constant % unit == 0
-        if not aligned or lanes % unit or not self.loops.streamed:
+        if not aligned or lanes % unit:
             return ""
         self._streams = True
         return ", !nontemporal !0"
@@ -910,6 +961,7 @@ class KernelWriter:
         inits = [init for fold in group for init in fold.data.inits]
         starts = [self._start(fold, k, wide, scope) for fold in group for k in range(len(fold.data.inits))]
         types = [scalar_type(i.dtype) for i in inits]
+        rows = self._rows(group, axis, wide, scope)
 
         def nest(inner: Scope, carried: list[str], level: int) -> list[str]:
             if level < len(bound):
@@ -922,7 +974,9 @@ class KernelWriter:
                     here.bits |= axis.bit
                     here.axes[axis] = here.memo["index"]
                     here.lane_axis, here.lanes, here.mask = axis, count, mask
-                    return self._stepped(group, [Val(v, count) for v in values], here)
+                    following = self._stepped(group, [Val(v, count) for v in values], here)
+                    self._keep_rows(rows, here)
+                    return following
 
                 return body
 
@@ -938,7 +992,22 @@ class KernelWriter:
             return values
 
         values = [Val(v, wide) for v in nest(scope, starts, 0)]
+        for node, row in rows.items():
+            scope.memo[("row", node)] = row
         return self._across(group, values, wide, scope)
+
+    def _rows(self, group: list[Node], axis: Axis, wide: int, scope: Scope) -> dict[Node, str]:
+        """Memory for the nodes that these folds compute and the main loop needs again."""
+        rows: dict[Node, str] = {}
+        for node in self.loops.spills:
+            if axis is not self.loops.vector or ("row", node) in scope.memo:
+                continue
+            if any(fold.deps == node.deps & ~axis.bit and node in self._order_of_bodies(fold) for fold in group):
+                rows[node] = self.fn.alloca(scalar_type(node.dtype), -(-axis.extent // wide) * wide)
+        return rows
+
+    def _order_of_bodies(self, fold: Node) -> set[Node]:
+        return {node for body in fold.data.bodies for node in self._order(body)}
 
     def _start(self, fold: Node, k: int, lanes: int, scope: Scope) -> str:
         """What lanes start from: the identity of a known op, else the init, which may be taken any number of times."""

@@ -13,6 +13,9 @@ from hlokit.forms.affine import Affine
 COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt", "div", "sqrt", "rem"}
 """Primitives that take ten times as long as an addition."""
 
+STREAM_BYTES = 32 << 20
+"""A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read."""
+
 
 @dataclass(frozen=True)
 class Store:
@@ -46,6 +49,8 @@ class Loops:
     chunk      steps of the parallel axes in a chunk (elements, where the vector axis is the parallel one)
     chunks     how many
     work       estimated cost in nanoseconds on one thread
+    streamed   results are stored past the caches
+    spills     costly nodes that a fold computes along the vector axis and the main loop needs again: kept in a row
     """
 
     order: list[Axis]
@@ -61,6 +66,7 @@ class Loops:
     work: float = 0.0
     strict: bool = False
     streamed: bool = False
+    spills: list[Node] = field(default_factory=list[Node])
 
 
 def arrange(
@@ -318,12 +324,51 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     loops.work = best[0] * 0.3
     for fold in folds:
         loops.folds[fold] = None if loops.vector is not None and loops.vector in places[fold].loops else own[fold]
+    loops.spills = _spilled(loops, nodes, places, own)
     widest = _widest(loops, nodes)
     loops.lanes = max(2, vector_bytes // widest)
     inner = sum(1 for n in nodes if loops.vector is not None and n.deps & loops.vector.bit)
     loops.unroll = 4 if inner <= 14 else 2 if inner <= 40 else 1
     if loops.vector is not None and loops.vector.bit & scans:
         loops.unroll = 1
+    elif loops.vector is not None and any(loops.vector in places[f].loops and _is_long(f) for f in folds):
+        loops.unroll = 16 if inner <= 6 else 8 if inner <= 14 else loops.unroll
+    touched = {n.data[0] for n in nodes if n.op in ("load", "current")} | {s.buffer for s in loops.stores}
+    loops.streamed = sum(buffer.nbytes for buffer in touched) >= STREAM_BYTES
+
+
+_SPILL_BYTES = 96 << 10
+
+
+def _spilled(loops: Loops, nodes: Sequence[Node], places: dict[Node, Place], own: dict[Node, Axis | None]) -> list[Node]:
+    """Costly nodes needed by a fold along the vector axis and by the main loop over it; none of which needs another."""
+    axis = loops.vector
+    if axis is None or loops.strict or axis.extent * 8 > _SPILL_BYTES or axis not in loops.order:
+        return []
+    folds = [f for f in own if own[f] is axis and f.data.bound == (axis,) and f.data.valid is None]
+    if not folds:
+        return []
+    main: set[Node] = set()
+    stack = [n for s in loops.stores for n in (s.node, *s.guards)]
+    while stack:
+        node = stack.pop()
+        if node not in main:
+            main.add(node)
+            stack += node.args if node.op != "fold" else node.data.inits
+    found: list[Node] = []
+    for node in nodes:
+        if node.op not in COSTLY or node not in main or not node.deps & axis.bit or node.dtype.bits < 8:
+            continue
+        inside = [f for f in folds if node in reachable(list(f.data.bodies))]
+        if inside and any(own[f] is axis and f.deps == node.deps & ~axis.bit for f in inside):
+            found.append(node)
+    tops = [n for n in found if not any(n is not o and n in reachable([o]) for o in found)]
+    return tops[:2]
+
+
+def _is_long(fold: Node) -> bool:
+    """Whether its steps are many: then each should read much of a line."""
+    return prod(axis.extent for axis in fold.data.bound) >= 64
 
 
 def _own_vector(fold: Node, accesses: Sequence[tuple[Affine, Place]], strict: bool) -> Axis | None:

@@ -48,6 +48,8 @@ def emit(
     operands            SSA names or constants' texts, in register types
     uniform_condition   select's condition is one i1 for all lanes
 
+    Unless `strict`, a sum of a product may be rounded once instead of twice (`contract`), as XLA has it.
+
     May end fn's current block (rare cases are branches); the result is valid in fn.block afterwards. UnsupportedError
     for a primitive or type that has no code.
     """
@@ -63,7 +65,7 @@ def emit(
     if name in _COMPARISONS:
         return _compare(name, dtype, *values).name
     if dtype.name in ("f32", "f64"):
-        return _floating(name, *values).name
+        return _floating(name, *values, contracts=not strict).name
     if not dtype.is_floating and not dtype.is_complex:
         return _integral(name, dtype, *values).name
     raise _unsupported(name, dtype)
@@ -106,10 +108,11 @@ def _reinterpret(name: str, x: Value, dtype: DType, result: DType) -> Value:
 # -- floats
 
 
-def _floating(name: str, x: Value, y: Value | None = None) -> Value:
+def _floating(name: str, x: Value, y: Value | None = None, *, contracts: bool = False) -> Value:
     if y is not None:
         if name in _FLOAT_BINARY:
-            return x.binary(_FLOAT_BINARY[name], y)
+            contract = " contract" if contracts and name in ("add", "sub", "mul") else ""
+            return x.binary(_FLOAT_BINARY[name] + contract, y)
         if name in ("max", "min"):
             return _extreme(name, x, y)
     if name == "neg":
@@ -203,17 +206,11 @@ def _divide(name: str, signed: bool, x: Value, y: Value) -> Value:
     if x.lanes.lanes == 1 or x.bits == 64 or not y.name.startswith("%"):
         return x.binary(instruction, y)
     # a quotient below 2^32 lies no nearer than 1/y to the next whole number, which f64 resolves (f32: below 2^16)
-    scalar = "double" if x.bits == 32 else "float"
-    wide = "i32" if x.bits == 32 else "i32"
-    sign = "s" if signed else "u"
-    numerator, denominator = (_widened(v, signed, wide) for v in (x, y))
+    scalar, sign = ("double" if x.bits == 32 else "float"), ("s" if signed else "u")
+    numerator, denominator = (v.cast("sext" if signed else "zext", "i32") for v in (x, y))
     ratio = numerator.cast(f"{sign}itofp", scalar) / denominator.cast(f"{sign}itofp", scalar)
-    quotient = ratio.cast(f"fpto{sign}i", wide).cast("trunc", x.scalar)
+    quotient = ratio.cast(f"fpto{sign}i", "i32").cast("trunc", x.scalar)
     return quotient if name == "div" else x - quotient * y
-
-
-def _widened(x: Value, signed: bool, scalar: str) -> Value:
-    return x.cast("sext" if signed else "zext", scalar)
 
 
 # -- constants
