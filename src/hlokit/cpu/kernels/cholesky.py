@@ -37,6 +37,8 @@ from hlokit.ops.linalg import Cholesky
 from hlokit.types.shape import Shape
 
 TYPES = ("f32", "f64", "c64", "c128")
+_STEP = 8
+"""Bytes to the number of the step in scratch, for all matrices in that of the first."""
 MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix."""
 
@@ -74,9 +76,9 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
         return Routine((Phase(_whole(plan, module, pack, first, step, unpack), s.batch),), plan.scratch_bytes)
     phases = [Phase(_each(plan, module, pack, "pack", plan.stripes), s.batch * plan.stripes)]
     phases.append(Phase(_each(plan, module, first, "first", 1), s.batch))
-    for p in range(plan.stripes - 1):
-        count = plan.stripes - 1 - p
-        phases.append(Phase(_each(plan, module, step, f"step{p}", count, p), s.batch * count))
+    each, advance = _each_step(plan, module, step), _advance(plan, module)
+    for count in range(plan.stripes - 1, 0, -1):
+        phases += [Phase(each, s.batch * count), Phase(advance)]
     phases.append(Phase(_each(plan, module, unpack, "unpack", plan.stripes), s.batch * plan.stripes))
     return Routine(tuple(phases), plan.scratch_bytes)
 
@@ -92,7 +94,7 @@ def _nothing(s: Factored, module: Module) -> Routine:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Scratch of a matrix: its info, then its reciprocals, then its stripes, each as far as its diagonal."""
+    """Scratch of a matrix: its info and step, then its reciprocals, then its stripes, each as far as its diagonal."""
 
     s: Factored
     p: Panels
@@ -147,6 +149,7 @@ def _pack(plan: _Plan, module: Module) -> str:
     f, memory = _part(plan, "pack")
     with f.when(f.let("icmp eq i64 %number, 0")):
         f.do(f"store i32 0, ptr {memory}, align 4")
+        f.do(f"store i64 0, ptr {offset(f, memory, _STEP)}, align 8")
     stripe = plan.stripe(f, memory, "%number")
     first = times(f, "%number", p.width)
     columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
@@ -308,12 +311,37 @@ def _copy_triangle(f: Function, plan: _Plan, packed: str, array: str, columns: s
             store(f, p, value, offset(f, there, c * p.bytes))
 
 
-def _each(plan: _Plan, module: Module, part: str, name: str, count: int, step: int = 0) -> str:
+def _each(plan: _Plan, module: Module, part: str, name: str, count: int) -> str:
     """The phase that calls a part for chunks of (matrix, number)."""
     f = Function(f"cholesky_each_{name}_{plan.name}", _PHASE)
+    _chunks(f, part, str(count), "0")
+    f.do("ret void")
+    module.add(f, exported=True)
+    return f.name
+
+
+def _each_step(plan: _Plan, module: Module, part: str) -> str:
+    """The phase of a step. Which one it is stands in scratch, so that one function serves for all."""
+    f = Function(f"cholesky_each_step_{plan.name}", _PHASE)
+    step = f.let(f"load i64, ptr {offset(f, table_pointer(f, plan.s.scratch), _STEP)}, align 8")
+    _chunks(f, part, f.let(f"sub nsw i64 {plan.stripes - 1}, {step}"), step)
+    f.do("ret void")
+    module.add(f, exported=True)
+    return f.name
+
+
+def _chunks(f: Function, part: str, count: str, step: str) -> None:
     with f.loop("%begin", "%end") as chunk:
         matrix, number = f.let(f"udiv i64 {chunk.index}, {count}"), f.let(f"urem i64 {chunk.index}, {count}")
         f.do(f"call void @{part}(ptr %table, i64 {matrix}, i64 {number}, i64 {step})")
+
+
+def _advance(plan: _Plan, module: Module) -> str:
+    """The phase after a step: the next."""
+    f = Function(f"cholesky_advance_{plan.name}", _PHASE)
+    place = offset(f, table_pointer(f, plan.s.scratch), _STEP)
+    step = f.let(f"load i64, ptr {place}, align 8")
+    f.do(f"store i64 {plus(f, step, 1)}, ptr {place}, align 8")
     f.do("ret void")
     module.add(f, exported=True)
     return f.name

@@ -138,8 +138,8 @@ def spread(f: Function, p: Panels, value: str) -> str:
 
 
 def fma(f: Function, p: Panels, a: str, b: str, c: str) -> str:
-    """a * b + c in every lane."""
-    return f.let(f"call {p.vector} @llvm.fma.{p.suffix}({p.vector} {a}, {p.vector} {b}, {p.vector} {c})")
+    """a * b + c in every lane, fused where the machine can."""
+    return f.let(f"call {p.vector} @llvm.fmuladd.{p.suffix}({p.vector} {a}, {p.vector} {b}, {p.vector} {c})")
 
 
 def negated(f: Function, p: Panels, value: str) -> str:
@@ -328,7 +328,7 @@ def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> 
         majors, minors = c.whole("%majors"), c.whole("%minors")
         with f.loop("0", majors, p.lanes) as major:
             with f.loop("0", minors, p.lanes) as minor:
-                c.square(major.index, minor.index)
+                c.square(module, major.index, minor.index)
             with f.loop(minors, "%minors") as minor, f.loop("0", str(p.lanes)) as more:
                 c.element(plus(f, major.index, more.index), minor.index)
         with f.loop("0", "%minors") as minor, f.loop(majors, "%majors") as major:
@@ -385,18 +385,35 @@ class _Copy:
             value = f.let(f"shufflevector {p.vector} {value}, {p.vector} poison, <{p.lanes} x i32> <{order}>")
         store(f, p, value, packed if self.into else array, p.lanes)
 
-    def square(self, major: str, minor: str) -> None:
+    def square(self, module: Module, major: str, minor: str) -> None:
         """As many vectors as lanes, transposed between the two; they may count downwards in the array."""
         f, p, back = self.f, self.p, self.s.major < 0
-        corner = self.array(plus(f, major, p.lanes - 1) if back else major, minor)
-        columns = [offset(f, corner, i * self.s.minor) for i in range(p.lanes)]
-        corner = self.packed(major, minor)
-        rows = [offset(f, corner, i * self.minor_size * p.bytes) for i in range(p.lanes)]
-        rows = rows[::-1] if back else rows
-        source, target = (columns, rows) if self.into else (rows, columns)
-        values = transposed(f, p, [load(f, p, place, p.lanes) for place in source])
-        for value, place in zip(values, target, strict=True):
-            store(f, p, value, place, p.lanes)
+        array = self.array(plus(f, major, p.lanes - 1) if back else major, minor)
+        step = self.minor_size * p.bytes
+        packed = offset(f, self.packed(major, minor), (p.lanes - 1) * step if back else 0)
+        places = (packed, -step if back else step), (array, self.s.minor)
+        (target, target_step), (source, source_step) = places if self.into else places[::-1]
+        arguments = f"ptr {target}, i64 {target_step}, ptr {source}, i64 {source_step}"
+        f.do(f"call void @{_transpose(module, p)}({arguments})")
+
+
+def _transpose(module: Module, p: Panels) -> str:
+    """void f(ptr target, i64 target_step, ptr source, i64 source_step): a square of vectors; steps in bytes."""
+    name = f"panel_transpose_{p.dtype.name}_{p.lanes}"
+    if name not in module.functions:
+        parameters = [("ptr", "target"), ("i64", "target_step"), ("ptr", "source"), ("i64", "source_step")]
+        f = Function(name, parameters, attributes="noinline")
+        places = ["%source", "%target"]
+        rows: list[str] = []
+        for _ in range(p.lanes):
+            rows.append(load(f, p, places[0], p.lanes))
+            places[0] = f.let(f"getelementptr i8, ptr {places[0]}, i64 %source_step", "p")
+        for row in transposed(f, p, rows):
+            store(f, p, row, places[1], p.lanes)
+            places[1] = f.let(f"getelementptr i8, ptr {places[1]}, i64 %target_step", "p")
+        f.do("ret void")
+        module.add(f)
+    return name
 
 
 def transposed(f: Function, p: Panels, rows: Sequence[str]) -> list[str]:
