@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.sliding import Axis, Sliding
@@ -50,19 +50,21 @@ class Laid:
     """An axis with how its outputs are cut, and how its inputs lie for a chunk.
 
     block   parts of `cut` that a chunk takes, of which there are `blocks`
+    taps    that are summed before others are laid out
     place   elements between inputs `step` places apart; every `step`-th place is there
     extent  number of these
     """
 
     axis: Axis
     cut: Cut
+    taps: int
     block: int = 1
     place: int = 0
 
     @property
     def step(self) -> int:
         a = self.axis
-        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if a.taps > 1 else 0) or 1
+        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if self.taps > 1 else 0) or 1
 
     @property
     def blocks(self) -> int:
@@ -72,7 +74,7 @@ class Laid:
     def extent(self) -> int:
         a = self.axis
         outputs = min(a.outputs, self.block * self.cut.largest)
-        return ((outputs - 1) * a.stride + (a.taps - 1) * a.tap) // self.step + 1
+        return ((outputs - 1) * a.stride + (self.taps - 1) * a.tap) // self.step + 1
 
     @property
     def per_output(self) -> int:
@@ -81,7 +83,7 @@ class Laid:
 
     @property
     def per_tap(self) -> int:
-        return self.axis.tap // self.step * self.place if self.axis.taps > 1 else 0
+        return self.axis.tap // self.step * self.place if self.taps > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plan:
-    """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile."""
+    """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile,
+    split along which one sums are taken in several goes."""
 
     sliding: Sliding
     axes: tuple[Laid, ...]
@@ -116,6 +119,18 @@ class Plan:
     panel_blocks: int
     is_direct: bool
     patch: int
+    split: int | None
+
+    @property
+    def tile(self) -> int:
+        """Elements of the sums of the largest tile."""
+        outputs = self.axes[self.rows].cut.largest * self.axes[self.columns].cut.largest
+        return outputs * self.width
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a chunk and panel, at most."""
+        return math.prod(min(a.block, a.cut.parts) for a in self.axes)
 
     @property
     def width(self) -> int:
@@ -141,17 +156,28 @@ class Plan:
     @property
     def tap_axes(self) -> list[Laid]:
         """Those with several taps, so that lhs is walked forwards: the order in which products are summed."""
-        return sorted((a for a in self.axes if a.axis.taps > 1), key=lambda a: -a.per_tap)
+        return sorted((a for a in self.axes if a.axis.taps > 1), key=lambda a: -a.place * a.axis.tap // a.step)
 
     def steps(self, width: int) -> list[Steps]:
         """Loops over products, outermost first, for panels of so many features; what is one loop is merged."""
         loops: list[Steps] = []
         for laid, rest in self._tails():
-            new = Steps(laid.axis.taps, laid.per_tap, rest * width)
+            if laid.taps == 1:
+                continue
+            new = Steps(laid.taps, laid.per_tap, rest * width)
             if loops and loops[-1].lhs == new.count * new.lhs and loops[-1].rhs == new.count * new.rhs:
                 new = Steps(loops.pop().count * new.count, new.lhs, new.rhs)
             loops.append(new)
         return loops
+
+    def rest(self, number: int) -> int:
+        """Products from one tap of the axis with this number to the next."""
+        return next((rest for laid, rest in self._tails() if laid is self.axes[number]), 0)
+
+    @property
+    def is_by_panel(self) -> bool:
+        """Inputs are laid out anew for each panel."""
+        return self.split is not None or self.sliding.shared > 0
 
     def _tails(self) -> Iterator[tuple[Laid, int]]:
         """Each axis with taps, and the products inside of it."""
@@ -168,17 +194,28 @@ def planned(s: Sliding, target: Target) -> Plan | None:
     most = (registers - 4) // panels[0].vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))
     rows, columns, cuts = _tile(order, most)
-    laid = [Laid(a, cuts.get(i, Cut(a.outputs, a.outputs))) for i, a in enumerate(order)]
+    laid = [Laid(a, cuts.get(i, Cut(a.outputs, a.outputs)), a.taps) for i, a in enumerate(order)]
     size = s.wide.bits // 8
     is_direct = all(a.is_inside for a in order) and s.operand is s.wide and not s.shared
     if is_direct:
         laid = [replace(a, place=a.step * a.axis.lhs) for a in laid]
         clash = max((laid[i].per_output for i in (rows, columns) if laid[i].axis.outputs > 1), default=0)
         is_direct = clash * size % _SETS != 0 or clash == 0
-    laid, panel_blocks, patch = _blocked(s, laid, panels, columns, lanes, size, is_direct)
-    if not is_direct and patch * size > _PATCH_AT_MOST:
-        return None
-    return Plan(s, tuple(laid), rows, columns, lanes, tuple(panels), panel_blocks, is_direct, patch)
+    count, width = sum(p.count for p in panels), panels[0].vectors * lanes if s.shared else 1
+    split = None
+    if not is_direct:
+        laid, split = _split(laid, width, lanes, size)
+    wanted = min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
+    if s.shared or split is not None:
+        wanted = -(-wanted // count)
+    laid = _grown(laid, wanted, lambda axes: _laid_out(axes, width, lanes, size)[1] * size, s)
+    blocks = count if s.shared or split is not None else min(count, max(1, wanted // _chunks(s, laid)))
+    patch = 0
+    if not is_direct:
+        laid, patch = _laid_out(laid, width, lanes, size)
+        if patch * size > _PATCH_AT_MOST:
+            return None
+    return Plan(s, tuple(laid), rows, columns, lanes, tuple(panels), blocks, is_direct, patch, split)
 
 
 def _panels(features: int, lanes: int) -> list[Panel]:
@@ -210,37 +247,41 @@ def _tile(axes: Sequence[Axis], most: int) -> tuple[int, int, dict[int, Cut]]:
     return best[1:]
 
 
-def _blocked(
-    s: Sliding, axes: Sequence[Laid], panels: Sequence[Panel], columns: int, lanes: int, size: int, is_direct: bool
-) -> tuple[list[Laid], int, int]:
-    """Chunks grow while they are many and their inputs fit the cache. The axes, blocks of panels, elements of inputs."""
+def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[list[Laid], int | None]:
+    """Where the inputs of one tile are too many: fewer taps of one axis at a time."""
     laid = list(axes)
-    wanted = min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
+    for number, a in enumerate(axes):
+        if _laid_out(laid, width, lanes, size)[1] * size <= _PATCH // 2:
+            return list(axes), None
+        if a.axis.taps == 1:
+            continue
+        for taps in (t for t in range(a.axis.taps, 0, -1) if a.axis.taps % t == 0):
+            laid = [replace(b, taps=taps) if b is a else b for b in axes]
+            if _laid_out(laid, width, lanes, size)[1] * size <= _PATCH // 2:
+                return laid, number
+    return list(axes), None
 
-    def chunks(axes: Sequence[Laid]) -> int:
-        return s.group.size * math.prod(a.blocks for a in axes)
 
-    width = panels[0].vectors * lanes if s.shared else 1
+def _chunks(s: Sliding, axes: Sequence[Laid]) -> int:
+    return s.group.size * math.prod(a.blocks for a in axes)
 
-    def patch(axes: Sequence[Laid]) -> int:
-        return _laid_out(axes, width, lanes, size)[1]
 
-    if s.shared:
-        wanted = -(-wanted // sum(p.count for p in panels))
-    order = [columns, *(i for i in reversed(range(len(laid))) if i != columns)]
-    for i in order:
-        while laid[i].block < laid[i].cut.parts:
-            grown = list(laid)
-            grown[i] = replace(laid[i], block=min(laid[i].cut.parts, 2 * laid[i].block))
-            if chunks(grown) < wanted or patch(grown) * size > _PATCH:
-                break
-            laid = grown
-    count = sum(p.count for p in panels)
-    blocks = count if s.shared else min(count, max(1, wanted // chunks(laid)))
-    if is_direct:
-        return laid, blocks, 0
-    laid, elements = _laid_out(laid, width, lanes, size)
-    return laid, blocks, elements
+def _grown(axes: Sequence[Laid], wanted: int, size: Callable[[Sequence[Laid]], int], s: Sliding) -> list[Laid]:
+    """Chunks grow while they are many and their inputs fit the cache, first where that adds the fewest inputs."""
+    laid = list(axes)
+    while True:
+        best: tuple[float, list[Laid]] | None = None
+        for i in reversed(range(len(laid))):
+            block = min(laid[i].cut.parts, 2 * laid[i].block)
+            grown = [*laid[:i], replace(laid[i], block=block), *laid[i + 1 :]]
+            if block == laid[i].block or _chunks(s, grown) < wanted or size(grown) > _PATCH:
+                continue
+            cost = size(grown) / size(laid) * laid[i].block / block
+            if best is None or cost < best[0] - 1e-9:
+                best = (cost, grown)
+        if best is None:
+            return laid
+        laid = best[1]
 
 
 def _laid_out(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[list[Laid], int]:

@@ -20,6 +20,7 @@ class Tile:
 
     lhs, rhs  the first input and weight, where the plan lays them
     index     of the tile's first output, in the result
+    sums, last  where a plan sums in several goes: what the tile has so far, and whether this is the last
     """
 
     def __init__(self, call: Call, plan: Plan, panel: Panel, rows: int, columns: int) -> None:
@@ -29,6 +30,8 @@ class Tile:
         self.type = vector(self.scalar, self.lanes)
         self.parameters = [f"d{i}" for i in range(len(s.dimensions))]
         fields = [("ptr", "table"), ("ptr", "lhs"), ("ptr", "rhs"), *(("i64", name) for name in self.parameters)]
+        if plan.split is not None:
+            fields += [("ptr", "sums"), ("i1", "last")]
         self.f = Function("", fields, attributes="noinline nounwind")
         self.is_turned = plan.axes[plan.rows].axis.dim == len(s.dimensions) - 1
         outer, inner = (columns, rows) if self.is_turned else (rows, columns)
@@ -40,8 +43,28 @@ class Tile:
     def written(self, module: Module) -> str:
         """Adds the function; gives its name."""
         f = self.f
-        start = "zeroinitializer"
-        sums = self._summed(self.plan.steps(self.panel.vectors * self.lanes), "%lhs", "%rhs", self._count * [start])
+        is_split = self.plan.split is not None
+        sums = self._kept() if is_split else self._count * ["zeroinitializer"]
+        sums = self._summed(self.plan.steps(self.panel.vectors * self.lanes), "%lhs", "%rhs", sums)
+        if is_split:
+            for i, value in enumerate(sums):
+                store(f, self.scalar, self.lanes, value, self._place("%sums", i * self.lanes))
+            with f.when("%last"):
+                self._store(sums)
+        else:
+            self._store(sums)
+        f.do("ret void")
+        f.name = f"convolution_tile_{sha256(f.text().encode()).hexdigest()[:16]}"
+        module.add(f)
+        return f.name
+
+    def _kept(self) -> list[str]:
+        return [self._vector("%sums", i * self.lanes) for i in range(self._count)]
+
+    def _place(self, base: str, offset: int) -> str:
+        return self.f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {offset}")
+
+    def _store(self, sums: Sequence[str]) -> None:
         last = len(self.s.dimensions) - 1
         if self.s.feature_dim == last:
             self._store_features(sums)
@@ -49,10 +72,6 @@ class Tile:
             self._store_turned(sums)
         else:
             self._store_each(sums)
-        f.do("ret void")
-        f.name = f"convolution_tile_{sha256(f.text().encode()).hexdigest()[:16]}"
-        module.add(f)
-        return f.name
 
     @property
     def _count(self) -> int:

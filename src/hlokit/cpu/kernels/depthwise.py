@@ -26,11 +26,10 @@ def _can_turn(s: Sliding) -> bool:
 
 
 def lay_out_features(
-    f: Function, module: Module, plan: Plan, panel: Panel, base: str, patch: str, firsts: Sequence[str], nth: str
+    f: Function, module: Module, plan: Plan, panel: Panel, base: str, patch: str, starts: Sequence[str], nth: str
 ) -> None:
     """What a chunk reads for the panel with this number: a vector of features for each place, zeros for padding."""
     s, lanes, scalar = plan.sliding, plan.lanes, scalar_type(plan.sliding.wide)
-    starts = [affine(f, -a.axis.low, [(o, a.axis.stride)]) for a, o in zip(plan.axes, firsts, strict=True)]
     numbers = [i for i, a in enumerate(plan.axes) if a.extent > 1 or a.axis.inputs > 1 or not a.axis.is_inside]
     width = panel.vectors * lanes
     in_lines = s.output.lhs == 1 and lanes % s.shared == 0
@@ -67,11 +66,10 @@ def lay_out_features(
 
     def gathered(source: str, inside: str, count: int) -> str:
         source = f.let(f"select i1 {inside}, i64 {source}, i64 0")
-        value, none = "zeroinitializer", "0.0" if s.wide.is_floating else "0"
+        value = "zeroinitializer"
         for i in range(count):
             one = read(f, module, s.operand, base, affine(f, i * s.output.lhs, [(source, 1)]), 1, scalar)[0]
             value = f.let(f"insertelement {vector(scalar, lanes)} {value}, {scalar} {one}, i64 {i}")
-        del none
         return f.let(f"select i1 {inside}, {vector(scalar, lanes)} {value}, {vector(scalar, lanes)} zeroinitializer")
 
     def line(number: int, source: str, target: str, inside: str) -> None:

@@ -106,8 +106,8 @@ def _outputs(call: Call, module: Module, plan: Plan) -> Phase:
             inputs = f.let(f"getelementptr {scalar}, ptr {base}, i64 {start}")
         else:
             inputs = patch
-            if not s.shared:
-                _lay_out(f, module, plan, base, patch, firsts)
+            if not plan.is_by_panel:
+                _lay_out(f, module, plan, base, patch, input_starts(f, plan, firsts, "0"))
         _panels(call, f, module, plan, base, inputs, scratch, group, panel_block, parts, firsts)
     return Phase(finished(f, module, "convolution"), plan.chunks)
 
@@ -149,11 +149,51 @@ def _panels(
             place = affine(f, panel.first * s.steps, [(group, plan.features * s.steps), (nth, width * s.steps)])
             weights = f.let(f"getelementptr {scalar_type(s.wide)}, ptr {scratch}, i64 {place}")
             feature = affine(f, panel.first, [(group, s.output.size), (nth, width)])
-            if s.shared:
-                lay_out_features(f, module, plan, panel, base, inputs, firsts, nth)
             tiles = _Tiles(call, f, module, plan, panel, weights, feature, parts, firsts)
-            tiles.over(plan.order, inputs, {})
+            if plan.is_by_panel:
+                _in_goes(tiles, base, inputs, nth)
+            else:
+                tiles.over(plan.order, inputs, {})
         passed += panel.count
+
+
+def _in_goes(tiles: _Tiles, base: str, patch: str, nth: str) -> None:
+    """Lays out what a panel reads, all at once or a block of taps at a time, with the tiles after each."""
+    f, module, plan = tiles.f, tiles.module, tiles.plan
+
+    def lay_out(tap: str) -> None:
+        starts = input_starts(f, plan, tiles.firsts, tap)
+        if plan.sliding.shared:
+            lay_out_features(f, module, plan, tiles.panel, base, patch, starts, nth)
+        else:
+            _lay_out(f, module, plan, base, patch, starts)
+
+    if plan.split is None:
+        lay_out("0")
+        tiles.over(plan.order, patch, {})
+        return
+    laid, scalar = plan.axes[plan.split], scalar_type(plan.sliding.wide)
+    sums, counter = f.alloca(scalar, plan.tile * plan.tiles), f.alloca("i64")
+    size = plan.tile * plan.tiles * (plan.sliding.wide.bits // 8)
+    f.do(f"call void @llvm.memset.p0.i64(ptr {sums}, i8 0, i64 {size}, i1 false)")
+    weights = tiles.weights
+    with f.loop("0", str(laid.axis.taps), laid.taps) as loop:
+        lay_out(loop.index)
+        f.do(f"store i64 0, ptr {counter}")
+        by = plan.rest(plan.split) * tiles.panel.vectors * plan.lanes
+        tiles.weights = f.let(f"getelementptr {scalar}, ptr {weights}, i64 {affine(f, 0, [(loop.index, by)])}")
+        is_last = f.let(f"icmp eq i64 {loop.index}, {laid.axis.taps - laid.taps}")
+        tiles.kept = (sums, counter, is_last)
+        tiles.over(plan.order, patch, {})
+
+
+def input_starts(f: Function, plan: Plan, firsts: Sequence[str], tap: str) -> list[str]:
+    """Each axis's place that the first output meets with its first tap; with `tap` along the axis that is split."""
+    starts: list[str] = []
+    for i, (laid, first) in enumerate(zip(plan.axes, firsts, strict=True)):
+        terms = [(first, laid.axis.stride), *([(tap, laid.axis.tap)] if i == plan.split else [])]
+        starts.append(affine(f, -laid.axis.low, terms))
+    return starts
 
 
 class _Tiles:
@@ -173,6 +213,7 @@ class _Tiles:
     ) -> None:
         self.call, self.f, self.module, self.plan, self.panel = call, f, module, plan, panel
         self.weights, self.feature, self.parts, self.firsts = weights, feature, parts, firsts
+        self.kept: tuple[str, str, str] | None = None
 
     def over(self, axes: Sequence[int], inputs: str, sizes: dict[int, int], index: dict[int, str] | None = None) -> None:
         """axes: numbers of those to loop over. sizes: of the tile so far. index: of its first output, by axis."""
@@ -204,17 +245,22 @@ class _Tiles:
             if axis.dim >= 0:
                 place[axis.dim] = affine(self.f, axis.first, [(output, axis.step)])
         arguments = ", ".join(f"i64 {v}" for v in place)
+        if self.kept is not None:
+            sums, counter, is_last = self.kept
+            number = self.f.let(f"load i64, ptr {counter}")
+            self.f.do(f"store i64 {affine(self.f, 1, [(number, 1)])}, ptr {counter}")
+            kind = f"[{plan.tile} x {scalar_type(s.wide)}]"
+            arguments += f", ptr {self.f.let(f'getelementptr {kind}, ptr {sums}, i64 {number}')}, i1 {is_last}"
         self.f.do(f"call void @{tile}(ptr %table, ptr {inputs}, ptr {self.weights}, {arguments})")
 
 
 # -- inputs
 
 
-def _lay_out(f: Function, module: Module, plan: Plan, base: str, patch: str, firsts: Sequence[str]) -> None:
+def _lay_out(f: Function, module: Module, plan: Plan, base: str, patch: str, starts: Sequence[str]) -> None:
     """Copies and widens what a chunk reads, in the order of lhs, with zeros for padding."""
     s, scalar = plan.sliding, scalar_type(plan.sliding.wide)
     axes, (inner, limit, extent) = runs(plan)
-    starts = [affine(f, -a.axis.low, [(o, a.axis.stride)]) for a, o in zip(plan.axes, firsts, strict=True)]
 
     def line(source: str, target: str, inside: str) -> None:
         start = affine(f, 0, [(starts[inner], limit // max(1, plan.axes[inner].axis.inputs))])
@@ -272,7 +318,7 @@ def runs(plan: Plan) -> tuple[list[int], tuple[int, int, int]]:
 
 def _is_whole(laid: Laid, run: int) -> bool:
     axis = laid.axis
-    return laid.step == 1 and axis.low == 0 and laid.extent == axis.inputs and axis.lhs == run == laid.place
+    return laid.taps == axis.taps and laid.step == 1 and axis.low == 0 and laid.extent == axis.inputs and axis.lhs == run == laid.place
 
 
 def _joins(outer: Laid, laid: Laid, run: int) -> bool:
