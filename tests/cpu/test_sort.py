@@ -255,7 +255,9 @@ def test_topk(element: str, largest: bool) -> None:
             _check_topk(_elements(element, sizes), k, largest)
 
 
-@pytest.mark.parametrize(("sizes", "k"), [((300000,), 100), ((2, 140000), 8), ((70, 999), 300), ((3, 0), 0), ((3, 5), 0)])
+@pytest.mark.parametrize(
+    ("sizes", "k"), [((300000,), 100), ((2, 140000), 8), ((70, 999), 300), ((3, 0), 0), ((3, 5), 0)]
+)
 def test_topk_sizes(sizes: tuple[int, ...], k: int) -> None:
     """Long lines in several chunks, many lines, nothing at all."""
     _check_topk(_elements("f32", sizes), k, True)

@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, factors, roots, table, write_core
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, factors, roots, swapped, table, write_core
 from hlokit.cpu.kernels.fft_memory import (
     Columns,
     load_column,
@@ -23,9 +24,10 @@ from hlokit.cpu.kernels.fft_memory import (
     store_real_rows,
     store_rows,
 )
+from hlokit.cpu.kernels.fft_weights import Weights
 from hlokit.cpu.kernels.flow import least, table_pointer, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Loop, Module, vector
+from hlokit.cpu.llvm import Function, Loop, Module
 
 _DIRECT = 1024  # the longest sequence of one pass: its two work buffers are on the stack
 _SPLIT = 64  # the shortest one that is worth splitting when there are few
@@ -40,8 +42,9 @@ def fft(call: Call, module: Module) -> Routine | None:
         return Routine(())
     if not call.operands[0].size:
         return None
-    kind: str = call.op.fft_type  # type: ignore[attr-defined]
-    lengths: tuple[int, ...] = call.op.fft_length  # type: ignore[attr-defined]
+    op: Any = call.op
+    kind: str = op.fft_type
+    lengths: tuple[int, ...] = op.fft_length
     if any(_split(n) is None for n in lengths):
         return None
     wide = call.results[0].dtype.real.bits == 64
@@ -111,9 +114,7 @@ class _Fft:
         """Bytes of a complex number."""
         return 2 * self.lanes.scalar_bytes
 
-    def write(
-        self, kind: str, lengths: tuple[int, ...], operand: tuple[int, ...], result: tuple[int, ...]
-    ) -> Routine:
+    def write(self, kind: str, lengths: tuple[int, ...], operand: tuple[int, ...], result: tuple[int, ...]) -> Routine:
         """The passes, last dimension first; of real results it is the last one instead."""
         rank = len(lengths)
         outer = math.prod(operand[:-1])
@@ -193,7 +194,7 @@ class _Fft:
         lanes, n = self.lanes, axis.n
         core = write_core(self.module, lanes, n1)
         source, target = axis.source.pointer(f), axis.target.pointer(f)
-        weights = _Weights(self.module, lanes, n, n1)
+        weights = Weights(self.module, lanes, n, n1)
         memory = weights.memory(f)
         # with inner == 1 the lanes are neighbours along n2, else along inner
         outer_size, inner_size = (axis.outer, n2) if axis.inner == 1 else (axis.outer * n2, axis.inner)
@@ -465,13 +466,13 @@ class _Fft:
         return f.let(f"getelementptr [2 x {self.lanes.scalar}], ptr {base}, i64 {index}")
 
     def _put(self, f: Function, buffer: str, turned: bool) -> Callable[[str, Complex], None]:
-        return lambda k, value: self.lanes.store(f, value[::-1] if turned else value, buffer, k)
+        return lambda k, value: self.lanes.store(f, swapped(value) if turned else value, buffer, k)
 
     def _get(self, f: Function, buffer: str, turned: bool, factor: float) -> Callable[[str], Complex]:
         def get(k: str) -> Complex:
             value = self.lanes.load(f, buffer, k)
             scaled = self.lanes.scale(f, value, factor) if factor != 1.0 else value
-            return (scaled[1], scaled[0]) if turned else scaled
+            return swapped(scaled) if turned else scaled
 
         return get
 
@@ -480,7 +481,7 @@ class _Fft:
             base = f.let(f"getelementptr {lanes.scalar}, ptr {buffer}, i64 {first}")
             value = lanes.load(f, base, k)
             scaled = lanes.scale(f, value, factor) if factor != 1.0 else value
-            return (scaled[1], scaled[0]) if turned else scaled
+            return swapped(scaled) if turned else scaled
 
         return get
 
@@ -497,81 +498,6 @@ class _Fft:
         """Runs the passes on work buffer 0; gives the buffer of the result."""
         f.do(f"call void @{core[0]}(ptr {work[0]}, ptr {work[1]})")
         return work[1] if core[1] else work[0]
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """exp(-2 pi i k (j + l) / n) for all k < n1 and lanes l, as products of two from tables made for each j.
-
-    Each factor is itself a product of two numbers: of the steps and the parts of steps of the circle.
-    """
-
-    module: Module
-    lanes: Lanes
-    n: int
-    n1: int
-
-    @property
-    def _low(self) -> int:
-        """The bits of k below."""
-        return (self.n1.bit_length()) // 2
-
-    @property
-    def _counts(self) -> tuple[int, int]:
-        return 1 << self._low, -(-self.n1 // (1 << self._low))
-
-    def memory(self, f: Function) -> tuple[str, str]:
-        """Stack memory for both tables."""
-        first, second = self._counts
-        return f.alloca(self.lanes.type, 2 * first), f.alloca(self.lanes.type, 2 * second)
-
-    def prepare(self, f: Function, memory: tuple[str, str], j: str, limit: int, step: int) -> None:
-        """Fills the tables. Lanes are `step` apart; those at `limit` or above are junk."""
-        type = vector("i64", self.lanes.count)
-        numbers = ", ".join(f"i64 {step * i}" for i in range(self.lanes.count))
-        one = f.let(f"insertelement {type} poison, i64 {j}, i64 0")
-        every = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
-        places = f.let(f"add {type} {every}, <{numbers}>")
-        last = f"splat (i64 {limit - 1})"
-        places = f.let(f"call {type} @llvm.smin.v{self.lanes.count}i64({type} {places}, {type} {last})")
-        for base, count, shift in ((memory[0], self._counts[0], 0), (memory[1], self._counts[1], self._low)):
-            with f.loop("0", str(count)) as loop:
-                k = f.let(f"shl i64 {loop.index}, {shift}")
-                one = f.let(f"insertelement {type} poison, i64 {k}, i64 0")
-                all_k = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
-                exponents = f.let(f"mul {type} {places}, {all_k}")
-                self.lanes.store(f, self._powers(f, exponents), base, loop.index)
-
-    def at(self, f: Function, memory: tuple[str, str], k: str) -> Complex:
-        low = self.lanes.load(f, memory[0], f.let(f"and i64 {k}, {(1 << self._low) - 1}"))
-        high = self.lanes.load(f, memory[1], f.let(f"lshr i64 {k}, {self._low}"))
-        return self.lanes.mul(f, high, low)
-
-    def _powers(self, f: Function, exponents: str) -> Complex:
-        """exp(-2 pi i e / n) for e below n."""
-        bits = self.n.bit_length() // 2
-        fine, coarse = np.arange(1 << bits), np.arange(0, self.n, 1 << bits)
-        type = vector("i64", self.lanes.count)
-        head = f"roots_{self.lanes.scalar}_{self.n}"
-        scalar = self.lanes.scalar
-        low = f.let(f"and {type} {exponents}, splat (i64 {(1 << bits) - 1})")
-        high = f.let(f"lshr {type} {exponents}, splat (i64 {bits})")
-        first = self._gathered(f, table(self.module, f"{head}_fine", scalar, roots(fine, self.n)), low)
-        second = self._gathered(f, table(self.module, f"{head}_coarse", scalar, roots(coarse, self.n)), high)
-        return self.lanes.mul(f, first, second)
-
-    def _gathered(self, f: Function, base: str, places: str) -> Complex:
-        lanes = self.lanes
-        type, pointers = vector("i64", lanes.count), vector("ptr", lanes.count)
-        address = f.let(f"getelementptr [2 x {lanes.scalar}], ptr {base}, {type} {places}")
-        second = f.let(f"getelementptr {lanes.scalar}, {pointers} {address}, i64 1")
-        name = f"llvm.masked.gather.v{lanes.count}f{8 * lanes.scalar_bytes}.v{lanes.count}p0"
-        rest = f"{vector('i1', lanes.count)} splat (i1 true), {lanes.type} poison"
-        real, imag = (
-            f.let(f"call {lanes.type} @{name}({pointers} align {lanes.scalar_bytes} {a}, {rest})")
-            for a in (address, second)
-        )
-        return real, imag
 
 
 KERNELS["fft"] = fft

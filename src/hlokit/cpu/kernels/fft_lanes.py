@@ -17,6 +17,10 @@ Complex = tuple[str, str]
 LARGEST_PRIME = 31
 
 
+def swapped(value: Complex) -> Complex:
+    return value[1], value[0]
+
+
 def factors(n: int) -> list[int] | None:
     """Radices whose product is n: odd primes, then 8s, then 4s and 2s; None if a prime is too large.
 
@@ -141,9 +145,9 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     radices = factors(n)
     assert radices is not None
     name = f"fft_{lanes.scalar}{lanes.count}_{n}"
-    swapped = len(radices) % 2 == 1
+    in_other = len(radices) % 2 == 1
     if name in module.functions:
-        return name, swapped
+        return name, in_other
     f = Function(name, [("ptr", "a"), ("ptr", "b")], attributes="noinline")
     source, target = "%a", "%b"
     stride = 1
@@ -161,7 +165,7 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
         stride *= radix
     f.do("ret void")
     module.add(f)
-    return name, swapped
+    return name, in_other
 
 
 def _write_pass(module: Module, lanes: Lanes, radix: int, weighted: bool) -> str:

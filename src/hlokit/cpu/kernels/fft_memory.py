@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.fft_lanes import Complex, Lanes
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, swapped
 from hlokit.cpu.llvm import Function, vector
 
 
@@ -29,10 +29,8 @@ def load_column(f: Function, lanes: Lanes, columns: Columns, k: str) -> Complex:
     if columns.valid:
         mask = _mask(f, lanes, columns.valid)
         suffix = f"v{2 * lanes.count}f{8 * align}.p0"
-        both = f.let(
-            f"call {wide} @llvm.masked.load.{suffix}(ptr align {align} {place}, {vector('i1', 2 * lanes.count)} {mask}, "
-            f"{wide} zeroinitializer)"
-        )
+        masked = f"{vector('i1', 2 * lanes.count)} {mask}, {wide} zeroinitializer"
+        both = f.let(f"call {wide} @llvm.masked.load.{suffix}(ptr align {align} {place}, {masked})")
     else:
         both = f.let(f"load {wide}, ptr {place}, align {align}")
     even = ", ".join(f"i32 {2 * i}" for i in range(lanes.count))
@@ -97,7 +95,7 @@ def load_rows(f: Function, lanes: Lanes, rows: str, count: int, buffer: str, tur
             for j, both in enumerate(_transposed(f, lanes, loaded, 2)):
                 head = f"shufflevector {lanes.type} {both}, {lanes.type} poison, <{unit} x i32>"
                 value = f.let(f"{head} <{even}>"), f.let(f"{head} <{odd}>")
-                half.store(f, value[::-1] if turned else value, goal, f.let(f"add i64 {loop.index}, {j}"))
+                half.store(f, swapped(value) if turned else value, goal, f.let(f"add i64 {loop.index}, {j}"))
     if count % unit:
         with f.loop("0", str(lanes.count)) as lane:
             (pointer,) = _pointers(f, rows, lane.index, 1)
@@ -105,11 +103,11 @@ def load_rows(f: Function, lanes: Lanes, rows: str, count: int, buffer: str, tur
             one = Lanes(lanes.scalar, 1, lanes.count)
             with f.loop(str(count - count % unit), str(count)) as loop:
                 value = Lanes(lanes.scalar, 1).load(f, pointer, loop.index)
-                one.store(f, value[::-1] if turned else value, goal, loop.index)
+                one.store(f, swapped(value) if turned else value, goal, loop.index)
 
 
 def store_rows(f: Function, lanes: Lanes, rows: str, count: int, get: Callable[[Lanes, str, str], Complex]) -> None:
-    """Complex rows of `count` elements: get(lanes, first, k) is element k of some of the lanes, from number `first` on."""
+    """Complex rows of `count` elements: get(lanes, first, k) is element k of some of the lanes, from `first` on."""
     unit = lanes.count // 2
     half = lanes.half()
     chosen = ", ".join(f"i32 {i}, i32 {unit + i}" for i in range(unit))
@@ -137,9 +135,7 @@ def _pointers(f: Function, rows: str, first: str, count: int) -> list[str]:
     return [f.let(f"load ptr, ptr {f.let(f'getelementptr ptr, ptr {base}, i64 {k}')}") for k in range(count)]
 
 
-def load_real_rows(
-    f: Function, lanes: Lanes, pointers: str, count: int, put: Callable[[str, str], None]
-) -> None:
+def load_real_rows(f: Function, lanes: Lanes, pointers: str, count: int, put: Callable[[str, str], None]) -> None:
     """Real rows: put(k, element k of all lanes)."""
     rows = _pointers(f, pointers, "0", lanes.count)
     unit = lanes.count

@@ -119,4 +119,3 @@ def extended(f: Function, value: str, dtype: DType, type: str = "i8") -> str:
     unused = str(8 - dtype.bits) if type == "i8" else f"splat (i8 {8 - dtype.bits})"
     raised = f.let(f"shl {type} {value}, {unused}")
     return f.let(f"{'ashr' if dtype.kind == 'signed' else 'lshr'} {type} {raised}, {unused}")
-

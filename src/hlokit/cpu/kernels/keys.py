@@ -62,7 +62,8 @@ class KeyMap:
     def merged(self, f: Function, raw: str) -> tuple[str, str]:
         """(whether the element is a zero, whether it is a NaN): those of which several have one key."""
         magnitude = f.let(f"and i{self.bits} {raw}, {(1 << (self.bits - 1)) - 1}")
-        return f.let(f"icmp eq i{self.bits} {magnitude}, 0"), f.let(f"icmp ugt i{self.bits} {magnitude}, {self._infinity}")
+        is_nan = f.let(f"icmp ugt i{self.bits} {magnitude}, {self._infinity}")
+        return f.let(f"icmp eq i{self.bits} {magnitude}, 0"), is_nan
 
     @property
     def merged_keys(self) -> tuple[int, int]:
@@ -138,8 +139,9 @@ class KeyMap:
             ranks[~nan] = np.unique(values[~nan], return_inverse=True)[1]
             ranks[nan] = 255
         else:
-            order = np.where(nan, np.inf, np.abs(values)) * np.where(np.signbit(values), -1, 1)
-            places = list(zip(order.tolist(), np.where(np.signbit(values), -raw.astype(int), raw).tolist(), strict=True))
+            sign = np.where(np.signbit(values), -1, 1)
+            order = np.where(nan, np.inf, np.abs(values)) * sign
+            places = list(zip(order.tolist(), (sign * raw.astype(int)).tolist(), strict=True))
             rank_of = {place: rank for rank, place in enumerate(sorted(set(places)))}
             ranks[:] = [rank_of[place] for place in places]
         if self.descending and self.numbers:

@@ -60,7 +60,7 @@ class KeyedLines:
         return [at(f, base, start, e.size) for base, e in zip(bases, self.elements, strict=True)]
 
     def key(self, f: Function, module: Module, lines: list[str], place: str) -> tuple[str, str]:
-        """(the combined key of the element at a place, whether it is a zero below +0 or a NaN: "" if that is no use)."""
+        """(the combined key of the element at a place, whether it is a zero or NaN that the key is not of, or "")."""
         combined, special = "", ""
         addresses = self.addresses(f, lines, place)
         for key in self.order.keys:

@@ -279,7 +279,8 @@ class RadixSort:
         operands, results, scratch = self._table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
-            flags = f.let(f"load <{_SEGMENTS} x i8>, ptr {f.let(f'getelementptr i8, ptr {memory}, i64 {self._flags_at}')}")
+            place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._flags_at}")
+            flags = f.let(f"load <{_SEGMENTS} x i8>, ptr {place}")
             some = f.let(f"call i8 @llvm.vector.reduce.or.v{_SEGMENTS}i8(<{_SEGMENTS} x i8> {flags})")
             with f.when(f.let(f"icmp ne i8 {some}, 0")):
                 items, _ = self._buffers(f, memory, str(self._digits))
@@ -345,9 +346,7 @@ class RadixSort:
         value = element.load(f, self.data.addresses(f, source, place)[carried])
         return f.let(f"zext {element.moved} {value} to {self._item}")
 
-    def _finish(
-        self, f: Function, items: str, source: list[str], target: list[str], bounds: tuple[str, str]
-    ) -> None:
+    def _finish(self, f: Function, items: str, source: list[str], target: list[str], bounds: tuple[str, str]) -> None:
         """Writes the elements of items between the bounds to the results."""
         with f.loop(*bounds) as loop:
             item = f.let(f"load {self._item}, ptr {at(f, items, loop.index, self._item_bytes)}, align {self._align}")
@@ -405,9 +404,7 @@ class RadixSort:
         )
         return low
 
-    def _deal(
-        self, f: Function, source: str, target: str, places: str, shift: str, bounds: tuple[str, str]
-    ) -> None:
+    def _deal(self, f: Function, source: str, target: str, places: str, shift: str, bounds: tuple[str, str]) -> None:
         """Moves items to where the place of their digit says, which then counts on."""
         with f.loop(*bounds) as loop:
             item = f.let(f"load {self._item}, ptr {at(f, source, loop.index, self._item_bytes)}, align {self._align}")

@@ -1,4 +1,4 @@
-"""Sorting short lines: each element is compared with all others, many at once; the count of those before is its place."""
+"""Sorting short lines: each element is compared with all others, many at once; as many as go before it is its place."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RankSort:
         return Routine((Phase(f.name, -(-data.lines // per_chunk)),))
 
     def _rank(self, f: Function, keys: str, ranks: str, block: str) -> None:
-        """Stores the ranks of a vector of keys. Of equal ones those further left are before; lanes past the end are junk."""
+        """Stores the ranks of a vector of keys; of equal ones the left go before. Lanes past the end are junk."""
         type = vector(f"i{self.data.bits}", self._lanes)
         own = f.let(f"load {type}, ptr {self._place(f, keys, block)}")
         after = least(f, f.let(f"add i64 {block}, {self._lanes}"), str(self.data.size))
@@ -74,9 +74,7 @@ class RankSort:
         ranked = self._count(f, keys, (after, str(self.data.size)), own, "ult", loop.results[0])
         f.do(f"store {type} {ranked}, ptr {self._place(f, ranks, block)}")
 
-    def _count(
-        self, f: Function, keys: str, bounds: tuple[str, str], own: str, predicate: str, counted: str
-    ) -> str:
+    def _count(self, f: Function, keys: str, bounds: tuple[str, str], own: str, predicate: str, counted: str) -> str:
         """Adds to each lane of `counted` how many keys within the bounds are `predicate` than its own."""
         type, mask = vector(f"i{self.data.bits}", self._lanes), vector("i1", self._lanes)
         with f.loop(*bounds, carries=[(type, counted)]) as loop:

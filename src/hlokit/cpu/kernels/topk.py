@@ -6,6 +6,7 @@ What the heap holds is (key, index) in one integer, key above index: never two e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hlokit.cpu.kernels.flow import Element, While, at, least, table_pointer, unused_name
 from hlokit.cpu.kernels.keys import KeyMap
@@ -24,8 +25,8 @@ def topk(call: Call, module: Module) -> Routine | None:
     lines = call.operands[0].size // size if size else 0
     if not lines * count:
         return Routine(())
-    largest: bool = call.op.largest  # type: ignore[attr-defined]
-    keys = KeyMap(call.operands[0].dtype, descending=largest)
+    op: Any = call.op
+    keys = KeyMap(call.operands[0].dtype, descending=op.largest)
     return _TopK(unused_name(module, "topk"), module, keys, lines, size, count).write()
 
 

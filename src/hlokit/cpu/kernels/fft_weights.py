@@ -1,0 +1,85 @@
+"""Roots of unity between the two halves of a long transform, made in machine code from small tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, roots, table
+from hlokit.cpu.llvm import Function, Module, vector
+
+
+@dataclass(frozen=True)
+class Weights:
+    """exp(-2 pi i k (j + l) / n) for all k < n1 and lanes l, as products of two from tables made for each j.
+
+    Each factor is itself a product of two numbers: of the steps and the parts of steps of the circle.
+    """
+
+    module: Module
+    lanes: Lanes
+    n: int
+    n1: int
+
+    @property
+    def _low(self) -> int:
+        """The bits of k below."""
+        return (self.n1.bit_length()) // 2
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        return 1 << self._low, -(-self.n1 // (1 << self._low))
+
+    def memory(self, f: Function) -> tuple[str, str]:
+        """Stack memory for both tables."""
+        first, second = self._counts
+        return f.alloca(self.lanes.type, 2 * first), f.alloca(self.lanes.type, 2 * second)
+
+    def prepare(self, f: Function, memory: tuple[str, str], j: str, limit: int, step: int) -> None:
+        """Fills the tables. Lanes are `step` apart; those at `limit` or above are junk."""
+        type = vector("i64", self.lanes.count)
+        numbers = ", ".join(f"i64 {step * i}" for i in range(self.lanes.count))
+        one = f.let(f"insertelement {type} poison, i64 {j}, i64 0")
+        every = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
+        places = f.let(f"add {type} {every}, <{numbers}>")
+        last = f"splat (i64 {limit - 1})"
+        places = f.let(f"call {type} @llvm.smin.v{self.lanes.count}i64({type} {places}, {type} {last})")
+        for base, count, shift in ((memory[0], self._counts[0], 0), (memory[1], self._counts[1], self._low)):
+            with f.loop("0", str(count)) as loop:
+                k = f.let(f"shl i64 {loop.index}, {shift}")
+                one = f.let(f"insertelement {type} poison, i64 {k}, i64 0")
+                all_k = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
+                exponents = f.let(f"mul {type} {places}, {all_k}")
+                self.lanes.store(f, self._powers(f, exponents), base, loop.index)
+
+    def at(self, f: Function, memory: tuple[str, str], k: str) -> Complex:
+        low = self.lanes.load(f, memory[0], f.let(f"and i64 {k}, {(1 << self._low) - 1}"))
+        high = self.lanes.load(f, memory[1], f.let(f"lshr i64 {k}, {self._low}"))
+        return self.lanes.mul(f, high, low)
+
+    def _powers(self, f: Function, exponents: str) -> Complex:
+        """exp(-2 pi i e / n) for e below n."""
+        bits = self.n.bit_length() // 2
+        fine, coarse = np.arange(1 << bits), np.arange(0, self.n, 1 << bits)
+        type = vector("i64", self.lanes.count)
+        head = f"roots_{self.lanes.scalar}_{self.n}"
+        scalar = self.lanes.scalar
+        low = f.let(f"and {type} {exponents}, splat (i64 {(1 << bits) - 1})")
+        high = f.let(f"lshr {type} {exponents}, splat (i64 {bits})")
+        first = self._gathered(f, table(self.module, f"{head}_fine", scalar, roots(fine, self.n)), low)
+        second = self._gathered(f, table(self.module, f"{head}_coarse", scalar, roots(coarse, self.n)), high)
+        return self.lanes.mul(f, first, second)
+
+    def _gathered(self, f: Function, base: str, places: str) -> Complex:
+        lanes = self.lanes
+        type, pointers = vector("i64", lanes.count), vector("ptr", lanes.count)
+        address = f.let(f"getelementptr [2 x {lanes.scalar}], ptr {base}, {type} {places}")
+        second = f.let(f"getelementptr {lanes.scalar}, {pointers} {address}, i64 1")
+        name = f"llvm.masked.gather.v{lanes.count}f{8 * lanes.scalar_bytes}.v{lanes.count}p0"
+        rest = f"{vector('i1', lanes.count)} splat (i1 true), {lanes.type} poison"
+        real, imag = (
+            f.let(f"call {lanes.type} @{name}({pointers} align {lanes.scalar_bytes} {a}, {rest})")
+            for a in (address, second)
+        )
+        return real, imag
