@@ -1,0 +1,309 @@
+"""Matrix products as machine code against the ops' references."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlokit.cpu.kernels import dot as dot_routines
+from hlokit.cpu.kernels import ragged_dot as ragged_routines
+from hlokit.cpu.kernels.elements import write
+from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
+from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+from hlokit.cpu.target import Target
+from hlokit.hlo.op import Op
+from hlokit.ops.contraction import Dot, ScaledDot
+from hlokit.ops.ragged_dot import RaggedDot
+from hlokit.types import dtype as dt
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+from tests.cpu.native import Native, avx2, host
+
+assert dot_routines and ragged_routines  # they enter themselves in KERNELS
+
+PLAIN = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (0,)}
+LHS_ACROSS = {"lhs_contracting_dims": (0,), "rhs_contracting_dims": (0,)}
+RHS_ALONG = {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (1,)}
+TARGETS = {"host": host, "avx2": avx2}
+
+
+def numbers(dtype: DType, sizes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng([dtype.number, *sizes])
+    if dtype.kind == "pred":
+        return np.asarray(rng.integers(0, 2, sizes), bool)
+    if dtype.is_integral:
+        low, high = (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if dtype.is_signed else (0, 1 << dtype.bits)
+        return np.asarray(rng.integers(max(low, -(1 << 40)), min(high, 1 << 40), sizes)).astype(dtype.numpy)
+    values = rng.standard_normal(sizes)
+    if dtype.is_complex:
+        values = values + 1j * rng.standard_normal(sizes)
+        return np.asarray(values).astype(dtype.numpy)
+    return np.asarray(values, np.float32).astype(dtype.numpy)
+
+
+class Compiled:
+    """A routine's machine code."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        module = Module()
+        routine = KERNELS[call.op.opcode](call, module)
+        assert routine is not None
+        self.routine: Routine = routine
+        for phase in routine.phases:
+            module.exported[phase.function] = None
+        self.text = module.text()
+        self.native = Native(self.text, call.target)
+
+    def __call__(self, *operands: np.ndarray[Any, Any], chunks: list[int] | None = None) -> np.ndarray[Any, Any]:
+        shape = self.call.results[0]
+        result = np.zeros(shape.dimensions, shape.dtype.numpy)
+        result.view(np.uint8 if result.ndim else result.dtype)[...] = 1  # what is not written shows
+        table = np.array([a.ctypes.data for a in (*operands, result)], np.uint64)
+        for phase in self.routine.phases:
+            for chunk in chunks or range(phase.chunks):
+                self.native(phase.function, table, chunk, chunk + 1)
+        return result
+
+
+def call_of(op: Op, operands: tuple[Shape, ...], target: Target) -> Call:
+    return Call(op, operands, (op.output_shape,), target)  # type: ignore[attr-defined]
+
+
+def dot_of(dtype: DType, lhs: tuple[int, ...], rhs: tuple[int, ...], result: DType, **dims: Any) -> Dot:
+    shape = Dot(output_shape=result[()], **dims).product_shape(dtype[lhs], dtype[rhs])
+    return Dot(output_shape=shape, **dims)
+
+
+def check(op: Op, operands: list[np.ndarray[Any, Any]], target: Target) -> Compiled:
+    compiled = Compiled(call_of(op, tuple(dt.dtype(a.dtype)[a.shape] for a in operands), target))
+    agree(compiled(*operands), op.reference(*operands), operands)
+    return compiled
+
+
+def agree(result: Any, wanted: Any, operands: list[np.ndarray[Any, Any]]) -> None:
+    """Exactly for integers; else to some units of rounding of the largest element."""
+    dtype = dt.dtype(wanted.dtype)
+    if not (dtype.is_floating or dtype.is_complex):
+        np.testing.assert_array_equal(result, wanted)
+        return
+    wide = np.complex128 if dtype.is_complex else np.float64
+    x, y = np.asarray(result).astype(wide), np.asarray(wanted).astype(wide)
+    unit = {64: 1e-13, 32: 1e-5, 16: 1e-2, 8: 0.15, 4: 0.5}[dtype.real.bits]
+    if any(dt.dtype(a.dtype).real.bits == 32 for a in operands[:1]):
+        unit = max(unit, 1e-6)
+    finite = np.isfinite(y)
+    np.testing.assert_array_equal(np.isfinite(x), finite)
+    scale = np.abs(y[finite]).max(initial=1.0)
+    np.testing.assert_allclose(x[finite], y[finite], unit, unit * scale)
+
+
+def check_dot(
+    dtype: DType, lhs: tuple[int, ...], rhs: tuple[int, ...], result: DType, target: Target, **dims: Any
+) -> Compiled:
+    return check(dot_of(dtype, lhs, rhs, result, **dims), [numbers(dtype, lhs), numbers(dtype, rhs)], target)
+
+
+SHAPES = [
+    ((1, 1), (1, 1), PLAIN),
+    ((33, 70), (70, 65), PLAIN),
+    ((130, 1100), (1100, 40), PLAIN),  # more than one part of the inner axis
+    ((40, 256), (256, 300), PLAIN),  # rows that would meet in the cache
+    ((3, 50), (50, 300), PLAIN),  # few rows: rhs streams
+    ((300, 40), (40,), PLAIN),
+    ((70, 33), (70, 65), LHS_ACROSS),
+    ((33, 70), (65, 70), RHS_ALONG),
+    ((2, 70), (65, 70), RHS_ALONG),
+    ((1030,), (1030,), LHS_ACROSS),
+    ((5, 0), (0, 7), PLAIN),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("lhs", "rhs", "dims"), SHAPES)
+def test_shapes(lhs: Any, rhs: Any, dims: Any, target: str) -> None:
+    check_dot(dt.f32, lhs, rhs, dt.f32, TARGETS[target](), **dims)
+
+
+DIMENSION_ORDERS = [
+    ((3, 20, 5, 17), (3, 17, 5, 40), {"lhs_batch_dims": (0,), "rhs_batch_dims": (0,), "lhs_contracting_dims": (2, 3), "rhs_contracting_dims": (2, 1)}),
+    ((2, 6, 16, 32), (6, 32, 50), {"lhs_contracting_dims": (1, 3), "rhs_contracting_dims": (0, 1)}),
+    ((4, 9, 3, 16), (4, 11, 3, 16), {"lhs_batch_dims": (0, 2), "rhs_batch_dims": (0, 2), "lhs_contracting_dims": (3,), "rhs_contracting_dims": (3,)}),
+    ((7, 8, 9), (10, 7, 8), {"lhs_contracting_dims": (1, 0), "rhs_contracting_dims": (2, 1)}),
+    ((7, 8, 9), (10, 7, 8), {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (2,)}),
+    ((6, 30), (6, 30), {"lhs_batch_dims": (0,), "rhs_batch_dims": (0,), "lhs_contracting_dims": (1,), "rhs_contracting_dims": (1,)}),
+    ((600, 2, 3), (3, 600, 4, 34), {"lhs_contracting_dims": (0, 2), "rhs_contracting_dims": (1, 0)}),
+    ((6,), (5,), {}),
+    ((), (), {}),
+]
+
+
+@pytest.mark.parametrize("dtype", [dt.f32, dt.s8, dt.bf16], ids=str)
+@pytest.mark.parametrize(("lhs", "rhs", "dims"), DIMENSION_ORDERS)
+def test_dimension_orders(lhs: Any, rhs: Any, dims: Any, dtype: DType) -> None:
+    check_dot(dtype, lhs, rhs, dt.s32 if dtype is dt.s8 else dtype, host(), **dims)
+
+
+FLOATS = [dt.DTYPES[n] for n in ("f4e2m1fn", "f8e3m4", "f8e4m3b11fnuz", "f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f16", "bf16")]
+TYPES = [
+    *((t, t) for t in (*FLOATS, dt.f64, dt.c64, dt.c128, dt.pred, dt.s2, dt.u4, dt.u8, dt.s16, dt.u16, dt.s64, dt.u64)),
+    *((t, dt.f32) for t in (*FLOATS, dt.f64, dt.pred, dt.s4, dt.u32)),
+    *((t, dt.s32) for t in (dt.s4, dt.u4, dt.s8, dt.u8, dt.s16, dt.pred)),
+    *((dt.f64, t) for t in (dt.bf16, dt.f16, dt.f8e4m3fn)),
+    *((dt.f32, dt.c64), (dt.s32, dt.c64), (dt.s8, dt.s64), (dt.s8, dt.pred), (dt.f32, dt.pred)),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "result"), TYPES, ids=lambda t: t.name)
+def test_types(dtype: DType, result: DType, target: str) -> None:
+    check_dot(dtype, (5, 9), (9, 20), result, TARGETS[target](), **PLAIN)
+
+
+@pytest.mark.parametrize("result", [dt.s4, dt.u8, dt.s32, dt.s64], ids=str)
+def test_sums_of_floats_to_integers_saturate(result: DType) -> None:
+    op = dot_of(dt.f32, (3, 4), (4, 5), result, **PLAIN)
+    lhs = np.array([[1e30] * 4, [np.nan] * 4, [-2.5] * 4], np.float32)
+    check(op, [lhs, np.ones((4, 5), np.float32)], host())
+
+
+@pytest.mark.parametrize(("dtype", "dims"), [(dt.s8, PLAIN), (dt.u8, RHS_ALONG), (dt.s16, LHS_ACROSS), (dt.bf16, RHS_ALONG)])
+def test_groups_of_products(dtype: DType, dims: Any) -> None:
+    """Sizes that are no whole groups, in each order."""
+    lhs = (37, 515) if dims is not LHS_ACROSS else (515, 37)
+    rhs = (67, 515) if dims is RHS_ALONG else (515, 67)
+    check_dot(dtype, lhs, rhs, dt.s32 if dtype.is_integral else dt.f32, host(), **dims)
+
+
+def test_zeros_do_not_hide_infinities() -> None:
+    lhs = np.zeros((20, 30), np.float32)
+    rhs = np.ones((30, 40), np.float32)
+    rhs[3, 5], rhs[4, 7] = np.inf, np.nan
+    result = Compiled(call_of(dot_of(dt.f32, (20, 30), (30, 40), dt.f32, **PLAIN), (dt.f32[20, 30], dt.f32[30, 40]), host()))(lhs, rhs)
+    assert np.isnan(result[:, [5, 7]]).all()
+    assert not np.isnan(np.delete(result, [5, 7], 1)).any()
+
+
+def test_any_order_of_chunks_on_any_thread_gives_the_same_bits() -> None:
+    op = dot_of(dt.f32, (300, 700), (700, 200), dt.f32, **PLAIN)
+    compiled = Compiled(call_of(op, (dt.f32[300, 700], dt.f32[700, 200]), host()))
+    operands = numbers(dt.f32, (300, 700)), numbers(dt.f32, (700, 200))
+    chunks = compiled.routine.phases[0].chunks
+    assert chunks > 1
+    forward = compiled(*operands)
+    assert forward.tobytes() == compiled(*operands, chunks=list(range(chunks))[::-1]).tobytes()
+    result = np.zeros_like(forward)
+    table = np.array([a.ctypes.data for a in (*operands, result)], np.uint64)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda c: compiled.native(compiled.routine.phases[0].function, table, c, c + 1), range(chunks)))
+    assert forward.tobytes() == result.tobytes()
+
+
+def test_equal_products_have_equal_text() -> None:
+    texts: list[str] = []
+    module = Module()
+    for _ in range(2):
+        op = dot_of(dt.f32, (30, 70), (70, 20), dt.f32, **PLAIN)
+        KERNELS["dot"](call_of(op, (dt.f32[30, 70], dt.f32[70, 20]), host()), module)
+        texts.append(module.text())
+    assert texts[0] == texts[1]
+
+
+def test_strict_is_for_integers() -> None:
+    for dtype, is_taken in ((dt.f32, False), (dt.s32, True)):
+        call = call_of(dot_of(dtype, (3, 4), (4, 5), dtype, **PLAIN), (dtype[3, 4], dtype[4, 5]), host())
+        assert (KERNELS["dot"](replace(call, strict=True), Module()) is not None) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "dims"), [((20, 700), (700, 50), PLAIN), ((5, 9), (9, 3, 7), PLAIN), ((9, 4), (4,), PLAIN), ((4,), (4,), LHS_ACROSS)]
+)
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16], ids=str)
+def test_epilogue_gets_each_element_once(lhs: Any, rhs: Any, dims: Any, dtype: DType) -> None:
+    """An epilogue that adds to what the result's memory has."""
+    op = dot_of(dtype, lhs, rhs, dt.f32, **dims)
+    sizes = op.output_shape.dimensions
+
+    def store(fn: Function, index: Any, value: str, lanes: int, mask: str | None) -> None:
+        place = "0"
+        for position, size in zip(index, sizes, strict=True):
+            place = fn.let(f"add i64 {fn.let(f'mul i64 {place}, {size}')}, {position}")
+        base = fn.let(f"load ptr, ptr {fn.let('getelementptr ptr, ptr %table, i64 2')}")
+        address = fn.let(f"getelementptr float, ptr {base}, i64 {place}")
+        type = vector(scalar_type(dt.f32), lanes)
+        assert lanes > 1 or mask is None
+        if mask is None:
+            before = fn.let(f"load {type}, ptr {address}, align 4")
+        else:
+            operands = f"ptr {address}, i32 4, <{lanes} x i1> {mask}, {type} zeroinitializer"
+            before = fn.let(f"call {type} @llvm.masked.load.v{lanes}f32.p0({operands})")
+        write(fn, dt.f32, base, place, fn.let(f"fadd {type} {before}, {value}"), lanes, mask)
+
+    operands = [numbers(dtype, lhs), numbers(dtype, rhs)]
+    call = call_of(op, (dtype[lhs], dtype[rhs]), host())
+    plain, fused = Compiled(call)(*operands), Compiled(replace(call, store=store))(*operands)
+    before = np.full(sizes, np.frombuffer(b"\1\1\1\1", np.float32)[0])
+    np.testing.assert_allclose(fused, plain + (before if sizes else 1), 1e-5, 1e-4)
+
+
+SCALES = [((), ()), ((20, 4), (4, 30)), ((1, 128), (1, 1)), ((20, 2), (8, 30))]
+
+
+@pytest.mark.parametrize(("left", "right"), SCALES)
+def test_scaled_dot(left: Any, right: Any) -> None:
+    op = ScaledDot(output_shape=dt.f32[20, 60], **PLAIN)  # type: ignore[arg-type]
+    check(op, [numbers(dt.f32, s) for s in ((20, 128), (128, 60), left, right)], host())
+
+
+def test_scaled_dot_of_blocks_of_32() -> None:
+    op = ScaledDot(output_shape=dt.bf16[20, 60], **RHS_ALONG)  # type: ignore[arg-type]
+    scales = [np.exp2(numbers(dt.s2, s).astype(np.float32)).astype(dt.f8e8m0fnu.numpy) for s in ((20, 4), (60, 4))]
+    check(op, [numbers(dt.f8e4m3fn, (20, 128)), numbers(dt.f8e4m3fn, (60, 128)), *scales], host())
+
+
+BY_ROWS = {**RHS_ALONG, "lhs_ragged_dims": (0,), "rhs_group_dims": (0,)}
+
+
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.s32], ids=str)
+def test_ragged_dot(dtype: DType) -> None:
+    cases = [
+        (RaggedDot(output_shape=dtype[50, 40], **BY_ROWS), (50, 600), (3, 600, 40)),
+        (RaggedDot(output_shape=dtype[3, 24, 40], **LHS_ACROSS, lhs_ragged_dims=(0,)), (50, 24), (50, 40)),
+    ]
+    for op, lhs, rhs in cases:
+        compiled = Compiled(call_of(op, (dtype[lhs], dtype[rhs], dt.s32[3]), host()))
+        for sizes in ((10, 20, 5), (0, 0, 0), (50, 10, 3), (33, 0, 30), (1, -1, 100)):
+            operands = [numbers(dtype, lhs), numbers(dtype, rhs), np.array(sizes, np.int32)]
+            agree(compiled(*operands), op.reference(*operands), operands)
+
+
+def test_ragged_dot_with_sizes_for_each_batch() -> None:
+    sizes = np.array([[10, 20, 5], [50, 1, 2]], np.uint8)
+    batch = {"lhs_batch_dims": (0,), "lhs_contracting_dims": (2,), "lhs_ragged_dims": (1,)}
+    op = RaggedDot(output_shape=dt.f32[2, 50, 40], **batch, rhs_batch_dims=(1,), rhs_contracting_dims=(2,), rhs_group_dims=(0,))
+    check(op, [numbers(dt.f32, (2, 50, 24)), numbers(dt.f32, (3, 2, 24, 40)), sizes], host())
+    op = RaggedDot(output_shape=dt.f32[2, 50, 40], **{**batch, "lhs_ragged_dims": (0,)}, rhs_batch_dims=(0,), rhs_contracting_dims=(1,))
+    check(op, [numbers(dt.f32, (2, 50, 24)), numbers(dt.f32, (2, 24, 40)), sizes], host())
+
+
+@pytest.mark.parametrize("target", ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"])
+def test_code_for_other_machines(target: str) -> None:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    is_arm = target.startswith("aarch64")
+    machine = Target(target, "generic" if is_arm else "x86-64", "+neon" if is_arm else "+sse2", 16)
+    for dtype in (dt.f32, dt.bf16, dt.s8):
+        module = Module()
+        op = dot_of(dtype, (40, 70), (70, 50), dt.s32 if dtype is dt.s8 else dtype, **PLAIN)
+        routine = KERNELS["dot"](call_of(op, (dtype[40, 70], dtype[70, 50]), machine), module)
+        assert routine is not None
+        module.exported[routine.phases[0].function] = None
+        parsed = llvm.parse_assembly(module.text())
+        parsed.verify()
+        assert llvm.Target.from_triple(target).create_target_machine(cpu=machine.cpu).emit_object(parsed)
