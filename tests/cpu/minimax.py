@@ -14,7 +14,9 @@ Real = Any
 Function = Callable[[Real], Real]
 
 
-def remez(target: Function, basis: Sequence[Function], weight: Function, low: Real, high: Real) -> tuple[list[Real], Real]:
+def remez(
+    target: Function, basis: Sequence[Function], weight: Function, low: Real, high: Real
+) -> tuple[list[Real], Real]:
     """Coefficients c that make the greatest |weight(x) * (target(x) - sum c_k basis_k(x))| on [low, high] least; and it."""
     low, high, n = mp.mpf(low), mp.mpf(high), len(basis)
     at = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * k / n) for k in range(n + 1)]
@@ -59,13 +61,21 @@ def monomial(power: int) -> Function:
     return lambda x: x**power
 
 
-def polynomial(target: Function, count: int, weight: Function, low: Real, high: Real, scalar: str) -> tuple[list[float], Real]:
+def less(target: Function, terms: Sequence[float]) -> Function:
+    """The target less the polynomial of these terms."""
+    known = list(terms)[::-1]
+    return lambda x: target(x) - mp.polyval(known, x) if known else target(x)
+
+
+def polynomial(
+    target: Function, count: int, weight: Function, low: Real, high: Real, scalar: str
+) -> tuple[list[float], Real]:
     """Coefficients of 1, x, x^2, ... rounded to the type one by one, the rest fitted anew after each."""
     fixed: list[float] = []
     worst = mp.inf
     for k in range(count):
         rest = [monomial(j) for j in range(k, count)]
-        c, worst = remez(lambda x: target(x) - mp.polyval(fixed[::-1], x) if fixed else target(x), rest, weight, low, high)
+        c, worst = remez(less(target, fixed), rest, weight, low, high)
         fixed.append(rounded(c[0], scalar))
         if scalar == "double" and k > 3:
             fixed += [rounded(v, scalar) for v in c[1:]]
@@ -77,7 +87,9 @@ def rounded(value: Real, scalar: str) -> float:
     return float(value) if scalar == "double" else struct.unpack("<f", struct.pack("<f", float(value)))[0]
 
 
-def rational(target: Function, numerator: int, denominator: int, low: Real, high: Real) -> tuple[list[float], list[float], Real]:
+def rational(
+    target: Function, numerator: int, denominator: int, low: Real, high: Real
+) -> tuple[list[float], list[float], Real]:
     """P / Q in t with Q(0) = 1, of least relative error."""
     q: list[Real] = [mp.mpf(1)] + [mp.mpf(0)] * (denominator - 1)
     p: list[Real] = []
@@ -86,9 +98,47 @@ def rational(target: Function, numerator: int, denominator: int, low: Real, high
         held = list(q)
         basis: list[Function] = [monomial(k) for k in range(numerator)]
         basis += [(lambda x, k=k: -target(x) * x**k) for k in range(1, denominator)]
-        c, worst = remez(target, basis, lambda x: 1 / (target(x) * mp.polyval(held[::-1], x)), low, high)
+        c, worst = remez(target, basis, lambda x, held=held: 1 / (target(x) * mp.polyval(held[::-1], x)), low, high)
         p, q = c[:numerator], [mp.mpf(1), *c[numerator:]]
     return [float(v) for v in p], [float(v) for v in q], worst
+
+
+def polished_sine(terms: list[float], scalar: str) -> list[float]:
+    """The coefficients with their last bits chosen at random for the least error in the type itself.
+
+    Fitting leaves 2 ULP and sines above 1 close to pi / 2, where all that counts is how the steps round.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    kind, wide = (np.float32, np.float64) if scalar == "float" else (np.float64, np.longdouble)
+    ends = [np.linspace(1.2, 1.5709, 60000), np.linspace(0.3, 1.2, 30000), rng.uniform(1.5, 1.5709, 40000)]
+    top = np.pi / 2 + np.arange(-4000, 2000) * 2.0**-23  # where 1 is near: every float
+    tops = [top, rng.uniform(np.pi / 2 - 1e-7, np.pi / 2 + 1e-7, 20000), rng.uniform(1.57, 1.5709, 20000)]
+    r: Any = np.concatenate([*ends, *tops]).astype(kind)
+    exact: Any = np.sin(r.astype(wide))
+    unit = np.spacing(exact.astype(kind) * kind(1 - 2.0**-20))
+    square: Any = r * r
+    square_wide, r_wide = square.astype(wide), r.astype(wide)
+
+    def error(c: list[Any]) -> tuple[float, float]:
+        tail: Any = np.full_like(r, c[-1])
+        for term in c[-2::-1]:
+            tail = (tail.astype(wide) * square_wide + wide(term)).astype(kind)
+        result = ((tail * square).astype(wide) * r_wide + r_wide).astype(kind)
+        errors = np.sort(np.abs((result - exact) / unit).astype(np.float64))
+        return float(errors[-1]), float(errors[-200:].mean())
+
+    best = [kind(v) for v in terms]
+    least = error(best)
+    for _ in range(250):
+        steps = rng.integers(-3, 4, len(best)) * 2 ** np.minimum(np.arange(len(best)), 4)
+        tried = [kind(v + k * np.spacing(abs(v))) for v, k in zip(best, steps, strict=True)]
+        found = error(tried)
+        if found < least:
+            best, least = tried, found
+    print("polished sine: ULP", least)
+    return [float(v) for v in best]
 
 
 def split(value: Real, scalar: str, parts: int, bits: int) -> list[float]:
@@ -108,7 +158,7 @@ def split(value: Real, scalar: str, parts: int, bits: int) -> list[float]:
 
 def small(f: Function, series: Sequence[Real]) -> Function:
     """f, by its series close to 0, where f cancels."""
-    return lambda x: mp.polyval(list(series)[::-1], x) if abs(x) < mp.mpf(2) ** -12 else f(x)
+    return lambda x: mp.polyval(list(series)[::-1], x) if abs(x) < mp.mpf(2) ** -14 else f(x)
 
 
 def _exp(x: Real) -> Real:
@@ -134,6 +184,18 @@ def _erf(t: Real) -> Real:
     return mp.erf(x) / x if x else 2 / mp.sqrt(mp.pi)
 
 
+def _atanh(t: Real) -> Real:
+    """atanh(s) / s less its first two terms."""
+    s = mp.sqrt(t)
+    return ((mp.atanh(s) / s - 1) / t - mp.mpf(1) / 3) / t
+
+
+def _tanh(t: Real) -> Real:
+    x = mp.sqrt(t)
+    return (mp.tanh(x) - x) / x**3
+
+
+TANH_SERIES = [mp.mpf(-1) / 3, mp.mpf(2) / 15, mp.mpf(-17) / 315, mp.mpf(62) / 2835, mp.mpf(-1382) / 155925]
 EXP_SERIES = [1 / mp.factorial(k + 2) for k in range(14)]
 LOG_SERIES = [mp.mpf(-1) ** (k + 1) / (k + 2) for k in range(14)]
 SIN_SERIES = [mp.mpf(-1) ** (k + 1) / mp.factorial(2 * k + 3) for k in range(8)]
@@ -145,21 +207,34 @@ def tables() -> dict[str, list[float]]:
 
     def note(name: str, values: list[float], error: Real = 0) -> None:
         found[name] = values
-        print(name, len(values), "error 2^%.1f" % float(mp.log(error, 2)) if error else "", flush=True)
+        print(name, len(values), f"error 2^{float(mp.log(error, 2)):.1f}" if error else "", flush=True)
 
     for scalar, sizes in (("float", (5, 9, 4, 9)), ("double", (11, 21, 8, 21))):
         width, bits = (32, 24) if scalar == "float" else (64, 53)
         half = mp.log(2) / 2 * mp.mpf("1.01")
-        note(f"EXP{width}", *polynomial(small(_exp, EXP_SERIES), sizes[0], lambda r: abs(r) + half / 20, -half, half, scalar))
+        note(
+            f"EXP{width}",
+            *polynomial(small(_exp, EXP_SERIES), sizes[0], lambda r: abs(r) + 0.02, -half, half, scalar),
+        )
         note(
             f"LOG{width}",
             *polynomial(
-                small(_log, LOG_SERIES), sizes[1], lambda f: abs(f * f / mp.log1p(f)) + 0.01 if f else mp.mpf(0.01),
-                -0.25, 0.5, scalar,
+                small(_log, LOG_SERIES),
+                sizes[1],
+                lambda f: abs(f * f / mp.log1p(f)) + 0.01 if f else mp.mpf(0.01),
+                -0.25,
+                0.5,
+                scalar,
             ),
         )
         high = mp.mpf("1.6") ** 2
-        note(f"SIN{width}", *polynomial(small(_sin, SIN_SERIES), sizes[2], lambda t: t + 0.01, 0, high, scalar))
+        sine, error = polynomial(small(_sin, SIN_SERIES), sizes[2], lambda t: t + 0.01, 0, high, scalar)
+        note(f"SIN{width}", polished_sine(sine, scalar), error)
+        end = mp.mpf("0.75") ** 2
+        note(
+            f"TANH{width}",
+            *polynomial(small(_tanh, TANH_SERIES), 6 if width == 32 else 14, lambda t: 0.01 + t, 0, end, scalar),
+        )
         note(f"ATAN{width}", *polynomial(small(_atan, ATAN_SERIES), sizes[3], lambda t: t + 0.01, 0, 1, scalar))
         note(f"LN2_{width}", split(mp.log(2), scalar, 2, bits - (9 if width == 32 else 12)))
         note(f"PI_{width}", split(mp.pi, scalar, 3, bits))
@@ -172,13 +247,19 @@ def tables() -> dict[str, list[float]]:
         "ERFC_LOG2_32",
         *polynomial(lambda x: mp.log(mp.erfc(x), 2), 6, lambda x: mp.erfc(x) * mp.log(2), border, 3.93, "float"),
     )
-    note("EXP2_32", *polynomial(lambda f: mp.mpf(2) ** f, 6, lambda f: mp.mpf(2) ** -f, -0.5, 0.5, "float"))
+    for name, count, scalar in (("EXP2_32", 6, "float"), ("EXP2_FINE32", 7, "float"), ("EXP2_64", 13, "double")):
+        note(name, *polynomial(lambda f: mp.mpf(2) ** f, count, lambda f: mp.mpf(2) ** -f, -0.5, 0.5, scalar))
+    log2 = small(lambda f: mp.log1p(f) / f, [mp.mpf(1), *(mp.mpf(-1) ** k / (k + 1) for k in range(1, 14))])
+    note(
+        "LOG2_COARSE64",  # enough for f32's pow
+        *polynomial(lambda f: log2(f) / mp.log(2), 13, lambda f: 1 / log2(f), -0.25, 0.5, "double"),
+    )
     note("ERF_SMALL64", *polynomial(_erf, 15, lambda t: 1 / _erf(t), 0, 1, "double"))
     p, q, error = rational(lambda x: mp.exp(x * x) * mp.erfc(x), 9, 10, 1, 6)
     note("ERFC_P64", [rounded(v, "double") for v in p], error)
     note("ERFC_Q64", [rounded(v, "double") for v in q])
-    atanh = lambda t: mp.atanh(mp.sqrt(t)) / mp.sqrt(t) if t else mp.mpf(1)
-    note("ATANH64", *polynomial(lambda t: ((atanh(t) - 1) / t - mp.mpf(1) / 3) / t if t > 1e-6 else mp.mpf(1) / 5 + t / 7 + t * t / 9, 8, lambda t: mp.mpf(1), 0, 0.0401, "double"))
+    tail = small(_atanh, [mp.mpf(1) / (2 * k + 5) for k in range(14)])
+    note("ATANH64", *polynomial(tail, 8, lambda t: mp.mpf(1), 0, 0.0401, "double"))
     note("THIRD64", split(mp.mpf(1) / 3, "double", 2, 53))
     return found
 
@@ -187,7 +268,10 @@ PATH = Path(__file__).parents[2] / "src/hlokit/cpu/math/coefficients.py"
 
 
 def main() -> None:
-    lines = ['"""Made by tests/cpu/minimax.py. Polynomials from the constant coefficient up; sums from the greatest part down."""', ""]
+    lines = [
+        '"""Made by tests/cpu/minimax.py. Polynomials from the constant coefficient up; sums from the greatest part down."""',
+        "",
+    ]
     for name, values in tables().items():
         row = f"{name} = ({', '.join(repr(v) for v in values)},)"
         if len(row) > 118:

@@ -36,7 +36,7 @@ def avx2() -> Target:
 class Native:
     """The compiled functions of a module's text."""
 
-    def __init__(self, text: str, target: Target | None = None, level: int = 2) -> None:
+    def __init__(self, text: str, target: Target | None = None, level: int = 1) -> None:
         import llvmlite.binding as llvm
 
         target = target or host()
@@ -79,7 +79,11 @@ def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> 
 
 
 def map_arrays(
-    body: Body, arrays: Sequence[np.ndarray[Any, Any]], inputs: Sequence[DType], output: DType, lanes: int,
+    body: Body,
+    arrays: Sequence[np.ndarray[Any, Any]],
+    inputs: Sequence[DType],
+    output: DType,
+    lanes: int,
     target: Target | None = None,
 ) -> np.ndarray[Any, Any]:
     """body mapped over arrays of one length; the result's storage is the output type's."""

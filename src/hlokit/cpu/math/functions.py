@@ -49,7 +49,8 @@ def _masked(name: str, x: Value, operands: Sequence[Value], immediate: str = "")
     for parts in zip(*(x.lanes.split(v, width) for v in operands), strict=True):
         kind = parts[0].type
         listed = ", ".join(f"{kind} {v.name}" for v in parts)
-        call = f"call {kind} @llvm.x86.avx512.mask.{name}.{suffix}({listed}{immediate}, {kind} zeroinitializer, {mask}{mode})"
+        listed += f"{immediate}, {kind} zeroinitializer, {mask}{mode}"
+        call = f"call {kind} @llvm.x86.avx512.mask.{name}.{suffix}({listed})"
         pieces.append(parts[0].lanes.let(call, x.scalar))
     return x.lanes.join(pieces)
 
@@ -129,19 +130,17 @@ def expm1(x: Value) -> Value:
 
 
 def tanh(x: Value) -> Value:
-    """-t / (t + 2) of t = exp(-2|x|) - 1."""
+    """x + x^3 T(x^2) for small x, else 1 - 2 / (exp(2|x|) + 1)."""
     size = x.abs()
     limit = 10.0 if x.bits == 32 else 20.0
     size = x.operand(limit).where(size.gt(limit), size)
-    # |x| = r + n ln 2 / 2: the factors of two are in the constants
-    n = (size * (-2 * _table("LOG2E_", x)[0])).rounded()
-    high, low = _table("LN2_", x)
-    r = n.fma(low / 2, n.fma(high / 2, size))
-    terms = [-((-2.0) ** (k + 2)) * c for k, c in enumerate(_table("EXP", x))]
-    p = horner(r, terms).fma(r * r, r + r)
-    power = scale(x.operand(1.0), n)
-    t = p.fma(power, 1.0 - power)
-    return (t / (2.0 - t)).copysign(x)
+    square = size * size
+    near = (horner(square, _table("TANH", x)) * square).fma(size, size)
+    y = size * (2 * _table("LOG2E_", x)[0])
+    n = y.rounded()
+    power = scale(horner(y - n, _table("EXP2_", x)), n)
+    far = 1.0 - x.operand(2.0) / (power + 1.0)
+    return near.where(size.lt(0.75), far).copysign(x)
 
 
 # -- logarithms
@@ -178,6 +177,8 @@ def _sine_of_reduced(r: Value, flip: Value) -> Value:
     square = r * r
     tail = horner(square, _table("SIN", r))
     result = (tail * square).fma(r, r)
+    if r.scalar == "double":  # the float's coefficients were chosen never to pass 1
+        result = _clamp(result, -1.0, 1.0)
     return (result.as_bits() ^ flip).as_float()
 
 
@@ -312,13 +313,14 @@ def power(x: Value, y: Value) -> Value:
 
 
 def _power32(size: Value, y: Value) -> Value:
-    """exp(y log|x|), the logarithm and the product in double."""
-    wide = y.cast("fpext", "double")
-    exponent = wide * log(size.cast("fpext", "double"))
-    exponent = _clamp(exponent, -110.0, 95.0)
-    n, r = _reduce_exp(exponent)
-    fraction = r.cast("fptrunc", "float")
-    return scale(horner(fraction, (1.0, 1.0, *_table("EXP", fraction))), n.cast("fptrunc", "float"))
+    """2^(y log2|x|), the logarithm and the product in double."""
+    e, m = exponent_and_mantissa(size)
+    f = (m - 1.0).cast("fpext", "double")
+    logarithm = horner(f, coefficients.LOG2_COARSE64).fma(f, e.cast("fpext", "double"))
+    exponent = _clamp(y.cast("fpext", "double") * logarithm, -160.0, 140.0)
+    n = exponent.rounded()
+    fraction = (exponent - n).cast("fptrunc", "float")
+    return scale(horner(fraction, coefficients.EXP2_FINE32), n.cast("fptrunc", "float"))
 
 
 def _power64(size: Value, y: Value) -> Value:

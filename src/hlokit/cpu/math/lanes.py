@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from hlokit.cpu.llvm import Function, float_constant, splat, vector
 from hlokit.cpu.target import Target
 
-Operand = "Value | float | int"
-
 FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
 MANTISSA = {"float": 23, "double": 52}
 
@@ -75,7 +73,9 @@ class Lanes:
         pieces: list[Value] = []
         for start in range(0, self.lanes, width):
             mask = ", ".join(f"i32 {i}" for i in range(start, start + width))
-            pieces.append(piece.let(f"shufflevector {kind} {value.name}, {kind} poison, <{width} x i32> <{mask}>", value.scalar))
+            pieces.append(
+                piece.let(f"shufflevector {kind} {value.name}, {kind} poison, <{width} x i32> <{mask}>", value.scalar)
+            )
         return pieces
 
     def join(self, pieces: list[Value]) -> Value:
@@ -122,13 +122,13 @@ class Value:
     def bits(self) -> int:
         return FLOAT_BITS.get(self.scalar) or int(self.scalar[1:])
 
-    def operand(self, other: Operand) -> Value:
+    def operand(self, other: Value | float) -> Value:
         return other if isinstance(other, Value) else self.lanes.constant(other, self.scalar)
 
-    def binary(self, instruction: str, other: Operand) -> Value:
+    def binary(self, instruction: str, other: Value | float) -> Value:
         return self.lanes.let(f"{instruction} {self.type} {self.name}, {self.operand(other).name}", self.scalar)
 
-    def compare(self, predicate: str, other: Operand) -> Value:
+    def compare(self, predicate: str, other: Value | float) -> Value:
         """`oeq`, `une`, `ult`, ... of floats; `eq`, `slt`, `ult`, ... of integers."""
         kind = "fcmp" if self.is_float else "icmp"
         return self.lanes.let(f"{kind} {predicate} {self.type} {self.name}, {self.operand(other).name}", "i1")
@@ -146,65 +146,65 @@ class Value:
         """The float or double with these bits."""
         return self.cast("bitcast", "float" if self.bits == 32 else "double")
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: Value | float) -> Value:
         return self.binary("fadd" if self.is_float else "add", other)
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: Value | float) -> Value:
         return self.binary("fsub" if self.is_float else "sub", other)
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: Value | float) -> Value:
         return self.operand(other) - self
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: Value | float) -> Value:
         return self.binary("fmul" if self.is_float else "mul", other)
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: Value | float) -> Value:
         return self.binary("fdiv", other)
 
     def __neg__(self) -> Value:
         return self.lanes.let(f"fneg {self.type} {self.name}", self.scalar) if self.is_float else 0 - self
 
-    def __and__(self, other: Operand) -> Value:
+    def __and__(self, other: Value | float) -> Value:
         return self.binary("and", other)
 
-    def __or__(self, other: Operand) -> Value:
+    def __or__(self, other: Value | float) -> Value:
         return self.binary("or", other)
 
-    def __xor__(self, other: Operand) -> Value:
+    def __xor__(self, other: Value | float) -> Value:
         return self.binary("xor", other)
 
-    def __lshift__(self, other: Operand) -> Value:
+    def __lshift__(self, other: Value | float) -> Value:
         return self.binary("shl", other)
 
-    def __rshift__(self, other: Operand) -> Value:
+    def __rshift__(self, other: Value | float) -> Value:
         return self.binary("lshr", other)
 
-    def sar(self, other: Operand) -> Value:
+    def sar(self, other: Value | float) -> Value:
         return self.binary("ashr", other)
 
-    def lt(self, other: Operand) -> Value:
+    def lt(self, other: Value | float) -> Value:
         return self.compare("olt" if self.is_float else "slt", other)
 
-    def gt(self, other: Operand) -> Value:
+    def gt(self, other: Value | float) -> Value:
         return self.compare("ogt" if self.is_float else "sgt", other)
 
-    def eq(self, other: Operand) -> Value:
+    def eq(self, other: Value | float) -> Value:
         return self.compare("oeq" if self.is_float else "eq", other)
 
-    def fma(self, factor: Operand, addend: Operand) -> Value:
+    def fma(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once."""
         return self.lanes.call("fma", self.scalar, self, self.operand(factor), self.operand(addend))
 
     def abs(self) -> Value:
         return self.lanes.call("fabs", self.scalar, self)
 
-    def copysign(self, sign: Operand) -> Value:
+    def copysign(self, sign: Value | float) -> Value:
         return self.lanes.call("copysign", self.scalar, self, self.operand(sign))
 
     def rounded(self) -> Value:
         """The nearest integral value, ties to even."""
         return self.lanes.call("roundeven", self.scalar, self)
 
-    def where(self, condition: Value, otherwise: Operand) -> Value:
+    def where(self, condition: Value, otherwise: Value | float) -> Value:
         """self where the condition holds, else `otherwise`."""
         return self.lanes.select(condition, self, self.operand(otherwise))

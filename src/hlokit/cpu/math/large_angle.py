@@ -21,7 +21,7 @@ def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Valu
     large = x.compare("ogt", LIMIT[x.bits])
     any_large = lanes.any(large)
     before, slow, after = fn.block, fn.new_block("large"), fn.new_block("reduced")
-    fn.do(f"br i1 {any_large}, label %{slow}, label %{after}, !prof !{{!\"branch_weights\", i32 1, i32 100000}}")
+    fn.do(f'br i1 {any_large}, label %{slow}, label %{after}, !prof !{{!"branch_weights", i32 1, i32 100000}}')
     fn.start(slow)
     if lanes.lanes == 1:
         new_r, new_parity = _reduce(x, shift)
@@ -38,9 +38,7 @@ def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Valu
             new_r, new_parity = new_r.where(is_large, old_r), new_parity.where(is_large, old_parity)
             for carried, new in zip(loop.carried, (new_r, new_parity), strict=True):
                 kind = lanes.type(new.scalar)
-                loop.next.append(
-                    fn.let(f"insertelement {kind} {carried}, {new.scalar} {new.name}, i64 {loop.index}")
-                )
+                loop.next.append(fn.let(f"insertelement {kind} {carried}, {new.scalar} {new.name}, i64 {loop.index}"))
         results = loop.results
     last = fn.block
     fn.jump(after)

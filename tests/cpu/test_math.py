@@ -1,0 +1,72 @@
+"""The transcendental primitives keep the bounds that bounds.py states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlokit.cpu.math.bounds import BOUNDS
+from hlokit.cpu.primitives import emit
+from hlokit.ops.numerics import from_bits, narrow, widen
+from hlokit.types.dtype import DType, bf16, f16, f32, f64
+from tests.cpu.accuracy import arguments, computed, errors_in_ulp, in_f64
+from tests.cpu.native import avx2, host, map_arrays
+
+UNARY = sorted({name for name, _ in BOUNDS} - {"atan2", "pow"})
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in BOUNDS}))
+def test_f32_keeps_its_bound(name: str) -> None:
+    operands = arguments(name, f32, 50_000)
+    errors = errors_in_ulp(name, f32, operands, computed(name, f32, operands, 16))
+    worst = int(errors.argmax())
+    assert errors[worst] <= BOUNDS[name, f32], [a[worst] for a in operands]
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in BOUNDS}))
+def test_f64_keeps_its_bound(name: str) -> None:
+    operands = arguments(name, f64, 300)
+    errors = errors_in_ulp(name, f64, operands, computed(name, f64, operands, 8))
+    worst = int(errors.argmax())
+    assert errors[worst] <= BOUNDS[name, f64], [a[worst] for a in operands]
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize("name", UNARY)
+def test_all_narrow_values(name: str, dtype: DType) -> None:
+    """Within one unit of the narrow type: all but a tie's neighbours are the correctly rounded values."""
+    x = from_bits(np.arange(1 << 16, dtype=np.uint16), dtype.numpy)
+
+    def body(fn: Any, values: list[str]) -> str:
+        wide = emit(fn, "convert", dtype, 16, values, f32, target=host())
+        return emit(fn, "convert", f32, 16, [emit(fn, name, f32, 16, [wide], f32, target=host())], dtype, target=host())
+
+    got = map_arrays(body, [x], [dtype], dtype, 16)
+    with np.errstate(all="ignore"):
+        expected = narrow(in_f64(name)(widen(x).astype(np.float64)), dtype.numpy)
+    result, wanted = widen(got), widen(expected)
+    same = (result == wanted) | (np.isnan(result) & np.isnan(wanted))
+    steps = np.abs(got.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
+    assert (same | (steps <= 1)).all()
+    assert same.mean() > 0.999
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+@pytest.mark.parametrize("name", sorted({name for name, _ in BOUNDS}))
+def test_without_avx512_and_in_other_widths_the_bits_are_the_same(name: str, dtype: DType) -> None:
+    operands = arguments(name, dtype, 1000)
+    first = computed(name, dtype, operands, 16)
+    for lanes, target in ((1, None), (2, None), (64, None), (8, avx2())):
+        again = computed(name, dtype, operands, lanes, target)
+        np.testing.assert_array_equal(again, first)
+        assert (np.signbit(again) == np.signbit(first))[~np.isnan(first)].all()
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_sine_and_cosine_stay_within_one(dtype: DType) -> None:
+    k = np.arange(1, 20_000)
+    near = (k * (np.pi / 2)).astype(dtype.numpy)
+    for name in ("sin", "cos"):
+        assert np.abs(computed(name, dtype, [near], 16)).max() <= 1
