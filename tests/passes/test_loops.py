@@ -8,6 +8,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.analysis.loops import counter, invariants, trip_count
+from hlokit.analysis.ranges import value_range
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from tests.fuzz.programs import Options, random_module
@@ -148,3 +149,38 @@ def test_random_loops_keep_their_bits() -> None:
         assert same_bits(module, after, *args), seed
         changed += str(after) != str(module)
     assert changed > 10
+
+
+@pytest.mark.parametrize(("start", "decides"), [(0, True), (3, True), (-1, False)])
+def test_what_the_counter_decides(start: int, decides: bool) -> None:
+    module = hk.parse(f"""HloModule m
+cond {{ p = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(10) ROOT c = pred[] compare(i, n), direction=LT }}
+body {{ p = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(p), index=0 x = f32[4] get-tuple-element(p), index=1
+zero = s32[] constant(0) negative = pred[] compare(i, zero), direction=LT four = s32[] constant(4) w = s32[] add(i, four)
+k = s32[] select(negative, w, i) one = s32[] constant(1) j = s32[] add(i, one)
+e = f32[1] dynamic-slice(x, k), dynamic_slice_sizes={{1}} b = f32[4] broadcast(e), dimensions={{}} y = f32[4] add(x, b)
+ROOT t = (s32[], f32[4]) tuple(j, y) }}
+ENTRY e {{ x = f32[4] parameter(0) i = s32[] constant({start}) t = (s32[], f32[4]) tuple(i, x)
+ROOT w = (s32[], f32[4]) while(t), condition=cond, body=body }}
+""".replace("b = f32[4] broadcast(e)", "s = f32[] reshape(e) b = f32[4] broadcast(s)"))
+    after = optimized(module, "while-loop-range-simplifier", "algsimp", "dce")
+    assert ("select" not in str(after)) is decides and same_bits(module, after, [1.0] * 4)
+
+
+RANGES = [
+    ("i", (0, 9)), ("add(i, c)", (5, 14)), ("subtract(c, i)", (-4, 5)), ("multiply(i, m)", (-27, 0)), ("and(i, c)", (0, 5)),
+    ("shift-right-logical(i, one)", (0, 4)), ("remainder(i, c)", (0, 4)), ("divide(i, c)", (0, 1)), ("maximum(i, c)", (5, 9)),
+    ("minimum(i, c)", (0, 5)), ("clamp(one, i, c)", (1, 5)), ("multiply(big, i)", (-(2**31), 2**31 - 1)), ("negate(i)", (-(2**31), 2**31 - 1)),
+    ("select(p, c, m)", (-3, 5)), ("reverse(i), dimensions={0}", (0, 9)), ("divide(i, i)", (-(2**31), 2**31 - 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "expected"), RANGES)
+def test_ranges(body: str, expected: tuple[int, int]) -> None:
+    def full(name: str, value: int) -> str:
+        return f"{name}_ = s32[] constant({value}) {name} = s32[10] broadcast({name}_), dimensions={{}}\n"
+
+    constants = full("c", 5) + full("m", -3) + full("one", 1) + full("big", 2**30)
+    root = body if "(" in body else f"copy({body})"
+    module = hk.parse(f"ENTRY e {{ p = pred[10] parameter(0) i = s32[10] iota(), iota_dimension=0\n{constants} ROOT r = s32[10] {root} }}")
+    assert value_range(module.entry.root) == expected

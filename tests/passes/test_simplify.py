@@ -93,6 +93,8 @@ APPLIES = [
     ("select_of_truth", P, "a = pred[] constant(true) t = pred[4] broadcast(a), dimensions={} b = pred[] constant(false) f = pred[4] broadcast(b), dimensions={} ROOT r = pred[4] select(x, f, t)", ["not"]),
     ("select_of_select", "x = pred[4] parameter(0) y = f32[4] parameter(1)", "n = f32[4] negate(y) e = f32[4] tanh(y) s = f32[4] select(x, y, n) ROOT r = f32[4] select(x, s, e)", ["select", "tanh"]),
     ("compare_beyond_the_range", N, "i = s32[4] iota(), iota_dimension=0 " + INT.format(4) + "c0 = pred[4] compare(i, z), direction=LT ROOT t = (pred[4], s32[4]) tuple(c0, x)", ["broadcast", "constant", "tuple"]),
+    ("convert_of_iota", X, "i = u64[4] iota(), iota_dimension=0 y = u32[4] convert(i) ROOT t = (u32[4], f32[4]) tuple(y, x)", ["iota", "tuple"]),
+    ("shift_of_small", X, "i = u64[4] iota(), iota_dimension=0 c = u64[] constant(32) z = u64[4] broadcast(c), dimensions={} y = u64[4] shift-right-logical(i, z) ROOT t = (u64[4], f32[4]) tuple(y, x)", ["broadcast", "constant", "tuple"]),
     ("size_of_static_dimension", X, "n = s32[] get-dimension-size(x), dimensions={0} ROOT t = (s32[], f32[4]) tuple(n, x)", ["constant", "tuple"]),
     ("size_that_stays", X, "n = s32[] constant(4) ROOT r = f32[4] set-dimension-size(x, n), dimensions={0}", []),
     # arithmetic

@@ -90,6 +90,7 @@ DEFAULT = (
     "constant_folding",
     "conditional-simplifier",
     "while-loop-constant-sinking",
+    "while-loop-range-simplifier",
     "while-loop-simplifier",
     "while-loop-invariant-code-motion",
     "tuple-simplifier",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from hlokit.analysis.ranges import Range, range_of_type, value_range
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.comparison import Compare
 from hlokit.ops.conversion import Convert, ReducePrecision
 from hlokit.ops.dynamic import GetDimensionSize, SetDimensionSize
-from hlokit.ops.elementwise import Complex, Imag, Not, Real, Select
+from hlokit.ops.elementwise import Complex, Imag, Not, Real, Select, ShiftRightLogical
 from hlokit.ops.movement import Iota
 from hlokit.ops.numerics import float_format
 from hlokit.passes.simplify.rules import constant_like, is_scalar, like, scalar_of, simplifies
@@ -129,39 +132,47 @@ def select_of_select(instruction: Instruction, computation: Computation) -> Inst
 
 @simplifies(Compare, static=True)
 def compare_beyond_the_range(instruction: Instruction, computation: Computation) -> Instruction | None:
-    """x < c for every x that the type, or an iota, can have is true; and the like."""
-    lhs, rhs = instruction.operands
-    assert isinstance(instruction.op, Compare)
-    if not lhs.shape.dtype.is_integral:
+    """x < c for every x that the type, an iota, or what it is computed by lets x have is true; and the like."""
+    known = compared(instruction)
+    return None if known is None else constant_like(computation, instruction, known)
+
+
+def compared(compare: Instruction, known: Mapping[Instruction, Range] | None = None) -> bool | None:
+    """What a comparison of integers gives, if their ranges tell."""
+    lhs, rhs = compare.operands
+    if not isinstance(compare.op, Compare) or not lhs.shape.dtype.is_integral:
         return None
-    a, b = _range(lhs), _range(rhs)
+    a, b = value_range(lhs, known), value_range(rhs, known)
     below, not_above = a[1] < b[0], a[1] <= b[0]
     above, not_below = a[0] > b[1], a[0] >= b[1]
-    known = {
+    equal = a == b and a[0] == a[1]
+    true, false = {
         "LT": (below, not_below),
         "LE": (not_above, above),
         "GT": (above, not_above),
         "GE": (not_below, below),
-        "EQ": (a == b and a[0] == a[1], below or above),
-        "NE": (below or above, a == b and a[0] == a[1]),
-    }[instruction.op.direction]
-    return constant_like(computation, instruction, known[0]) if any(known) else None
+        "EQ": (equal, below or above),
+        "NE": (below or above, equal),
+    }[compare.op.direction]
+    return true if true or false else None
 
 
-def _range(instruction: Instruction) -> tuple[int, int]:
-    """The least and the greatest value that an integer can have here."""
-    value = scalar_of(instruction)
-    if value is not None:
-        return int(value), int(value)
-    dtype = instruction.shape.dtype
-    highest = 2 ** (dtype.bits - (dtype.kind == "signed")) - 1
-    lowest = -highest - 1 if dtype.kind == "signed" else 0
-    while instruction.opcode in ("broadcast", "reshape", "transpose", "slice", "reverse"):
-        instruction = instruction.operands[0]
-    if isinstance(instruction.op, Iota):
-        count = instruction.shape.dimensions[instruction.op.iota_dimension]
-        return (0, max(0, count - 1)) if count - 1 <= highest else (lowest, highest)
-    return lowest, highest
+@simplifies(Convert, static=True)
+def convert_of_iota(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """An iota of integers that do not wrap, converted to another integral type, is one of that type."""
+    inner, dtype = instruction.operands[0], instruction.shape.dtype
+    if not isinstance(inner.op, Iota) or not inner.shape.dtype.is_integral or not dtype.is_integral:
+        return None
+    last = inner.shape.dimensions[inner.op.iota_dimension] - 1
+    if last > range_of_type(inner.shape.dtype)[1]:
+        return None
+    return like(instruction, Iota(inner.op.iota_dimension, instruction.shape.logical))
+
+
+@simplifies(ShiftRightLogical, static=True)
+def shift_of_small(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """x >> k == 0 for every x that is not negative and below 2^k."""
+    return constant_like(computation, instruction, 0) if value_range(instruction) == (0, 0) else None
 
 
 @simplifies(GetDimensionSize)
