@@ -1,0 +1,238 @@
+"""The convolution routine against the reference op: layouts, windows, groups, types, epilogues."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.kernels.convolution import convolution
+from hlokit.cpu.kernels.elements import write
+from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.target import Target
+from hlokit.ops.convolution import Convolution
+from hlokit.types import dtype as dtypes
+from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers as Numbers
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+from hlokit.types.window import Window, WindowDimension
+from tests.cpu.native import avx2, host
+
+NHWC = Numbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+NCHW = Numbers.default(2)
+KERNEL_GRADIENT = Numbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
+"""f01b_i01o->01bf, as JAX writes it for NHWC."""
+
+
+def compiled(op: Convolution, lhs: Shape, rhs: Shape, target: Target | None = None, **more: Any) -> tuple[Any, Shape]:
+    out, module, target = op.infer(lhs, rhs), Module(), target or host()
+    routine = convolution(Call(op, (lhs, rhs), (out,), target, **more), module)
+    assert routine is not None
+    library = Library([compile_object(module.text(), target, opt=1)])
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+    def run(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        result = np.empty(out.dimensions, out.dtype.numpy)
+        scratch = np.full(routine.scratch + 64, 0xFF, np.uint8)
+        aligned = -scratch.ctypes.data % 64 + scratch.ctypes.data
+        table = (ctypes.c_void_p * 4)(left.ctypes.data, right.ctypes.data, result.ctypes.data, aligned)
+        for phase in routine.phases:
+            for chunk in reversed(range(phase.chunks)):
+                kind(library.address(phase.function))(table, chunk, chunk + 1)
+        return result
+
+    return run, out
+
+
+def operands(lhs: Shape, rhs: Shape, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+
+    def one(shape: Shape) -> np.ndarray[Any, Any]:
+        dtype = shape.dtype
+        if dtype.is_complex:
+            return (rng.normal(size=shape.dimensions) + 1j * rng.normal(size=shape.dimensions)).astype(dtype.numpy)
+        if dtype.is_floating:
+            values = rng.normal(size=shape.dimensions)
+            return (np.abs(values) if dtype.name == "f8e8m0fnu" else values).astype(dtype.numpy)
+        low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+        high = 2 if dtype.kind == "pred" else low + min(1 << dtype.bits, 1 << 63)
+        return rng.integers(low, high, shape.dimensions, np.int64).astype(dtype.numpy)
+
+    return [one(lhs), one(rhs)]
+
+
+def check(op: Convolution, lhs: Shape, rhs: Shape, target: Target | None = None) -> None:
+    left, right = operands(lhs, rhs)
+    run, out = compiled(op, lhs, rhs, target)
+    got, want = run(left, right), op.reference(left, right)
+    if want.size == 0:
+        return
+    if want.dtype.kind == "b" or not lhs.dtype.is_floating and out.dtype.is_integral:
+        np.testing.assert_array_equal(got, want)
+        return
+    kind = np.complex128 if out.dtype.is_complex else np.float64
+    exact = got.astype(kind), want.astype(kind)
+    narrow = {"f64": 1e-12, "c128": 1e-12, "bf16": 0.01, "f16": 2e-3, "f8e4m3fn": 0.07, "f8e5m2": 0.13}
+    bound = max(narrow.get(out.dtype.name, 1e-5), 1e-12 if lhs.dtype.real.bits == 64 else 1e-5)
+    size = np.abs(exact[1]).max()
+    assert np.abs(exact[0] - exact[1]).max() <= bound * size + (1 if out.dtype.is_integral else 0)
+
+
+def make(
+    numbers: Numbers, window: list[WindowDimension], features: int = 1, batches: int = 1, result: DType = dtypes.f32
+) -> Convolution:
+    return Convolution(Window(tuple(window)), numbers, features, batches, output_shape=result[()])
+
+
+SAME = WindowDimension(3, padding_low=1, padding_high=1)
+CASES = {
+    "nhwc_3x3": (make(NHWC, [SAME] * 2), (2, 15, 29, 20), (3, 3, 20, 70)),
+    "nhwc_7x7_stride_2_of_3": (
+        make(NHWC, [WindowDimension(7, 2, 2, 3)] * 2), (1, 32, 40, 3), (7, 7, 3, 40),
+    ),
+    "nchw_3x3": (make(NCHW, [SAME] * 2), (2, 20, 15, 29), (35, 20, 3, 3)),
+    "nchw_1x1": (make(NCHW, [WindowDimension(1)] * 2), (2, 20, 14, 14), (64, 20, 1, 1)),
+    "nhwc_to_nchw": (
+        make(Numbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 1, (2, 3)), [SAME] * 2), (2, 7, 7, 20), (3, 3, 20, 33),
+    ),
+    "small_images": (make(NHWC, [SAME] * 2), (5, 7, 7, 64), (3, 3, 64, 32)),
+    "rows_of_2048_bytes": (make(NHWC, [WindowDimension(1)] * 2), (2, 7, 7, 512), (1, 1, 512, 16)),
+    "kernel_gradient": (
+        make(KERNEL_GRADIENT, [WindowDimension(28, 1, 1, 1)] * 2), (8, 28, 28, 40), (8, 28, 28, 24),
+    ),
+    "kernel_gradient_in_goes": (
+        make(KERNEL_GRADIENT, [WindowDimension(61, 1, 1, 1)] * 2), (3, 61, 61, 5), (3, 61, 61, 7),
+    ),
+    "kernel_gradient_stride_2": (
+        make(KERNEL_GRADIENT, [WindowDimension(14, 1, 0, 1, 1, 2)] * 2), (4, 28, 28, 17), (4, 14, 14, 20),
+    ),
+    "input_gradient_stride_2": (
+        make(NHWC, [WindowDimension(3, 1, 1, 2, 2, 1, True)] * 2), (2, 9, 9, 20), (3, 3, 20, 40),
+    ),
+    "depthwise": (make(NHWC, [SAME] * 2, 40), (2, 12, 17, 40), (3, 3, 1, 40)),
+    "depthwise_stride_2": (make(NHWC, [WindowDimension(3, 2, 1, 1)] * 2, 40), (2, 12, 17, 40), (3, 3, 1, 40)),
+    "depthwise_multiplier_2": (make(NHWC, [SAME] * 2, 40), (2, 12, 17, 40), (3, 3, 1, 80)),
+    "depthwise_nchw": (make(NCHW, [SAME] * 2, 40), (2, 40, 12, 17), (40, 1, 3, 3)),
+    "depthwise_kernel_gradient": (
+        make(KERNEL_GRADIENT, [WindowDimension(20, 1, 1, 1)] * 2, 1, 40), (2, 20, 20, 40), (2, 20, 20, 40),
+    ),
+    "groups_of_16": (make(NHWC, [SAME] * 2, 3), (2, 9, 9, 48), (3, 3, 16, 96)),
+    "batch_groups": (make(NHWC, [SAME] * 2, 1, 2), (4, 9, 9, 6), (3, 3, 6, 8)),
+    "one_dimension": (
+        make(Numbers(0, 2, (1,), 1, 2, (0,), 0, 2, (1,)), [WindowDimension(5, 1, 2, 2)]), (2, 100, 16), (5, 16, 32),
+    ),
+    "three_dimensions": (
+        make(Numbers(0, 4, (1, 2, 3), 3, 4, (0, 1, 2), 0, 4, (1, 2, 3)), [SAME] * 3), (2, 5, 6, 7, 4), (3, 3, 3, 4, 20),
+    ),
+    "matrix_product": (make(Numbers(0, 1, (), 1, 0, (), 0, 1, ()), []), (50, 70), (90, 70)),
+    "negative_padding": (make(NHWC, [WindowDimension(3, 1, -1, -2)] * 2), (2, 9, 9, 3), (3, 3, 3, 17)),
+    "no_features": (make(NHWC, [SAME] * 2), (2, 9, 9, 0), (3, 3, 0, 17)),
+    "no_batch": (make(NHWC, [SAME] * 2), (0, 9, 9, 3), (3, 3, 3, 17)),
+    "window_beyond_the_image": (make(NHWC, [WindowDimension(9)] * 2), (1, 3, 3, 3), (9, 9, 3, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes(name: str) -> None:
+    op, lhs, rhs = CASES[name]
+    check(op, dtypes.f32[lhs], dtypes.f32[rhs])
+
+
+TYPES = [
+    ("bf16", "bf16"), ("f16", "f32"), ("f64", "f64"), ("f64", "f16"), ("s8", "s32"), ("u8", "u8"), ("s64", "s64"),
+    ("s4", "s32"), ("c64", "c64"), ("c128", "c128"), ("f8e4m3fn", "f32"), ("f32", "f8e5m2"), ("pred", "pred"),
+    ("f32", "s32"), ("s32", "f32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operand", "result"), TYPES)
+def test_types(operand: str, result: str) -> None:
+    op = make(NHWC, [WindowDimension(3, 1, 1, 0)] * 2, result=dtypes.dtype(result))
+    check(op, dtypes.dtype(operand)[2, 6, 7, 5], dtypes.dtype(operand)[3, 3, 5, 17])
+
+
+@pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "depthwise"])
+def test_without_avx512(name: str) -> None:
+    if "x86" not in host().triple:
+        pytest.skip("an x86 machine's")
+    op, lhs, rhs = CASES[name]
+    check(op, dtypes.f32[lhs], dtypes.f32[rhs], avx2())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random(seed: int) -> None:
+    """Dimension orders, strides, paddings, dilations, reversals and groups at random."""
+    r = random.Random(seed)
+    count = r.choice([1, 2, 2, 3])
+    lhs_order, rhs_order, out_order = (r.sample(range(count + 2), count + 2) for _ in range(3))
+    features, batches = r.choice([(1, 1), (1, 1), (3, 1), (17, 1), (1, 3)])
+    inputs, outputs = r.choice([1, 2, 5, 17]), r.choice([1, 2, 17, 40])
+    sizes, window = [r.choice([1, 3, 8, 15]) for _ in range(count)], list[WindowDimension]()
+    for n in sizes:
+        low, high = r.randint(-1, 4), r.randint(-1, 4)
+        dilations = r.choice([1, 1, 2, 3]), r.choice([1, 1, 2])
+        window.append(
+            WindowDimension(r.choice([1, 2, 3, n]), r.choice([1, 1, 2, 3]), low, high, *dilations, r.random() < 0.2)
+        )
+    left = dict(zip(lhs_order, [r.choice([1, 2, 9]) * batches, inputs * features, *sizes], strict=True))
+    right = dict(zip(rhs_order, [outputs * features * batches, inputs, *(w.size for w in window)], strict=True))
+    numbers = Numbers(
+        lhs_order[0], lhs_order[1], lhs_order[2:], rhs_order[1], rhs_order[0], rhs_order[2:],
+        out_order[0], out_order[1], out_order[2:],
+    )  # fmt: skip
+    op = make(numbers, window, features, batches)
+    lhs, rhs = (dtypes.f32[tuple(d[i] for i in range(count + 2))] for d in (left, right))
+    check(op, lhs, rhs)
+
+
+@pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "kernel_gradient", "depthwise", "input_gradient_stride_2"])
+def test_epilogue_gets_each_element_once(name: str) -> None:
+    op, left, right = CASES[name]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    sizes = op.infer(lhs, rhs).dimensions
+
+    def store(f: Function, index: Any, value: str, lanes: int, mask: str | None) -> None:
+        number = "0"
+        for i, size in zip(index, sizes, strict=True):
+            number = f.let(f"add i64 {f.let(f'mul i64 {number}, {size}')}, {i}")
+        kind = vector("float", lanes)
+        value = f.let(f"fsub {kind} {value}, {splat('1.0', 'float', lanes)}")
+        out = f.let(f"load ptr, ptr {f.let('getelementptr ptr, ptr %table, i64 2')}")
+        write(f, dtypes.f32, out, number, value, lanes, mask)
+
+    run, _ = compiled(op, lhs, rhs, store=store)
+    a, b = operands(lhs, rhs)
+    want = op.reference(a, b)
+    np.testing.assert_allclose(run(a, b), want - 1, atol=1e-5 * np.abs(want).max())
+
+
+def test_strict_is_for_integers() -> None:
+    op, lhs, rhs = CASES["nhwc_3x3"]
+    shapes = dtypes.f32[lhs], dtypes.f32[rhs]
+    assert convolution(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is None
+    op = make(NHWC, [SAME] * 2, result=dtypes.s32)
+    shapes = dtypes.s8[lhs], dtypes.s8[rhs]
+    assert convolution(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is not None
+
+
+def test_equal_calls_give_equal_text() -> None:
+    op, lhs, rhs = CASES["nchw_3x3"]
+    texts: list[str] = []
+    for _ in range(2):
+        module, shapes = Module(), (dtypes.f32[lhs], dtypes.f32[rhs])
+        convolution(Call(op, shapes, (op.infer(*shapes),), host()), module)
+        texts.append(module.text())
+    assert texts[0] == texts[1]
+
+
+def test_infinite_input_times_zero_is_nan() -> None:
+    """CONV-27."""
+    op = make(Numbers.default(1), [WindowDimension(2, 1, 1, 1)])
+    run, _ = compiled(op, dtypes.f32[1, 1, 3], dtypes.f32[1, 1, 2])
+    got = run(np.array([[[np.inf, 2, 3]]], np.float32), np.array([[[0, 1]]], np.float32))
+    np.testing.assert_array_equal(got, np.array([[[np.inf, np.nan, 3, 0]]], np.float32))
