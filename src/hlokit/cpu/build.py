@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, RuntimeInt, affine_deps
+from hlokit.analysis.loops import Counter, counter, invariants
+from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, RuntimeInt, affine_deps, children, reachable
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Value
 from hlokit.forms.primitives import Primitive
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.ops.control_flow import While
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
@@ -121,7 +123,9 @@ class Build(Emitter):
         self.expressions = Expressions()
         self.groups: list[Group] = []
         self.guards: tuple[Node, ...] = ()
-        self.memo: dict[tuple[Leaf, Index, tuple[Node, ...]], Any] = {}
+        self.memo: dict[tuple[Any, ...], Any] = {}
+        self.bindings: dict[Leaf, Callable[[Index], Any]] = {}
+        self._passes: tuple[int, ...] = ()
         self.reads: dict[Leaf, dict[Index, int]] = {}
         self.weights: dict[Leaf, int] = {}
         self._spent: dict[Leaf, int] = {}
@@ -155,7 +159,10 @@ class Build(Emitter):
         buffer = self.source.buffer(leaf)
         if buffer is not None:
             return self.load(buffer, leaf.shape, index)
-        key = (leaf, index, self.guards)
+        bound = self.bindings.get(leaf)
+        if bound is not None:
+            return bound(index)
+        key = (leaf, index, self.guards, self._passes)
         found = self.memo.get(key)
         if found is None:
             self._count(leaf, index)
@@ -165,7 +172,7 @@ class Build(Emitter):
             self._depth += 1
             found = self.memo[key] = self._computed(leaf, index)
             self._depth -= 1
-            weight = len(self.expressions.nodes) - before
+            weight = (len(self.expressions.nodes) - before) * self._repeats(leaf)
             self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
             if len(self.expressions.nodes) > _MAX_NODES:
                 raise Cut(max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large")
@@ -193,6 +200,8 @@ class Build(Emitter):
         op = instruction.op
         if op.form == "fold":
             return self._fold(instruction, index)[leaf.number]
+        if isinstance(op, While):
+            return self._loop(instruction, leaf.number, index)
         called = {role: CalledFunction(self, c) for role, c in instruction.called_by_role()}
         value = op.element(self, index, *self.readers(instruction), **called)
         if value.dtype is not leaf.shape.dtype:
@@ -364,6 +373,106 @@ class Build(Emitter):
             self.guards = outer
             values = [self._select(valid, a, b) for a, b in zip(new, values, strict=True)]
         return values
+
+    # -- counted loops, whose bodies work element by element
+
+    def _repeats(self, leaf: Leaf) -> int:
+        found = counter(leaf.instruction) if isinstance(leaf.instruction.op, While) else None
+        return found.trips if found is not None else 1
+
+    def _loop(self, loop: Instruction, number: int, index: Index) -> Any:
+        """An element after all passes: a fold over them, whose accumulators are the state's elements at this index.
+
+        UnsupportedError where a pass reads the state elsewhere than at this index.
+        """
+        found = counter(loop)
+        if found is None or found.index is None or self.guards:
+            raise UnsupportedError(f"{loop.name}: no counted loop over elements")
+        init, body = loop.operands[0], loop.called[1]
+        kept = invariants(loop)
+        if number in kept:
+            return self.element(self.source.leaf(init, number), index)
+        shapes = loop.shape.elements
+        if number == found.index:
+            return self.constant(found.start + found.trips * found.step, shapes[number].dtype)
+        key = ("loop", loop, index, self._passes)
+        values = self.memo.get(key)
+        if values is None:
+            values = self.memo[key] = self._passed(loop, found, kept, shapes[number].dimensions, index)
+        return values[number]
+
+    def _passed(
+        self, loop: Instruction, count: Counter, kept: Sequence[int], dimensions: tuple[int, ...], index: Index
+    ) -> dict[int, Any]:
+        init, body = loop.operands[0], loop.called[1]
+        shapes = loop.shape.elements
+        state = [k for k in range(len(shapes)) if k not in kept and k != count.index and shapes[k].dimensions in (dimensions, ())]
+        starts = {k: self.element(self.source.leaf(init, k), index if shapes[k].rank else ()) for k in state}
+        if not count.trips:
+            return starts
+        place = 1000 * (len(self._passes) + 1)
+        holes = {k: self._hole(shapes[k].dtype, place + j) for j, k in enumerate(state)}
+        trip = self.group(count.trips)
+        outer, saved = self._passes, dict(self.bindings)
+        self._passes = (*outer, len(self.groups))
+        for k in range(len(shapes)):
+            self.bindings[Leaf(body.parameters[0], k)] = self._carried(loop, k, holes, kept, count, trip, index)
+        results = {k: self.element(self.source.leaf(body.root, k), index if shapes[k].rank else ()) for k in state}
+        self.bindings, self._passes = saved, outer
+        inits, combined = _parts(list(starts.values())), _parts(list(results.values()))
+        own = _parts(list(holes.values()))
+        combined, bodies, slots = self._with_elements(combined, own, place + 500)
+        fold = Fold(trip.axes, inits, bodies, combined, slots, ordered=True)
+        node = self.expressions.node("fold", inits[0].dtype, (), fold)
+        return dict(zip(state, self._assembled(node, [starts[k].dtype for k in state]), strict=True))
+
+    def _carried(
+        self, loop: Instruction, k: int, holes: Mapping[int, Any], kept: Sequence[int], count: Counter, trip: Group, index: Index
+    ) -> Callable[[Index], Any]:
+        """What a pass reads of the state's element k."""
+        shape = loop.shape.elements[k]
+        own = index if shape.rank else ()
+
+        def read(at: Index) -> Any:
+            if k == count.index:
+                return self.expressions.node("number", shape.dtype, (), trip.affine * count.step + count.start)
+            if k in kept:
+                inner, self._passes = self._passes, self._passes[:-1]
+                value = self.element(self.source.leaf(loop.operands[0], k), at)
+                self._passes = inner
+                return value
+            if k not in holes or at != own:
+                raise UnsupportedError(f"{loop.name}: a pass reads the state at other indices")
+            return holes[k]
+
+        return read
+
+    def _with_elements(
+        self, combined: Sequence[Node], own: Sequence[Node], place: int
+    ) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[tuple[int, int], ...]]:
+        """The combiner with all that needs no accumulator taken out: these are the elements it is given."""
+        taken: dict[Node, Node] = {}
+        new: dict[Node, Node] = {}
+        needed = set(own)
+        for node in reachable(combined):  # whether a node needs an accumulator, children first
+            if node not in needed and any(child in needed for child in children(node)):
+                needed.add(node)
+        stack = [(node, False) for node in reversed(combined)]
+        while stack:
+            node, done = stack.pop()
+            if node in new:
+                continue
+            if node not in needed and node.op != "const":
+                hole = self.expressions.node("hole", node.dtype, (), (place + len(taken), 0))
+                taken[node] = new[node] = hole
+            elif done or not node.args or node.op == "part":
+                args = [new.get(a, a) for a in node.args]
+                new[node] = self.expressions.node(node.op, node.dtype, args, node.data)
+            else:
+                stack.append((node, True))
+                stack += [(a, False) for a in node.args if a not in new]
+        slots = tuple(h.data for h in (*own, *taken.values()))
+        return tuple(new[n] for n in combined), tuple(taken), slots
 
     # -- what forms write with
 

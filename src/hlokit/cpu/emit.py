@@ -939,12 +939,7 @@ class KernelWriter:
         return [self.value(result, inner) for result in fold.combined]
 
     def _holes(self, fold: Fold) -> list[Node]:
-        found: dict[Node, None] = {}
-        for root in fold.combined:
-            for node in self._order(root):
-                if node.op == "hole":
-                    found[node] = None
-        return list(found)
+        return [node for node in reachable(fold.combined) if node.op == "hole" and node.data in fold.slots]
 
     def _slots(self, fold: Fold, holes: Sequence[Node]) -> dict[Node, int]:
         """Each hole's place among the accumulators (first) and elements, complex ones counted by component."""

@@ -98,6 +98,7 @@ class Fold:
     slots     the holes' data: those of the accumulators, then those of the elements
     valid     where the step takes part; None: everywhere
     scan      the axis along which every partial result is a value of its own (prefix sums), instead of bound axes
+    ordered   the steps are a loop's passes: no other order and no other grouping means the same
     """
 
     bound: tuple[Axis, ...]
@@ -107,6 +108,7 @@ class Fold:
     slots: tuple[tuple[int, int], ...]
     valid: Node | None = None
     scan: Axis | None = None
+    ordered: bool = False
 
 
 def affine_deps(affine: Affine) -> int:

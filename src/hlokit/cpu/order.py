@@ -264,6 +264,8 @@ def reassociates(fold: Fold) -> bool:
     True of one op on (accumulator, element) that is associative and commutative, and of selections, each of whose
     results is one of the two.
     """
+    if fold.ordered:
+        return False
     n = len(fold.inits)
     if n == 1 and identity_name(fold.combined[0]) is not None:
         return True
@@ -298,6 +300,9 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
         depth = max((k + 1 for k, axis in enumerate(everywhere) if axis.bit & store.deps), default=0)
         accesses.append((store.place, Place(everywhere[:depth], None)))
     costs = [(places[n].loops, 16.0 if n.op in COSTLY else 1.0) for n in nodes if n in places and n.deps]
+    for fold in (n for n in nodes if n.op == "fold" and n in places):
+        steps = sum(16.0 if n.op in COSTLY else 1.0 for n in reachable(fold.data.combined))
+        costs.append((places[fold].loops + fold.data.bound, steps))
     candidates: list[Axis | None] = [a for a in loops.order if not a.bit & loops.serial and a.extent >= 4]
     scans = 0
     for node in nodes:

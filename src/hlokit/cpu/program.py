@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, TypeAlias
 
+from hlokit.analysis.loops import counter
 from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Source, Split, array_leaves, too_often
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, reachable
 from hlokit.cpu.kernels.routine import KERNELS
@@ -111,6 +112,14 @@ class Reasons:
 # -- kernels
 
 
+_Key: TypeAlias = "tuple[Instruction, tuple[int, ...]]"
+"""The leaves of an instruction that have these dimensions: they are made by one kernel."""
+
+
+def _key(leaf: Leaf) -> _Key:
+    return leaf.instruction, leaf.shape.dimensions
+
+
 @dataclass(eq=False)
 class _Kernel:
     """A kernel in the making: its root leaves, and what building them found."""
@@ -190,13 +199,23 @@ class Lowering(Source):
     # -- which leaves are stored
 
     def lower(self) -> Block:
+        """The steps. A loop that was taken for one over elements and is none is tried as a loop over steps."""
+        while True:
+            given = dict(self.stored)
+            try:
+                return self._lowered()
+            except _NoElementLoop as found:
+                self.context.step_loops.add(found.loop)
+                self.stored, self._leaves = given, {}
+
+    def _lowered(self) -> Block:
         root = self.computation.root
         results = [self.leaf(root, k) for k in range(leaf_count(root.shape))]
         live = self._live()
         for instruction in self.order:
             if instruction not in live or isinstance(instruction.op, Parameter):
                 continue
-            if _is_fusible(instruction) and instruction.op.form != "scatter":
+            if self._is_fusible(instruction) and instruction.op.form != "scatter":
                 continue
             if instruction.opcode in ("tuple", "get-tuple-element", *_IDENTITIES):
                 continue
@@ -250,13 +269,14 @@ class Lowering(Source):
     # -- building kernels
 
     def _kernels(self) -> list[_Kernel]:
-        kernels: dict[Instruction, _Kernel] = {}
-        waiting = [leaf.instruction for leaf in self.stored if self._is_kernel(leaf.instruction)]
+        kernels: dict[_Key, _Kernel] = {}
+        waiting = [_key(leaf) for leaf in self.stored if self._is_kernel(leaf.instruction)]
         while True:
-            for instruction in dict.fromkeys(waiting):
-                kernels[instruction] = self._built(instruction)
+            for key in dict.fromkeys(waiting):
+                kernels[key] = self._built(*key)
             waiting = self._too_often(kernels)
-            waiting += [l.instruction for l in self.stored if self._is_kernel(l.instruction) and l.instruction not in kernels]
+            new = [_key(leaf) for leaf in self.stored if self._is_kernel(leaf.instruction)]
+            waiting += [key for key in new if key not in kernels]
             if not waiting:
                 break
         found = sorted(kernels.values(), key=lambda k: self.position[k.roots[0].instruction])
@@ -265,14 +285,23 @@ class Lowering(Source):
     def _is_kernel(self, instruction: Instruction) -> bool:
         if isinstance(instruction.op, Constant):
             return False
-        return instruction.op.form in _PLAIN_FORMS and instruction not in self._hosted
+        return self._is_fusible(instruction) and instruction not in self._hosted
+
+    def _is_fusible(self, instruction: Instruction) -> bool:
+        """Whether loops over elements compute it."""
+        if instruction.op.form in _PLAIN_FORMS:
+            return True
+        if not isinstance(instruction.op, While) or instruction in self.context.step_loops:
+            return False
+        return _may_be_element_loop(instruction)
 
     @property
     def _hosted(self) -> dict[Instruction, str]:
         return self.context.hosted
 
-    def _built(self, instruction: Instruction) -> _Kernel:
-        roots = [Leaf(instruction, k) for k in range(leaf_count(instruction.shape)) if Leaf(instruction, k) in self.stored]
+    def _built(self, instruction: Instruction, dimensions: tuple[int, ...]) -> _Kernel:
+        leaves = [Leaf(instruction, k) for k in range(leaf_count(instruction.shape))]
+        roots = [leaf for leaf in leaves if leaf in self.stored and leaf.shape.dimensions == dimensions]
         try:
             if instruction.op.form == "scatter":
                 return self._retried(lambda splits: self._scatter(instruction, roots, splits))
@@ -282,12 +311,22 @@ class Lowering(Source):
                     return self._retried(lambda splits: self._update(instruction, splits))
             return self._retried(lambda splits: self._map([roots], splits))
         except (UnsupportedError, NotImplementedError) as error:
+            self._open = frozenset()
+            loop = next((i for i in self._reached(instruction) if isinstance(i.op, While)), None)
+            if loop is not None:
+                raise _NoElementLoop(loop) from None
             self._hosted[instruction] = str(error) or f"{instruction.opcode} has no form"
             for operand in instruction.operands:
                 for k in range(leaf_count(operand.shape)):
                     self._store(self.leaf(operand, k), "the reference reads it")
             build = Build(self, {})
             return _Kernel(roots, build, [], [])
+
+    def _reached(self, instruction: Instruction) -> Iterator[Instruction]:
+        """What was inlined into the kernel that was being built."""
+        yield instruction
+        for leaf in self._last.reads:
+            yield leaf.instruction
 
     def _retried(self, make: Callable[[Mapping[int, Sequence[int]]], _Kernel]) -> _Kernel:
         """Builds until no leaf has to be cut and no axis split."""
@@ -401,7 +440,7 @@ class Lowering(Source):
             return Pair(shape.dtype, read(place * 2), read(place * 2 + 1))
         return read(place)
 
-    def _too_often(self, kernels: Mapping[Instruction, _Kernel]) -> list[Instruction]:
+    def _too_often(self, kernels: Mapping[_Key, _Kernel]) -> list[_Key]:
         """Stores what all kernels together compute too often; gives the kernels that have to be built again."""
         total: dict[Leaf, int] = {}
         weight: dict[Leaf, int] = {}
@@ -475,7 +514,7 @@ class Lowering(Source):
                 continue
             if instruction.opcode in ("tuple", "get-tuple-element", *_IDENTITIES):
                 continue
-            if _is_fusible(instruction) and instruction not in self._hosted:
+            if self._is_fusible(instruction) and instruction not in self._hosted:
                 continue
             steps += self._other_steps(instruction)
         return steps
@@ -698,6 +737,7 @@ class Context:
         self.strict = strict
         self.reasons = Reasons()
         self.hosted: dict[Instruction, str] = {}
+        self.step_loops: set[Instruction] = set()
         self.buffers: list[Buffer] = []
         self.fresh: set[Buffer] = set()
         self.constants: dict[Literal, Buffer] = {}
@@ -725,6 +765,25 @@ class Context:
 
 # -- small helpers
 
+
+class _NoElementLoop(Exception):
+    def __init__(self, loop: Instruction) -> None:
+        super().__init__(loop.name)
+        self.loop = loop
+
+
+def _may_be_element_loop(loop: Instruction) -> bool:
+    """A counted loop that works element by element, as far as the ops tell: nothing but maps of arrays and scalars."""
+    found = counter(loop)
+    if found is None or found.index is None or not all(e.is_array for e in loop.shape.elements):
+        return False
+    for instruction in loop.called[1].instructions:
+        op = instruction.op
+        if op.form not in ("map", "index") and op.opcode not in ("parameter", "tuple", "get-tuple-element"):
+            return False
+    return True
+
+
 _IDENTITIES = ("opt-barrier", "domain", "add-dependency")
 _PLAIN_FORMS = ("map", "index", "fold", "scatter")
 
@@ -733,11 +792,6 @@ def _has_effect(instruction: Instruction) -> bool:
     return instruction.op.has_side_effect() or any(
         _has_effect(i) for computation in instruction.called for i in computation.instructions
     )
-
-
-def _is_fusible(instruction: Instruction) -> bool:
-    """Whether loops compute it."""
-    return instruction.op.form in _PLAIN_FORMS
 
 
 def leaf_count(shape: Shape) -> int:
