@@ -119,6 +119,15 @@ def test_matrices_that_are_not_finite_have_no_eigenvalues() -> None:
     assert np.isnan(evaluated((FOLDER / "eigvals_f32.hlo").read_text(), [a])[0]).all()
 
 
+def test_singular_tridiagonal_systems_have_solutions() -> None:
+    text = (FOLDER / "tridiagonal_perturbed_f32.hlo").read_text()
+    zero, ones = np.zeros((2, 5), np.float32), np.ones((2, 5, 3), np.float32)
+    (x,) = evaluated(text, [zero, zero, zero, ones])
+    np.testing.assert_allclose(x, 1 / np.finfo(np.float32).tiny)
+    (x,) = evaluated(text, [zero, zero + np.float32([1, 0, 2, 1, 1]), zero, ones])
+    np.testing.assert_allclose(x[0, :, 0], [1, 2**22, 0.5, 1, 1])
+
+
 def test_attributes_of_a_typed_call() -> None:
     text = '{a = 76 : ui8, left = true, "b c" = -1.5 : f32, s = "x\\"y", l = [1, 2], d = array<i64: 3, 4>, n = {u, v = 0x10 : i32}, e = array<i32>}'
     assert ffi_attributes(text) == {

@@ -49,6 +49,10 @@ def programs() -> dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]]:
         "hessenberg": (la.hessenberg, [(2, 4, 4)]),
         "tridiagonal": (la.tridiagonal, [(2, 4, 4)]),
         "tridiagonal_solve": (la.tridiagonal_solve, [(2, 4), (2, 4), (2, 4), (2, 4, 3)]),
+        "tridiagonal_perturbed": (
+            lambda a, b, c, d: la.tridiagonal_solve(a, b, c, d, perturb_singular=True),
+            [(2, 5), (2, 5), (2, 5), (2, 5, 3)],
+        ),
         "householder_product": (la.householder_product, [(2, 5, 3), (2, 3)]),
         "ormqr": (lambda a, tau, c: la.ormqr(a, tau, c), [(2, 5, 3), (2, 3), (2, 5, 2)]),
         "ormqr_right": (
