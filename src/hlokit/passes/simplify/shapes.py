@@ -30,8 +30,8 @@ def to_the_same_shape(instruction: Instruction, computation: Computation) -> Ins
     op = instruction.op
     if isinstance(op, (Transpose, Broadcast)) and op.dimensions != tuple(range(operand.shape.rank)):
         return None
-    if isinstance(op, Pad) and any(d.edge_padding_low for d in op.padding):
-        return None
+    if isinstance(op, Pad) and any(p.edge_padding_low or p.edge_padding_high for p in op.padding):
+        return None  # elements move, or holes come for what is cut off
     return operand
 
 
