@@ -272,9 +272,7 @@ def _rounded_to_odd(fn: Function, value: str, lanes: int) -> str:
     near = fn.let(f"fptrunc {double} {value} to {float}")
     back = fn.let(f"fpext {float} {near} to {double}")
     inexact = fn.let(f"fcmp one {double} {back}, {value}")
-    sizes = [
-        fn.let(f"call {double} @llvm.fabs.{mangled('double', lanes)}({double} {v})") for v in (back, value)
-    ]
+    sizes = [fn.let(f"call {double} @llvm.fabs.{mangled('double', lanes)}({double} {v})") for v in (back, value)]
     above = fn.let(f"fcmp ogt {double} {sizes[0]}, {sizes[1]}")
     bits = fn.let(f"bitcast {float} {near} to {i32}")
     step = fn.let(f"sext {vector('i1', lanes)} {above} to {i32}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, Space, added, least, unravelled
@@ -143,13 +143,34 @@ class Product:
         self.result = call.results[0]
         self.fn = Function("NAME", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
         self.finishes: dict[int, Function] = {}
-        first, second = self.operands()
-        self.lhs, self.rhs = (second, first) if space.swapped else (first, second)
-        self.lhs.role, self.lhs.free = "lhs", space.rows
-        self.rhs.role, self.rhs.free = "rhs", space.columns
+        self.lhs, self.rhs = self._sides()
         self.out = self.pointer(len(call.operands))
         self.plan = self.planned()
         self._take_stack()
+
+    def _sides(self) -> tuple[Operand, Operand]:
+        """lhs and rhs as the function in the making reads them."""
+        first, second = self.operands()
+        lhs, rhs = (second, first) if self.space.swapped else (first, second)
+        lhs.role, lhs.free = "lhs", self.space.rows
+        rhs.role, rhs.free = "rhs", self.space.columns
+        return lhs, rhs
+
+    def apart(self, arguments: dict[str, str], body: Callable[[Operand, Operand], None]) -> None:
+        """Calls a function of its own with i64 arguments and the address of what is packed, all by name.
+
+        LLVM takes much longer for one function of many loops than for several of few.
+        """
+        kinds = {name: "ptr" if name == "panel" else "i64" for name in arguments}
+        caller, self.fn = self.fn, Function("NAME", [("ptr", "table"), *((kinds[n], n) for n in arguments)])
+        self.fn.attributes = "noinline nounwind"
+        body(*self._sides())
+        self.fn.do("ret void")
+        text, self.fn = self.fn.text(), caller
+        name = "pack_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.module.add_text(name, text.replace("@NAME", f"@{name}"))
+        shown = ", ".join(f"{kinds[n]} {value}" for n, value in arguments.items())
+        self.fn.do(f"call void @{name}(ptr %table, {shown})")
 
     def planned(self) -> Plan:
         return plan(self.call, self.space, self.arithmetic, self.lhs, self.rhs, is_ragged=self.is_ragged)
@@ -221,7 +242,9 @@ class Product:
         first = chunk if gs == 1 else fn.let(f"mul i64 {chunk}, {gs}")
         last = least(fn, added(fn, first, str(gs)), str(s.batch.size))
         row_end = least(fn, added(fn, row, str(ms)), str(s.rows.size)) if counts[1] > 1 else str(s.rows.size)
-        column_end = least(fn, added(fn, column, str(ns)), str(s.columns.size)) if counts[2] > 1 else str(s.columns.size)
+        column_end = (
+            least(fn, added(fn, column, str(ns)), str(s.columns.size)) if counts[2] > 1 else str(s.columns.size)
+        )
         with fn.loop(first, last) as batch:
             self.batch(batch.index, (row, row_end), (column, column_end))
 
@@ -313,8 +336,13 @@ class _Block:
         product, p, fn = self.product, self.product.plan, self.product.fn
         first = self._panel(begin)
         body = pointer(fn, first, str(product.panel_head), 1) if product.panel_head else first
-        panels = Panels(body, product.panel_bytes, begin, end, p.width, p.lanes)
-        pack_panels(product.rhs, panels, self.places["rhs"], valid, run)
+        names = {"panel": body, "base": self.places["rhs"], "first": begin, "last": end}
+
+        def pack(_: Operand, rhs: Operand) -> None:
+            panels = Panels("%panel", product.panel_bytes, "%first", "%last", p.width, p.lanes)
+            pack_panels(rhs, panels, "%base", valid, run.inside)
+
+        product.apart({**names, **run.arguments}, pack)
         if product.panel_head:
             with fn.loop(begin, end, p.width) as column:
                 write_corrections(product.rhs, self._panel(column.index), p.vectors, p.lanes, run)
@@ -347,11 +375,23 @@ class _Block:
             place = added(fn, base, lhs.free.offset(fn, "lhs", row), lhs.inner.offset(fn, "lhs", run.begin))
             bytes = lhs.element_bytes
             return pointer(fn, lhs.base, place, bytes), row_step * bytes, step * a.group * bytes
-        if product.lhs_goes_across:
-            one = Panels(product.lhs_panel, 0, row, added(fn, row, "1"), product.lhs_width, p.lanes)
-            pack_panels(lhs, one, base, count, run)
+        across, last = product.lhs_goes_across, added(fn, row, count)
+        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": last}
+
+        def pack(lhs: Operand, _: Operand) -> None:
+            valid = lhs.fn.let("sub i64 %last, %first")
+            rows, some = (str(size), valid) if product.is_ragged else (valid, None)
+            if across:
+                one = lhs.fn.let("add i64 %first, 1")
+                pack_panels(
+                    lhs, Panels("%panel", 0, "%first", one, product.lhs_width, p.lanes), "%base", valid, run.inside
+                )
+            else:
+                pack_rows(lhs, rows, some, "%panel", product.row_bytes, "%base", "%first", run.inside)
+
+        product.apart({**names, **run.arguments}, pack)
+        if across:
             return product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
-        pack_rows(lhs, size, count, product.lhs_panel, product.row_bytes, base, row, run)
         return product.lhs_panel, product.row_bytes, a.unit_bytes
 
 
@@ -376,7 +416,10 @@ class _Row:
             assert step is not None
             inner = product.rhs.inner.offset(fn, "rhs", self.run.begin)
             place = added(fn, block.places["rhs"], product.rhs.free.offset(fn, "rhs", column), inner)
-            rhs, row_bytes = pointer(fn, product.rhs.base, place, product.rhs.element_bytes), step * product.rhs.element_bytes
+            rhs, row_bytes = (
+                pointer(fn, product.rhs.base, place, product.rhs.element_bytes),
+                step * product.rhs.element_bytes,
+            )
         else:
             rhs, row_bytes = block._panel(column), p.width * a.unit_bytes
         steps = {"row_bytes": str(row_bytes), "out_bytes": str(product.sums_bytes)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, added, least
 from hlokit.cpu.kernels.elements import (
@@ -70,6 +70,16 @@ class Run:
     count: str
     units: str
     begins_anywhere: bool = False
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What a function of its own is told of the run."""
+        return {"begin": self.begin, "count": self.count, "units": self.units}
+
+    @property
+    def inside(self) -> Run:
+        """The run as that function knows it."""
+        return replace(self, begin="%begin", count="%count", units="%units")
 
 
 @dataclass(frozen=True)
@@ -277,15 +287,15 @@ def transposed(fn: Function, rows: list[str], scalar: str, lanes: int) -> list[s
 
 
 def pack_rows(
-    operand: Operand, rows: int, valid: str, panel: str, row_bytes: int, base: str, first: str, run: Run
+    operand: Operand, rows: str, valid: str | None, panel: str, row_bytes: int, base: str, first: str, run: Run
 ) -> None:
     """lhs as it stands, [row][inner], each row padded to `row_bytes`; elements past the run are 0 up to a unit.
 
-    Of `rows` rows `valid` exist; the others are copies of the last.
+    Of `rows` rows `valid`, or all, exist; the others are copies of the last.
     """
     fn = operand.fn
-    last = None if valid == str(rows) else fn.let(f"sub i64 {valid}, 1")
-    with fn.loop("0", str(rows)) as row:
+    last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
+    with fn.loop("0", rows) as row:
         index = row.index if last is None else least(fn, row.index, last)
         free = operand.free.offset(fn, operand.role, added(fn, first, index))
         _pack_row(operand, pointer(fn, panel, row.index, row_bytes), added(fn, base, free), run)

@@ -100,7 +100,9 @@ class Tile:
         packed = "packed" if self.is_packed else "plain"
         return f"tile_{kind}_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.columns}_{packed}"
 
-    def call(self, fn: Function, module: Module, lhs: str, rhs: str, out: str, steps: str, first: str, **b: str) -> None:
+    def call(
+        self, fn: Function, module: Module, lhs: str, rhs: str, out: str, steps: str, first: str, **b: str
+    ) -> None:
         """Sums `steps` units; `row_bytes` and `out_bytes` are those from a row of rhs and of the sums to the next.
 
         The sums start from 0 if `first` (i1) holds, else from what `out` has.
