@@ -13,22 +13,23 @@ from hlokit.cpu.llvm import Module
 from hlokit.cpu.program import Block, Context, CopyStep, Lowering, Step
 from hlokit.cpu.target import Target
 from hlokit.hlo.module import HloModule
-from hlokit.passes.pipeline import optimize
+from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
+from hlokit.passes.simplify import Simplify
 from hlokit.types.literal import Literal
 
-PIPELINE = (
-    "call-inliner",
-    "tuple-simplifier",
-    "op-expander",
-    "call-inliner",
-    "tuple-simplifier",
-    "algsimp",
-    "constant_folding",
-    "algsimp",
+EXACT: tuple[PassLike, ...] = ("op-expander", *DEFAULT)
+"""The passes before lowering, in their order: those that keep every bit, which strict code has alone."""
+
+PIPELINE: tuple[PassLike, ...] = (
+    *EXACT,
+    "conv-canonicalization",
+    "tree-reduction-rewriter",
+    "reduce-window-rewriter",
+    Simplify(fast=True),
     "cse",
     "dce",
 )
-"""The passes before lowering, in their order."""
+"""With those that round differently."""
 
 
 @dataclass
@@ -56,7 +57,7 @@ def compile_program(
 ) -> Program:
     """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten."""
     if not optimised:
-        module = optimize(module, PIPELINE)
+        module = optimize(module, EXACT if strict else PIPELINE)
     context = Context(target, strict=strict)
     entry = module.entry
     arguments = [
