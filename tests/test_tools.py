@@ -112,6 +112,24 @@ def test_every_op_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
         assert status == 0 and shown.startswith(f"# {opcode}\n")
 
 
+def test_opt_loads_passes_of_ones_own(capsys: pytest.CaptureFixture[str], add: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from hlokit.passes.pipeline import Pass\n"
+        "class Swapped(Pass):\n"
+        "    'Swaps the operands of the root.'\n"
+        "    name = 'swap-the-root'\n"
+        "    def run(self, module):\n"
+        "        root = module.entry.root\n"
+        "        module.entry.replace(root, module.entry.add(root.op, root.operands[::-1]))\n"
+        "        return True\n"
+    )
+    status, shown, _ = command(capsys, "opt", add, "--load", own, "--passes", "swap-the-root,dce")
+    assert status == 0 and "add(%y, %x)" in shown
+    assert "Swaps the operands" in command(capsys, "opt", "--list-passes", "--load", own)[1]
+    assert command(capsys, "opt")[0] == 1
+
+
 def test_opt_shows_each_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     program = tmp_path / "m.hlo"
     program.write_text("ENTRY e {\n  x = f32[2] parameter(0)\n  y = f32[2] negate(x)\n  ROOT r = f32[2] negate(y)\n}\n")

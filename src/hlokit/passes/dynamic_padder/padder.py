@@ -24,9 +24,9 @@ from hlokit.types.shape import Shape
 
 @dataclass(frozen=True)
 class DynamicPadder(Pass):
-    """Arrays lie in buffers of their bounds, run-time sizes are s32 values beside them; what is beyond is masked
-    with a neutral value before an op that mixes elements along the dimension.
+    """Dynamic arrays lie in buffers of their bounds, their sizes are s32 values beside them.
 
+    What lies beyond the sizes is masked with a neutral value before an op that mixes elements along the dimension.
     It changes what the program takes and gives where that is dynamic: `padded` says how. Sizes outside a bound, an
     error in the reference (SDS-6), are clamped. Raises UnsupportedError for what it cannot do.
     """

@@ -7,4 +7,5 @@ from hlokit.passes.simplify import powers as powers
 from hlokit.passes.simplify import reductions as reductions
 from hlokit.passes.simplify import shapes as shapes
 from hlokit.passes.simplify import slices as slices
+from hlokit.passes.simplify.rules import FastSimplify as FastSimplify
 from hlokit.passes.simplify.rules import Simplify as Simplify

@@ -66,6 +66,14 @@ class Simplify(Pass):
         return changed
 
 
+@dataclass(frozen=True)
+class FastSimplify(Simplify):
+    """algsimp with the rules that round differently (powers and quotients by constants)."""
+
+    name = "algsimp-fast"
+    fast: bool = True
+
+
 def simplify(computation: Computation, fast: bool = False) -> bool:
     """A worklist in post-order: an instruction comes back when one of its operands was replaced."""
     worklist = list(reversed(computation.post_order()))
