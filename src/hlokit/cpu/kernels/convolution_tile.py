@@ -64,6 +64,9 @@ class Tile:
     def _place(self, base: str, offset: int) -> str:
         return self.f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {offset}")
 
+    def _at(self, base: str, number: str) -> str:
+        return self.f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {number}")
+
     def _store(self, sums: Sequence[str]) -> None:
         last = len(self.s.dimensions) - 1
         if self.s.feature_dim == last:
@@ -177,15 +180,19 @@ class Tile:
     def _store_turned(self, sums: Sequence[str]) -> None:
         """Turned in registers, then feature by feature, a line of outputs at a time."""
         f, lanes, vectors = self.f, self.lanes, self.panel.vectors
-        room = -(-len(self.outputs) // lanes) * lanes
-        turned = f.alloca(self.scalar, (vectors * lanes + 1) * room)
-        for v in range(vectors):
-            for first in range(0, len(self.outputs), lanes):
-                block = [sums[m * vectors + v] for m in range(first, min(first + lanes, len(self.outputs)))]
-                block += ["poison"] * (lanes - len(block))
-                for i, line in enumerate(transposed(f, block, self.scalar)):
-                    place = (v * lanes + i) * room + first
-                    store(f, self.scalar, lanes, line, f.let(f"getelementptr {self.scalar}, ptr {turned}, i64 {place}"))
+        room, width = -(-len(self.outputs) // lanes) * lanes, vectors * lanes
+        kept, turned = f.alloca(self.scalar, width * room), f.alloca(self.scalar, (width + 1) * room)
+        for i, value in enumerate(sums):
+            store(f, self.scalar, lanes, value, self._place(kept, i * lanes))
+        squares = vectors * room // lanes
+        with f.loop("0", str(squares)) as loop:
+            first = f.let(f"udiv i64 {loop.index}, {vectors}")
+            v = f.let(f"urem i64 {loop.index}, {vectors}")
+            source = self._at(kept, affine(f, 0, [(first, lanes * width), (v, lanes)]))
+            target = self._at(turned, affine(f, 0, [(v, lanes * room), (first, lanes)]))
+            block = [self._vector(source, i * width) for i in range(lanes)]
+            for i, line in enumerate(transposed(f, block, self.scalar)):
+                store(f, self.scalar, lanes, line, self._place(target, i * room))
         with f.loop("0", str((vectors - 1) * lanes + self.panel.valid)) as loop:
             line = f.let(f"getelementptr [{room} x {self.scalar}], ptr {turned}, i64 {loop.index}")
             for first in range(0, len(self.outputs), self.inner):
@@ -231,6 +238,8 @@ def transposed(f: Function, rows: Sequence[str], scalar: str) -> list[str]:
     """A square of lanes x lanes, its rows become columns: log2(lanes) rounds of exchanges."""
     lanes, values = len(rows), list(rows)
     type = vector(scalar, lanes)
+    if lanes == 16:
+        return _transposed_16(f, values, type)
     half = lanes // 2
     while half:
         low = [j if j & half == 0 else j - half + lanes for j in range(lanes)]
@@ -241,6 +250,27 @@ def transposed(f: Function, rows: Sequence[str], scalar: str) -> list[str]:
                 values[i], values[i + half] = (shuffled(f, type, pair, order) for order in (low, high))
         half //= 2
     return values
+
+
+def _transposed_16(f: Function, rows: Sequence[str], type: str) -> list[str]:
+    """By shuffles that AVX-512 has as instructions: within quarters twice, then whole quarters twice."""
+    quarters = range(0, 16, 4)
+    lows, highs = ([q + i + 16 * j for q in quarters for i in part for j in (0, 1)] for part in ((0, 1), (2, 3)))
+    low_pairs, high_pairs = ([q + i + k for q in quarters for k in (0, 16) for i in part] for part in ((0, 1), (2, 3)))
+    even, odd = ([q * 4 + i + k for k in (0, 16) for q in part for i in range(4)] for part in ((0, 2), (1, 3)))
+    values = list(rows)
+    for i in range(0, 16, 4):
+        a, b, c, d = values[i : i + 4]
+        low, high = ([shuffled(f, type, pair, order) for pair in ((a, b), (c, d))] for order in (lows, highs))
+        values[i : i + 4] = [shuffled(f, type, pair, o) for pair in (low, high) for o in (low_pairs, high_pairs)]
+    columns = [""] * 16
+    for j in range(4):
+        a, b, c, d = values[j::4]
+        for first, order in ((0, even), (1, odd)):
+            pair = [shuffled(f, type, two, order) for two in ((a, b), (c, d))]
+            columns[4 * first + j] = shuffled(f, type, pair, even)
+            columns[4 * (first + 2) + j] = shuffled(f, type, pair, odd)
+    return columns
 
 
 def shuffled(f: Function, type: str, pair: Sequence[str], order: Sequence[int]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from hlokit.cpu.kernels.convolution_plan import Panel, Plan
+from contextlib import contextmanager
+
+from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan
 from hlokit.cpu.kernels.convolution_tile import first_of, shuffled, transposed
 from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
 from hlokit.cpu.kernels.scalar_convolution import affine
@@ -23,6 +25,24 @@ def _lies_in_lines(s: Sliding, lanes: int) -> bool:
 
 def _can_turn(s: Sliding) -> bool:
     return s.output.size == 1
+
+
+@contextmanager
+def each(f: Function, count: int) -> Iterator[str]:
+    """Numbers below `count`: a loop, unless there is but one."""
+    if count == 1:
+        yield "0"
+        return
+    with f.loop("0", str(count)) as loop:
+        yield loop.index
+
+
+def also_inside(f: Function, laid: Laid, place: str, inside: str) -> str:
+    """Whether `inside` holds and the axis has an element at the place."""
+    if laid.axis.is_inside:
+        return inside
+    here = f.let(f"icmp ult i64 {place}, {laid.axis.inputs}")
+    return here if inside == "true" else f.let(f"and i1 {inside}, {here}")
 
 
 def lay_out_features(
@@ -49,11 +69,12 @@ def lay_out_features(
 
     def place(source: str, target: str, inside: str) -> None:
         for v in range(panel.vectors):
+            to = affine(f, v * lanes, [(target, 1)])
             if in_lines:
-                value = in_line(affine(f, v * lanes // s.shared, [(source, 1)]), inside, -(-valid(v) // s.shared))
+                here = affine(f, v * lanes // s.shared, [(source, 1)])
+                put(in_line(here, inside, -(-valid(v) // s.shared)), to)
             else:
-                value = gathered(affine(f, v * lanes * s.output.lhs, [(source, 1)]), inside, valid(v))
-            put(value, affine(f, v * lanes, [(target, 1)]))
+                one_by_one(affine(f, v * lanes * s.output.lhs, [(source, 1)]), to, inside, valid(v))
 
     def in_line(source: str, inside: str, count: int) -> str:
         mask = broadcast(f, inside, "i1", lanes)
@@ -64,13 +85,13 @@ def lay_out_features(
             return value
         return shuffled(f, vector(scalar, lanes), [value, "poison"], [i // s.shared for i in range(lanes)])
 
-    def gathered(source: str, inside: str, count: int) -> str:
-        source = f.let(f"select i1 {inside}, i64 {source}, i64 0")
-        value = "zeroinitializer"
-        for i in range(count):
-            one = read(f, module, s.operand, base, affine(f, i * s.output.lhs, [(source, 1)]), 1, scalar)[0]
-            value = f.let(f"insertelement {vector(scalar, lanes)} {value}, {scalar} {one}, i64 {i}")
-        return f.let(f"select i1 {inside}, {vector(scalar, lanes)} {value}, {vector(scalar, lanes)} zeroinitializer")
+    def one_by_one(source: str, target: str, inside: str, count: int) -> None:
+        put("zeroinitializer", target)
+        with f.when(inside), f.loop("0", str(count)) as loop:
+            number = affine(f, 0, [(source, 1), (loop.index, s.output.lhs)])
+            value = read(f, module, s.operand, base, number, 1, scalar)[0]
+            at = affine(f, 0, [(target, 1), (loop.index, 1)])
+            store(f, scalar, 1, value, f.let(f"getelementptr {scalar}, ptr {patch}, i64 {at}"))
 
     def line(number: int, source: str, target: str, inside: str) -> None:
         """Squares of lanes places and lanes features, read along the places and turned."""
@@ -81,13 +102,21 @@ def lay_out_features(
             short = broadcast(f, f.let(f"trunc i64 {at} to i32"), "i32", lanes)
             places = f.let(f"add <{lanes} x i32> {short}, {lane_numbers(lanes, 'i32')}")
             mask = f.let(f"icmp ult <{lanes} x i32> {places}, {bound}")
-            for v in range(panel.vectors):
+            full = panel.vectors if panel.valid == lanes else panel.vectors - 1
+
+            def square(v: str, count: int) -> None:
                 rows = ["zeroinitializer"] * lanes
-                for i in range(valid(v)):
-                    row = affine(f, (v * lanes + i) * s.output.lhs, [(source, 1), (at, 1)])
+                for i in range(count):
+                    row = affine(f, i * s.output.lhs, [(v, lanes * s.output.lhs), (source, 1), (at, 1)])
                     rows[i] = read(f, module, s.operand, base, row, lanes, scalar, mask)[0]
                 for i, value in enumerate(transposed(f, rows, scalar)):
-                    put(value, affine(f, v * lanes + i * laid.place, [(target, 1), (loop.index, laid.place)]))
+                    put(value, affine(f, i * laid.place, [(v, lanes), (target, 1), (loop.index, laid.place)]))
+
+            if full:
+                with each(f, full) as nth_vector:
+                    square(nth_vector, lanes)
+            if full < panel.vectors:
+                square(str(full), panel.valid)
 
     def over(axes: Sequence[int], source: str, target: str, inside: str) -> None:
         if not axes:
@@ -97,10 +126,10 @@ def lay_out_features(
                 place(source, target, inside)
             return
         number, laid = axes[0], plan.axes[axes[0]]
-        with f.loop("0", str(laid.extent)) as loop:
-            at = affine(f, 0, [(starts[number], 1), (loop.index, laid.step)])
-            here = f.let(f"and i1 {inside}, {f.let(f'icmp ult i64 {at}, {laid.axis.inputs}')}")
+        with each(f, laid.extent) as k:
+            at = affine(f, 0, [(starts[number], 1), (k, laid.step)])
             nested = affine(f, 0, [(source, 1), (at, laid.axis.lhs)])
-            over(axes[1:], nested, affine(f, 0, [(target, 1), (loop.index, laid.place)]), here)
+            here = also_inside(f, laid, at, inside)
+            over(axes[1:], nested, affine(f, 0, [(target, 1), (k, laid.place)]), here)
 
     over(numbers, channel, "0", "true")

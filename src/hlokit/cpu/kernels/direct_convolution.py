@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan, planned
 from hlokit.cpu.kernels.convolution_tile import Tile, first_of
-from hlokit.cpu.kernels.depthwise import lay_out_features
+from hlokit.cpu.kernels.depthwise import also_inside, each, lay_out_features
 from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
-from hlokit.cpu.kernels.flow import greatest, least
+from hlokit.cpu.kernels import flow
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.kernels.scalar_convolution import affine, decoded
+from hlokit.cpu.kernels.scalar_convolution import affine, decoded, is_number
 from hlokit.cpu.kernels.sliding import Sliding, finished, kernel_function
 from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, vector
 
@@ -73,15 +73,19 @@ def _copy_weights(
         for v in range(panel.vectors):
             valid = panel.valid if v == panel.vectors - 1 else lanes
             at = affine(f, v * lanes * s.output.rhs, [(source, 1)])
+            put = affine(f, v * lanes, [(place, 1)])
             if s.output.rhs == 1 and not (s.operand.bits < 16 and s.operand.is_floating):
                 value = read(f, module, s.operand, rhs, at, lanes, scalar, first_of(valid, lanes))[0]
-            else:
-                value = "zeroinitializer"
-                for i in range(valid):
-                    one = read(f, module, s.operand, rhs, affine(f, i * s.output.rhs, [(at, 1)]), 1, scalar)[0]
-                    value = f.let(f"insertelement {vector(scalar, lanes)} {value}, {scalar} {one}, i64 {i}")
-            put = f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {affine(f, v * lanes, [(place, 1)])}")
-            store(f, scalar, lanes, value, put)
+                store(f, scalar, lanes, value, f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {put}"))
+                continue
+            if valid < lanes:
+                to = f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {put}")
+                store(f, scalar, lanes, "zeroinitializer", to)
+            with f.loop("0", str(valid)) as each_lane:
+                number = affine(f, 0, [(at, 1), (each_lane.index, s.output.rhs)])
+                value = read(f, module, s.operand, rhs, number, 1, scalar)[0]
+                to = affine(f, 0, [(put, 1), (each_lane.index, 1)])
+                store(f, scalar, 1, value, f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {to}"))
 
 
 # -- outputs
@@ -116,11 +120,19 @@ def _memory(s: Sliding) -> str:
     return memory_type(s.operand)
 
 
+def least(f: Function, a: str, b: str) -> str:
+    return str(min(int(a), int(b))) if is_number(a) and is_number(b) else flow.least(f, a, b)
+
+
+def greatest(f: Function, a: str, b: str) -> str:
+    return str(max(int(a), int(b))) if is_number(a) and is_number(b) else flow.greatest(f, a, b)
+
+
 def _first_of(f: Function, laid: Laid, part: str) -> str:
     """The first output of a part."""
     cut = laid.cut
     start = affine(f, 0, [(part, cut.least)])
-    return f.let(f"add i64 {start}, {least(f, part, str(cut.extra))}") if cut.extra else start
+    return affine(f, 0, [(start, 1), (least(f, part, str(cut.extra)), 1)]) if cut.extra else start
 
 
 def _panels(
@@ -138,8 +150,10 @@ def _panels(
 ) -> None:
     """The tiles of a chunk, panel by panel: a panel's weights stay in the cache for all of them."""
     s, count = plan.sliding, sum(p.count for p in plan.panels)
-    low = f.let(f"udiv i64 {affine(f, 0, [(block, count)])}, {plan.panel_blocks}")
-    high = f.let(f"udiv i64 {affine(f, count, [(block, count)])}, {plan.panel_blocks}")
+    low, high = "0", str(count)
+    if plan.panel_blocks > 1:
+        low = f.let(f"udiv i64 {affine(f, 0, [(block, count)])}, {plan.panel_blocks}")
+        high = f.let(f"udiv i64 {affine(f, count, [(block, count)])}, {plan.panel_blocks}")
     passed = 0
     for panel in plan.panels:
         width = panel.vectors * plan.lanes
@@ -225,15 +239,25 @@ class _Tiles:
         laid, (low, high) = self.plan.axes[number], self.parts[number]
         for size, first, last in laid.cut.sizes:
             whole = len(laid.cut.sizes) == 1
+            if whole and laid.block == 1:
+                self._at(axes, inputs, sizes, index, low, size)
+                continue
             start = low if whole else greatest(f, low, str(first))
             end = high if whole else least(f, high, str(last))
             with f.loop(start, end) as loop:
-                output = _first_of(f, laid, loop.index)
-                moved = affine(f, 0, [(output, laid.per_output), (self.firsts[number], -laid.per_output)])
-                here = inputs
-                if moved != "0":
-                    here = f.let(f"getelementptr {scalar_type(self.plan.sliding.wide)}, ptr {inputs}, i64 {moved}")
-                self.over(axes[1:], here, {**sizes, number: size}, {**index, number: output})
+                self._at(axes, inputs, sizes, index, loop.index, size)
+
+    def _at(
+        self, axes: Sequence[int], inputs: str, sizes: dict[int, int], index: dict[int, str], part: str, size: int
+    ) -> None:
+        """One part of the first axis, and what is inside."""
+        f, number = self.f, axes[0]
+        laid, first = self.plan.axes[number], self.firsts[number]
+        output = first if laid.block == 1 and not self.plan.is_direct else _first_of(f, laid, part)
+        if output != first:
+            moved = affine(f, 0, [(output, laid.per_output), (first, -laid.per_output)])
+            inputs = f.let(f"getelementptr {scalar_type(self.plan.sliding.wide)}, ptr {inputs}, i64 {moved}")
+        self.over(axes[1:], inputs, {**sizes, number: size}, {**index, number: output})
 
     def _call(self, inputs: str, sizes: dict[int, int], index: dict[int, str]) -> None:
         plan, s = self.plan, self.plan.sliding
@@ -284,12 +308,11 @@ def _lay_out(f: Function, module: Module, plan: Plan, base: str, patch: str, sta
             line(source, target, inside)
             return
         number, laid = axes[0], plan.axes[axes[0]]
-        with f.loop("0", str(laid.extent)) as loop:
-            at = affine(f, 0, [(starts[number], 1), (loop.index, laid.step)])
-            here = f.let(f"icmp ult i64 {at}, {laid.axis.inputs}")
-            here = f.let(f"and i1 {inside}, {here}")
+        with each(f, laid.extent) as nth:
+            at = affine(f, 0, [(starts[number], 1), (nth, laid.step)])
+            here = also_inside(f, laid, at, inside)
             nested = affine(f, 0, [(source, 1), (at, laid.axis.lhs)])
-            over(axes[1:], nested, affine(f, 0, [(target, 1), (loop.index, laid.place)]), here)
+            over(axes[1:], nested, affine(f, 0, [(target, 1), (nth, laid.place)]), here)
 
     over(axes, "0", "0", "true")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.elements import read, rounded, write, write_complex
@@ -35,6 +36,8 @@ def element_by_element(call: Call, module: Module, s: Sliding) -> Routine:
 def decoded(f: Function, number: str, sizes: Sequence[int]) -> list[str]:
     """The index of the element with this number in row-major order."""
     index: list[str] = []
+    if math.prod(sizes) == 1:
+        return ["0"] * len(sizes)
     for size in reversed(sizes[1:]):
         index.append(f.let(f"urem i64 {number}, {size}") if size > 1 else "0")
         number = f.let(f"udiv i64 {number}, {size}") if size > 1 else number
@@ -87,13 +90,20 @@ def _element(f: Function, a: Axis, place: str) -> tuple[str, str]:
 
 def affine(f: Function, constant: int, terms: Sequence[tuple[str, int]]) -> str:
     """constant + sum of value * factor."""
-    total = str(constant) if constant else ""
+    total = ""
     for value, factor in terms:
-        if factor == 0 or value == "0":
-            continue
-        product = value if factor == 1 else f.let(f"mul i64 {value}, {factor}")
-        total = f.let(f"add i64 {total}, {product}") if total else product
-    return total or "0"
+        if is_number(value):
+            constant += int(value) * factor
+        elif factor:
+            product = value if factor == 1 else f.let(f"mul i64 {value}, {factor}")
+            total = f.let(f"add i64 {total}, {product}") if total else product
+    if not total:
+        return str(constant)
+    return f.let(f"add i64 {total}, {constant}") if constant else total
+
+
+def is_number(value: str) -> bool:
+    return not value.startswith("%")
 
 
 def zero(wide: DType) -> str:
