@@ -14,8 +14,8 @@ from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.llvm import Function, Module, vector
 
-_DIGIT = 8  # bits
-_VALUES = 1 << _DIGIT
+_DIGITS = {False: 8, True: 11}  # bits at most; by whether lines are so long that passing over them costs most
+_WIDE = 1 << 13  # elements of such lines
 _LANES = 16  # counts in a vector
 _CHUNK = 4096  # elements of short lines that make a chunk
 _LONG = 1 << 15  # elements from which a line is worth several chunks
@@ -68,7 +68,16 @@ class RadixSort:
 
     @property
     def _digits(self) -> int:
-        return -(-self.data.key_bits // _DIGIT)
+        return -(-self.data.key_bits // _DIGITS[self.data.size >= _WIDE])
+
+    @property
+    def _digit_bits(self) -> int:
+        return -(-self.data.key_bits // self._digits)
+
+    @property
+    def _values(self) -> int:
+        """Of a digit."""
+        return 1 << self._digit_bits
 
     @property
     def _buffer_bytes(self) -> int:
@@ -89,7 +98,7 @@ class RadixSort:
         chunks = -(-data.lines // per_chunk)
         f = Function(f"{self.name}_lines", _PARAMETERS)
         operands, results, scratch = self._table(f)
-        counts = f.alloca("i32", self._digits * _VALUES)
+        counts = f.alloca("i32", self._digits * self._values)
         with f.loop("%begin", "%end") as chunk:
             buffer = at(f, scratch, chunk.index, 2 * self._buffer_bytes)
             other = f.let(f"getelementptr i8, ptr {buffer}, i64 {self._buffer_bytes}")
@@ -97,13 +106,13 @@ class RadixSort:
             with f.loop(low, least(f, f.let(f"add i64 {low}, {per_chunk}"), str(data.lines))) as line:
                 start = data.line_start(f, line.index)
                 source, target = (data.moved(f, bases, start) for bases in (operands, results))
-                self._clear(f, counts, self._digits * _VALUES)
+                self._clear(f, counts, self._digits * self._values)
                 size = str(data.size)
 
                 def count(item: str) -> None:
                     for digit in range(self._digits):
-                        table = f.let(f"getelementptr i32, ptr {counts}, i64 {digit * _VALUES}")
-                        self._count(f, table, self._digit(f, item, str(digit * _DIGIT)))
+                        table = f.let(f"getelementptr i32, ptr {counts}, i64 {digit * self._values}")
+                        self._count(f, table, self._digit(f, item, str(digit * self._digit_bits)))
 
                 special = self._make_items(f, source, buffer, ("0", size), count)
                 sorted_items = self._sort_items(f, buffer, other, counts)
@@ -119,14 +128,14 @@ class RadixSort:
         digits = While(f, [("i64", "0"), ("ptr", buffer), ("ptr", other)])
         digit, source, target = digits.values
         digits.test(f.let(f"icmp slt i64 {digit}, {self._digits}"))
-        table = at(f, counts, digit, 4 * _VALUES)
-        shift = f.let(f"mul i64 {digit}, {_DIGIT}")
+        table = at(f, counts, digit, 4 * self._values)
+        shift = f.let(f"mul i64 {digit}, {self._digit_bits}")
         first = self._digit(f, f.let(f"load {self._item}, ptr {source}"), shift)
         same = f.let(f"load i32, ptr {at(f, table, first, 4)}")
         sort, skip, after = f.new_block("sort"), f.new_block("skip"), f.new_block("sorted")
         f.branch(f.let(f"icmp eq i32 {same}, {self.data.size}"), skip, sort)
         f.start(sort)
-        with f.loop("0", str(_VALUES), carries=[("i32", "0")]) as loop:
+        with f.loop("0", str(self._values), carries=[("i32", "0")]) as loop:
             place = at(f, table, loop.index, 4)
             found = f.let(f"load i32, ptr {place}")
             f.do(f"store i32 {loop.carried[0]}, ptr {place}")
@@ -155,7 +164,7 @@ class RadixSort:
 
     @property
     def _current_at(self) -> int:
-        return self._counts_at + 4 * _SEGMENTS * _VALUES
+        return self._counts_at + 4 * _SEGMENTS * self._values
 
     @property
     def _flags_at(self) -> int:
@@ -187,7 +196,7 @@ class RadixSort:
             line, segment, bounds = self._chunk(f, chunk.index)
             memory = at(f, scratch, line, self._line_bytes)
             counts = self._segment_counts(f, memory, segment)
-            self._clear(f, counts, _VALUES)
+            self._clear(f, counts, self._values)
             source = self.data.moved(f, operands, self.data.line_start(f, line))
             special = self._make_items(
                 f, source, memory, bounds, lambda item: self._count(f, counts, self._digit(f, item, "0"))
@@ -203,12 +212,12 @@ class RadixSort:
         """Counts a digit in the current items."""
         f = Function(f"{self.name}_counting", [*_PARAMETERS, ("i64", "digit")], attributes="noinline")
         _, _, scratch = self._table(f)
-        shift = f.let(f"mul i64 %digit, {_DIGIT}")
+        shift = f.let(f"mul i64 %digit, {self._digit_bits}")
         with f.loop("%begin", "%end") as chunk:
             line, segment, (low, high) = self._chunk(f, chunk.index)
             memory = at(f, scratch, line, self._line_bytes)
             counts = self._segment_counts(f, memory, segment)
-            self._clear(f, counts, _VALUES)
+            self._clear(f, counts, self._values)
             source, _ = self._buffers(f, memory, "%digit")
             with f.loop(low, high) as loop:
                 item = f.let(f"load {self._item}, ptr {at(f, source, loop.index, self._item_bytes)}")
@@ -219,18 +228,18 @@ class RadixSort:
         """Puts the items of a segment where their digit's counts in all segments say."""
         f = Function(f"{self.name}_dealing", [*_PARAMETERS, ("i64", "digit")], attributes="noinline")
         _, _, scratch = self._table(f)
-        totals, places = f.alloca("i32", _VALUES), f.alloca("i32", _VALUES)
-        shift = f.let(f"mul i64 %digit, {_DIGIT}")
+        totals, places = f.alloca("i32", self._values), f.alloca("i32", self._values)
+        shift = f.let(f"mul i64 %digit, {self._digit_bits}")
         type = vector("i32", _LANES)
         with f.loop("%begin", "%end") as chunk:
             line, segment, bounds = self._chunk(f, chunk.index)
             memory = at(f, scratch, line, self._line_bytes)
             counts = self._segment_counts(f, memory, "0")
-            with f.loop("0", str(_VALUES), _LANES, carries=[(type, "zeroinitializer")]) as digit:
+            with f.loop("0", str(self._values), _LANES, carries=[(type, "zeroinitializer")]) as digit:
 
                 def summed(low: str, high: str, initial: str, digit: str = digit.index) -> str:
                     with f.loop(low, high, carries=[(type, initial)]) as loop:
-                        row = at(f, at(f, counts, loop.index, 4 * _VALUES), digit, 4)
+                        row = at(f, at(f, counts, loop.index, 4 * self._values), digit, 4)
                         loop.next = [f.let(f"add {type} {loop.carried[0]}, {f.let(f'load {type}, ptr {row}')}")]
                     return loop.results[0]
 
@@ -249,7 +258,7 @@ class RadixSort:
                 following = self._current(f, memory, f.let("add i64 %digit, 1"))
                 f.do(f"store i8 {f.let(f'xor i8 {now}, {moved}')}, ptr {following}")
             with f.when(f.let(f"xor i1 {same}, true")):
-                with f.loop("0", str(_VALUES), carries=[("i32", "0")]) as loop:
+                with f.loop("0", str(self._values), carries=[("i32", "0")]) as loop:
                     place = at(f, places, loop.index, 4)
                     own = f.let(f"add i32 {f.let(f'load i32, ptr {place}')}, {loop.carried[0]}")
                     f.do(f"store i32 {own}, ptr {place}")
@@ -296,7 +305,7 @@ class RadixSort:
         return line, segment, (low, least(f, f.let(f"add i64 {low}, {self._segment}"), str(self.data.size)))
 
     def _segment_counts(self, f: Function, memory: str, segment: str) -> str:
-        return at(f, f.let(f"getelementptr i8, ptr {memory}, i64 {self._counts_at}"), segment, 4 * _VALUES)
+        return at(f, f.let(f"getelementptr i8, ptr {memory}, i64 {self._counts_at}"), segment, 4 * self._values)
 
     def _current(self, f: Function, memory: str, digit: str) -> str:
         """Address of the number of the buffer in which the items lie before this digit is dealt."""
@@ -415,11 +424,11 @@ class RadixSort:
             f.do(f"store {self._item} {item}, ptr {at(f, target, wide, self._item_bytes)}, align {self._align}")
 
     def _digit(self, f: Function, item: str, shift: str) -> str:
-        """A digit, as an i64."""
-        key = item
-        if self._item_bits != 64:
-            key = f.let(f"{'trunc' if self._item_bits > 64 else 'zext'} {self._item} {item} to i64")
-        return f.let(f"and i64 {f.let(f'lshr i64 {key}, {shift}')}, {_VALUES - 1}")
+        """A digit, as an i64. Above the key's last one there are zeros, not what goes along."""
+        bits = self.data.bits
+        key = f.let(f"trunc {self._item} {item} to i{bits}") if self._item_bits > bits else item
+        wide = f.let(f"zext i32 {key} to i64") if bits == 32 else key
+        return f.let(f"and i64 {f.let(f'lshr i64 {wide}, {shift}')}, {self._values - 1}")
 
     def _count(self, f: Function, counts: str, digit: str) -> None:
         place = at(f, counts, digit, 4)
