@@ -13,10 +13,11 @@ from hlokit.cpu.kernels import panels
 from hlokit.cpu.kernels.cholesky_lanes import in_lanes
 from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panel_copy import copy
 from hlokit.cpu.kernels.panels import (
+    Items,
     Panels,
     clear,
-    copy,
     less_product,
     load,
     load_rows,
@@ -73,7 +74,9 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
     plan = _Plan(s, panels_for(s.dtype, target))
     pack, first, step, unpack = _pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module)
     if s.batch >= MATRICES_AT_ONCE or plan.stripes == 1:
-        return Routine((Phase(_whole(plan, module, pack, first, step, unpack), s.batch),), plan.scratch_bytes)
+        return Routine(
+            (Phase(_whole(plan, module, pack, first, step, unpack), plan.matrices.chunks),), plan.scratch_bytes
+        )
     phases = [Phase(_each(plan, module, pack, "pack", plan.stripes), s.batch * plan.stripes)]
     phases.append(Phase(_each(plan, module, first, "first", 1), s.batch))
     each, advance = _each_step(plan, module, step), _advance(plan, module)
@@ -106,6 +109,10 @@ class _Plan:
     @property
     def padded(self) -> int:
         return self.stripes * self.p.width
+
+    @property
+    def matrices(self) -> Items:
+        return Items(self.s.batch, self.padded**3 * self.p.parts**2 // (6 * self.p.lanes) + self.padded**2)
 
     @property
     def stripes_at(self) -> int:
@@ -348,12 +355,12 @@ def _advance(plan: _Plan, module: Module) -> str:
 
 
 def _whole(plan: _Plan, module: Module, pack: str, first: str, step: str, unpack: str) -> str:
-    """The phase that factors a matrix a chunk."""
+    """The phase that factors whole matrices."""
     f = Function(f"cholesky_{plan.name}", _PHASE)
-    with f.loop("%begin", "%end") as matrix:
+    with plan.matrices.each(f) as matrix:
 
         def call(part: str, number: str, at: str) -> None:
-            f.do(f"call void @{part}(ptr %table, i64 {matrix.index}, i64 {number}, i64 {at})")
+            f.do(f"call void @{part}(ptr %table, i64 {matrix}, i64 {number}, i64 {at})")
 
         with f.loop("0", str(plan.stripes)) as stripe:
             call(pack, stripe.index, "0")

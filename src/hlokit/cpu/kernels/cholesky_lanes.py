@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panel_copy import transposed
 from hlokit.cpu.kernels.panels import (
+    CHUNK_WORK,
     Panels,
     less_product,
     load,
@@ -20,7 +22,6 @@ from hlokit.cpu.kernels.panels import (
     plus,
     store,
     times,
-    transposed,
     up,
 )
 from hlokit.cpu.kernels.routine import Phase, Routine
@@ -29,8 +30,6 @@ from hlokit.cpu.target import Target
 
 LARGEST = 64
 """Rows of the largest matrix that is factored so: beyond it a group leaves the second-level cache."""
-CHUNK_WORK = 60_000
-"""Vector operations of a chunk at least, if there are as many."""
 
 
 def in_lanes(s: Factored, module: Module, target: Target) -> Routine | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.panels import Strides
+from hlokit.cpu.kernels.panel_copy import Strides
 from hlokit.types.dtype import DType
 
 

@@ -8,7 +8,8 @@ Complex numbers lie as two components. The diagonal's reciprocals are apart: [ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least
@@ -290,149 +291,6 @@ def panel_rows(module: Module, p: Panels, name: str, finish: Finish, conjugate: 
     return name
 
 
-# -- copies between arrays and panels
-
-
-@dataclass(frozen=True)
-class Strides:
-    """Bytes between an array's elements along a stripe's (or panel's) major and minor dimension."""
-
-    major: int
-    minor: int
-    conjugate: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.major}_{self.minor}{'_conj' if self.conjugate else ''}".replace("-", "m")
-
-
-def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> str:
-    """void f(ptr packed, ptr array, i64 majors, i64 minors): elements [major][minor] between the two.
-
-    packed   [major][component][minor_size]; into: array to packed, else packed to array
-    """
-    name = f"panel_copy_{'in' if into else 'out'}_{p.dtype.name}_{p.lanes}_{minor_size}_{s.name}"
-    if name in module.functions:
-        return name
-    parameters = [("ptr noalias", "packed"), ("ptr noalias", "array"), ("i64", "majors"), ("i64", "minors")]
-    f = Function(name, parameters, attributes="noinline")
-    c = _Copy(f, p, minor_size, s, into)
-    if p.parts == 1 and abs(s.minor) == p.bytes:
-        whole = c.whole("%minors")
-        with f.loop("0", "%majors") as major:
-            with f.loop("0", whole, p.lanes) as minor:
-                c.row(major.index, minor.index)
-            with f.loop(whole, "%minors") as minor:
-                c.element(major.index, minor.index)
-    elif p.parts == 1 and abs(s.major) == p.bytes:
-        majors, minors = c.whole("%majors"), c.whole("%minors")
-        with f.loop("0", majors, p.lanes) as major:
-            with f.loop("0", minors, p.lanes) as minor:
-                c.square(module, major.index, minor.index)
-            with f.loop(minors, "%minors") as minor, f.loop("0", str(p.lanes)) as more:
-                c.element(plus(f, major.index, more.index), minor.index)
-        with f.loop("0", "%minors") as minor, f.loop(majors, "%majors") as major:
-            c.element(major.index, minor.index)
-    else:
-        with f.loop("0", "%majors", 64) as block:
-            end = least(f, plus(f, block.index, 64), "%majors")
-            with f.loop("0", "%minors") as minor, f.loop(block.index, end) as major:
-                c.element(major.index, minor.index)
-    f.do("ret void")
-    module.add(f)
-    return name
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """Writes the steps of a copy."""
-
-    f: Function
-    p: Panels
-    minor_size: int
-    s: Strides
-    into: bool
-
-    def whole(self, count: str) -> str:
-        """As many of them as fill vectors."""
-        return self.f.let(f"and i64 {count}, {-self.p.lanes}")
-
-    def packed(self, major: str, minor: str) -> str:
-        p = self.p
-        return offset(self.f, "%packed", (major, self.minor_size * p.parts * p.bytes), (minor, p.bytes))
-
-    def array(self, major: str, minor: str) -> str:
-        return offset(self.f, "%array", (major, self.s.major), (minor, self.s.minor))
-
-    def element(self, major: str, minor: str) -> None:
-        f, p = self.f, self.p
-        packed, array = self.packed(major, minor), self.array(major, minor)
-        for c in range(p.parts):
-            here, there = offset(f, packed, c * self.minor_size * p.bytes), offset(f, array, c * p.bytes)
-            value = load(f, p, there if self.into else here)
-            if c and self.s.conjugate:
-                value = f.let(f"fneg {p.scalar} {value}")
-            store(f, p, value, here if self.into else there)
-
-    def row(self, major: str, minor: str) -> None:
-        """A vector that is contiguous on both sides; it may count downwards in the array."""
-        f, p, back = self.f, self.p, self.s.minor < 0
-        packed = self.packed(major, minor)
-        array = self.array(major, plus(f, minor, p.lanes - 1) if back else minor)
-        value = load(f, p, array if self.into else packed, p.lanes)
-        if back:
-            order = ", ".join(f"i32 {p.lanes - 1 - i}" for i in range(p.lanes))
-            value = f.let(f"shufflevector {p.vector} {value}, {p.vector} poison, <{p.lanes} x i32> <{order}>")
-        store(f, p, value, packed if self.into else array, p.lanes)
-
-    def square(self, module: Module, major: str, minor: str) -> None:
-        """As many vectors as lanes, transposed between the two; they may count downwards in the array."""
-        f, p, back = self.f, self.p, self.s.major < 0
-        array = self.array(plus(f, major, p.lanes - 1) if back else major, minor)
-        step = self.minor_size * p.bytes
-        packed = offset(f, self.packed(major, minor), (p.lanes - 1) * step if back else 0)
-        places = (packed, -step if back else step), (array, self.s.minor)
-        (target, target_step), (source, source_step) = places if self.into else places[::-1]
-        arguments = f"ptr {target}, i64 {target_step}, ptr {source}, i64 {source_step}"
-        f.do(f"call void @{_transpose(module, p)}({arguments})")
-
-
-def _transpose(module: Module, p: Panels) -> str:
-    """void f(ptr target, i64 target_step, ptr source, i64 source_step): a square of vectors; steps in bytes."""
-    name = f"panel_transpose_{p.dtype.name}_{p.lanes}"
-    if name not in module.functions:
-        parameters = [("ptr", "target"), ("i64", "target_step"), ("ptr", "source"), ("i64", "source_step")]
-        f = Function(name, parameters, attributes="noinline")
-        places = ["%source", "%target"]
-        rows: list[str] = []
-        for _ in range(p.lanes):
-            rows.append(load(f, p, places[0], p.lanes))
-            places[0] = f.let(f"getelementptr i8, ptr {places[0]}, i64 %source_step", "p")
-        for row in transposed(f, p, rows):
-            store(f, p, row, places[1], p.lanes)
-            places[1] = f.let(f"getelementptr i8, ptr {places[1]}, i64 %target_step", "p")
-        f.do("ret void")
-        module.add(f)
-    return name
-
-
-def transposed(f: Function, p: Panels, rows: Sequence[str]) -> list[str]:
-    """The columns of as many vectors as a vector has lanes: blocks of 1, 2, 4... lanes change sides."""
-    rows, step = list(rows), 1
-    while step < p.lanes:
-        for i in range(p.lanes):
-            if i & step:
-                continue
-            a, b = rows[i], rows[i + step]
-            low = [q if not q & step else p.lanes + q - step for q in range(p.lanes)]
-            high = [q + step if not q & step else p.lanes + q for q in range(p.lanes)]
-            for place, order in ((i, low), (i + step, high)):
-                mask = ", ".join(f"i32 {q}" for q in order)
-                rows[place] = f.let(f"shufflevector {p.vector} {a}, {p.vector} {b}, <{p.lanes} x i32> <{mask}>")
-        step *= 2
-    return rows
-
-
 def clear(f: Function, place: str, count: str) -> None:
     """Zeros over `count` bytes."""
     f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {count}, i1 false)")
@@ -444,3 +302,30 @@ def one(p: Panels) -> str:
 
 def up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
+
+
+CHUNK_WORK = 50_000
+"""Vector operations of a chunk at least, if there are as many."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Pieces of work that a phase does several of in a chunk, each of about `work` vector operations."""
+
+    count: int
+    work: int
+
+    @property
+    def a_chunk(self) -> int:
+        return max(1, min(self.count, CHUNK_WORK // max(1, self.work)))
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.count // self.a_chunk)
+
+    @contextmanager
+    def each(self, f: Function) -> Generator[str, None, None]:
+        """The loop over the items of the chunks from %begin to %end."""
+        first, last = times(f, "%begin", self.a_chunk), times(f, "%end", self.a_chunk)
+        with f.loop(first, least(f, last, str(self.count))) as loop:
+            yield loop.index

@@ -11,11 +11,11 @@ from math import prod
 
 from hlokit.cpu.kernels import panels
 from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panel_copy import Strides, copy
 from hlokit.cpu.kernels.panels import (
+    Items,
     Panels,
-    Strides,
     clear,
-    copy,
     load,
     offset,
     one,
@@ -103,7 +103,7 @@ def routine(s: System, module: Module, target: Target) -> Routine:
     p = replace(full, blocks=blocks, vectors=min(full.vectors, -(-s.columns // full.lanes)))
     plan = _Plan(s, p)
     pack, solve = _pack(plan, module), _solve(plan, module)
-    return Routine((Phase(pack, s.batch * plan.panels), Phase(solve, s.batch * plan.stripes)), plan.scratch)
+    return Routine((Phase(pack, plan.packed.chunks), Phase(solve, plan.solved.chunks)), plan.scratch)
 
 
 _PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
@@ -127,6 +127,17 @@ class _Plan:
     @property
     def padded(self) -> int:
         return self.panels * self.p.height
+
+    @property
+    def packed(self) -> Items:
+        """The panels of all matrices."""
+        return Items(self.s.batch * self.panels, self.padded * self.p.height * self.p.parts // 4)
+
+    @property
+    def solved(self) -> Items:
+        """The stripes of all matrices."""
+        products = self.padded**2 * self.p.vectors * self.p.parts**2 // 2
+        return Items(self.s.batch * self.stripes, products + 8 * self.padded * self.p.vectors)
 
     @property
     def panel_bytes(self) -> int:
@@ -167,9 +178,9 @@ class _Plan:
         return offset(f, scratch, (f.let(f"lshr i64 {before}, 1"), self.panel_bytes))
 
 
-def _split(f: Function, chunk: str, count: int) -> tuple[str, str]:
-    """A chunk's matrix and its number in the matrix."""
-    return f.let(f"udiv i64 {chunk}, {count}"), f.let(f"urem i64 {chunk}, {count}")
+def _split(f: Function, item: str, count: int) -> tuple[str, str]:
+    """An item's matrix and its number in the matrix."""
+    return f.let(f"udiv i64 {item}, {count}"), f.let(f"urem i64 {item}, {count}")
 
 
 def _pack(plan: _Plan, module: Module) -> str:
@@ -179,8 +190,8 @@ def _pack(plan: _Plan, module: Module) -> str:
     f = Function(name, _PHASE)
     into = copy(module, p, p.height, s.a_strides, True)
     a, scratch = table_pointer(f, 0), table_pointer(f, 3)
-    with f.loop("%begin", "%end") as chunk:
-        matrix, number = _split(f, chunk.index, plan.panels)
+    with plan.packed.each(f) as item:
+        matrix, number = _split(f, item, plan.panels)
         first = times(f, number, p.height)
         array = offset(f, a, (matrix, s.size * s.size * s.element), s.a, (first, s.a_strides.minor))
         memory = offset(f, scratch, (matrix, plan.matrix))
@@ -267,8 +278,8 @@ def _solve(plan: _Plan, module: Module) -> str:
 
     step = panels.panel_rows(module, p, f"panel_rows{'_unit' if s.unit else ''}_{p.name}", finish)
     b, x, scratch = (table_pointer(f, i) for i in (1, 2, 3))
-    with f.loop("%begin", "%end") as chunk:
-        matrix, number = _split(f, chunk.index, plan.stripes)
+    with plan.solved.each(f) as item:
+        matrix, number = _split(f, item, plan.stripes)
         first = times(f, number, p.width)
         columns = least(f, f.let(f"sub nsw i64 {s.columns}, {first}"), str(p.width))
         memory = offset(f, scratch, (matrix, plan.matrix))
