@@ -112,10 +112,12 @@ def polished_sine(terms: list[float], scalar: str) -> list[float]:
 
     rng = np.random.default_rng(0)
     kind, wide = (np.float32, np.float64) if scalar == "float" else (np.float64, np.longdouble)
-    ends = [np.linspace(1.2, 1.5709, 60000), np.linspace(0.3, 1.2, 30000), rng.uniform(1.5, 1.5709, 40000)]
-    top = np.pi / 2 + np.arange(-4000, 2000) * 2.0**-23  # where 1 is near: every float
-    tops = [top, rng.uniform(np.pi / 2 - 1e-7, np.pi / 2 + 1e-7, 20000), rng.uniform(1.57, 1.5709, 20000)]
-    r: Any = np.concatenate([*ends, *tops]).astype(kind)
+    if scalar == "float":
+        # from 0.9 to pi / 2, every float where a sine is all but 1
+        places = [np.arange(0x3F666666, 0x3FC40000, 13), np.arange(0x3FC40000, 0x3FC91600)]
+        r: Any = np.concatenate(places).astype(np.uint32).view(np.float32)
+    else:
+        r = np.concatenate([np.linspace(0.8, 1.5709, 80000), rng.uniform(1.5, 1.5709, 40000)])
     exact: Any = np.sin(r.astype(wide))
     unit = np.spacing(exact.astype(kind) * kind(1 - 2.0**-20))
     square: Any = r * r
@@ -131,7 +133,7 @@ def polished_sine(terms: list[float], scalar: str) -> list[float]:
 
     best = [kind(v) for v in terms]
     least = error(best)
-    for _ in range(250):
+    for _ in range(800):
         steps = rng.integers(-3, 4, len(best)) * 2 ** np.minimum(np.arange(len(best)), 4)
         tried = [kind(v + k * np.spacing(abs(v))) for v, k in zip(best, steps, strict=True)]
         found = error(tried)
@@ -230,7 +232,7 @@ def tables() -> dict[str, list[float]]:
         high = mp.mpf("1.6") ** 2
         sine, error = polynomial(small(_sin, SIN_SERIES), sizes[2], lambda t: t + 0.01, 0, high, scalar)
         note(f"SIN{width}", polished_sine(sine, scalar), error)
-        end = mp.mpf("0.75") ** 2
+        end = mp.mpf("0.87") ** 2
         note(
             f"TANH{width}",
             *polynomial(small(_tanh, TANH_SERIES), 6 if width == 32 else 14, lambda t: 0.01 + t, 0, end, scalar),

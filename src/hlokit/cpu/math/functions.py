@@ -140,7 +140,7 @@ def tanh(x: Value) -> Value:
     n = y.rounded()
     power = scale(horner(y - n, _table("EXP2_", x)), n)
     far = 1.0 - x.operand(2.0) / (power + 1.0)
-    return near.where(size.lt(0.75), far).copysign(x)
+    return near.where(size.lt(0.87), far).copysign(x)
 
 
 # -- logarithms

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 
+from hlokit.cpu.math.coefficients import PI_64
 from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
 
 LIMIT = {32: 2.0**17, 64: 2.0**30}
 """Below these sizes the reduction in parts of pi is right."""
 
-_WINDOW = {32: 128, 64: 192}
+_WORDS = {32: 2, 64: 3}
+"""Words of 64 bits that a product is taken in: the least distance from a multiple of pi keeps 2^-60 of itself."""
 
 
 def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Value, Value]:
@@ -66,20 +68,36 @@ def _inverse_pi(bits: int) -> int:
     return (1 << (bits + guard)) // pi
 
 
+def _words_at(index: Value, count: int, taken: int) -> list[Value]:
+    """`taken` words of 64 bits from `index` on, of a zero word followed by the first count - 1 of 1 / pi."""
+    lanes, fn = index.lanes, index.lanes.fn
+    whole = _inverse_pi(64 * (count - 1))
+    words = [whole >> (64 * k) & (2**64 - 1) for k in reversed(range(count))]
+    table = fn.alloca(f"[{count} x i64]")
+    fn.do(f"store <{count} x i64> <{', '.join(f'i64 {w}' for w in words)}>, ptr {table}")
+    found: list[Value] = []
+    for k in range(taken):
+        place = fn.let(f"getelementptr i64, ptr {table}, i64 {(index + k).name}")
+        found.append(lanes.let(f"load i64, ptr {place}", "i64"))
+    return found
+
+
 def _reduce(x: Value, shift: float) -> tuple[Value, Value]:
-    """(r, k) as in functions._reduce_angle, of one lane x >= 2^16; NaN for infinity."""
-    width, bits = _WINDOW[x.bits], MANTISSA[x.scalar]
+    """(r, k) as in functions._reduce_angle, of one lane x > LIMIT; NaN for infinity."""
+    lanes, fn, words, bits = x.lanes, x.lanes.fn, _WORDS[x.bits], MANTISSA[x.scalar]
     bias = (1 << (x.bits - 2 - bits)) - 1
-    greatest = bias - bits
+    width = 64 * words
     # x = m 2^e; the window holds the bits of 2^e / pi from 2^0 down to 2^(1 - width)
-    size = greatest + width
-    wide = Lanes(x.lanes.fn, 1, x.lanes.target)
-    magnitude = x.as_bits()
-    m = (magnitude & ((1 << bits) - 1)) | (1 << bits)
-    e = (magnitude >> bits) - (bias + bits)
-    amount = (size - (width - 1)) - e
-    total = wide.constant(0, f"i{size}") + _inverse_pi(size)
-    window = (total >> amount.cast("zext", f"i{size}")).cast("trunc", f"i{width}")
+    large = x.where(x.gt(LIMIT[x.bits]), LIMIT[x.bits])  # the other lanes' results are not taken
+    m = (large.as_bits() & ((1 << bits) - 1)) | (1 << bits)
+    e = ((large.as_bits() >> bits) - (bias + bits)).cast("sext" if x.bits == 32 else "bitcast", "i64")
+    place = e + 63
+    window = lanes.constant(0, f"i{width}")
+    parts = _words_at(place >> 6, 1 + (bias - bits + 63) // 64 + words, words + 1)
+    shift_left = place & 63
+    for high, low in zip(parts[:-1], parts[1:], strict=True):
+        word = lanes.call("fshl", "i64", high, low, shift_left)
+        window = (window << 64) | word.cast("zext", f"i{width}")
     product = m.cast("zext", f"i{width}") * window
     if shift:
         product = product + (1 << (width - 2))
@@ -87,17 +105,15 @@ def _reduce(x: Value, shift: float) -> tuple[Value, Value]:
     signed = product << 1
     negative = signed.lt(0)
     distance = (0 - signed).where(negative, signed)
-    zeros = x.lanes.fn.let(f"call i{width} @llvm.ctlz.i{width}(i{width} {distance.name}, i1 false)")
-    lead = wide.value(zeros, f"i{width}")
-    top = ((distance << lead) >> (width - 64)).cast("trunc", "i64")
+    high, low = (((distance >> (width - 64 * k)).cast("trunc", "i64")) for k in (1, 2))
+    lead = lanes.value(fn.let(f"call i64 @llvm.ctlz.i64(i64 {high.name}, i1 false)"), "i64")
     # 64 bits from the highest down: the value is top 2^(-64 - lead) of half turns
+    top = lanes.call("fshl", "i64", high, low, lead)
     high = (top >> 11).cast("uitofp", "double") * 2.0**-53
     low = (top & 0x7FF).cast("uitofp", "double") * 2.0**-64
-    from hlokit.cpu.math.coefficients import PI_64
-
     first = high * PI_64[0]
     rest = high.fma(PI_64[0], -first) + high.fma(PI_64[1], low * PI_64[0])
-    power = ((1023 - lead.cast("trunc", "i64")) << 52).as_float()
+    power = ((1023 - lead) << 52).as_float()
     angle = (first + rest) * power
     r = angle.cast("fptrunc", "float") if x.bits == 32 else angle
     flip = negative.cast("zext", f"i{x.bits}")
