@@ -17,6 +17,7 @@ from hlokit.cpu.llvm import Function, Module
 _RUN = 16  # elements of a run that is sorted by insertion
 _LONG = 1 << 15  # elements from which a line is worth more than one chunk
 _BLOCKS = 16  # that a long line is split into
+_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 _CHUNK = 2048  # elements that make a chunk worth its start
 
 
@@ -69,7 +70,7 @@ class MergeSort:
         chunks = -(-self.lines // per_chunk)
         spare = 1 if self.inner == 1 else 2  # lines of scratch: the result's own line is no use if it is strided
         offsets = self._scratch_offsets(chunks * spare * self.size)
-        f = Function(f"{self.name}_lines", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_lines", _PARAMETERS)
         operands, results, scratch = self._table(f, offsets)
         with f.loop("%begin", "%end") as chunk:
             low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
@@ -94,10 +95,13 @@ class MergeSort:
 
     def _split_lines(self, module: Module) -> Routine:
         phases = [Phase(self._write_blocks_of_lines(module), self.lines * _BLOCKS)]
-        width = self._block
+        self._write_merges_of_lines(module)
         for level in range(_BLOCKS.bit_length() - 1):
-            phases.append(Phase(self._write_merges_of_lines(module, level, width), self.lines * _BLOCKS))
-            width *= 2
+            f = Function(f"{self.name}_merges{level}", _PARAMETERS)
+            f.do(f"call void @{self.name}_merges(ptr %table, i64 %begin, i64 %end, i64 {level})")
+            f.do("ret void")
+            module.add(f)
+            phases.append(Phase(f.name, self.lines * _BLOCKS))
         if self.inner > 1:
             phases.append(Phase(self._write_scatter_of_lines(module), self.lines))
         return Routine(tuple(phases), self._scratch_bytes(self.lines * self.size))
@@ -111,7 +115,7 @@ class MergeSort:
         return (last, other) if merges_left % 2 == 0 else (other, last)
 
     def _write_blocks_of_lines(self, module: Module) -> str:
-        f = Function(f"{self.name}_blocks", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_blocks", _PARAMETERS)
         operands, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
         goal, other = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1)
         with f.loop("%begin", "%end") as chunk:
@@ -126,19 +130,25 @@ class MergeSort:
         module.add(f)
         return f.name
 
-    def _write_merges_of_lines(self, module: Module, level: int, width: int) -> str:
+    def _write_merges_of_lines(self, module: Module) -> None:
+        """Merges stretches of 2^level blocks."""
         self._write_border(module)
-        f = Function(f"{self.name}_merges{level}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_merges", [*_PARAMETERS, ("i64", "level")], attributes="noinline")
         _, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
-        source, target = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1 - level)
+        even, odd = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1)
+        is_even = f.let(f"icmp eq i64 {f.let('and i64 %level, 1')}, 0")
+        pairs = list(zip(even, odd, strict=True))
+        source = [f.let(f"select i1 {is_even}, ptr {a}, ptr {b}") for a, b in pairs]
+        target = [f.let(f"select i1 {is_even}, ptr {b}, ptr {a}") for a, b in pairs]
+        width = f.let(f"shl i64 {self._block}, %level")
         with f.loop("%begin", "%end") as chunk:
             line = f.let(f"sdiv i64 {chunk.index}, {_BLOCKS}")
             start = f.let(f"mul i64 {line}, {self.size}")
             own = f.let(f"srem i64 {chunk.index}, {_BLOCKS}")
-            first = f.let(f"and i64 {own}, {-(2 << level)}")  # block at which the pair of stretches begins
+            first = f.let(f"and i64 {own}, {f.let('shl i64 -2, %level')}")  # block at which the two stretches begin
             low = least(f, f.let(f"mul i64 {first}, {self._block}"), str(self.size))
             middle = least(f, f.let(f"add i64 {low}, {width}"), str(self.size))
-            high = least(f, f.let(f"add i64 {low}, {2 * width}"), str(self.size))
+            high = least(f, f.let(f"add i64 {middle}, {width}"), str(self.size))
             lines = self._moved_to(f, source, start)
             begin, end = self._borders(f, lines, (low, middle, high), f.let(f"sub i64 {own}, {first}"))
             goal = self._moved_to(f, target, start)
@@ -147,7 +157,6 @@ class MergeSort:
             self._call_merge(f, lines, goal, [*left, *right, f.let(f"add i64 {low}, {begin[1]}")])
         f.do("ret void")
         module.add(f)
-        return f.name
 
     def _borders(
         self, f: Function, lines: list[str], bounds: tuple[str, str, str], number: str
@@ -175,7 +184,7 @@ class MergeSort:
         return (values[0], values[1]), (values[2], values[3])
 
     def _write_scatter_of_lines(self, module: Module) -> str:
-        f = Function(f"{self.name}_spread", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_spread", _PARAMETERS)
         _, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
         with f.loop("%begin", "%end") as line:
             source = self._moved_to(f, scratch, f.let(f"mul i64 {line.index}, {self.size}"))
@@ -281,8 +290,7 @@ class MergeSort:
             f.let(f"select i1 {enough}, i64 {low}, i64 {above}"), f.let(f"select i1 {enough}, i64 {half}, i64 {high}")
         )
         f.do(f"ret i64 {low}")
-        if module.functions.get(f.name) is None:
-            module.add(f)
+        module.add(f)
 
     def _scatter(self, f: Function, source: list[str], target: list[str]) -> None:
         """Copies a dense line to a strided one."""
