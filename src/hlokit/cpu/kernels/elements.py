@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 
 from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, scalar_type, splat, vector
+from hlokit.ops.numerics import float_format
 from hlokit.types.dtype import DType, f32
 
 _BYTES = {"float": 4, "double": 8, "half": 2, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -352,18 +353,17 @@ class _Narrow:
 
 
 class _SmallFormat:
-    """What a type of 8 bits or less makes of numbers, as ml_dtypes says; codes are without the sign."""
+    """What a type of 8 bits or less makes of numbers, as NumPy converts; codes are without the sign."""
 
     def __init__(self, dtype: DType) -> None:
-        import ml_dtypes
-
-        info = ml_dtypes.finfo(dtype.numpy)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        self.mantissa = int(info.nmant)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        self.least = int(info.minexp)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        specials = np.array([float(info.max), 1e30, np.inf, np.nan, -0.0], np.float32)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        codes = [int(c) for c in specials.astype(dtype.numpy).view(np.uint8)]
-        self.greatest, self.overflow, self.infinity, self.nan = codes[:4]
-        self.zero_is_plain = codes[4] == 0
+        format = float_format(dtype.numpy)
+        self.mantissa, self.least = format.mantissa_bits, format.least_exponent
+        values = np.array(_values(dtype)[: 1 << (dtype.bits - 1)])
+        self.greatest = int(np.argmax(np.where(np.isfinite(values), values, -1)))
+        specials = np.array([1e30, np.inf, np.nan, -0.0], np.float32).astype(dtype.numpy)
+        codes = [int(c) for c in specials.view(np.uint8)]
+        self.overflow, self.infinity, self.nan = codes[:3]
+        self.zero_is_plain = codes[3] == 0
 
 
 @cache

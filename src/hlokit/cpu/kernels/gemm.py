@@ -323,7 +323,7 @@ class _Block:
         whole = fn.let(f"sub i64 {size}, {fn.let(f'srem i64 {size}, {unit}')}")
         return added(fn, bounds[0], whole), left
 
-    def _panel(self, column: str) -> str:
+    def panel_of(self, column: str) -> str:
         fn, product = self.product.fn, self.product
         width = product.plan.width
         if product.plan.block[2] == width:
@@ -334,7 +334,7 @@ class _Block:
     def _pack_columns(self, begin: str, end: str, valid: str | None, run: Run) -> None:
         """Packs the panels of a range of columns."""
         product, p, fn = self.product, self.product.plan, self.product.fn
-        first = self._panel(begin)
+        first = self.panel_of(begin)
         body = pointer(fn, first, str(product.panel_head), 1) if product.panel_head else first
         names = {"panel": body, "base": self.places["rhs"], "first": begin, "last": end}
 
@@ -345,7 +345,7 @@ class _Block:
         product.apart({**names, **run.arguments}, pack)
         if product.panel_head:
             with fn.loop(begin, end, p.width) as column:
-                write_corrections(product.rhs, self._panel(column.index), p.vectors, p.lanes, run)
+                write_corrections(product.rhs, self.panel_of(column.index), p.vectors, p.lanes, run)
 
     def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str) -> None:
         """One row of tiles, of `size` rows of which `count` exist."""
@@ -411,33 +411,33 @@ class _Row:
         """One tile: `columns` of its columns exist."""
         block, product = self.block, self.block.product
         fn, p, a = product.fn, product.plan, product.arithmetic
-        if p.keeps_rhs:
-            step = product.rhs.inner.stride("rhs")
-            assert step is not None
-            inner = product.rhs.inner.offset(fn, "rhs", self.run.begin)
-            place = added(fn, block.places["rhs"], product.rhs.free.offset(fn, "rhs", column), inner)
-            rhs, row_bytes = (
-                pointer(fn, product.rhs.base, place, product.rhs.element_bytes),
-                step * product.rhs.element_bytes,
-            )
-        else:
-            rhs, row_bytes = block._panel(column), p.width * a.unit_bytes
-        steps = {"row_bytes": str(row_bytes), "out_bytes": str(product.sums_bytes)}
+        rhs, row_bytes = self._right(column)
         if p.keeps_out:
-            out = added(fn, block.places["out"], product.space.rows.offset(fn, "out", self.row), column)
             stride = product.space.rows.stride("out")
             assert stride is not None
-            steps["out_bytes"] = str(stride * size_of(a.total))
-            out = pointer(fn, product.out, out, size_of(a.total))
-            tile.call(fn, product.module, self.lhs, rhs, out, self.run.units, self.first, **steps)
-            return
-        sums = product.sums
-        if product.is_split:
+            place = added(fn, block.places["out"], product.space.rows.offset(fn, "out", self.row), column)
+            out, out_bytes = pointer(fn, product.out, place, size_of(a.total)), stride * size_of(a.total)
+        else:
+            out, out_bytes = product.sums, product.sums_bytes
+        if product.is_split and not p.keeps_out:
             down = fn.let(f"mul i64 {fn.let(f'sub i64 {self.row}, {block.rows[0]}')}, {product.sums_bytes}")
             right = fn.let(f"mul i64 {fn.let(f'sub i64 {column}, {block.columns[0]}')}, {a.total_bytes}")
-            sums = pointer(fn, sums, added(fn, down, right), 1)
-        tile.call(fn, product.module, self.lhs, rhs, sums, self.run.units, self.first, **steps)
-        self._hand_out(sums, column, columns)
+            out = pointer(fn, out, added(fn, down, right), 1)
+        tile.call(fn, product.module, (self.lhs, rhs, out), self.run.units, (row_bytes, out_bytes), self.first)
+        if not p.keeps_out:
+            self._hand_out(out, column, columns)
+
+    def _right(self, column: str) -> tuple[str, int]:
+        """rhs from a column on: address, bytes from row to row."""
+        product, p = self.block.product, self.block.product.plan
+        if not p.keeps_rhs:
+            return self.block.panel_of(column), p.width * p.arithmetic.unit_bytes
+        fn, rhs = product.fn, product.rhs
+        step = rhs.inner.stride("rhs")
+        assert step is not None
+        inner = rhs.inner.offset(fn, "rhs", self.run.begin)
+        place = added(fn, self.block.places["rhs"], rhs.free.offset(fn, "rhs", column), inner)
+        return pointer(fn, rhs.base, place, rhs.element_bytes), step * rhs.element_bytes
 
     def _hand_out(self, sums: str, column: str, columns: int) -> None:
         product, fn = self.block.product, self.block.product.fn

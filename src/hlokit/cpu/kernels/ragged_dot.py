@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import cast
 
-from hlokit.cpu.kernels.axes import Dimension, Space, added, least, row_major_strides, scaled, space
+from hlokit.cpu.kernels.axes import Space, added, least, row_major_strides, scaled, space
 from hlokit.cpu.kernels.dot import arithmetic, dimensions, dot_space, is_refused, no_result, number_results
 from hlokit.cpu.kernels.elements import element_bytes, load, pointer
 from hlokit.cpu.kernels.gemm import Product
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.llvm import Module, memory_type
 from hlokit.ops.contraction import free_dimensions
+from hlokit.ops.ragged_dot import RaggedDot
 
 
 class _Ragged(Product):
@@ -23,7 +24,7 @@ class _Ragged(Product):
     is_ragged = True
 
     def __init__(self, call: Call, module: Module, index: Space, prefix: int) -> None:
-        op: Any = call.op
+        op = cast(RaggedDot, call.op)
         how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
         self.groups = call.operands[2].dimensions[-1]
         self.prefix = prefix
@@ -109,7 +110,7 @@ class _ByInner(_Ragged):
 
 def ragged_dot(call: Call, module: Module) -> Routine | None:
     """The modes of ragged-dot (BEY-43): a ragged batch dimension is like any other."""
-    op: Any = call.op
+    op = cast(RaggedDot, call.op)
     if is_refused(call):
         return None
     if math.prod(call.results[0].dimensions) == 0:
@@ -123,7 +124,7 @@ def ragged_dot(call: Call, module: Module) -> Routine | None:
 
 
 def _by_rows(call: Call, module: Module) -> Phase:
-    op: Any = call.op
+    op = cast(RaggedDot, call.op)
     ragged, (group,) = op.lhs_ragged_dims[0], op.rhs_group_dims
     numbers = free_dimensions(call.operands[0].rank, op.lhs_batch_dims, op.lhs_contracting_dims)
     batch, rows, columns, inner = dimensions(call)
@@ -144,7 +145,7 @@ def _by_rows(call: Call, module: Module) -> Phase:
 
 
 def _by_inner(call: Call, module: Module) -> Phase | None:
-    op: Any = call.op
+    op = cast(RaggedDot, call.op)
     batch, rows, columns, inner = dimensions(call)
     number_results([*batch, *rows, *columns])
     position = op.lhs_contracting_dims.index(op.lhs_ragged_dims[0])

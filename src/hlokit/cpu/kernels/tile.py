@@ -8,7 +8,6 @@ from hlokit.cpu.kernels.elements import broadcast, constant_mask, load, mangled,
 from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.cpu.target import Target
 
-
 _AHEAD = 12
 """Rows of an unpacked rhs that are asked for before they are used."""
 
@@ -101,16 +100,22 @@ class Tile:
         return f"tile_{kind}_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.columns}_{packed}"
 
     def call(
-        self, fn: Function, module: Module, lhs: str, rhs: str, out: str, steps: str, first: str, **b: str
+        self,
+        fn: Function,
+        module: Module,
+        pointers: tuple[str, str, str],
+        steps: str,
+        strides: tuple[int, int],
+        first: str,
     ) -> None:
-        """Sums `steps` units; `row_bytes` and `out_bytes` are those from a row of rhs and of the sums to the next.
+        """Sums `steps` units; `pointers` to lhs, rhs, sums; `strides`: bytes from row to row of rhs and of the sums.
 
         The sums start from 0 if `first` (i1) holds, else from what `out` has.
         """
         if self.name not in module.functions:
             module.add(_Writer(self).written())
-        strides = f"i64 {b['row_bytes']}, i64 {b['out_bytes']}"
-        fn.do(f"call void @{self.name}(ptr {lhs}, ptr {rhs}, ptr {out}, i64 {steps}, {strides}, i1 {first})")
+        shown = ", ".join([*(f"ptr {p}" for p in pointers), f"i64 {steps}", *(f"i64 {s}" for s in strides)])
+        fn.do(f"call void @{self.name}({shown}, i1 {first})")
 
 
 class _Writer:
