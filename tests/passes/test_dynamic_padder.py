@@ -38,6 +38,7 @@ PROGRAMS = {
     "strided slice": (N + "ROOT r = f32[<=2] slice(x), slice={[1:5:2]}", ""),
     "hidden elements come back": (N + "m = s32[] constant(6)\nROOT r = f32[<=6] set-dimension-size(x, m), dimensions={0}", ""),
     "computed ones are zero": (N + "a = f32[<=6] negate(x) i = s32[] constant(2)\nROOT r = f32[4] dynamic-slice(a, i), dynamic_slice_sizes={4}", ""),
+    "normalised": (N + "v = f32[2,<=6] broadcast(x), dimensions={1} ROOT r = f32[2,<=6] batch-norm-inference(v, x, x, x, x), epsilon=99, feature_index=1", ""),
     "two sizes": (N + "k = s32[] constant(4) w = f32[<=6] set-dimension-size(y, k), dimensions={0}\nROOT r = f32[<=6] add(x, w)", ""),
     "merge": (N + "b = f32[3,<=6] broadcast(x), dimensions={1}\nROOT r = f32[<=18] reshape(b)", ""),
     "split": (

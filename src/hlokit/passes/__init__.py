@@ -17,4 +17,5 @@ from hlokit.passes import while_loop_invariant_code_motion as while_loop_invaria
 from hlokit.passes import while_loop_range_simplifier as while_loop_range_simplifier
 from hlokit.passes import while_loop_simplifier as while_loop_simplifier
 from hlokit.passes import while_loop_trip_count_annotator as while_loop_trip_count_annotator
+from hlokit.passes import while_loop_unroller as while_loop_unroller
 from hlokit.passes import zero_sized_hlo_elimination as zero_sized_hlo_elimination

@@ -8,7 +8,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.control_flow import Call, Conditional
 from hlokit.passes.dce import DeadCode
-from hlokit.passes.loop_rewriting import is_waited_for
+from hlokit.passes.loop_rewriting import is_free, tied_by_control
 from hlokit.passes.pipeline import Pass
 from hlokit.passes.simplify.rules import scalar_of
 
@@ -22,9 +22,10 @@ class ConditionalSimplifier(Pass):
     def run(self, module: HloModule) -> bool:
         changed = False
         for computation in module.computations():
+            tied = tied_by_control(computation)
             for instruction in computation.post_order():
                 number = _branch(instruction)
-                if number is None or is_waited_for(instruction):
+                if number is None or not is_free(instruction, tied):
                     continue
                 operand, callee = instruction.operands[1 + number], instruction.called[number]
                 if callee.parameters[0].shape.logical is not operand.shape.logical:

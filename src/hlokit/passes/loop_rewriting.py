@@ -69,12 +69,15 @@ def take_over(loop: Instruction, elements: Sequence[Instruction]) -> None:
     computation.remove(loop)
 
 
-def is_waited_for(instruction: Instruction) -> bool:
-    """Something has a control dependency on it, or on one of its users, or it has one itself."""
-    computation = instruction.parent
-    assert computation is not None
-    waited = {p for i in computation.instructions for p in i.control_predecessors}
-    return bool(waited) and any(i in waited or i.control_predecessors for i in (instruction, *instruction.users))
+def tied_by_control(computation: Computation) -> set[Instruction]:
+    """The instructions that have a control dependency, or that one is on: they are not to be replaced."""
+    waiting = [i for i in computation.instructions if i.control_predecessors]
+    return {*waiting, *(p for i in waiting for p in i.control_predecessors)}
+
+
+def is_free(instruction: Instruction, tied: set[Instruction]) -> bool:
+    """Neither it nor what takes its elements is tied."""
+    return not tied or not (instruction in tied or any(user in tied for user in instruction.users))
 
 
 def _with_state(

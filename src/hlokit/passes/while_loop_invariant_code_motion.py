@@ -14,8 +14,9 @@ from hlokit.passes.dce import DeadCode
 from hlokit.passes.loop_rewriting import (
     copied,
     elements_of,
-    is_waited_for,
+    is_free,
     take_over,
+    tied_by_control,
     uses_elements_only,
     with_elements,
 )
@@ -49,8 +50,9 @@ class WhileLoopInvariantCodeMotion(Pass):
     def run(self, module: HloModule) -> bool:
         changed = False
         for computation in module.computations():  # inner loops first: what leaves them may leave the outer ones
+            tied = tied_by_control(computation)
             for loop in computation.post_order():
-                if isinstance(loop.op, While) and not loop.shape.is_dynamic and not is_waited_for(loop):
+                if isinstance(loop.op, While) and not loop.shape.is_dynamic and is_free(loop, tied):
                     changed |= self._moved(loop)
         if changed:
             DeadCode().run(module)

@@ -11,7 +11,14 @@ from hlokit.hlo.module import HloModule
 from hlokit.ops.control_flow import Call, While
 from hlokit.ops.structure import GetTupleElement
 from hlokit.passes.dce import DeadCode
-from hlokit.passes.loop_rewriting import elements_of, is_waited_for, take_over, uses_elements_only, with_elements
+from hlokit.passes.loop_rewriting import (
+    elements_of,
+    is_free,
+    take_over,
+    tied_by_control,
+    uses_elements_only,
+    with_elements,
+)
 from hlokit.passes.pipeline import Pass
 
 
@@ -28,8 +35,9 @@ class WhileLoopSimplifier(Pass):
     def run(self, module: HloModule) -> bool:
         changed = False
         for computation in module.computations():
+            tied = tied_by_control(computation)
             for loop in computation.post_order():
-                if isinstance(loop.op, While) and not loop.shape.is_dynamic and not is_waited_for(loop):
+                if isinstance(loop.op, While) and not loop.shape.is_dynamic and is_free(loop, tied):
                     changed |= _few_trips(loop) or _fewer_elements(loop)
         if changed:
             DeadCode().run(module)

@@ -155,7 +155,7 @@ def reverse(write: Writer, instruction: Instruction, operands: Sequence[Sized]) 
         starts.append(write.add(Subtract(), write.number(bound), size) if moves and size else write.number(0))
         padding.append(PaddingDimension(0, bound if moves else 0))
     if any(p.edge_padding_high for p in padding):
-        node = write.add(Pad(tuple(padding)), node, write.scalar(0, shape.dtype))
+        node = write.add(Pad(tuple(padding)), node, write.zero(shape.dtype))
         node = write.add(DynamicSlice(shape.dimensions), node, *starts)
     return Sized(node, _sizes(value), whole=False)
 
@@ -168,7 +168,7 @@ def concatenate(write: Writer, instruction: Instruction, operands: Sequence[Size
     if all(_sizes(o)[d] is None for o in operands):
         others[d] = None
         return Sized(write.add(instruction.op, *(o.node for o in operands)), tuple(others), whole=False)
-    node = write.full(write.scalar(0, shape.dtype), shape)
+    node = write.full(write.zero(shape.dtype), shape)
     zero = offset = write.number(0)
     for operand in operands:
         starts = [offset if i == d else zero for i in range(shape.rank)]
@@ -331,7 +331,7 @@ def _regrouped(write: Writer, value: Sized, shape: Shape, sizes: Sizes) -> Instr
     if max(source.size, shape.size) >= 2**31:
         raise UnsupportedError(f"dynamic-padder: {source} reshaped to {shape}: more than 2^31 elements")
     if not source.size:
-        return write.full(write.scalar(0, shape.dtype), shape)
+        return write.full(write.zero(shape.dtype), shape)
     target = dtypes.s32[shape.dimensions]
 
     def spread(scalar: Instruction) -> Instruction:
@@ -501,6 +501,15 @@ def _flagged_comparator(write: Writer, comparator: Computation) -> Computation:
     made.into.set_root(made.add(Select(), differs, first, before))
     assert module is not None
     return module.add_computation(made.into)
+
+
+@pads("batch-norm-inference")
+def batch_norm_inference(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+    """Element by element, of one feature's numbers each."""
+    op, sizes = instruction.op, list(_sizes(operands[0]))
+    feature = int(op.feature_index)  # type: ignore[attr-defined]
+    sizes[feature] = write.least([sizes[feature], *(_sizes(o)[0] for o in operands[1:])])
+    return Sized(write.add(op, *(o.node for o in operands)), tuple(sizes), whole=False)
 
 
 _INNER = {"fft": 0, "cholesky": 2, "triangular-solve": 2, "topk": 1}

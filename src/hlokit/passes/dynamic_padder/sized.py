@@ -71,6 +71,10 @@ class Writer:
     def scalar(self, value: Any, dtype: DType) -> Instruction:
         return self.add(Constant(Literal(dtype[()], np.asarray(value).astype(dtype.numpy))))
 
+    def zero(self, dtype: DType) -> Instruction:
+        """No bit is set; of f8e8m0fnu, which has no 0, that is the least number."""
+        return self.add(Constant(Literal(dtype[()], np.zeros((), dtype.numpy))))
+
     def plus(self, x: Instruction, value: int) -> Instruction:
         return self.add(Add(), x, self.number(value)) if value else x
 
@@ -128,7 +132,7 @@ class Writer:
         return node if inside is None else self.add(Select(), inside, node, self.full(fill, node.shape))
 
     def zeroed(self, value: Sized, sizes: Sizes | None = None) -> Instruction:
-        zero = self.scalar(0, value.node.shape.dtype)
+        zero = self.zero(value.node.shape.dtype)
         return self.masked(value.node, value.sizes if sizes is None else sizes, zero)
 
     def wholly(self, value: Value) -> Value:
