@@ -20,7 +20,7 @@ from tests.cpu.routines import Routines
 
 _WIDE = {"f32": "f64", "f64": "f64", "c64": "c128", "c128": "c128"}
 _COMPLEX = {"f32": "c64", "f64": "c128"}
-_LENGTHS = [1, 2, 3, 4, 6, 8, 16, 25, 30, 31, 64, 77, 512, 1024]
+_LENGTHS = [1, 2, 3, 4, 6, 8, 16, 25, 30, 31, 37, 64, 77, 94, 211, 512, 1024]
 _SHAPES = [
     ((12, 20), 2),
     ((3, 12, 20), 2),
@@ -86,7 +86,7 @@ def test_dimensions(sizes: tuple[int, ...], rank: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["FFT", "IFFT", "RFFT", "IRFFT"])
-@pytest.mark.parametrize("length", [64, 1500, 3000, 2310, 65536])
+@pytest.mark.parametrize("length", [64, 1500, 3000, 2310, 41 * 43, 65536])
 def test_split(length: int, kind: str) -> None:
     """Long lines, and few of them, are matrices."""
     _check(kind, "f32" if kind == "RFFT" else "c64", (2, length), 1)
@@ -119,7 +119,7 @@ def test_rows_are_apart() -> None:
 
 
 def test_left_to_the_reference() -> None:
-    for operand, lengths in ((_elements("c64", (2, 37)), (37,)), (_elements("c64", (2, 2053 * 2)), (4106,))):
+    for operand, lengths in ((_elements("c64", (2, 521)), (521,)), (_elements("c64", (2, 4106)), (4106,))):
         assert fft(_call("FFT", operand, lengths), Module()) is None
     assert fft(_call("FFT", _elements("c64", (8,)), (8,), strict=True), Module()) is None
 

@@ -1,7 +1,7 @@
 """fft: every transform is passes along one dimension, many sequences at once; long ones are split in two (six-step).
 
-A length is a product of 2s and primes up to 31, at most 1024 in one pass and 2^20 in two. Other lengths are left to the
-reference.
+A pass takes up to 1024 elements, 512 if the length has a prime factor above 31; two passes take the product of two such
+lengths. Other lengths are left to the reference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, factors, roots, swapped, table, write_core
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, roots, swapped, table, work_size, write_core
 from hlokit.cpu.kernels.fft_memory import (
     Columns,
     load_column,
@@ -29,7 +29,7 @@ from hlokit.cpu.kernels.flow import least, table_pointer, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Loop, Module
 
-_DIRECT = 1024  # the longest sequence of one pass: its two work buffers are on the stack
+_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 _SPLIT = 64  # the shortest one that is worth splitting when there are few
 _CHUNK = 1 << 13  # elements that make a chunk
 
@@ -45,7 +45,8 @@ def fft(call: Call, module: Module) -> Routine | None:
     op: Any = call.op
     kind: str = op.fft_type
     lengths: tuple[int, ...] = op.fft_length
-    if any(_split(n) is None for n in lengths):
+    whole = kind in ("FFT", "IFFT") or work_size(_packed(lengths[-1])) is None
+    if not all(map(_is_possible, lengths if whole else lengths[:-1])):
         return None
     wide = call.results[0].dtype.real.bits == 64
     lanes = Lanes("double" if wide else "float", max(4, call.target.vector_bytes // (8 if wide else 4)))
@@ -53,19 +54,21 @@ def fft(call: Call, module: Module) -> Routine | None:
     return writer.write(kind, lengths, call.operands[0].dimensions, call.results[0].dimensions)
 
 
-def _split(n: int) -> tuple[int, int] | None:
-    """(n, 1) for one pass; (a, b) with a b = n, a >= b, near to each other; None: not possible."""
-    radices = factors(n)
-    if radices is None:
-        return None
-    return (n, 1) if n <= _DIRECT else _halves(n)
+def _is_possible(n: int) -> bool:
+    return work_size(n) is not None or _halves(n) is not None
 
 
 def _halves(n: int) -> tuple[int, int] | None:
+    """(a, b) with a b = n, a >= b, near to each other, for each of which a work buffer is large enough."""
     for b in range(math.isqrt(n), 1, -1):
-        if n % b == 0:
-            return (n // b, b) if n // b <= _DIRECT else None
+        if n % b == 0 and work_size(n // b) is not None and work_size(b) is not None:
+            return n // b, b
     return None
+
+
+def _packed(n: int) -> int:
+    """Elements of the complex sequence for a real one of n."""
+    return n // 2 if n % 2 == 0 else n
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class _Fft:
 
     def _along(self, axis: _Axis) -> None:
         few = axis.inner == 1 and axis.outer < self.lanes.count // 2 and axis.n >= _SPLIT
-        halves = _halves(axis.n) if few or axis.n > _DIRECT else None
+        halves = _halves(axis.n) if few or work_size(axis.n) is None else None
         if halves is None:
             self._direct(axis)
         else:
@@ -249,11 +252,11 @@ class _Fft:
     # -- real sequences: of even length as half as many complex numbers
 
     def _real_to_complex(self, outer: int, n: int) -> None:
-        half = n // 2 if n % 2 == 0 else n
-        if half > _DIRECT:
+        half = _packed(n)
+        if work_size(half) is None:
             self._real_to_complex_whole(outer, n)
             return
-        f, work = self._begin(half + 1)
+        f, work = self._begin(half)
         lanes, count = self.lanes, n // 2 + 1
         core = write_core(self.module, lanes, half)
         source, target = _OPERAND.pointer(f), _RESULT.pointer(f)
@@ -289,11 +292,11 @@ class _Fft:
         return get
 
     def _complex_to_real(self, outer: int, n: int, given: int, source_place: _Place) -> None:
-        half = n // 2 if n % 2 == 0 else n
-        if half > _DIRECT:
+        half = _packed(n)
+        if work_size(half) is None:
             self._complex_to_real_whole(outer, n, given, source_place)
             return
-        f, work = self._begin(half + 1)
+        f, work = self._begin(half)
         lanes, factor = self.lanes, 1 / self.total
         core = write_core(self.module, lanes, half)
         source, target = source_place.pointer(f), _RESULT.pointer(f)
@@ -408,9 +411,10 @@ class _Fft:
     # -- parts
 
     def _begin(self, n: int) -> tuple[Function, tuple[str, str]]:
-        """A phase's function, and two work buffers of n elements."""
-        f = Function(f"{self.name}_{len(self.phases)}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
-        return f, (f.alloca(self.lanes.type, 2 * n), f.alloca(self.lanes.type, 2 * n))
+        """A phase's function, and two work buffers for n elements and one more."""
+        f = Function(f"{self.name}_{len(self.phases)}", _PARAMETERS)
+        size = 2 * max(n + 1, work_size(n) or 0)
+        return f, (f.alloca(self.lanes.type, size), f.alloca(self.lanes.type, size))
 
     def _groups(self, outer: int, inner: int, *, columns: bool = False) -> int:
         """Groups of lanes: along `inner` within each outer; along outer if there is no inner one."""
@@ -434,7 +438,7 @@ class _Fft:
 
     def _map(self, count: int, body: Callable[[Function, str], None]) -> None:
         """A phase that does something for each of `count` elements."""
-        f = Function(f"{self.name}_{len(self.phases)}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_{len(self.phases)}", _PARAMETERS)
         low = f.let(f"mul i64 %begin, {_CHUNK}")
         with f.loop(low, least(f, f.let(f"mul i64 %end, {_CHUNK}"), str(count))) as loop:
             body(f, loop.index)

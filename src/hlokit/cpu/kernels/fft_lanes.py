@@ -15,6 +15,7 @@ from hlokit.cpu.llvm import Function, Module, float_constant, splat, vector
 
 Complex = tuple[str, str]
 LARGEST_PRIME = 31
+LARGEST = 1024  # elements of a work buffer: both are on the stack
 
 
 def swapped(value: Complex) -> Complex:
@@ -39,6 +40,12 @@ def factors(n: int) -> list[int] | None:
             return None
     eights = max(0, (twos - 1) // 3) if twos != 4 else 0
     return found + [8] * eights + {0: [], 1: [2], 2: [4], 3: [2, 4], 4: [4, 4]}[twos - 3 * eights]
+
+
+def work_size(n: int) -> int | None:
+    """The elements of a work buffer for sequences of length n; None: too many."""
+    needed = n if factors(n) is not None else 1 << (2 * n - 2).bit_length()
+    return needed if needed <= LARGEST else None
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,8 @@ def table(module: Module, name: str, scalar: str, values: np.ndarray) -> str:  #
 def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     """(a function (ptr %a, ptr %b) that transforms the n elements in work buffer a, whether the result is in b)."""
     radices = factors(n)
-    assert radices is not None
+    if radices is None:
+        return _write_convolution(module, lanes, n), False
     name = f"fft_{lanes.scalar}{lanes.count}_{n}"
     in_other = len(radices) % 2 == 1
     if name in module.functions:
@@ -166,6 +174,48 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     f.do("ret void")
     module.add(f)
     return name, in_other
+
+
+def _write_convolution(module: Module, lanes: Lanes, n: int) -> str:
+    """Bluestein: jk = (j^2 + k^2 - (k - j)^2) / 2 makes a transform of any length a convolution with a chirp."""
+    name = f"fft_{lanes.scalar}{lanes.count}_{n}"
+    if name in module.functions:
+        return name
+    size = work_size(n)
+    assert size is not None
+    inner, in_other = write_core(module, lanes, size)
+    chirp = roots(np.arange(n) ** 2, 2 * n)
+    padded = np.zeros(size, np.complex128)
+    padded[:n] = chirp.conj()
+    padded[size - n + 1 :] = chirp.conj()[:0:-1]
+    chirps = table(module, f"chirp_{lanes.scalar}_{n}", lanes.scalar, chirp)
+    filters = table(module, f"filter_{lanes.scalar}_{n}", lanes.scalar, np.fft.fft(padded) / size)
+    f = Function(name, [("ptr", "a"), ("ptr", "b")], attributes="noinline")
+    # the inner transform twice: what the first one leaves in b, the second one brings back
+    there, back = ("%b", "%a") if in_other else ("%a", "%b")
+
+    def weight(values: str, k: str) -> Complex:
+        place = f.let(f"shl i64 {k}, 1")
+        return lanes.spread(f, values, place), lanes.spread(f, values, f.let(f"add i64 {place}, 1"))
+
+    def weighted(buffer: str, count: int, values: str, before: bool, after: bool) -> None:
+        """Multiplies by a table, with the parts swapped before or after."""
+        with f.loop("0", str(count)) as loop:
+            value = lanes.load(f, buffer, loop.index)
+            value = lanes.mul(f, swapped(value) if before else value, weight(values, loop.index))
+            lanes.store(f, swapped(value) if after else value, buffer, loop.index)
+
+    weighted("%a", n, chirps, False, False)
+    zero = lanes.constant(0.0)
+    with f.loop(str(n), str(size)) as loop:
+        lanes.store(f, (zero, zero), "%a", loop.index)
+    f.do(f"call void @{inner}(ptr %a, ptr %b)")
+    weighted(there, size, filters, False, True)
+    f.do(f"call void @{inner}(ptr {there}, ptr {back})")
+    weighted("%a", n, chirps, True, False)
+    f.do("ret void")
+    module.add(f)
+    return name
 
 
 def _write_pass(module: Module, lanes: Lanes, radix: int, weighted: bool) -> str:
