@@ -54,6 +54,14 @@ class Cut(Exception):
         self.leaf = leaf
 
 
+class Reference(Exception):
+    """Strict code has no machine code of the reference's bits for this leaf's instruction."""
+
+    def __init__(self, leaf: Leaf, reason: str) -> None:
+        super().__init__(reason)
+        self.leaf = leaf
+
+
 class Split(Exception):
     """An index would be affine if this axis were two: `factor` is the extent of the inner one."""
 
@@ -129,7 +137,7 @@ class Build(Emitter):
         self.reads: dict[Leaf, dict[Index, int]] = {}
         self.weights: dict[Leaf, int] = {}
         self._spent: dict[Leaf, int] = {}
-        self._depth = 0
+        self._open: list[Leaf] = []
         self._bits = 1
         self._runtime: dict[tuple[Node, int, int], RuntimeInt] = {}
 
@@ -166,12 +174,12 @@ class Build(Emitter):
         found = self.memo.get(key)
         if found is None:
             self._count(leaf, index)
-            if self._depth >= MAX_DEPTH:
+            if len(self._open) >= MAX_DEPTH:
                 raise Cut(leaf, "the chain of instructions is too long for one kernel")
             before = len(self.expressions.nodes)
-            self._depth += 1
+            self._open.append(leaf)
             found = self.memo[key] = self._computed(leaf, index)
-            self._depth -= 1
+            self._open.pop()
             weight = (len(self.expressions.nodes) - before) * self._repeats(leaf)
             self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
             if len(self.expressions.nodes) > _MAX_NODES:
@@ -478,6 +486,8 @@ class Build(Emitter):
 
     def primitive(self, primitive: Primitive, operands: Sequence[Value], dtype: DType) -> Value:
         name = primitive.name
+        if self.strict and name in _APPROXIMATED and self._open:
+            raise Reference(self._open[-1], f"strict: {name} has the reference's bits there alone")
         if name == "complex":
             return Pair(dtype, operands[0], operands[1])  # type: ignore[arg-type]
         if name in ("real", "imag"):
@@ -661,6 +671,9 @@ def too_often(evaluations: int, elements: int, cost: int) -> bool:
     """More work than writing a leaf and reading it again."""
     return (evaluations - elements) * cost > 8 * elements + 20000
 
+
+_APPROXIMATED = frozenset("exp expm1 log log1p sin cos tanh atan2 erf pow cbrt".split())
+"""Primitives that the reference and machine code compute by different polynomials."""
 
 _COMPARED = {
     "lt": (-(2**62), 0),

@@ -17,7 +17,13 @@ from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
 from hlokit.passes.simplify import Simplify
 from hlokit.types.literal import Literal
 
-EXACT: tuple[PassLike, ...] = ("op-expander", *DEFAULT)
+EXACT: tuple[PassLike, ...] = (
+    "op-expander",
+    "call-inliner",
+    "tuple-simplifier",
+    "while-loop-unroller",
+    *DEFAULT,
+)
 """The passes before lowering, in their order: those that keep every bit, which strict code has alone."""
 
 PIPELINE: tuple[PassLike, ...] = (

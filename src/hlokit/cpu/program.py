@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
 from hlokit.analysis.loops import counter
-from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Source, Split, array_leaves, too_often
+from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Reference, Source, Split, array_leaves, too_often
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, reachable
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.order import Loops, Store, affine_of, arrange
@@ -315,12 +315,18 @@ class Lowering(Source):
             loop = next((i for i in self._reached(instruction) if isinstance(i.op, While)), None)
             if loop is not None:
                 raise _NoElementLoop(loop) from None
-            self._hosted[instruction] = str(error) or f"{instruction.opcode} has no form"
-            for operand in instruction.operands:
-                for k in range(leaf_count(operand.shape)):
-                    self._store(self.leaf(operand, k), "the reference reads it")
+            self._host(instruction, str(error) or f"{instruction.opcode} has no form")
             build = Build(self, {})
             return _Kernel(roots, build, [], [])
+
+    def _host(self, instruction: Instruction, reason: str) -> None:
+        """The reference evaluates it, from memory to memory."""
+        self._hosted[instruction] = reason
+        for k in range(leaf_count(instruction.shape)):
+            self._store(Leaf(instruction, k), "the reference makes it")
+        for operand in instruction.operands:
+            for k in range(leaf_count(operand.shape)):
+                self._store(self.leaf(operand, k), "the reference reads it")
 
     def _reached(self, instruction: Instruction) -> Iterator[Instruction]:
         """What was inlined into the kernel that was being built."""
@@ -347,6 +353,11 @@ class Lowering(Source):
                 if cut.leaf in self._last_roots:
                     raise UnsupportedError(f"{cut.leaf.instruction.name}: {cut}") from None
                 self._store(cut.leaf, str(cut))
+                splits = {}
+            except Reference as found:
+                if found.leaf in self._last_roots or found.leaf.instruction.op.form == "scatter":
+                    raise UnsupportedError(str(found)) from None
+                self._host(found.leaf.instruction, str(found))
                 splits = {}
         raise UnsupportedError("no kernel was found in 200 tries")
 
