@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from hlokit.cpu import primitives
+from hlokit.cpu import primitives, tiles
 from hlokit.cpu.expr import HOLE, Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
 from hlokit.cpu.llvm import Function, memory_type, scalar_type, splat, vector
 from hlokit.cpu.order import Loops, Store, identity_name
@@ -49,6 +49,7 @@ class Scope:
         self.bits = bits
         self.memo: dict[Any, Any] = {}
         self.axes: dict[Axis, str] = {}
+        self.shift = 0  # of the tile axis, whose name is in an outer scope
         self.lane_axis: Axis | None = parent.lane_axis if parent else None
         self.lanes: int = parent.lanes if parent else 1
         self.mask: str | None = parent.mask if parent else None
@@ -120,7 +121,7 @@ class KernelWriter:
         axes = loops.order[: loops.parallel]
         count = 1
         for axis in axes:
-            count *= axis.extent
+            count *= loops.steps(axis)
         with self.at(self.root):
             low = fn.let(f"mul i64 %begin, {loops.chunk}")
             end = fn.let(f"mul i64 %end, {loops.chunk}")
@@ -133,11 +134,14 @@ class KernelWriter:
             with self.at(scope):
                 rest = scope.memo["index"]
                 for axis in reversed(axes[1:]):
-                    scope.axes[axis] = fn.let(f"urem i64 {rest}, {axis.extent}")
-                    rest = fn.let(f"udiv i64 {rest}, {axis.extent}")
+                    scope.axes[axis] = fn.let(f"urem i64 {rest}, {loops.steps(axis)}")
+                    rest = fn.let(f"udiv i64 {rest}, {loops.steps(axis)}")
                 scope.axes[axes[0]] = rest
             for axis in axes:
-                scope.bits |= axis.bit
+                if axis is loops.tile:
+                    scope.memo["block"] = scope.axes.pop(axis)
+                else:
+                    scope.bits |= axis.bit
             return self._inner(scope, len(axes))
 
         self._loop(self.root, low, high, 1, [], body, some=True)
@@ -148,6 +152,9 @@ class KernelWriter:
 
     def _nest(self, scope: Scope, level: int) -> None:
         loops = self.loops
+        if loops.tile is not None and level >= len(loops.order) - (loops.order[-1] is loops.tile):
+            self._tiles(scope, loops.tile)
+            return
         ready = [s for s in loops.stores if self._level(s) == level]
         self._stores(ready, scope)
         if level == len(loops.order) or all(self._level(s) <= level for s in loops.stores):
@@ -166,12 +173,107 @@ class KernelWriter:
         pairs = list(zip(types, carries, strict=True))
         if axis is loops.vector:
             self._vector_loop(scope, axis, "0", str(axis.extent), pairs, body)
+        elif axis is loops.tile:
+
+            def block(inner: Scope, _: list[str]) -> list[str]:
+                inner.memo["block"] = inner.memo["index"]
+                return self._inner(inner, level + 1)
+
+            self._loop(scope, "0", str(loops.steps(axis)), 1, [], block, some=True)
         else:
             self._axis_loop(scope, axis, pairs, body)
 
     def _level(self, store: Store) -> int:
         deps = store.deps
         return max((k + 1 for k, axis in enumerate(self.loops.order) if axis.bit & deps), default=0)
+
+    # -- tiles
+
+    def _tiles(self, scope: Scope, tile: Axis) -> None:
+        """The steps of the tile axis, some at once: all of them, or those of the block that an outer loop is at."""
+        rows, extent = min(self.loops.rows, tile.extent), tile.extent
+        whole = extent // rows * rows
+        outer: Scope | None = scope
+        while outer is not None and "block" not in outer.memo:
+            outer = outer.parent
+
+        def part(count: int) -> Body:
+            def body(inner: Scope, _: list[str]) -> list[str]:
+                inner.axes[tile] = inner.memo["index"]
+                inner.memo["columns"] = count
+                for k in range(count):
+                    one = Scope(inner, inner.lines, inner.block, tile.bit)
+                    one.owner = inner.owner
+                    one.shift = k
+                    self._stores(self.loops.stores, one)
+                return []
+
+            return body
+
+        if outer is None:
+            self._loop(scope, "0", str(whole), rows, [], part(rows), some=True)
+            if whole < extent:
+                self._loop(scope, str(whole), str(whole + 1), 1, [], part(extent - whole), some=True)
+            return
+        ends = outer.memo.get("block ends")
+        if ends is None:
+            with self.at(outer) as fn:
+                low = fn.let(f"mul nuw nsw i64 {outer.memo['block']}, {tiles.BLOCK}")
+                end = fn.let(f"add nuw nsw i64 {low}, {tiles.BLOCK}")
+                high = end if extent % tiles.BLOCK == 0 else fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {whole})")
+                last = fn.let(f"icmp sge i64 {end}, {extent}")
+            ends = outer.memo["block ends"] = low, high, last
+        low, high, last = ends
+        self._loop(scope, low, high, rows, [], part(rows), some=extent % tiles.BLOCK == 0)
+        if whole < extent:
+            with self.at(scope) as fn:
+                then, after = fn.new_block("rest"), fn.new_block("done")
+                fn.branch(last, then, after)
+                fn.start(then)
+            self._loop(scope, str(whole), str(whole + 1), 1, [], part(extent - whole), some=True)
+            with self.at(scope) as fn:
+                fn.jump(after)
+                fn.start(after)
+
+    def _shifted(self, affine: Affine, scope: Scope) -> int:
+        """What the step of a tile adds to an affine."""
+        tile, outer = self.loops.tile, scope
+        while tile is not None and outer.parent is not None:
+            if outer.bits & tile.bit:
+                return affine.coefficient(tile) * outer.shift
+            outer = outer.parent
+        return 0
+
+    def _transposed(self, buffer: Buffer, affine: Affine, scope: Scope) -> Val:
+        """A load of which rows are read, for all steps of the tile that lie in them."""
+        tile, outer = self.loops.tile, scope
+        assert tile is not None
+        while tile not in outer.axes:
+            outer = outer.parent  # type: ignore[assignment]
+        step, size = affine.coefficient(tile), buffer.dtype.numpy.itemsize
+        offset = affine.constant % step
+        if any(c % step for _, c in affine.terms):
+            offset = 0
+        column = self._shifted(affine, scope) + offset
+        width = tiles.piece(size)
+        start = affine - offset + column // width * width
+        key = ("transposed", buffer, start)
+        found = outer.memo.get(key)
+        if found is None:
+            lane, lanes = affine.coefficient(scope.lane_axis), scope.lanes  # type: ignore[arg-type]
+            rows = lanes if scope.mask is None else scope.mask.count("true")
+            valid = outer.memo["columns"] * step - column // width * width
+            if offset == 0 and (buffer.size % step or any(c % step for _, c in affine.terms)):
+                valid -= step - 1  # the last pair may lie half outside
+            pointer, _, _ = self._address(buffer, start, outer)
+            type = memory_type(buffer.dtype)
+            with self.at(outer) as fn:
+
+                def place(row: int) -> str:
+                    return fn.let(f"getelementptr {type}, ptr {pointer}, i64 {row * lane}") if row else pointer
+
+                found = outer.memo[key] = tiles.columns(fn, type, size, lanes, rows, valid, place)
+        return self._from_memory(Val(found[column % width], scope.lanes), buffer.dtype, scope)
 
     # -- loops
 
@@ -480,7 +582,7 @@ class KernelWriter:
 
     def _constant_part(self, affine: Affine, scope: Scope) -> int:
         """The constant, with what loops of one step add to it."""
-        total = affine.constant
+        total = affine.constant + self._shifted(affine, scope)
         for key, c in affine.terms:
             if isinstance(key, Axis):
                 name = scope.of_axis(key).axes[key]
@@ -492,7 +594,7 @@ class KernelWriter:
         """(pointer to the first lane's element, lane coefficient, vector terms)."""
         type = memory_type(buffer.dtype)
         lane, scalars, vectors = self._terms(affine, scope)
-        constant = affine.constant
+        constant = affine.constant + self._shifted(affine, scope)
         pointer = self._pointer(buffer)
         key: tuple[Any, ...] = ()
         for owner, name, c in scalars:
@@ -627,6 +729,9 @@ class KernelWriter:
 
     def _load(self, node: Node, scope: Scope) -> Val:
         buffer, affine = node.data[:2]
+        tile, axis = self.loops.tile, scope.lane_axis
+        if tile is not None and axis is not None and tiles.is_transposed(affine, axis, tile, node.args):
+            return self._transposed(buffer, affine, scope)
         guard = self._guard(node.args, scope)
         lane = affine.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
         if abs(lane) in (2, 3, 4) and guard is None and scope.mask is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from hlokit.cpu import tiles
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, RuntimeInt, affine_deps, reachable
 from hlokit.forms.affine import Affine
 
@@ -50,6 +51,8 @@ class Loops:
     chunks     how many
     work       estimated cost in nanoseconds on one thread
     streamed   results are stored past the caches
+    tile       the axis along which loads are read by rows and transposed (see tiles), or None
+    rows       steps of the tile axis that are written out side by side
     spills     costly nodes that a fold computes along the vector axis and the main loop needs again: kept in a row
     """
 
@@ -67,6 +70,14 @@ class Loops:
     strict: bool = False
     streamed: bool = False
     spills: list[Node] = field(default_factory=list[Node])
+    tile: Axis | None = None
+    rows: int = 1
+
+    def steps(self, axis: Axis) -> int:
+        """How often its loop of the main nest goes round: a tile axis outside the vector axis goes by blocks."""
+        if axis is self.tile and self.order[-1] is not axis:
+            return -(-axis.extent // tiles.BLOCK)
+        return axis.extent
 
 
 def arrange(
@@ -78,6 +89,7 @@ def arrange(
     order = _folds_first(order, nodes)
     loops = Loops(order, stores, serial, strict=strict)
     _choose_vector(loops, nodes, vector_bytes)
+    tiles.choose(loops, nodes)
     _choose_chunks(loops, nodes)
     return loops
 
@@ -425,9 +437,9 @@ def _choose_chunks(loops: Loops, nodes: Sequence[Node]) -> None:
     for axis in loops.order:
         if axis.bit & (loops.serial | scanned) or count >= 32:
             break
-        if axis is loops.vector and taken:
+        if (axis is loops.vector or axis is loops.order[-1] is loops.tile) and taken:
             break
-        count *= axis.extent
+        count *= loops.steps(axis)
         taken += 1
         if axis is loops.vector:
             break
