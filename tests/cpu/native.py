@@ -40,14 +40,20 @@ class Native:
         import llvmlite.binding as llvm
 
         target = target or host()
-        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        self._machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=level
         )
+        self._text = text
         module = llvm.parse_assembly(text)
         module.verify()
-        self.assembly = machine.emit_assembly(module)
-        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine = llvm.create_mcjit_compiler(module, self._machine)
         self._engine.finalize_object()
+
+    @property
+    def assembly(self) -> str:
+        import llvmlite.binding as llvm
+
+        return self._machine.emit_assembly(llvm.parse_assembly(self._text))
 
     def __call__(self, name: str, *arguments: Any) -> None:
         """Calls void @name with arrays as pointers and Python integers as i64."""
@@ -65,16 +71,21 @@ def run(text: str, name: str, *arguments: Any, target: Target | None = None) -> 
 Body = Callable[[Function, list[str]], str]
 
 
-def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> str:
-    """A module with @main(inputs..., output, i64 count): output[i] = body(inputs[i]...), `lanes` elements at a time."""
+def map_function(name: str, body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> Function:
+    """void @name(inputs..., output, i64 count): output[i] = body(inputs[i]...), `lanes` elements at a time."""
     parameters = [("ptr", f"in{k}") for k in range(len(inputs))] + [("ptr", "out"), ("i64", "count")]
-    fn = Function("main", parameters)
+    fn = Function(name, parameters)
     with fn.loop("0", "%count", lanes) as loop:
         operands = [_load(fn, f"%in{k}", loop.index, d, lanes) for k, d in enumerate(inputs)]
         _store(fn, body(fn, operands), "%out", loop.index, output, lanes)
     fn.do("ret void")
+    return fn
+
+
+def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> str:
+    """A module with map_function's @main."""
     module = Module()
-    module.add(fn, exported=True)
+    module.add(map_function("main", body, inputs, output, lanes), exported=True)
     return module.text()
 
 
@@ -87,11 +98,17 @@ def map_arrays(
     target: Target | None = None,
 ) -> np.ndarray[Any, Any]:
     """body mapped over arrays of one length; the result's storage is the output type's."""
-    native = Native(map_text(body, inputs, output, lanes), target)
+    return apply(Native(map_text(body, inputs, output, lanes), target), "main", arrays, output, lanes)
+
+
+def apply(
+    native: Native, name: str, arrays: Sequence[np.ndarray[Any, Any]], output: DType, lanes: int
+) -> np.ndarray[Any, Any]:
+    """Calls a function that map_function made."""
     count = -(-len(arrays[0]) // lanes) * lanes
     padded = [np.ascontiguousarray(np.concatenate([a, np.ones(count - len(a), a.dtype)])) for a in arrays]
     out = np.zeros(count, output.numpy)
-    native("main", *padded, out, count)
+    native(name, *padded, out, count)
     return out[: len(arrays[0])]
 
 

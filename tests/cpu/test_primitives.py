@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.llvm import Function, float_constant, memory_type, splat
+from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, splat
 from hlokit.cpu.primitives import constant, emit
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
@@ -15,7 +15,7 @@ from hlokit.forms.primitives import PRIMITIVES
 from hlokit.ops.numerics import bits_of, convert, from_bits
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType, f32, f64, pred, s32, u8
-from tests.cpu.native import Native, avx2, host, map_arrays, map_text
+from tests.cpu.native import Native, apply, avx2, host, map_arrays, map_function, map_text
 
 Array = np.ndarray[Any, Any]
 
@@ -215,11 +215,18 @@ def _halfway(narrow: DType) -> Array:
 
 @pytest.mark.parametrize("source", TYPES, ids=str)
 def test_convert(source: DType) -> None:
-    operand = values_of(source)
+    operand, module = values_of(source), Module()
+    for target in TYPES:
+
+        def body(fn: Function, values: list[str], target: DType = target) -> str:
+            return emit(fn, "convert", source, 8, values, target, target=host())
+
+        module.add(map_function(f"to_{target}", body, [source], target, 8), exported=True)
+    native = Native(module.text())
     for target in TYPES:
         with np.errstate(all="ignore"):
             expected = convert(operand, target.numpy)
-        assert_same(mapped("convert", [operand], [source], target, 8), expected, target, operand)
+        assert_same(apply(native, f"to_{target}", [operand], target, 8), expected, target, operand)
 
 
 @pytest.mark.parametrize("pair", [("f64", "f16"), ("f32", "f8e4m3fn"), ("s64", "bf16"), ("f32", "u64"), ("f64", "s8")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 from hlokit.cpu.math.coefficients import PI_64
 from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
@@ -95,7 +96,7 @@ def _reduce(x: Value, shift: float) -> tuple[Value, Value]:
     window = lanes.constant(0, f"i{width}")
     parts = _words_at(place >> 6, 1 + (bias - bits + 63) // 64 + words, words + 1)
     shift_left = place & 63
-    for high, low in zip(parts[:-1], parts[1:], strict=True):
+    for high, low in pairwise(parts):
         word = lanes.call("fshl", "i64", high, low, shift_left)
         window = (window << 64) | word.cast("zext", f"i{width}")
     product = m.cast("zext", f"i{width}") * window
