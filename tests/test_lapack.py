@@ -106,6 +106,12 @@ def test_what_does_not_fit_is_refused(sizes: str, batch: str, attributes: str) -
         potrf(sizes, np.zeros([int(n) for n in sizes.split(",")], np.float32), batch, attributes)
 
 
+def test_results_that_the_routine_does_not_have_are_refused() -> None:
+    text = CALL.format(sizes="3,3", batch="", attributes="uplo = 76 : ui8").replace("s32[])", "s32[], s32[])")
+    with pytest.raises(EvaluationError, match="results"):
+        evaluated(text, [np.eye(3, dtype=np.float32)])
+
+
 def test_sorted_schur_forms_are_refused_by_name() -> None:
     text = (FOLDER / "schur_f32.hlo").read_text().replace("sort = 78", "sort = 83")
     with pytest.raises(UnsupportedError, match="lapack_sgees_ffi"):

@@ -99,9 +99,12 @@ def job_of(target: str, attributes: Mapping[str, Any], operands: Sequence[Shape]
     job = _Maker(target, prefix, attributes, operands, results)
     arguments = FAMILIES[name](job)
     made = Job(prefix + name, tuple(arguments), job.batch, name == "geev", tuple(job.pairs))
-    for block in made.arguments:
-        if isinstance(block, Block):
-            job.check(block)
+    blocks = [block for block in made.arguments if isinstance(block, Block)]
+    for block in blocks:
+        job.check(block)
+    written = {block.result for block in blocks if block.result is not None} | {result for result, _, _ in made.pairs}
+    if len(written) != len(results):
+        raise job.misfit("results", [str(r) for r in results])
     return made
 
 
