@@ -130,25 +130,53 @@ def test_shapes(lhs: Any, rhs: Any, dims: Any, target: str) -> None:
 
 
 DIMENSION_ORDERS = [
-    ((3, 20, 5, 17), (3, 17, 5, 40), {"lhs_batch_dims": (0,), "rhs_batch_dims": (0,), "lhs_contracting_dims": (2, 3), "rhs_contracting_dims": (2, 1)}),
+    (
+        (3, 20, 5, 17),
+        (3, 17, 5, 40),
+        {
+            "lhs_batch_dims": (0,),
+            "rhs_batch_dims": (0,),
+            "lhs_contracting_dims": (2, 3),
+            "rhs_contracting_dims": (2, 1),
+        },
+    ),
     ((2, 6, 16, 32), (6, 32, 50), {"lhs_contracting_dims": (1, 3), "rhs_contracting_dims": (0, 1)}),
-    ((4, 9, 3, 16), (4, 11, 3, 16), {"lhs_batch_dims": (0, 2), "rhs_batch_dims": (0, 2), "lhs_contracting_dims": (3,), "rhs_contracting_dims": (3,)}),
+    (
+        (4, 9, 3, 16),
+        (4, 11, 3, 16),
+        {
+            "lhs_batch_dims": (0, 2),
+            "rhs_batch_dims": (0, 2),
+            "lhs_contracting_dims": (3,),
+            "rhs_contracting_dims": (3,),
+        },
+    ),
     ((7, 8, 9), (10, 7, 8), {"lhs_contracting_dims": (1, 0), "rhs_contracting_dims": (2, 1)}),
     ((7, 8, 9), (10, 7, 8), {"lhs_contracting_dims": (1,), "rhs_contracting_dims": (2,)}),
-    ((6, 30), (6, 30), {"lhs_batch_dims": (0,), "rhs_batch_dims": (0,), "lhs_contracting_dims": (1,), "rhs_contracting_dims": (1,)}),
+    (
+        (6, 30),
+        (6, 30),
+        {"lhs_batch_dims": (0,), "rhs_batch_dims": (0,), "lhs_contracting_dims": (1,), "rhs_contracting_dims": (1,)},
+    ),
     ((600, 2, 3), (3, 600, 4, 34), {"lhs_contracting_dims": (0, 2), "rhs_contracting_dims": (1, 0)}),
     ((6,), (5,), {}),
     ((), (), {}),
 ]
 
 
-@pytest.mark.parametrize("dtype", [dt.f32, dt.s8, dt.bf16], ids=str)
 @pytest.mark.parametrize(("lhs", "rhs", "dims"), DIMENSION_ORDERS)
-def test_dimension_orders(lhs: Any, rhs: Any, dims: Any, dtype: DType) -> None:
-    check_dot(dtype, lhs, rhs, dt.s32 if dtype is dt.s8 else dtype, host(), **dims)
+def test_dimension_orders(lhs: Any, rhs: Any, dims: Any) -> None:
+    check_dot(dt.f32, lhs, rhs, dt.f32, host(), **dims)
 
 
-FLOATS = [dt.DTYPES[n] for n in ("f4e2m1fn", "f8e3m4", "f8e4m3b11fnuz", "f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f16", "bf16")]
+@pytest.mark.parametrize(("lhs", "rhs", "dims"), DIMENSION_ORDERS[:5:2])
+def test_dimension_orders_of_bytes(lhs: Any, rhs: Any, dims: Any) -> None:
+    check_dot(dt.s8, lhs, rhs, dt.s32, host(), **dims)
+
+
+FLOATS = [
+    dt.DTYPES[n] for n in ("f4e2m1fn", "f8e3m4", "f8e4m3b11fnuz", "f8e4m3fn", "f8e5m2", "f8e8m0fnu", "f16", "bf16")
+]
 TYPES = [
     *((t, t) for t in (*FLOATS, dt.f64, dt.c64, dt.c128, dt.pred, dt.s2, dt.u4, dt.u8, dt.s16, dt.u16, dt.s64, dt.u64)),
     *((t, dt.f32) for t in (*FLOATS, dt.f64, dt.pred, dt.s4, dt.u32)),
@@ -158,10 +186,14 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("dtype", "result"), TYPES, ids=lambda t: t.name)
-def test_types(dtype: DType, result: DType, target: str) -> None:
-    check_dot(dtype, (5, 9), (9, 20), result, TARGETS[target](), **PLAIN)
+def test_types(dtype: DType, result: DType) -> None:
+    check_dot(dtype, (5, 9), (9, 20), result, host(), **PLAIN)
+
+
+@pytest.mark.parametrize("dtype", [dt.bf16, dt.f16, dt.s8, dt.s64, dt.c64, dt.f8e4m3fn], ids=str)
+def test_types_without_avx512(dtype: DType) -> None:
+    check_dot(dtype, (5, 9), (9, 20), dtype, avx2(), **PLAIN)
 
 
 @pytest.mark.parametrize("result", [dt.s4, dt.u8, dt.s32, dt.s64], ids=str)
@@ -171,7 +203,9 @@ def test_sums_of_floats_to_integers_saturate(result: DType) -> None:
     check(op, [lhs, np.ones((4, 5), np.float32)], host())
 
 
-@pytest.mark.parametrize(("dtype", "dims"), [(dt.s8, PLAIN), (dt.u8, RHS_ALONG), (dt.s16, LHS_ACROSS), (dt.bf16, RHS_ALONG)])
+@pytest.mark.parametrize(
+    ("dtype", "dims"), [(dt.s8, PLAIN), (dt.u8, RHS_ALONG), (dt.s16, LHS_ACROSS), (dt.bf16, RHS_ALONG)]
+)
 def test_groups_of_products(dtype: DType, dims: Any) -> None:
     """Sizes that are no whole groups, in each order."""
     lhs = (37, 515) if dims is not LHS_ACROSS else (515, 37)
@@ -183,7 +217,9 @@ def test_zeros_do_not_hide_infinities() -> None:
     lhs = np.zeros((20, 30), np.float32)
     rhs = np.ones((30, 40), np.float32)
     rhs[3, 5], rhs[4, 7] = np.inf, np.nan
-    result = Compiled(call_of(dot_of(dt.f32, (20, 30), (30, 40), dt.f32, **PLAIN), (dt.f32[20, 30], dt.f32[30, 40]), host()))(lhs, rhs)
+    result = Compiled(
+        call_of(dot_of(dt.f32, (20, 30), (30, 40), dt.f32, **PLAIN), (dt.f32[20, 30], dt.f32[30, 40]), host())
+    )(lhs, rhs)
     assert np.isnan(result[:, [5, 7]]).all()
     assert not np.isnan(np.delete(result, [5, 7], 1)).any()
 
@@ -220,7 +256,8 @@ def test_strict_is_for_integers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lhs", "rhs", "dims"), [((20, 700), (700, 50), PLAIN), ((5, 9), (9, 3, 7), PLAIN), ((9, 4), (4,), PLAIN), ((4,), (4,), LHS_ACROSS)]
+    ("lhs", "rhs", "dims"),
+    [((20, 700), (700, 50), PLAIN), ((5, 9), (9, 3, 7), PLAIN), ((9, 4), (4,), PLAIN), ((4,), (4,), LHS_ACROSS)],
 )
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16], ids=str)
 def test_epilogue_gets_each_element_once(lhs: Any, rhs: Any, dims: Any, dtype: DType) -> None:
@@ -284,9 +321,16 @@ def test_ragged_dot(dtype: DType) -> None:
 def test_ragged_dot_with_sizes_for_each_batch() -> None:
     sizes = np.array([[10, 20, 5], [50, 1, 2]], np.uint8)
     batch = {"lhs_batch_dims": (0,), "lhs_contracting_dims": (2,), "lhs_ragged_dims": (1,)}
-    op = RaggedDot(output_shape=dt.f32[2, 50, 40], **batch, rhs_batch_dims=(1,), rhs_contracting_dims=(2,), rhs_group_dims=(0,))
+    op = RaggedDot(
+        output_shape=dt.f32[2, 50, 40], **batch, rhs_batch_dims=(1,), rhs_contracting_dims=(2,), rhs_group_dims=(0,)
+    )
     check(op, [numbers(dt.f32, (2, 50, 24)), numbers(dt.f32, (3, 2, 24, 40)), sizes], host())
-    op = RaggedDot(output_shape=dt.f32[2, 50, 40], **{**batch, "lhs_ragged_dims": (0,)}, rhs_batch_dims=(0,), rhs_contracting_dims=(1,))
+    op = RaggedDot(
+        output_shape=dt.f32[2, 50, 40],
+        **{**batch, "lhs_ragged_dims": (0,)},
+        rhs_batch_dims=(0,),
+        rhs_contracting_dims=(1,),
+    )
     check(op, [numbers(dt.f32, (2, 50, 24)), numbers(dt.f32, (2, 24, 40)), sizes], host())
 
 

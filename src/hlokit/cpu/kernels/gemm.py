@@ -20,6 +20,8 @@ _BLOCK_BYTES = 1 << 19
 """Packed columns of a chunk, in L2."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
+_LARGE = 1 << 32
+"""Work from which twice as many chunks cost next to nothing: below it packing is felt."""
 CHUNKS = 16
 
 
@@ -82,7 +84,8 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
 def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
-    wanted = min(CHUNKS, max(1, 2 * g * m * n * max(k, 1) // _CHUNK_WORK))
+    work = 2 * g * m * n * max(k, 1)
+    wanted = max(1, min(work // _CHUNK_WORK, CHUNKS // 2 if work < _LARGE else CHUNKS))
     most = max(width, min(256, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:
         return -(-g // wanted), m, min(_up(n, width), most // width * width)
