@@ -72,7 +72,7 @@ def check(op: Convolution, lhs: Shape, rhs: Shape, target: Target | None = None)
     got, want = run(left, right), op.reference(left, right)
     if want.size == 0:
         return
-    if want.dtype.kind == "b" or not lhs.dtype.is_floating and out.dtype.is_integral:
+    if want.dtype.kind == "b" or (not lhs.dtype.is_floating and out.dtype.is_integral):
         np.testing.assert_array_equal(got, want)
         return
     kind = np.complex128 if out.dtype.is_complex else np.float64
@@ -86,7 +86,15 @@ def check(op: Convolution, lhs: Shape, rhs: Shape, target: Target | None = None)
 def make(
     numbers: Numbers, window: list[WindowDimension], features: int = 1, batches: int = 1, result: DType = dtypes.f32
 ) -> Convolution:
-    return Convolution(Window(tuple(window)), numbers, features, batches, output_shape=result[()])
+    return Convolution(
+        window=Window(tuple(window)),
+        dim_labels=numbers,
+        feature_group_count=features,
+        batch_group_count=batches,
+        operand_precision=(),
+        convolution_kind="unset",
+        output_shape=result[()],
+    )
 
 
 SAME = WindowDimension(3, padding_low=1, padding_high=1)

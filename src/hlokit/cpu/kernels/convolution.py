@@ -10,6 +10,9 @@ from hlokit.cpu.kernels.sliding import Sliding, by_features, sliding, without_ho
 from hlokit.cpu.llvm import Module
 from hlokit.ops.convolution import Convolution
 
+_FEW = 4096
+"""Products for which tiles are not worth the time to compile them."""
+
 
 def convolution(call: Call, module: Module) -> Routine | None:
     """A convolution. Positions in padding and in the holes of a dilated lhs add zeros (CONV-6).
@@ -18,12 +21,16 @@ def convolution(call: Call, module: Module) -> Routine | None:
     """
     op = call.op
     assert isinstance(op, Convolution)
-    s = sliding(op, *call.operands, call.results[0])
+    lhs, rhs = call.operands
+    s = sliding(op, lhs, rhs, call.results[0])
     if call.strict and not s.wide.is_integral:
         return None
     if s.elements == 0:
         return Routine(())
-    routines = [_part(call, module, part) for part in without_holes(s)]
+    parts = without_holes(s)
+    if s.elements * s.steps < _FEW * len(parts):
+        return element_by_element(call, module, s)
+    routines = [_part(call, module, part) for part in parts]
     return Routine(tuple(p for r in routines for p in r.phases), max(r.scratch for r in routines))
 
 

@@ -1,4 +1,4 @@
-"""How a convolution is cut: tiles of outputs that fill the registers, chunks, and how operands are laid out for them."""
+"""How a convolution is cut: tiles of outputs that fill the registers, chunks, and how operands lie for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class Cut:
     @property
     def sizes(self) -> list[tuple[int, int, int]]:
         """(size, first part, past the last part)."""
-        return [(n, a, b) for n, a, b in ((self.least + 1, 0, self.extra), (self.least, self.extra, self.parts)) if b > a]
+        return [
+            (n, a, b) for n, a, b in ((self.least + 1, 0, self.extra), (self.least, self.extra, self.parts)) if b > a
+        ]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Panel:
-    """Panels of output features that are treated alike: features first + i * width, i < count; `valid` of the last lanes."""
+    """Panels alike of output features: from first + i * width on, i < count; the last vector has `valid` of them."""
 
     first: int
     count: int
@@ -249,16 +251,18 @@ def _tile(axes: Sequence[Axis], most: int) -> tuple[int, int, dict[int, Cut]]:
 
 def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[list[Laid], int | None]:
     """Where the inputs of one tile are too many: fewer taps of one axis at a time."""
-    laid = list(axes)
-    for number, a in enumerate(axes):
-        if _laid_out(laid, width, lanes, size)[1] * size <= _PATCH // 2:
-            return list(axes), None
-        if a.axis.taps == 1:
-            continue
-        for taps in (t for t in range(a.axis.taps, 0, -1) if a.axis.taps % t == 0):
-            laid = [replace(b, taps=taps) if b is a else b for b in axes]
-            if _laid_out(laid, width, lanes, size)[1] * size <= _PATCH // 2:
-                return laid, number
+
+    def bytes_of(laid: Sequence[Laid]) -> int:
+        return _laid_out(laid, width, lanes, size)[1] * size
+
+    if bytes_of(axes) <= _PATCH // 2:
+        return list(axes), None
+    for limit in (_PATCH // 2, 2 * _PATCH, _PATCH_AT_MOST):
+        for number, a in enumerate(axes):
+            for taps in (t for t in range(a.axis.taps - 1, 0, -1) if a.axis.taps % t == 0):
+                laid = [replace(b, taps=taps) if b is a else b for b in axes]
+                if bytes_of(laid) <= limit:
+                    return laid, number
     return list(axes), None
 
 

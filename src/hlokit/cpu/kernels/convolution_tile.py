@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from hashlib import sha256
 
-from hlokit.cpu.kernels.elements import broadcast, lane_numbers, load, mangled, rounded, store, write
 from hlokit.cpu.kernels.convolution_plan import Panel, Plan, Steps
+from hlokit.cpu.kernels.elements import broadcast, load, mangled, rounded, store, write
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.kernels.scalar_convolution import affine
 from hlokit.cpu.kernels.sliding import strides
@@ -138,7 +137,9 @@ class Tile:
         return result
 
     def _vector(self, base: str, offset: int) -> str:
-        return load(self.f, self.scalar, self.lanes, self.f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {offset}"))
+        return load(
+            self.f, self.scalar, self.lanes, self.f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {offset}")
+        )
 
     # -- outputs
 

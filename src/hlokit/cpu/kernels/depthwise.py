@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan
@@ -28,7 +27,7 @@ def _can_turn(s: Sliding) -> bool:
 
 
 @contextmanager
-def each(f: Function, count: int) -> Iterator[str]:
+def each(f: Function, count: int) -> Generator[str]:
     """Numbers below `count`: a loop, unless there is but one."""
     if count == 1:
         yield "0"
@@ -54,11 +53,13 @@ def lay_out_features(
     width = panel.vectors * lanes
     in_lines = s.output.lhs == 1 and lanes % s.shared == 0
     channel = affine(f, panel.first // s.shared if in_lines else 0, [(nth, width // s.shared if in_lines else 0)])
-    turned = None
+    turned: int | None = None
     if not in_lines:
         channel = affine(f, panel.first * s.output.lhs, [(nth, width * s.output.lhs)])
-        line = [i for i in numbers if plan.axes[i].axis.lhs == 1 and plan.axes[i].step == 1 and plan.axes[i].extent > 1]
-        turned = line[-1] if line else None
+        lines = [
+            i for i in numbers if plan.axes[i].axis.lhs == 1 and plan.axes[i].step == 1 and plan.axes[i].extent > 1
+        ]
+        turned = lines[-1] if lines else None
         numbers = [i for i in numbers if i != turned]
 
     def valid(v: int) -> int:

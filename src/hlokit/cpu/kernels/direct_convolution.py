@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlokit.cpu.kernels import flow
 from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan, planned
 from hlokit.cpu.kernels.convolution_tile import Tile, first_of
 from hlokit.cpu.kernels.depthwise import also_inside, each, lay_out_features
 from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
-from hlokit.cpu.kernels import flow
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.kernels.scalar_convolution import affine, decoded, is_number
 from hlokit.cpu.kernels.sliding import Sliding, finished, kernel_function
-from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, vector
+from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type
 
 _WEIGHTS_A_CHUNK = 1 << 16
 
@@ -64,7 +64,16 @@ def _weights(module: Module, plan: Plan) -> Phase:
 
 
 def _copy_weights(
-    f: Function, module: Module, plan: Plan, panel: Panel, rhs: str, scratch: str, start: str, target: str, run: int, by: int
+    f: Function,
+    module: Module,
+    plan: Plan,
+    panel: Panel,
+    rhs: str,
+    scratch: str,
+    start: str,
+    target: str,
+    run: int,
+    by: int,
 ) -> None:
     s, lanes, scalar = plan.sliding, plan.lanes, scalar_type(plan.sliding.wide)
     with f.loop("0", str(run)) as loop:
@@ -229,7 +238,9 @@ class _Tiles:
         self.weights, self.feature, self.parts, self.firsts = weights, feature, parts, firsts
         self.kept: tuple[str, str, str] | None = None
 
-    def over(self, axes: Sequence[int], inputs: str, sizes: dict[int, int], index: dict[int, str] | None = None) -> None:
+    def over(
+        self, axes: Sequence[int], inputs: str, sizes: dict[int, int], index: dict[int, str] | None = None
+    ) -> None:
         """axes: numbers of those to loop over. sizes: of the tile so far. index: of its first output, by axis."""
         index = index or {}
         if not axes:
@@ -341,7 +352,13 @@ def runs(plan: Plan) -> tuple[list[int], tuple[int, int, int]]:
 
 def _is_whole(laid: Laid, run: int) -> bool:
     axis = laid.axis
-    return laid.taps == axis.taps and laid.step == 1 and axis.low == 0 and laid.extent == axis.inputs and axis.lhs == run == laid.place
+    return (
+        laid.taps == axis.taps
+        and laid.step == 1
+        and axis.low == 0
+        and laid.extent == axis.inputs
+        and axis.lhs == run == laid.place
+    )
 
 
 def _joins(outer: Laid, laid: Laid, run: int) -> bool:

@@ -128,9 +128,7 @@ def multiplied(f: Function, wide: DType, sums: Sequence[str], lhs: Sequence[str]
     return [real, imag]
 
 
-def store_element(
-    f: Function, call: Call, s: Sliding, pointer: str, index: Sequence[str], sums: Sequence[str]
-) -> None:
+def store_element(f: Function, call: Call, s: Sliding, pointer: str, index: Sequence[str], sums: Sequence[str]) -> None:
     """One finished sum: to the epilogue, or to the result's element at this index."""
     result, scalar = s.result, scalar_type(s.wide.real)
     parts = [rounded(f, result.real, v, 1, scalar) for v in sums]
