@@ -114,7 +114,7 @@ class RadixSort:
                         table = f.let(f"getelementptr i32, ptr {counts}, i64 {digit * self._values}")
                         self._count(f, table, self._digit(f, item, str(digit * self._digit_bits)))
 
-                special = self._make_items(f, source, buffer, ("0", size), count)
+                special, _ = self._make_items(f, source, buffer, ("0", size), count)
                 sorted_items = self._sort_items(f, buffer, other, counts)
                 self._finish(f, sorted_items, source, target, ("0", size))
                 if special:
@@ -171,8 +171,13 @@ class RadixSort:
         return self._current_at + 64
 
     @property
-    def _line_bytes(self) -> int:
+    def _differences_at(self) -> int:
+        """For each segment the bits in which its keys differ from the line's first key, as i64."""
         return self._flags_at + 64
+
+    @property
+    def _line_bytes(self) -> int:
+        return self._differences_at + 8 * _SEGMENTS
 
     def _split_lines(self) -> Routine:
         chunks = self.data.lines * _SEGMENTS
@@ -198,9 +203,11 @@ class RadixSort:
             counts = self._segment_counts(f, memory, segment)
             self._clear(f, counts, self._values)
             source = self.data.moved(f, operands, self.data.line_start(f, line))
-            special = self._make_items(
+            special, differences = self._make_items(
                 f, source, memory, bounds, lambda item: self._count(f, counts, self._digit(f, item, "0"))
             )
+            place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._differences_at}")
+            f.do(f"store i64 {differences}, ptr {at(f, place, segment, 8)}")
             if special:
                 flags = f.let(f"getelementptr i8, ptr {memory}, i64 {self._flags_at}")
                 f.do(f"store i8 {f.let(f'zext i1 {special} to i8')}, ptr {at(f, flags, segment, 1)}")
@@ -216,12 +223,13 @@ class RadixSort:
         with f.loop("%begin", "%end") as chunk:
             line, segment, (low, high) = self._chunk(f, chunk.index)
             memory = at(f, scratch, line, self._line_bytes)
-            counts = self._segment_counts(f, memory, segment)
-            self._clear(f, counts, self._values)
-            source, _ = self._buffers(f, memory, "%digit")
-            with f.loop(low, high) as loop:
-                item = f.let(f"load {self._item}, ptr {at(f, source, loop.index, self._item_bytes)}")
-                self._count(f, counts, self._digit(f, item, shift))
+            with f.when(self._differs(f, memory, shift)):
+                counts = self._segment_counts(f, memory, segment)
+                self._clear(f, counts, self._values)
+                source, _ = self._buffers(f, memory, "%digit")
+                with f.loop(low, high) as loop:
+                    item = f.let(f"load {self._item}, ptr {at(f, source, loop.index, self._item_bytes)}")
+                    self._count(f, counts, self._digit(f, item, shift))
         self._done(f)
 
     def _write_dealing(self) -> None:
@@ -234,38 +242,44 @@ class RadixSort:
         with f.loop("%begin", "%end") as chunk:
             line, segment, bounds = self._chunk(f, chunk.index)
             memory = at(f, scratch, line, self._line_bytes)
-            counts = self._segment_counts(f, memory, "0")
-            with f.loop("0", str(self._values), _LANES, carries=[(type, "zeroinitializer")]) as digit:
-
-                def summed(low: str, high: str, initial: str, digit: str = digit.index) -> str:
-                    with f.loop(low, high, carries=[(type, initial)]) as loop:
-                        row = at(f, at(f, counts, loop.index, 4 * self._values), digit, 4)
-                        loop.next = [f.let(f"add {type} {loop.carried[0]}, {f.let(f'load {type}, ptr {row}')}")]
-                    return loop.results[0]
-
-                before = summed("0", segment, "zeroinitializer")
-                total = summed(segment, str(_SEGMENTS), before)
-                f.do(f"store {type} {before}, ptr {at(f, places, digit.index, 4)}")
-                f.do(f"store {type} {total}, ptr {at(f, totals, digit.index, 4)}")
-                most = f"call {type} @llvm.umax.v{_LANES}i32({type} {digit.carried[0]}, {type} {total})"
-                digit.next = [f.let(most)]
-            most = f.let(f"call i32 @llvm.vector.reduce.umax.v{_LANES}i32({type} {digit.results[0]})")
-            same = f.let(f"icmp eq i32 {most}, {self.data.size}")
-            source, target = self._buffers(f, memory, "%digit")
+            differs = self._differs(f, memory, shift)
             with f.when(f.let(f"icmp eq i64 {segment}, 0")):
                 now = f.let(f"load i8, ptr {self._current(f, memory, '%digit')}")
-                moved = f.let(f"zext i1 {f.let(f'xor i1 {same}, true')} to i8")
                 following = self._current(f, memory, f.let("add i64 %digit, 1"))
+                moved = f.let(f"zext i1 {differs} to i8")
                 f.do(f"store i8 {f.let(f'xor i8 {now}, {moved}')}, ptr {following}")
-            with f.when(f.let(f"xor i1 {same}, true")):
+            with f.when(differs):
+                counts = self._segment_counts(f, memory, "0")
+                with f.loop("0", str(self._values), _LANES) as digit:
+
+                    def summed(low: str, high: str, initial: str, digit: str = digit.index) -> str:
+                        with f.loop(low, high, carries=[(type, initial)]) as loop:
+                            row = at(f, at(f, counts, loop.index, 4 * self._values), digit, 4)
+                            loop.next = [f.let(f"add {type} {loop.carried[0]}, {f.let(f'load {type}, ptr {row}')}")]
+                        return loop.results[0]
+
+                    before = summed("0", segment, "zeroinitializer")
+                    f.do(f"store {type} {before}, ptr {at(f, places, digit.index, 4)}")
+                    total = summed(segment, str(_SEGMENTS), before)
+                    f.do(f"store {type} {total}, ptr {at(f, totals, digit.index, 4)}")
                 with f.loop("0", str(self._values), carries=[("i32", "0")]) as loop:
                     place = at(f, places, loop.index, 4)
                     own = f.let(f"add i32 {f.let(f'load i32, ptr {place}')}, {loop.carried[0]}")
                     f.do(f"store i32 {own}, ptr {place}")
                     total = f.let(f"load i32, ptr {at(f, totals, loop.index, 4)}")
                     loop.next = [f.let(f"add i32 {loop.carried[0]}, {total}")]
+                source, target = self._buffers(f, memory, "%digit")
                 self._deal(f, source, target, places, shift, bounds)
         self._done(f)
+
+    def _differs(self, f: Function, memory: str, shift: str) -> str:
+        """Whether keys of the line differ in the digit."""
+        type = vector("i64", _SEGMENTS)
+        place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._differences_at}")
+        every = f.let(f"load {type}, ptr {place}")
+        bits = f.let(f"call i64 @llvm.vector.reduce.or.v{_SEGMENTS}i64({type} {every})")
+        digit = f.let(f"and i64 {f.let(f'lshr i64 {bits}, {shift}')}, {self._values - 1}")
+        return f.let(f"icmp ne i64 {digit}, 0")
 
     def _write_step(self, what: str, digit: int) -> str:
         f = Function(f"{self.name}_{what}{digit}", _PARAMETERS)
@@ -330,21 +344,27 @@ class RadixSort:
 
     def _make_items(
         self, f: Function, source: list[str], buffer: str, bounds: tuple[str, str], count: Callable[[str], None]
-    ) -> str:
-        """Stores and counts the items of a line's elements; whether some cannot be made from their keys ("": none)."""
-        carries = [("i1", "false")] if self._has_special else []
-        with f.loop(*bounds, carries=carries) as loop:
+    ) -> tuple[str, str]:
+        """Stores and counts the items of a line's elements.
+
+        Gives whether some cannot be made from their keys ("": none), and the bits in which keys differ from the first.
+        """
+        type = f"i{self.data.bits}"
+        own, _ = self.data.key(f, self.module, source, "0")
+        with f.loop(*bounds, carries=[("i1", "false"), (type, "0")]) as loop:
             key, special = self.data.key(f, self.module, source, loop.index)
             item = key
             if not self._is_bare:
-                item = f.let(f"zext i{self.data.bits} {key} to {self._item}")
+                item = f.let(f"zext {type} {key} to {self._item}")
                 raised = f.let(f"shl {self._item} {self._along(f, source, loop.index)}, {self.data.bits}")
                 item = f.let(f"or {self._item} {item}, {raised}")
             f.do(f"store {self._item} {item}, ptr {at(f, buffer, loop.index, self._item_bytes)}, align {self._align}")
             count(item)
-            if carries:
-                loop.next = [f.let(f"or i1 {loop.carried[0]}, {special}")]
-        return loop.results[0] if carries else ""
+            differs = f.let(f"or {type} {loop.carried[1]}, {f.let(f'xor {type} {key}, {own}')}")
+            loop.next = [f.let(f"or i1 {loop.carried[0]}, {special}") if self._has_special else "false", differs]
+        some, differences = loop.results
+        wide = f.let(f"zext {type} {differences} to i64") if self.data.bits < 64 else differences
+        return some if self._has_special else "", wide
 
     def _along(self, f: Function, source: list[str], place: str) -> str:
         """What goes along with the key, in the item's type."""
@@ -388,14 +408,18 @@ class RadixSort:
         assert key is not None
         element = self.data.elements[key.operand]
         starts = [self._lower_bound(f, items, k) for k in key.map.merged_keys]
+        nowhere = f.alloca(element.moved)
         with f.loop("0", str(self.data.size), carries=[("i64", s) for s in starts]) as loop:
             raw = element.load(f, self.data.addresses(f, source, loop.index)[key.operand])
-            places = list(loop.carried)
-            for kind, found in enumerate(key.map.merged(f, raw)):
-                with f.when(found):
-                    element.store(f, raw, self.data.addresses(f, target, places[kind])[key.operand])
-                places[kind] = f.let(f"add i64 {places[kind]}, {f.let(f'zext i1 {found} to i64')}")
-            loop.next = places
+            found = key.map.merged(f, raw)
+            place = f.let(f"select i1 {found[0]}, i64 {loop.carried[0]}, i64 {loop.carried[1]}")
+            address = self.data.addresses(f, target, place)[key.operand]
+            some = f.let(f"or i1 {found[0]}, {found[1]}")
+            element.store(f, raw, f.let(f"select i1 {some}, ptr {address}, ptr {nowhere}"))
+            loop.next = [
+                f.let(f"add i64 {place}, {f.let(f'zext i1 {is_kind} to i64')}")
+                for place, is_kind in zip(loop.carried, found, strict=True)
+            ]
 
     def _lower_bound(self, f: Function, items: str, key: int) -> str:
         """The place of the first item with a key that is not below."""
