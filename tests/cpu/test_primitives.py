@@ -229,13 +229,15 @@ def test_convert(source: DType) -> None:
         assert_same(apply(native, f"to_{target}", [operand], target, 8), expected, target, operand)
 
 
-@pytest.mark.parametrize("pair", [("f64", "f16"), ("f32", "f8e4m3fn"), ("s64", "bf16"), ("f32", "u64"), ("f64", "s8")])
-def test_convert_one_lane_and_without_avx512(pair: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    "pair", [("f64", "f16"), ("f32", "f8e4m3fn"), ("s64", "bf16"), ("f32", "u64"), ("f64", "s8"), ("f32", "bf16")]
+)
+def test_convert_in_other_widths_and_without_avx512(pair: tuple[str, str]) -> None:
     source, target = DTYPES[pair[0]], DTYPES[pair[1]]
     operand = values_of(source)
     with np.errstate(all="ignore"):
         expected = convert(operand, target.numpy)
-    for lanes, machine in ((1, None), (32, avx2())):
+    for lanes, machine in ((1, None), (64, None), (32, avx2())):
         assert_same(mapped("convert", [operand], [source], target, lanes, machine), expected, target, operand)
 
 

@@ -46,6 +46,7 @@ def emit(
     dtype               of the operands, but for select's first; not complex
     lanes               1 for scalars, else the vectors' length, a power of two
     operands            SSA names or constants' texts, in register types
+    strict              changes nothing: no primitive is rearranged or fused with another here
     uniform_condition   select's condition is one i1 for all lanes
 
     Unless `strict`, a sum of a product may be rounded once instead of twice (`contract`), as XLA has it.
@@ -153,7 +154,7 @@ def _constant_float(x: Value) -> float | None:
     text = x.name
     if text.startswith("splat ("):
         text = text[len("splat (") : -1].split()[1]
-    elif text.startswith(("%", "<")):
+    elif text.startswith(("%", "<", "undef", "poison")):
         return None
     if text == "zeroinitializer":
         return 0.0

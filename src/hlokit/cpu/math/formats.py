@@ -204,13 +204,32 @@ def from_f32(value: Value, target: DType) -> Value:
         return value.cast("fptrunc", "half")
     bits = value.as_bits()
     if target.name == "bf16":
-        rounded = bits + (((bits >> 16) & 1) + 0x7FFF)
-        # not vcvtneps2bf16, which flushes denormals; a NaN stays one, quiet
-        quiet = (bits & -0x8000_0000) | 0x7FC0_0000
-        return (rounded.where(value.compare("ord", value), quiet) >> 16).cast("trunc", "i16")
+        return _to_bf16(value, bits)
     if target.name == "f8e8m0fnu":
         return _encode_exponent(value, bits)
     return _encode(value, bits, FORMATS[target.name])
+
+
+def _to_bf16(value: Value, bits: Value) -> Value:
+    """The upper half, rounded; a NaN stays one, quiet."""
+    lanes = value.lanes
+    if lanes.target.has("avx512bf16") and lanes.target.has("avx512dq") and lanes.lanes >= 16:
+        return lanes.join([_to_bf16_by_instruction(piece) for piece in lanes.split(value, 16)])
+    rounded = bits + (((bits >> 16) & 1) + 0x7FFF)
+    quiet = bits | 0x40_0000
+    return (rounded.where(value.compare("ord", value), quiet) >> 16).cast("trunc", "i16")
+
+
+def _to_bf16_by_instruction(value: Value) -> Value:
+    """vcvtneps2bf16 takes denormals for zeros: they are lifted to the next exponent for the time of it."""
+    lanes = value.lanes
+    denormal = lanes.let(f"call <16 x i1> @llvm.x86.avx512.fpclass.ps.512({value.type} {value.name}, i32 32)", "i1")
+    bits = value.as_bits()
+    lifted = (bits + (1 << 23)).where(denormal, bits).as_float()
+    name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
+    rounded = lanes.let(f"call <16 x bfloat> @{name}({lifted.type} {lifted.name})", "bfloat")
+    halves = rounded.cast("bitcast", "i16")
+    return (halves - (1 << 7)).where(denormal, halves)
 
 
 def _encode_exponent(value: Value, bits: Value) -> Value:
