@@ -13,6 +13,9 @@ from hlokit.ops.convolution import Convolution
 _FEW = 4096
 """Products for which tiles are not worth the time to compile them."""
 
+_PARTS = 16
+"""Parts without holes for which code is written."""
+
 
 def convolution(call: Call, module: Module) -> Routine | None:
     """A convolution. Positions in padding and in the holes of a dilated lhs add zeros (CONV-6).
@@ -28,7 +31,7 @@ def convolution(call: Call, module: Module) -> Routine | None:
     if s.elements == 0:
         return Routine(())
     parts = without_holes(s)
-    if s.elements * s.steps < _FEW * len(parts):
+    if s.elements * s.steps < _FEW * len(parts) or len(parts) > _PARTS:
         return element_by_element(call, module, s)
     routines = [_part(call, module, part) for part in parts]
     return Routine(tuple(p for r in routines for p in r.phases), max(r.scratch for r in routines))

@@ -210,7 +210,13 @@ def planned(s: Sliding, target: Target) -> Plan | None:
     wanted = min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
     if s.shared or split is not None:
         wanted = -(-wanted // count)
-    laid = _grown(laid, wanted, lambda axes: _laid_out(axes, width, lanes, size)[1] * size, s)
+
+    def bytes_of(axes: Sequence[Laid]) -> int:
+        """Inputs of a chunk, and its sums where they are kept."""
+        sums = 0 if split is None else math.prod(a.cut.largest * a.block for a in axes) * panels[0].vectors * lanes
+        return (_laid_out(axes, width, lanes, size)[1] + sums) * size
+
+    laid = _grown(laid, wanted, bytes_of, s)
     blocks = count if s.shared or split is not None else min(count, max(1, wanted // _chunks(s, laid)))
     patch = 0
     if not is_direct:
