@@ -1,4 +1,4 @@
-"""Makes src/hlokit/cpu/math/coefficients.py: minimax polynomials by Remez' exchange. `python -m tests.cpu.minimax`."""
+"""Makes src/hlokit/cpu/math/coefficients.py: minimax polynomials by Remez' exchange. `python -m tests.cpu.minimax`, then ruff format."""
 
 from __future__ import annotations
 
