@@ -6,8 +6,10 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hlokit.cpu.expr import Buffer
-from hlokit.cpu.program import Block, ConditionalStep, CopyStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.expr import Buffer, Node, RuntimeInt, reachable
+from hlokit.cpu.order import Loops
+from hlokit.cpu.program import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.forms.affine import Affine
 
 ALIGNMENT = 64
 
@@ -18,6 +20,7 @@ class Home:
 
     kind    argument, result, constant (`offset`: its number) or arena (`offset`: bytes from its start)
     slot    for homes that change places with another in a loop: the number of the pointer variable; else None
+    result  the number of the result that lies here, in an argument's home too; else None
     """
 
     buffers: list[Buffer]
@@ -28,6 +31,7 @@ class Home:
     last: int = -1
     slot: int | None = None
     writable: bool = True
+    result: int | None = None
 
 
 @dataclass
@@ -40,6 +44,27 @@ class Assignment:
     times: dict[Step, tuple[int, int]] = field(default_factory=dict[Step, "tuple[int, int]"])
     copies: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
     lives: list[Home] = field(default_factory=list[Home])
+    aliases: dict[int, int] = field(default_factory=dict[int, int])
+
+    def holder(self) -> tuple[str, int]:
+        """The largest buffer of the arena at the time when it is fullest, and its bytes."""
+        events = sorted([(h.first, 1, k) for k, h in enumerate(self.lives)] + [(h.last + 1, 0, k) for k, h in enumerate(self.lives)])
+        alive: dict[int, Home] = {}
+        now = most = 0
+        found = ("nothing", 0)
+        for _, begins, k in events:
+            home = self.lives[k]
+            if not begins:
+                del alive[k]
+                now -= home.nbytes
+                continue
+            alive[k] = home
+            now += home.nbytes
+            if now > most:
+                most = now
+                largest = max(alive.values(), key=lambda h: (h.nbytes, -h.buffers[0].number))
+                found = (largest.buffers[0].name, largest.nbytes)
+        return found
 
 
 def assign(
@@ -50,7 +75,10 @@ def assign(
     donated: Iterable[int] = (),
 ) -> Assignment:
     """Homes for all buffers of the program: arguments, results and constants where the caller has them, others in the
-    arena, each there only as long as it is needed."""
+    arena, each there only as long as it is needed.
+
+    Arguments of the numbers `donated` may be overwritten; results that lie there are `aliases`: result -> argument.
+    """
     found = Assignment()
     homes = found.homes
     given = set(donated)
@@ -58,13 +86,17 @@ def assign(
         for k, buffer in enumerate(buffers):
             writable = kind == "result" or (kind == "argument" and k in given)
             homes[buffer] = Home([buffer], kind, k, buffer.nbytes, writable=writable)
+            if kind == "result":
+                homes[buffer].result = k
     _Timer(found).block(block)
     for buffer in results:
         homes[buffer].last = 1 << 59
     for buffer in arguments:
         homes[buffer].first = -1
     _share(found, block, None)
+    _reuse(found, [homes[b] for b in arguments], [homes[b] for b in results])
     _make_slots(found, block)
+    found.aliases = {h.result: h.offset for h in homes.values() if h.kind == "argument" and h.result is not None}
     _place(found)
     _note_copies(found, block)
     return found
@@ -114,7 +146,8 @@ class _Timer:
 
 
 def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
-    """Lets a copy's source and result be one place wherever nothing reads the source afterwards."""
+    """Lets a copy's source and result be one place wherever nothing reads the source afterwards, likewise what a kernel
+    reads and writes at the same places."""
     for k, step in enumerate(block.steps):
         if isinstance(step, WhileStep):
             _share(found, step.condition, None)
@@ -124,13 +157,25 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
                 _share(found, branch, None)
         elif isinstance(step, CopyStep):
             _share_copy(found, block, k, step, loop)
+        elif isinstance(step, KernelStep):
+            for written in step.writes:
+                for read in step.reads:
+                    _share_place(found, block, k, step, loop, read, written)
 
 
 def _share_copy(found: Assignment, block: Block, place: int, step: CopyStep, loop: WhileStep | None) -> None:
-    source, result = found.homes[step.reads[0]], found.homes[step.writes[0]]
+    _share_place(found, block, place, step, loop, step.reads[0], step.writes[0])
+
+
+def _share_place(
+    found: Assignment, block: Block, place: int, step: Step, loop: WhileStep | None, read: Buffer, written: Buffer
+) -> None:
+    source, result = found.homes[read], found.homes[written]
     if source is result or not source.writable or source.nbytes != result.nbytes:
         return
-    if source.kind != "arena" and result.kind != "arena":
+    if source.kind != "arena" and result.kind != "arena" and not _is_donation(source, result):
+        return
+    if any(found.homes[b] is source for b in step.writes) or any(found.homes[b] is result for b in step.reads):
         return
     start, end = found.times[step]
     carried = loop is not None and any(
@@ -146,14 +191,57 @@ def _share_copy(found: Assignment, block: Block, place: int, step: CopyStep, loo
             return
     elif result.first < start and any(_touches(found, other, result) for other in block.steps[:place]):
         return
-    elif result.first < start and not _is_branch_result(step, block, place):
+    elif result.first < start and not _is_branch_result(step):
+        return
+    if isinstance(step, KernelStep) and not is_in_place(step.loops, read, written):
         return
     _merge(found, source, result)
 
 
-def _is_branch_result(step: CopyStep, block: Block, place: int) -> bool:
+def _is_branch_result(step: Step) -> bool:
     """A copy at a branch's end: other branches have written the result before in time, but not in this run."""
-    return step.reason == "the result of a branch"
+    return isinstance(step, CopyStep) and step.reason == "the result of a branch"
+
+
+def _is_donation(source: Home, result: Home) -> bool:
+    return source.kind == "argument" and source.writable and source.result is None and result.kind == "result"
+
+
+def _reuse(found: Assignment, arguments: list[Home], results: list[Home]) -> None:
+    """Results that nothing has put there yet take the memory of donated arguments that are read no more by then."""
+    for result in results:
+        for argument in arguments:
+            fits = result.kind == "result" and argument.nbytes == result.nbytes and argument is not result
+            if fits and argument.last < result.first and _is_donation(argument, result):
+                _merge(found, argument, result)
+                break
+
+
+def is_in_place(loops: Loops, read: Buffer, written: Buffer) -> bool:
+    """Whether the kernel may have both in one memory: each element is read for the last time in the very step that
+    stores its successor, by what is stored."""
+    if read.size != written.size or read.dtype.numpy.itemsize != written.dtype.numpy.itemsize or read is written:
+        return False
+    stores = [store for store in loops.stores if store.buffer is written]
+    inside = {store.place: set(reachable([store.node])) for store in stores}
+    if len(inside) != len(stores) or any(store.guards for store in stores) or loops.serial:
+        return False
+    roots = [r for s in loops.stores for r in (s.node, *s.guards, *_place_nodes(s.place))]
+    nodes = reachable(roots)
+    loads = [node for node in nodes if node.op in ("load", "current") and node.data[0] is read]
+    if any(node.op == "current" or node not in inside.get(node.data[1], ()) for node in loads):
+        return False
+    return all(_is_by_rows(loops, fold) for fold in nodes if fold.op == "fold" and not set(loads).isdisjoint(reachable(fold.data.bodies)))
+
+
+def _is_by_rows(loops: Loops, fold: Node) -> bool:
+    """Whether the fold is done before a step of the main nest stores what it reads, and by the thread that stores it."""
+    bound = [k for k, axis in enumerate(loops.order) if axis in fold.data.bound]
+    around = [k for k, axis in enumerate(loops.order) if axis.bit & fold.deps]
+    if fold.data.scan is not None:
+        return not bound
+    parallel = range(loops.parallel)
+    return max(around, default=-1) < min(bound, default=len(loops.order)) and set(parallel) <= set(around)
 
 
 def _touches(found: Assignment, step: Step, home: Home) -> bool:
@@ -162,8 +250,9 @@ def _touches(found: Assignment, step: Step, home: Home) -> bool:
 
 
 def _merge(found: Assignment, source: Home, result: Home) -> None:
-    kept, gone = (result, source) if result.kind != "arena" else (source, result)
+    kept, gone = (result, source) if result.kind != "arena" and source.kind == "arena" else (source, result)
     kept.buffers += gone.buffers
+    kept.result = gone.result if kept.result is None else kept.result
     kept.first = min(kept.first, gone.first)
     kept.last = max(kept.last, gone.last)
     for buffer in gone.buffers:
@@ -243,3 +332,6 @@ def _note_copies(found: Assignment, block: Block) -> None:
             for branch in step.branches:
                 _note_copies(found, branch)
 
+
+def _place_nodes(affine: Affine) -> list[Node]:
+    return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]

@@ -114,21 +114,33 @@ def compiled_objects(
     text: str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None
 ) -> list[ObjectCode]:
     """`compile_objects`, unless the cache has its result: one entry, a line with their lengths before them."""
-    cache = Cache()
-    key = object_key(text, target, opt, name)
-    key = Key(key.name, (*key.parts, ("content", "objects")))
-    found = cache.lookup(key)
+    key = objects_key(text, target, opt, name)
+    found = stored_objects(key, opt)
     if found is not None:
-        lengths, _, rest = found.partition(b"\n")
-        sizes: list[int] = json.loads(lengths)
-        ends = list(itertools.accumulate(sizes))
-        return [made_at(rest[start:end], opt) for start, end in zip([0, *ends], ends)]
+        return found
     start = time.perf_counter()
     objects = compile_objects(text, target, opt, time_limit)
     if all(code.opt == opt for code in objects):
         payload = json.dumps([len(code) for code in objects]).encode() + b"\n" + b"".join(objects)
-        cache.store(key, payload, time.perf_counter() - start)
+        Cache().store(key, payload, time.perf_counter() - start)
     return objects
+
+
+def objects_key(text: str, target: Target, opt: int = 2, name: str = "") -> Key:
+    """The key of what `compile_objects` makes of LLVM text."""
+    key = object_key(text, target, opt, name)
+    return Key(key.name, (*key.parts, ("content", "objects")))
+
+
+def stored_objects(key: Key, opt: int = 2) -> list[ObjectCode] | None:
+    """What the cache has under an `objects_key`."""
+    found = Cache().lookup(key)
+    if found is None:
+        return None
+    lengths, _, rest = found.partition(b"\n")
+    sizes: list[int] = json.loads(lengths)
+    ends = list(itertools.accumulate(sizes))
+    return [made_at(rest[start:end], opt) for start, end in zip([0, *ends], ends)]
 
 
 def folder() -> Path | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.build import array_leaves
 from hlokit.cpu.buffers import Assignment, assign
-from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare
+from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.program import Block, Context, CopyStep, Lowering, Step
@@ -56,6 +56,8 @@ class Program:
     prepared: dict[Step, Prepared]
     written: Written
     text: str
+    work: float
+    """Estimated nanoseconds of a call on one thread; a loop counts as one pass."""
 
 
 def compile_program(
@@ -80,7 +82,7 @@ def compile_program(
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)))
     writer.entry(block)
     text = llvm.text() + "\ndeclare void @hlokit_parallel(ptr, ptr, ptr, i64)\n!0 = !{i32 1}\n"
-    return Program(module, context, block, flat, results, constants, assignment, prepared, written, text)
+    return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
 
 
 def _own_results(block: Block, context: Context) -> list[Buffer]:

@@ -34,6 +34,26 @@ class Written:
     functions: int = 0
 
 
+def work(block: Block) -> float:
+    """Estimated nanoseconds of the block's steps on one thread; of a loop's steps those of one pass."""
+    return sum(map(_work, block.steps))
+
+
+def _work(step: Step) -> float:
+    touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+    if isinstance(step, KernelStep):
+        return step.loops.work
+    if isinstance(step, RoutineStep):
+        return 100.0 + touched
+    if isinstance(step, CopyStep):
+        return 0.05 * touched
+    if isinstance(step, WhileStep):
+        return work(step.condition) + work(step.body)
+    if isinstance(step, ConditionalStep):
+        return max(map(work, step.branches), default=0.0)
+    return 1e5
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A step's function and what its table holds."""
@@ -149,7 +169,7 @@ class EntryWriter:
             fn.do(f"store ptr {pointer}, ptr {slot}")
         status = fn.let(f"call i32 @{inner}(ptr %bases, ptr {slots})")
         for number, home in enumerate(self.assignment.slots):
-            if home.kind == "result":  # a loop's last value may lie in the other place
+            if home.result is not None:  # a loop's last value may lie in the other place
                 self._brought_home(fn, slots, number, home)
         fn.do(f"ret i32 {status}")
         self.written.module.add(fn, exported=True)

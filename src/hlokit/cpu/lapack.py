@@ -8,6 +8,7 @@ gets the addresses from `lapack_symbols`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -49,9 +50,19 @@ def lapack_address(name: str) -> int:
     return routine_address(name)
 
 
+def lapack_names(text: str) -> list[str]:
+    """The routines of LAPACK that LLVM text declares."""
+    return _NAMES.findall(text)
+
+
+def lapack_addresses(names: Sequence[str]) -> dict[str, int]:
+    """Addresses of routines of LAPACK by the symbols that the code has for them."""
+    return {_PREFIX + name: lapack_address(name) for name in names}
+
+
 def lapack_symbols(text: str) -> dict[str, int]:
     """Addresses of what LLVM text declares of LAPACK, by symbol."""
-    return {_PREFIX + name: lapack_address(name) for name in _NAMES.findall(text)}
+    return lapack_addresses(lapack_names(text))
 
 
 def lapack(call: Call, module: Module) -> Routine | None:

@@ -51,18 +51,25 @@ def evaluate(
     Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
     Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show.
     """
-    partitions = partitions or module.num_partitions
-    count = (replicas or module.replica_count) * partitions
-    if partitions > 1:
-        _refuse_to_partition(module)
-    if count != 1:
-        raise UnsupportedError(f"evaluate: {count} devices; the interpreter runs one device for now")
-    _refuse_what_cannot_run(module, _memory() if memory_limit is None else memory_limit)
+    refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
     values = _arguments(module, args)
     process = Process(infeed=infeed, seed=seed, before=before, after=after)
     taken = _array_ids(values)
     result = _result(valid_part(run(process, module.entry, values)), taken)
     return (result, [_result(valid_part(v), taken) for v in process.outfeed]) if return_outfeed else result
+
+
+def refuse(
+    module: HloModule, memory_limit: int, replicas: int | None = None, partitions: int | None = None, what: str = "evaluate"
+) -> None:
+    """Raises for a module that needs several devices or whose shapes cannot be had, before anything is allocated."""
+    partitions = partitions or module.num_partitions
+    count = (replicas or module.replica_count) * partitions
+    if partitions > 1:
+        _refuse_to_partition(module)
+    if count != 1:
+        raise UnsupportedError(f"{what}: {count} devices; it runs one device for now")
+    _refuse_what_cannot_run(module, memory_limit)
 
 
 def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
@@ -247,7 +254,7 @@ def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[i
     return uses
 
 
-def _memory() -> int:
+def machine_memory() -> int:
     """The machine's physical memory in bytes."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

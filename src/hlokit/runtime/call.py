@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import re
 import struct
 import sys
@@ -30,6 +31,8 @@ from hlokit.runtime.arena import RECYCLED, Arena, Buffer, empty
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
+_log = logging.getLogger("hlokit")
+ALIGNMENT = 64
 
 
 class Caller:
@@ -44,7 +47,8 @@ class Caller:
     unwrap       there is one result and `call` gives it alone; else a tuple
     release      other Python threads run meanwhile. Not below some 5 us of work: to get the lock back may take 5 ms
     aliases      result number -> parameter number: the entry writes this result over that parameter. The call gives
-                 the argument itself back; one that is read-only, or shares memory with another, is copied first
+                 the argument itself back; one that is read-only, or shares memory with another, is copied first, and
+                 with `aligned` one that is not aligned to 64 bytes
     failed       called when the entry gave something else than 0; must raise, else the call raises EvaluationError
     keep         kept alive with this object: what the code needs
 
@@ -67,6 +71,7 @@ class Caller:
         unwrap: bool = False,
         release: bool = True,
         aliases: Mapping[int, int] | None = None,
+        aligned: bool = False,
         failed: Callable[[], object] | None = None,
         keep: object = None,
     ) -> None:
@@ -80,6 +85,7 @@ class Caller:
         self.unwrap = unwrap
         self.release = release
         self.aliases = dict(aliases or {})
+        self.aligned = aligned
         self.keep = keep
         self.entry = entry
         self._failed = failed
@@ -102,7 +108,7 @@ class Caller:
             if source is None:
                 given.append(empty(dimensions, dtype, size))
             else:
-                taken[source] = _owned(taken, source)
+                taken[source] = self._owned(taken, source)
                 given.append(taken[source])
         addresses = [*map(_address, taken), *map(_address, given), *self.constants]
         buffer = self._arena.take() if self.temporaries else None
@@ -141,18 +147,27 @@ class Caller:
             taken.append(array)
         return taken
 
+    def _owned(self, arrays: Sequence[_Array], number: int) -> _Array:
+        """The array if it can be written to without changing another one, and lies right; else a copy."""
+        array = arrays[number]
+        if not array.flags.writeable:
+            why = "it is read-only"
+        elif any(np.may_share_memory(array, other) for i, other in enumerate(arrays) if i != number):
+            why = "it shares memory with another argument"
+        elif self.aligned and _address(array) % ALIGNMENT:
+            why = f"it is not aligned to {ALIGNMENT} bytes"
+        else:
+            return array
+        _log.info("%s: donated argument %d (%s) is copied: %s", self.program, number, self.names[number], why)
+        copy = empty(array.shape, array.dtype, array.nbytes)
+        copy[...] = array
+        return copy
+
 
 def _address(array: _Array) -> int:
     if _layout_is_known():
         return ctypes.c_uint64.from_address(id(array) + 16).value  # a sixth of what NumPy's own ways cost
     return array.__array_interface__["data"][0]
-
-
-def _owned(arrays: Sequence[_Array], number: int) -> _Array:
-    """The array if it can be written to without changing another one; else a copy."""
-    array = arrays[number]
-    shared = any(np.may_share_memory(array, other) for i, other in enumerate(arrays) if i != number)
-    return array.copy() if shared or not array.flags.writeable else array
 
 
 # -- the builtin function

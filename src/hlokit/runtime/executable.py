@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.cache import compiled
+from hlokit.cpu.build import array_leaves
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import Library
-from hlokit.cpu.lapack import lapack_symbols
+from hlokit.cpu.lapack import lapack_addresses
 from hlokit.cpu.pool import pool
-from hlokit.cpu.build import array_leaves
-from hlokit.cpu.program import HostStep
 from hlokit.cpu.target import Target, host
-from hlokit.errors import ArgumentError, HlokitError
+from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.values import TOKEN_VALUE
-from hlokit.interpreter.evaluate import argument, run_instruction
+from hlokit.hlo.values import valid_part
+from hlokit.interpreter.evaluate import argument, machine_memory, refuse
 from hlokit.interpreter.process import Process
-from hlokit.passes.dynamic_padder import padded
-from hlokit.runtime.arena import Arena, empty
+from hlokit.passes.dynamic_padder import DynamicSignature, padded
+from hlokit.runtime import plan as plans
+from hlokit.runtime.call import Caller
+from hlokit.runtime.host_steps import HostSteps, leaves, tree
+from hlokit.runtime.interrupt import raise_interrupt, symbols
+from hlokit.runtime.plan import Plan
 from hlokit.types.shape import Shape
 
-_HOST = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+_log = logging.getLogger("hlokit")
+_RELEASE_NS = 5000.0
+"""Work from which other Python threads may run meanwhile: to get the lock back may take longer than less."""
 
 
 class Executable:
     """A compiled module. Calling it runs the machine code; several threads may call it at once.
+
+    threads       that take part in a call, the caller among them; by default one a core. No matter to the results
+    strict        the interpreter's order of operations, bit for bit
+    donate        numbers of parameters whose arrays a call may overwrite: results are put there where possible, and
+                  the array that the caller gave is then a result. None: those that the module's input_output_alias and
+                  buffer_donor name. Arrays that are read-only, share memory with another argument or, for programs that
+                  store past the caches, are not aligned to 64 bytes are copied first, which the log says
+    target        the machine that the code is for
+    time_limit    seconds for code generation; beyond it a lower level is taken, which `notes` and the log say
+    memory_limit  bytes that a call may need; by default the machine's memory. EvaluationError for a program beyond it
 
     Arguments and results are as hlokit.evaluate's. Made by hlokit.compile.
     """
@@ -40,113 +55,169 @@ class Executable:
         *,
         threads: int | None = None,
         strict: bool = False,
-        donate: Sequence[int] = (),
+        donate: Sequence[int] | None = None,
         target: Target | None = None,
+        time_limit: float | None = None,
+        memory_limit: int | None = None,
     ) -> None:
+        refuse(module, 2**62, what="compile")
         self.source = module
         self.target = target or host()
-        static, self._signature = padded(module)
-        self.program: Program = compile_program(static, self.target, strict=strict)
-        data = compiled(self.program.text, self.target, name=module.name)
-        self._pool = pool(threads)
-        self._library = Library([data], {**self._pool.symbols, **lapack_symbols(self.program.text)})
-        self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self._library.address("hlokit_entry"))
-        self._arena = Arena(max(64, self.program.assignment.nbytes))
-        self._constants = [np.ascontiguousarray(literal.to_python()) for literal in self.program.constants]
-        self._result_shapes = list(array_leaves(self.program.module.entry.root.shape))
-        self._calls: dict[int, _Call] = {}
-        self._callback = _HOST(self._host)
+        self.strict = strict
+        self._limit = machine_memory() if memory_limit is None else memory_limit
+        self._is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
+        self._donated = _donated_leaves(module, donate) if self._is_static else ()
+        self._hosts: HostSteps | None = None
+        self.plan = self._planned(time_limit)
+        self.notes = [code.note for code in self.plan.objects if code.note]
+        for note in self.notes:
+            _log.warning("%s: %s", module.name, note)
+        self._caller = self._loaded(threads)
+        root = module.entry.root.shape
+        arrays_in = all(p.shape.is_array for p in module.entry.parameters)
+        arrays_out = root.is_array or all(s.is_array for s in root.elements)
+        plain = arrays_in and arrays_out and self._is_static and self._hosts is None and not root.is_token
+        self._plain = self._caller.call if plain else None
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, infeed: Iterable[Any] = (), seed: int = 0, return_outfeed: bool = False) -> Any:
+        """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
+        if self._plain is not None and not return_outfeed:
+            return self._plain(*args)
+        if self._hosts is None:
+            return (self._run(args), []) if return_outfeed else self._run(args)
+        process = Process(infeed=infeed, seed=seed)
+        with self._hosts.running(process):
+            result = self._run(args)
+        return (result, [_given(v) for v in process.outfeed]) if return_outfeed else result
+
+    @cached_property
+    def program(self) -> Program:
+        """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
+        return compile_program(self._static, self.target, strict=self.strict, donated=self._donated)
+
+    @property
+    def reasons(self) -> list[tuple[str, str, str]]:
+        """Why things are as they are: (instruction, what, why)."""
+        copies = [(name, "copied", f"{size} bytes: {why}") for name, size, why in self.program.assignment.copies]
+        return [*self.program.context.reasons.entries, *copies, *(("", "lower level", note) for note in self.notes)]
+
+    # -- making it
+
+    @cached_property
+    def _padded(self) -> tuple[HloModule, DynamicSignature]:
+        return padded(self.source)
+
+    @property
+    def _static(self) -> HloModule:
+        return self.source if self._is_static else self._padded[0]
+
+    def _planned(self, time_limit: float | None) -> Plan:
+        """The cache's plan, or one newly made; the code of one that needs too much memory is not even compiled."""
+        module, name = self._static, self.source.name
+        key = None
+        if self._is_static:
+            key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self._donated))
+            found = plans.stored(key, module)
+            if found is not None:
+                self._check_memory(found.peak)
+                return found
+        program = self.program
+        self._check_memory(plans.peak_of(program))
+        plan = plans.made(program, self.target, name, time_limit)
+        if program.written.hosts:
+            self._hosts = HostSteps(program.written.hosts)
+        elif key is not None:
+            plans.store(key, plan, program, module, self.target, name)
+        return plan
+
+    def _check_memory(self, peak: plans.Peak) -> None:
+        if peak.total > self._limit:
+            raise EvaluationError(
+                f"{self.source.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
+                f"{self._limit:,}; {peak.holder} holds {peak.held:,} of them"
+            )
+
+    def _loaded(self, threads: int | None) -> Caller:
+        plan, workers, hosts = self.plan, pool(threads), self._hosts
+        library = Library(
+            plan.objects,
+            {**workers.symbols, **lapack_addresses(plan.lapack), **(symbols() if plan.polls else {})},
+        )
+        module = self._static
+        parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
+
+        def failed() -> None:
+            if hosts is not None:
+                hosts.raise_error()
+            raise_interrupt()
+
+        return Caller(
+            library.address("hlokit_entry"),
+            [shape for _, shape in parameters],
+            list(array_leaves(module.entry.root.shape)),
+            constants=[array.__array_interface__["data"][0] for array in plan.constants],
+            temporaries=plan.peak.temporaries,
+            more=(workers.address, hosts.address if hosts is not None else 0, 0),
+            names=[name for name, _ in parameters],
+            program=self.source.name,
+            unwrap=module.entry.root.shape.is_array,
+            release=hosts is not None or plan.work > _RELEASE_NS,
+            aliases=plan.aliases,
+            aligned=plan.streams,
+            failed=failed,
+            keep=(library, workers, hosts, plan),
+        )
+
+    # -- calls that are not plain
+
+    def _run(self, args: Sequence[Any]) -> Any:
+        """A call with tuples, tokens or dynamic dimensions in its signature, or with steps of the reference."""
         parameters = self.source.entry.parameters
         if len(args) != len(parameters):
             raise ArgumentError(f"{self.source.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
         values = [
-            argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
+            argument(f"argument {i} ({p.name})", p.shape, a)
+            for i, (p, a) in enumerate(zip(parameters, args, strict=True))
         ]
-        if self._signature.sizes_in:
-            values = self._signature.arguments(values)
-        leaves: list[np.ndarray[Any, Any]] = []
-        for value in values:
-            _flatten(value, leaves)
-        results = [empty(s.dimensions, s.dtype.numpy, s.nbytes) for s in self._result_shapes]
-        call = _Call(Process())
-        with self._arena.buffer() as memory:
-            arrays = [*leaves, *results, *self._constants]
-            bases = (ctypes.c_void_p * (len(arrays) + 4))()
-            for k, array in enumerate(arrays):
-                bases[k] = array.ctypes.data
-            bases[len(arrays)] = memory.address
-            bases[len(arrays) + 1] = self._pool.address
-            bases[len(arrays) + 2] = ctypes.cast(self._callback, ctypes.c_void_p).value
-            bases[len(arrays) + 3] = id(call)
-            self._calls[id(call)] = call
-            try:
-                self._entry(bases)
-            finally:
-                del self._calls[id(call)]
-        if call.error is not None:
-            raise call.error
-        return self._signature.result(_tree(self.program.module.entry.root.shape, iter(results)))
-
-    def _host(self, context: int, number: int, table: int) -> int:
-        """One step of the reference, called from machine code."""
-        call = self._calls[context]
-        try:
-            self._evaluate(call, self.program.written.hosts[number], table)
-        except BaseException as error:
-            call.error = error
-            return 1
-        return 0
-
-    def _evaluate(self, call: _Call, step: HostStep, table: int) -> None:
-        instruction = step.instructions[0]
-        pointers = (ctypes.c_void_p * (len(step.reads) + len(step.writes))).from_address(table)
-        k = 0
-        operands: list[Any] = []
-        for operand in instruction.operands:
-            arrays: list[Any] = []
-            for leaf in array_leaves(operand.shape):
-                arrays.append(_view(pointers[k], leaf))
-                k += 1
-            operands.append(_tree(operand.shape, iter(arrays), TOKEN_VALUE))
-        value = run_instruction(call.process, instruction, operands)
-        found: list[np.ndarray[Any, Any]] = []
-        _flatten(value, found)
-        for leaf, array in zip(array_leaves(instruction.shape), found, strict=True):
-            _view(pointers[k], leaf)[...] = array
-            k += 1
+        if not self._is_static:
+            values = self._padded[1].arguments(values)
+        result = self._caller.call(*leaves(tuple(values)))
+        root = self._static.entry.root.shape
+        value = tree(root, iter((result,) if root.is_array else result))
+        return value if self._is_static else self._padded[1].result(value)
 
 
-class _Call:
-    """One call in progress."""
+def _donated_leaves(module: HloModule, donate: Sequence[int] | None) -> tuple[int, ...]:
+    """The array leaves of the parameters that may be overwritten, by number among all."""
+    parameters = module.entry.parameters
+    chosen = [(number, ()) for number in donate or ()]
+    if donate is None:
+        chosen = [(alias.parameter, alias.parameter_index) for alias in module.input_output_alias]
+        chosen += [(number, index) for number, index in module.buffer_donor]
+    for number, _ in chosen:
+        if not 0 <= number < len(parameters):
+            raise ArgumentError(f"{module.name}: donate={number}: it has {len(parameters)} parameters")
+    places = [(i, path) for i, p in enumerate(parameters) for path, leaf in _paths(p.shape) if leaf.is_array]
+    return tuple(
+        k
+        for k, (i, path) in enumerate(places)
+        if any(i == number and path[: len(index)] == tuple(index) for number, index in chosen)
+    )
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.error: BaseException | None = None
+
+def _paths(shape: Shape, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Shape]]:
+    if not shape.is_tuple:
+        yield path, shape
+    for k, element in enumerate(shape.elements if shape.is_tuple else ()):
+        yield from _paths(element, (*path, k))
 
 
-def _view(pointer: int | None, shape: Shape) -> np.ndarray[Any, Any]:
-    dtype = shape.dtype.numpy
-    if not shape.nbytes or pointer is None:
-        return np.empty(shape.dimensions, dtype)
-    memory = (ctypes.c_char * (shape.size * dtype.itemsize)).from_address(pointer)
-    return np.frombuffer(memory, dtype).reshape(shape.dimensions)
-
-
-def _flatten(value: Any, into: list[np.ndarray[Any, Any]]) -> None:
+def _given(value: Any) -> Any:
+    """An outfed value as the caller gets it."""
+    value = valid_part(value)
     if isinstance(value, tuple):
-        for part in value:  # pyright: ignore[reportUnknownVariableType]
-            _flatten(part, into)
-    elif isinstance(value, np.ndarray):
-        into.append(value if value.flags.c_contiguous else np.ascontiguousarray(value))
+        return tuple(_given(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    return np.array(value, order="C") if isinstance(value, np.ndarray) else None
 
 
-def _tree(shape: Shape, leaves: Any, token: Any = None) -> Any:
-    """The leaves in the shape's structure."""
-    if shape.is_tuple:
-        return tuple(_tree(part, leaves, token) for part in shape.elements)
-    return next(leaves) if shape.is_array else token
-
-
-__all__ = ["Executable", "HlokitError"]
+__all__ = ["Executable"]

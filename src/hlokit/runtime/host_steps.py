@@ -1,0 +1,96 @@
+"""Steps of a program that the reference evaluates: machine code calls back into Python for them."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hlokit.cpu.build import array_leaves
+from hlokit.cpu.program import HostStep
+from hlokit.hlo.values import TOKEN_VALUE
+from hlokit.interpreter.evaluate import run_instruction
+from hlokit.interpreter.process import Process
+from hlokit.types.shape import Shape
+
+_Array = np.ndarray[Any, Any]
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+
+
+class HostSteps:
+    """The steps by number. `address`: of the C function i32 (ptr context, i64 number, ptr table) that runs one.
+
+    A step belongs to the call that its thread is in: `running` says which process that is.
+    """
+
+    def __init__(self, steps: Sequence[HostStep]) -> None:
+        self.steps = list(steps)
+        self._current = threading.local()
+        self._function = _PROTOTYPE(self._run)
+        self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    @contextmanager
+    def running(self, process: Process) -> Generator[None, None, None]:
+        """Steps inside are `process`'s."""
+        before: Process | None = getattr(self._current, "process", None)
+        self._current.process = process
+        try:
+            yield
+        finally:
+            self._current.process = before
+
+    def raise_error(self) -> None:
+        """Raises what the last step on this thread raised, if it is not yet known."""
+        error: BaseException | None = getattr(self._current, "error", None)
+        self._current.error = None
+        if error is not None:
+            raise error
+
+    def _run(self, context: int, number: int, table: int) -> int:
+        try:
+            _evaluate(self._current.process, self.steps[number], table)
+        except BaseException as error:
+            self._current.error = error
+            return 1
+        return 0
+
+
+def _evaluate(process: Process, step: HostStep, table: int) -> None:
+    instruction = step.instructions[0]
+    pointers = iter((ctypes.c_void_p * (len(step.reads) + len(step.writes))).from_address(table))
+    kept = instruction.op.has_side_effect()  # what goes to a queue outlives the program's memory
+    operands: list[Any] = []
+    for operand in instruction.operands:
+        arrays = [_view(next(pointers), leaf) for leaf in array_leaves(operand.shape)]
+        operands.append(tree(operand.shape, iter(a.copy() for a in arrays) if kept else iter(arrays), TOKEN_VALUE))
+    value = run_instruction(process, instruction, operands)
+    for leaf, array in zip(array_leaves(instruction.shape), leaves(value), strict=True):
+        _view(next(pointers), leaf)[...] = array
+
+
+def _view(pointer: int | None, shape: Shape) -> _Array:
+    dtype = shape.dtype.numpy
+    if not shape.size or pointer is None:
+        return np.empty(shape.dimensions, dtype)
+    memory = (ctypes.c_char * (shape.size * dtype.itemsize)).from_address(pointer)
+    return np.frombuffer(memory, dtype).reshape(shape.dimensions)
+
+
+def leaves(value: Any) -> Iterator[_Array]:
+    """The arrays of a value, in order."""
+    if isinstance(value, tuple):
+        for part in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from leaves(part)
+    elif isinstance(value, np.ndarray):
+        yield value
+
+
+def tree(shape: Shape, arrays: Iterator[_Array], token: Any = None) -> Any:
+    """The arrays in the shape's structure."""
+    if shape.is_tuple:
+        return tuple(tree(part, arrays, token) for part in shape.elements)
+    return next(arrays) if shape.is_array else token

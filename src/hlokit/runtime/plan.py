@@ -1,0 +1,220 @@
+"""Plan: all that running a program takes, and its way through the persistent cache.
+
+A plan is found by the program's text, so that a hit costs neither passes nor code generation. What the cache keeps is a
+line of JSON, then the bytes of constants that are not the module's own; objects are entries of their own, by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hlokit.cpu.cache import Cache, Key, compiled_objects, objects_key, stored_objects
+from hlokit.cpu.compiler import Program
+from hlokit.cpu.jit import ObjectCode
+from hlokit.cpu.lapack import lapack_names
+from hlokit.cpu.target import Target
+from hlokit.hlo.module import HloModule
+from hlokit.ops.custom import CustomCall
+from hlokit.ops.custom_targets.registry import find_target
+from hlokit.ops.structure import Constant
+from hlokit.text.printer import PrintOptions
+from hlokit.types.literal import Literal
+
+_Array = np.ndarray[Any, Any]
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes that a call needs at most, those of arguments, results and constants among them.
+
+    holder, held   the value that takes most of them at that time, and its bytes
+    """
+
+    total: int
+    temporaries: int
+    holder: str
+    held: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a call needs.
+
+    constants   where the entry's constants are, in order
+    aliases     result leaf -> argument leaf over which it is written
+    work        estimated nanoseconds of a call on one thread
+    streams     results are stored past the caches: their memory must be aligned to 64 bytes
+    lapack      routines of LAPACK that the code calls
+    polls       the code asks for signals
+    """
+
+    objects: tuple[ObjectCode, ...]
+    constants: tuple[_Array, ...]
+    aliases: dict[int, int]
+    work: float
+    streams: bool
+    lapack: tuple[str, ...]
+    polls: bool
+    peak: Peak
+
+
+def peak_of(program: Program) -> Peak:
+    """What a call of the program needs at most."""
+    assignment = program.assignment
+    outside = sum(buffer.nbytes for buffer in (*program.arguments, *program.results))
+    outside -= sum(program.results[number].nbytes for number in assignment.aliases)
+    outside += sum(literal.shape.nbytes for literal in program.constants)
+    name, held = assignment.holder()
+    for buffer in (*program.arguments, *program.results):
+        if buffer.nbytes > held:
+            name, held = buffer.name, buffer.nbytes
+    return Peak(outside + assignment.nbytes, assignment.nbytes, name, held)
+
+
+def made(program: Program, target: Target, name: str, time_limit: float | None) -> Plan:
+    """The plan of a compiled program, its objects compiled or from the cache."""
+    return Plan(
+        tuple(compiled_objects(program.text, target, name=name, time_limit=time_limit)),
+        tuple(np.ascontiguousarray(literal.to_python()) for literal in program.constants),
+        dict(program.assignment.aliases),
+        program.work,
+        "!nontemporal" in program.text,
+        tuple(lapack_names(program.text)),
+        "@hlokit_interrupted" in program.text,
+        peak_of(program),
+    )
+
+
+# -- the cache
+
+_FORMAT = 1
+_KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
+
+
+def plan_key(module: HloModule, target: Target, **options: str | int) -> Key:
+    """What a plan depends on: the program, its constants' bytes, options, the machine, the compiler."""
+    digest = hashlib.sha256()
+    for literal in _constants(module):
+        digest.update(np.ascontiguousarray(literal.to_python()))
+    return Key.of(
+        f"{module.name} (plan)",
+        text=hashlib.sha256(module.to_text(_KEY_OPTIONS).encode()).hexdigest(),
+        constants=digest.hexdigest(),
+        custom_calls=_handlers(module),
+        target=str(target),
+        compiler=_fingerprint(),
+        format=_FORMAT,
+        **options,
+    )
+
+
+def stored(key: Key, module: HloModule) -> Plan | None:
+    """The plan in the cache, if it is there whole."""
+    data = Cache().lookup(key)
+    if data is None:
+        return None
+    line, _, raw = data.partition(b"\n")
+    header: dict[str, Any] = json.loads(line)
+    objects = stored_objects(Key(header["name"], tuple((str(a), str(b)) for a, b in header["objects"])))
+    if objects is None:
+        return None
+    own = list(_constants(module)) if any(isinstance(c, int) for c in header["constants"]) else []
+    memory = _aligned(raw)
+    constants = [
+        np.ascontiguousarray(own[c].to_python()) if isinstance(c, int) else memory[c[0] : c[0] + c[1]]
+        for c in header["constants"]
+    ]
+    return Plan(
+        tuple(objects),
+        tuple(constants),
+        {int(result): argument for result, argument in header["aliases"]},
+        header["work"],
+        header["streams"],
+        tuple(header["lapack"]),
+        header["polls"],
+        Peak(**header["peak"]),
+    )
+
+
+def store(key: Key, plan: Plan, program: Program, module: HloModule, target: Target, name: str) -> None:
+    """Keeps the plan. Constants that are the module's own are named by their place in it."""
+    if any(code.note for code in plan.objects):
+        return  # of a lower level than asked for: next time it may be had
+    own = {literal: number for number, literal in enumerate(_constants(module))}
+    raw = bytearray()
+    constants: list[int | tuple[int, int]] = []
+    for literal, array in zip(program.constants, plan.constants, strict=True):
+        if literal in own:
+            constants.append(own[literal])
+            continue
+        raw += bytes(-len(raw) % ALIGNMENT)
+        constants.append((len(raw), array.nbytes))
+        raw += array.tobytes()
+    objects = objects_key(program.text, target, name=name)
+    header = {
+        "name": objects.name,
+        "objects": objects.parts,
+        "constants": constants,
+        "aliases": sorted(plan.aliases.items()),
+        "work": plan.work,
+        "streams": plan.streams,
+        "lapack": plan.lapack,
+        "polls": plan.polls,
+        "peak": vars(plan.peak),
+    }
+    Cache().store(key, json.dumps(header).encode() + b"\n" + bytes(raw))
+
+
+def _aligned(data: bytes) -> _Array:
+    memory = np.empty(len(data) + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    memory = memory[start : start + len(data)]
+    memory[:] = np.frombuffer(data, np.uint8)
+    return memory
+
+
+def _constants(module: HloModule) -> Iterator[Literal]:
+    """The arrays in the module's constants, in order."""
+    for computation in module.all_computations:
+        for instruction in computation.instructions:
+            if isinstance(instruction.op, Constant):
+                yield from _arrays(instruction.op.literal)
+
+
+def _arrays(literal: Literal) -> Sequence[Literal]:
+    if isinstance(literal.value, tuple):
+        return [array for part in literal.value for array in _arrays(part)]
+    return [literal]
+
+
+def _handlers(module: HloModule) -> str:
+    """Who answers the module's custom-calls: the user may have put a function in place of hlokit's."""
+    found: dict[str, str] = {}
+    for computation in module.all_computations:
+        for instruction in computation.instructions:
+            if isinstance(instruction.op, CustomCall):
+                target = instruction.op.custom_call_target
+                found[target] = str(getattr(find_target(target), "__module__", None))
+    return json.dumps(found, sort_keys=True)
+
+
+@cache
+def _fingerprint() -> str:
+    """The compiler's own version: its files, by size and date."""
+    import hlokit
+
+    root = Path(hlokit.__file__).parent
+    digest = hashlib.sha256(hlokit.__version__.encode())
+    for path in sorted(root.rglob("*.py")):
+        status = path.stat()
+        digest.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
