@@ -18,6 +18,10 @@ _PANEL_BYTES = 2048
 """Bytes of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
 _BLOCK_BYTES = 1 << 19
 """Packed columns of a chunk, in L2."""
+_SUMS_BYTES = 1 << 19
+"""Sums that wait on the stack for the rest of the inner axis. A thread needs some 1.2 MB of stack in all."""
+_MOST_ROWS, _MOST_COLUMNS = 1024, 256
+"""Of a chunk."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
 _LARGE = 1 << 32
@@ -66,7 +70,10 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     vectors = min(most_vectors, -(-n // lanes))
     blocks = max(1, -(-k * size_of(arithmetic.packed) * arithmetic.parts // _PANEL_BYTES))
     depth = _up(-(-k // blocks), 64)
-    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth)
+    keeps_out = not is_ragged and _keeps_out(call, space, arithmetic)
+    has_sums = depth < k and not keeps_out
+    tallest = _SUMS_BYTES // (_MOST_COLUMNS * arithmetic.total_bytes) if has_sums else _MOST_ROWS
+    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
     rows = min(m, most_rows) if is_ragged else -(-block_rows // -(-block_rows // most_rows))
     return Plan(
         arithmetic,
@@ -77,22 +84,22 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
         (batch, _up(block_rows, rows), columns),
         keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
         keeps_rhs=streams or _keeps_rhs(rhs, m, n, k, rows),
-        keeps_out=not is_ragged and _keeps_out(call, space, arithmetic),
+        keeps_out=keeps_out,
     )
 
 
-def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int) -> tuple[int, int, int]:
+def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
     wanted = max(1, min(work // _CHUNK_WORK, CHUNKS // 2 if work < _LARGE else CHUNKS))
-    most = max(width, min(256, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
+    most = max(width, min(_MOST_COLUMNS, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:
-        return -(-g // wanted), m, min(_up(n, width), most // width * width)
+        return -(-g // wanted), -(-m // -(-m // tallest)), min(_up(n, width), most // width * width)
     each = -(-wanted // g)
     best = (math.inf, m, n)
     for across in range(-(-n // (most // width * width)), -(-n // width) + 1):
-        down = min(max(-(-each // across), -(-m // 1024)), m)
+        down = min(max(-(-each // across), -(-m // tallest)), m)
         rows, columns = -(-m // down), _up(-(-n // across), width)
         idle = -across * down % each / each  # the last round of chunks has fewer
         best = min(best, (1 / rows + 1 / columns + 0.01 * idle, rows, columns))
