@@ -11,7 +11,7 @@ from hlokit.cpu.kernels.fft import fft
 from hlokit.cpu.kernels.fft_lanes import factors, roots
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module
-from hlokit.cpu.target import Target
+from hlokit.cpu.target import Target, baseline
 from hlokit.ops.fourier import Fft
 from hlokit.types.dtype import dtype
 from hlokit.types.shape import shape_of
@@ -94,8 +94,11 @@ def test_split(length: int, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["FFT", "IRFFT"])
 @pytest.mark.parametrize("element", ["c64", "c128"])
-def test_without_avx512(element: str, kind: str) -> None:
-    _check(kind, element, (9, 30, 36), 2, avx2())
+@pytest.mark.parametrize("target", [avx2(), baseline("x86-64")], ids=["avx2", "sse2"])
+def test_other_targets(target: Target, element: str, kind: str) -> None:
+    if not host().triple.startswith("x86_64"):
+        pytest.skip("not this machine's")
+    _check(kind, element, (9, 30, 36), 2, target)
 
 
 def test_ends_of_real_spectra() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hlokit.cpu.kernels.random import rng_bit_generator
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, vector
+from hlokit.cpu.target import Target, baseline
 from hlokit.ops.random import RngBitGenerator
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import dtype
@@ -50,9 +51,12 @@ def test_types(algorithm: str, element: str) -> None:
     _check(_call(algorithm, 2, element, (5, 7, 6)), np.array([7, 2**40], np.uint64))
 
 
+@pytest.mark.parametrize("target", [avx2(), baseline("x86-64")], ids=["avx2", "sse2"])
 @pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
-def test_without_avx512(algorithm: str) -> None:
-    _check(_call(algorithm, 2, "u32", (31, 33), target=avx2()), np.array([1, 2], np.uint64))
+def test_other_targets(algorithm: str, target: Target) -> None:
+    if not host().triple.startswith("x86_64"):
+        pytest.skip("not this machine's")
+    _check(_call(algorithm, 2, "u32", (31, 33), target=target), np.array([1, 2], np.uint64))
 
 
 @pytest.mark.parametrize("sizes", [(3, 128), (65,), (4, 6)], ids=str)

@@ -11,7 +11,7 @@ import hlokit
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.kernels.sort import recognise, sort
 from hlokit.cpu.kernels.topk import topk
-from hlokit.cpu.target import Target
+from hlokit.cpu.target import Target, baseline
 from hlokit.hlo.module import HloModule
 from hlokit.ops.sorting import Sort, TopK
 from hlokit.types.dtype import dtype
@@ -152,10 +152,14 @@ def test_components() -> None:
         _check([(_elements("f32", (size,)) + 1j * _elements("f32", (size,))).astype(np.complex64)], 0, comparator)
 
 
+@pytest.mark.parametrize("target", [avx2(), baseline("x86-64")], ids=["avx2", "sse2"])
 @pytest.mark.parametrize("size", [50, 300, 40000])
-def test_without_avx512(size: int) -> None:
-    operands = [_elements("f32", (size,)), _positions((size,), 0)]
-    _check(operands, 0, [*_canonical("f32"), f"ROOT r = pred[] {_KEYS['JAX LT']}"], avx2())
+@pytest.mark.parametrize("element", ["f32", "f64"])
+def test_other_targets(element: str, size: int, target: Target) -> None:
+    if not host().triple.startswith("x86_64"):
+        pytest.skip("not this machine's")
+    operands = [_elements(element, (size,)), _positions((size,), 0)]
+    _check(operands, 0, [*_canonical(element), f"ROOT r = pred[] {_KEYS['JAX LT']}"], target)
 
 
 @pytest.mark.parametrize(

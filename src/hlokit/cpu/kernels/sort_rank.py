@@ -10,7 +10,7 @@ from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.llvm import Function, Module, vector
 
 _CHUNK = 2048  # elements that make a chunk
-_UNROLLED = 4  # divides all numbers of lanes
+_UNROLLED = 2  # divides all numbers of lanes
 
 
 @dataclass(frozen=True)
