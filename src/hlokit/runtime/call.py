@@ -138,6 +138,8 @@ class Caller:
             raise ArgumentError(f"{self.program} takes {count} arguments, got {len(arguments)} [EXEC-3]")
         taken: list[_Array] = []
         for number, (value, (dtype, dimensions)) in enumerate(zip(arguments, self._takes, strict=True)):
+            if type(value) is dtype.type and not dimensions:
+                value = np.asarray(value)
             if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != dimensions:
                 name = f"argument {number} ({self.names[number]})"
                 value = argument(name, self.parameters[number], value)
@@ -173,8 +175,8 @@ def _address(array: _Array) -> int:
 # -- the builtin function
 
 _HEAD = struct.Struct("qqPPPPPPqqqq")
-_ROW = struct.Struct("PqQ")
-_TUPLE_ITEMS, _BYTES_DATA = 24, 32
+_ROW = struct.Struct("PqQP")
+_TUPLE_ITEMS, _BYTES_DATA, _SCALAR_DATA = 24, 32, 16
 _NEW_FROM_DESCR = 94
 """PyArray_NewFromDescr's place in NumPy's table of functions, which is part of its binary interface."""
 
@@ -204,7 +206,8 @@ class _Native:
         for shape, maker in zip((*caller.parameters, *caller.results), makers, strict=True):
             made = shape.dtype.numpy if maker is None else maker
             kept.append(made)
-            rows += _ROW.pack(id(made), shape.rank if maker is None else -1, start + len(sizes))
+            scalar = id(shape.dtype.numpy.type) if shape.rank == 0 else 0
+            rows += _ROW.pack(id(made), shape.rank if maker is None else -1, start + len(sizes), scalar)
             sizes += struct.pack(f"{shape.rank}q", *shape.dimensions)
         head = _HEAD.pack(
             len(caller.parameters),
@@ -239,6 +242,7 @@ def _layout_is_known() -> bool:
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8:
         return False
     array = np.zeros((3, 5), np.float32)
+    scalar = np.float64(1.5)
     word = ctypes.c_uint64
     try:
         fields = [word.from_address(id(array) + 8 * i).value for i in range(1, 9)]
@@ -255,6 +259,7 @@ def _layout_is_known() -> bool:
         and fields[6] == id(array.dtype)
         and fields[7] & 0xFFFFFFFF == array.flags.num
         and item == id(array)
+        and ctypes.c_double.from_address(id(scalar) + _SCALAR_DATA).value == 1.5
         and ctypes.string_at(id(content) + _BYTES_DATA, len(content)) == content
     )
 
@@ -278,7 +283,7 @@ def _python_functions() -> dict[str, int]:
 
 
 def _text() -> str:
-    return _CALL.replace("$TUPLE_ITEMS", str(_TUPLE_ITEMS)).replace("$BYTES_DATA", str(_BYTES_DATA))
+    return _CALL.replace("$TUPLE_ITEMS", str(_TUPLE_ITEMS)).replace("$BYTES_DATA", str(_BYTES_DATA)).replace("$SCALAR_DATA", str(_SCALAR_DATA))
 
 
 _CALL = """
@@ -293,7 +298,8 @@ declare void @Py_DecRef(ptr)
 ; The record: 0 parameters, 8 results, 16 entry, 24 slow, 32 failed, 40 ndarray, 48 cell of the temporaries' address or
 ; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release), 72 pointers after the results', 80 which of them is the
 ; temporaries', 88 where they are, 96 a row for each parameter and result: the element type, the rank, where the sizes
-; are. A result of rank -1: what makes it, in place of the element type.
+; are, for a parameter without dimensions the type of NumPy's scalars. A result of rank -1: what makes it, in place of
+; the element type.
 define ptr @hlokit_call(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %first = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS
@@ -328,11 +334,18 @@ taking:
 take:
   %argument_at = getelementptr ptr, ptr %arguments, i64 %i
   %argument = load ptr, ptr %argument_at
-  %row = getelementptr [24 x i8], ptr %rows, i64 %i
+  %row = getelementptr [32 x i8], ptr %rows, i64 %i
   %type_at = getelementptr i8, ptr %argument, i64 8
   %type = load ptr, ptr %type_at
   %is_array = icmp eq ptr %type, %array
-  br i1 %is_array, label %look, label %slow
+  br i1 %is_array, label %look, label %scalar
+
+scalar:
+  %scalar_at = getelementptr i8, ptr %row, i64 24
+  %wanted_scalar = load ptr, ptr %scalar_at
+  %is_scalar = icmp eq ptr %type, %wanted_scalar
+  %value = getelementptr i8, ptr %argument, i64 $SCALAR_DATA
+  br i1 %is_scalar, label %taken, label %slow
 
 look:
   %descr_at = getelementptr i8, ptr %argument, i64 56
@@ -361,7 +374,7 @@ look:
 measuring:
   %d = phi i64 [ 0, %look ], [ %d1, %measure ]
   %measured = icmp eq i64 %d, %rank
-  br i1 %measured, label %taken, label %measure
+  br i1 %measured, label %fetch, label %measure
 
 measure:
   %size_at = getelementptr i64, ptr %sizes, i64 %d
@@ -372,9 +385,13 @@ measure:
   %same_size = icmp eq i64 %size, %wanted_size
   br i1 %same_size, label %measuring, label %slow
 
-taken:
+fetch:
   %data_at = getelementptr i8, ptr %argument, i64 16
-  %data = load ptr, ptr %data_at
+  %array_data = load ptr, ptr %data_at
+  br label %taken
+
+taken:
+  %data = phi ptr [ %array_data, %fetch ], [ %value, %scalar ]
   %slot = getelementptr ptr, ptr %table, i64 %i
   store ptr %data, ptr %slot
   %i1 = add i64 %i, 1
@@ -416,7 +433,7 @@ giving:
 
 give:
   %number = add i64 %parameters, %j
-  %result_row = getelementptr [24 x i8], ptr %rows, i64 %number
+  %result_row = getelementptr [32 x i8], ptr %rows, i64 %number
   %maker = load ptr, ptr %result_row
   %result_rank_at = getelementptr i8, ptr %result_row, i64 8
   %result_rank = load i64, ptr %result_rank_at
