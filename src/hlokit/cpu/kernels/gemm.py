@@ -122,7 +122,7 @@ def _keeps_lhs(lhs: Operand, rows: int) -> bool:
         return False
     if rows <= 4 or lhs.inner.size <= 16:
         return True
-    return max(row, step) * lhs.element_bytes % 1024 != 0  # else rows meet in few sets of the cache
+    return max(row, step) * lhs.element_bytes % 2048 != 0  # else rows meet in few sets of the cache
 
 
 def _keeps_rhs(rhs: Operand, m: int, n: int, k: int, rows: int) -> bool:
