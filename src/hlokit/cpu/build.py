@@ -11,7 +11,7 @@ from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, Runtime
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Value
-from hlokit.forms.primitives import Primitive
+from hlokit.forms.primitives import PRIMITIVES, Primitive
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.control_flow import While
@@ -495,7 +495,25 @@ class Build(Emitter):
         if name == "select":
             return self._select(operands[0], operands[1], operands[2])
         nodes: Any = tuple(operands)
+        if name in _COMPARED and nodes[0].op == "convert" and nodes[1].op == "const":
+            narrow = self._narrow_comparison(name, *nodes)
+            if narrow is not None:
+                return narrow
         return self._affine_result(name, nodes, dtype) or self.expressions.node(name, dtype, nodes)
+
+    def _narrow_comparison(self, name: str, wide: Node, constant: Node) -> Value | None:
+        """A comparison of a widened integer with a constant: in the integer's own type."""
+        value = wide.args[0]
+        if not (value.dtype.is_integral and wide.dtype.is_integral) or value.dtype.bits < 8:
+            return None
+        (least, most), (low, high) = _limits(value.dtype), _limits(wide.dtype)
+        if least < low or most > high or value.dtype.kind == "pred":
+            return None
+        number = int(constant.data)
+        if least <= number <= most:
+            return self.primitive(PRIMITIVES[name], (value, self.expressions.const(number, value.dtype)), dtypes.pred)
+        below = number > most  # the value is less than the constant
+        return self.expressions.flag(below if name in ("lt", "le") else not below if name in ("gt", "ge") else False)
 
     def _select(self, condition: Any, then: Any, otherwise: Any) -> Any:
         if then is otherwise:

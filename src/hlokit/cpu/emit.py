@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from hlokit.cpu import primitives, tiles
+from hlokit.cpu import parted, primitives, tiles
 from hlokit.cpu.expr import HOLE, Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
 from hlokit.cpu.llvm import Function, memory_type, scalar_type, splat, vector
 from hlokit.cpu.order import Loops, Store, identity_name
@@ -91,7 +91,9 @@ class KernelWriter:
 
     def write(self) -> Function:
         loops = self.loops
-        if loops.parallel:
+        if loops.parted is not None:
+            self._parted(self.root, 0, loops.parted)
+        elif loops.parallel:
             self._parallel()
         else:
             self._nest(self.root, 0)
@@ -186,6 +188,85 @@ class KernelWriter:
     def _level(self, store: Store) -> int:
         deps = store.deps
         return max((k + 1 for k, axis in enumerate(self.loops.order) if axis.bit & deps), default=0)
+
+    # -- parts of an operand
+
+    def _parted(self, scope: Scope, level: int, plan: parted.Parted) -> None:
+        """Loops over updates that are in the chunk's part."""
+        axis, extent = self.loops.order[level], self.loops.order[level].extent
+        if axis is not plan.axis:
+
+            def outer(inner: Scope, _: list[str]) -> list[str]:
+                self._parted(inner, level + 1, plan)
+                return []
+
+            self._axis_loop(scope, axis, [], outer)
+            return
+        lanes = self.target.vector_bytes // 4
+        with self.at(self.root) as fn:
+            lists = [fn.alloca("i32", parted.LIST + lanes) for _ in range(1 + len(plan.values))]
+            low, high = (fn.let(f"mul i64 {name}, {plan.size}") for name in ("%begin", "%end"))
+            low, high = (fn.let(f"trunc i64 {name} to i32") for name in (low, high))
+            size = fn.let(f"sub i32 {high}, {low}")
+        type, types = vector("i32", lanes), [dtypes.s32, *(n.dtype for n in plan.values)]
+
+        def found(inner: Scope, carried: list[str]) -> list[str]:
+            inner.bits |= axis.bit
+            inner.axes[axis] = index = inner.memo["index"]
+            inner.lane_axis, inner.lanes = axis, lanes
+            numbers = self._spread(self._number(Affine.of(axis), dtypes.s32, inner), lanes, dtypes.s32, inner)
+            if extent % lanes:
+                with self.at(inner) as fn:
+                    inner.mask = fn.let(f"icmp slt {type} {numbers}, {splat(str(extent), 'i32', lanes)}")
+            place = self._spread(self._number(plan.place, dtypes.s32, inner), lanes, dtypes.s32, inner)
+            mask = self._mask(self._guard(plan.guards, inner), inner, lanes)
+            begin, width = (self._splatted(name, "i32", lanes, inner) for name in (low, size))
+            values = [self._spread(self.value(n, inner), lanes, n.dtype, inner) for n in plan.values]
+            with self.at(inner) as fn:
+                from_low = fn.let(f"sub {type} {place}, {begin}")
+                mine = fn.let(f"icmp ult {type} {from_low}, {width}")
+                if mask is not None:
+                    mine = fn.let(f"and <{lanes} x i1> {mine}, {mask}")
+                for memory, name, dtype in zip(lists, [numbers, *values], types, strict=True):
+                    if dtype.bits < 32:
+                        name = fn.let(f"sext {vector(scalar_type(dtype), lanes)} {name} to {type}")
+                    packed = fn.let(
+                        f"call {type} @llvm.experimental.vector.compress.v{lanes}i32("
+                        f"{type} {name}, <{lanes} x i1> {mine}, {type} poison)"
+                    )
+                    end = fn.let(f"getelementptr i32, ptr {memory}, i64 {carried[0]}")
+                    fn.do(f"store {type} {packed}, ptr {end}, align 4")
+                bits = fn.let(f"bitcast <{lanes} x i1> {mine} to i{lanes}")
+                bits = fn.let(f"call i{lanes} @llvm.ctpop.i{lanes}(i{lanes} {bits})")
+                more = fn.let(f"zext i{lanes} {bits} to i64")
+                return [fn.let(f"add nuw nsw i64 {carried[0]}, {more}")]
+
+        def each(inner: Scope, _: list[str]) -> list[str]:
+            inner.bits |= axis.bit
+            with self.at(inner) as fn:
+                number = inner.memo["index"]
+                places = [fn.let(f"getelementptr i32, ptr {memory}, i64 {number}") for memory in lists]
+                names = [fn.let(f"load i32, ptr {place}, align 4") for place in places]
+                inner.axes[axis] = fn.let(f"zext i32 {names[0]} to i64")
+                for node, name in zip(plan.values, names[1:], strict=True):
+                    small = scalar_type(node.dtype)
+                    inner.memo[node] = Val(name if small == "i32" else fn.let(f"trunc i32 {name} to {small}"))
+            for guard in plan.guards:
+                inner.memo[guard] = Val("true")
+            return self._inner(inner, level + 1)
+
+        def block(inner: Scope, _: list[str]) -> list[str]:
+            start = inner.memo["index"]
+            with self.at(inner) as fn:
+                end = str(extent)
+                if not start.isdigit():
+                    end = fn.let(f"add i64 {start}, {parted.LIST}")
+                    end = fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {extent})")
+            (count,) = self._loop(inner, start, end, lanes, [("i64", "0")], found, some=True)
+            self._loop(inner, "0", count, 1, [], each)
+            return []
+
+        self._loop(scope, "0", str(extent), parted.LIST, [], block, some=True)
 
     # -- tiles
 
@@ -708,6 +789,8 @@ class KernelWriter:
         total: Val | None = None
         for node in nodes:
             value = self.value(node, scope)
+            if value.name == "true":
+                continue
             if total is None:
                 total = value
                 continue

@@ -411,7 +411,8 @@ class Lowering(Source):
         index = build.index(sizes)
         axes = [axis for group in build.groups for axis in group.axes]
         target = op.target(build, index, *readers)
-        guards = [g for g in target.guards if not isinstance(g, bool)]
+        guards: list[Any] = [g for g in target.guards if not isinstance(g, bool)]
+        guards = [g for g in guards if g.op != "const" or not g.data]
         if any(g is False for g in target.guards):
             guards = [build.expressions.flag(False)]
         outer = build.guards
