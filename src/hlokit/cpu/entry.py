@@ -12,26 +12,49 @@ from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.scalars import scalar_function
-from hlokit.cpu.program import Block, ConditionalStep, Context, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.program import (
+    Block,
+    ConditionalStep,
+    Context,
+    CopyStep,
+    HostStep,
+    KernelStep,
+    RoutineStep,
+    Step,
+    WhileStep,
+)
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 
+_COPY_CHUNK = 256 << 10
+"""Bytes: copies of twice as many are shared among threads."""
+
 _PART = 48
 """Steps in a function: code generation is more than linear in a function's size."""
+_TIGHT_NS = 3000.0
+"""Work of a pass below which a loop is tight."""
+_INLINED = 150
+"""Lines of a kernel up to which it goes into a tight loop's function."""
+_POLL_NS = 20_000.0
+"""Work between two questions for signals in a loop; each costs 20 ns."""
+_LONG_NS = 1e6
+"""Work of a row of steps after which to ask."""
 
 
 @dataclass
 class Written:
     """The program's LLVM text in the writing.
 
-    host    the steps that call back into Python, by number
+    hosts   the steps that call back into Python, by number
     kernels for each kernel function the steps that use it
+    polls   the code asks for signals
     """
 
     module: Module
     hosts: list[HostStep] = field(default_factory=list[HostStep])
     kernels: dict[str, list[Step]] = field(default_factory=dict[str, list[Step]])
     functions: int = 0
+    polls: bool = False
 
 
 def work(block: Block) -> float:
@@ -52,6 +75,21 @@ def _work(step: Step) -> float:
     if isinstance(step, ConditionalStep):
         return max(map(work, step.branches), default=0.0)
     return 1e5
+
+
+def is_tight(loop: WhileStep) -> bool:
+    """Whether calls, pointers and tables would cost a loop more than its work: then all of it goes into one function."""
+    return work(Block([loop])) < _TIGHT_NS and all(map(_is_light, (*loop.condition.steps, *loop.body.steps)))
+
+
+def _is_light(step: Step) -> bool:
+    if isinstance(step, KernelStep):
+        return step.loops.chunks == 1
+    if isinstance(step, WhileStep):
+        return is_tight(step)
+    if isinstance(step, ConditionalStep):
+        return all(_is_light(inner) for branch in step.branches for inner in branch.steps)
+    return isinstance(step, CopyStep)
 
 
 @dataclass(frozen=True)
@@ -76,23 +114,26 @@ class _Preparation:
         self.found = found
         self.target: Target = context.target
 
-    def block(self, block: Block) -> None:
+    def block(self, block: Block, tight: bool = False) -> None:
         for k, step in enumerate(block.steps):
             if isinstance(step, KernelStep):
-                self.found[step] = self.kernel(step)
+                self.found[step] = self.kernel(step, tight)
             elif isinstance(step, RoutineStep):
                 block.steps[k] = self.routine(step)
             elif isinstance(step, WhileStep):
-                self.block(step.condition)
-                self.block(step.body)
+                inside = tight or is_tight(step)
+                self.block(step.condition, inside)
+                self.block(step.body, inside)
             elif isinstance(step, ConditionalStep):
                 for branch in step.branches:
-                    self.block(branch)
+                    self.block(branch, tight)
 
-    def kernel(self, step: KernelStep) -> Prepared:
+    def kernel(self, step: KernelStep, tight: bool) -> Prepared:
         """Equal kernels have equal text but for the name, which is made from it."""
         writer = KernelWriter(step.loops, "kernel", self.target)
         function = writer.write()
+        if tight and len(function.lines) <= _INLINED:
+            function.attributes = "alwaysinline"
         text = function.text()
         name = "k" + sha256(text.encode()).hexdigest()[:16]
         self.module.add_text(name, text.replace("@kernel(", f"@{name}(", 1))
@@ -145,9 +186,17 @@ class EntryWriter:
 
     Each takes (ptr %bases, ptr %slots) and gives an i32: 0, or what a step of the reference gave. `bases` holds the
     pointers of arguments, results and constants, then the arena's, the pool's, the host function's and its context's.
+    `interrupts`: long programs ask `i32 hlokit_interrupted()` now and then whether to stop.
     """
 
-    def __init__(self, written: Written, assignment: Assignment, prepared: Mapping[Step, Prepared], counts: Sequence[int]) -> None:
+    def __init__(
+        self,
+        written: Written,
+        assignment: Assignment,
+        prepared: Mapping[Step, Prepared],
+        counts: Sequence[int],
+        interrupts: bool = True,
+    ) -> None:
         self.written = written
         self.assignment = assignment
         self.prepared = prepared
@@ -156,6 +205,8 @@ class EntryWriter:
         self.arena = arguments + results + constants
         self.host = self.arena + 2
         self._tables: dict[str, str] = {}
+        self._tight = False
+        self.interrupts = interrupts
 
     def entry(self, block: Block) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
@@ -190,13 +241,20 @@ class EntryWriter:
                 self._checked(fn, f"call i32 @{self.block(part)}(ptr %bases, ptr %slots)")
             return self._finished(fn)
         fn = self._function()
+        since = 0.0
         for step in steps:
             self.step(fn, step)
+            since += _work(step)
+            if since > _LONG_NS:
+                self._poll(fn)
+                since = 0.0
         return self._finished(fn)
 
-    def _function(self) -> Function:
+    def _function(self, kind: str = "block") -> Function:
         self.written.functions += 1
-        return Function(f"hlokit_block{self.written.functions}", [("ptr", "bases"), ("ptr", "slots")], "i32")
+        inline = "alwaysinline" if self._tight and kind == "block" else ""
+        name = f"hlokit_{kind}{self.written.functions}"
+        return Function(name, [("ptr", "bases"), ("ptr", "slots")], "i32", inline)
 
     def _finished(self, fn: Function) -> str:
         fn.do("ret i32 0")
@@ -223,6 +281,13 @@ class EntryWriter:
             self.copy(fn, step)
         elif isinstance(step, HostStep):
             self.host_call(fn, step)
+        elif isinstance(step, WhileStep) and is_tight(step) and not self._tight:
+            self._tight = True
+            inner = self._function("loop")
+            self.loop(inner, step)
+            name = self._finished(inner)
+            self._tight = False
+            self._checked(fn, f"call i32 @{name}(ptr %bases, ptr %slots)")
         elif isinstance(step, WhileStep):
             self.loop(fn, step)
         elif isinstance(step, ConditionalStep):
@@ -245,8 +310,28 @@ class EntryWriter:
         source, result = step.reads[0], step.writes[0]
         if self.assignment.homes[source] is self.assignment.homes[result] or not result.nbytes:
             return
+        if result.nbytes >= 2 * _COPY_CHUNK:
+            table = self._table(fn, (result, source))
+            pool = self._base(fn, self.arena + 1)
+            name, chunks = self._copier(result.nbytes)
+            fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks})")
+            return
         a, b = self.pointer(fn, result), self.pointer(fn, source)
         fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {a}, ptr align 1 {b}, i64 {result.nbytes}, i1 false)")
+
+    def _copier(self, nbytes: int) -> tuple[str, int]:
+        """A kernel that copies so many bytes to the table's first array from its second; how many chunks it has."""
+        chunk = max(_COPY_CHUNK, -(-nbytes // (16 << 12)) << 12)
+        name = f"copy{nbytes}"
+        fn = Function(name, [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")])
+        low, high = (fn.let(f"mul nuw nsw i64 {end}, {chunk}") for end in ("%begin", "%end"))
+        size = fn.let(f"sub i64 {fn.let(f'call i64 @llvm.smin.i64(i64 {high}, i64 {nbytes})')}, {low}")
+        source = fn.let(f"load ptr, ptr {fn.let('getelementptr ptr, ptr %table, i64 1')}")
+        to, of = (fn.let(f"getelementptr i8, ptr {base}, i64 {low}") for base in (fn.let("load ptr, ptr %table"), source))
+        fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {to}, ptr align 1 {of}, i64 {size}, i1 false)")
+        fn.do("ret void")
+        self.written.module.add(fn)
+        return name, -(-nbytes // chunk)
 
     def host_call(self, fn: Function, step: HostStep) -> None:
         number = len(self.written.hosts)
@@ -258,6 +343,8 @@ class EntryWriter:
     def loop(self, fn: Function, step: WhileStep) -> None:
         condition, body = self.block(step.condition), self.block(step.body)
         head, inside, after = fn.new_block("while"), fn.new_block("pass"), fn.new_block("done")
+        counter = fn.alloca("i64", 1, 8)
+        fn.do(f"store i64 0, ptr {counter}")
         fn.jump(head)
         fn.start(head)
         self._checked(fn, f"call i32 @{condition}(ptr %bases, ptr %slots)")
@@ -272,8 +359,26 @@ class EntryWriter:
                 a, b = (fn.let(f"load ptr, ptr {place}") for place in places)
                 fn.do(f"store ptr {b}, ptr {places[0]}")
                 fn.do(f"store ptr {a}, ptr {places[1]}")
+        self._poll_sometimes(fn, counter, work(Block([step])))
         fn.jump(head)
         fn.start(after)
+
+    def _poll_sometimes(self, fn: Function, counter: str, each: float) -> None:
+        """At a loop's end: every so many passes looks for signals."""
+        period = 1
+        while period < 4096 and period * max(each, 1.0) < _POLL_NS:
+            period *= 2
+        passes = fn.let(f"add i64 {fn.let(f'load i64, ptr {counter}')}, 1")
+        fn.do(f"store i64 {passes}, ptr {counter}")
+        phase = fn.let(f"and i64 {passes}, {period - 1}")
+        with fn.when(fn.let(f"icmp eq i64 {phase}, 0")):
+            self._poll(fn)
+
+    def _poll(self, fn: Function) -> None:
+        """Leaves the program if a signal's handler has raised an exception."""
+        if self.interrupts:
+            self.written.polls = True
+            self._checked(fn, "call i32 @hlokit_interrupted()")
 
     def conditional(self, fn: Function, step: ConditionalStep) -> None:
         selector = step.reads[0]
@@ -323,5 +428,4 @@ class EntryWriter:
 
     def _base(self, fn: Function, number: int) -> str:
         place = fn.let(f"getelementptr ptr, ptr %bases, i64 {number}")
-        return fn.let(f"load ptr, ptr {place}")
-
+        return fn.let(f"load ptr, ptr {place}, !invariant.load !1")
