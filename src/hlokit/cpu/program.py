@@ -43,10 +43,14 @@ class Step:
 
 @dataclass(eq=False)
 class KernelStep(Step):
-    """Loops over affine places. `source`: what the result holds before, where only parts of it are written."""
+    """Loops over affine places. `source`: what the result holds before, where only parts of it are written.
+
+    roots   the leaves that it computes, and where to
+    """
 
     loops: Loops
     source: Buffer | None = None
+    roots: tuple[tuple[Leaf, Buffer], ...] = ()
 
 
 @dataclass(eq=False)
@@ -93,10 +97,11 @@ class ConditionalStep(Step):
 
 @dataclass(eq=False)
 class Block:
-    """Steps in their order, and the buffers of the root's leaves."""
+    """Steps in their order, and the buffers of the root's leaves. `lowering`: what made it, which knows whose they are."""
 
     steps: list[Step]
     results: tuple[Buffer, ...] = ()
+    lowering: Lowering | None = None
 
 
 @dataclass
@@ -228,7 +233,7 @@ class Lowering(Source):
         self._store_small_updates()
         kernels = self._kernels()
         steps = self._steps(kernels, live)
-        return Block(self._ordered(steps), tuple(self.stored[leaf] for leaf in results))
+        return Block(self._ordered(steps), tuple(self.stored[leaf] for leaf in results), self)
 
     def _live(self) -> set[Instruction]:
         """Instructions that the root or an effect needs."""
@@ -554,7 +559,8 @@ class Lowering(Source):
             reads = tuple(dict.fromkeys((*reads, *writes)))
         elif instructions[0].op.form == "scatter":
             reads = tuple(dict.fromkeys((*reads, *writes)))
-        steps.append(KernelStep(instructions, reads, writes, loops, kernel.source))
+        roots = tuple((leaf, self.stored[leaf]) for leaf in kernel.roots)
+        steps.append(KernelStep(instructions, reads, writes, loops, kernel.source, roots))
         return steps
 
     def _scatter_buffers(self, instruction: Instruction) -> list[Buffer]:
