@@ -45,6 +45,7 @@ class Assignment:
     copies: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
     lives: list[Home] = field(default_factory=list[Home])
     aliases: dict[int, int] = field(default_factory=dict[int, int])
+    written: dict[Buffer, list[int]] = field(default_factory=dict[Buffer, "list[int]"])
 
     def holder(self) -> tuple[str, int]:
         """The largest buffer of the arena at the time when it is fullest, and its bytes."""
@@ -131,11 +132,16 @@ class _Timer:
             self.touch(buffer, end)
         if isinstance(step, RoutineStep) and step.scratch is not None:
             self.touch(step.scratch, start)
+        changed = step.writes
         if isinstance(step, WhileStep):
-            for current, following in step.carries:
-                for buffer in (current, following):
-                    self.touch(buffer, start)
-                    self.touch(buffer, end)
+            changed = tuple(buffer for pair in step.carries for buffer in pair)
+            for buffer in changed:
+                self.touch(buffer, start)
+                self.touch(buffer, end)
+        elif isinstance(step, ConditionalStep):
+            changed = ()
+        for buffer in changed:
+            self.found.written.setdefault(buffer, []).append(end)
 
     def touch(self, buffer: Buffer, time: int) -> None:
         home = self.found.homes.get(buffer)
@@ -164,7 +170,26 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
 
 
 def _share_copy(found: Assignment, block: Block, place: int, step: CopyStep, loop: WhileStep | None) -> None:
+    source, result = found.homes[step.reads[0]], found.homes[step.writes[0]]
+    if _is_only_read(found, step, source, result):
+        source.last = max(source.last, result.last)
+        source.buffers += result.buffers
+        for buffer in result.buffers:
+            found.homes[buffer] = source
+        return
     _share_place(found, block, place, step, loop, step.reads[0], step.writes[0])
+
+
+def _is_only_read(found: Assignment, step: CopyStep, source: Home, result: Home) -> bool:
+    """Whether nothing changes the copy, nor its source as long as the copy is needed."""
+    if source is result or result.kind != "arena" or source.nbytes != result.nbytes:
+        return False
+    _, end = found.times[step]
+    times = [time for buffer in result.buffers for time in found.written.get(buffer, ())]
+    if times != [end]:
+        return False
+    later = (time for buffer in source.buffers for time in found.written.get(buffer, ()))
+    return not any(end < time <= result.last for time in later)
 
 
 def _share_place(
@@ -204,7 +229,10 @@ def _is_branch_result(step: Step) -> bool:
 
 
 def _is_donation(source: Home, result: Home) -> bool:
-    return source.kind == "argument" and source.writable and source.result is None and result.kind == "result"
+    """Of one element type (or a complex one and its components'): the argument is aligned for it alone."""
+    if source.kind != "argument" or not source.writable or source.result is not None or result.kind != "result":
+        return False
+    return source.buffers[0].dtype is result.buffers[0].dtype
 
 
 def _reuse(found: Assignment, arguments: list[Home], results: list[Home]) -> None:

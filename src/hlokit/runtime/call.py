@@ -109,7 +109,7 @@ class Caller:
                 given.append(empty(dimensions, dtype, size))
             else:
                 taken[source] = self._owned(taken, source)
-                given.append(taken[source])
+                given.append(_seen_as(taken[source], dtype, dimensions))
         addresses = [*map(_address, taken), *map(_address, given), *self.constants]
         buffer = self._arena.take() if self.temporaries else None
         try:
@@ -164,6 +164,13 @@ class Caller:
         copy = empty(array.shape, array.dtype, array.nbytes)
         copy[...] = array
         return copy
+
+
+def _seen_as(array: _Array, dtype: np.dtype[Any], dimensions: tuple[int, ...]) -> _Array:
+    """A contiguous array as a result of its bytes: the array itself where it is such."""
+    if array.dtype == dtype and array.shape == dimensions:
+        return array
+    return array.reshape(-1).view(np.uint8).view(dtype).reshape(dimensions)
 
 
 def _address(array: _Array) -> int:
