@@ -1,0 +1,246 @@
+"""Machine code against the reference: `wrong(module, seed)` says where a module's code is not what it should be.
+
+Strict code gives the reference's bits (but a NaN's). Default code may round otherwise, which a program may make more
+of; how much is found by the reference itself: it runs a few times, each instruction's result off by a random part of
+what tolerance.py allows its op, and what then varies may vary in machine code too, a few times as much. An element
+that is no number in one of these runs, or an integer that changes, is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import hlokit as hk
+from hlokit.cpu import order
+from hlokit.hlo.instruction import Instruction
+from hlokit.interpreter import evaluate as interpreter
+from hlokit.interpreter.order import evaluation_order
+from hlokit.interpreter.process import Process
+from tests.fuzz.properties import MEMORY, leaves
+from tests.fuzz.tolerance import allowed
+from tests.fuzz.values import arguments
+
+RUNS = 4
+ROOM = 30.0
+"""How many times the spread of the runs the code's result may be away from them."""
+
+
+def wrong(module: hk.HloModule, seed: int, *, passes: bool = True, donate: bool = True, given: Sequence[Any] = ()) -> str | None:
+    """The first way in which the module's machine code is wrong, or None."""
+    inputs = list(given) or arguments(module, seed)
+    try:
+        expected = hk.evaluate(module, *inputs, memory_limit=MEMORY)
+    except hk.HlokitError as error:
+        return _refused(module, inputs, str(error))
+    before = [leaf.tobytes() for leaf in leaves(tuple(inputs))]
+    if passes and (found := _same(hk.evaluate(hk.optimize(module), *inputs), expected, "after the passes")):
+        return found
+    strict = [hk.compile(module, strict=True, threads=n)(*inputs) for n in (1, 2)]
+    if found := _same(strict[0], expected, "strict") or _bytes(*strict, "strict"):
+        return found
+    default = [hk.compile(module, threads=n)(*inputs) for n in (1, 2)]
+    if found := _bytes(*default, "default"):
+        return found
+    if [leaf.tobytes() for leaf in leaves(tuple(inputs))] != before:
+        return "a call changes its arguments"
+    if not _equal(default[0], expected) and (found := _near(default[0], expected, module, inputs, seed)):
+        return found
+    return _donated(module, inputs, expected, seed) if donate else None
+
+
+def _refused(module: hk.HloModule, inputs: Sequence[Any], message: str) -> str | None:
+    for strict in (False, True):
+        try:
+            hk.compile(module, strict=strict, memory_limit=MEMORY)(*inputs)
+        except hk.HlokitError:
+            continue
+    return None
+
+
+def _donated(module: hk.HloModule, inputs: Sequence[Any], expected: Any, seed: int) -> str | None:
+    """All arguments given away: the same values; what is not overwritten stays as it was."""
+    if not inputs or any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions):
+        return None
+    program = hk.compile(module, strict=True, donate=range(len(inputs)))
+    given = [_copied(value) for value in inputs]
+    return _same(program(*given), expected, "strict, donated")
+
+
+def _copied(value: Any) -> Any:
+    return tuple(_copied(part) for part in value) if isinstance(value, tuple) else np.array(value)
+
+
+# -- equal
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    return _same(ours, theirs, "") is None
+
+
+def _same(ours: Any, theirs: Any, where: str) -> str | None:
+    """The same bits, but for those of NaNs."""
+    for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"{where}: result {number} is {a.dtype}{list(a.shape)}, the reference's {b.dtype}{list(b.shape)}"
+        if a.tobytes() == b.tobytes():
+            continue
+        differ = _bits(a) != _bits(b)
+        differ &= ~(_nan(a) & _nan(b))
+        if a.dtype.kind == "c":
+            differ = _component(a.real, b.real) | _component(a.imag, b.imag)
+        if differ.any():
+            return f"{where}: {_place(number, a, b, differ)}"
+    return None
+
+
+def _component(a: Any, b: Any) -> Any:
+    return (_bits(a) != _bits(b)) & ~(np.isnan(a) & np.isnan(b))
+
+
+def _bytes(a: Any, b: Any, where: str) -> str | None:
+    if [x.tobytes() for x in leaves(a)] != [x.tobytes() for x in leaves(b)]:
+        return f"{where}: other bytes on two threads"
+    return None
+
+
+def _bits(array: Any) -> Any:
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape) if array.dtype.kind != "c" else array
+
+
+def _nan(array: Any) -> Any:
+    if array.dtype.kind in "biuc" or array.dtype.name.startswith(("int", "uint")):
+        return np.isnan(array) if array.dtype.kind == "c" else np.zeros(array.shape, bool)
+    return np.isnan(array) if array.dtype.kind == "f" else np.isnan(array.astype(np.float32))
+
+
+def _place(number: int, a: Any, b: Any, differ: Any) -> str:
+    at = tuple(int(i) for i in np.argwhere(differ)[0])
+    count = int(np.sum(differ))
+    return f"result {number} ({a.dtype}{list(a.shape)}) at {list(at)}: {a[at]}, the reference's {b[at]}; {count} of {a.size} differ"
+
+
+# -- near
+
+
+def _near(ours: Any, theirs: Any, module: hk.HloModule, inputs: Sequence[Any], seed: int) -> str | None:
+    runs = [leaves(_perturbed(module, inputs, seed * RUNS + k)) for k in range(RUNS)]
+    for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
+        others = [run[number] for run in runs]
+        if any(o.shape != b.shape for o in others):
+            continue  # a size at run time varies
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"default: result {number} is {a.dtype}{list(a.shape)}, the reference's {b.dtype}{list(b.shape)}"
+        if a.dtype.kind == "c":
+            parts = [(x.real, x.imag) for x in (a, b, *others)]
+            scale = np.max([np.where(np.isfinite(np.abs(x)), np.abs(x), 0) for x in (b, *others)], axis=0)
+            differ = np.logical_or(*(_far(p[0], p[1], p[2:], scale) for p in zip(*parts, strict=True)))
+        else:
+            differ = _far(a, b, others, 0.0)
+        if differ.any():
+            return f"default: {_place(number, a, b, differ)}"
+    return None
+
+
+def _far(a: Any, b: Any, others: Sequence[Any], scale: Any) -> Any:
+    """Where a is further from b than the others are."""
+    if not _is_floating(a.dtype):
+        steady = np.all([_bits(o) == _bits(b) for o in others], axis=0)
+        return (_bits(a) != _bits(b)) & steady
+    info = ml_dtypes.finfo(a.dtype)
+    wide = [x.astype(np.float64) for x in (a, b, *others)]
+    with np.errstate(all="ignore"):
+        steady = np.all([np.isfinite(w) for w in wide[1:]], axis=0)
+        spread = np.max([np.abs(w - wide[1]) for w in wide[2:]], axis=0)
+        size = np.maximum(np.abs(wide[1]), scale)
+        room = ROOM * spread + 4 * float(info.eps) * size + 4 * float(info.smallest_normal)
+        beyond = size + room >= float(info.max)  # may overflow
+        far = ~(np.abs(wide[0] - wide[1]) <= room) & ~beyond
+        # what is no number in all runs is none here, either
+        same = np.all([(np.isnan(w) & np.isnan(wide[1])) | (w == wide[1]) for w in wide[2:]], axis=0) & ~np.isfinite(wide[1])
+        other = ~((np.isnan(wide[0]) & np.isnan(wide[1])) | (wide[0] == wide[1]))
+    return np.where(steady, far, same & other & np.isnan(wide[1]))
+
+
+def _is_floating(dtype: Any) -> bool:
+    return dtype.kind == "f" or "float" in dtype.name
+
+
+def _perturbed(module: hk.HloModule, inputs: Sequence[Any], seed: int) -> Any:
+    """The entry's value where every instruction's result is off by what its op may be off."""
+    source = np.random.default_rng(seed)
+    values: dict[Instruction, Any] = {}
+    process = Process()
+    entry = module.entry
+    with np.errstate(all="ignore"):
+        for instruction in evaluation_order(entry):
+            if instruction.opcode == "parameter":
+                values[instruction] = inputs[instruction.op.number]  # type: ignore[attr-defined]
+                continue
+            operands = [values[o] for o in instruction.operands]
+            value = interpreter.run_instruction(process, instruction, operands)
+            values[instruction] = _off(value, instruction.opcode, _greatest(operands), source)
+    return interpreter._result(interpreter.valid_part(values[entry.root]), set())  # pyright: ignore[reportPrivateUsage]
+
+
+def _off(value: Any, opcode: str, greatest: float, source: np.random.Generator) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_off(part, opcode, greatest, source) for part in value) if opcode not in _KEEP else value
+    if not isinstance(value, np.ndarray) or opcode in _KEEP:
+        return value
+    if value.dtype.kind == "c":
+        found = np.empty_like(value)
+        scale = np.abs(value)
+        found.real, found.imag = (_moved(p, opcode, greatest, scale, source) for p in (value.real, value.imag))
+        return found
+    return _moved(value, opcode, greatest, 0.0, source) if _is_floating(value.dtype) else value
+
+
+_KEEP = frozenset(
+    "tuple get-tuple-element constant iota bitcast bitcast-convert slice reshape transpose broadcast reverse copy pad "
+    "concatenate gather sort dynamic-slice dynamic-update-slice select clamp maximum minimum negate abs floor ceil "
+    "round-nearest-even round-nearest-afz sign real imag complex opt-barrier while call conditional".split()
+)
+"""Ops that round nothing; and loops, whose passes are too many to tell."""
+
+
+def _moved(value: Any, opcode: str, greatest: float, scale: Any, source: np.random.Generator) -> Any:
+    ulps, parts = allowed(opcode)
+    info = ml_dtypes.finfo(value.dtype)
+    wide = value.astype(np.float64)
+    size = np.maximum(np.abs(wide), np.where(np.isfinite(scale), scale, 0))
+    room = float(info.eps) * ((ulps + 1) / 4 * size + parts / 16 * min(greatest, float(info.max))) + (
+        float(info.smallest_normal) if ulps else 0
+    )
+    moved = wide + source.uniform(-1, 1, value.shape) * room
+    return np.where(np.isfinite(wide) & (wide != 0), moved, wide).astype(value.dtype)
+
+
+def _greatest(operands: Sequence[Any]) -> float:
+    greatest = 0.0
+    for operand in leaves(tuple(operands)):
+        if isinstance(operand, np.ndarray) and operand.size and operand.dtype.kind not in "biu":
+            wide = np.abs(operand.astype(np.complex128 if operand.dtype.kind == "c" else np.float64))
+            greatest = max(greatest, float(np.max(wide, initial=0.0, where=np.isfinite(wide))))
+    return greatest
+
+
+@contextmanager
+def many_chunks() -> Generator[None]:
+    """Kernels of any size are cut into chunks for several threads."""
+    usual = order._choose_chunks  # pyright: ignore[reportPrivateUsage]
+
+    def eager(loops: Any, nodes: Any) -> None:
+        work, loops.work = loops.work, max(loops.work, 1e6)
+        usual(loops, nodes)
+        loops.work = work
+
+    order._choose_chunks = eager  # pyright: ignore[reportPrivateUsage]
+    try:
+        yield
+    finally:
+        order._choose_chunks = usual  # pyright: ignore[reportPrivateUsage]
