@@ -13,12 +13,13 @@ from hlokit.cpu.llvm import Module
 from hlokit.cpu.program import Block, Context, CopyStep, Lowering, Step
 from hlokit.cpu.target import Target
 from hlokit.hlo.module import HloModule
+from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
 from hlokit.passes.simplify import Simplify
 from hlokit.types.literal import Literal
 
 EXACT: tuple[PassLike, ...] = (
-    "op-expander",
+    OpExpander(exact=True),
     "call-inliner",
     "tuple-simplifier",
     "while-loop-unroller",
@@ -27,6 +28,7 @@ EXACT: tuple[PassLike, ...] = (
 """The passes before lowering, in their order: those that keep every bit, which strict code has alone."""
 
 PIPELINE: tuple[PassLike, ...] = (
+    "op-expander",
     *EXACT,
     "conv-canonicalization",
     "tree-reduction-rewriter",

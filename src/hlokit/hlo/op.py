@@ -113,6 +113,8 @@ class Op:
     form: ClassVar[str] = ""
     computes_wide: ClassVar[bool] = True
     """A map op's rule is for the types that compute (forms/widening.py); else it takes every type as it is."""
+    exact_expansion: ClassVar[bool] = True
+    """What an op of the expand form is written with gives the reference's bits."""
     rules: ClassVar[str] = ""
     arity: ClassVar[int | None] = None
     least_operands: ClassVar[int] = 0

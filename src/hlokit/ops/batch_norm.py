@@ -22,6 +22,7 @@ class BatchNorm(Op):
     feature_index: int = attr()
 
     form = "expand"
+    exact_expansion = False
 
     def feature_vector(self, operand: Shape, label: str) -> Shape:
         """The shape of per-feature operands, after the rules for operand and feature index."""

@@ -21,7 +21,11 @@ class OpExpander(Pass):
 
     The values are those of the form (docs/decisions/0002): a batch norm computes in the operand's type where the
     reference computes in f64, so this pass keeps every bit of all but batch norms.
+
+    exact  leave those alone whose expansion may give other bits than the reference (`Op.exact_expansion`)
     """
+
+    exact: bool = False
 
     name = "op-expander"
 
@@ -30,7 +34,7 @@ class OpExpander(Pass):
         changed = False
         while pending:
             computation = pending.pop()
-            expanded = [i for i in computation.post_order() if i.op.form == "expand" and not _is_dynamic(i)]
+            expanded = [i for i in computation.post_order() if self._expands(i)]
             waiting = [i for i in computation.instructions if i.control_predecessors] if expanded else []
             for instruction in expanded:
                 graph = Writer(computation, module, instruction.extra)
@@ -43,6 +47,10 @@ class OpExpander(Pass):
                 pending.append(computation)  # what an expansion is written with may itself be expanded
                 changed = True
         return changed
+
+    def _expands(self, instruction: Instruction) -> bool:
+        op = instruction.op
+        return op.form == "expand" and (op.exact_expansion or not self.exact) and not _is_dynamic(instruction)
 
 
 class Writer:
