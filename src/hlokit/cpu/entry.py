@@ -9,7 +9,8 @@ from hashlib import sha256
 from hlokit.cpu.buffers import Assignment, Home
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.expr import Buffer
-from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
+from hlokit.cpu.kernels.denormals import flushing
+from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.program import (
@@ -158,6 +159,9 @@ class _Preparation:
             reason = f"{step.routine} has no machine code for this case"
             self.context.reasons.add(instruction.name, "not compiled", reason)
             return HostStep(step.instructions, step.reads, step.writes, reason)
+        phases = routine.phases
+        if routine.flushes:
+            phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
         prefix = "r" + sha256(module.text().encode()).hexdigest()[:16]
         self.module.declared.update(module.declared)
         for name, text in module.globals.items():
@@ -168,8 +172,7 @@ class _Preparation:
         if routine.scratch:
             step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
             table.append(step.scratch)
-        phases = tuple((f"{phase.function}.{prefix}", phase.chunks) for phase in routine.phases)
-        self.found[step] = Prepared(phases, tuple(table))
+        self.found[step] = Prepared(tuple((f"{p.function}.{prefix}", p.chunks) for p in phases), tuple(table))
         return step
 
 

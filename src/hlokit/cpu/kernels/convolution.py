@@ -34,7 +34,8 @@ def convolution(call: Call, module: Module) -> Routine | None:
     if s.elements * s.steps < _FEW * len(parts) or len(parts) > _PARTS:
         return element_by_element(call, module, s)
     routines = [_part(call, module, part) for part in parts]
-    return Routine(tuple(p for r in routines for p in r.phases), max(r.scratch for r in routines))
+    phases = tuple(phase for r in routines for phase in r.phases)
+    return Routine(phases, max(r.scratch for r in routines), flushes=not call.strict)
 
 
 def _part(call: Call, module: Module, s: Sliding) -> Routine:

@@ -115,7 +115,7 @@ def dot(call: Call, module: Module) -> Routine | None:
     if product is None:
         how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
         product = Product(call, module, index, how)
-    return Routine((product.write(),))
+    return Routine((product.write(),), flushes=not call.strict)
 
 
 class ScaledProduct(Product):
