@@ -16,6 +16,8 @@ from typing import Any
 
 from hlokit.cpu.target import Target, available_threads
 
+LOOP = "hlokit_loop"
+"""Functions whose names begin so are small loops: LLVM's passes over IR run on them."""
 _BYTES_A_SECOND = 50_000
 """Text that any machine surely compiles in a second: less than that for the time there is needs no watch."""
 
@@ -199,6 +201,9 @@ def _prepared(text: str, machine: Any) -> Any:
     passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
     _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    for function in module.functions:
+        if function.name.startswith(LOOP):
+            builder.getFunctionPassManager().run(function, builder)
     return module
 
 

@@ -570,14 +570,11 @@ class Lowering(Source):
         """Steps that put a leaf's elements into a buffer which is then changed."""
         if source in self.stored:
             return [CopyStep((user,), (self.stored[source],), (buffer,), "an array that is scattered into")]
-        saved = self.stored.get(source)
         self.stored[source] = buffer
         try:
-            kernel = self._retried(lambda splits: self._map([[source]], splits))
+            return self._kernel_steps(self._retried(lambda splits: self._map([[source]], splits)))
         finally:
-            if saved is None:
-                del self.stored[source]
-        return self._kernel_steps(kernel)
+            del self.stored[source]
 
     def _other_steps(self, instruction: Instruction) -> list[Step]:
         op = instruction.op
