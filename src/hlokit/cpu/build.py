@@ -28,6 +28,8 @@ _UNROLLED = 32
 
 _MAX_NODES = 6000
 
+_STAGE = 1 << 15
+
 
 class Leaf(NamedTuple):
     """An array: the k-th array leaf of an instruction's value, found through tuples."""
@@ -134,6 +136,7 @@ class Build(Emitter):
         self.memo: dict[tuple[Any, ...], Any] = {}
         self.bindings: dict[Leaf, Callable[[Index], Any]] = {}
         self._passes: tuple[int, ...] = ()
+        self._folding: list[int | None] = []
         self.reads: dict[Leaf, dict[Index, int]] = {}
         self.weights: dict[Leaf, int] = {}
         self._spent: dict[Leaf, int] = {}
@@ -173,6 +176,8 @@ class Build(Emitter):
         key = (leaf, index, self.guards, self._passes)
         found = self.memo.get(key)
         if found is None:
+            if self._folding and leaf.instruction.op.form == "fold":
+                self._check_stage(leaf, index)
             self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
                 raise Cut(leaf, "the chain of instructions is too long for one kernel")
@@ -185,6 +190,18 @@ class Build(Emitter):
             if len(self.expressions.nodes) > _MAX_NODES:
                 raise Cut(max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large")
         return found
+
+    def _check_stage(self, leaf: Leaf, index: Index) -> None:
+        """A long fold whose results are folded again is a stage of its own: it has more places to share out."""
+        bound = self._folding[-1]
+        deps = 0
+        for affine in index:
+            deps |= affine_deps(affine)
+        read = self.reads.get(leaf, {})
+        again = deps & bound if bound is not None else read and index not in read
+        operand = self.source.leaf(leaf.instruction.operands[0]).shape
+        if again and operand.size >= _STAGE and operand.size >= 64 * leaf.shape.size:
+            raise Cut(leaf, "the first stage of a fold in two")
 
     def _count(self, leaf: Leaf, index: Index) -> None:
         """Cuts while building: as soon as it is clear that a leaf is computed too often."""
@@ -251,7 +268,10 @@ class Build(Emitter):
             own |= affine_deps(affine)
         conditions: list[Condition] = []
         if steps <= _UNROLLED:
-            return self._written_out(spec.dimensions, sizes, operands, inits, combiner, index)
+            self._folding.append(None)
+            values = self._written_out(spec.dimensions, sizes, operands, inits, combiner, index)
+            self._folding.pop()
+            return values
         for d, size in zip(spec.dimensions, sizes, strict=True):
             step = Affine.of(0)
             if d.size > 1:
@@ -268,7 +288,9 @@ class Build(Emitter):
         outer = self.guards
         if valid is not True:
             self.guards = self._with(outer, valid)
+        self._folding.append(sum(axis.bit for axis in bound))
         bodies = [operand(tuple(places)) for operand in operands]
+        self._folding.pop()
         self.guards = outer
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
 
