@@ -63,9 +63,18 @@ class Program:
 
 
 def compile_program(
-    module: HloModule, target: Target, *, strict: bool = False, donated: Sequence[int] = (), optimised: bool = False
+    module: HloModule,
+    target: Target,
+    *,
+    strict: bool = False,
+    donated: Sequence[int] = (),
+    optimised: bool = False,
+    interrupts: bool = True,
 ) -> Program:
-    """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten."""
+    """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten.
+
+    `interrupts`: it asks for signals now and then, by the function `hlokit_interrupted` of whoever loads it.
+    """
     if not optimised:
         module = optimize(module, EXACT if strict else PIPELINE)
     context = Context(target, strict=strict)
@@ -81,10 +90,18 @@ def compile_program(
     constants = list(context.constants)
     assignment = assign(block, flat, results, context.constants.values(), donated)
     written = Written(llvm)
-    writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)))
+    writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
     writer.entry(block)
-    text = llvm.text() + "\ndeclare void @hlokit_parallel(ptr, ptr, ptr, i64)\n!0 = !{i32 1}\n"
+    text = llvm.text() + _DECLARATIONS + (_INTERRUPTED if written.polls else "")
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
+
+
+_DECLARATIONS = """
+declare void @hlokit_parallel(ptr, ptr, ptr, i64)
+!0 = !{i32 1}
+!1 = !{}
+"""
+_INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
 
 
 def _own_results(block: Block, context: Context) -> list[Buffer]:
