@@ -1,7 +1,7 @@
-"""Checks random modules: python -m tests.fuzz.run --count 5000 --seed 0 [--illegal] [--text].
+"""Checks random modules: python -m tests.fuzz.run --count 5000 --seed 0 [--illegal] [--text] [--compiled].
 
 Prints a line per kind of finding, with a seed that shows it, then figures. Exit status 1 if there is a finding.
-`--show SEED` prints that seed's module.
+`--show SEED` prints that seed's module. `--compiled`: machine code against the reference (machine_code.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import hlokit as hk
+from tests.fuzz.machine_code import many_chunks, wrong
 from tests.fuzz.mutation import mutated
 from tests.fuzz.programs import Options, random_draw
 from tests.fuzz.properties import MEMORY, broken, within
@@ -62,6 +64,13 @@ def text(seed: int) -> str | None:
     return None
 
 
+def compiled(seed: int) -> str | None:
+    """A random module's machine code does what the reference does; every other one in as many chunks as can be."""
+    module = random_draw(seed).module
+    with within(60), many_chunks() if seed % 2 else nullcontext():
+        return wrong(module, seed)
+
+
 def broken_when_read(module: hk.HloModule, seed: int) -> str | None:
     """A module from mutated text: what was read is legal, and prints and runs."""
     with within(20):
@@ -96,9 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--illegal", action="store_true")
     parser.add_argument("--text", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--each", action="store_true", help="print every finding when it is found")
     parser.add_argument("--show", type=int, metavar="SEED")
     options = parser.parse_args(arguments)
-    check = illegal if options.illegal else text if options.text else legal
+    check = illegal if options.illegal else text if options.text else compiled if options.compiled else legal
     if options.show is not None:
         print(random_draw(options.show, Options(illegal=ILLEGAL if options.illegal else 0.0)).module)
         return 0
@@ -106,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in range(options.seed, options.seed + options.count):
         found = finding(check, seed)
         if found:
+            if options.each:
+                print(f"seed {seed}: {found[:600]}", flush=True)
             kind = re.sub(r"[\w\-.]*\d[\w\-.]*", "N", found)[:150]
             kinds[kind] += 1
             examples.setdefault(kind, (seed, found))
