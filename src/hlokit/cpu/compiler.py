@@ -92,16 +92,16 @@ def compile_program(
     written = Written(llvm)
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
     writer.entry(block)
-    text = llvm.text() + _DECLARATIONS + (_INTERRUPTED if written.polls else "")
+    text = llvm.text() + DECLARATIONS + (INTERRUPTED if written.polls else "")
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
 
 
-_DECLARATIONS = """
+DECLARATIONS = """
 declare void @hlokit_parallel(ptr, ptr, ptr, i64)
 !0 = !{i32 1}
 !1 = !{}
 """
-_INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
+INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
 
 
 def _own_results(block: Block, context: Context) -> list[Buffer]:
