@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from hlokit.cpu import parted, primitives, tiles
-from hlokit.cpu.expr import HOLE, Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
+from hlokit.cpu import parted, primitives, segments, tiles
+from hlokit.cpu.expr import HOLE, Axis, Buffer, Expressions, Fold, Node, RuntimeInt, children, reachable
 from hlokit.cpu.llvm import Function, memory_type, scalar_type, splat, vector
 from hlokit.cpu.order import Loops, Store, identity_name
 from hlokit.cpu.target import Target
@@ -87,6 +87,9 @@ class KernelWriter:
         self._orders: dict[Node, list[Node]] = {}
         self._pointers: dict[Buffer, str] = {}
         self._streams = False
+        self._stored: Sequence[Store] = loops.stores
+        self._known: dict[Axis, segments.Span] = {}
+        self._in_pieces = Expressions()
         self._groups = self._fold_groups()
 
     def write(self) -> Function:
@@ -129,7 +132,7 @@ class KernelWriter:
             end = fn.let(f"mul i64 %end, {loops.chunk}")
             high = fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {count})")
         if axes[-1] is loops.vector:
-            self._vector_loop(self.root, loops.vector, low, high, [], lambda scope, _: self._inner(scope, 1))
+            self._vector_pieces(self.root, loops.vector, low, high, [], lambda scope, _: self._inner(scope, 1))
             return
 
         def body(scope: Scope, _: list[str]) -> list[str]:
@@ -157,9 +160,14 @@ class KernelWriter:
         if loops.tile is not None and level >= len(loops.order) - (loops.order[-1] is loops.tile):
             self._tiles(scope, loops.tile)
             return
-        ready = [s for s in loops.stores if self._level(s) == level]
+        split = next((a for a in loops.order[:level] if a in loops.pieces and a not in self._known and a is not loops.vector), None)
+        if split is not None:
+            self._in_piece(scope, level, split)
+            return
+        stores = self._stored
+        ready = [s for s in stores if self._level(s) == level]
         self._stores(ready, scope)
-        if level == len(loops.order) or all(self._level(s) <= level for s in loops.stores):
+        if level == len(loops.order) or all(self._level(s) <= level for s in stores):
             return
         axis = loops.order[level]
         scans = [n for n in self._folds if n.data.scan is axis]
@@ -174,7 +182,7 @@ class KernelWriter:
 
         pairs = list(zip(types, carries, strict=True))
         if axis is loops.vector:
-            self._vector_loop(scope, axis, "0", str(axis.extent), pairs, body)
+            self._vector_pieces(scope, axis, "0", str(axis.extent), pairs, body)
         elif axis is loops.tile:
 
             def block(inner: Scope, _: list[str]) -> list[str]:
@@ -188,6 +196,75 @@ class KernelWriter:
     def _level(self, store: Store) -> int:
         deps = store.deps
         return max((k + 1 for k, axis in enumerate(self.loops.order) if axis.bit & deps), default=0)
+
+    # -- segments
+
+    @contextmanager
+    def _where_known(self, axis: Axis, span: segments.Span) -> Iterator[None]:
+        """What is written inside is for these steps of the axis; where the span is empty, for any."""
+        saved = self._stored, self._known
+        self._known = {**self._known, axis: span}
+        known = {a: s for a, s in self._known.items() if s[0] < s[1]}
+        self._stored = segments.within(self.loops.stores, known, self._in_pieces) if known else self.loops.stores
+        yield
+        self._stored, self._known = saved
+
+    def _in_piece(self, scope: Scope, level: int, axis: Axis) -> None:
+        """The rest of the nest at a step of an axis that goes one by one: by the piece that the step is in."""
+        spans = self.loops.pieces[axis]
+        fn, index = self.fn, scope.of_axis(axis).axes[axis]
+        done = fn.new_block("done")
+        for number, (first, last) in enumerate(spans):
+            is_all = number + 1 == len(spans) and sum(b - a for a, b in spans) == axis.extent
+            following = fn.new_block("piece")
+            if not is_all:
+                with self.at(scope):
+                    inside = fn.new_block("piece")
+                    from_first = fn.let(f"sub i64 {index}, {first}") if first else index
+                    fn.branch(fn.let(f"icmp ult i64 {from_first}, {last - first}"), inside, following)
+                    fn.start(inside)
+            with self._where_known(axis, (first, last)):
+                self._nest(self._beside(scope), level)
+            with self.at(scope):
+                fn.jump(done)
+                if not is_all:
+                    fn.start(following)
+        if sum(b - a for a, b in spans) < axis.extent:
+            with self._where_known(axis, (0, 0)):
+                self._nest(self._beside(scope), level)
+            with self.at(scope):
+                fn.jump(done)
+        with self.at(scope):
+            fn.start(done)
+
+    def _beside(self, scope: Scope) -> Scope:
+        """A scope that holds what the one it is in could: its values are not for what comes after it."""
+        one = Scope(scope, scope.lines, scope.block)
+        one.owner = scope.owner
+        outer: Scope | None = scope
+        while outer is not None and outer.owner is scope.owner:
+            one.bits |= outer.bits
+            one.axes = {**outer.axes, **one.axes}
+            outer = outer.parent
+        return one
+
+    def _vector_pieces(
+        self, parent: Scope, axis: Axis, low: str, high: str, carries: list[tuple[str, str]], body: Body
+    ) -> None:
+        """The vector axis, in pieces where it has any."""
+        spans = self.loops.pieces.get(axis, ())
+        if not spans:
+            self._vector_loop(parent, axis, low, high, carries, body)
+            return
+        place = 0
+        for first, last in [*spans, (axis.extent, axis.extent)]:
+            if place < first:
+                with self._where_known(axis, (0, 0)):
+                    self._vector_loop(parent, axis, low, high, [], body, span=(place, first))
+            if first < last:
+                with self._where_known(axis, (first, last)):
+                    self._vector_loop(parent, axis, low, high, [], body, span=(first, last))
+            place = last
 
     # -- parts of an operand
 
@@ -286,7 +363,7 @@ class KernelWriter:
                     one = Scope(inner, inner.lines, inner.block, tile.bit)
                     one.owner = inner.owner
                     one.shift = k
-                    self._stores(self.loops.stores, one)
+                    self._stores(self._stored, one)
                 return []
 
             return body
@@ -376,19 +453,24 @@ class KernelWriter:
         high: str,
         carries: list[tuple[str, str]],
         body: Body,
-        lanes: int | None = None,
-        wide: int | None = None,
+        span: segments.Span | None = None,
     ) -> list[str]:
-        """The steps of an axis by vectors: wide ones, single ones, a masked rest. Carries have `lanes` lanes or one."""
-        lanes = lanes or self.loops.lanes
-        wide = wide or lanes * self.loops.unroll
+        """The steps of an axis by vectors: wide ones, single ones, a masked rest. Carries have `lanes` lanes or one.
+
+        Of all of them, those in the span, which begins at a whole vector (and ends at one, or where the axis ends); if
+        low and high are not the whole axis, they and the span are whole wide vectors.
+        """
+        static = low == "0" and high == str(axis.extent)
+        begin, end = span or (0, axis.extent)
+        lanes = self.loops.lanes
+        wide = lanes * self.loops.unroll
         while lanes > 2 and axis.extent <= lanes // 2:
             lanes //= 2
-        while wide > lanes and axis.extent < wide:
+        while wide > lanes and (end - begin if static else axis.extent) < wide:
             wide //= 2
         wide = max(wide, lanes)
-        whole_wide = axis.extent // wide * wide
-        whole = axis.extent // lanes * lanes
+        whole_wide = begin + (end - begin) // wide * wide
+        whole = begin + (end - begin) // lanes * lanes
 
         def part(count: int, mask: str | None) -> Body:
             def bound(scope: Scope, carried: list[str]) -> list[str]:
@@ -405,39 +487,48 @@ class KernelWriter:
         def again(values: list[str]) -> list[tuple[str, str]]:
             return list(zip(types, values, strict=True))
 
-        static = low == "0" and high == str(axis.extent)
-        if whole_wide:
+        if begin < whole_wide:
             if static:
-                values = self._loop(parent, low, str(whole_wide), wide, again(values), part(wide, None), some=True)
+                values = self._loop(parent, str(begin), str(whole_wide), wide, again(values), part(wide, None), some=True)
             else:
                 with self.at(parent) as fn:
+                    start = fn.let(f"call i64 @llvm.smax.i64(i64 {low}, i64 {begin})") if begin else low
                     stop = fn.let(f"call i64 @llvm.smin.i64(i64 {high}, i64 {whole_wide})")
-                values = self._loop(parent, low, stop, wide, again(values), part(wide, None))
-        if whole_wide == axis.extent:
+                values = self._loop(parent, start, stop, wide, again(values), part(wide, None))
+        if whole_wide == end:
             return values
         if static:
-            return self._rest(parent, axis, whole_wide, whole, lanes, again(values), part)
+            return self._rest(parent, axis, whole_wide, whole, end, lanes, again(values), part)
+        assert end == axis.extent
         assert not carries
         with self.at(parent) as fn:
             last = fn.let(f"icmp eq i64 {high}, {axis.extent}")
             then, after = fn.new_block("rest"), fn.new_block("done")
             fn.branch(last, then, after)
             fn.start(then)
-        self._rest(parent, axis, whole_wide, whole, lanes, [], part)
+        self._rest(parent, axis, whole_wide, whole, end, lanes, [], part)
         with self.at(parent) as fn:
             fn.jump(after)
             fn.start(after)
         return values
 
     def _rest(
-        self, parent: Scope, axis: Axis, low: int, whole: int, lanes: int, carries: list[tuple[str, str]], part: Any
+        self,
+        parent: Scope,
+        axis: Axis,
+        low: int,
+        whole: int,
+        end: int,
+        lanes: int,
+        carries: list[tuple[str, str]],
+        part: Any,
     ) -> list[str]:
         values = [value for _, value in carries]
         types = [type for type, _ in carries]
         if low < whole:
             values = self._loop(parent, str(low), str(whole), lanes, carries, part(lanes, None), some=True)
-        if whole < axis.extent:
-            count = axis.extent - whole
+        if whole < end:
+            count = end - whole
             while lanes > 2 and count <= lanes // 2 and not carries:
                 lanes //= 2
             mask = "<" + ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(lanes)) + ">"

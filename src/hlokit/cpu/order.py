@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from hlokit.cpu import parted, tiles
+from hlokit.cpu import parted, segments, tiles
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, RuntimeInt, affine_deps, reachable
 from hlokit.forms.affine import Affine
 
@@ -53,6 +53,7 @@ class Loops:
     streamed   results are stored past the caches
     tile       the axis along which loads are read by rows and transposed (see tiles), or None
     rows       steps of the tile axis that are written out side by side
+    pieces     spans of axes that have code of their own (see segments)
     parted     how chunks share the updates of a scatter (see parted), or None
     spills     costly nodes that a fold computes along the vector axis and the main loop needs again: kept in a row
     """
@@ -74,6 +75,7 @@ class Loops:
     tile: Axis | None = None
     rows: int = 1
     parted: parted.Parted | None = None
+    pieces: dict[Axis, list[segments.Span]] = field(default_factory=dict[Axis, "list[segments.Span]"])
 
     def steps(self, axis: Axis) -> int:
         """How often its loop of the main nest goes round: a tile axis outside the vector axis goes by blocks."""
@@ -94,6 +96,7 @@ def arrange(
     tiles.choose(loops, nodes)
     _choose_chunks(loops, nodes)
     parted.choose(loops, nodes, vector_bytes)
+    segments.choose(loops, nodes)
     return loops
 
 
