@@ -792,6 +792,8 @@ def _may_be_element_loop(loop: Instruction) -> bool:
     found = counter(loop)
     if found is None or found.index is None or not all(e.is_array for e in loop.shape.elements):
         return False
+    if found.trips > _MOST_TRIPS:
+        return False
     for instruction in loop.called[1].instructions:
         op = instruction.op
         if op.form not in ("map", "index") and op.opcode not in ("parameter", "tuple", "get-tuple-element"):
@@ -799,6 +801,8 @@ def _may_be_element_loop(loop: Instruction) -> bool:
     return True
 
 
+_MOST_TRIPS = 2**20
+"""Passes of a loop in one kernel, which no signal ends before it is done."""
 _IDENTITIES = ("opt-barrier", "domain", "add-dependency")
 _PLAIN_FORMS = ("map", "index", "fold", "scatter")
 
