@@ -1,0 +1,131 @@
+"""Where compile time goes: parse, passes and each part of making machine code, for the stored benchmark programs.
+
+python -m bench.compile_profile [REGEX] [--rounds N] [--xla]
+
+A table in milliseconds of processor time of all threads, the least of the rounds, without the object cache; the columns:
+parse, passes, lower (instructions to kernels), buffers, emit (text), read (LLVM's parser and its passes), code, link, all;
+text (KB) and kernels. With --xla also XLA's compile, and the geometric mean of all over it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ["HLOKIT_CACHE_DIR"] = ""
+
+from bench.lower import FOLDER, stored_text
+
+COLUMNS = ("parse", "passes", "lower", "arrange", "buffers", "routine", "emit", "read", "code", "link", "all")
+
+
+class Clock:
+    """Milliseconds by part; a part within another counts for itself alone."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self.inner = 0.0
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            outer, self.inner = self.inner, 0.0
+            start = time.process_time()
+            try:
+                return function(*args, **named)
+            finally:
+                took = (time.process_time() - start) * 1e3
+                self.spent[name] = self.spent.get(name, 0.0) + took - self.inner
+                self.inner = outer + took
+
+        return call
+
+
+def measured(clock: Clock) -> None:
+    """Puts the clock round the compiler's parts."""
+    from hlokit.cpu import compiler, entry, jit, program
+    from hlokit.runtime import executable, plan
+
+    def wrap(owner: Any, attribute: str, name: str) -> None:
+        setattr(owner, attribute, clock.timed(name, getattr(owner, attribute)))
+
+    wrap(compiler, "optimize", "passes")
+    wrap(program.Lowering, "lower", "lower")
+    wrap(program, "arrange", "arrange")
+    wrap(compiler, "prepare", "emit")
+    wrap(entry, "_routine", "routine") if hasattr(entry, "_routine") else None
+    wrap(compiler, "assign", "buffers")
+    wrap(compiler.EntryWriter, "entry", "emit")
+    wrap(jit, "_prepared", "read")
+    wrap(plan, "compiled_objects", "code") if hasattr(plan, "compiled_objects") else None
+    wrap(executable.Executable, "_loaded", "link")
+
+
+def compiled(text: str, clock: Clock) -> tuple[dict[str, float], Any]:
+    import hlokit as hk
+
+    clock.spent, clock.inner = {}, 0.0
+    start = time.process_time()
+    module = clock.timed("parse", hk.parse)(text)
+    executable = hk.compile(module, threads=1)
+    took = (time.process_time() - start) * 1e3
+    return clock.spent | {"all": took}, executable
+
+
+def xla_ms(name: str) -> float:
+    import jax
+    from bench.lower import jitted
+    from bench.programs import select
+
+    (program,) = select(f"^{re.escape(name)}$")
+    with jax.enable_x64(program.x64):
+        specs = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in program.draw()]
+        lowered = jitted(program).lower(*specs)
+        start = time.process_time()
+        lowered.compile()
+        return (time.process_time() - start) * 1e3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="?", default="", metavar="REGEX")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--xla", action="store_true")
+    options = parser.parse_args()
+    clock = Clock()
+    measured(clock)
+    names = [path.name.removesuffix(".hlo.gz") for path in sorted(FOLDER.glob("*.hlo.gz"))]
+    names = [name for name in names if re.search(options.only, name)]
+    print(f"{'':34s}" + "".join(f"{c:>9s}" for c in COLUMNS) + f"{'text':>7s}{'kernels':>8s}" + ("      xla" if options.xla else ""))
+    totals = dict.fromkeys(COLUMNS, 0.0)
+    ratios: list[float] = []
+    for name in names:
+        rounds: list[dict[str, float]] = []
+        executable: Any = None
+        for _ in range(options.rounds):
+            row, executable = compiled(stored_text(name), clock)
+            rounds.append(row)
+        best = min(rounds, key=lambda r: r["all"])
+        for column in COLUMNS:
+            totals[column] += best.get(column, 0.0)
+        text = executable.program.text
+        line = f"{name:34s}" + "".join(f"{best.get(c, 0.0):9.1f}" for c in COLUMNS)
+        line += f"{len(text) // 1000:7d}{text.count(chr(10) + 'define'):8d}"
+        if options.xla:
+            xla = xla_ms(name)
+            ratios.append(best["all"] / xla)
+            line += f"{xla:9.1f}"
+        print(line, flush=True)
+    print(f"{'sum':34s}" + "".join(f"{totals[c]:9.1f}" for c in COLUMNS))
+    if ratios:
+        print(f"geometric mean over XLA's: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
