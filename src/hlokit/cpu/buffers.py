@@ -49,7 +49,8 @@ class Assignment:
 
     def holder(self) -> tuple[str, int]:
         """The largest buffer of the arena at the time when it is fullest, and its bytes."""
-        events = sorted([(h.first, 1, k) for k, h in enumerate(self.lives)] + [(h.last + 1, 0, k) for k, h in enumerate(self.lives)])
+        begins_at = [(home.first, 1, k) for k, home in enumerate(self.lives)]
+        events = sorted(begins_at + [(home.last + 1, 0, k) for k, home in enumerate(self.lives)])
         alive: dict[int, Home] = {}
         now = most = 0
         found = ("nothing", 0)
@@ -203,9 +204,7 @@ def _share_place(
     if any(found.homes[b] is source for b in step.writes) or any(found.homes[b] is result for b in step.reads):
         return
     start, end = found.times[step]
-    carried = loop is not None and any(
-        found.homes[a] is source and found.homes[b] is result for a, b in loop.carries
-    )
+    carried = loop is not None and any(found.homes[a] is source and found.homes[b] is result for a, b in loop.carries)
     if not carried and source.last > end:
         return
     if carried:
@@ -214,10 +213,9 @@ def _share_place(
             return
         if any(_touches(found, other, result) for other in block.steps[:place]):
             return
-    elif result.first < start and any(_touches(found, other, result) for other in block.steps[:place]):
-        return
-    elif result.first < start and not _is_branch_result(step):
-        return
+    elif result.first < start:
+        if not _is_branch_result(step) or any(_touches(found, other, result) for other in block.steps[:place]):
+            return
     if isinstance(step, KernelStep) and not is_in_place(step.loops, read, written):
         return
     _merge(found, source, result)
@@ -259,11 +257,12 @@ def is_in_place(loops: Loops, read: Buffer, written: Buffer) -> bool:
     loads = [node for node in nodes if node.op in ("load", "current") and node.data[0] is read]
     if any(node.op == "current" or node not in inside.get(node.data[1], ()) for node in loads):
         return False
-    return all(_is_by_rows(loops, fold) for fold in nodes if fold.op == "fold" and not set(loads).isdisjoint(reachable(fold.data.bodies)))
+    folds = [node for node in nodes if node.op == "fold" and not set(loads).isdisjoint(reachable(node.data.bodies))]
+    return all(_is_by_rows(loops, fold) for fold in folds)
 
 
 def _is_by_rows(loops: Loops, fold: Node) -> bool:
-    """Whether the fold is done before a step of the main nest stores what it reads, and by the thread that stores it."""
+    """Whether the fold is done before the main nest stores what it reads, and by the thread that stores it."""
     bound = [k for k, axis in enumerate(loops.order) if axis in fold.data.bound]
     around = [k for k, axis in enumerate(loops.order) if axis.bit & fold.deps]
     if fold.data.scan is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.build import array_leaves
 from hlokit.cpu.buffers import Assignment, assign
+from hlokit.cpu.build import array_leaves
 from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Module

@@ -12,7 +12,6 @@ from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
-from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.program import (
     Block,
     ConditionalStep,
@@ -24,6 +23,7 @@ from hlokit.cpu.program import (
     Step,
     WhileStep,
 )
+from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 
@@ -79,7 +79,7 @@ def _work(step: Step) -> float:
 
 
 def is_tight(loop: WhileStep) -> bool:
-    """Whether calls, pointers and tables would cost a loop more than its work: then all of it goes into one function."""
+    """Whether calls, pointers and tables would cost a loop more than its work: it is to be one function."""
     return work(Block([loop])) < _TIGHT_NS and all(map(_is_light, (*loop.condition.steps, *loop.body.steps)))
 
 
@@ -330,7 +330,8 @@ class EntryWriter:
         low, high = (fn.let(f"mul nuw nsw i64 {end}, {chunk}") for end in ("%begin", "%end"))
         size = fn.let(f"sub i64 {fn.let(f'call i64 @llvm.smin.i64(i64 {high}, i64 {nbytes})')}, {low}")
         source = fn.let(f"load ptr, ptr {fn.let('getelementptr ptr, ptr %table, i64 1')}")
-        to, of = (fn.let(f"getelementptr i8, ptr {base}, i64 {low}") for base in (fn.let("load ptr, ptr %table"), source))
+        result = fn.let("load ptr, ptr %table")
+        to, of = (fn.let(f"getelementptr i8, ptr {base}, i64 {low}") for base in (result, source))
         fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {to}, ptr align 1 {of}, i64 {size}, i1 false)")
         fn.do("ret void")
         self.written.module.add(fn)

@@ -290,7 +290,8 @@ def _python_functions() -> dict[str, int]:
 
 
 def _text() -> str:
-    return _CALL.replace("$TUPLE_ITEMS", str(_TUPLE_ITEMS)).replace("$BYTES_DATA", str(_BYTES_DATA)).replace("$SCALAR_DATA", str(_SCALAR_DATA))
+    places = {"TUPLE_ITEMS": _TUPLE_ITEMS, "BYTES_DATA": _BYTES_DATA, "SCALAR_DATA": _SCALAR_DATA}
+    return re.sub(r"\$(\w+)", lambda match: str(places[match[1]]), _CALL)
 
 
 _CALL = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host
 from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.values import valid_part
+from hlokit.hlo.values import is_ndarray, valid_part
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
 from hlokit.interpreter.process import Process
 from hlokit.passes.dynamic_padder import DynamicSignature, padded
@@ -49,6 +49,11 @@ class Executable:
     Arguments and results are as hlokit.evaluate's. Made by hlokit.compile.
     """
 
+    extra: tuple[int, ...] = ()
+    """Pointers that instrumented code takes besides (hlokit.runtime.instrumented)."""
+    on_failure: Callable[[], object] | None = None
+    """Called when the code stopped midway: may raise why."""
+
     def __init__(
         self,
         module: HloModule,
@@ -72,7 +77,14 @@ class Executable:
         self.notes = [code.note for code in self.plan.objects if code.note]
         for note in self.notes:
             _log.warning("%s: %s", module.name, note)
-        self._caller = self._loaded(threads)
+        self.threads = threads
+        self.use(self.plan, self._hosts)
+
+    def use(self, plan: Plan, hosts: HostSteps | None) -> None:
+        """From now on calls run this plan's code; `hosts`: its steps of the reference."""
+        module = self.source
+        self.plan, self._hosts = plan, hosts
+        self._caller = self._loaded(self.threads)
         root = module.entry.root.shape
         arrays_in = all(p.shape.is_array for p in module.entry.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
@@ -147,6 +159,8 @@ class Executable:
         parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
 
         def failed() -> None:
+            if self.on_failure is not None:
+                self.on_failure()
             if hosts is not None:
                 hosts.raise_error()
             raise_interrupt()
@@ -157,7 +171,7 @@ class Executable:
             list(array_leaves(module.entry.root.shape)),
             constants=[array.__array_interface__["data"][0] for array in plan.constants],
             temporaries=plan.peak.temporaries,
-            more=(workers.address, hosts.address if hosts is not None else 0, 0),
+            more=(workers.address, hosts.address if hosts is not None else 0, 0, *self.extra),
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,
@@ -217,7 +231,7 @@ def _given(value: Any) -> Any:
     value = valid_part(value)
     if isinstance(value, tuple):
         return tuple(_given(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
-    return np.array(value, order="C") if isinstance(value, np.ndarray) else None
+    return np.array(value, order="C") if is_ndarray(value) else None
 
 
 __all__ = ["Executable"]

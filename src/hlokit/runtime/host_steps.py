@@ -77,7 +77,7 @@ def _view(pointer: int | None, shape: Shape) -> _Array:
     if not shape.size or pointer is None:
         return np.empty(shape.dimensions, dtype)
     memory = (ctypes.c_char * (shape.size * dtype.itemsize)).from_address(pointer)
-    return np.frombuffer(memory, dtype).reshape(shape.dimensions)
+    return np.ndarray(shape.dimensions, dtype, memoryview(memory))
 
 
 def leaves(value: Any) -> Iterator[_Array]:

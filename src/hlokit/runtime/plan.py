@@ -104,7 +104,7 @@ def plan_key(module: HloModule, target: Target, **options: str | int) -> Key:
     """What a plan depends on: the program, its constants' bytes, options, the machine, the compiler."""
     digest = hashlib.sha256()
     for literal in _constants(module):
-        digest.update(np.ascontiguousarray(literal.to_python()))
+        digest.update(np.ascontiguousarray(literal.to_python()).reshape(-1).view(np.uint8).data)
     return Key.of(
         f"{module.name} (plan)",
         text=hashlib.sha256(module.to_text(_KEY_OPTIONS).encode()).hexdigest(),
