@@ -298,8 +298,11 @@ def _unpack(plan: _Plan, module: Module) -> str:
     if not s.info:
         with f.when(f.let(f"icmp ne i32 {info}, 0")), f.loop(first, plus(f, first, columns)) as line:
             place = offset(f, result, (line.index, row))
-            with f.loop("0", str(s.size * p.parts)) as component:
-                store(f, p, "0x7FF8000000000000", offset(f, place, (component.index, p.bytes)))  # NaN
+            with f.loop("0", str(s.size)) as column:
+                element = offset(f, place, (column.index, s.element))
+                store(f, p, "0x7FF8000000000000", element)  # NaN
+                if p.parts == 2:
+                    store(f, p, float_constant(0.0, p.scalar), offset(f, element, p.bytes))
     f.do("ret void")
     module.add(f)
     return f.name

@@ -265,8 +265,9 @@ def _finish(f: Function, plan: _Plan) -> None:
     info = f.let(f"load {integers}, ptr {offset(f, '%memory', plan.info)}, align 4")
     any_bits = f.let(f"call i32 @llvm.vector.reduce.or.v{p.lanes}i32({integers} {info})")
     failed = f.let(f"icmp ne {integers} {info}, zeroinitializer")
-    nan = splat("0x7FF8000000000000", p.scalar, p.lanes)
-    with f.when(f.let(f"icmp ne i32 {any_bits}, 0")), f.loop("0", str(plan.scalars)) as loop:
-        place = offset(f, "%memory", (loop.index, plan.vector))
-        value = load(f, p, place, p.lanes)
-        store(f, p, f.let(f"select {flags} {failed}, {p.vector} {nan}, {p.vector} {value}"), place, p.lanes)
+    parts = ("0x7FF8000000000000", float_constant(0.0, p.scalar))[: p.parts]  # NaN
+    with f.when(f.let(f"icmp ne i32 {any_bits}, 0")), f.loop("0", str(plan.scalars), p.parts) as loop:
+        for c, constant in enumerate(parts):
+            place = offset(f, "%memory", (loop.index, plan.vector), c * plan.vector)
+            value, nothing = load(f, p, place, p.lanes), splat(constant, p.scalar, p.lanes)
+            store(f, p, f.let(f"select {flags} {failed}, {p.vector} {nothing}, {p.vector} {value}"), place, p.lanes)
