@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlokit.cpu.build import array_leaves
+from hlokit.cpu.cache import recorded
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import Library
 from hlokit.cpu.lapack import lapack_addresses
@@ -24,9 +25,13 @@ from hlokit.passes.dynamic_padder import DynamicSignature, padded
 from hlokit.runtime import plan as plans
 from hlokit.runtime.call import Caller
 from hlokit.runtime.host_steps import HostSteps, leaves, tree
+from hlokit.runtime.inspection import MemoryAnalysis, cost_analysis, memory_analysis, reasons, stage_text
 from hlokit.runtime.interrupt import raise_interrupt, symbols
 from hlokit.runtime.plan import Plan
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.runtime.profile import Profile
 
 _log = logging.getLogger("hlokit")
 _RELEASE_NS = 5000.0
@@ -73,7 +78,9 @@ class Executable:
         self._is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
         self._donated = _donated_leaves(module, donate) if self._is_static else ()
         self._hosts: HostSteps | None = None
-        self.plan = self._planned(time_limit)
+        with recorded() as questions:
+            self.plan = self._planned(time_limit)
+        self.recompiled = [e.reason for e in questions if not e.hit and e.name.startswith(module.name)]
         self.notes = [code.note for code in self.plan.objects if code.note]
         for note in self.notes:
             _log.warning("%s: %s", module.name, note)
@@ -107,11 +114,33 @@ class Executable:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
         return compile_program(self._static, self.target, strict=self.strict, donated=self._donated)
 
+    def as_text(self, stage: str = "hlo") -> str:
+        """What became of the program: "hlo" after the passes, "loops" of its kernels, "llvm", or "asm"."""
+        return stage_text(self.program, self.target, stage)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """What a call computes and moves, counted from the program as it was given: under JAX's names."""
+        return cost_analysis(self._static)
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """What a call needs: sizes under JAX's names, the peak, who holds it, and how long each buffer lives."""
+        return memory_analysis(self.program, self.plan)
+
+    def profile(self, *args: Any, repeat: int = 10, **options: Any) -> Profile:
+        """Times of each step, by `repeat` calls on `args`: see Profile. Code for it is made at the first use."""
+        from hlokit.runtime.profile import profile
+
+        return profile(self, args, repeat, options)
+
+    @property
+    def workers(self) -> int:
+        """Threads that take part in a call."""
+        return pool(self.threads).threads
+
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
         """Why things are as they are: (instruction, what, why)."""
-        copies = [(name, "copied", f"{size} bytes: {why}") for name, size, why in self.program.assignment.copies]
-        return [*self.program.context.reasons.entries, *copies, *(("", "lower level", note) for note in self.notes)]
+        return reasons(self.program, self.notes, self.recompiled)
 
     # -- making it
 
@@ -177,6 +206,7 @@ class Executable:
             unwrap=module.entry.root.shape.is_array,
             release=hosts is not None or plan.work > _RELEASE_NS,
             aliases=plan.aliases,
+            overwritten=plan.overwritten,
             aligned=plan.streams,
             failed=failed,
             keep=(library, workers, hosts, plan),

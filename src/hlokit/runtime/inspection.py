@@ -1,0 +1,173 @@
+"""What became of a program: its text at each stage, what it costs, where its memory goes, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlokit.analysis.cost import cost_of_module
+from hlokit.cpu.buffers import Home
+from hlokit.cpu.compiler import Program
+from hlokit.cpu.jit import assembly, optimised_llvm
+from hlokit.cpu.listing import program_text
+from hlokit.cpu.portion import inner_blocks
+from hlokit.cpu.program import Block, KernelStep, Step
+from hlokit.cpu.target import Target
+from hlokit.errors import HlokitError
+from hlokit.hlo.module import HloModule
+from hlokit.runtime.plan import Plan
+
+STAGES = ("hlo", "loops", "llvm", "llvm-opt", "asm")
+
+Reason = tuple[str, str, str]
+
+
+def stage_text(program: Program, target: Target, stage: str) -> str:
+    """The program at a stage of its way: "hlo" after the passes, "loops" of its kernels, "llvm" as it was written,
+    "llvm-opt" as code generation gets it, "asm". Raises HlokitError for another name."""
+    if stage == "hlo":
+        return program.module.to_text()
+    if stage == "loops":
+        return program_text(program)
+    if stage == "llvm":
+        return program.text
+    if stage == "llvm-opt":
+        return optimised_llvm(program.text, target)
+    if stage == "asm":
+        return assembly(program.text, target)
+    raise HlokitError(f"as_text({stage!r}): one of {', '.join(STAGES)}")
+
+
+def cost_analysis(module: HloModule) -> dict[str, float]:
+    """flops, transcendentals, bytes accessed; those that are 0 too."""
+    cost = cost_of_module(module)
+    return {
+        "flops": float(cost.flops),
+        "transcendentals": float(cost.transcendentals),
+        "bytes accessed": float(cost.bytes_accessed),
+    }
+
+
+# -- memory
+
+
+@dataclass(frozen=True)
+class LiveRange:
+    """A place in memory. `buffers`: the values that lie in it one after the other.
+
+    kind         argument, result, constant or arena
+    offset       bytes from the arena's start; for the others their number
+    first, last  the steps between which it is in use, by the names of their instructions
+    begin, end   the same as numbers in the program's order
+    """
+
+    buffers: tuple[str, ...]
+    kind: str
+    offset: int
+    nbytes: int
+    first: str
+    last: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class MemoryAnalysis:
+    """Bytes. The first fields are those of JAX's CompiledMemoryStats.
+
+    peak_memory_in_bytes  the most that arguments, results, constants and temporaries take together
+    peak_holder           the value that takes most of it then, and `peak_held` how much
+    live_ranges           every place in memory, in the order in which it comes to use
+    """
+
+    generated_code_size_in_bytes: int
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    constant_size_in_bytes: int
+    peak_memory_in_bytes: int
+    peak_holder: str
+    peak_held: int
+    live_ranges: list[LiveRange] = field(repr=False)
+
+
+def memory_analysis(program: Program, plan: Plan) -> MemoryAnalysis:
+    """The sizes and lives of the program's buffers."""
+    assignment, peak = program.assignment, plan.peak
+    return MemoryAnalysis(
+        sum(map(len, plan.objects)),
+        sum(buffer.nbytes for buffer in program.arguments),
+        sum(buffer.nbytes for buffer in program.results),
+        sum(program.results[number].nbytes for number in assignment.aliases),
+        peak.temporaries,
+        sum(literal.shape.nbytes for literal in program.constants),
+        peak.total,
+        peak.holder,
+        peak.held,
+        _live_ranges(program),
+    )
+
+
+def _live_ranges(program: Program) -> list[LiveRange]:
+    assignment = program.assignment
+    at: dict[int, str] = {}
+    for step in _steps(program.block):
+        for time in assignment.times.get(step, ()):
+            at[time] = step.name
+    last = max(at, default=0)
+
+    def lived(home: Home) -> LiveRange:
+        begin, end = max(0, home.first), min(last, home.last)
+        whole = home.first < 0, home.last > last
+        names = tuple(buffer.name for buffer in home.buffers)
+        first = "the call" if whole[0] else at.get(begin, "")
+        return LiveRange(
+            names, home.kind, home.offset, home.nbytes, first, "the return" if whole[1] else at.get(end, ""), begin, end
+        )
+
+    homes = dict.fromkeys(home for home in assignment.homes.values() if home.last >= 0 or home.kind != "arena")
+    return sorted((lived(home) for home in homes), key=lambda r: (r.begin, r.kind != "argument", r.offset))
+
+
+def _steps(block: Block) -> list[Step]:
+    return [s for step in block.steps for s in (step, *(i for b in inner_blocks(step) for i in _steps(b)))]
+
+
+# -- reasons
+
+
+def reasons(program: Program, notes: Sequence[str], recompiled: Sequence[str]) -> list[Reason]:
+    """(instruction, what, why): what was not fused, not compiled, copied; the order of each kernel's loops; why it was
+    compiled anew, at a lower level."""
+    found = list(program.context.reasons.entries)
+    found += [(name, "copied", f"{size} bytes: {why}") for name, size, why in program.assignment.copies]
+    found += [("", "lower level", note) for note in notes]
+    found += [("", "recompiled", why) for why in recompiled]
+    for step in _steps(program.block):
+        if isinstance(step, KernelStep):
+            found += [(step.name, what, why) for what, why in _of_loops(step)]
+    return found
+
+
+def _of_loops(step: KernelStep) -> list[tuple[str, str]]:
+    loops = step.loops
+    order = " > ".join(f"{axis.name}:{axis.extent}" for axis in loops.order) or "one element"
+    found = [("loop order", order)]
+    if loops.serial:
+        names = ", ".join(axis.name for axis in loops.order if axis.bit & loops.serial)
+        found.append(("in order", f"what a step along {names} writes, a later one may read or write"))
+    if loops.vector is not None:
+        found.append(("vector axis", f"{loops.vector.name}: the cheapest reads and writes, {loops.lanes} lanes"))
+    elif loops.order:
+        inner = [fold for fold, axis in loops.folds.items() if axis is not None]
+        why = "the folds inside go by vectors" if inner else "no axis has four steps, free order and cheaper reads"
+        found.append(("no vector axis", why))
+    if loops.chunks > 1:
+        found.append(("chunks", f"{loops.chunks}: {loops.work / 1e3:.1f} us of work by estimate"))
+    elif loops.order:
+        small = f"{loops.work / 1e3:.1f} us of work by estimate"
+        found.append(("one thread", small if loops.work < 8000.0 else "no outer axis may be shared out"))
+    if loops.streamed:
+        found.append(("stores past the caches", "what it touches is larger than they are"))
+    return found

@@ -1,0 +1,31 @@
+"""An executable's twin whose code is instrumented."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hlokit.cpu.cache import compiled_objects
+from hlokit.cpu.lapack import lapack_names
+from hlokit.cpu.traced import Traced
+from hlokit.runtime.host_steps import HostSteps
+
+if TYPE_CHECKING:
+    from hlokit.runtime.executable import Executable
+
+
+def twin(
+    executable: Executable, traced: Traced, extra: tuple[int, ...], on_failure: Callable[[], object] | None = None
+) -> Executable:
+    """A copy that runs the traced program; `extra`: the pointers that its text asks for."""
+    made = copy.copy(executable)
+    made.extra, made.on_failure = extra, on_failure
+    objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
+    names = tuple(lapack_names(traced.text))
+    made.use(
+        replace(executable.plan, objects=tuple(objects), lapack=names, polls=traced.polls, work=1e9),
+        HostSteps(traced.hosts) if traced.hosts else None,
+    )
+    return made

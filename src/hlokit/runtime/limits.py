@@ -1,0 +1,165 @@
+"""The machine's limits, measured once and kept in the cache's folder: what a profile compares with."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from hlokit.cpu.cache import Cache, Key
+from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.target import Target, available_threads, host
+from hlokit.runtime.arena import Buffer
+
+_CACHED = 1 << 20
+"""Bytes that any core's own cache holds, near enough."""
+_CHAINS = 12
+"""Independent accumulators: enough to hide the latency of two units."""
+_TRIES = 9
+_BEYOND_CACHES = 256 << 20
+_NEAR, _AGAIN = 64 << 10, 1000
+"""Bytes of a copy within a cache, and how often it is done."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rates of all threads together.
+
+    flops    f32 operations a second, a multiply-add being two; f64 half of it
+    memory   bytes a second, reads and writes that go past the caches together
+    cached   bytes a second of a copy within 128 KB a core
+    """
+
+    flops: float
+    memory: float
+    cached: float
+
+    def bandwidth(self, size: int) -> float:
+        """Bytes a second for what touches so many bytes."""
+        return self.cached if size <= _CACHED else self.memory
+
+
+@cache
+def limits() -> Limits:
+    """This machine's: from the cache, else measured, which takes half a second."""
+    target = host()
+    key = Key.of("limits", target=str(target), threads=available_threads(), machine=_machine(), format=3)
+    found = Cache().lookup(key)
+    if found is not None:
+        return Limits(**json.loads(found))
+    measured = _measured(target)
+    Cache().store(key, json.dumps(asdict(measured)).encode())
+    return measured
+
+
+def _machine() -> str:
+    """The processor's name: machines of one kind of LLVM's differ in speed."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+    except OSError:
+        return ""
+
+
+def _measured(target: Target) -> Limits:
+    module = Module()
+    lanes = target.vector_bytes // 4
+    _arithmetic(module, lanes)
+    _copying(module, "past", lanes, ", !nontemporal !0")
+    _copying(module, "near", lanes, "", _AGAIN)
+    library = Library([compile_object(module.text() + "\n!0 = !{i32 1}\n", target)])
+    threads = available_threads()
+    chains, past, near = (_function(library, name) for name in ("chains", "past", "near"))
+    steps = 300_000
+    scratch = [_aligned(4096) for _ in range(threads)]
+    flops = _rate(lambda k: chains(_at(scratch[k]), _at(scratch[k]), steps), threads, 2.0 * _CHAINS * lanes * steps)
+    size = _BEYOND_CACHES // 2 // threads // 4096 * 4096
+    pairs = [(Buffer(size), Buffer(size)) for _ in range(threads)]
+    line = 8 * target.vector_bytes
+    memory = _rate(lambda k: past(pairs[k][1].address, pairs[k][0].address, size // line), threads, 2.0 * size)
+
+    cached = _rate(
+        lambda k: near(pairs[k][1].address, pairs[k][0].address, _NEAR // line), threads, 2.0 * _NEAR * _AGAIN
+    )
+    return Limits(flops, memory, cached)
+
+
+def _rate(work: Callable[[int], None], threads: int, amount: float) -> float:
+    """`amount` a thread, in all threads at once, the best of some tries, a second."""
+    return threads * amount / min(_together(work, threads) for _ in range(_TRIES))
+
+
+def _together(work: Callable[[int], None], threads: int) -> float:
+    """Seconds until all threads have done their work."""
+    start = threading.Barrier(threads + 1)
+
+    def run(number: int) -> None:
+        start.wait()
+        work(number)
+
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    start.wait()
+    begun = time.perf_counter()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - begun
+
+
+def _function(library: Library, name: str) -> Callable[[int, int, int], None]:
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    function = kind(library.address(name))
+    function.keep = library  # type: ignore[attr-defined]
+    return function
+
+
+def _aligned(size: int) -> np.ndarray[Any, Any]:
+    memory = np.zeros(size + 4096, np.uint8)
+    start = -memory.__array_interface__["data"][0] % 4096
+    return memory[start : start + size]
+
+
+def _at(array: np.ndarray[Any, Any]) -> int:
+    return array.__array_interface__["data"][0]
+
+
+_PARAMETERS = [("ptr noalias", "to"), ("ptr noalias", "of"), ("i64", "count")]
+
+
+def _arithmetic(module: Module, lanes: int) -> None:
+    """Chains of multiply-adds, `count` each."""
+    fn = Function("chains", [("ptr", "to"), ("ptr", "of"), ("i64", "count")])
+    type = f"<{lanes} x float>"
+    x = fn.let(f"load volatile {type}, ptr %of")
+    starts = [(type, fn.let(f"load volatile {type}, ptr %of")) for _ in range(_CHAINS)]  # volatile: each its own
+    with fn.loop("0", "%count", 1, starts) as loop:
+        for chain in loop.carried:
+            loop.next.append(fn.let(f"call {type} @llvm.fma.v{lanes}f32({type} {chain}, {type} {x}, {type} {x})"))
+    for chain in loop.results:
+        fn.do(f"store volatile {type} {chain}, ptr %to")
+    fn.do("ret void")
+    module.add(fn, exported=True)
+
+
+def _copying(module: Module, name: str, lanes: int, hint: str, again: int = 1) -> None:
+    """Copies `count` times eight vectors, all of it `again` times."""
+    fn = Function(name, _PARAMETERS)
+    type, size = f"<{lanes} x float>", 4 * lanes
+    with fn.loop("0", str(again)), fn.loop("0", "%count") as loop:
+        at = fn.let(f"mul i64 {loop.index}, {8 * size}")
+        for k in range(8):
+            place = fn.let(f"add i64 {at}, {k * size}")
+            source, result = (fn.let(f"getelementptr i8, ptr %{p}, i64 {place}") for p in ("of", "to"))
+            value = fn.let(f"load {type}, ptr {source}, align {size}")
+            fn.do(f"store {type} {value}, ptr {result}, align {size}{hint}")
+    fn.do("ret void")
+    module.add(fn, exported=True)

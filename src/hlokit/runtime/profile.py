@@ -1,0 +1,282 @@
+"""Profile: what each step of a program takes, and how near that is to the machine's limits."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.analysis.cost import Cost, cost_of_module
+from hlokit.cpu.portion import inner_blocks, portions
+from hlokit.cpu.program import CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.traced import EVENT, HEADER, TOTAL, Traced, timed
+from hlokit.errors import HlokitError
+from hlokit.runtime.instrumented import twin
+from hlokit.runtime.limits import Limits, limits
+
+if TYPE_CHECKING:
+    from hlokit.runtime.executable import Executable
+
+_EVENTS = 20_000
+"""Runs of steps that a call's trace holds; of more only the sums are known."""
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """One step.
+
+    instructions   the names of all that it computes; `kind`: kernel, routine, copy, reference or loop (a small one)
+    around         the names of the loops and conditionals round it, outermost first
+    seconds        that a call of the program spends in it, the median over the calls; `runs`: how often it ran
+    bytes          that one run has to read and write; flops, transcendentals: that its instructions ask for
+    """
+
+    name: str
+    kind: str
+    instructions: tuple[str, ...]
+    around: tuple[str, ...]
+    seconds: float
+    runs: int
+    bytes: int
+    flops: float
+    transcendentals: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes * self.runs / self.seconds if self.seconds else 0.0
+
+    @property
+    def flops_per_second(self) -> float:
+        return self.flops * self.runs / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile of calls on the same arguments. str() is a table, dearest steps first.
+
+    total    seconds of a call without and `traced` with the clock read round each step: medians
+    events   (step's number, start, end) in nanoseconds, of the last call
+    """
+
+    program: str
+    steps: list[StepProfile]
+    total: float
+    traced: float
+    limits: Limits
+    threads: int
+    events: list[tuple[int, int, int]] = field(repr=False)
+    lost: int = 0
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def table(self, rows: int = 40) -> str:
+        """The dearest steps, with the part of the machine's limits that they reach."""
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+
+        times = f"{_time(self.total)} a call, {_time(self.traced)} timed step by step"
+        title = f"{self.program}: {times}, {self.threads} threads"
+        table = Table(title=title, box=SIMPLE_HEAD, title_justify="left")
+        table.add_column("step", overflow="fold", max_width=44)
+        for name in ("time", "share", "runs", "GB/s", "of limit", "GF/s", "of peak"):
+            table.add_column(name, justify="right")
+        steps = sorted((s for s in self.steps if s.bytes or s.kind != "copy"), key=lambda step: -step.seconds)
+        whole = sum(step.seconds for step in steps) or 1.0
+        for step in steps[:rows]:
+            table.add_row(*self._row(step, whole))
+        if len(steps) > rows:
+            table.add_row(f"... {len(steps) - rows} more", _time(sum(s.seconds for s in steps[rows:])))
+        out = io.StringIO()
+        Console(file=out, width=120).print(table)
+        lines = [line.rstrip() for line in out.getvalue().splitlines()]
+        lines.append(
+            f"limits: {self.limits.memory / 1e9:.0f} GB/s memory, {self.limits.cached / 1e9:.0f} GB/s within caches, "
+            f"{self.limits.flops / 1e9:.0f} GF/s in f32"
+        )
+        return "\n".join(lines) + "\n"
+
+    def _row(self, step: StepProfile, whole: float) -> list[str]:
+        label = " > ".join((*step.around, step.name)) + ("" if step.kind == "kernel" else f" ({step.kind})")
+        moved, done = step.bytes_per_second, step.flops_per_second
+        return [
+            label,
+            _time(step.seconds),
+            f"{step.seconds / whole:.0%}",
+            str(step.runs),
+            f"{moved / 1e9:.1f}",
+            f"{moved / self.limits.bandwidth(step.bytes):.0%}",
+            f"{done / 1e9:.2f}" if done else "-",
+            f"{done / self.limits.flops:.0%}" if done else "-",
+        ]
+
+    def trace(self) -> dict[str, Any]:
+        """The last call in the Trace Event Format that Perfetto and chrome://tracing read."""
+        start = min((begun for _, begun, _ in self.events), default=0)
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": self.program}},
+            {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "steps"}},
+        ]
+        for number, begun, ended in self.events:
+            step = self.steps[number]
+            seconds = (ended - begun) * 1e-9
+            events.append({
+                "ph": "X", "pid": 1, "tid": 1, "cat": step.kind, "name": step.name,
+                "ts": (begun - start) * 1e-3, "dur": (ended - begun) * 1e-3,
+                "args": {
+                    "instructions": " ".join(step.instructions), "bytes": step.bytes, "flops": step.flops,
+                    "GB/s": round(step.bytes / seconds * 1e-9, 3) if seconds else 0,
+                },
+            })  # fmt: skip
+        return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"lost events": self.lost}}
+
+    def save(self, path: str | Path) -> None:
+        """Writes the trace as JSON."""
+        Path(path).write_text(json.dumps(self.trace()))
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3f} {unit}"
+    return f"{seconds * 1e6:.2f} us"
+
+
+def profile(executable: Executable, args: Sequence[Any], repeat: int, options: dict[str, Any]) -> Profile:
+    """Calls the program `repeat` times as it is, and as often with its steps timed."""
+    if repeat < 1:
+        raise HlokitError(f"profile: repeat={repeat}, expected at least 1")
+    traced = timed(executable.program, executable.target)
+    log = _Log(len(traced.steps))
+    watched = twin(executable, traced, (log.address,))
+    totals: list[float] = []
+    timings: list[float] = []
+    sums: list[np.ndarray[Any, Any]] = []
+    for number in range(repeat + 1):  # the first run of each is to warm up
+        start = time.perf_counter()
+        executable(*args, **options)
+        middle = time.perf_counter()
+        log.clear()
+        watched(*args, **options)
+        if number:
+            totals.append(middle - start)
+            timings.append(time.perf_counter() - middle)
+            sums.append(log.sums())
+    each = np.median(np.stack([s[:, 0] for s in sums]), axis=0) * 1e-9 if sums[0].size else np.zeros(0)
+    steps = _profiles(executable, traced, each, sums[-1][:, 1])
+    events, lost = log.events()
+    total, by_step = statistics.median(totals), statistics.median(timings)
+    workers = executable.workers
+    return Profile(executable.source.name, steps, total, by_step, limits(), workers, events, lost)
+
+
+def _profiles(
+    executable: Executable, traced: Traced, seconds: np.ndarray[Any, Any], runs: np.ndarray[Any, Any]
+) -> list[StepProfile]:
+    costs: dict[Step, tuple[Cost, tuple[str, ...]]] = {
+        step: (cost_of_module(part.module), tuple(part.fused)) for step, part in portions(executable.program.block)
+    }
+    found: list[StepProfile] = []
+    for number, step in enumerate(traced.steps):
+        cost, names = costs.get(step, (Cost(), tuple(i.name for i in step.instructions)))
+        around = tuple(outer.name for outer in traced.around[number])
+        moved = _moved(executable, step)
+        if isinstance(step, WhileStep):
+            names = tuple(n for b in inner_blocks(step) for s in b.steps for n in costs.get(s, (Cost(), ()))[1])
+        found.append(
+            StepProfile(
+                step.name, _kind(step), names, around, float(seconds[number]), int(runs[number]), moved,
+                float(cost.flops), float(cost.transcendentals),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _kind(step: Step) -> str:
+    return next(name for kind, name in _KINDS.items() if isinstance(step, kind))
+
+
+_KINDS: dict[type[Step], str] = {
+    KernelStep: "kernel",
+    RoutineStep: "routine",
+    CopyStep: "copy",
+    HostStep: "reference",
+    WhileStep: "loop",
+}
+
+
+def _moved(executable: Executable, step: Step) -> int:
+    """Bytes that a run has to move: of arrays of which only some elements are touched, those alone."""
+    if isinstance(step, CopyStep):
+        homes = executable.program.assignment.homes
+        return 0 if homes[step.reads[0]] is homes[step.writes[0]] else 2 * step.writes[0].nbytes
+    if isinstance(step, KernelStep):
+        return kernel_bytes(step)
+    return sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+
+
+def kernel_bytes(step: KernelStep) -> int:
+    """What a kernel's loads and stores reach: at most each array whole, at most each access's number of elements."""
+    from hlokit.cpu.expr import affine_deps, reachable
+
+    loops = step.loops
+    extents = {axis.bit: axis.extent for axis in loops.order}
+    roots = [r for s in loops.stores for r in (s.node, *s.guards)]
+    nodes = reachable(roots)
+    for node in nodes:
+        if node.op == "fold":
+            extents |= {axis.bit: axis.extent for axis in node.data.bound}
+
+    def reached(deps: int) -> int:
+        count = 1
+        for bit, extent in extents.items():
+            count *= extent if deps & bit else 1
+        return count
+
+    read: dict[Any, int] = {}
+    written: dict[Any, int] = {}
+    for node in nodes:
+        if node.op in ("load", "current"):
+            buffer, affine = node.data[:2]
+            read[buffer] = min(buffer.size, read.get(buffer, 0) + reached(affine_deps(affine)))
+    for store in loops.stores:
+        written[store.buffer] = min(store.buffer.size, written.get(store.buffer, 0) + reached(affine_deps(store.place)))
+    return sum(n * b.dtype.numpy.itemsize for found in (read, written) for b, n in found.items())
+
+
+class _Log:
+    """The memory that the timed code writes to."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._events = np.zeros((_EVENTS, EVENT // 8), np.int64)
+        self._memory = np.zeros((HEADER + TOTAL * steps) // 8, np.int64)
+        self._memory[0] = _EVENTS
+        self._memory[2] = self._events.ctypes.data
+        self.address = int(self._memory.ctypes.data)
+
+    def clear(self) -> None:
+        ctypes.memset(self.address + HEADER, 0, TOTAL * self.steps)
+        self._memory[1] = 0
+
+    def sums(self) -> np.ndarray[Any, Any]:
+        """(nanoseconds, runs) of each step."""
+        return self._memory[HEADER // 8 :].reshape(-1, 2).copy()
+
+    def events(self) -> tuple[list[tuple[int, int, int]], int]:
+        """The events that were kept, and how many were not."""
+        seen = int(self._memory[1])
+        kept = self._events[: min(seen, _EVENTS)].tolist()
+        return [(int(a), int(b), int(c)) for a, b, c in kept], max(0, seen - _EVENTS)
+
+
+__all__ = ["Profile", "StepProfile", "profile"]
