@@ -443,3 +443,15 @@ def test_programs_with_steps_of_the_reference_are_not_kept(cache: Path) -> None:
         exe = hk.compile(module)
         assert lowered(exe)
         np.testing.assert_array_equal(exe(seed=3), hk.evaluate(module, seed=3))
+
+
+def test_a_donated_argument_that_holds_no_result() -> None:
+    """Its memory serves what is between; what shares it is copied first too."""
+    module = loop("new = f32[1024] reverse(old), dimensions={0}", count=1001)
+    exe = hk.compile(module, donate=(0,))
+    fixed = np.linspace(1, 2, N, dtype=np.float32)
+    before = fixed.copy()
+    fixed.flags.writeable = False
+    exe(fixed)
+    np.testing.assert_array_equal(fixed, before)
+    assert set(exe.plan.aliases.values()) <= set(exe.plan.overwritten)

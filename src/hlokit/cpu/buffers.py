@@ -45,6 +45,7 @@ class Assignment:
     copies: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
     lives: list[Home] = field(default_factory=list[Home])
     aliases: dict[int, int] = field(default_factory=dict[int, int])
+    overwritten: list[int] = field(default_factory=list[int])
     written: dict[Buffer, list[int]] = field(default_factory=dict[Buffer, "list[int]"])
 
     def holder(self) -> tuple[str, int]:
@@ -79,7 +80,8 @@ def assign(
     """Homes for all buffers of the program: arguments, results and constants where the caller has them, others in the
     arena, each there only as long as it is needed.
 
-    Arguments of the numbers `donated` may be overwritten; results that lie there are `aliases`: result -> argument.
+    Arguments of the numbers `donated` may be overwritten; results that lie there are `aliases`: result -> argument. All
+    that are overwritten are listed, since what lies in other memory too must not be.
     """
     found = Assignment()
     homes = found.homes
@@ -98,6 +100,7 @@ def assign(
     _share(found, block, None)
     _reuse(found, [homes[b] for b in arguments], [homes[b] for b in results])
     _make_slots(found, block)
+    found.overwritten = [h.offset for a in arguments if (h := homes[a]).writable and len(h.buffers) > 1]
     found.aliases = {h.result: h.offset for h in homes.values() if h.kind == "argument" and h.result is not None}
     _place(found)
     _note_copies(found, block)
@@ -348,8 +351,11 @@ def _free(gaps: list[tuple[int, int]], offset: int, size: int) -> None:
 
 
 def _note_copies(found: Assignment, block: Block) -> None:
-    """What is copied after all, and why."""
+    """What is copied after all, and why; what kernels do in place."""
     for step in block.steps:
+        if isinstance(step, KernelStep):
+            read = {found.homes[buffer] for buffer in step.reads}
+            step.loops.in_place = frozenset(buffer for buffer in step.writes if found.homes[buffer] in read)
         if isinstance(step, CopyStep) and found.homes[step.reads[0]] is not found.homes[step.writes[0]]:
             found.copies.append((step.name, step.reads[0].nbytes, step.reason))
         elif isinstance(step, WhileStep):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.buffers import Assignment, assign
 from hlokit.cpu.build import array_leaves
-from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare, work
+from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare_kernels, prepare_routines, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.program import Block, Context, CopyStep, Lowering, Step
@@ -86,9 +86,10 @@ def compile_program(
     results = _own_results(block, context)
     llvm = Module()
     flat = [buffer for buffers in arguments for buffer in buffers]
-    prepared = prepare(block, context, llvm)
+    prepared = prepare_routines(block, context, llvm)
     constants = list(context.constants)
     assignment = assign(block, flat, results, context.constants.values(), donated)
+    prepare_kernels(block, context, llvm, prepared)
     written = Written(llvm)
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
     writer.entry(block)

@@ -1076,7 +1076,7 @@ class KernelWriter:
                     name = self._reversed(name, type, lanes)
                     mask = None if mask is None else self._reversed(mask, "i1", lanes)
                 if mask is None:
-                    hint = self._stream_hint(store, lanes, align)
+                    hint = self._stream_hint(store, lanes, align, scope)
                     fn.do(f"store {whole} {name}, ptr {pointer}, align {64 if hint else align}{hint}")
                 else:
                     fn.do(
@@ -1091,11 +1091,13 @@ class KernelWriter:
                     f"{vector('ptr', lanes)} align {align} {places}, {vector('i1', lanes)} {chosen})"
                 )
 
-    def _stream_hint(self, store: Store, lanes: int, align: int) -> str:
+    def _stream_hint(self, store: Store, lanes: int, align: int, scope: Scope) -> str:
         if not self.loops.streamed or lanes * align < 64 or store.buffer.nbytes < 1 << 20:
             return ""
+        if store.buffer in self.loops.in_place:
+            return ""
         unit = 64 // align
-        aligned = all(c % unit == 0 for key, c in store.place.terms if c != 1) and store.place.constant % unit == 0
+        aligned = all(c % unit == 0 for key, c in store.place.terms if key is not scope.lane_axis) and store.place.constant % unit == 0
         if not aligned or lanes % unit:
             return ""
         self._streams = True

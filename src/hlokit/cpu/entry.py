@@ -101,11 +101,16 @@ class Prepared:
     table: tuple[Buffer, ...]
 
 
-def prepare(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
-    """Writes the kernels of all steps. A routine that does not take its case becomes a step of the reference."""
+def prepare_routines(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
+    """Writes the routines. One that does not take its case becomes a step of the reference."""
     found: dict[Step, Prepared] = {}
-    _Preparation(context, module, found).block(block)
+    _Preparation(context, module, found).block(block, kernels=False)
     return found
+
+
+def prepare_kernels(block: Block, context: Context, module: Module, found: dict[Step, Prepared]) -> None:
+    """Writes the kernels, to what is found already. After buffer assignment, which says what they do in place."""
+    _Preparation(context, module, found).block(block, kernels=True)
 
 
 class _Preparation:
@@ -115,19 +120,21 @@ class _Preparation:
         self.found = found
         self.target: Target = context.target
 
-    def block(self, block: Block, tight: bool = False) -> None:
+    def block(self, block: Block, kernels: bool, tight: bool = False) -> None:
         for k, step in enumerate(block.steps):
             if isinstance(step, KernelStep):
-                self.found[step] = self.kernel(step, tight)
+                if kernels:
+                    self.found[step] = self.kernel(step, tight)
             elif isinstance(step, RoutineStep):
-                block.steps[k] = self.routine(step)
+                if not kernels:
+                    block.steps[k] = self.routine(step)
             elif isinstance(step, WhileStep):
                 inside = tight or is_tight(step)
-                self.block(step.condition, inside)
-                self.block(step.body, inside)
+                self.block(step.condition, kernels, inside)
+                self.block(step.body, kernels, inside)
             elif isinstance(step, ConditionalStep):
                 for branch in step.branches:
-                    self.block(branch, tight)
+                    self.block(branch, kernels, tight)
 
     def kernel(self, step: KernelStep, tight: bool) -> Prepared:
         """Equal kernels have equal text but for the name, which is made from it."""

@@ -51,6 +51,7 @@ class Loops:
     chunks     how many
     work       estimated cost in nanoseconds on one thread
     streamed   results are stored past the caches
+    in_place   buffers that are written where another is read: what was loaded is in the caches anyway
     tile       the axis along which loads are read by rows and transposed (see tiles), or None
     rows       steps of the tile axis that are written out side by side
     pieces     spans of axes that have code of their own (see segments)
@@ -71,6 +72,7 @@ class Loops:
     work: float = 0.0
     strict: bool = False
     streamed: bool = False
+    in_place: frozenset[Buffer] = frozenset()
     spills: list[Node] = field(default_factory=list[Node])
     tile: Axis | None = None
     rows: int = 1

@@ -47,8 +47,9 @@ class Caller:
     unwrap       there is one result and `call` gives it alone; else a tuple
     release      other Python threads run meanwhile. Not below some 5 us of work: to get the lock back may take 5 ms
     aliases      result number -> parameter number: the entry writes this result over that parameter. The call gives
-                 the argument itself back; one that is read-only, or shares memory with another, is copied first, and
-                 with `aligned` one that is not aligned to 64 bytes
+                 the argument itself back
+    overwritten  numbers of more parameters that the entry writes to. What it writes to is copied first if it is
+                 read-only, shares memory with another argument or, with `aligned`, is not aligned to 64 bytes
     failed       called when the entry gave something else than 0; must raise, else the call raises EvaluationError
     keep         kept alive with this object: what the code needs
 
@@ -71,6 +72,7 @@ class Caller:
         unwrap: bool = False,
         release: bool = True,
         aliases: Mapping[int, int] | None = None,
+        overwritten: Sequence[int] = (),
         aligned: bool = False,
         failed: Callable[[], object] | None = None,
         keep: object = None,
@@ -85,6 +87,7 @@ class Caller:
         self.unwrap = unwrap
         self.release = release
         self.aliases = dict(aliases or {})
+        self.overwritten = sorted({*overwritten, *self.aliases.values()})
         self.aligned = aligned
         self.keep = keep
         self.entry = entry
@@ -96,20 +99,21 @@ class Caller:
         self._gives = [(shape.dimensions, shape.dtype.numpy, shape.nbytes) for shape in self.results]
         count = len(self.parameters) + len(self.results) + len(self.constants) + 1 + len(self.more)
         self._table = struct.Struct(f"{count}P").pack
-        native = _native() if not self.aliases else None
+        alike = all(self._takes[a] == (self._gives[r][1], self._gives[r][0]) for r, a in self.aliases.items())
+        native = _native() if alike else None
         self.call = native.function(self) if native is not None else self.slow
 
     def slow(self, *arguments: Any) -> Any:
         """`call`, for arguments of any kind: what NumPy or DLPack can read, as for `evaluate`."""
         taken = self._arguments(arguments)
+        for number in self.overwritten:
+            taken[number] = self._owned(taken, number)
         given: list[_Array] = []
         for number, (dimensions, dtype, size) in enumerate(self._gives):
             source = self.aliases.get(number)
-            if source is None:
-                given.append(empty(dimensions, dtype, size))
-            else:
-                taken[source] = self._owned(taken, source)
-                given.append(_seen_as(taken[source], dtype, dimensions))
+            given.append(
+                empty(dimensions, dtype, size) if source is None else _seen_as(taken[source], dtype, dimensions)
+            )
         addresses = [*map(_address, taken), *map(_address, given), *self.constants]
         buffer = self._arena.take() if self.temporaries else None
         try:
@@ -182,7 +186,7 @@ def _address(array: _Array) -> int:
 # -- the builtin function
 
 _HEAD = struct.Struct("qqPPPPPPqqqq")
-_ROW = struct.Struct("PqQP")
+_ROW = struct.Struct("PqQPqq")
 _TUPLE_ITEMS, _BYTES_DATA, _SCALAR_DATA = 24, 32, 16
 _NEW_FROM_DESCR = 94
 """PyArray_NewFromDescr's place in NumPy's table of functions, which is part of its binary interface."""
@@ -209,12 +213,19 @@ class _Native:
         fixed = (*caller.constants, 0, *caller.more)
         rows, sizes = b"", struct.pack(f"{len(fixed)}P", *fixed)
         start = _HEAD.size + _ROW.size * (len(caller.parameters) + len(caller.results))
-        makers = [*[None] * len(caller.parameters), *caller.result_makers()]
-        for shape, maker in zip((*caller.parameters, *caller.results), makers, strict=True):
+        for number, shape in enumerate(caller.parameters):
+            scalar = id(shape.dtype.numpy.type) if shape.rank == 0 and number not in caller.overwritten else 0
+            size = shape.size * shape.dtype.numpy.itemsize
+            mask = (ALIGNMENT - 1 if caller.aligned else 0) if number in caller.overwritten else -1
+            rows += _ROW.pack(id(shape.dtype.numpy), shape.rank, start + len(sizes), scalar, size, mask)
+            sizes += struct.pack(f"{shape.rank}q", *shape.dimensions)
+        for number, (shape, maker) in enumerate(zip(caller.results, caller.result_makers(), strict=True)):
             made = shape.dtype.numpy if maker is None else maker
             kept.append(made)
-            scalar = id(shape.dtype.numpy.type) if shape.rank == 0 else 0
-            rows += _ROW.pack(id(made), shape.rank if maker is None else -1, start + len(sizes), scalar)
+            if number in caller.aliases:
+                rows += _ROW.pack(0, -2, caller.aliases[number], 0, 0, -1)
+                continue
+            rows += _ROW.pack(id(made), shape.rank if maker is None else -1, start + len(sizes), 0, 0, -1)
             sizes += struct.pack(f"{shape.rank}q", *shape.dimensions)
         head = _HEAD.pack(
             len(caller.parameters),
@@ -225,7 +236,7 @@ class _Native:
             id(np.ndarray),
             ctypes.addressof(cell) if cell is not None else 0,
             _numpy_function(_NEW_FROM_DESCR),
-            caller.unwrap + 2 * caller.release,
+            caller.unwrap + 2 * caller.release + 4 * bool(caller.overwritten),
             len(fixed),
             len(caller.constants),
             start,
@@ -304,10 +315,11 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 
 ; The record: 0 parameters, 8 results, 16 entry, 24 slow, 32 failed, 40 ndarray, 48 cell of the temporaries' address or
-; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release), 72 pointers after the results', 80 which of them is the
+; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release, 4 parameters are overwritten), 72 pointers after the results', 80 which of them is the
 ; temporaries', 88 where they are, 96 a row for each parameter and result: the element type, the rank, where the sizes
-; are, for a parameter without dimensions the type of NumPy's scalars. A result of rank -1: what makes it, in place of
-; the element type.
+; are, for a parameter without dimensions the type of NumPy's scalars, its bytes, and for one that is overwritten the
+; bits that its address must not have (else -1). A result of rank -1: what makes it, in place of the element type; of
+; rank -2: the parameter's number, in place of the sizes.
 define ptr @hlokit_call(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %first = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS
@@ -337,12 +349,12 @@ entry:
 taking:
   %i = phi i64 [ 0, %entry ], [ %i1, %taken ]
   %all = icmp eq i64 %i, %parameters
-  br i1 %all, label %memory, label %take
+  br i1 %all, label %have, label %take
 
 take:
   %argument_at = getelementptr ptr, ptr %arguments, i64 %i
   %argument = load ptr, ptr %argument_at
-  %row = getelementptr [32 x i8], ptr %rows, i64 %i
+  %row = getelementptr [48 x i8], ptr %rows, i64 %i
   %type_at = getelementptr i8, ptr %argument, i64 8
   %type = load ptr, ptr %type_at
   %is_array = icmp eq ptr %type, %array
@@ -405,6 +417,69 @@ taken:
   %i1 = add i64 %i, 1
   br label %taking
 
+have:
+  %over_bit = and i64 %flags, 4
+  %over = icmp ne i64 %over_bit, 0
+  br i1 %over, label %owning, label %memory
+
+owning:
+  %o = phi i64 [ 0, %have ], [ %o1, %owned ]
+  %o_end = icmp eq i64 %o, %parameters
+  br i1 %o_end, label %memory, label %own
+
+own:
+  %o_row = getelementptr [48 x i8], ptr %rows, i64 %o
+  %o_mask_at = getelementptr i8, ptr %o_row, i64 40
+  %o_mask = load i64, ptr %o_mask_at
+  %o_free = icmp slt i64 %o_mask, 0
+  br i1 %o_free, label %owned, label %writing
+
+writing:
+  %o_argument_at = getelementptr ptr, ptr %arguments, i64 %o
+  %o_argument = load ptr, ptr %o_argument_at
+  %o_flags_at = getelementptr i8, ptr %o_argument, i64 64
+  %o_flags = load i32, ptr %o_flags_at
+  %o_write = and i32 %o_flags, 1024
+  %o_writable = icmp ne i32 %o_write, 0
+  %o_slot = getelementptr ptr, ptr %table, i64 %o
+  %o_data = load i64, ptr %o_slot
+  %o_bits = and i64 %o_data, %o_mask
+  %o_aligned = icmp eq i64 %o_bits, 0
+  %o_fine = and i1 %o_writable, %o_aligned
+  %o_size_at = getelementptr i8, ptr %o_row, i64 32
+  %o_size = load i64, ptr %o_size_at
+  %o_past = add i64 %o_data, %o_size
+  br i1 %o_fine, label %apart, label %slow
+
+apart:
+  %q = phi i64 [ 0, %writing ], [ %q1, %next ], [ %q1, %compare ]
+  %q_end = icmp eq i64 %q, %parameters
+  %q1 = add i64 %q, 1
+  br i1 %q_end, label %owned, label %other
+
+other:
+  %q_same = icmp eq i64 %q, %o
+  br i1 %q_same, label %next, label %compare
+
+next:
+  br label %apart
+
+compare:
+  %q_row = getelementptr [48 x i8], ptr %rows, i64 %q
+  %q_size_at = getelementptr i8, ptr %q_row, i64 32
+  %q_size = load i64, ptr %q_size_at
+  %q_slot = getelementptr ptr, ptr %table, i64 %q
+  %q_data = load i64, ptr %q_slot
+  %q_past = add i64 %q_data, %q_size
+  %q_before = icmp ule i64 %q_past, %o_data
+  %q_after = icmp uge i64 %q_data, %o_past
+  %q_apart = or i1 %q_before, %q_after
+  br i1 %q_apart, label %apart, label %slow
+
+owned:
+  %o1 = add i64 %o, 1
+  br label %owning
+
 memory:
   %needs = icmp ne ptr %cell, null
   br i1 %needs, label %borrow, label %begin
@@ -441,12 +516,24 @@ giving:
 
 give:
   %number = add i64 %parameters, %j
-  %result_row = getelementptr [32 x i8], ptr %rows, i64 %number
+  %result_row = getelementptr [48 x i8], ptr %rows, i64 %number
   %maker = load ptr, ptr %result_row
   %result_rank_at = getelementptr i8, ptr %result_row, i64 8
   %result_rank = load i64, ptr %result_rank_at
-  %large = icmp slt i64 %result_rank, 0
-  br i1 %large, label %ask, label %create
+  %known = icmp sge i64 %result_rank, 0
+  br i1 %known, label %create, label %special
+
+special:
+  %alias = icmp eq i64 %result_rank, -2
+  br i1 %alias, label %same, label %ask
+
+same:
+  %same_number_at = getelementptr i8, ptr %result_row, i64 16
+  %same_number = load i64, ptr %same_number_at
+  %same_at = getelementptr ptr, ptr %arguments, i64 %same_number
+  %same_array = load ptr, ptr %same_at
+  call void @Py_IncRef(ptr %same_array)
+  br label %check
 
 ask:
   %asked = call ptr @PyObject_CallNoArgs(ptr %maker)
@@ -462,7 +549,7 @@ create:
   br label %check
 
 check:
-  %result = phi ptr [ %asked, %ask ], [ %created, %create ]
+  %result = phi ptr [ %asked, %ask ], [ %created, %create ], [ %same_array, %same ]
   %none = icmp eq ptr %result, null
   br i1 %none, label %failed, label %made
 

@@ -51,6 +51,7 @@ class Plan:
 
     constants   where the entry's constants are, in order
     aliases     result leaf -> argument leaf over which it is written
+    overwritten argument leaves that are written to, those among them
     work        estimated nanoseconds of a call on one thread
     streams     results are stored past the caches: their memory must be aligned to 64 bytes
     lapack      routines of LAPACK that the code calls
@@ -60,6 +61,7 @@ class Plan:
     objects: tuple[ObjectCode, ...]
     constants: tuple[_Array, ...]
     aliases: dict[int, int]
+    overwritten: tuple[int, ...]
     work: float
     streams: bool
     lapack: tuple[str, ...]
@@ -86,6 +88,7 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
         tuple(compiled_objects(program.text, target, name=name, time_limit=time_limit)),
         tuple(np.ascontiguousarray(literal.to_python()) for literal in program.constants),
         dict(program.assignment.aliases),
+        tuple(program.assignment.overwritten),
         program.work,
         "!nontemporal" in program.text,
         tuple(lapack_names(program.text)),
@@ -96,7 +99,7 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
 
 # -- the cache
 
-_FORMAT = 1
+_FORMAT = 2
 _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
 
 
@@ -137,6 +140,7 @@ def stored(key: Key, module: HloModule) -> Plan | None:
         tuple(objects),
         tuple(constants),
         {int(result): argument for result, argument in header["aliases"]},
+        tuple(header["overwritten"]),
         header["work"],
         header["streams"],
         tuple(header["lapack"]),
@@ -165,6 +169,7 @@ def store(key: Key, plan: Plan, program: Program, module: HloModule, target: Tar
         "objects": objects.parts,
         "constants": constants,
         "aliases": sorted(plan.aliases.items()),
+        "overwritten": plan.overwritten,
         "work": plan.work,
         "streams": plan.streams,
         "lapack": plan.lapack,
