@@ -86,12 +86,12 @@ ENTRY e {
 
 
 @pytest.mark.parametrize(
-    "stride, operand, source",
-    [(1, "f32[8]", "f32[6]"), (2, "f32[7]", "f32[3]")],
+    "size, stride, operand, source",
+    [(20, 1, "f32[24]", "f32[5]"), (40, 2, "f32[44]", "f32[3]")],
 )
-def test_windows_over_an_element_are_found_again(stride: int, operand: str, source: str) -> None:
+def test_windows_over_an_element_are_found_again(size: int, stride: int, operand: str, source: str) -> None:
     """select-and-scatter reads its sources at element + offset: the rows of broadcast, pad and reshape leave no trace."""
-    attributes = f"window={{size=3 stride={stride}}},select=greater,scatter=add"
+    attributes = f"window={{size={size} stride={stride}}},select=greater,scatter=add"
     module = program(operand, "select-and-scatter", f"{operand} {source} f32[]", attributes)
     root = module.entry.root
     written = expanded(root.op, [o.shape for o in root.operands], dict(root.called_by_role()))
@@ -99,6 +99,6 @@ def test_windows_over_an_element_are_found_again(stride: int, operand: str, sour
     values = np.arange(1, root.operands[1].shape.size + 1, dtype=np.float32)
     emit, read = inline(written, fold.operands[0], None, values, None)
     assert emit.quotients == (stride > 1), "the stride alone divides"
-    spread = np.zeros(stride * (len(values) - 1) + 5, np.float32)
-    spread[2:-2:stride] = values
+    spread = np.zeros(stride * (len(values) - 1) + 2 * size - 1, np.float32)
+    spread[size - 1 : 1 - size : stride] = values
     assert np.array_equal(read, np.lib.stride_tricks.sliding_window_view(spread, read.shape[1]))

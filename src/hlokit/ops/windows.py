@@ -11,7 +11,7 @@ from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.forms.graph import Called, Graph, Node
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
-from hlokit.ops.control_flow import Call
+from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.expansion import Writing
 from hlokit.ops.movement import Iota, Pad
 from hlokit.ops.reduction import (
@@ -29,6 +29,9 @@ from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
 from hlokit.types.window import PaddingDimension, Window, WindowDimension, dilated
 
 _MAX_S32 = 2**31 - 1
+
+_MOST_TERMS = 16
+"""Windows over one element that select-and-scatter's expansion writes out."""
 
 Slices: TypeAlias = tuple[slice, ...]
 
@@ -198,12 +201,23 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         return output.reshape(operand.shape)
 
     def expand(self, graph: Graph, operand: Node, source: Node, init: Node, select: Called, scatter: Called) -> Node:
-        """Folds only: the position that each window picks, then the windows over each element that picked it."""
+        """Folds only: the position that each window picks, then the windows over each element that picked it.
+
+        Where few windows can cover an element, each of them is a term; else they are folded.
+        """
         write, shape = Writing(graph), operand.shape
         count = dtypes.s32 if shape.size <= _MAX_S32 else dtypes.s64
         position = write.reshape(graph.add(Iota(0, count[shape.size])), shape.dimensions)
         picked = self._picks(write, operand, position, select)
         nothing, nowhere = write.scalar(0, shape.dtype), write.scalar(-1, count)
+        if math.prod(map(_most_covering, self.window.dimensions)) <= _MOST_TERMS:
+            total = write.broadcast(init, (), shape.logical)
+            new_ones = _covering(write, source, nothing, self.window, shape.dimensions)
+            their_picks = _covering(write, picked, nowhere, self.window, shape.dimensions)
+            for new, its_pick in zip(new_ones, their_picks, strict=True):
+                combined = graph.add(Map(tuple(range(shape.rank))), total, new, called=[scatter])
+                total = write.select(write.compare("EQ", its_pick, position), combined, total)
+            return total
         sources = _sliding(write, source, nothing, self.window, shape.dimensions)
         picks = _sliding(write, picked, nowhere, self.window, shape.dimensions)
         offsets = tuple(range(0, 2 * shape.rank, 2))
@@ -283,6 +297,35 @@ def _sliding(write: Writing, x: Node, nothing: Node, window: Window, sizes: Sequ
         ranges = [(0, n, 1) for n in (*before, d.size, size, *behind)]
         x = write.graph.add(Slice(tuple(ranges)), x)
     return x
+
+
+def _most_covering(d: WindowDimension) -> int:
+    return -(-d.size // d.stride)
+
+
+def _covering(write: Writing, x: Node, nothing: Node, window: Window, sizes: Sequence[int]) -> Iterator[Node]:
+    """x at the window positions that may cover an element, for all elements: one array for each of them, ascending.
+
+    Those that cover element e are among the `_most_covering` ones up to (e + low padding) // stride. A quotient is a
+    reshape of what is repeated; `nothing` where there is no such position. One that ends before e is given too.
+    """
+    rank, cuts = x.shape.rank, list[tuple[int, int]]()
+    for axis, (d, size) in enumerate(zip(window.dimensions, sizes, strict=True)):
+        before = max(0, -(d.padding_low // d.stride))  # positions that a negative padding leaves out
+        first = d.padding_low + before * d.stride
+        cuts.append((first, -(-(size + first) // d.stride)))
+        low = _most_covering(d) - 1 + before
+        padding = PaddingDimension(low, cuts[-1][1] - before - x.shape.dimensions[axis], 0)
+        x = write.graph.add(_pad_one(axis, rank, padding), x, nothing)
+    for steps in itertools.product(*(range(_most_covering(d)) for d in window.dimensions)):
+        ranges = [(step, step + count, 1) for step, (_, count) in zip(steps, cuts, strict=True)]
+        near = write.graph.add(Slice(tuple(ranges)), x)
+        counts = near.shape.dimensions
+        split = [n for count, d in zip(counts, window.dimensions, strict=True) for n in (count, d.stride)]
+        near = write.broadcast(near, range(0, 2 * rank, 2), near.shape.with_dimensions(split))
+        near = write.reshape(near, [count * d.stride for count, d in zip(counts, window.dimensions, strict=True)])
+        ranges = [(first, first + size, 1) for (first, _), size in zip(cuts, sizes, strict=True)]
+        yield write.graph.add(Slice(tuple(ranges)), near)
 
 
 def _pad_one(axis: int, rank: int, padding: PaddingDimension) -> Pad:
