@@ -46,6 +46,7 @@ class Assignment:
     lives: list[Home] = field(default_factory=list[Home])
     aliases: dict[int, int] = field(default_factory=dict[int, int])
     overwritten: list[int] = field(default_factory=list[int])
+    aligned: bool = False
     written: dict[Buffer, list[int]] = field(default_factory=dict[Buffer, "list[int]"])
 
     def holder(self) -> tuple[str, int]:
@@ -81,7 +82,7 @@ def assign(
     arena, each there only as long as it is needed.
 
     Arguments of the numbers `donated` may be overwritten; results that lie there are `aliases`: result -> argument. All
-    that are overwritten are listed, since what lies in other memory too must not be.
+    that are overwritten are listed, since what lies in other memory too must not be; `aligned`: past the caches.
     """
     found = Assignment()
     homes = found.homes
@@ -356,6 +357,8 @@ def _note_copies(found: Assignment, block: Block) -> None:
         if isinstance(step, KernelStep):
             read = {found.homes[buffer] for buffer in step.reads}
             step.loops.in_place = frozenset(buffer for buffer in step.writes if found.homes[buffer] in read)
+            given = [b for b in step.writes if found.homes[b].kind == "argument" and b not in step.loops.in_place]
+            found.aligned |= step.loops.streamed and bool(given)
         if isinstance(step, CopyStep) and found.homes[step.reads[0]] is not found.homes[step.writes[0]]:
             found.copies.append((step.name, step.reads[0].nbytes, step.reason))
         elif isinstance(step, WhileStep):

@@ -207,7 +207,7 @@ class Executable:
             release=hosts is not None or plan.work > _RELEASE_NS,
             aliases=plan.aliases,
             overwritten=plan.overwritten,
-            aligned=plan.streams,
+            aligned=plan.aligned,
             failed=failed,
             keep=(library, workers, hosts, plan),
         )

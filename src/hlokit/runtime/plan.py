@@ -53,7 +53,7 @@ class Plan:
     aliases     result leaf -> argument leaf over which it is written
     overwritten argument leaves that are written to, those among them
     work        estimated nanoseconds of a call on one thread
-    streams     results are stored past the caches: their memory must be aligned to 64 bytes
+    aligned     what is overwritten is so past the caches: it must be aligned to 64 bytes
     lapack      routines of LAPACK that the code calls
     polls       the code asks for signals
     """
@@ -63,7 +63,7 @@ class Plan:
     aliases: dict[int, int]
     overwritten: tuple[int, ...]
     work: float
-    streams: bool
+    aligned: bool
     lapack: tuple[str, ...]
     polls: bool
     peak: Peak
@@ -90,7 +90,7 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
         dict(program.assignment.aliases),
         tuple(program.assignment.overwritten),
         program.work,
-        "!nontemporal" in program.text,
+        program.assignment.aligned,
         tuple(lapack_names(program.text)),
         "@hlokit_interrupted" in program.text,
         peak_of(program),
@@ -99,7 +99,7 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
 
 # -- the cache
 
-_FORMAT = 2
+_FORMAT = 3
 _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
 
 
@@ -142,7 +142,7 @@ def stored(key: Key, module: HloModule) -> Plan | None:
         {int(result): argument for result, argument in header["aliases"]},
         tuple(header["overwritten"]),
         header["work"],
-        header["streams"],
+        header["aligned"],
         tuple(header["lapack"]),
         header["polls"],
         Peak(**header["peak"]),
@@ -171,7 +171,7 @@ def store(key: Key, plan: Plan, program: Program, module: HloModule, target: Tar
         "aliases": sorted(plan.aliases.items()),
         "overwritten": plan.overwritten,
         "work": plan.work,
-        "streams": plan.streams,
+        "aligned": plan.aligned,
         "lapack": plan.lapack,
         "polls": plan.polls,
         "peak": vars(plan.peak),
