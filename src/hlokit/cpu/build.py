@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from hlokit.analysis.loops import Counter, counter, invariants
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, RuntimeInt, affine_deps, children, reachable
@@ -139,7 +139,7 @@ class Build(Emitter):
         self._folding: list[int | None] = []
         self.reads: dict[Leaf, dict[Index, int]] = {}
         self.weights: dict[Leaf, int] = {}
-        self._spent: dict[Leaf, int] = {}
+        self.spent: dict[Leaf, int] = {}
         self._open: list[Leaf] = []
         self._bits = 1
         self._runtime: dict[tuple[Node, int, int], RuntimeInt] = {}
@@ -181,11 +181,11 @@ class Build(Emitter):
             self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
                 raise Cut(leaf, "the chain of instructions is too long for one kernel")
-            before = len(self.expressions.nodes)
+            before = self.expressions.work
             self._open.append(leaf)
             found = self.memo[key] = self._computed(leaf, index)
             self._open.pop()
-            weight = (len(self.expressions.nodes) - before) * self._repeats(leaf)
+            weight = max(0, self.expressions.work - before - 1) * self._repeats(leaf)  # one load there is anyway
             self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
             if len(self.expressions.nodes) > _MAX_NODES:
                 raise Cut(max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large")
@@ -212,17 +212,43 @@ class Build(Emitter):
         for affine in index:
             deps |= affine_deps(affine)
         indices[index] = deps
-        spent = self._spent[leaf] = self._spent.get(leaf, 0) + self.extent_of(deps)
+        spent = self.spent[leaf] = self.spent.get(leaf, 0) + self._let_through(deps)
         if len(indices) > 1 and too_often(spent, leaf.shape.size, self.weights.get(leaf, 1)):
             raise Cut(leaf, f"computed {spent} times for {leaf.shape.size} elements")
+
+    def _let_through(self, deps: int) -> int:
+        """The number of places of a set of axes where the guards hold, as far as each of them asks for one axis."""
+        steps = {axis: axis.extent for group in self.groups for axis in group.axes if axis.bit & deps}
+        for guard in self.guards:
+            test = guard.args[0] if guard.op == "not" else guard
+            if test.op != "range" or len(test.data[0].terms) != 1:
+                continue
+            (axis, c), low, high = test.data[0].terms[0], *test.data[1:]
+            if axis in steps:
+                inside = min(axis.extent, -(-(high - low) // abs(c)))
+                steps[axis] = min(steps[axis], axis.extent - inside if guard.op == "not" else inside)
+        return prod(steps.values())
 
     def extent_of(self, deps: int) -> int:
         """The number of places of a set of axes."""
         return prod(axis.extent for group in self.groups for axis in group.axes if axis.bit & deps)
 
+    def left_to_reference(self, what: str) -> NoReturn:
+        """Strict code cannot have this: the instruction that is being built is evaluated by the reference."""
+        reason = f"strict: {what} has the reference's bits there alone"
+        if self._open:
+            raise Reference(self._open[-1], reason)
+        raise UnsupportedError(reason)
+
+    def check_exact(self, instruction: Instruction) -> None:
+        """Strict code computes what the reference computes, bit for bit."""
+        if self.strict and not instruction.op.is_exact(*(o.shape for o in instruction.operands)):
+            self.left_to_reference(instruction.opcode)
+
     def _computed(self, leaf: Leaf, index: Index) -> Any:
         instruction = leaf.instruction
         op = instruction.op
+        self.check_exact(instruction)
         if op.form == "fold":
             return self._fold(instruction, index)[leaf.number]
         if isinstance(op, While):
@@ -508,8 +534,8 @@ class Build(Emitter):
 
     def primitive(self, primitive: Primitive, operands: Sequence[Value], dtype: DType) -> Value:
         name = primitive.name
-        if self.strict and name in _APPROXIMATED and self._open:
-            raise Reference(self._open[-1], f"strict: {name} has the reference's bits there alone")
+        if self.strict and name in _APPROXIMATED:
+            self.left_to_reference(name)
         if name == "complex":
             return Pair(dtype, operands[0], operands[1])  # type: ignore[arg-type]
         if name in ("real", "imag"):
@@ -702,6 +728,7 @@ class CalledFunction:
             return CalledFunction(self.build, instruction.called[0])(*operands)
         if op.form not in ("map", "index") or not instruction.shape.is_scalar:
             raise UnsupportedError(f"{instruction.name}: {op.opcode} in a computation of scalars")
+        self.build.check_exact(instruction)
         called = {role: CalledFunction(self.build, c) for role, c in instruction.called_by_role()}
         readers = [Known(o, i.shape) for o, i in zip(operands, instruction.operands, strict=True)]
         return op.element(self.build, (), *readers, **called)

@@ -55,11 +55,32 @@ class KernelStep(Step):
 
 @dataclass(eq=False)
 class RoutineStep(Step):
-    """A routine of the kernel form; its table is reads, writes, scratch."""
+    """A routine of the kernel form; its table is reads, writes, scratch; with an epilogue, see there."""
 
     routine: str
     functions: Mapping[str, Computation] = field(default_factory=dict[str, Computation])
     scratch: Buffer | None = None
+    epilogue: Epilogue | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """Loops that a routine does element by element, as it makes them. The table is what the routine reads, its result,
+    scratch (of these what there is not is left empty), then what the loops touch.
+
+    routine, kernel   the steps that the fused one is made of
+    place             where the loops read the result: of a complex number its real part
+    is_kept           the result itself is stored too
+    """
+
+    routine: RoutineStep
+    kernel: KernelStep
+    place: Affine
+    is_kept: bool
+
+    @property
+    def is_complex(self) -> bool:
+        return self.routine.instructions[0].shape.dtype.is_complex
 
 
 @dataclass(eq=False)
@@ -464,7 +485,7 @@ class Lowering(Source):
         for kernel in kernels.values():
             for leaf, evaluations in kernel.inlined.items():
                 total[leaf] = total.get(leaf, 0) + evaluations
-                weight[leaf] = max(weight.get(leaf, 1), kernel.build.weights.get(leaf, 1))
+                weight[leaf] = max(weight.get(leaf, 0), kernel.build.weights.get(leaf, 1))
         worst: Leaf | None = None
         for leaf, evaluations in total.items():
             if leaf in self.stored or not too_often(evaluations, leaf.shape.size, weight[leaf]):
@@ -544,6 +565,8 @@ class Lowering(Source):
             for k, buffer in enumerate(self._scatter_buffers(instructions[0])):
                 source = self.leaf(instructions[0].operands[k])
                 steps += self._filled(instructions[0], source, buffer)
+        if kernel.source is not None:
+            steps.append(CopyStep(instructions, (kernel.source,), writes, "an array that is updated in place"))
         if not any(b.size for b in writes) or any(axis.extent == 0 for axis in kernel.axes):
             return steps
         loops = arrange(
@@ -554,10 +577,7 @@ class Lowering(Source):
             strict=self.context.strict,
         )
         reads = tuple(_buffers_read(kernel.stores))
-        if kernel.source is not None:
-            steps.append(CopyStep(instructions, (kernel.source,), writes, "an array that is updated in place"))
-            reads = tuple(dict.fromkeys((*reads, *writes)))
-        elif instructions[0].op.form == "scatter":
+        if kernel.source is not None or instructions[0].op.form == "scatter":
             reads = tuple(dict.fromkeys((*reads, *writes)))
         roots = tuple((leaf, self.stored[leaf]) for leaf in kernel.roots)
         steps.append(KernelStep(instructions, reads, writes, loops, kernel.source, roots))
@@ -841,7 +861,7 @@ def _stores_of(buffer: Buffer, place: Affine, value: Any, guards: tuple[Node, ..
 
 def _evaluations(build: Build, stores: Sequence[Store], axes: Sequence[Axis]) -> dict[Leaf, int]:
     """How often each inlined leaf's elements are computed."""
-    return {leaf: sum(build.extent_of(deps) for deps in indices.values()) for leaf, indices in build.reads.items()}
+    return dict(build.spent)
 
 
 def _loads(kernel: _Kernel) -> set[Buffer]:

@@ -113,8 +113,6 @@ class Op:
     form: ClassVar[str] = ""
     computes_wide: ClassVar[bool] = True
     """A map op's rule is for the types that compute (forms/widening.py); else it takes every type as it is."""
-    exact_expansion: ClassVar[bool] = True
-    """What an op of the expand form is written with gives the reference's bits."""
     rules: ClassVar[str] = ""
     arity: ClassVar[int | None] = None
     least_operands: ClassVar[int] = 0
@@ -207,6 +205,13 @@ class Op:
     def completed(self, operands: Sequence[Shape]) -> Self:
         """This op with the attributes filled in that text may leave out because the operands determine them."""
         return self
+
+    def is_exact(self, *operands: Shape) -> bool:
+        """Whether the form says all that the reference computes, bit for bit; strict code has the reference's otherwise.
+
+        Primitives may still be approximated: their users need not say so.
+        """
+        return True
 
     def has_side_effect(self) -> bool:
         """Running this op is observable; `side_effect`, unless the attributes decide."""

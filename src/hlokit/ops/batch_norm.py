@@ -22,7 +22,9 @@ class BatchNorm(Op):
     feature_index: int = attr()
 
     form = "expand"
-    exact_expansion = False
+
+    def is_exact(self, *operands: Shape) -> bool:
+        return False  # the expansion computes in the operand's type
 
     def feature_vector(self, operand: Shape, label: str) -> Shape:
         """The shape of per-feature operands, after the rules for operand and feature index."""

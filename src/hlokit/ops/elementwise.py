@@ -39,6 +39,7 @@ class Unary(Op):
     elementwise = True
     kinds: ClassVar[frozenset[str]]
     kinds_rule: ClassVar[str] = "UN-6"
+    exact_complex: ClassVar[bool] = True
     function: ClassVar[Callable[..., Any]]
     rule: ClassVar[Rule]
 
@@ -53,6 +54,9 @@ class Unary(Op):
     def scalar(self, emit: Emitter, operand: Value) -> Value:
         return type(self).rule(emit, operand)
 
+    def is_exact(self, *operands: Shape) -> bool:
+        return self.exact_complex or not operands[0].dtype.is_complex
+
 
 class Binary(Op):
     """out[i] = function(lhs[i], rhs[i]), operands of one shape and element type (BIN-1, BIN-2)."""
@@ -63,6 +67,7 @@ class Binary(Op):
     elementwise = True
     kinds: ClassVar[frozenset[str]]
     kinds_rule: ClassVar[str] = "BIN-4"
+    exact_complex: ClassVar[bool] = True
     function: ClassVar[Callable[..., Any]]
     rule: ClassVar[Rule]
 
@@ -78,6 +83,9 @@ class Binary(Op):
 
     def scalar(self, emit: Emitter, lhs: Value, rhs: Value) -> Value:
         return type(self).rule(emit, lhs, rhs)
+
+    def is_exact(self, *operands: Shape) -> bool:
+        return self.exact_complex or not operands[0].dtype.is_complex
 
 
 def reject_kind(shape: Shape, argument: str, kinds: frozenset[str], not_array: str, wrong_kind: str) -> None:
@@ -118,6 +126,7 @@ class Abs(Unary, name="abs"):
 
     rules, kinds, kinds_rule = "ABS", SIGNED, "ABS-4"
     rule = rule_of("abs", complex=complex_rules.absolute)
+    exact_complex = False
 
     def infer(self, operand: Shape) -> Shape:
         return super().infer(operand).with_dtype(operand.dtype.real)
@@ -140,6 +149,7 @@ class Sign(Unary, name="sign"):
     rules, kinds, kinds_rule = "SIGN", SIGNED, "SIGN-4"
     function = functions.sign
     rule = rule_of(scalar_rules.sign, complex=complex_rules.sign)
+    exact_complex = False
 
 
 class Ceil(Unary, name="ceil"):
@@ -282,6 +292,7 @@ class Multiply(Binary, name="multiply"):
 
     kinds, commutative, function = ANY, True, np.multiply
     rule = rule_of("mul", pred="and", complex=complex_rules.multiply)
+    exact_complex = False
 
 
 class Divide(Binary, name="divide"):
@@ -289,6 +300,7 @@ class Divide(Binary, name="divide"):
 
     rules, kinds, function = "DIV", ARITHMETIC, functions.divide
     rule = rule_of(scalar_rules.divide, complex=complex_rules.divide)
+    exact_complex = False
 
 
 class Remainder(Binary, name="remainder"):
@@ -324,6 +336,7 @@ class Power(Binary, name="power"):
 
     rules, kinds, kinds_rule = "BEY", ARITHMETIC, "BEY-8"
     rule = rule_of(scalar_rules.power, complex=complex_rules.power)
+    exact_complex = False
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(functions.power(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)
@@ -334,6 +347,7 @@ class Atan2(Binary, name="atan2"):
 
     rules, kinds, kinds_rule = "BEY", FLOATING | COMPLEX, "BEY-7"
     rule = rule_of("atan2", complex=complex_rules.atan2)
+    exact_complex = False
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(functions.atan2(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)

@@ -19,6 +19,7 @@ class Transcendental(Unary):
     result_accuracy: Accuracy = attr(None)
 
     kinds: ClassVar[frozenset[str]] = FLOATING | COMPLEX
+    exact_complex = False
 
     def reference(self, operand: Array) -> Any:
         return narrow(type(self).function(widen_precisely(operand)), operand.dtype)

@@ -22,7 +22,7 @@ class OpExpander(Pass):
     The values are those of the form (docs/decisions/0002): a batch norm computes in the operand's type where the
     reference computes in f64, so this pass keeps every bit of all but batch norms.
 
-    exact  leave those alone whose expansion may give other bits than the reference (`Op.exact_expansion`)
+    exact  leave those alone whose expansion may give other bits than the reference (`Op.is_exact`)
     """
 
     exact: bool = False
@@ -41,6 +41,7 @@ class OpExpander(Pass):
                 called: dict[str, Any] = dict(instruction.called_by_role())
                 root = instruction.op.expand(graph, *instruction.operands, **called)
                 _take_over(instruction, root, waiting)  # type: ignore[arg-type]
+                computation.remove(instruction)
                 pending += graph.made
             if expanded:
                 computation.remove_dead()
@@ -50,7 +51,9 @@ class OpExpander(Pass):
 
     def _expands(self, instruction: Instruction) -> bool:
         op = instruction.op
-        return op.form == "expand" and (op.exact_expansion or not self.exact) and not _is_dynamic(instruction)
+        if op.form != "expand" or _is_dynamic(instruction):
+            return False
+        return not self.exact or op.is_exact(*(o.shape for o in instruction.operands))
 
 
 class Writer:
