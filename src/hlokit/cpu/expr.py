@@ -124,6 +124,7 @@ class Expressions:
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[Any, ...], Node] = {}
+        self.work = 0  # nodes that cost something at every step: not constants, not what places and their tests are
 
     def node(self, op: str, dtype: DType, args: Sequence[Node] = (), data: Any = None) -> Node:
         """The one node of this meaning."""
@@ -131,6 +132,7 @@ class Expressions:
         key = (op, dtype, args, (data.tobytes(), data.dtype) if op == "const" else data)
         found = self.nodes.get(key)
         if found is None:
+            self.work += op not in ("const", "number", "range") and (dtype is not dtypes.pred or op == "load")
             found = self.nodes[key] = Node(op, dtype, args, data, _deps(op, args, data), len(self.nodes))
         return found
 
