@@ -39,7 +39,7 @@ def test_metadata_and_control_dependencies_go_along() -> None:
     inner = next(c for c in after.computations() if c.name == "inner")
     assert all(i.op.form != "expand" for i in after.instructions())
     assert 'op_name="pool"' in str(inner)
-    assert [p.opcode for p in inner.root.control_predecessors] == ["get-tuple-element"]
+    assert [p.opcode for p in inner.root.control_predecessors] == ["select"]
 
 
 @pytest.mark.parametrize("opcode", sorted(name for name, op in hk.OPS.items() if op.form == "expand"))
