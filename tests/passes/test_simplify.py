@@ -67,6 +67,8 @@ APPLIES = [
     ("pad_of_pad", X, ZC + "z = f32[4] broadcast(c), dimensions={} p = f32[6] pad(z, c), padding=0_2 ROOT r = (f32[6], f32[4]) tuple(p, x)", ["broadcast", "constant", "tuple"]),
     ("negative_pad", L, ZC + "ROOT r = f32[8] pad(x, c), padding=-1_-3", ["slice"]),
     ("dynamic_slice_of_constant", L, "i = s32[] constant(11) ROOT r = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={4}", ["slice"]),
+    ("scatter_of_one_window", X, 'c = s32[] constant(2) i = s32[1] broadcast(c), dimensions={} u = f32[1] slice(x), slice={[0:1]} ROOT r = f32[4] scatter(x, i, u), update_window_dims={0}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=0, to_apply=sum', ["constant", "dynamic-update-slice", "map", "slice", "slice"]),
+    ("scatter_of_one_window", X, 'i = s32[1] constant({7}) u = f32[] constant(1) ROOT r = f32[4] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=0, to_apply=sum', []),
     ("dynamic_update_slice_of_constant", X, "c = f32[] constant(2) z = f32[9] broadcast(c), dimensions={} i = s32[] constant(-3) ROOT r = f32[9] dynamic-update-slice(z, x, i)", ["constant", "pad"]),
     ("reverse_of_reverse", "x = f32[2,3] parameter(0)", "y = f32[2,3] reverse(x), dimensions={0,1} ROOT r = f32[2,3] reverse(y), dimensions={1}", ["reverse"]),
     ("iota_of_one", X, "i = s32[1,4] iota(), iota_dimension=0 ROOT t = (s32[1,4], f32[4]) tuple(i, x)", ["broadcast", "constant", "tuple"]),

@@ -5,6 +5,7 @@ from hlokit.passes.simplify import broadcasts as broadcasts
 from hlokit.passes.simplify import conversions as conversions
 from hlokit.passes.simplify import powers as powers
 from hlokit.passes.simplify import reductions as reductions
+from hlokit.passes.simplify import scatters as scatters
 from hlokit.passes.simplify import shapes as shapes
 from hlokit.passes.simplify import slices as slices
 from hlokit.passes.simplify.rules import FastSimplify as FastSimplify
