@@ -1,8 +1,24 @@
 """Options shared by all tests."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+
+_CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A cache of compiled programs of this run alone, which its workers share."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        folder = config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="hlokit-tests-", ignore_cleanup_errors=True)
+        os.environ["HLOKIT_CACHE_DIR"] = folder.name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _CACHE in config.stash:
+        config.stash[_CACHE].cleanup()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -63,9 +63,7 @@ def object_key(text: str, target: Target, opt: int = 2, name: str = "") -> Key:
     """The key of the object that `compile_object` makes of LLVM text."""
     import llvmlite
 
-    import hlokit
-
-    versions: dict[str, str] = {"llvmlite": llvmlite.__version__, "hlokit": hlokit.__version__}
+    versions: dict[str, str] = {"llvmlite": llvmlite.__version__, "hlokit": sys.modules["hlokit"].__version__}
     features = {f"feature {f[1:]}": f[0] for f in target.features.split(",") if f[1:]}
     return Key.of(
         name, text=_sha256(text.encode()), triple=target.triple, cpu=target.cpu, opt=opt, **versions, **features
