@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -169,26 +170,42 @@ class _Preparation:
         phases = routine.phases
         if routine.flushes:
             phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
-        prefix = "r" + sha256(module.text().encode()).hexdigest()[:16]
+        names = _shared_names(module)
         self.module.declared.update(module.declared)
         for name, text in module.globals.items():
-            self.module.globals.setdefault(f"{name}.{prefix}", _renamed(text, module, prefix))
+            self.module.globals.setdefault(names[name], _renamed(text, names))
         for name, text in module.functions.items():
-            self.module.add_text(f"{name}.{prefix}", _renamed(text, module, prefix))
+            self.module.functions.setdefault(names[name], _renamed(text, names))
         table = [*step.reads, *step.writes]
         if routine.scratch:
             step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
             table.append(step.scratch)
-        self.found[step] = Prepared(tuple((f"{p.function}.{prefix}", p.chunks) for p in phases), tuple(table))
+        self.found[step] = Prepared(tuple((names[p.function], p.chunks) for p in phases), tuple(table))
         return step
 
 
-def _renamed(text: str, module: Module, prefix: str) -> str:
-    """The text with the module's own names made unique."""
-    import re
+_SYMBOL = re.compile(r"@([\w.$]+)")
 
-    own = {*module.functions, *(name for name in module.globals)}
-    return re.sub(r"@([\w.$]+)", lambda m: f"@{m[1]}.{prefix}" if m[1] in own else m[0], text)
+
+def _shared_names(module: Module) -> dict[str, str]:
+    """Names for a routine's functions and tables that mean the same in all routines: made from all that each refers to."""
+    texts = module.globals | module.functions
+    used = {name: [n for n in dict.fromkeys(_SYMBOL.findall(text)) if n in texts] for name, text in texts.items()}
+    digests = {name: sha256(text.encode()).digest() for name, text in texts.items()}
+    names: dict[str, str] = {}
+    for name in texts:
+        reached = dict.fromkeys([name])
+        stack = [name]
+        while stack:
+            new = [n for n in used[stack.pop()] if n not in reached]
+            reached |= dict.fromkeys(new)
+            stack += new
+        names[name] = f"{name}.r{sha256(b''.join(digests[n] for n in reached)).hexdigest()[:16]}"
+    return names
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    return _SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", text)
 
 
 class EntryWriter:

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -207,6 +208,32 @@ def _prepared(text: str, machine: Any) -> Any:
     return module
 
 
+_SWITCHES = ("-disable-lsr",)
+"""LLVM's options for our code. Loop strength reduction takes a third of code generation's time, and our loops count as
+they should."""
+_emitting = 0
+_switching = threading.Lock()
+
+
+@contextmanager
+def _switched() -> Generator[None]:
+    """Our switches, which are the process's, are on while any thread makes our code: others have LLVM as it was."""
+    _switch(1, "true")
+    try:
+        yield
+    finally:
+        _switch(-1, "false")
+
+
+def _switch(change: int, state: str) -> None:
+    global _emitting
+    with _switching:
+        _emitting += change
+        if _emitting == max(change, 0):  # the first one in, the last one out
+            for name in _SWITCHES:
+                _llvm().set_option("hlokit", f"{name}={state}")
+
+
 def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     import ctypes
 
@@ -214,7 +241,8 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     machine = _machine(target, opt)
     module = _prepared(text, machine)
     with llvm.ffi.OutputString() as message:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
+        with _switched():
+            buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
         if not buffer:
             raise ValueError(f"LLVM cannot make code:\n{message}")
     lib = llvm.ffi.lib
