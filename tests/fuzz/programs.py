@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ class Options:
     """Folds are by one associative and commutative op and start at its identity: any order gives the same."""
     depth: int = 2
     """How deep computations may nest."""
+    dimensions: tuple[int, ...] = ()
+    """Sizes that dimensions of fresh values are chosen from, no more than a few thousand elements in all."""
 
 
 @dataclass
@@ -108,6 +111,11 @@ class Graph:
     def sizes(self, rank: int | None = None, least: int = 0) -> tuple[int, ...]:
         rank = self.choice([n for n in (0, 1, 1, 2, 2, 3, 4) if n <= self.options.rank]) if rank is None else rank
         usual = [n for n in (1, 2, 3, 4, 5) if n <= self.options.largest]
+        if self.options.dimensions:
+            found = [max(least, self.choice(self.options.dimensions)) for _ in range(rank)]
+            while prod(found) > _MOST_ELEMENTS:
+                found[found.index(max(found))] //= 2
+            return tuple(found)
         return tuple(max(least, 0 if self.chance(0.04) else self.choice(usual)) for _ in range(rank))
 
     def permutation(self, count: int) -> tuple[int, ...]:
@@ -275,6 +283,8 @@ def usable(options: Options, opcodes: Sequence[str] | None = None) -> list[Recip
     names = [n for n in names if (opcodes is None or n in opcodes) and (options.dynamic or n not in DYNAMIC)]
     return [RECIPES[n] for n in names for _ in range(1 if hk.OPS[n].elementwise else 3)]
 
+
+_MOST_ELEMENTS = 5000
 
 DYNAMIC = ("set-dimension-size", "dynamic-reshape")
 """Ops that make dimensions dynamic."""

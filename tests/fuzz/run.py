@@ -20,6 +20,7 @@ from tests.fuzz.machine_code import many_chunks, wrong
 from tests.fuzz.mutation import mutated
 from tests.fuzz.programs import Options, random_draw
 from tests.fuzz.properties import MEMORY, broken, within
+from tests.fuzz.shapes import shaped_draw
 from tests.fuzz.values import arguments
 
 ILLEGAL = 0.3
@@ -66,7 +67,15 @@ def text(seed: int) -> str | None:
 
 def compiled(seed: int) -> str | None:
     """A random module's machine code does what the reference does; every other one in as many chunks as can be."""
-    module = random_draw(seed).module
+    return _compiled(random_draw(seed).module, seed)
+
+
+def shaped(seed: int) -> str | None:
+    """The same of programs of the shapes that compilers meet (shapes.py)."""
+    return _compiled(shaped_draw(seed).module, seed)
+
+
+def _compiled(module: hk.HloModule, seed: int) -> str | None:
     with within(60), many_chunks() if seed % 2 else nullcontext():
         return wrong(module, seed)
 
@@ -106,12 +115,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--illegal", action="store_true")
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--shaped", action="store_true", help="as --compiled, of loops and the like (shapes.py)")
     parser.add_argument("--each", action="store_true", help="print every finding when it is found")
     parser.add_argument("--show", type=int, metavar="SEED")
     options = parser.parse_args(arguments)
-    check = illegal if options.illegal else text if options.text else compiled if options.compiled else legal
+    check = illegal if options.illegal else text if options.text else shaped if options.shaped else compiled if options.compiled else legal
     if options.show is not None:
-        print(random_draw(options.show, Options(illegal=ILLEGAL if options.illegal else 0.0)).module)
+        usual = random_draw(options.show, Options(illegal=ILLEGAL if options.illegal else 0.0))
+        print((shaped_draw(options.show) if options.shaped else usual).module)
         return 0
     start, kinds, examples = time.perf_counter(), Counter[str](), dict[str, tuple[int, str]]()
     for seed in range(options.seed, options.seed + options.count):
