@@ -315,11 +315,11 @@ declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 
 ; The record: 0 parameters, 8 results, 16 entry, 24 slow, 32 failed, 40 ndarray, 48 cell of the temporaries' address or
-; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release, 4 parameters are overwritten), 72 pointers after the results', 80 which of them is the
-; temporaries', 88 where they are, 96 a row for each parameter and result: the element type, the rank, where the sizes
-; are, for a parameter without dimensions the type of NumPy's scalars, its bytes, and for one that is overwritten the
-; bits that its address must not have (else -1). A result of rank -1: what makes it, in place of the element type; of
-; rank -2: the parameter's number, in place of the sizes.
+; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release, 4 parameters are overwritten), 72 pointers after the
+; results', 80 which of them is the temporaries', 88 where they are, 96 a row for each parameter and result: the element
+; type, the rank, where the sizes are, the type of NumPy's scalars for a parameter without dimensions, its bytes, and
+; for one that is overwritten the bits that its address must not have (else -1). A result of rank -1: what makes it, in
+; place of the element type; of rank -2: the parameter's number, in place of the sizes.
 define ptr @hlokit_call(ptr %self, ptr %arguments, i64 %count) {
 entry:
   %first = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.cpu.build import array_leaves
 from hlokit.cpu.cache import recorded
-from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import Library
-from hlokit.cpu.lapack import lapack_addresses
 from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host
 from hlokit.errors import ArgumentError, EvaluationError
@@ -21,16 +18,17 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, valid_part
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
 from hlokit.interpreter.process import Process
-from hlokit.passes.dynamic_padder import DynamicSignature, padded
 from hlokit.runtime import plan as plans
 from hlokit.runtime.call import Caller
-from hlokit.runtime.host_steps import HostSteps, leaves, tree
-from hlokit.runtime.inspection import MemoryAnalysis, cost_analysis, memory_analysis, reasons, stage_text
+from hlokit.runtime.host_steps import HostSteps, array_leaves, leaves, tree
 from hlokit.runtime.interrupt import raise_interrupt, symbols
 from hlokit.runtime.plan import Plan
 from hlokit.types.shape import Shape
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
+    from hlokit.cpu.compiler import Program
+    from hlokit.passes.dynamic_padder import DynamicSignature
+    from hlokit.runtime.inspection import MemoryAnalysis
     from hlokit.runtime.profile import Profile
 
 _log = logging.getLogger("hlokit")
@@ -112,18 +110,26 @@ class Executable:
     @cached_property
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
+        from hlokit.cpu.compiler import compile_program
+
         return compile_program(self._static, self.target, strict=self.strict, donated=self._donated)
 
     def as_text(self, stage: str = "hlo") -> str:
         """What became of the program: "hlo" after the passes, "loops" of its kernels, "llvm", or "asm"."""
+        from hlokit.runtime.inspection import stage_text
+
         return stage_text(self.program, self.target, stage)
 
     def cost_analysis(self) -> dict[str, float]:
         """What a call computes and moves, counted from the program as it was given: under JAX's names."""
+        from hlokit.runtime.inspection import cost_analysis
+
         return cost_analysis(self._static)
 
     def memory_analysis(self) -> MemoryAnalysis:
         """What a call needs: sizes under JAX's names, the peak, who holds it, and how long each buffer lives."""
+        from hlokit.runtime.inspection import memory_analysis
+
         return memory_analysis(self.program, self.plan)
 
     def profile(self, *args: Any, repeat: int = 10, **options: Any) -> Profile:
@@ -140,12 +146,16 @@ class Executable:
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
         """Why things are as they are: (instruction, what, why)."""
+        from hlokit.runtime.inspection import reasons
+
         return reasons(self.program, self.notes, self.recompiled)
 
     # -- making it
 
     @cached_property
     def _padded(self) -> tuple[HloModule, DynamicSignature]:
+        from hlokit.passes.dynamic_padder import padded
+
         return padded(self.source)
 
     @property
@@ -180,10 +190,12 @@ class Executable:
 
     def _loaded(self, threads: int | None) -> Caller:
         plan, workers, hosts = self.plan, pool(threads), self._hosts
-        library = Library(
-            plan.objects,
-            {**workers.symbols, **lapack_addresses(plan.lapack), **(symbols() if plan.polls else {})},
-        )
+        functions = {**workers.symbols, **(symbols() if plan.polls else {})}
+        if plan.lapack:
+            from hlokit.cpu.lapack import lapack_addresses
+
+            functions |= lapack_addresses(plan.lapack)
+        library = Library(plan.objects, functions)
         module = self._static
         parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
 

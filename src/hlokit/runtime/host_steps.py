@@ -6,16 +6,17 @@ import ctypes
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.cpu.build import array_leaves
-from hlokit.cpu.program import HostStep
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Process
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.cpu.program import HostStep
 
 _Array = np.ndarray[Any, Any]
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
@@ -65,19 +66,25 @@ def _evaluate(process: Process, step: HostStep, table: int) -> None:
     kept = instruction.op.has_side_effect()  # what goes to a queue outlives the program's memory
     operands: list[Any] = []
     for operand in instruction.operands:
-        arrays = [_view(next(pointers), leaf) for leaf in array_leaves(operand.shape)]
+        arrays = [view(next(pointers), leaf) for leaf in array_leaves(operand.shape)]
         operands.append(tree(operand.shape, iter(a.copy() for a in arrays) if kept else iter(arrays), TOKEN_VALUE))
     value = run_instruction(process, instruction, operands)
     for leaf, array in zip(array_leaves(instruction.shape), leaves(value), strict=True):
-        _view(next(pointers), leaf)[...] = array
+        view(next(pointers), leaf)[...] = array
 
 
-def _view(pointer: int | None, shape: Shape) -> _Array:
+def view(pointer: int | None, shape: Shape) -> _Array:
+    """The array of this shape at an address."""
     dtype = shape.dtype.numpy
     if not shape.size or pointer is None:
         return np.empty(shape.dimensions, dtype)
     memory = (ctypes.c_char * (shape.size * dtype.itemsize)).from_address(pointer)
     return np.ndarray(shape.dimensions, dtype, memoryview(memory))
+
+
+def array_leaves(shape: Shape) -> Iterator[Shape]:
+    """The arrays in a shape, in order."""
+    return (leaf for leaf in shape.leaves() if leaf.is_array)
 
 
 def leaves(value: Any) -> Iterator[_Array]:

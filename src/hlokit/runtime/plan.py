@@ -12,14 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlokit.cpu.cache import Cache, Key, compiled_objects, objects_key, stored_objects
-from hlokit.cpu.compiler import Program
 from hlokit.cpu.jit import ObjectCode
-from hlokit.cpu.lapack import lapack_names
 from hlokit.cpu.target import Target
 from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
@@ -27,6 +25,9 @@ from hlokit.ops.custom_targets.registry import find_target
 from hlokit.ops.structure import Constant
 from hlokit.text.printer import PrintOptions
 from hlokit.types.literal import Literal
+
+if TYPE_CHECKING:
+    from hlokit.cpu.compiler import Program
 
 _Array = np.ndarray[Any, Any]
 ALIGNMENT = 64
@@ -84,6 +85,8 @@ def peak_of(program: Program) -> Peak:
 
 def made(program: Program, target: Target, name: str, time_limit: float | None) -> Plan:
     """The plan of a compiled program, its objects compiled or from the cache."""
+    from hlokit.cpu.lapack import lapack_names
+
     return Plan(
         tuple(compiled_objects(program.text, target, name=name, time_limit=time_limit)),
         tuple(np.ascontiguousarray(literal.to_python()) for literal in program.constants),
