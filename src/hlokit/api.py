@@ -58,16 +58,26 @@ def verify(module: HloModule) -> None:
     verify(module)
 
 
-def compile(module: HloModule, backend: str = "cpu", **options: Any) -> Executable:
+def compile(
+    module: HloModule, backend: str = "cpu", *, shadow: bool | str | Path = False, **options: Any
+) -> Executable:
     """`module` as machine code: an Executable, to be called as `evaluate` is (see hlokit.runtime.Executable).
 
     Options are Executable's: threads, strict, donate, target. Raises UnsupportedError for another backend.
+
+    `shadow`: calls compare every kernel's result with the interpreter's on the same operands, and raise ShadowMismatch
+    at the first that differs, with a reproducer in the folder of this name, or in a temporary one for True.
     """
     if backend != "cpu":
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
     from hlokit.runtime.executable import Executable
 
-    return Executable(module, **options)
+    executable = Executable(module, **options)
+    if not shadow:
+        return executable
+    from hlokit.runtime.shadow import shadowed
+
+    return shadowed(executable, None if shadow is True else shadow)
 
 
 def _decoded(data: bytes) -> str:

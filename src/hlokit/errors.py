@@ -99,6 +99,54 @@ class EvaluationError(HlokitError):
     located = False
 
 
+class DeadlockError(EvaluationError):
+    """Devices wait for each other, or for one that has finished: none can go on (GRP-8, COMM-12).
+
+    `waits`: for each device that waits, its name, the instruction's, and the names of those that it waits for.
+    """
+
+    located = True
+
+    def __init__(self, message: str, waits: Sequence[tuple[str, str, Sequence[str]]] = ()) -> None:
+        super().__init__(message)
+        self.waits = list(waits)
+
+
+class ShadowMismatch(HlokitError):
+    """Shadow mode found a kernel whose result is not the interpreter's.
+
+    instructions     the names of what the kernel computes; `result`: of the leaf that differs
+    index            of the first element that does, `found` and `expected` its values; `count`: how many do
+    reproducer       the HLO of just these instructions; beside it, as .npz, operands and what the kernel gave
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[str],
+        result: str,
+        index: tuple[int, ...],
+        found: object,
+        expected: object,
+        count: int,
+        reproducer: object,
+    ) -> None:
+        super().__init__(instructions, result, index)
+        self.instructions = list(instructions)
+        self.result = result
+        self.index = index
+        self.found = found
+        self.expected = expected
+        self.count = count
+        self.reproducer = reproducer
+
+    def __str__(self) -> str:
+        names = ", ".join(self.instructions[:12]) + (", ..." if len(self.instructions) > 12 else "")
+        return (
+            f"{self.result}{list(self.index)}: the kernel gave {self.found!r}, the interpreter {self.expected!r}; "
+            f"{self.count} elements differ\n  instructions: {names}\n  reproducer: {self.reproducer}"
+        )
+
+
 def _brief(value: object) -> str:
     """`value` as text that fits on a line; tuples print as HLO lists."""
     if isinstance(value, (tuple, list)):

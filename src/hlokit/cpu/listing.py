@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
-from hlokit.cpu.order import Loops, Place, Store, identity_name, places_of
+from hlokit.cpu.order import Loops, Store, identity_name, places_of
 from hlokit.cpu.portion import portions
 from hlokit.cpu.program import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.forms.affine import Affine
@@ -68,6 +68,9 @@ class _Program:
             yield from _indented(loops_lines(step.loops))
         elif isinstance(step, RoutineStep):
             yield f"routine {step.routine} {names}: {moved}"
+            if step.epilogue is not None:
+                yield "  for each element of its result:"
+                yield from _indented(_indented(loops_lines(step.epilogue.kernel.loops)))
             for function, chunks in self.program.prepared[step].phases:
                 yield f"  @{function}" + (f", {chunks} chunks" if chunks > 1 else "")
             if step.scratch is not None:
@@ -154,7 +157,7 @@ class _Kernel:
         stores = [s for s in loops.stores if self._depth(s) == level]
         deeper = [s for s in loops.stores if self._depth(s) > level]
         wanted = [r for s in (*stores, *deeper) for r in (s.node, *s.guards, *_run_time(s.place))]
-        yield from self._values(around, None, wanted)
+        yield from self._values(around, wanted)
         for store in stores:
             guards = f" where {', '.join(map(self._text, store.guards))}" if store.guards else ""
             yield f"{store.buffer}[{self._affine(store.place)}] = {self._text(store.node)}{guards}"
@@ -179,11 +182,11 @@ class _Kernel:
             notes.append("in order")
         return f" [{'; '.join(notes)}]" if notes else ""
 
-    def _values(self, around: tuple[Axis, ...], fold: Node | None, wanted: Sequence[Node]) -> Iterator[str]:
+    def _values(self, around: tuple[Axis, ...], wanted: Sequence[Node]) -> Iterator[str]:
         """Named values that are computed inside exactly these loops."""
-        here = Place(around, fold)
         for node in reachable(wanted):
-            if node not in self.named or node in self.printed or self.places.get(node) != here:
+            place = self.places.get(node)
+            if node not in self.named or node in self.printed or place is None or place.loops != around:
                 continue
             self.printed.add(node)
             if node.op == "fold":
@@ -205,7 +208,7 @@ class _Kernel:
         kind = "prefix fold" if fold.scan is not None else "fold"
         yield f"{self.named[node]} = {kind} {name or 'combiner'} {over} from {start}{how}:"
         inside = [*fold.bodies, *((fold.valid,) if fold.valid is not None else ())]
-        within = self._values((*around, *fold.bound), node, inside) if fold.bound else iter(())
+        within = self._values((*around, *fold.bound), inside) if fold.bound else iter(())
         yield from _indented(within)
         yield (
             "  "

@@ -42,6 +42,11 @@ def portions(block: Block) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]
     assert lowering is not None
     owners = owners_of(lowering)
     for step in block.steps:
+        if isinstance(step, RoutineStep):
+            for leaf, buffer in _roots(step):
+                if leaf not in owners.setdefault(buffer, []):
+                    owners[buffer].append(leaf)
+    for step in block.steps:
         if isinstance(step, (KernelStep, RoutineStep)):
             yield step, portion(step, lowering, owners)
         for inner in inner_blocks(step):
@@ -65,18 +70,24 @@ def owners_of(lowering: Lowering) -> dict[Buffer, list[Leaf]]:
 
 def portion(step: KernelStep | RoutineStep, lowering: Lowering, owners: dict[Buffer, list[Leaf]]) -> Portion:
     """The portion of one step of what `lowering` made."""
-    if isinstance(step, KernelStep):
-        roots = step.roots
-    else:
-        (instruction,) = step.instructions
-        roots = tuple(
-            zip([Leaf(instruction, k) for k in range(leaf_count(instruction.shape))], step.writes, strict=True)
-        )
+    roots = _roots(step)
     computed = {leaf for leaf, _ in roots}
     known = {leaf: b for b in step.reads for leaf in owners.get(b, ()) if leaf not in computed}
     if isinstance(step, KernelStep):
         known |= _changed(step, lowering)
     return _Extraction(lowering, known, {leaf.instruction for leaf in computed}).portion(roots)
+
+
+def _roots(step: KernelStep | RoutineStep) -> list[tuple[Leaf, Buffer]]:
+    """The leaves that the step stores, and where."""
+    if isinstance(step, KernelStep):
+        return list(step.roots)
+    if step.epilogue is not None:
+        kept = _roots(step.epilogue.routine) if step.epilogue.is_kept else []
+        return [*step.epilogue.kernel.roots, *kept]
+    (instruction,) = step.instructions
+    leaves = [Leaf(instruction, k) for k in range(leaf_count(instruction.shape))]
+    return list(zip(leaves, step.writes, strict=True))
 
 
 def _changed(step: KernelStep, lowering: Lowering) -> dict[Leaf, Buffer]:

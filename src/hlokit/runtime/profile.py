@@ -221,7 +221,7 @@ def _moved(executable: Executable, step: Step) -> int:
         return 0 if homes[step.reads[0]] is homes[step.writes[0]] else 2 * step.writes[0].nbytes
     if isinstance(step, KernelStep):
         return kernel_bytes(step)
-    return sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+    return sum(buffer.nbytes for buffer in dict.fromkeys((*step.reads, *step.writes)))
 
 
 def kernel_bytes(step: KernelStep) -> int:

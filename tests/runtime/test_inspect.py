@@ -1,0 +1,161 @@
+"""What an executable says about itself: texts of its stages, costs, memory, reasons."""
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.cpu.target import baseline
+from hlokit.errors import HlokitError
+
+SOFTMAX = """HloModule softmax
+max { x = f32[] parameter(0)
+      y = f32[] parameter(1)
+      ROOT r = f32[] maximum(x, y) }
+add { x = f32[] parameter(0)
+      y = f32[] parameter(1)
+      ROOT r = f32[] add(x, y) }
+ENTRY e {
+  x = f32[8,64] parameter(0)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[8] reduce(x, low), dimensions={1}, to_apply=max
+  b = f32[8,64] broadcast(m), dimensions={0}
+  d = f32[8,64] subtract(x, b)
+  e = f32[8,64] exponential(d)
+  s = f32[8] reduce(e, zero), dimensions={1}, to_apply=add
+  t = f32[8,64] broadcast(s), dimensions={0}
+  ROOT r = f32[8,64] divide(e, t)
+}
+"""
+STEPS = """HloModule steps
+add { x = f32[] parameter(0)
+      y = f32[] parameter(1)
+      ROOT r = f32[] add(x, y) }
+ENTRY e {
+  in = f32[256,256] parameter(0)
+  first = f32[256,256] sine(in)
+  second = f32[256,256] dot(first, first), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  third = f32[256,256] transpose(second), dimensions={1,0}
+  ROOT last = f32[256,256] add(third, first)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return hk.compile(hk.parse(SOFTMAX))
+
+
+def test_hlo_is_that_after_the_passes(softmax) -> None:
+    assert hk.parse(softmax.as_text("hlo")).name == "softmax"
+    assert softmax.as_text() == softmax.as_text("hlo")
+
+
+def test_loops_of_a_softmax() -> None:
+    """One kernel, two folds by vectors, in loops over rows and columns."""
+    executable = hk.compile(hk.parse(SOFTMAX), target=baseline("x86-64-avx2") if _is_x86() else None)
+    text = executable.as_text("loops")
+    assert "argument 0: x.2 f32[512]" in text and "result 0: r.2 f32[512]" in text
+    assert text.count("\nkernel ") == 1 and "with " in text and "%m" in text and "%e" in text
+    lines = [line.strip() for line in text.splitlines()]
+    assert any(line.startswith("for i in 8") for line in lines)
+    assert any(line.startswith("f0 = fold max over") and "vectors along" in line for line in lines)
+    assert any(line.startswith("f1 = fold add over") for line in lines)
+    assert any(line.startswith("for ") and "in 64 [" in line and "lanes" in line for line in lines)
+    assert any(line.startswith("r.2[") and "= div(" in line for line in lines)
+    assert text == hk.compile(hk.parse(SOFTMAX), target=executable.target).as_text("loops")  # nothing random in it
+
+
+def _is_x86() -> bool:
+    import platform
+
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+def test_llvm_and_assembly(softmax) -> None:
+    assert "define i32 @hlokit_entry(ptr %bases)" in softmax.as_text("llvm")
+    assert "hlokit_entry:" in softmax.as_text("asm") and "define" in softmax.as_text("llvm-opt")
+    with pytest.raises(HlokitError, match="'machine'"):
+        softmax.as_text("machine")
+
+
+def test_loops_branches_and_copies_are_listed() -> None:
+    text = """HloModule m
+    body { p = (s32[], f32[4,4]) parameter(0)
+      i = s32[] get-tuple-element(p), index=0
+      x = f32[4,4] get-tuple-element(p), index=1
+      one = s32[] constant(1)
+      next = s32[] add(i, one)
+      y = f32[4,4] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      ROOT t = (s32[], f32[4,4]) tuple(next, y) }
+    condition { p = (s32[], f32[4,4]) parameter(0)
+      i = s32[] get-tuple-element(p), index=0
+      n = s32[] constant(30)
+      ROOT c = pred[] compare(i, n), direction=LT }
+    a { x = f32[4,4] parameter(0)
+        ROOT r = f32[4,4] negate(x) }
+    b { x = f32[4,4] parameter(0)
+        ROOT r = f32[4,4] sine(x) }
+    ENTRY e { p = s32[] parameter(0)
+      x = f32[4,4] parameter(1)
+      t = (s32[], f32[4,4]) tuple(p, x)
+      w = (s32[], f32[4,4]) while(t), condition=condition, body=body
+      z = f32[4,4] get-tuple-element(w), index=1
+      ROOT r = f32[4,4] conditional(p, z, z), branch_computations={a, b} }"""
+    executable = hk.compile(hk.parse(text))
+    listing = executable.as_text("loops")
+    for part in ("while %w: until", "  condition:", "  body:", "    routine dot %y", "conditional %r", "  branch 1:"):
+        assert part in listing
+    assert "copy %w:" in listing and "why: " in listing
+    assert any(what == "copied" for _, what, _ in executable.reasons)
+
+
+def test_costs_have_jax_names(softmax) -> None:
+    cost = softmax.cost_analysis()
+    assert set(cost) == {"flops", "transcendentals", "bytes accessed"}
+    assert cost["transcendentals"] == 512 and cost["flops"] >= 2 * 512
+
+
+def test_memory_has_jax_names_and_its_holder() -> None:
+    found = hk.compile(hk.parse(STEPS)).memory_analysis()
+    size = 256 * 256 * 4
+    assert found.argument_size_in_bytes == found.output_size_in_bytes == size
+    assert found.alias_size_in_bytes == 0 and found.generated_code_size_in_bytes > 0
+    assert found.peak_memory_in_bytes == 2 * size + found.temp_size_in_bytes
+    assert found.peak_held == size
+    ranges = {name: one for one in found.live_ranges for name in one.buffers}
+    assert ranges["in"].kind == "argument" and ranges["in"].first == "the call"
+    assert ranges["first"].first == "first"
+    assert ranges["last"].kind == "result" and ranges["last"].last == "the return"
+    assert ranges["first"].begin < ranges["first"].end
+
+
+def test_donated_memory_is_an_alias() -> None:
+    text = "ENTRY e {\n x = f32[64] parameter(0)\n ROOT r = f32[64] negate(x)\n}"
+    assert hk.compile(hk.parse(text), donate=(0,)).memory_analysis().alias_size_in_bytes == 256
+
+
+def test_reasons() -> None:
+    reasons = hk.compile(hk.parse(STEPS)).reasons
+    assert ("last", "not fused", "a result") in reasons
+    assert any(name == "second" and what == "not fused" for name, what, _ in reasons)
+    assert any(name == "last" and what == "vector axis" for name, what, _ in reasons)
+    assert any(name == "last" and what == "loop order" for name, what, _ in reasons)
+
+
+def test_what_the_reference_does_has_a_reason() -> None:
+    text = "ENTRY e {\n x = f32[] parameter(0)\n o = f32[] constant(9)\n ROOT r = f32[4] rng(x, o), distribution=rng_uniform\n}"
+    executable = hk.compile(hk.parse(text))
+    assert ("r", "not compiled", "rng is evaluated by the reference") in executable.reasons
+    assert "reference %r" in executable.as_text("loops")
+
+
+def test_why_it_was_compiled_anew(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", str(tmp_path / "cache"))
+    module = hk.parse(SOFTMAX)
+    first = hk.compile(module)
+    assert any(what == "recompiled" and "no entry" in why for _, what, why in first.reasons)
+    assert not any(what == "recompiled" for _, what, _ in hk.compile(module).reasons)
+    strict = hk.compile(module, strict=True)
+    assert any("strict was False, is True" in why for _, what, why in strict.reasons if what == "recompiled")
+    assert np.isfinite(strict(np.zeros((8, 64), np.float32))).all()

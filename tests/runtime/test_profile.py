@@ -1,0 +1,115 @@
+"""Profiles: every step is there, runs are counted, the trace is one that viewers read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.cpu.program import KernelStep
+from hlokit.errors import HlokitError
+from hlokit.runtime.limits import Limits, limits
+from hlokit.runtime.profile import kernel_bytes
+
+LOOP = """HloModule loop
+body {
+  p = (s32[], f32[32,32]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[32,32] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  z = f32[32,32] tanh(x)
+  y = f32[32,32] dot(z, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (s32[], f32[32,32]) tuple(next, y)
+}
+condition {
+  p = (s32[], f32[32,32]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(10)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+  x = f32[32,32] parameter(0)
+  zero = s32[] constant(0)
+  t = (s32[], f32[32,32]) tuple(zero, x)
+  w = (s32[], f32[32,32]) while(t), condition=condition, body=body
+  ROOT r = f32[32,32] get-tuple-element(w), index=1
+}
+"""
+X = np.eye(32, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def profile() -> object:
+    return hk.compile(hk.parse(LOOP)).profile(X, repeat=3)
+
+
+def test_steps_of_loops_are_counted(profile) -> None:
+    steps = {step.name: step for step in profile.steps if step.kind != "copy"}
+    assert steps["y"].runs == 10 and steps["y"].around == ("w",)
+    assert steps["y"].kind == "routine" and steps["y"].flops == 2 * 32**3 and steps["y"].bytes == 2 * 4096
+    assert steps["z"].runs == 10 and steps["z"].transcendentals == 1024 and steps["z"].bytes == 2 * 4096
+    assert all(step.seconds > 0 for step in steps.values())
+    assert steps["y"].flops_per_second == pytest.approx(10 * 2 * 32**3 / steps["y"].seconds)
+    assert profile.total > 0 and profile.traced > 0
+
+
+def test_the_table_shows_the_dearest_first(profile) -> None:
+    text = str(profile)
+    assert "w > y (routine)" in text and "GB/s" in text and "limits:" in text
+    order = [line for line in text.splitlines() if line.strip().startswith("w >")]
+    assert len(order) >= 2 and ("y" in order[0] or "z" in order[0])
+
+
+def test_the_trace_is_what_viewers_read(profile, tmp_path: Path) -> None:
+    profile.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert sum(event["name"] == "y" for event in spans) == 10
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in spans)
+    starts = [event["ts"] for event in spans]
+    assert starts == sorted(starts) and starts[0] == 0
+
+
+def test_results_are_the_programs_own() -> None:
+    executable = hk.compile(hk.parse(LOOP))
+    before = executable(X)
+    executable.profile(X, repeat=1)
+    np.testing.assert_array_equal(executable(X), before)
+
+
+def test_more_events_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hlokit.runtime.profile._EVENTS", 7)
+    profile = hk.compile(hk.parse(LOOP)).profile(X, repeat=1)
+    assert len(profile.events) == 7 and profile.lost > 0
+    assert next(step for step in profile.steps if step.name == "y").runs == 10
+
+
+def test_steps_of_the_reference_are_timed() -> None:
+    text = "ENTRY e {\n x = f32[] parameter(0)\n o = f32[] constant(9)\n ROOT r = f32[4] rng(x, o), distribution=rng_uniform\n}"
+    profile = hk.compile(hk.parse(text)).profile(np.float32(0), repeat=1)
+    assert [step.kind for step in profile.steps] == ["reference"]
+
+
+def test_bytes_of_a_part_of_an_array() -> None:
+    text = """ENTRY e {
+        x = f32[1000] parameter(0)
+        i = s32[] parameter(1)
+        s = f32[10] dynamic-slice(x, i), dynamic_slice_sizes={10}
+        ROOT r = f32[10] negate(s)
+    }"""
+    program = hk.compile(hk.parse(text)).program
+    (step,) = (s for s in program.block.steps if isinstance(s, KernelStep))
+    assert kernel_bytes(step) == 40 + 40 + 4
+
+
+def test_repeat_is_checked() -> None:
+    with pytest.raises(HlokitError, match="repeat=0"):
+        hk.compile(hk.parse(LOOP)).profile(X, repeat=0)
+
+
+def test_limits_are_measured_once() -> None:
+    found = limits()
+    assert isinstance(found, Limits) and found.flops > 1e8 and found.memory > 1e7 and found.cached > 1e7
+    assert limits() is found
