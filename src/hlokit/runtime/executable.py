@@ -13,7 +13,7 @@ from hlokit.cpu.cache import recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host
-from hlokit.errors import ArgumentError, EvaluationError
+from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, valid_part
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
@@ -68,7 +68,10 @@ class Executable:
         time_limit: float | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        refuse(module, 2**62, what="compile")
+        refuse(module, 2**62)
+        devices = module.replica_count * module.num_partitions
+        if devices != 1:
+            raise UnsupportedError(f"compile: {devices} devices; machine code runs on one for now")
         self.source = module
         self.target = target or host()
         self.strict = strict
