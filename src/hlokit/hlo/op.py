@@ -207,10 +207,7 @@ class Op:
         return self
 
     def is_exact(self, *operands: Shape) -> bool:
-        """Whether the form says all that the reference computes, bit for bit; strict code has the reference's otherwise.
-
-        Primitives may still be approximated: their users need not say so.
-        """
+        """Whether the form gives the reference's bits, where primitives do; strict code has the reference otherwise."""
         return True
 
     def has_side_effect(self) -> bool:
