@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import evaluate
+from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.passes.pipeline import optimize
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
-__all__ = ["compile", "evaluate", "load", "optimize", "parse", "parse_shape", "verify"]
+__all__ = ["compile", "evaluate", "evaluate_mpmd", "load", "optimize", "parse", "parse_shape", "verify"]
 
 
 def parse(text: str | bytes) -> HloModule:

@@ -5,7 +5,6 @@ The protocols say what a reference may ask of the interpreter, so that ops need 
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
@@ -109,7 +108,6 @@ class Device(Protocol):
     outfeed: list[Any]
     random: np.random.Generator
     rng_state: int
-    mailbox: dict[int, deque[Any]]
 
     def members(
         self,
@@ -124,6 +122,26 @@ class Device(Protocol):
 
     def meet(self, key: Any, members: list[tuple[int, int]], value: Any) -> list[Any]:
         """Gives `value` to the group, gets every member's, in the group's order."""
+        ...
+
+    def send(self, channel: int, value: Any) -> None:
+        """Hands a value to the device at the channel's other end, once that has begun to receive (COMM-11)."""
+        ...
+
+    def offer(self, channel: int) -> None:
+        """Begins to receive a value on the channel."""
+        ...
+
+    def receive(self, channel: int) -> Any:
+        """The next value on the channel; None where nobody sends to this device."""
+        ...
+
+    def send_to_host(self, channel: int, value: Any) -> None:
+        """Gives a value to the host."""
+        ...
+
+    def receive_from_host(self, channel: int) -> Any:
+        """The host's next value for the channel."""
         ...
 
     def next_infeed(self) -> Any:

@@ -37,8 +37,10 @@ def evaluate(
     memory_limit: int | None = None,
     replicas: int | None = None,
     partitions: int | None = None,
+    from_host: Any = None,
+    to_host: Any = None,
 ) -> Any:
-    """Runs `module`'s entry computation on one device and returns its result.
+    """Runs `module`'s entry computation and returns its result.
 
     args            one per parameter: anything NumPy or DLPack can read, of the parameter's element type and sizes
                     (EXEC-3); Python numbers and lists take the parameter's type. Tuple parameters take tuples.
@@ -47,28 +49,59 @@ def evaluate(
     return_outfeed  return (result, outfed values in order) instead of the result alone (OUTFEED-2)
     before, after   called around every instruction: before(instruction, operand values), after(instruction, (value,))
     memory_limit    bytes that one instruction's result may take; default: the machine's memory
+    replicas, partitions   how many devices run the module; by default as many as its header says. With partitions=1
+                    one device computes on the global values of a module with shardings (HSHARD-7)
+    from_host       values that host transfers receive, by channel: {3: [value, ...]} (COMM-14)
+    to_host         a dict to which host transfers add what they send, by channel: a list each
 
     Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
-    Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show.
+
+    With several devices `args` are lists of arguments, one for each device, replica by replica and partition by
+    partition; so is `infeed`, and so are `from_host` and `to_host` where they are given. The result is a list of
+    results, with `return_outfeed` a pair of lists. Each device has its own stream of random numbers.
+
+    Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show, DeadlockError
+    if devices wait for each other, or if it can be seen before that they will.
     """
     refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
-    values = _arguments(module, args)
-    process = Process(infeed=infeed, seed=seed, before=before, after=after)
-    taken = _array_ids(values)
-    result = _result(valid_part(run(process, module.entry, values)), taken)
-    return (result, [_result(valid_part(v), taken) for v in process.outfeed]) if return_outfeed else result
+    replicas, partitions = device_counts(module, replicas, partitions)
+    if replicas * partitions > 1:
+        from hlokit.interpreter.mpmd import run_grid
+
+        return run_grid(
+            [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, seed=seed, before=before,
+            after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+        )  # fmt: skip
+    values = arguments_of(module, args)
+    process = Process(infeed=infeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host)
+    taken = array_ids(values)
+    result = result_of(valid_part(run(process, module.entry, values)), taken)
+    return (result, [result_of(valid_part(v), taken) for v in process.outfeed]) if return_outfeed else result
+
+
+def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
+    """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1."""
+    counts = (
+        module.replica_count if replicas is None else replicas,
+        module.num_partitions if partitions is None else partitions,
+    )
+    if min(counts) < 1:
+        raise ArgumentError(f"replicas={counts[0]}, partitions={counts[1]}: at least one of each [EXEC-2]")
+    return counts
 
 
 def refuse(
-    module: HloModule, memory_limit: int, replicas: int | None = None, partitions: int | None = None, what: str = "evaluate"
+    module: HloModule, memory_limit: int, replicas: int | None = None, partitions: int | None = None, what: str = ""
 ) -> None:
-    """Raises for a module that needs several devices or whose shapes cannot be had, before anything is allocated."""
-    partitions = partitions or module.num_partitions
-    count = (replicas or module.replica_count) * partitions
+    """Raises for a module that takes a partitioner or whose shapes cannot be had, before anything is allocated.
+
+    `what`: the name of a caller that runs one device only, for the UnsupportedError.
+    """
+    replicas, partitions = device_counts(module, replicas, partitions)
     if partitions > 1:
         _refuse_to_partition(module)
-    if count != 1:
-        raise UnsupportedError(f"{what}: {count} devices; it runs one device for now")
+    if what and replicas * partitions != 1:
+        raise UnsupportedError(f"{what}: {replicas * partitions} devices; it runs one device for now")
     _refuse_what_cannot_run(module, memory_limit)
 
 
@@ -144,7 +177,8 @@ def _as_declared(shape: Shape, value: Any) -> Any:
 
 def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     """Evaluates one instruction, between the hooks; its result is brought to the declared type and checked."""
-    instruction, op = step.instruction, step.instruction.op
+    process.instruction = instruction = step.instruction
+    op = instruction.op
     if not op.whole_values:
         operands = [valid_part(v) for v in operands]
         if op.elementwise and instruction.shape.is_dynamic:
@@ -292,11 +326,13 @@ def _refuse_to_partition(module: HloModule) -> None:
     for computation in module.all_computations:
         for instruction in computation.instructions:
             sharding = instruction.extra.sharding if instruction.extra is not None else None
-            if sharding is not None and any(s.kind == "tiled" for s in (sharding, *sharding.elements)):
+            parts = (sharding.elements or (sharding,)) if sharding is not None else ()
+            if any(s.kind not in ("replicated", "maximal", "manual") for s in parts):
                 raise UnsupportedError(f"{instruction.name}: sharding={sharding}: hlokit does not partition [HSHARD-7]")
 
 
-def _arguments(module: HloModule, args: Sequence[Any]) -> list[Any]:
+def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
+    """The values of the entry's parameters. Raises ArgumentError (EXEC-3)."""
     parameters = module.entry.parameters
     if len(args) != len(parameters):
         raise ArgumentError(f"{module.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
@@ -324,10 +360,10 @@ def argument(name: str, shape: Shape, value: Any) -> Any:
     return array
 
 
-def _result(value: Any, taken: set[int]) -> Any:
+def result_of(value: Any, taken: set[int]) -> Any:
     """What the caller gets: arrays of its own, none of them a view, an argument, or given twice; None for tokens."""
     if is_sequence(value):
-        return tuple(_result(part, taken) for part in value)
+        return tuple(result_of(part, taken) for part in value)
     if not is_ndarray(value):
         return None
     flags: Any = value.flags
@@ -337,6 +373,6 @@ def _result(value: Any, taken: set[int]) -> Any:
     return value
 
 
-def _array_ids(value: Any) -> set[int]:
+def array_ids(value: Any) -> set[int]:
     """The identities of all arrays in a value."""
-    return {i for part in value for i in _array_ids(part)} if is_sequence(value) else {id(value)}
+    return {i for part in value for i in array_ids(part)} if is_sequence(value) else {id(value)}

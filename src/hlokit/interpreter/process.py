@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlokit.errors import EvaluationError, ShapeError, UnsupportedError
+from hlokit.errors import EvaluationError, ShapeError
+from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.callee import Callee
+from hlokit.interpreter.transport import Alone, Cancelled, Route, Transport
 from hlokit.types.groups import ReplicaGroups
 
 if TYPE_CHECKING:
@@ -23,6 +26,33 @@ MAX_CALL_DEPTH = 150
 """Computations that may be active at once; each level costs a few Python frames."""
 
 
+class Place(NamedTuple):
+    """Which device, of a grid of replicas and partitions."""
+
+    replica_id: int = 0
+    partition_id: int = 0
+    replica_count: int = 1
+    partition_count: int = 1
+
+    @property
+    def device(self) -> int:
+        """Its number: replica by replica, partition by partition."""
+        return self.replica_id * self.partition_count + self.partition_id
+
+    def __str__(self) -> str:
+        partition = f", partition {self.partition_id}" if self.partition_count > 1 else ""
+        return f"replica {self.replica_id}{partition}"
+
+    @staticmethod
+    def grid(replicas: int, partitions: int) -> list[Place]:
+        return [Place(r, p, replicas, partitions) for r in range(replicas) for p in range(partitions)]
+
+
+_TO_ITSELF: Mapping[int, Route] = {}
+PAIRS = "_xla_send_recv_source_target_pairs"
+"""The frontend attribute that says who sends to whom (COMM-16)."""
+
+
 class Process:
     """What an op's reference may ask of the device it runs on.
 
@@ -30,7 +60,10 @@ class Process:
     infeed, outfeed             values waiting to be read, values written (INFEED-2, OUTFEED-2)
     random                      source of rng's numbers, seeded per execution (RNG-7)
     rng_state                   the 128-bit state of rng-get-and-update-state (BEY-57)
-    mailbox                     values sent and not yet received, by channel (COMM-1)
+    transport                   carries values to the other devices and from them
+    routes                      who sends on a channel and who receives; where it says nothing, this device does both
+    from_host, to_host          values for host transfers, values that they brought, by channel (COMM-14)
+    instruction                 the one being evaluated
     """
 
     def __init__(
@@ -40,16 +73,23 @@ class Process:
         seed: int = 0,
         before: StepHook | None = None,
         after: StepHook | None = None,
+        place: Place = Place(),  # noqa: B008  # immutable
+        transport: Transport | None = None,
+        routes: Mapping[int, Route] = _TO_ITSELF,
+        from_host: Mapping[int, Iterable[Any]] | None = None,
+        to_host: dict[int, list[Any]] | None = None,
     ) -> None:
-        self.replica_id = 0
-        self.partition_id = 0
-        self.replica_count = 1
-        self.partition_count = 1
+        self.replica_id, self.partition_id, self.replica_count, self.partition_count = place
+        self.device = place.device
+        self.transport: Transport = transport or Alone()
+        self.routes = routes
+        self.instruction: Instruction | None = None
         self.infeed: deque[Any] = deque(infeed)
         self.outfeed: list[Any] = []
         self.rng_state = seed % 2**128
-        self.random = np.random.Generator(np.random.Philox(self.rng_state))
-        self.mailbox: dict[int, deque[Any]] = {}
+        self.random = np.random.Generator(np.random.Philox(self.rng_state).jumped(self.device))
+        self.from_host: dict[int, Iterator[Any]] = {c: iter(values) for c, values in (from_host or {}).items()}
+        self.to_host = {} if to_host is None else to_host
         self.before = before
         self.after = after
         self.depth = 0
@@ -58,6 +98,8 @@ class Process:
 
     def descend(self, computation: Computation) -> None:
         """One more computation is active, until whoever called this takes 1 off `depth`."""
+        if self.transport.stopped:
+            raise Cancelled
         if self.depth >= MAX_CALL_DEPTH:
             raise EvaluationError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
         self.depth += 1
@@ -95,10 +137,66 @@ class Process:
         return [(i, partition) for partition in range(partitions) for i in group]
 
     def meet(self, key: Any, members: list[tuple[int, int]], value: Any) -> list[Any]:
-        """Every member of the group gives a value under the same key; all get the list, in the group's order."""
-        if members != [(self.replica_id, self.partition_id)]:
-            raise UnsupportedError(f"collective among {len(members)} devices: the interpreter runs one device for now")
-        return [value]
+        """Every member of the group gives a value at the same meeting; all get the list, in the group's order."""
+        devices = [replica * self.partition_count + partition for replica, partition in members]
+        return self.transport.meet(self.device, self._current, devices, value)
+
+    @property
+    def _current(self) -> Instruction:
+        assert self.instruction is not None, "outside of an instruction nothing is communicated"
+        return self.instruction
+
+    # -- channels
+
+    def send(self, channel: int, value: Any) -> None:
+        """Hands a value to the device at the channel's other end, once that has begun to receive (COMM-11)."""
+        paired = self._paired(channel, 0)
+        if paired is None or paired.target is not None:
+            self.transport.send(self.device, self._current, paired or self._route(channel), value)
+
+    def offer(self, channel: int) -> None:
+        """Begins to receive a value on the channel."""
+        route = self._paired(channel, 1) or self._route(channel)
+        if route.source is not None:
+            self.transport.offer(self.device, route)
+
+    def receive(self, channel: int) -> Any:
+        """The next value on the channel; None for a device that is no target of the channel's pairs."""
+        paired = self._paired(channel, 1)
+        if paired is not None and paired.source is None:
+            return None
+        return self.transport.receive(self.device, self._current, paired or self._route(channel))
+
+    def send_to_host(self, channel: int, value: Any) -> None:
+        """Gives the host a copy."""
+        self.to_host.setdefault(channel, []).append(_copied(value))
+
+    def receive_from_host(self, channel: int) -> Any:
+        """The next of the host's values. EvaluationError when there is none."""
+        waiting = self.from_host.get(channel, iter(()))
+        for value in waiting:
+            return value
+        raise EvaluationError(f"the host has no value for channel {channel} [COMM-14]")
+
+    def _route(self, channel: int) -> Route:
+        return self.routes.get(channel) or Route(channel, self.device, self.device)
+
+    def _paired(self, channel: int, end: int) -> Route | None:
+        """The route by the pairs among the frontend attributes (COMM-16): of partitions, or of replicas if there is
+        but one partition. `end`: 0 for the sender's, 1 for the receiver's."""
+        extra = self._current.extra
+        text = extra.frontend_attributes.get(PAIRS) if extra is not None else None
+        if text is None:
+            return None
+        numbers = [int(n) for n in re.findall(r"\d+", text)]
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        several = self.partition_count > 1
+        own = self.partition_id if several else self.replica_id
+        found = next((pair[1 - end] for pair in pairs if pair[end] == own), None)
+        other = None if found is None else (self.replica_id * self.partition_count + found if several else found)
+        return Route(channel, other, self.device) if end else Route(channel, self.device, other)
+
+    # -- infeed
 
     def next_infeed(self) -> Any:
         """The next item of the infeed queue. EvaluationError (INFEED-9) when nothing can arrive."""
@@ -114,3 +212,7 @@ def _group_of(own: int, groups: ReplicaGroups, count: int) -> tuple[int, ...]:
     if listed != list(range(count)):
         raise ShapeError("GRP-2", "replica_groups", str(groups), f"each id of 0..{count - 1} once")
     return next(group for group in expanded if own in group)
+
+
+def _copied(value: Any) -> Any:
+    return tuple(map(_copied, value)) if is_sequence(value) else np.array(value, order="C")

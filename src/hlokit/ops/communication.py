@@ -1,9 +1,8 @@
 """Ops that exchange values with the host or with other programs: infeed, outfeed, send, recv.
 
-Sent values wait in the device's mailbox, one queue for each channel; a recv-done takes the next one.
+A recv says that its device is ready for a value, a send then hands one over, a recv-done takes the next one.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
@@ -96,7 +95,7 @@ class Send(Op, name="send"):
         return Shape.tuple((operand, _CONTEXT, TOKEN))
 
     def reference(self, operand: Any, token: Any, process: Device) -> Any:
-        process.mailbox.setdefault(self.channel_id or 0, deque()).append(operand)
+        (process.send_to_host if self.is_host_transfer else process.send)(self.channel_id or 0, operand)
         return operand, placeholder(_CONTEXT), TOKEN_VALUE
 
 
@@ -137,7 +136,9 @@ class Recv(Op, name="recv"):
         _check_context(self.context, "HOP-30", "result shape")
         return self.context
 
-    def reference(self, token: Any) -> Any:
+    def reference(self, token: Any, process: Device) -> Any:
+        if not self.is_host_transfer:
+            process.offer(self.channel_id or 0)
         return placeholder(self.context)
 
 
@@ -160,14 +161,14 @@ class RecvDone(Op, name="recv-done"):
 
     def reference(self, context: Any, process: Device, shape: Shape) -> Any:
         channel = self.channel_id or 0
-        waiting = process.mailbox.get(channel)
-        if not waiting:
-            raise EvaluationError(
-                f"recv-done: a deadlock: nothing was sent on channel {channel}, nothing can arrive [COMM-12]"
-            )
-        value = waiting.popleft()
-        if not _is_of(value, shape.elements[0]):
-            raise EvaluationError(f"recv-done: what was sent on channel {channel} is no {shape.elements[0]} [COMM-3]")
+        data = shape.elements[0]
+        if self.is_host_transfer:
+            return _read(process.receive_from_host(channel), data, "recv-done", "COMM-14"), TOKEN_VALUE
+        value = process.receive(channel)
+        if value is None:
+            return placeholder(data), TOKEN_VALUE
+        if not _is_of(value, data):
+            raise EvaluationError(f"recv-done: what was sent on channel {channel} is no {data} [COMM-3]")
         return value, TOKEN_VALUE
 
 
@@ -181,15 +182,17 @@ def _parts(item: Any) -> Sequence[Any]:
     return item if isinstance(item, (tuple, list)) else ()  # pyright: ignore[reportUnknownVariableType]
 
 
-def _read(item: Any, shape: Shape) -> Array:
-    """An item of the infeed queue as an array of `shape` (INFEED-4)."""
+def _read(item: Any, shape: Shape, what: str = "infeed", label: str = "INFEED-4") -> Array:
+    """An item of the infeed queue, or one that the host sends, as an array of `shape` (INFEED-4)."""
+    if not shape.is_array:
+        raise EvaluationError(f"{what}: an item is an array, not {shape} [{label}]")
     weak = isinstance(item, (bool, int, float, complex, list, tuple))
     try:
         array = as_array(item, shape.dtype if weak else None)
     except (HlokitError, TypeError, ValueError, OverflowError) as error:
-        raise EvaluationError(f"infeed: the item cannot be read as {shape}: {error} [INFEED-4]") from error
+        raise EvaluationError(f"{what}: the item cannot be read as {shape}: {error} [{label}]") from error
     if not _is_of(array, shape):
-        raise EvaluationError(f"infeed: the item is {array.dtype}{list(array.shape)}, not {shape} [INFEED-4]")
+        raise EvaluationError(f"{what}: the item is {array.dtype}{list(array.shape)}, not {shape} [{label}]")
     return array
 
 

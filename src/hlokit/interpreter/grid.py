@@ -1,0 +1,153 @@
+"""Grid: the devices of a run as threads of this process."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hlokit.errors import EvaluationError
+from hlokit.interpreter.transport import Cancelled, Exchange, Route
+
+if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
+
+
+class Grid:
+    """A transport between threads, one for each device. It runs once.
+
+    At most `parallel` devices run at a time; the others wait for their turn. With one at a time, each runs until it has
+    to wait and then the one that has been ready for longest goes on: the same order every time. When none runs and none
+    is ready, they are in a deadlock, which is so found out at once.
+    """
+
+    def __init__(self, names: Sequence[str], parallel: int = 1) -> None:
+        self.names = names
+        self.exchange = Exchange(names)
+        self.stopped = False
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._turns = [threading.Semaphore(0) for _ in names]
+        self._ready = deque(range(len(names)))
+        self._running: set[int] = set()
+        self._parallel = parallel
+        self._over = threading.Event()
+        self._results: list[Any] = [None] * len(names)
+
+    def run(self, bodies: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What each device's function returns. The first error of any of them stops all others and is raised here."""
+        context = contextvars.copy_context()
+        threads = [
+            threading.Thread(target=context.copy().run, args=(self._device, d, body), name=self.names[d], daemon=True)
+            for d, body in enumerate(bodies)
+        ]
+        started: list[threading.Thread] = []
+        try:
+            for thread in threads:
+                thread.start()
+                started.append(thread)
+            with self._lock:
+                self._dispatch()
+            self._over.wait()
+        except BaseException as error:  # an interrupt, or no more threads to be had
+            with self._lock:
+                self._stop(error)
+            raise
+        finally:
+            for thread in started:
+                thread.join()
+        if self._failure is not None:
+            try:
+                raise self._failure
+            finally:
+                self._failure = None  # else the traceback and this object keep each other alive
+        return self._results
+
+    # -- the transport
+
+    def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
+        return self._exchanged(device, lambda: self.exchange.meet(device, instruction, members, value))
+
+    def send(self, device: int, instruction: Instruction, route: Route, value: Any) -> None:
+        self._exchanged(device, lambda: self.exchange.send(device, instruction, route, value))
+
+    def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
+        return self._exchanged(device, lambda: self.exchange.receive(device, instruction, route))
+
+    def offer(self, device: int, route: Route) -> None:
+        with self._lock:
+            self._free(device, self.exchange.offer(route))
+
+    # -- turns
+
+    def _exchanged(self, device: int, exchange: Callable[[], list[int]]) -> Any:
+        with self._lock:
+            if self.stopped:
+                raise Cancelled
+            freed = exchange()
+            self._free(device, freed)
+            if device in freed:
+                return self.exchange.results.pop(device)
+            self._running.discard(device)
+            self._dispatch()
+        self._turns[device].acquire()
+        if self.stopped:
+            raise Cancelled
+        with self._lock:
+            return self.exchange.results.pop(device)
+
+    def _free(self, device: int, freed: Iterable[int]) -> None:
+        self._ready.extend(d for d in freed if d != device)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Gives turns to those that are ready. The lock is held."""
+        while self._ready and len(self._running) < self._parallel:
+            device = self._ready.popleft()
+            self._running.add(device)
+            self._turns[device].release()
+        if not self._running:
+            if len(self.exchange.finished) == len(self.names):
+                self._over.set()
+            elif not self.stopped:
+                self._stop(self.exchange.deadlock())
+
+    def _stop(self, error: BaseException) -> None:
+        """Lets every device know that it is over; those that wait get their last turn. The lock is held."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self._failure = error
+        self._ready.clear()
+        for device in range(len(self.names)):
+            if device not in self._running and device not in self.exchange.finished:
+                self._running.add(device)
+                self._turns[device].release()
+
+    def _device(self, device: int, body: Callable[[], Any]) -> None:
+        """A thread's whole life."""
+        self._turns[device].acquire()
+        error: BaseException | None = None
+        try:
+            if not self.stopped:
+                self._results[device] = body()
+        except Cancelled:
+            pass
+        except BaseException as raised:
+            error = raised
+        with self._lock:
+            if error is not None:
+                self._stop(self._placed(device, error))
+            self._running.discard(device)
+            self.exchange.finished.add(device)
+            self._dispatch()
+
+    def _placed(self, device: int, error: BaseException) -> BaseException:
+        """The error, saying on which device."""
+        if isinstance(error, EvaluationError):
+            error.args = (f"{self.names[device]}: {error}", *error.args[1:])
+        else:
+            error.add_note(f"on {self.names[device]}")
+        return error

@@ -1,0 +1,167 @@
+"""Runs on several devices: the same module on all, or a program for each (MPMD)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, EvaluationError
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
+from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory, refuse, result_of, run
+from hlokit.interpreter.grid import Grid
+from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
+from hlokit.interpreter.transport import Route
+
+
+def evaluate_mpmd(
+    programs: Sequence[tuple[HloModule, Sequence[Any]]],
+    *,
+    replicas: int | None = None,
+    partitions: int | None = None,
+    infeed: Sequence[Iterable[Any]] = (),
+    seed: int = 0,
+    return_outfeed: bool = False,
+    before: StepHook | None = None,
+    after: StepHook | None = None,
+    memory_limit: int | None = None,
+    from_host: Any = None,
+    to_host: Any = None,
+) -> Any:
+    """Runs programs that talk to each other, one on each device: what one sends on a channel another receives.
+
+    programs                (module, arguments) for each device, replica by replica, partition by partition
+    replicas, partitions    the grid that the devices form: by default a replica each
+
+    Collectives of different modules meet where they have a channel_id and are of one kind (GRP-6). The rest is as
+    with `evaluate` on several devices.
+    """
+    partitions = partitions or (len(programs) // replicas if replicas else 1)
+    replicas = replicas or len(programs) // partitions
+    if replicas * partitions != len(programs) or not programs:
+        raise ArgumentError(f"{len(programs)} programs for {replicas} replica(s) of {partitions} partition(s) [EXEC-2]")
+    modules = [module for module, _ in programs]
+    for module in dict.fromkeys(modules):
+        refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
+    return run_grid(
+        modules, [args for _, args in programs], (replicas, partitions), infeed=infeed, seed=seed, before=before,
+        after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+    )  # fmt: skip
+
+
+def run_grid(
+    modules: Sequence[HloModule],
+    args: Sequence[Sequence[Any]],
+    counts: tuple[int, int],
+    *,
+    infeed: Sequence[Iterable[Any]] | Any = (),
+    seed: int = 0,
+    before: StepHook | None = None,
+    after: StepHook | None = None,
+    return_outfeed: bool = False,
+    from_host: Any = None,
+    to_host: Any = None,
+) -> Any:
+    """The results of modules[i] on args[i], device by device; (results, outfed values) with `return_outfeed`."""
+    places = Place.grid(*counts)
+    _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
+    values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
+    _check_rendezvous(modules, counts, values)
+    grid = Grid([str(place) for place in places])
+    routes = routes_of(modules, places)
+    processes = [
+        Process(
+            infeed=infeed[d] if infeed else (),
+            seed=seed,
+            before=before,
+            after=after,
+            place=place,
+            transport=grid,
+            routes=routes[d],
+            from_host=from_host[d] if from_host is not None else None,
+            to_host=to_host[d] if to_host is not None else None,
+        )
+        for d, place in enumerate(places)
+    ]
+
+    def body(d: int) -> Callable[[], Any]:
+        return lambda: run(processes[d], modules[d].entry, values[d])
+
+    results = grid.run([body(d) for d in range(len(places))])
+    taken = array_ids(values)
+    given = [result_of(valid_part(result), taken) for result in results]
+    if not return_outfeed:
+        return given
+    return given, [[result_of(valid_part(v), taken) for v in process.outfeed] for process in processes]
+
+
+def routes_of(modules: Sequence[HloModule], places: Sequence[Place]) -> list[dict[int, Route]]:
+    """For each device, who sends and who receives on the channels that its module names.
+
+    A module that has both ends talks to itself, device by device. Else one device sends and one receives (COMM-3),
+    or one of each replica. EvaluationError (COMM-3) where it is not clear who.
+    """
+    ends = {module: _channels(module) for module in dict.fromkeys(modules)}
+    routes: list[dict[int, Route]] = []
+    for device, module in enumerate(modules):
+        own: dict[int, Route] = {}
+        sent, received = ends[module]
+        for channel in sorted(sent ^ received):
+            is_sender = channel in sent
+            others = [p.device for p in places if channel in ends[modules[p.device]][is_sender]]
+            rivals = [p.device for p in places if channel in ends[modules[p.device]][not is_sender]]
+            if max(len(others), len(rivals)) > 1:
+                replica = places[device].replica_id
+                others, rivals = ([d for d in ds if places[d].replica_id == replica] for ds in (others, rivals))
+            if max(len(others), len(rivals)) > 1:
+                sides = (rivals, others) if is_sender else (others, rivals)
+                names = [", ".join(str(places[d]) for d in side) for side in sides]
+                raise EvaluationError(f"channel {channel}: sent on by {names[0]}, received by {names[1]} [COMM-3]")
+            other = others[0] if others else None
+            own[channel] = Route(channel, device, other) if is_sender else Route(channel, other, device)
+        routes.append(own)
+    return routes
+
+
+def _channels(module: HloModule) -> tuple[set[int], set[int]]:
+    """The channels that a module sends on, and those that it receives on; without host transfers, and without those
+    that say by pairs who talks to whom."""
+    ends: dict[str, set[int]] = {"send": set(), "recv": set()}
+    for computation in module.all_computations:
+        for instruction in computation.instructions:
+            if instruction.opcode in ends and not _is_told(instruction):
+                ends[instruction.opcode].add(instruction.op.channel_id or 0)  # type: ignore[attr-defined]
+    return ends["send"], ends["recv"]
+
+
+def _is_told(instruction: Instruction) -> bool:
+    if instruction.op.is_host_transfer:  # type: ignore[attr-defined]
+        return True
+    return instruction.extra is not None and PAIRS in instruction.extra.frontend_attributes
+
+
+def _check_lists(name: str, places: Sequence[Place], **given: Any) -> None:
+    """Each is a list with something for every device."""
+    for what, values in given.items():
+        if values is None or (what == "infeed" and is_sequence(values) and not values):
+            continue
+        if not is_sequence(values) or len(values) != len(places):
+            found = len(values) if is_sequence(values) else type(values).__name__
+            raise ArgumentError(f"{name}: {what}: {found}, expected one for each of {len(places)} devices [EXEC-3]")
+
+
+def _arguments(place: Place, module: HloModule, args: Any) -> list[Any]:
+    if not is_sequence(args):
+        found = "an array" if is_ndarray(args) or isinstance(args, np.generic) else type(args).__name__
+        raise ArgumentError(f"{place}: expected a list of {module.name}'s arguments, got {found} [EXEC-3]")
+    try:
+        return arguments_of(module, args)
+    except ArgumentError as error:
+        raise ArgumentError(f"{place}: {error}") from None
+
+
+def _check_rendezvous(modules: Sequence[HloModule], counts: tuple[int, int], values: Sequence[Any]) -> None:
+    pass

@@ -1,0 +1,256 @@
+"""Transport: how the devices of a run reach each other, and what they wait for."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from hlokit.errors import DeadlockError, EvaluationError, UnsupportedError
+from hlokit.hlo.op import Op
+
+if TYPE_CHECKING:
+    from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Instruction
+
+_SHOWN = 16
+"""Waiting devices that a deadlock's message names."""
+
+
+class Route(NamedTuple):
+    """A channel between two devices. None: nobody is at that end."""
+
+    channel: int
+    source: int | None
+    target: int | None
+
+
+class Cancelled(BaseException):
+    """Another device failed: this one stops. No Exception, so that no host function can swallow it."""
+
+
+class Transport(Protocol):
+    """What carries values between devices, which are numbered replica by replica, partition by partition.
+
+    Each device calls it from its own thread (or operating-system process) and is blocked until the call returns.
+    There is no barrier: a device waits only for those that its instruction names. A transport raises DeadlockError
+    where it sees that no device can go on, Cancelled where another one failed. Values are NumPy arrays and tuples of
+    them, not to be written to.
+    """
+
+    stopped: bool
+    """A device failed; the others find out by this, or when they next wait."""
+
+    def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
+        """Every member's value, in their order, once each of them has come to the same meeting (`meeting_key`).
+
+        The n-th meeting of a key is the n-th for each member. EvaluationError where members disagree about the group
+        or the operands' shapes.
+        """
+        ...
+
+    def offer(self, device: int, route: Route) -> None:
+        """Says that the target, this device, is ready for one more value (COMM-11: Recv before Send)."""
+        ...
+
+    def send(self, device: int, instruction: Instruction, route: Route, value: Any) -> None:
+        """Hands a value over, once the target has offered to take it. What a device sends itself needs no offer."""
+        ...
+
+    def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
+        """The oldest value that was sent on the route and not yet received."""
+        ...
+
+
+def meeting_key(instruction: Instruction) -> Hashable:
+    """Where the members of a collective meet: at its channel, with others of its kind, or at this instruction (GRP-6).
+
+    Transports between operating-system processes put the names of computation and instruction for the instruction.
+    """
+    channel = getattr(instruction.op, "channel_id", None)
+    return instruction if channel is None else (_kind(instruction), channel)
+
+
+def _kind(instruction: Instruction) -> str:
+    return instruction.opcode.removesuffix("-start")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait:
+    """What a device waits for: `peers` to come to a meeting, to be ready for a value, or to send one."""
+
+    device: int
+    instruction: Instruction
+    peers: tuple[int, ...]
+    value: Any = None
+    route: Route | None = None
+
+    def __str__(self) -> str:
+        parent = self.instruction.parent
+        where = f" in {parent.name}" if parent is not None else ""
+        channel = "" if self.route is None else f", channel {self.route.channel},"
+        return f"{self.instruction.opcode} {self.instruction.name}{where}{channel}"
+
+
+class Exchange:
+    """The state of all meetings and channels of a run: who gave what, who waits for whom.
+
+    It neither blocks nor locks. Calls give the devices that may go on because of them, the caller among them unless it
+    has to wait; what each gets is then in `results`.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.waiting: dict[int, Wait] = {}
+        self.finished: set[int] = set()
+        self.results: dict[int, Any] = {}
+        self._meetings: dict[Hashable, dict[int, Wait]] = {}
+        self._offers: Counter[Route] = Counter()
+        self._senders: dict[Route, Wait] = {}
+        self._sent: dict[Route, deque[Any]] = {}
+
+    def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[int]:
+        here = self._meetings.setdefault(meeting_key(instruction), {})
+        wait = Wait(device, instruction, tuple(members), value)
+        other = next((here[m] for m in members if m in here), None)
+        if other is not None:
+            self._check_same(wait, other)
+        here[device] = self.waiting[device] = wait
+        if any(m not in here for m in members):
+            return []
+        values = [here[m].value for m in members]
+        for member in members:
+            del here[member], self.waiting[member]
+            self.results[member] = values
+        return list(members)
+
+    def offer(self, route: Route) -> list[int]:
+        """The sender, if it waited. The device that offers always goes on."""
+        self._offers[route] += 1
+        wait = self._senders.pop(route, None)
+        return [] if wait is None else self._hand_over(wait)
+
+    def send(self, device: int, instruction: Instruction, route: Route, value: Any) -> list[int]:
+        peers = () if route.target is None else (route.target,)
+        wait = self.waiting[device] = Wait(device, instruction, peers, value, route)
+        if route.target != device and not self._offers[route]:
+            self._senders[route] = wait
+            return []
+        return self._hand_over(wait)
+
+    def _hand_over(self, wait: Wait) -> list[int]:
+        assert wait.route is not None
+        self._offers[wait.route] -= wait.route.target != wait.device
+        self._sent.setdefault(wait.route, deque()).append(wait.value)
+        free = [self._go_on(wait.device, None)]
+        receiver = self.waiting.get(wait.route.target) if wait.route.target is not None else None
+        if receiver is not None and receiver.route == wait.route:
+            free.append(self._go_on(receiver.device, self._sent[wait.route].popleft()))
+        return free
+
+    def receive(self, device: int, instruction: Instruction, route: Route) -> list[int]:
+        peers = () if route.source is None else (route.source,)
+        self.waiting[device] = Wait(device, instruction, peers, None, route)
+        sent = self._sent.get(route)
+        return [self._go_on(device, sent.popleft())] if sent else []
+
+    def _go_on(self, device: int, result: Any) -> int:
+        del self.waiting[device]
+        self.results[device] = result
+        return device
+
+    # -- what goes wrong
+
+    def deadlock(self) -> DeadlockError:
+        """Who waits for whom, at which instruction. For when no device can go on."""
+        waits = [self.waiting[device] for device in sorted(self.waiting)]
+        label = "GRP-8" if all(wait.route is None for wait in waits) else "COMM-12"
+        lines = [f"{self.names[w.device]} waits at {w} for {self._missing_text(w)}" for w in waits[:_SHOWN]]
+        if len(waits) > _SHOWN:
+            lines.append(f"and {len(waits) - _SHOWN} more wait")
+        entries = [(self.names[w.device], w.instruction.name, self._names(self.missing(w))) for w in waits]
+        return DeadlockError(f"deadlock: no device can go on [{label}]" + "".join(f"\n  {x}" for x in lines), entries)
+
+    def missing(self, wait: Wait) -> list[int]:
+        """The devices that a wait lacks."""
+        if wait.route is not None:
+            return list(wait.peers)
+        here = self._meetings[meeting_key(wait.instruction)]
+        return [m for m in wait.peers if m not in here]
+
+    def _missing_text(self, wait: Wait) -> str:
+        if wait.route is not None and wait.peers in ((), (wait.device,)):
+            return "itself: nothing was sent" if wait.peers else "a device that does not exist"
+        missing = self.missing(wait)
+        shown = [self.names[m] + (", which has finished" if m in self.finished else "") for m in missing[:_SHOWN]]
+        more = [f"{len(missing) - _SHOWN} more"] if len(missing) > _SHOWN else []
+        group = f" of the group {self._names(wait.peers)}" if 2 < len(wait.peers) <= _SHOWN else ""
+        return "; ".join([*shown, *more]) + group
+
+    def _names(self, devices: Sequence[int]) -> list[str]:
+        return [self.names[d] for d in devices]
+
+    def _check_same(self, one: Wait, other: Wait) -> None:
+        """Two that come to one meeting have the same group, operands and attributes."""
+        a, b = one.instruction, other.instruction
+
+        def differ(what: str, mine: object, theirs: object, label: str) -> EvaluationError:
+            return EvaluationError(
+                f"{a.name} on {self.names[one.device]} and {b.name} on {self.names[other.device]} meet, but their "
+                f"{what} differ: {mine} and {theirs} [{label}]"
+            )
+
+        if one.peers != other.peers:
+            raise differ("groups", self._names(one.peers), self._names(other.peers), "GRP-6")
+        if a is b:
+            return
+        shapes = [[str(o.shape.static) for o in i.operands] for i in (a, b)]
+        if shapes[0] != shapes[1]:
+            raise differ("operands", ", ".join(shapes[0]), ", ".join(shapes[1]), "GRP-6")
+        ours, theirs = _attributes(a.op), _attributes(b.op)
+        for name, value in ours.items():
+            if theirs.get(name, value) != value:
+                raise differ(name, value, theirs[name], "GRP-6")
+        if [_formula(c) for c in a.called] != [_formula(c) for c in b.called]:
+            raise differ("computations", a.called[0].root.opcode, b.called[0].root.opcode, "GRP-6")
+
+
+def _attributes(op: Op) -> dict[str, Any]:
+    """What two that meet must agree on. Groups are compared as members; layouts do not matter."""
+    ignored = ("result", "state", "constrain_layout", "channel_id", "replica_groups", "use_global_device_ids")
+    return {a.name: getattr(op, a.name) for a in type(op).attributes if a.name not in ignored}
+
+
+def _formula(computation: Computation) -> list[tuple[str, tuple[int, ...]]]:
+    """A computation without its names."""
+    order = computation.post_order()
+    number = {instruction: k for k, instruction in enumerate(order)}
+    return [(i.opcode, tuple(number[o] for o in i.operands)) for i in order]
+
+
+class Alone:
+    """The transport of a device that runs by itself."""
+
+    stopped = False
+
+    def __init__(self) -> None:
+        self.exchange = Exchange(["replica 0"])
+
+    def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
+        if list(members) != [device]:
+            raise UnsupportedError(f"{instruction.name}: collective among {len(members)} devices, but one runs")
+        return [value]
+
+    def offer(self, device: int, route: Route) -> None:
+        pass
+
+    def send(self, device: int, instruction: Instruction, route: Route, value: Any) -> None:
+        if not self.exchange.send(device, instruction, route, value):
+            raise self.exchange.deadlock()
+        self.exchange.results.clear()
+
+    def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
+        if not self.exchange.receive(device, instruction, route):
+            raise self.exchange.deadlock()
+        return self.exchange.results.pop(device)
