@@ -937,7 +937,7 @@ class KernelWriter:
                 if lane == -1:
                     name = self._reversed(name, type, lanes)
             else:
-                places = self._gathered(pointer, type, lane, vectors, scope)
+                places = self._gathered(pointer, type, affine, lane, vectors, scope)
                 suffix = f"v{lanes}{_mangled(type)}"
                 chosen = mask if mask is not None else splat("true", "i1", lanes)
                 name = fn.let(
@@ -1012,15 +1012,24 @@ class KernelWriter:
             name = fn.let(f"shufflevector {whole} {loaded}, {whole} poison, <{lanes} x i32> {order}")
         return Val(name, lanes)
 
-    def _gathered(self, pointer: str, type: str, lane: int, vectors: Sequence[tuple[str, int]], scope: Scope) -> str:
-        lanes = scope.lanes
-        wide, fn = vector("i64", lanes), self.fn
-        places = self._lane_numbers("i64", lanes, lane)
+    def _gathered(
+        self, pointer: str, type: str, affine: Affine, lane: int, vectors: Sequence[tuple[str, int]], scope: Scope
+    ) -> str:
+        """The lanes' pointers; their distances are counted in 32 bits where that is enough."""
+        lanes, fn = scope.lanes, self.fn
+        reach = abs(lane) * lanes
+        for key, c in affine.terms:
+            reach += abs(c) * max(abs(key.low), abs(key.high)) if isinstance(key, RuntimeInt) else 0
+        scalar = "i32" if reach < 2**31 else "i64"
+        type_of_places = vector(scalar, lanes)
+        places = self._lane_numbers(scalar, lanes, lane) if lane else None
         for name, c in vectors:
+            if scalar == "i32":
+                name = fn.let(f"trunc {vector('i64', lanes)} {name} to {type_of_places}")
             if c != 1:
-                name = fn.let(f"mul nsw {wide} {name}, {splat(str(c), 'i64', lanes)}")
-            places = fn.let(f"add nsw {wide} {name}, {places}")
-        return fn.let(f"getelementptr {type}, ptr {pointer}, {wide} {places}")
+                name = fn.let(f"mul nsw {type_of_places} {name}, {splat(str(c), scalar, lanes)}")
+            places = name if places is None else fn.let(f"add nsw {type_of_places} {name}, {places}")
+        return fn.let(f"getelementptr {type}, ptr {pointer}, {type_of_places} {places}")
 
     def _stores(self, stores: Sequence[Store], scope: Scope) -> None:
         for _, same in groupby(stores, key=lambda s: id(s.buffer)):
@@ -1084,7 +1093,7 @@ class KernelWriter:
                         f"ptr align {align} {pointer}, {vector('i1', lanes)} {mask})"
                     )
             else:
-                places = self._gathered(pointer, type, lane, vectors, scope)
+                places = self._gathered(pointer, type, store.place, lane, vectors, scope)
                 chosen = mask if mask is not None else splat("true", "i1", lanes)
                 fn.do(
                     f"call void @llvm.masked.scatter.v{lanes}{_mangled(type)}.v{lanes}p0({whole} {name}, "

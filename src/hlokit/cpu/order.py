@@ -358,8 +358,21 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
         loops.unroll = 1
     elif loops.vector is not None and any(loops.vector in places[f].loops and _is_long(f) for f in folds):
         loops.unroll = 16 if inner <= 6 else 8 if inner <= 14 else loops.unroll
-    touched = {n.data[0] for n in nodes if n.op in ("load", "current")} | {s.buffer for s in loops.stores}
-    loops.streamed = sum(buffer.nbytes for buffer in touched) >= STREAM_BYTES
+    loops.streamed = _touched_bytes(loops, nodes) >= STREAM_BYTES
+
+
+def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
+    """Of the buffers that a kernel reads or writes, what it can touch: few elements of one that it gathers from."""
+    extents = {axis: axis.extent for axis in loops.order}
+    for node in nodes:
+        if node.op == "fold":
+            extents |= {axis: axis.extent for axis in node.data.bound}
+    found: dict[Buffer, int] = {}
+    accesses = [(n.data[0], n.deps) for n in nodes if n.op in ("load", "current")] + [(s.buffer, s.deps) for s in loops.stores]
+    for buffer, deps in accesses:
+        size = prod(extent for axis, extent in extents.items() if axis.bit & deps) * buffer.dtype.numpy.itemsize
+        found[buffer] = min(buffer.nbytes, found.get(buffer, 0) + size)
+    return sum(found.values())
 
 
 _SPILL_BYTES = 96 << 10
