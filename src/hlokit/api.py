@@ -15,7 +15,7 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
-__all__ = ["compile", "evaluate", "evaluate_mpmd", "load", "optimize", "parse", "parse_shape", "verify"]
+__all__ = ["compile", "evaluate", "evaluate_mpmd", "export_object", "load", "optimize", "parse", "parse_shape", "verify"]
 
 
 def parse(text: str | bytes) -> HloModule:
@@ -79,6 +79,15 @@ def compile(
     from hlokit.runtime.shadow import shadowed
 
     return shadowed(executable, None if shadow is True else shadow)
+
+
+def export_object(
+    module: HloModule, target: str = "host", path: str | Path | None = None, *, strict: bool = False
+) -> tuple[Path, Path]:
+    """Writes `module` as an object file and a C header, NAME.o and NAME.h: see hlokit.runtime.export."""
+    from hlokit.runtime.export import export_object
+
+    return export_object(module, target, path, strict=strict)
 
 
 def _decoded(data: bytes) -> str:

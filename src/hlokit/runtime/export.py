@@ -1,0 +1,177 @@
+"""A program as an object file and a C header: machine code for programs without Python, one thread, no library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import hlokit
+from hlokit.cpu.compiler import Program, compile_program
+from hlokit.cpu.jit import compile_object
+from hlokit.cpu.lapack import lapack_names
+from hlokit.cpu.target import Target, parse
+from hlokit.errors import HlokitError, UnsupportedError
+from hlokit.hlo.module import HloModule
+from hlokit.runtime.host_steps import array_leaves
+
+if TYPE_CHECKING:
+    from hlokit.types.shape import Shape
+
+
+def export_object(
+    module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False
+) -> tuple[Path, Path]:
+    """Writes NAME.o and NAME.h; gives their paths. NAME is the path's, or the module's as an identifier of C.
+
+        int NAME(const void *const *args, void **results, void *arena);
+
+    takes pointers to the arrays, dense and row-major, tuples flattened, and as much memory as the header says.
+
+    target  "host", a baseline ("x86-64-avx2", "x86-64-avx512", "x86-64", "aarch64"), or TRIPLE/CPU,+FEATURE...
+    path    of the object file
+
+    The code needs memcpy, memset and memmove of C, and where the target has no instruction for f16 or for multiply-add
+    the compiler's and C's functions for these. Raises UnsupportedError for what needs Python, LAPACK or sizes that only
+    running tells.
+    """
+    machine = parse(target) if isinstance(target, str) else target
+    name = Path(path).stem if path is not None else _identifier(module.name)
+    if re.fullmatch(r"[A-Za-z_]\w*", name) is None or name.startswith("hlokit_"):
+        raise HlokitError(f"export_object: {name!r} is no name for a function of C")
+    place = Path(path) if path is not None else Path(f"{name}.o")
+    if any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions):
+        raise UnsupportedError(f"export_object: {module.name} has dynamic dimensions")
+    program = compile_program(module, machine, strict=strict, interrupts=False)
+    _refuse(program)
+    header = place.with_suffix(".h")
+    place.write_bytes(compile_object(_text(program, name), machine))
+    header.write_text(_header(module, program, machine, name))
+    return place, header
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"^(?=\d)|\W", "_", name)
+
+
+def _refuse(program: Program) -> None:
+    for step in program.written.hosts:
+        (instruction, *_) = step.instructions
+        raise UnsupportedError(f"export_object: {instruction.name} ({instruction.opcode}): {step.reason}")
+    needed = lapack_names(program.text)
+    if needed:
+        raise UnsupportedError(f"export_object: the program calls LAPACK's {', '.join(needed)}")
+
+
+# -- the text
+
+
+def _text(program: Program, name: str) -> str:
+    own = program.text.replace("define i32 @hlokit_entry(", "define internal i32 @hlokit_entry(", 1)
+    own = own.replace("declare void @hlokit_parallel(ptr, ptr, ptr, i64)\n", "", 1)
+    constants = [np.ascontiguousarray(literal.to_python()).tobytes() for literal in program.constants]
+    return own + _PARALLEL + "\n".join(_constants(constants)) + _function(program, name)
+
+
+_PARALLEL = """
+define internal void @hlokit_parallel(ptr %pool, ptr %function, ptr %table, i64 %chunks) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %next = add i64 %i, 1
+  call void %function(ptr %table, i64 %i, i64 %next)
+  %more = icmp slt i64 %next, %chunks
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def _constants(values: Sequence[bytes]) -> Iterator[str]:
+    for k, value in enumerate(values):
+        shown = "".join(f"\\{byte:02X}" for byte in value)
+        yield f'@hlokit_constant{k} = internal constant [{len(value)} x i8] c"{shown}", align 64'
+
+
+def _function(program: Program, name: str) -> str:
+    """The function that C calls: it makes the entry's table."""
+    counts = len(program.arguments), len(program.results), len(program.constants)
+    lines = [f"  %table = alloca [{sum(counts) + 4} x ptr], align 64"]
+    slot = 0
+    for source, count in (("args", counts[0]), ("results", counts[1])):
+        for k in range(count):
+            lines += [
+                f"  %{source}{k}.at = getelementptr ptr, ptr %{source}, i64 {k}",
+                f"  %{source}{k} = load ptr, ptr %{source}{k}.at",
+                f"  %slot{slot} = getelementptr ptr, ptr %table, i64 {slot}",
+                f"  store ptr %{source}{k}, ptr %slot{slot}",
+            ]
+            slot += 1
+    rest = [*(f"@hlokit_constant{k}" for k in range(counts[2])), "%arena", "null", "null", "null"]
+    for value in rest:
+        lines += [
+            f"  %slot{slot} = getelementptr ptr, ptr %table, i64 {slot}",
+            f"  store ptr {value}, ptr %slot{slot}",
+        ]
+        slot += 1
+    lines += ["  %status = call i32 @hlokit_entry(ptr %table)", "  ret i32 %status"]
+    return "\n".join([f"\ndefine i32 @{name}(ptr %args, ptr %results, ptr %arena) {{", *lines, "}\n"])
+
+
+# -- the header
+
+
+def _header(module: HloModule, program: Program, target: Target, name: str) -> str:
+    upper = name.upper()
+    parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
+    results = [("", leaf) for leaf in array_leaves(module.entry.root.shape)]
+    streams = "!nontemporal" in program.text
+    lines = [
+        f"/* {name}: the HLO module {_comment(module.name)} as machine code, by hlokit {hlokit.__version__}.",
+        f"   Target: {target.triple}, {target.cpu}.",
+        "",
+        "   Arrays are dense and row-major. Elements: pred is a byte, 0 or 1; types of less than a byte take one each;",
+        "   bf16, f16 and f8 are their bits; complex numbers are pairs. Arguments are not changed. Several threads may",
+        "   call it at once, each with an arena of its own. */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        f"#define {upper}_ARGUMENTS {len(parameters)}",
+        f"#define {upper}_RESULTS {len(results)}",
+        f"#define {upper}_ARENA_BYTES {program.assignment.nbytes}ULL",
+        f"#define {upper}_ARENA_ALIGNMENT 64",
+        *(_sizes(upper, "ARGUMENT", parameters)),
+        *(_sizes(upper, "RESULT", results)),
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"/* args: {upper}_ARGUMENTS pointers. results: {upper}_RESULTS pointers"
+        + (" to memory aligned to 64 bytes" if streams else "")
+        + f". arena: {upper}_ARENA_BYTES bytes, or",
+        "   null for 0, with anything in them. Gives 0. */",
+        f"int {name}(const void *const *args, void **results, void *arena);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _sizes(upper: str, kind: str, arrays: Sequence[tuple[str, Shape]]) -> Iterator[str]:
+    for k, (name, shape) in enumerate(arrays):
+        size = shape.size * shape.dtype.numpy.itemsize
+        what = f"{name}: " if name else ""
+        yield f"#define {upper}_{kind}{k}_BYTES {size}ULL /* {_comment(what)}{shape.dtype}{list(shape.dimensions)} */"
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("\n", " ")
