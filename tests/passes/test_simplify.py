@@ -18,6 +18,7 @@ def entry(body: str, parameters: str = "x = f32[4] parameter(0)") -> str:
 
 CALLED = (
     "sum { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
+    "last { p = f32[] parameter(0) ROOT q = f32[] parameter(1) }\n"
     "less { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = pred[] compare(p, q), direction=LT }\n"
 )
 L, U = "x = f32[12] parameter(0)", "x = u32[4] parameter(0)"
@@ -122,6 +123,9 @@ APPLIES = [
     ("convolution_of_reverse", "x = f32[1,6,2] parameter(0) k = f32[2,3,3] parameter(1)", "v = f32[2,3,3] reverse(k), dimensions={1} ROOT r = f32[1,4,3] convolution(x, v), window={size=3}, dim_labels=b0f_i0o->b0f", ["convolution"]),
     ("convolution_of_pad", "x = f32[1,3,2] parameter(0) k = f32[2,3,3] parameter(1)", ZC + "p = f32[1,7,2] pad(x, c), padding=0_0x1_1_1x0_0 ROOT r = f32[1,6,3] convolution(p, k), window={size=3 pad=0_1}, dim_labels=b0f_i0o->b0f", ["convolution"]),
     ("gather_of_one", "x = f32[5,4] parameter(0) i = s32[2] parameter(1)", "ROOT r = f32[4] gather(x, i), offset_dims={0}, collapsed_slice_dims={0}, start_index_map={1,0}, index_vector_dim=0, slice_sizes={1,4}", ["dynamic-slice", "reshape", "reshape", "reshape", "slice", "slice"]),
+    ("scatter_of_one", "x = f32[5,4] parameter(0) y = f32[3,1] parameter(1)", "c = s32[] constant(1) i = s32[2] broadcast(c), dimensions={} ROOT r = f32[5,4] scatter(x, i, y), update_window_dims={0,1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=0, to_apply=sum", ["constant", "constant", "dynamic-update-slice", "map", "slice"]),
+    ("scatter_of_one", "x = f32[5,4] parameter(0) y = f32[1,4] parameter(1)", "i = s32[1] constant({5}) ROOT r = f32[5,4] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum", []),
+    ("scatter_of_one", "x = f32[5,4] parameter(0) y = f32[1,4] parameter(1)", "i = s32[1] constant({4}) ROOT r = f32[5,4] scatter(x, i, y), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last", ["constant", "constant", "dynamic-update-slice"]),
     ("sort_of_one", "x = f32[4,1] parameter(0)", "ROOT r = f32[4,1] sort(x), dimensions={1}, to_apply=less", []),
 ]  # fmt: skip
 

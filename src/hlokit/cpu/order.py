@@ -15,7 +15,9 @@ COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", 
 """Primitives that take ten times as long as an addition."""
 
 STREAM_BYTES = 32 << 20
-"""A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read."""
+"""A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read.
+
+In a loop, which reads again what the pass before has written, twice as many."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,13 @@ class Loops:
 
 
 def arrange(
-    axes: Sequence[Axis], stores: Sequence[Store], *, vector_bytes: int, serial: int = 0, strict: bool = False
+    axes: Sequence[Axis],
+    stores: Sequence[Store],
+    *,
+    vector_bytes: int,
+    serial: int = 0,
+    strict: bool = False,
+    stream_bytes: int = STREAM_BYTES,
 ) -> Loops:
     """The loops of a kernel with these root axes and stores."""
     order, stores, serial = merged(list(axes), list(stores), serial)
@@ -95,6 +103,7 @@ def arrange(
     order = _folds_first(order, nodes)
     loops = Loops(order, stores, serial, strict=strict)
     _choose_vector(loops, nodes, vector_bytes)
+    loops.streamed = _touched_bytes(loops, nodes) >= stream_bytes
     tiles.choose(loops, nodes)
     _choose_chunks(loops, nodes)
     parted.choose(loops, nodes, vector_bytes)
@@ -358,7 +367,6 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
         loops.unroll = 1
     elif loops.vector is not None and any(loops.vector in places[f].loops and _is_long(f) for f in folds):
         loops.unroll = 16 if inner <= 6 else 8 if inner <= 14 else loops.unroll
-    loops.streamed = _touched_bytes(loops, nodes) >= STREAM_BYTES
 
 
 def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:

@@ -11,7 +11,7 @@ from hlokit.analysis.loops import counter
 from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Reference, Source, Split, array_leaves, too_often
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, reachable
 from hlokit.cpu.kernels.routine import KERNELS
-from hlokit.cpu.order import Loops, Store, affine_of, arrange
+from hlokit.cpu.order import STREAM_BYTES, Loops, Store, affine_of, arrange
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, row_major
@@ -93,9 +93,11 @@ class HostStep(Step):
 
 @dataclass(eq=False)
 class CopyStep(Step):
-    """The bytes of reads[0] to writes[0]; nothing where both are one place."""
+    """The bytes of reads[0] to writes[0]; nothing where buffer assignment made both one place, and
+    the step `vanished`."""
 
     reason: str
+    vanished: bool = False
 
 
 @dataclass(eq=False)
@@ -160,15 +162,20 @@ class _Kernel:
 
 
 class Lowering(Source):
-    """One computation on its way to steps. `make`: makes buffers; constants are shared by the whole program."""
+    """One computation on its way to steps; its buffers' makers and constants are shared by the whole program.
+
+    `is_pass`: a loop's body.
+    """
 
     def __init__(
         self,
         computation: Computation,
         arguments: Sequence[Sequence[Buffer]],
         context: Context,
+        is_pass: bool = False,
     ) -> None:
         self.computation = computation
+        self.is_pass = is_pass
         self.context = context
         self.order = list(evaluation_order(computation))
         self.position = {instruction: k for k, instruction in enumerate(self.order)}
@@ -302,7 +309,7 @@ class Lowering(Source):
                 kernels[key] = self._built(*key)
             waiting = self._too_often(kernels)
             new = [_key(leaf) for leaf in self.stored if self._is_kernel(leaf.instruction)]
-            waiting += [key for key in new if key not in kernels]
+            waiting += [key for key in new if key not in kernels or kernels[key].roots != self._roots(*key)]
             if not waiting:
                 break
         found = sorted(kernels.values(), key=lambda k: self.position[k.roots[0].instruction])
@@ -325,9 +332,13 @@ class Lowering(Source):
     def _hosted(self) -> dict[Instruction, str]:
         return self.context.hosted
 
-    def _built(self, instruction: Instruction, dimensions: tuple[int, ...]) -> _Kernel:
+    def _roots(self, instruction: Instruction, dimensions: tuple[int, ...]) -> list[Leaf]:
+        """The leaves that its kernel stores."""
         leaves = [Leaf(instruction, k) for k in range(leaf_count(instruction.shape))]
-        roots = [leaf for leaf in leaves if leaf in self.stored and leaf.shape.dimensions == dimensions]
+        return [leaf for leaf in leaves if leaf in self.stored and leaf.shape.dimensions == dimensions]
+
+    def _built(self, instruction: Instruction, dimensions: tuple[int, ...]) -> _Kernel:
+        roots = self._roots(instruction, dimensions)
         try:
             if instruction.op.form == "scatter":
                 return self._retried(lambda splits: self._scatter(instruction, roots, splits))
@@ -575,6 +586,7 @@ class Lowering(Source):
             vector_bytes=self.context.target.vector_bytes,
             serial=kernel.serial,
             strict=self.context.strict,
+            stream_bytes=STREAM_BYTES * (2 if self.is_pass else 1),
         )
         reads = tuple(_buffers_read(kernel.stores))
         if kernel.source is not None or instructions[0].op.form == "scatter":
@@ -625,7 +637,7 @@ class Lowering(Source):
         by_role = dict(instruction.called_by_role())
         name = instruction.name
         shapes = list(array_leaves(instruction.shape))
-        body_lowering = Lowering(by_role["body"], [writes], self.context)
+        body_lowering = Lowering(by_role["body"], [writes], self.context, is_pass=True)
         body = body_lowering.lower()
         condition = Lowering(by_role["condition"], [writes], self.context).lower()
         carries: list[tuple[Buffer, Buffer]] = []

@@ -1,4 +1,4 @@
-"""Laws of folds, products and convolutions, of gathers of one slice and sorts of one element."""
+"""Laws of folds, products and convolutions, of gathers and scatters of one slice and sorts of one element."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from hlokit.analysis.reducers import single_op, takes_any_order
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.contraction import Dot
+from hlokit.ops.control_flow import Map
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Pad, Reverse, Transpose
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.reshaping import Reshape
-from hlokit.ops.slicing import DynamicSlice, Slice
+from hlokit.ops.scatter import Scatter
+from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import Constant, Tuple
-from hlokit.passes.simplify.rules import constant_like, filled, is_scalar, like, reshaped, simplifies
+from hlokit.passes.simplify.rules import constant_like, filled, is_scalar, like, reshaped, scalar_of, simplifies
+from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
 from hlokit.types.window import Window
 
@@ -254,6 +257,37 @@ def gather_of_one(instruction: Instruction, computation: Computation) -> Instruc
         starts[d] = reshaped(computation.add(Slice(((k, k + 1, 1),)), [line]), ())
     made = computation.add(DynamicSlice(op.slice_sizes), [operand, *starts])
     return reshaped(made, instruction.shape.dimensions)
+
+
+@simplifies(Scatter, static=True)
+def scatter_of_one(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """One window at a known place is a slice, combined with the update and put back; outside it is skipped."""
+    op, operands = instruction.op, instruction.operands
+    assert isinstance(op, Scatter)
+    if len(operands) != 3 or op.input_batching_dims or not operands[0].shape.rank:
+        return None
+    operand, indices, update = operands
+    if any(n != 1 for d, n in enumerate(indices.shape.dimensions) if d != op.index_vector_dim):
+        return None
+    known: Any = indices.op.literal.value if isinstance(indices.op, Constant) else scalar_of(indices)
+    if known is None:
+        return None
+    starts, sizes = [0] * operand.shape.rank, [1] * operand.shape.rank
+    places = op.scatter_dims_to_operand_dims
+    for d, start in zip(places, np.broadcast_to(np.ravel(known), len(places)).tolist(), strict=True):
+        starts[d] = start
+    spanned = [d for d in range(operand.shape.rank) if d not in op.inserted_window_dims]
+    for d, u in zip(spanned, op.update_window_dims, strict=True):
+        sizes[d] = update.shape.dimensions[u]
+    spaces = list(zip(starts, sizes, operand.shape.dimensions, strict=True))
+    if not all(0 <= start <= bound - size for start, size, bound in spaces):
+        return operand
+    update, (combiner,) = reshaped(update, sizes), instruction.called
+    if combiner.root is not combiner.parameters[1]:
+        before = computation.add(Slice(tuple((start, start + size, 1) for start, size, _ in spaces)), [operand])
+        update = computation.add(Map(tuple(range(len(sizes)))), [before, update], [combiner])
+    where = [computation.add(Constant(Literal.of(start, dtypes.s64[()]))) for start in starts]
+    return like(instruction, DynamicUpdateSlice(), operand, update, *where)
 
 
 @simplifies(Sort, static=True)
