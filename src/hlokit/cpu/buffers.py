@@ -93,6 +93,7 @@ def assign(
             homes[buffer] = Home([buffer], kind, k, buffer.nbytes, writable=writable)
             if kind == "result":
                 homes[buffer].result = k
+    _delay_counters(block)
     _Timer(found).block(block)
     for buffer in results:
         homes[buffer].last = 1 << 59
@@ -106,6 +107,33 @@ def assign(
     _place(found)
     _note_copies(found, block)
     return found
+
+
+def _delay_counters(block: Block) -> None:
+    """In loops, kernels that make a carry's next value come after what reads its present one, so that they may be in
+    place: a counter goes up when all have seen it."""
+    for step in block.steps:
+        if isinstance(step, WhileStep):
+            _delay_counters(step.condition)
+            _delay_counters(step.body)
+            for current, following in step.carries:
+                _delay(step.body.steps, current, following)
+        elif isinstance(step, ConditionalStep):
+            for branch in step.branches:
+                _delay_counters(branch)
+
+
+def _delay(steps: list[Step], current: Buffer, following: Buffer) -> None:
+    place = next((k for k, s in enumerate(steps) if isinstance(s, KernelStep) and following in s.writes), None)
+    if place is None:
+        return
+    step = steps[place]
+    last = max((k for k, other in enumerate(steps) if current in (*other.reads, *other.writes)), default=place)
+    between = steps[place + 1 : last + 1]
+    reads, writes = set(step.reads), set(step.writes)
+    if any(not writes.isdisjoint((*s.reads, *s.writes)) or not reads.isdisjoint(s.writes) for s in between):
+        return
+    steps[place : last + 1] = [*between, step]
 
 
 class _Timer:
@@ -359,8 +387,10 @@ def _note_copies(found: Assignment, block: Block) -> None:
             step.loops.in_place = frozenset(buffer for buffer in step.writes if found.homes[buffer] in read)
             given = [b for b in step.writes if found.homes[b].kind == "argument" and b not in step.loops.in_place]
             found.aligned |= step.loops.streamed and bool(given)
-        if isinstance(step, CopyStep) and found.homes[step.reads[0]] is not found.homes[step.writes[0]]:
-            found.copies.append((step.name, step.reads[0].nbytes, step.reason))
+        if isinstance(step, CopyStep):
+            step.vanished = found.homes[step.reads[0]] is found.homes[step.writes[0]]
+            if not step.vanished:
+                found.copies.append((step.name, step.reads[0].nbytes, step.reason))
         elif isinstance(step, WhileStep):
             _note_copies(found, step.condition)
             _note_copies(found, step.body)
