@@ -1032,6 +1032,9 @@ class KernelWriter:
         return fn.let(f"getelementptr {type}, ptr {pointer}, {type_of_places} {places}")
 
     def _stores(self, stores: Sequence[Store], scope: Scope) -> None:
+        for store in stores:  # all values before the first store: a result may lie where an operand does
+            for node in (store.node, *store.guards):
+                self.value(node, scope)
         for _, same in groupby(stores, key=lambda s: id(s.buffer)):
             run = list(same)
             while run:
