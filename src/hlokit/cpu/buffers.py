@@ -129,6 +129,8 @@ def _delay(steps: list[Step], current: Buffer, following: Buffer) -> None:
         return
     step = steps[place]
     last = max((k for k, other in enumerate(steps) if current in (*other.reads, *other.writes)), default=place)
+    if last <= place:
+        return
     between = steps[place + 1 : last + 1]
     reads, writes = set(step.reads), set(step.writes)
     if any(not writes.isdisjoint((*s.reads, *s.writes)) or not reads.isdisjoint(s.writes) for s in between):
