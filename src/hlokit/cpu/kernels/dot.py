@@ -139,6 +139,10 @@ class Scaled(Operand):
     scale_shape: Shape
     scale: str
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {"base": self.base, "scale": self.scale}
+
     def read(self, place: str, lanes: int, mask: str | None = None) -> list[str]:
         (value,) = super().read(place, lanes, mask)
         scalar = self.arithmetic.packed

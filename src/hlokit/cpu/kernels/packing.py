@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, added, least
@@ -60,6 +61,11 @@ class Operand:
     @property
     def element_bytes(self) -> int:
         return element_bytes(self.dtype)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """What it reads from, by field."""
+        return {"base": self.base}
 
 
 @dataclass(frozen=True)
@@ -170,46 +176,38 @@ class _Panels:
         return offset_bytes(self.operand, self.operand.read(place, lanes, mask), lanes)
 
     def by_blocks(self, valid: str | None) -> None:
-        """Vectors along the inner axis, transposed in registers."""
-        fn, panels, lanes = self.fn, self.panels, self.lanes
-        length = lanes * self.arithmetic.group
-        whole = fn.let(f"and i64 {self.run.count}, {-length}")
+        """Vectors along the inner axis, transposed in registers by a function that all panels of this kind share."""
+        fn, panels, operand, count = self.fn, self.panels, self.operand, self.run.count
+        length = self.lanes * self.arithmetic.group
         last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
+        places = fn.alloca("i64", self.lanes)
         with fn.loop(panels.begin, panels.end, self.width, [("ptr", panels.address)]) as panel:
-            for v in range(self.width // lanes):
-                columns = [self._place(panel.index, v * lanes + i, last) for i in range(lanes)]
-                with fn.loop("0", whole, length) as step:
-                    self._block(panel.carried[0], columns, step.index, v, None)
-                with fn.when(fn.let(f"icmp slt i64 {whole}, {self.run.count}")):
-                    mask = first_lanes(fn, fn.let(f"sub i64 {self.run.count}, {whole}"), length)
-                    self._block(panel.carried[0], columns, whole, v, mask)
+            with fn.loop("0", str(self.width), self.lanes) as part:
+                with fn.loop("0", str(self.lanes)) as column:
+                    place = self._place(panel.index, added(fn, part.index, column.index), last)
+                    fn.do(f"store i64 {place}, ptr {pointer(fn, places, column.index, 8)}")
+                target = pointer(fn, panel.carried[0], part.index, self.arithmetic.unit_bytes)
+                if operand.inner.is_contiguous(operand.role, _ANY_LANES):
+                    self._block(target, places, "0", count)
+                else:
+                    with fn.loop("0", count, length) as step:
+                        left = least(fn, fn.let(f"sub i64 {count}, {step.index}"), str(length))
+                        self._block(target, places, step.index, left)
             panel.next = [pointer(fn, panel.carried[0], str(panels.bytes), 1)]
 
-    def _place(self, first: str, number: int, last: str | None) -> str:
+    def _place(self, first: str, number: str, last: str | None) -> str:
         """Where a free index begins; past the last one that exists, the last one's place."""
         fn, operand = self.fn, self.operand
-        shown = str(number) if last is None else least(fn, str(number), last)
+        shown = number if last is None else least(fn, number, last)
         return added(fn, self.base, operand.free.offset(fn, operand.role, added(fn, first, shown)))
 
-    def _block(self, panel: str, columns: list[str], step: str, v: int, mask: str | None) -> None:
-        fn, a, operand, lanes = self.fn, self.arithmetic, self.operand, self.lanes
+    def _block(self, target: str, places: str, step: str, count: str) -> None:
+        fn, operand = self.fn, self.operand
         inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step))
-        rows = [self._read(added(fn, column, inner), lanes * a.group, mask) for column in columns]
-        scalar = a.packed if a.group == 1 else "i32"
-        if a.group > 1:
-            type = vector(a.packed, lanes * a.group)
-            rows = [[fn.let(f"bitcast {type} {row[0]} to {vector('i32', lanes)}")] for row in rows]
-        parts = [transposed(fn, [row[p] for row in rows], scalar, lanes) for p in range(a.parts)]
-        unit = step if a.group == 1 else fn.let(f"sdiv i64 {step}, {a.group}")
-        target = pointer(fn, panel, unit, self.width * a.unit_bytes)
-        for i in range(lanes):
-            row = pointer(fn, target, str(i * self.width * a.unit_bytes + v * lanes * a.unit_bytes), 1)
-            values = [part[i] for part in parts]
-            if len(values) == 2 and not self.is_planar:
-                store(fn, scalar, 2 * lanes, interleaved(fn, values, scalar, lanes), row)
-                continue
-            for p, value in enumerate(values):
-                store(fn, scalar, lanes, value, pointer(fn, row, str(p * lanes * size_of(scalar)), 1))
+        unit = step if self.arithmetic.group == 1 else fn.let(f"sdiv i64 {step}, {self.arithmetic.group}")
+        row = pointer(fn, target, unit, self.width * self.arithmetic.unit_bytes)
+        pointers = ", ".join(f"ptr {p}" for p in (row, places, *operand.addresses.values()))
+        fn.do(f"call void @{_block(operand, self.width, self.lanes)}({pointers}, i64 {inner}, i64 {count})")
 
     def by_elements(self, valid: str | None) -> None:
         fn, panels = self.fn, self.panels
@@ -269,20 +267,78 @@ def _grouped(fn: Function, vectors: list[str], scalar: str, lanes: int) -> str:
     return vectors[0]
 
 
-def transposed(fn: Function, rows: list[str], scalar: str, lanes: int) -> list[str]:
-    """The columns of a square of vectors."""
-    type, width = vector(scalar, lanes), lanes // 2
-    while width:
-        out = list(rows)
-        for i in range(lanes):
-            if i & width:
+def _block(operand: Operand, width: int, lanes: int) -> str:
+    """void f(ptr target, ptr places, ptr base..., i64 inner, i64 count): `lanes` rows become columns of a panel.
+
+    Row i has `count` elements from base[places[i] + inner] on. They are read by 16 bytes: rows i, i + e, i + 2 e, ...
+    side by side in a vector, whose quarters are then transposed at once; e elements are a quarter.
+    """
+    a = operand.arithmetic
+    scalar = a.packed if a.group == 1 else "i32"
+    e = min(16 // size_of(scalar), lanes)
+    pointers = ("target", "places", *operand.addresses)
+    fn = Function("NAME", [*(("ptr", name) for name in pointers), ("i64", "inner"), ("i64", "count")])
+    fn.attributes = "noinline nounwind"
+    rows = replace(operand, fn=fn, **{name: f"%{name}" for name in operand.addresses})
+
+    def piece(row: int, step: str, mask: str | None) -> list[str]:
+        place = fn.let(f"load i64, ptr {pointer(fn, '%places', str(row), 8)}")
+        parts = rows.read(added(fn, place, "%inner", step), e * a.group, mask)
+        parts = offset_bytes(rows, parts, e * a.group)
+        if a.group == 1:
+            return parts
+        return [fn.let(f"bitcast {vector(a.packed, e * a.group)} {parts[0]} to {vector('i32', e)}")]
+
+    def columns(step: str, mask: str | None) -> None:
+        pieces = [piece(i, step, mask) for i in range(lanes)]
+        parts = [
+            _transposed(fn, [_beside(fn, [row[p] for row in pieces[j::e]], scalar, e) for j in range(e)], scalar, lanes)
+            for p in range(a.parts)
+        ]
+        unit = step if a.group == 1 else fn.let(f"sdiv i64 {step}, {a.group}")
+        for i in range(e):
+            row = pointer(fn, "%target", added(fn, unit, str(i)), width * a.unit_bytes)
+            values = [part[i] for part in parts]
+            if len(values) == 2 and operand.role == "lhs":
+                store(fn, scalar, 2 * lanes, interleaved(fn, values, scalar, lanes), row)
                 continue
-            pair = f"{type} {rows[i]}, {type} {rows[i + width]}"
-            for side in (0, 1):  # swaps the off-diagonal squares of `width`
-                order = [(j & ~width) + side * width + (lanes if j & width else 0) for j in range(lanes)]
-                shown = ", ".join(f"i32 {j}" for j in order)
-                out[i + side * width] = fn.let(f"shufflevector {pair}, <{lanes} x i32> <{shown}>")
-        rows, width = out, width // 2
+            for p, value in enumerate(values):
+                store(fn, scalar, lanes, value, pointer(fn, row, str(p * lanes * size_of(scalar)), 1))
+
+    whole = fn.let(f"and i64 %count, {-e * a.group}")
+    with fn.loop("0", whole, e * a.group) as step:
+        columns(step.index, None)
+    with fn.when(fn.let(f"icmp slt i64 {whole}, %count")):
+        columns(whole, first_lanes(fn, fn.let(f"sub i64 %count, {whole}"), e * a.group))
+    fn.do("ret void")
+    text = fn.text()
+    name = "pack_block_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    operand.module.add_text(name, text.replace("@NAME", f"@{name}"))
+    return name
+
+
+def _beside(fn: Function, vectors: list[str], scalar: str, lanes: int) -> str:
+    while len(vectors) > 1:
+        type, order = vector(scalar, lanes), ", ".join(f"i32 {i}" for i in range(2 * lanes))
+        vectors = [
+            fn.let(f"shufflevector {type} {x}, {type} {y}, <{2 * lanes} x i32> <{order}>")
+            for x, y in zip(vectors[::2], vectors[1::2], strict=True)
+        ]
+        lanes *= 2
+    return vectors[0]
+
+
+def _transposed(fn: Function, rows: list[str], scalar: str, lanes: int) -> list[str]:
+    """Squares of as many lanes as there are rows, side by side, each transposed: rounds of interleaving two rows."""
+    e, type = len(rows), vector(scalar, lanes)
+    for _ in range(e.bit_length() - 1):
+        out: list[str] = []
+        for x, y in zip(rows[: e // 2], rows[e // 2 :], strict=True):
+            for side in (0, e // 2):
+                order = [q + side + i + k for q in range(0, lanes, e) for i in range(e // 2) for k in (0, lanes)]
+                mask = ", ".join(f"i32 {i}" for i in order)
+                out.append(fn.let(f"shufflevector {type} {x}, {type} {y}, <{lanes} x i32> <{mask}>"))
+        rows = out
     return rows
 
 
