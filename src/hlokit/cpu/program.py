@@ -159,6 +159,8 @@ class _Kernel:
     serial: int = 0
     source: Buffer | None = None
     inlined: dict[Leaf, int] = field(default_factory=dict[Leaf, int])
+    fills: dict[int, _Kernel] = field(default_factory=dict[int, "_Kernel"])
+    """Of a scatter: the kernels that put its operands where its results are, by number; stored ones are copied."""
 
 
 class Lowering(Source):
@@ -341,7 +343,9 @@ class Lowering(Source):
         roots = self._roots(instruction, dimensions)
         try:
             if instruction.op.form == "scatter":
-                return self._retried(lambda splits: self._scatter(instruction, roots, splits))
+                kernel = self._retried(lambda splits: self._scatter(instruction, roots, splits))
+                kernel.fills = self._fills(instruction)
+                return kernel
             if isinstance(instruction.op, DynamicUpdateSlice) and self.leaf(instruction.operands[0]) in self.stored:
                 array, update = (self.leaf(o) for o in instruction.operands[:2])
                 if update.shape.size * 4 <= array.shape.size:
@@ -371,8 +375,8 @@ class Lowering(Source):
         for leaf in self._last.reads:
             yield leaf.instruction
 
-    def _retried(self, make: Callable[[Mapping[int, Sequence[int]]], _Kernel]) -> _Kernel:
-        """Builds until no leaf has to be cut and no axis split."""
+    def _retried(self, make: Callable[[Mapping[int, Sequence[int]]], _Kernel], *, cuts: bool = True) -> _Kernel:
+        """Builds until no leaf has to be cut and no axis split. Without `cuts` nothing new is stored."""
         splits: dict[int, list[int]] = {}
         for _ in range(200):
             build_groups: list[Group] = []
@@ -387,12 +391,12 @@ class Lowering(Source):
                 factors[place : place + 1] = [split.axis.extent // split.factor, split.factor]
                 splits[number] = factors
             except Cut as cut:
-                if cut.leaf in self._last_roots:
+                if cut.leaf in self._last_roots or not cuts:
                     raise UnsupportedError(f"{cut.leaf.instruction.name}: {cut}") from None
                 self._store(cut.leaf, str(cut))
                 splits = {}
             except Reference as found:
-                if found.leaf in self._last_roots or found.leaf.instruction.op.form == "scatter":
+                if found.leaf in self._last_roots or not cuts or found.leaf.instruction.op.form == "scatter":
                     raise UnsupportedError(str(found)) from None
                 self._host(found.leaf.instruction, str(found))
                 splits = {}
@@ -518,8 +522,9 @@ class Lowering(Source):
             partner = next((k for k in reversed(joined[-12:]) if self._joins(k, kernel, reach)), None)
             if partner is not None:
                 try:
-                    both = self._retried(lambda splits, a=partner, b=kernel: self._map([a.roots, b.roots], splits))
+                    both = self._retried(lambda splits, a=partner, b=kernel: self._map([a.roots, b.roots], splits), cuts=False)
                 except UnsupportedError:
+                    self._open = frozenset()
                     both = None
                 if both is not None and not any(
                     too_often(n, leaf.shape.size, both.build.weights.get(leaf, 1)) for leaf, n in both.inlined.items()
@@ -574,8 +579,7 @@ class Lowering(Source):
         steps: list[Step] = []
         if instructions[0].op.form == "scatter":
             for k, buffer in enumerate(self._scatter_buffers(instructions[0])):
-                source = self.leaf(instructions[0].operands[k])
-                steps += self._filled(instructions[0], source, buffer)
+                steps += self._filled(instructions[0], k, buffer, kernel.fills.get(k))
         if kernel.source is not None:
             steps.append(CopyStep(instructions, (kernel.source,), writes, "an array that is updated in place"))
         if not any(b.size for b in writes) or any(axis.extent == 0 for axis in kernel.axes):
@@ -591,22 +595,37 @@ class Lowering(Source):
         reads = tuple(_buffers_read(kernel.stores))
         if kernel.source is not None or instructions[0].op.form == "scatter":
             reads = tuple(dict.fromkeys((*reads, *writes)))
-        roots = tuple((leaf, self.stored[leaf]) for leaf in kernel.roots)
+        roots = tuple((leaf, self.stored.get(leaf, kernel.stores[0].buffer)) for leaf in kernel.roots)
         steps.append(KernelStep(instructions, reads, writes, loops, kernel.source, roots))
         return steps
 
     def _scatter_buffers(self, instruction: Instruction) -> list[Buffer]:
         return [self.stored[Leaf(instruction, k)] for k in range(leaf_count(instruction.shape))]
 
-    def _filled(self, user: Instruction, source: Leaf, buffer: Buffer) -> list[Step]:
-        """Steps that put a leaf's elements into a buffer which is then changed."""
-        if source in self.stored:
-            return [CopyStep((user,), (self.stored[source],), (buffer,), "an array that is scattered into")]
-        self.stored[source] = buffer
-        try:
-            return self._kernel_steps(self._retried(lambda splits: self._map([[source]], splits)))
-        finally:
+    def _fills(self, instruction: Instruction) -> dict[int, _Kernel]:
+        """Kernels that put a scatter's operands straight into its results."""
+        found: dict[int, _Kernel] = {}
+        for k, buffer in enumerate(self._scatter_buffers(instruction)):
+            source = self.leaf(instruction.operands[k])
+            if source in self.stored:
+                continue
+            self.stored[source] = buffer
+            try:
+                found[k] = self._retried(lambda splits, source=source: self._map([[source]], splits))
+            except UnsupportedError:
+                self._open = frozenset()
             del self.stored[source]
+            if k not in found:
+                self._store(source, f"{instruction.name} starts from it")
+        return found
+
+    def _filled(self, user: Instruction, number: int, buffer: Buffer, fill: _Kernel | None) -> list[Step]:
+        """Steps that put a leaf's elements into a buffer which is then changed."""
+        source = self.stored.get(self.leaf(user.operands[number]))
+        if source is not None or fill is None:
+            assert source is not None
+            return [CopyStep((user,), (source,), (buffer,), "an array that is scattered into")]
+        return self._kernel_steps(fill)
 
     def _other_steps(self, instruction: Instruction) -> list[Step]:
         op = instruction.op
