@@ -147,7 +147,7 @@ class _Loops:
             if k == place:
                 counter = part
             elif shape.is_tuple:
-                found += [v for v in graph.arrays[-len(shape.elements) :]]
+                found += graph.arrays[-len(shape.elements) :]
             else:
                 found.append(part)
         assert counter is not None
