@@ -221,3 +221,39 @@ ENTRY e {{
     assert any(isinstance(step, WhileStep) for step in found.block.steps)
     assert found.assignment.slots == [] and found.assignment.nbytes < 4096 * 4  # one place for x, none for k
     assert [size for _, size, _ in found.assignment.copies if size > 4] == [4 * 4096]  # x is the caller's
+
+
+def test_a_counter_goes_up_when_all_have_seen_it() -> None:
+    """The kernel of the counter's next value moves behind what reads the counter; others stay where they are."""
+    found = program(
+        """body {
+  p = (s32[], f32[64,8], s32[]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  one = s32[] constant(1)
+  zero = s32[] constant(0)
+  next = s32[] add(i, one)
+  x = f32[64,8] get-tuple-element(p), index=1
+  n = s32[] get-tuple-element(p), index=2
+  c = f32[] convert(i)
+  row = f32[1,8] broadcast(c), dimensions={}
+  y = f32[64,8] dynamic-update-slice(x, row, i, zero)
+  ROOT t = (s32[], f32[64,8], s32[]) tuple(next, y, n)
+}
+condition {
+  p = (s32[], f32[64,8], s32[]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] get-tuple-element(p), index=2
+  ROOT lt = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+  x = f32[64,8] parameter(0)
+  n = s32[] parameter(1)
+  zero = s32[] constant(0)
+  t = (s32[], f32[64,8], s32[]) tuple(zero, x, n)
+  w = (s32[], f32[64,8], s32[]) while(t), condition=condition, body=body
+  ROOT r = f32[64,8] get-tuple-element(w), index=1
+}"""
+    )
+    (loop,) = [step for step in found.block.steps if isinstance(step, WhileStep)]
+    assert loop.body.steps[-1].name.startswith("next") and len(set(loop.body.steps)) == len(loop.body.steps)
+    assert found.assignment.slots == []
