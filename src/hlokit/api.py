@@ -64,7 +64,8 @@ def compile(
 ) -> Executable:
     """`module` as machine code: an Executable, to be called as `evaluate` is (see hlokit.runtime.Executable).
 
-    Options are Executable's: threads, strict, donate, target. Raises UnsupportedError for another backend.
+    Options are Executable's: threads, strict, donate, target, time_limit, memory_limit. Raises UnsupportedError for
+    another backend or several devices, EvaluationError for a program that needs more memory than the limit.
 
     `shadow`: calls compare every kernel's result with the interpreter's on the same operands, and raise ShadowMismatch
     at the first that differs, with a reproducer in the folder of this name, or in a temporary one for True.
