@@ -2,9 +2,10 @@
 
 python -m bench.compile_profile [REGEX] [--rounds N] [--xla]
 
-A table in milliseconds of processor time of all threads, the least of the rounds, without the object cache; the columns:
-parse, passes, lower (instructions to kernels), buffers, emit (text), read (LLVM's parser and its passes), code, link, all;
-text (KB) and kernels. With --xla also XLA's compile, and the geometric mean of all over it.
+A table in milliseconds of processor time of all threads, the least of the rounds, without the object cache. Columns:
+parse, passes, lower (instructions to kernels), arrange (their loops), buffers, emit (text of kernels), routine (of
+matrix products and the like), entry, read (LLVM's parser and its passes), code, link, all; text (KB), functions. With
+--xla also XLA's compile, and the geometric mean of all over it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ os.environ["HLOKIT_CACHE_DIR"] = ""
 
 from bench.lower import FOLDER, stored_text
 
-COLUMNS = ("parse", "passes", "lower", "arrange", "buffers", "routine", "emit", "read", "code", "link", "all")
+COLUMNS = ("parse", "passes", "lower", "arrange", "buffers", "emit", "routine", "entry", "read", "code", "link", "all")
 
 
 class Clock:
@@ -48,7 +49,8 @@ class Clock:
 
 def measured(clock: Clock) -> None:
     """Puts the clock round the compiler's parts."""
-    from hlokit.cpu import compiler, entry, jit, program
+    from hlokit.cpu import compiler, emit, entry, jit, program
+    from hlokit.cpu.kernels.routine import KERNELS
     from hlokit.runtime import executable, plan
 
     def wrap(owner: Any, attribute: str, name: str) -> None:
@@ -57,12 +59,14 @@ def measured(clock: Clock) -> None:
     wrap(compiler, "optimize", "passes")
     wrap(program.Lowering, "lower", "lower")
     wrap(program, "arrange", "arrange")
-    wrap(compiler, "prepare", "emit")
-    wrap(entry, "_routine", "routine") if hasattr(entry, "_routine") else None
+    wrap(entry, "KernelWriter", "emit")
+    wrap(emit.KernelWriter, "write", "emit")
+    for name, kernel in KERNELS.items():
+        KERNELS[name] = clock.timed("routine", kernel)
     wrap(compiler, "assign", "buffers")
-    wrap(compiler.EntryWriter, "entry", "emit")
+    wrap(compiler.EntryWriter, "entry", "entry")
     wrap(jit, "_prepared", "read")
-    wrap(plan, "compiled_objects", "code") if hasattr(plan, "compiled_objects") else None
+    wrap(plan, "compiled_objects", "code")
     wrap(executable.Executable, "_loaded", "link")
 
 
@@ -79,6 +83,7 @@ def compiled(text: str, clock: Clock) -> tuple[dict[str, float], Any]:
 
 def xla_ms(name: str) -> float:
     import jax
+
     from bench.lower import jitted
     from bench.programs import select
 
@@ -101,7 +106,12 @@ def main() -> int:
     measured(clock)
     names = [path.name.removesuffix(".hlo.gz") for path in sorted(FOLDER.glob("*.hlo.gz"))]
     names = [name for name in names if re.search(options.only, name)]
-    print(f"{'':34s}" + "".join(f"{c:>9s}" for c in COLUMNS) + f"{'text':>7s}{'kernels':>8s}" + ("      xla" if options.xla else ""))
+    print(
+        f"{'':34s}"
+        + "".join(f"{c:>9s}" for c in COLUMNS)
+        + f"{'text':>7s}{'functions':>10s}"
+        + ("      xla" if options.xla else "")
+    )
     totals = dict.fromkeys(COLUMNS, 0.0)
     ratios: list[float] = []
     for name in names:
@@ -115,7 +125,7 @@ def main() -> int:
             totals[column] += best.get(column, 0.0)
         text = executable.program.text
         line = f"{name:34s}" + "".join(f"{best.get(c, 0.0):9.1f}" for c in COLUMNS)
-        line += f"{len(text) // 1000:7d}{text.count(chr(10) + 'define'):8d}"
+        line += f"{len(text) // 1000:7d}{text.count(chr(10) + 'define'):10d}"
         if options.xla:
             xla = xla_ms(name)
             ratios.append(best["all"] / xla)
