@@ -218,7 +218,9 @@ class Imag(Real, name="imag"):
         return operand.imag if operand.dtype.kind == "c" else np.zeros_like(operand)
 
     def scalar(self, emit: Emitter, operand: Value) -> Value:
-        return emit.imag(operand) if operand.dtype.is_complex else emit.constant(0.0, operand.dtype)
+        if operand.dtype.is_complex:
+            return emit.imag(operand)
+        return emit.constant(np.zeros((), operand.dtype.numpy)[()], operand.dtype)  # f8e8m0fnu has no 0.0
 
 
 class Not(Unary, name="not"):

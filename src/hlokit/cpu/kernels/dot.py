@@ -169,7 +169,7 @@ class Scaled(Operand):
             strides = row_major_strides(blocks)
             terms: list[str] = []
             for index, size, count, stride in zip(unravelled(fn, place, sizes), sizes, blocks, strides, strict=True):
-                block = size // count
+                block = size // count if count else 1  # of no blocks none is read
                 index = index if block == 1 or index == "0" else fn.let(f"udiv i64 {index}, {block}")
                 terms.append(scaled(fn, index, stride) if count > 1 else "0")
             offset = added(fn, *terms)
