@@ -133,9 +133,17 @@ def _component(a: Any, b: Any) -> Any:
 
 
 def _bytes(a: Any, b: Any, where: str) -> str | None:
-    if [x.tobytes() for x in leaves(a)] != [x.tobytes() for x in leaves(b)]:
-        return f"{where}: other bytes on two threads"
-    return None
+    return None if same_bytes(a, b) else f"{where}: other bytes on two threads"
+
+
+def same_bytes(a: Any, b: Any) -> bool:
+    """Whether two results hold the same bytes."""
+    return [x.tobytes() for x in leaves(a)] == [x.tobytes() for x in leaves(b)]
+
+
+def differs(ours: Any, theirs: Any) -> str | None:
+    """Where two results have other bits, NaNs' aside."""
+    return _same(ours, theirs, "")
 
 
 def _bits(array: Any) -> Any:
