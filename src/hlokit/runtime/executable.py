@@ -20,9 +20,11 @@ from hlokit.interpreter.evaluate import argument, machine_memory, refuse
 from hlokit.interpreter.process import Process
 from hlokit.runtime import plan as plans
 from hlokit.runtime.call import Caller
+from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.host_steps import HostSteps, array_leaves, leaves, tree
 from hlokit.runtime.interrupt import raise_interrupt, symbols
 from hlokit.runtime.plan import Plan
+from hlokit.runtime.progress import progress
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
@@ -79,14 +81,20 @@ class Executable:
         self._is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
         self._donated = _donated_leaves(module, donate) if self._is_static else ()
         self._hosts: HostSteps | None = None
-        with recorded() as questions:
-            self.plan = self._planned(time_limit)
+        self._settings = settings()
+        self._dump = Dump(self._settings.folder, module.name) if self._settings.folder else None
+        if self._dump is not None:
+            self._dump.source(module)
+        with recorded() as questions, progress(module.name) as say:
+            self.plan = self._planned(time_limit, say)
         self.recompiled = [e.reason for e in questions if not e.hit and e.name.startswith(module.name)]
         self.notes = [code.note for code in self.plan.objects if code.note]
         for note in self.notes:
             _log.warning("%s: %s", module.name, note)
         self.threads = threads
         self.use(self.plan, self._hosts)
+        if self._dump is not None:
+            self._dump.results(self)
 
     def use(self, plan: Plan, hosts: HostSteps | None) -> None:
         """From now on calls run this plan's code; `hosts`: its steps of the reference."""
@@ -113,9 +121,10 @@ class Executable:
     @cached_property
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
-        from hlokit.cpu.compiler import compile_program
-
-        return compile_program(self._static, self.target, strict=self.strict, donated=self._donated)
+        chosen, dump = self._settings, self._dump
+        return compiled(
+            self._static, self.target, strict=self.strict, donated=self._donated, settings=chosen, dump=dump
+        )
 
     def as_text(self, stage: str = "hlo") -> str:
         """What became of the program: "hlo" after the passes, "loops" of its kernels, "llvm", or "asm"."""
@@ -165,18 +174,20 @@ class Executable:
     def _static(self) -> HloModule:
         return self.source if self._is_static else self._padded[0]
 
-    def _planned(self, time_limit: float | None) -> Plan:
+    def _planned(self, time_limit: float | None, say: Callable[[str], None]) -> Plan:
         """The cache's plan, or one newly made; the code of one that needs too much memory is not even compiled."""
         module, name = self._static, self.source.name
         key = None
         if self._is_static:
-            key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self._donated))
+            options = {"passes left out": ",".join(self._settings.disabled)} if self._settings.disabled else {}
+            key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self._donated), **options)
             found = plans.stored(key, module)
             if found is not None:
                 self._check_memory(found.peak)
                 return found
         program = self.program
         self._check_memory(plans.peak_of(program))
+        say(f"machine code from {len(program.text):,} bytes of LLVM text")
         plan = plans.made(program, self.target, name, time_limit)
         if program.written.hosts:
             self._hosts = HostSteps(program.written.hosts)

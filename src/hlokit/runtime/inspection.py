@@ -109,6 +109,17 @@ def memory_analysis(program: Program, plan: Plan) -> MemoryAnalysis:
     )
 
 
+def memory_text(found: MemoryAnalysis) -> str:
+    """A report for people: sizes, then every place with the steps between which it is in use."""
+    lines = [f"{name}: {value:,}" for name, value in vars(found).items() if isinstance(value, int)]
+    lines += [f"peak_holder: {found.peak_holder}", "", "begin..end; bytes; place; values; first to last use"]
+    for one in found.live_ranges:
+        place = f"{one.kind} {'+' if one.kind == 'arena' else ''}{one.offset}"
+        values = ", ".join(one.buffers)
+        lines.append(f"{one.begin}..{one.end}; {one.nbytes:,}; {place}; {values}; {one.first} to {one.last}")
+    return "\n".join(lines) + "\n"
+
+
 def _live_ranges(program: Program) -> list[LiveRange]:
     assignment = program.assignment
     at: dict[int, str] = {}

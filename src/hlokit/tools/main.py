@@ -11,6 +11,7 @@ from hlokit import __version__
 from hlokit.errors import HlokitError
 from hlokit.tools.cache import cache
 from hlokit.tools.check import check
+from hlokit.tools.compile import compile
 from hlokit.tools.convert import convert
 from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
@@ -23,6 +24,7 @@ app.command(check)
 app.command(print_module, name="print")
 app.command(convert)
 app.command(opt)
+app.command(compile)
 app.command(ops)
 app.command(cache)
 

@@ -1,14 +1,18 @@
-"""hlokit run: evaluates a program on the reference interpreter."""
+"""hlokit run: evaluates a program, on the reference interpreter or as machine code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shlex
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from cyclopts import Parameter
 
-from hlokit.api import evaluate, load, verify
+from hlokit.api import compile, evaluate, load, verify
 from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
@@ -18,7 +22,18 @@ _Array = np.ndarray[Any, Any]
 
 
 def run(
-    file: Path, *, input: Path | None = None, random: int | None = None, output: Path | None = None, seed: int = 0
+    file: Path,
+    *,
+    input: Path | None = None,
+    random: int | None = None,
+    output: Path | None = None,
+    seed: int = 0,
+    backend: Literal["interpreter", "cpu"] | None = None,
+    shadow: Path | None = None,
+    profile: Path | None = None,
+    xla_dump_to: Annotated[Path | None, Parameter(name="--xla_dump_to")] = None,
+    xla_dump_hlo_pass_re: Annotated[str | None, Parameter(name="--xla_dump_hlo_pass_re")] = None,
+    xla_disable_hlo_passes: Annotated[str | None, Parameter(name="--xla_disable_hlo_passes")] = None,
 ) -> None:
     """Runs a module's entry computation and prints its result.
 
@@ -30,16 +45,56 @@ def run(
     random: make the arguments up, from this seed.
     output: an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers.
     seed: the seed of the program's own random numbers.
+    backend: interpreter, or cpu: as machine code, which the following options imply.
+    shadow: check every kernel against the interpreter; a reproducer of what is wrong goes to this folder.
+    profile: print the times of the steps, and write a trace for Perfetto or chrome://tracing here.
+    xla_dump_to: the folder for dumps of the program at all stages ("-": standard output).
+    xla_dump_hlo_pass_re: also after each pass of such a name that changes it.
+    xla_disable_hlo_passes: names of passes to leave out, with commas between them.
     """
+    flags = {
+        "xla_dump_to": xla_dump_to,
+        "xla_dump_hlo_pass_re": xla_dump_hlo_pass_re,
+        "xla_disable_hlo_passes": xla_disable_hlo_passes,
+    }
+    given = [shlex.quote(f"--{name}={value}") for name, value in flags.items() if value is not None]
+    if backend is None:
+        backend = "cpu" if given or shadow is not None or profile is not None else "interpreter"
+    if backend == "interpreter" and (given or shadow is not None or profile is not None):
+        raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
     module = load(file)
     verify(module)
-    result = evaluate(module, *_arguments(module, input, random), seed=seed)
+    arguments = _arguments(module, input, random)
+    if backend == "interpreter":
+        result = evaluate(module, *arguments, seed=seed)
+    else:
+        with _xla_flags(given):
+            executable = compile(module, shadow=shadow if shadow is not None else False)
+            result = executable(*arguments, seed=seed)
+            if profile is not None:
+                found = executable.profile(*arguments, seed=seed)
+                print(found)
+                found.save(profile)
     leaves = _leaves(result)
     for number, (leaf, shape) in enumerate(zip(leaves, module.program_shape.result.leaves(), strict=True)):
         print(f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else ""))
     if output is not None:
         arrays: dict[str, Any] = {f"out{i}": _storable(leaf) for i, leaf in enumerate(leaves) if leaf is not None}
         np.savez(output, allow_pickle=False, **arrays)
+
+
+@contextmanager
+def _xla_flags(flags: Sequence[str]) -> Generator[None, None, None]:
+    """XLA_FLAGS with these behind what it holds."""
+    before = os.environ.get("XLA_FLAGS")
+    os.environ["XLA_FLAGS"] = " ".join([*([before] if before else []), *flags])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XLA_FLAGS"]
+        else:
+            os.environ["XLA_FLAGS"] = before
 
 
 def _arguments(module: HloModule, input: Path | None, random: int | None) -> list[Any]:

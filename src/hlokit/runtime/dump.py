@@ -1,0 +1,173 @@
+"""Dumps: what becomes of each compiled program, as files with XLA's names.
+
+HLOKIT_DUMP_TO  the folder
+XLA_FLAGS       --xla_dump_to=DIR the same ("-" is standard output); --xla_dump_hlo_pass_re=REGEX: the module after each
+                pass of such a name that changed it; --xla_disable_hlo_passes=NAME,...: these are left out. A value that
+                does not begin with "-" names a file of flags. Of other flags the log says that they are ignored
+
+Both are read when a program is compiled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hlokit.errors import HlokitError
+
+if TYPE_CHECKING:
+    from hlokit.cpu.compiler import Program
+    from hlokit.cpu.target import Target
+    from hlokit.hlo.module import HloModule
+    from hlokit.passes.pipeline import PassLike
+    from hlokit.runtime.executable import Executable
+
+_log = logging.getLogger("hlokit")
+_numbers = itertools.count()
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """folder: where to ("-": standard output), empty for nowhere; passes: after which to dump; disabled: not to run."""
+
+    folder: str = ""
+    passes: str = ""
+    disabled: tuple[str, ...] = ()
+
+
+_NONE = Settings()
+
+
+def settings() -> Settings:
+    """As the environment has it now. Raises HlokitError for a regular expression that is none."""
+    flags, folder = os.environ.get("XLA_FLAGS", ""), os.environ.get("HLOKIT_DUMP_TO", "")
+    if not flags and not folder:
+        return _NONE
+    found = _flags(flags)
+    disabled = tuple(name for name in found.get("xla_disable_hlo_passes", "").split(",") if name)
+    pattern = found.get("xla_dump_hlo_pass_re", "")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise HlokitError(f"XLA_FLAGS: --xla_dump_hlo_pass_re={pattern}: {error}") from None
+    return Settings(folder or found.get("xla_dump_to", ""), pattern, disabled)
+
+
+_KNOWN = ("xla_dump_to", "xla_dump_hlo_pass_re", "xla_disable_hlo_passes")
+
+
+def _flags(text: str) -> dict[str, str]:
+    """The flags that hlokit knows. Warns, once each, of the others."""
+    if text.strip() and not text.lstrip().startswith("-"):
+        try:
+            text = Path(text.strip()).read_text()
+        except OSError as error:
+            _warn(text, f"XLA_FLAGS names a file of flags: {error}")
+            return {}
+    found: dict[str, str] = {}
+    for word in shlex.split(text):
+        name, _, value = word.lstrip("-").partition("=")
+        if name in _KNOWN:
+            found[name] = value
+        else:
+            _warn(name, f"XLA_FLAGS: --{name} is ignored")
+    return found
+
+
+def _warn(key: str, message: str) -> None:
+    if key not in _warned:
+        _warned.add(key)
+        _log.warning("%s", message)
+
+
+# -- compiling
+
+
+def compiled(
+    module: HloModule, target: Target, *, strict: bool, donated: Sequence[int], settings: Settings, dump: Dump | None
+) -> Program:
+    """As compile_program, with passes left out and dumps made as the settings ask."""
+    from hlokit.cpu.compiler import EXACT, PIPELINE, compile_program
+    from hlokit.passes.pipeline import optimize
+
+    if settings == _NONE:
+        return compile_program(module, target, strict=strict, donated=donated)
+    passes = [one for one in (EXACT if strict else PIPELINE) if _name(one) not in settings.disabled]
+    observe = None
+    if dump is not None and settings.passes:
+        observe = _Passes(dump, settings.passes, [*map(_name, passes)], module.to_text())
+    module = optimize(module, passes, observe=observe)
+    return compile_program(module, target, strict=strict, donated=donated, optimised=True)
+
+
+def _name(one: PassLike) -> str:
+    return one if isinstance(one, str) else getattr(one, "name", "") or getattr(one, "__name__", type(one).__name__)
+
+
+class _Passes:
+    """Dumps the module after passes: each file is named by the pass before it and the pass after it."""
+
+    def __init__(self, dump: Dump, pattern: str, names: Sequence[str], text: str) -> None:
+        self.dump = dump
+        self.pattern = re.compile(pattern)
+        self.names = [*names, "pipeline-end"]
+        self.text = text
+        self.at = 0
+        self.count = 0
+
+    def __call__(self, name: str, module: HloModule) -> None:
+        self.at += 1
+        text = module.to_text()
+        if text != self.text and self.pattern.search(name):
+            self.dump.write(f"{self.count:04}.HLO_passes.after_{name}.before_{self.names[self.at]}.txt", text)
+            self.count += 1
+        self.text = text
+
+
+class Dump:
+    """The files of one program: module_0000.NAME.*; the number counts the process's programs."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.folder = folder
+        cleaned = re.sub(r"[^\w.-]", "_", name)
+        self.stem = f"module_{next(_numbers):04}.{cleaned}"
+
+    def write(self, suffix: str, content: str | bytes) -> None:
+        """One file. Never raises: a dump that cannot be written is said once."""
+        name = f"{self.stem}.{suffix}"
+        if self.folder == "-":
+            if isinstance(content, str):
+                sys.stdout.write(f"*** Begin {name} ***\n{content}*** End {name} ***\n")
+            return
+        path = Path(self.folder) / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        except OSError as error:
+            _warn(self.folder, f"cannot dump: {error}")
+
+    def source(self, module: HloModule) -> None:
+        self.write("before_optimizations.txt", module.to_text())
+
+    def results(self, executable: Executable) -> None:
+        """What was made of it, by stages."""
+        from hlokit.runtime.inspection import memory_text, stage_text
+
+        program, target, plan = executable.program, executable.target, executable.plan
+        self.write("cpu_after_optimizations.txt", stage_text(program, target, "hlo"))
+        self.write("cpu_after_optimizations-memory-usage-report.txt", memory_text(executable.memory_analysis()))
+        self.write("loops.txt", stage_text(program, target, "loops"))
+        self.write("ir-no-opt.ll", program.text)
+        self.write("ir-with-opt.ll", stage_text(program, target, "llvm-opt"))
+        self.write("s", stage_text(program, target, "asm"))
+        for number, code in enumerate(plan.objects):
+            self.write("o" if number == 0 else f"{number}.o", bytes(code))

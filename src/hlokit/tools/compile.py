@@ -1,0 +1,74 @@
+"""hlokit compile: a program as machine code, or any stage on the way there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+from hlokit.api import compile as compile_module
+from hlokit.api import export_object, load, verify
+from hlokit.cpu.target import host, parse
+from hlokit.hlo.module import HloModule
+
+
+def compile(
+    file: Path,
+    *,
+    emit: Literal["hlo", "loops", "llvm", "llvm-opt", "asm", "obj"] | None = None,
+    target: str = "host",
+    strict: bool = False,
+    threads: int | None = None,
+    output: Path | None = None,
+) -> None:
+    """Compiles a module for the CPU and says what came of it, or prints a stage of its way to machine code.
+
+    Parameters
+    ----------
+    file: HLO text or a serialized HloModuleProto.
+    emit: hlo after the passes, loops of the kernels, llvm as written, llvm-opt as code generation gets it, asm; obj
+        writes an object file and a C header.
+    target: host, a baseline (x86-64, x86-64-avx2, x86-64-avx512, aarch64), or TRIPLE/CPU,+FEATURE...
+    strict: the interpreter's order of operations, bit for bit.
+    threads: that take part in a call; by default one a core.
+    output: where to write; by default standard output, for obj NAME.o with the module's name.
+    """
+    module = load(file)
+    verify(module)
+    if emit == "obj":
+        for path in export_object(module, target, output, strict=strict):
+            print(path)
+        return
+    if emit is not None:
+        text = _stage(module, emit, target, strict)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            output.write_text(text)
+        return
+    start = time.perf_counter()
+    machine = host() if target == "host" else parse(target)
+    executable = compile_module(module, strict=strict, threads=threads, target=machine)
+    seconds = time.perf_counter() - start
+    memory = executable.memory_analysis()
+    steps = Counter(type(step).__name__.removesuffix("Step").lower() for step in executable.program.block.steps)
+    print(f"{module.name}: {seconds:.3f} s" + ("" if executable.recompiled else ", from the cache"))
+    print("steps: " + ", ".join(f"{count} {kind}" for kind, count in sorted(steps.items())))
+    print(
+        f"bytes: {memory.generated_code_size_in_bytes:,} code, {memory.peak_memory_in_bytes:,} at the peak "
+        f"({memory.temp_size_in_bytes:,} temporary; {memory.peak_holder} holds {memory.peak_held:,})"
+    )
+    for name, what, why in executable.reasons:
+        if what in ("not compiled", "copied", "lower level"):
+            print(f"{what}: {name}: {why}")
+
+
+def _stage(module: HloModule, emit: str, target: str, strict: bool) -> str:
+    from hlokit.runtime.dump import compiled, settings
+    from hlokit.runtime.inspection import stage_text
+
+    machine = parse(target)
+    program = compiled(module, machine, strict=strict, donated=(), settings=settings(), dump=None)
+    return stage_text(program, machine, emit)
