@@ -137,7 +137,8 @@ def assembly(text: str, target: Target, opt: int = 2) -> str:
 
 def optimised_llvm(text: str, target: Target) -> str:
     """The LLVM text as code generation gets it."""
-    return str(_prepared(text, _machine(target, 2)))
+    with _machine(target, 2) as machine:
+        return str(_prepared(text, machine))
 
 
 def made_at(data: bytes, opt: int, note: str = "") -> ObjectCode:
@@ -175,7 +176,22 @@ def _unlocked(name: str) -> Any:
     return getattr(wrapped, "_cfn", wrapped)
 
 
-def _machine(target: Target, opt: int) -> Any:
+_idle: dict[tuple[Target, int], list[Any]] = {}
+
+
+@contextmanager
+def _machine(target: Target, opt: int) -> Generator[Any]:
+    """LLVM's code generator for the target, which one thread may use at a time: to make one takes 1.5 ms."""
+    idle = _idle.setdefault((target, opt), [])
+    try:
+        machine = idle.pop()
+    except IndexError:
+        machine = _new_machine(target, opt)
+    yield machine
+    idle.append(machine)
+
+
+def _new_machine(target: Target, opt: int) -> Any:
     llvm = _llvm()
     description = llvm.Target.from_triple(target.triple)
     return description.create_target_machine(
@@ -238,9 +254,8 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     import ctypes
 
     llvm = _llvm()
-    machine = _machine(target, opt)
-    module = _prepared(text, machine)
-    with llvm.ffi.OutputString() as message:
+    with _machine(target, opt) as machine, llvm.ffi.OutputString() as message:
+        module = _prepared(text, machine)
         with _switched():
             buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
         if not buffer:
