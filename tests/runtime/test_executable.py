@@ -457,3 +457,9 @@ def test_a_donated_argument_that_holds_no_result() -> None:
     exe(fixed)
     np.testing.assert_array_equal(fixed, before)
     assert set(exe.plan.aliases.values()) <= set(exe.plan.overwritten)
+
+
+def test_other_threads_run_during_a_loop() -> None:
+    exe = hk.compile(loop("new = f32[4] sqrt(old)", "f32[4]", 2**31 - 1))
+    assert exe._caller.release
+    assert not hk.compile(elementwise())._caller.release

@@ -230,7 +230,7 @@ class Executable:
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,
-            release=hosts is not None or plan.work > _RELEASE_NS,
+            release=hosts is not None or plan.polls or plan.work > _RELEASE_NS,
             aliases=plan.aliases,
             overwritten=plan.overwritten,
             aligned=plan.aligned,
