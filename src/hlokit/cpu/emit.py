@@ -908,7 +908,7 @@ class KernelWriter:
             return self._transposed(buffer, affine, scope)
         guard = self._guard(node.args, scope)
         lane = affine.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
-        if abs(lane) in (2, 3, 4) and guard is None and scope.mask is None:
+        if abs(lane) in (2, 3, 4) and guard is None and (scope.mask is None or scope.mask.startswith("<")):
             strided = self._strided(buffer, affine, lane, scope)
             if strided is not None:
                 return self._from_memory(strided, buffer.dtype, scope)
@@ -989,26 +989,36 @@ class KernelWriter:
         return self._from_memory(Val(name), buffer.dtype, scope)
 
     def _strided(self, buffer: Buffer, affine: Affine, lane: int, scope: Scope) -> Val | None:
-        """Every 2nd, 3rd or 4th element by whole vectors and shuffles, where the vectors lie inside the buffer."""
+        """Every 2nd, 3rd or 4th element by whole vectors and shuffles; what may lie outside the buffer is masked."""
         lanes, stride = scope.lanes, abs(lane)
-        others = [c for key, c in affine.terms if key is not scope.lane_axis]
-        if any(c % stride for c in others) or any(
-            isinstance(key, RuntimeInt) and key.node.deps & scope.lane_axis.bit for key, _ in affine.terms  # type: ignore[union-attr]
-        ):
+        if tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
             return None
-        offset = affine.constant % stride
+        shares = not any(c % stride for _, c in affine.terms) and buffer.size % stride == 0
+        offset = (affine.constant + self._shifted(affine, scope)) % stride if shares else 0
+        count = lanes if scope.mask is None else scope.mask.count("true")
+        needed = count * stride if shares else (count - 1) * stride + 1
+        if scope.mask is None and not shares and affine.high + stride <= buffer.size:
+            needed = lanes * stride
+        if lane < 0 and needed < lanes * stride:
+            return None
         start = affine - offset if lane > 0 else affine - offset - (lanes - 1) * stride
-        if lane < 0 or start.low < 0 or start.high + stride > buffer.size:
-            return None
         pointer, _, _ = self._address(buffer, start, scope)
-        type = memory_type(buffer.dtype)
-        whole = vector(type, lanes * stride)
+        type, size = memory_type(buffer.dtype), buffer.dtype.numpy.itemsize
+        whole, total = vector(type, lanes * stride), lanes * stride
+        loaded = scope.memo.get(("strided", pointer, stride))
         with self.at(scope) as fn:
-            loaded = scope.memo.get(("strided", pointer, stride))
             if loaded is None:
-                loaded = fn.let(f"load {whole}, ptr {pointer}, align {buffer.dtype.numpy.itemsize}")
+                if needed == total:
+                    loaded = fn.let(f"load {whole}, ptr {pointer}, align {size}")
+                else:
+                    mask = ", ".join(f"i1 {'true' if k < needed else 'false'}" for k in range(total))
+                    loaded = fn.let(
+                        f"call {whole} @llvm.masked.load.v{total}{_mangled(type)}.p0("
+                        f"ptr align {size} {pointer}, <{total} x i1> <{mask}>, {whole} zeroinitializer)"
+                    )
                 scope.memo[("strided", pointer, stride)] = loaded
-            order = "<" + ", ".join(f"i32 {offset + k * stride}" for k in range(lanes)) + ">"
+            places = [offset + k * stride for k in range(lanes)]
+            order = "<" + ", ".join(f"i32 {k}" for k in (places if lane > 0 else reversed(places))) + ">"
             name = fn.let(f"shufflevector {whole} {loaded}, {whole} poison, <{lanes} x i32> {order}")
         return Val(name, lanes)
 
