@@ -41,6 +41,18 @@ _COLLECTIVES = (
 )
 
 
+def group_findings(module: HloModule, replicas: int, partitions: int) -> list[str]:
+    """What is wrong with a module's groups and channels if so many devices run it."""
+    findings: list[str] = []
+    protocol = Protocol(module, findings)
+    protocol.replicas, protocol.partitions = replicas, partitions
+    for computation in module.all_computations:
+        for instruction in computation.instructions:
+            protocol.communication(instruction)
+    protocol.finish()
+    return findings
+
+
 class Protocol:
     """Rules about several instructions: `checks` holds what to call for an instruction, by opcode.
 
@@ -67,6 +79,11 @@ class Protocol:
             self._state(instruction)
         if opcode in _STARTS:
             self._done(instruction)
+        self.communication(instruction)
+
+    def communication(self, instruction: Instruction) -> None:
+        """An instruction's channel and groups."""
+        opcode = instruction.opcode
         channel = getattr(instruction.op, "channel_id", None)
         if channel is not None:
             kind = "send and recv" if opcode in _TRANSFERS else opcode.removesuffix("-start")

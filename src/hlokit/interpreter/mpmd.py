@@ -69,7 +69,7 @@ def run_grid(
     places = Place.grid(*counts)
     _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
     values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
-    _check_rendezvous(modules, counts, values)
+    _refuse_deadlock(modules, counts)
     grid = Grid([str(place) for place in places])
     routes = routes_of(modules, places)
     processes = [
@@ -163,5 +163,10 @@ def _arguments(place: Place, module: HloModule, args: Any) -> list[Any]:
         raise ArgumentError(f"{place}: {error}") from None
 
 
-def _check_rendezvous(modules: Sequence[HloModule], counts: tuple[int, int], values: Sequence[Any]) -> None:
-    pass
+def _refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> None:
+    """Raises what running the programs would surely come to."""
+    from hlokit.analysis.rendezvous import check_rendezvous
+
+    finding = check_rendezvous(modules, *counts)
+    if finding.error is not None:
+        raise finding.error

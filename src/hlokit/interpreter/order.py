@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -10,26 +10,30 @@ if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
 
+_AT_ONCE, _SOON, _TOGETHER, _LATE = range(4)
+
 
 def evaluation_order(computation: Computation) -> Sequence[Instruction]:
-    """The schedule, if there is one; else the post-order, but with each send before the recv-done that waits for it.
+    """The schedule, if there is one; else the post-order, but such that few devices have to wait for each other.
 
-    A recv-done that depends on no send may stand before it in the post-order (COMM-11). Where that is no order,
-    since a send needs what is received on its own channel, another device sends: the post-order stays.
+    What receives begins as early as it can; what waits for others comes when there is nothing else to do: collectives,
+    then recv-dones, each after the sends on its own channel (COMM-11). Where a send needs what is received on its own
+    channel, that is no order, since another device sends: it is then left out of account.
     """
     if computation.module is not None and computation.module.is_scheduled:
         return computation.instructions
     order = computation.post_order()
-    if all(i.opcode != "recv-done" for i in order):
+    if not any(i.opcode in ("send", "recv", "recv-done") for i in order):
         return order
-    late = _sends_first(order)
-    return late if len(late) == len(order) else order
+    late = _by_urgency(order, sends_first=True)
+    return late if len(late) == len(order) else _by_urgency(order, sends_first=False)
 
 
-def _sends_first(order: Sequence[Instruction]) -> list[Instruction]:
-    """As much of `order` as can run if sends come before their recv-dones."""
-    sends = {channel: i for i in order for channel in _channels_sent_on(i)}
+def _by_urgency(order: Sequence[Instruction], *, sends_first: bool) -> list[Instruction]:
+    """As much of `order` as can run; with `sends_first`, if sends come before their recv-dones."""
+    sends = {channel: i for i in order for channel in _channels_sent_on(i)} if sends_first else {}
     position = {instruction: number for number, instruction in enumerate(order)}
+    urgency = _urgencies(order)
     missing: dict[Instruction, int] = {}
     followers: dict[Instruction, list[Instruction]] = {i: [] for i in order}
     for instruction in order:
@@ -39,17 +43,50 @@ def _sends_first(order: Sequence[Instruction]) -> list[Instruction]:
         missing[instruction] = len(before)
         for previous in before:
             followers[previous].append(instruction)
-    ready = [position[i] for i in order if not missing[i]]
+    ready = [(urgency[i], position[i]) for i in order if not missing[i]]
     heapify(ready)
     done: list[Instruction] = []
     while ready:
-        instruction = order[heappop(ready)]
+        instruction = order[heappop(ready)[1]]
         done.append(instruction)
         for follower in followers[instruction]:
             missing[follower] -= 1
             if not missing[follower]:
-                heappush(ready, position[follower])
+                heappush(ready, (urgency[follower], position[follower]))
     return done
+
+
+def _urgencies(order: Sequence[Instruction]) -> dict[Instruction, int]:
+    """How early each is to run: recvs and what they need without waiting, then what does not wait, then the rest."""
+    communicates = communication_of()
+    urgency = {i: _LATE if i.opcode == "recv-done" else _SOON for i in order}
+    for instruction in order:
+        if instruction.opcode not in ("recv", "recv-done", "send", "send-done") and communicates(instruction):
+            urgency[instruction] = _TOGETHER
+    for instruction in reversed(order):
+        needed_at_once = any(urgency[user] == _AT_ONCE for user in instruction.users)
+        if urgency[instruction] == _SOON and instruction.opcode != "send":
+            if instruction.opcode == "recv" or needed_at_once:
+                urgency[instruction] = _AT_ONCE
+    return urgency
+
+
+def communication_of() -> Callable[[Instruction], bool]:
+    """A function that says whether an instruction, or one that it calls, has to do with other devices."""
+    known: dict[Computation, bool] = {}
+
+    def communicates(instruction: Instruction) -> bool:
+        if instruction.op.form == "communicate" and instruction.op.has_side_effect():
+            return instruction.opcode not in ("infeed", "outfeed")
+        return any(contains(c) for c in instruction.called)
+
+    def contains(computation: Computation) -> bool:
+        if computation not in known:
+            known[computation] = False  # a call cycle adds nothing
+            known[computation] = any(map(communicates, computation.instructions))
+        return known[computation]
+
+    return communicates
 
 
 def _channels_sent_on(instruction: Instruction) -> set[int | None]:

@@ -150,22 +150,40 @@ class Process:
 
     def send(self, channel: int, value: Any) -> None:
         """Hands a value to the device at the channel's other end, once that has begun to receive (COMM-11)."""
-        paired = self._paired(channel, 0)
-        if paired is None or paired.target is not None:
-            self.transport.send(self.device, self._current, paired or self._route(channel), value)
+        route = self.route(channel, 0)
+        if route is not None:
+            self.transport.send(self.device, self._current, route, value)
 
     def offer(self, channel: int) -> None:
         """Begins to receive a value on the channel."""
-        route = self._paired(channel, 1) or self._route(channel)
-        if route.source is not None:
+        route = self.route(channel, 1)
+        if route is not None:
             self.transport.offer(self.device, route)
 
     def receive(self, channel: int) -> Any:
         """The next value on the channel; None for a device that is no target of the channel's pairs."""
-        paired = self._paired(channel, 1)
-        if paired is not None and paired.source is None:
+        route = self.route(channel, 1)
+        return None if route is None else self.transport.receive(self.device, self._current, route)
+
+    def route(self, channel: int, end: int) -> Route | None:
+        """Who sends to whom when the current instruction is this device's `end` of a channel: 0 sends, 1 receives.
+
+        As the pairs among its frontend attributes say (COMM-16), of partitions, or of replicas if there is but one
+        partition; None for a device that they do not name. Else as `routes` says.
+        """
+        extra = self._current.extra
+        text = extra.frontend_attributes.get(PAIRS) if extra is not None else None
+        if text is None:
+            return self.routes.get(channel) or Route(channel, self.device, self.device)
+        numbers = [int(n) for n in re.findall(r"\d+", text)]
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        several = self.partition_count > 1
+        own = self.partition_id if several else self.replica_id
+        found = next((pair[1 - end] for pair in pairs if pair[end] == own), None)
+        if found is None:
             return None
-        return self.transport.receive(self.device, self._current, paired or self._route(channel))
+        other = self.replica_id * self.partition_count + found if several else found
+        return Route(channel, other, self.device) if end else Route(channel, self.device, other)
 
     def send_to_host(self, channel: int, value: Any) -> None:
         """Gives the host a copy."""
@@ -177,24 +195,6 @@ class Process:
         for value in waiting:
             return value
         raise EvaluationError(f"the host has no value for channel {channel} [COMM-14]")
-
-    def _route(self, channel: int) -> Route:
-        return self.routes.get(channel) or Route(channel, self.device, self.device)
-
-    def _paired(self, channel: int, end: int) -> Route | None:
-        """The route by the pairs among the frontend attributes (COMM-16): of partitions, or of replicas if there is
-        but one partition. `end`: 0 for the sender's, 1 for the receiver's."""
-        extra = self._current.extra
-        text = extra.frontend_attributes.get(PAIRS) if extra is not None else None
-        if text is None:
-            return None
-        numbers = [int(n) for n in re.findall(r"\d+", text)]
-        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-        several = self.partition_count > 1
-        own = self.partition_id if several else self.replica_id
-        found = next((pair[1 - end] for pair in pairs if pair[end] == own), None)
-        other = None if found is None else (self.replica_id * self.partition_count + found if several else found)
-        return Route(channel, other, self.device) if end else Route(channel, self.device, other)
 
     # -- infeed
 

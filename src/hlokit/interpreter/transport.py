@@ -90,7 +90,8 @@ class Wait:
         parent = self.instruction.parent
         where = f" in {parent.name}" if parent is not None else ""
         channel = "" if self.route is None else f", channel {self.route.channel},"
-        return f"{self.instruction.opcode} {self.instruction.name}{where}{channel}"
+        name, opcode = self.instruction.name, self.instruction.opcode
+        return f"{name if name.startswith(opcode) else f'{opcode} {name}'}{where}{channel}"
 
 
 class Exchange:
@@ -159,6 +160,11 @@ class Exchange:
         del self.waiting[device]
         self.results[device] = result
         return device
+
+    def in_flight(self) -> Hashable:
+        """How many values, and how many offers, every channel holds."""
+        offers = frozenset((route, count) for route, count in self._offers.items() if count)
+        return offers, frozenset((route, len(values)) for route, values in self._sent.items() if values)
 
     # -- what goes wrong
 
