@@ -14,7 +14,6 @@ import itertools
 import logging
 import os
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,6 +72,8 @@ def _flags(text: str) -> dict[str, str]:
         except OSError as error:
             _warn(text, f"XLA_FLAGS names a file of flags: {error}")
             return {}
+    import shlex
+
     found: dict[str, str] = {}
     for word in shlex.split(text):
         name, _, value = word.lstrip("-").partition("=")
