@@ -147,3 +147,23 @@ def test_windows_that_are_no_long_scans_stay() -> None:
         size = {"3": 96, "9": 48 if "stride" in window else 96}[window[5]]
         module = program(f"x = f32[96] parameter(0) i = f32[] parameter(1) ROOT r = f32[{size}] reduce-window(x, i), window={{{window}}}, to_apply=add")
         assert opcodes(after(module, ReduceWindowRewriter(row=16, least=64))) == ["reduce-window"]
+
+
+def test_fusions_become_what_they_compute() -> None:
+    """Inner ones too; a fusion that another instruction waits for stays."""
+    computations = (
+        "inner { p = f32[4] parameter(0) ROOT n = f32[4] sine(p) }\n"
+        "outer { p = f32[4] parameter(0) q = f32[4] parameter(1)\n"
+        " f = f32[4] fusion(p), kind=kLoop, calls=inner\n ROOT r = (f32[4], f32[4]) tuple(f, q) }\n"
+    )
+    body = (
+        "x = f32[4] parameter(0) y = f32[4] parameter(1)\n"
+        "f = (f32[4], f32[4]) fusion(x, y), kind=kLoop, calls=outer\n"
+        "a = f32[4] get-tuple-element(f), index=0\nb = f32[4] get-tuple-element(f), index=1\n"
+        "g = f32[4] fusion(y), kind=kLoop, calls=inner\n"
+        "h = f32[4] add(a, b), control-predecessors={g}\nROOT r = f32[4] add(h, g)"
+    )
+    module = program(body, computations)
+    result = after(module, "defuser", "tuple-simplifier", "dce")
+    assert opcodes(result) == ["fusion", "sine", "add", "add"]
+    close(module, result, [1.0, 2.0, -1.0, 0.5], [0.0, 3.0, 1.0, 2.0], exactly=True)

@@ -6,6 +6,7 @@ from hlokit.passes import constant_folding as constant_folding
 from hlokit.passes import conv_canonicalization as conv_canonicalization
 from hlokit.passes import cse as cse
 from hlokit.passes import dce as dce
+from hlokit.passes import defuser as defuser
 from hlokit.passes import dynamic_padder as dynamic_padder
 from hlokit.passes import op_expander as op_expander
 from hlokit.passes import reduce_window_rewriter as reduce_window_rewriter
