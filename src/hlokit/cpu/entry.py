@@ -60,7 +60,8 @@ class Written:
 
 
 def work(block: Block) -> float:
-    """Estimated nanoseconds of the block's steps on one thread; of a loop's steps those of one pass."""
+    """Estimated nanoseconds of the block's steps on one thread; of a loop's steps those of one pass. Buffers are
+    assigned."""
     return sum(map(_work, block.steps))
 
 
@@ -71,7 +72,7 @@ def _work(step: Step) -> float:
     if isinstance(step, RoutineStep):
         return 100.0 + touched
     if isinstance(step, CopyStep):
-        return 0.05 * touched
+        return 0.0 if step.vanished else 0.05 * touched
     if isinstance(step, WhileStep):
         return work(step.condition) + work(step.body)
     if isinstance(step, ConditionalStep):
