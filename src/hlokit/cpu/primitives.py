@@ -143,10 +143,27 @@ def _extreme(name: str, x: Value, y: Value) -> Value:
 
 
 def _extreme_of_any(predicate: str, x: Value, y: Value) -> Value:
-    """maxps both ways: they differ only in zeros, where the signs' and (or, for min) is right, and where one is NaN."""
+    """maxps both ways: they differ only in zeros, where the signs' and (or, for min) is right, and where one is NaN.
+
+    vrange sorts zeros itself.
+    """
+    if x.bits * x.lanes.lanes >= 512 and x.lanes.target.has("avx512dq"):
+        return _ranged(predicate, x, y).where(x.compare("ord", y), x + y)
     one, other = x.where(x.compare(predicate, y), y), y.where(y.compare(predicate, x), x)
     bits = one.as_bits() & other.as_bits() if predicate == "ogt" else one.as_bits() | other.as_bits()
     return bits.as_float().where(x.compare("ord", y), x + y)
+
+
+def _ranged(predicate: str, x: Value, y: Value) -> Value:
+    """The greater (ogt) or the lesser where neither is NaN, +0 above -0."""
+    width = 512 // x.bits
+    kind, suffix = f"<{width} x {x.scalar}>", "ps" if x.bits == 32 else "pd"
+    pieces: list[Value] = []
+    for a, b in zip(x.lanes.split(x, width), x.lanes.split(y, width), strict=True):
+        operands = f"{kind} {a.name}, {kind} {b.name}, i32 {5 if predicate == 'ogt' else 4}, {kind} zeroinitializer"
+        call = f"call {kind} @llvm.x86.avx512.mask.range.{suffix}.512({operands}, i{width} -1, i32 4)"
+        pieces.append(a.lanes.let(call, x.scalar))
+    return x.lanes.join(pieces)
 
 
 def _constant_float(x: Value) -> float | None:
