@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from hlokit.cpu.buffers import Assignment, Home
 from hlokit.cpu.emit import KernelWriter
+from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
@@ -18,6 +19,7 @@ from hlokit.cpu.program import (
     ConditionalStep,
     Context,
     CopyStep,
+    Epilogue,
     HostStep,
     KernelStep,
     RoutineStep,
@@ -105,6 +107,7 @@ class Prepared:
 
 def prepare_routines(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
     """Writes the routines. One that does not take its case becomes a step of the reference."""
+    fuse(block, context)
     found: dict[Step, Prepared] = {}
     _Preparation(context, module, found).block(block, kernels=False)
     return found
@@ -123,13 +126,14 @@ class _Preparation:
         self.target: Target = context.target
 
     def block(self, block: Block, kernels: bool, tight: bool = False) -> None:
-        for k, step in enumerate(block.steps):
+        for step in list(block.steps):
             if isinstance(step, KernelStep):
                 if kernels:
                     self.found[step] = self.kernel(step, tight)
             elif isinstance(step, RoutineStep):
                 if not kernels:
-                    block.steps[k] = self.routine(step)
+                    k = block.steps.index(step)
+                    block.steps[k : k + 1] = self.routine(step)
             elif isinstance(step, WhileStep):
                 inside = tight or is_tight(step)
                 self.block(step.condition, kernels, inside)
@@ -149,9 +153,13 @@ class _Preparation:
         self.module.add_text(name, text.replace("@kernel(", f"@{name}(", 1))
         return Prepared(((name, step.loops.chunks),), tuple(writer.buffers))
 
-    def routine(self, step: RoutineStep) -> Step:
+    def routine(self, step: RoutineStep) -> list[Step]:
+        """The step, ready to be called, or what takes its place."""
         instruction = step.instructions[0]
         module = Module()
+        store = self.epilogue(step)
+        if step.epilogue is not None and store is None:
+            return self.unfused(step.epilogue)
         functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
         call = Call(
             instruction.op,
@@ -159,15 +167,18 @@ class _Preparation:
             tuple(leaf for leaf in instruction.shape.leaves() if leaf.is_array),
             self.target,
             functions=functions,
+            store=store,
             computations=dict(step.functions),
             strict=self.context.strict,
             backend_config=instruction.extra.backend_config if instruction.extra is not None else "",
         )
         routine: Routine | None = KERNELS[step.routine](call, module) if all(functions.values()) else None
+        if routine is None and step.epilogue is not None:
+            return self.unfused(step.epilogue)
         if routine is None:
             reason = f"{step.routine} has no machine code for this case"
             self.context.reasons.add(instruction.name, "not compiled", reason)
-            return HostStep(step.instructions, step.reads, step.writes, reason)
+            return [HostStep(step.instructions, step.reads, step.writes, reason)]
         phases = routine.phases
         if routine.flushes:
             phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
@@ -181,8 +192,26 @@ class _Preparation:
         if routine.scratch:
             step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
             table.append(step.scratch)
+        if step.epilogue is not None and store is not None:
+            nothing = step.writes[0]
+            whole = step.epilogue.routine
+            table = [*whole.reads, *(whole.writes if step.epilogue.is_kept else (nothing,)), step.scratch or nothing]
+            table += store.buffers
         self.found[step] = Prepared(tuple((names[p.function], p.chunks) for p in phases), tuple(table))
-        return step
+        return [step]
+
+    def epilogue(self, step: RoutineStep) -> EpilogueWriter | None:
+        """What the routine hands elements to; None where it has no epilogue, or one that does not lie as they do."""
+        if step.epilogue is None:
+            return None
+        sizes = step.instructions[0].shape.dimensions
+        if not suits(step.epilogue, sizes):
+            return None
+        return EpilogueWriter(step.epilogue, sizes, len(step.epilogue.routine.reads) + 2, self.target)
+
+    def unfused(self, epilogue: Epilogue) -> list[Step]:
+        """The two steps that were to be one."""
+        return [*self.routine(epilogue.routine), epilogue.kernel]
 
 
 _SYMBOL = re.compile(r"@([\w.$]+)")
