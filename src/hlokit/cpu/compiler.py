@@ -19,6 +19,7 @@ from hlokit.passes.simplify import Simplify
 from hlokit.types.literal import Literal
 
 EXACT: tuple[PassLike, ...] = (
+    "defuser",
     OpExpander(exact=True),
     "call-inliner",
     "tuple-simplifier",
