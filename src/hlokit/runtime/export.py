@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-import hlokit
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import compile_object
 from hlokit.cpu.lapack import lapack_names
@@ -131,8 +131,9 @@ def _header(module: HloModule, program: Program, target: Target, name: str) -> s
     parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
     results = [("", leaf) for leaf in array_leaves(module.entry.root.shape)]
     streams = "!nontemporal" in program.text
+    version: str = sys.modules["hlokit"].__version__
     lines = [
-        f"/* {name}: the HLO module {_comment(module.name)} as machine code, by hlokit {hlokit.__version__}.",
+        f"/* {name}: the HLO module {_comment(module.name)} as machine code, by hlokit {version}.",
         f"   Target: {target.triple}, {target.cpu}.",
         "",
         "   Arrays are dense and row-major. Elements: pred is a byte, 0 or 1; types of less than a byte take one each;",
