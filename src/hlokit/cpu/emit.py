@@ -132,7 +132,7 @@ class KernelWriter:
             end = fn.let(f"mul i64 %end, {loops.chunk}")
             high = fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {count})")
         if axes[-1] is loops.vector:
-            self._vector_pieces(self.root, loops.vector, low, high, [], lambda scope, _: self._inner(scope, 1))
+            self._vector_pieces(self.root, axes[-1], low, high, [], lambda scope, _: self._inner(scope, 1))
             return
 
         def body(scope: Scope, _: list[str]) -> list[str]:
@@ -160,7 +160,8 @@ class KernelWriter:
         if loops.tile is not None and level >= len(loops.order) - (loops.order[-1] is loops.tile):
             self._tiles(scope, loops.tile)
             return
-        split = next((a for a in loops.order[:level] if a in loops.pieces and a not in self._known and a is not loops.vector), None)
+        taken = (a for a in loops.order[:level] if a in loops.pieces and a is not loops.vector)
+        split = next((a for a in taken if a not in self._known), None)
         if split is not None:
             self._in_piece(scope, level, split)
             return
@@ -289,7 +290,7 @@ class KernelWriter:
 
         def found(inner: Scope, carried: list[str]) -> list[str]:
             inner.bits |= axis.bit
-            inner.axes[axis] = index = inner.memo["index"]
+            inner.axes[axis] = inner.memo["index"]
             inner.lane_axis, inner.lanes = axis, lanes
             numbers = self._spread(self._number(Affine.of(axis), dtypes.s32, inner), lanes, dtypes.s32, inner)
             if extent % lanes:
@@ -404,10 +405,9 @@ class KernelWriter:
 
     def _transposed(self, buffer: Buffer, affine: Affine, scope: Scope) -> Val:
         """A load of which rows are read, for all steps of the tile that lie in them."""
-        tile, outer = self.loops.tile, scope
+        tile = self.loops.tile
         assert tile is not None
-        while tile not in outer.axes:
-            outer = outer.parent  # type: ignore[assignment]
+        outer = scope.of_axis(tile)
         step, size = affine.coefficient(tile), buffer.dtype.numpy.itemsize
         offset = affine.constant % step
         if any(c % step for _, c in affine.terms):

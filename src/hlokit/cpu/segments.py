@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -78,10 +79,10 @@ def _spans(axis: Axis, tests: Sequence[tuple[Affine, int, int]], unit: int) -> l
     if len(places) == 2:
         return []
     spans: list[Span] = []
-    for first, last in zip(places, places[1:]):
+    for first, last in pairwise(places):
         low = -(-first // unit) * unit
         high = last if last == axis.extent else last // unit * unit
-        if high - low >= 2 * unit and (high - low >= _LEAST or (high - low) * 16 >= axis.extent and unit == 1):
+        if high - low >= 2 * unit and (high - low >= _LEAST or ((high - low) * 16 >= axis.extent and unit == 1)):
             spans.append((low, high))
     return spans
 

@@ -119,11 +119,15 @@ def columns(
     """
     width = piece(size)
     total = max(lanes, width)
-    parts = [
-        _joined(fn, scalar, width, [_row(fn, scalar, width, valid, size, place(r + q * width)) if r + q * width < rows else "poison"
-                                    for q in range(total // width)])
-        for r in range(width)
-    ]  # fmt: skip
+
+    def joined(first: int) -> str:
+        """Every `width`-th row from `first` on, side by side."""
+        pieces = [
+            _row(fn, scalar, width, valid, size, place(r)) if r < rows else "poison" for r in range(first, total, width)
+        ]
+        return _joined(fn, scalar, width, pieces)
+
+    parts = [joined(r) for r in range(width)]
     type = vector(scalar, total)
     half = width // 2
     low = [q * width + k // 2 + total * (k % 2) for q in range(total // width) for k in range(width)]
@@ -148,9 +152,8 @@ def _row(fn: Function, scalar: str, width: int, valid: int, size: int, pointer: 
         return fn.let(f"load {type}, ptr {pointer}, align {size}")
     mask = "<" + ", ".join(f"i1 {'true' if k < valid else 'false'}" for k in range(width)) + ">"
     suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
-    return fn.let(
-        f"call {type} @llvm.masked.load.v{width}{suffix}.p0(ptr align {size} {pointer}, <{width} x i1> {mask}, {type} poison)"
-    )
+    load = f"call {type} @llvm.masked.load.v{width}{suffix}.p0"
+    return fn.let(f"{load}(ptr align {size} {pointer}, <{width} x i1> {mask}, {type} poison)")
 
 
 def _joined(fn: Function, scalar: str, width: int, pieces: list[str]) -> str:

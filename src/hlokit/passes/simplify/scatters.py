@@ -27,7 +27,10 @@ def scatter_of_one_window(instruction: Instruction, computation: Computation) ->
         return None
     array, indices, update = instruction.operands
     bounds, window = array.shape.dimensions, op.update_window_dims
-    if any(update.shape.dimensions[u] != 1 for u in remaining(update.shape.rank, window)) or 0 in update.shape.dimensions:
+    if (
+        any(update.shape.dimensions[u] != 1 for u in remaining(update.shape.rank, window))
+        or 0 in update.shape.dimensions
+    ):
         return None
     places = _known(indices)
     if places is None:
@@ -44,7 +47,7 @@ def scatter_of_one_window(instruction: Instruction, computation: Computation) ->
         ranges = tuple((start, start + size, 1) for start, size in zip(starts, sizes, strict=True))
         old = computation.add(Slice(ranges), [array])
         new = computation.add(Map(tuple(range(len(bounds)))), [old, new], [combiner])
-    indices = [computation.add(Constant(Literal(dtypes.s64[()], np.int64(start)))) for start in starts]
+    indices = [computation.add(Constant(Literal(dtypes.s64[()], np.asarray(start, np.int64)))) for start in starts]
     return like(instruction, DynamicUpdateSlice(), array, new, *indices)
 
 

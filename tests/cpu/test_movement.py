@@ -1,0 +1,203 @@
+"""Data movement as machine code: every element where the reference puts it, at odd sizes, on one thread and on two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.cpu.compiler import compile_program
+from hlokit.cpu.order import Loops
+from hlokit.cpu.program import KernelStep
+from hlokit.cpu.target import host
+
+
+def same(body: str, *arguments: Any, threads: int = 1) -> None:
+    """The entry's body, compiled, gives the reference's bytes."""
+    module = hk.parse("HloModule m\n" + CALLED + "ENTRY e {\n" + body + "\n}\n")
+    expected = hk.evaluate(module, *arguments)
+    found = hk.compile(module, threads=threads)(*arguments)
+    for a, b in zip(_leaves(found), _leaves(expected), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert a.tobytes() == b.tobytes()
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, tuple) else [np.asarray(value)]
+
+
+CALLED = """
+sum { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }
+add64 { p = c64[] parameter(0) q = c64[] parameter(1) ROOT r = c64[] add(p, q) }
+second { p = u8[] parameter(0) q = u8[] parameter(1) ROOT r = u8[] copy(q) }
+"""
+
+
+def numbers(shape: tuple[int, ...], dtype: str = "f32") -> Any:
+    """Numbers that are exact in sums."""
+    values = np.random.default_rng(sum(shape)).integers(0, 100, shape)
+    if dtype == "pred":
+        return values > 50
+    return (values + 1j * values[::-1] if dtype == "c64" else values).astype(_NUMPY[dtype])
+
+
+def _numpy_types() -> dict[str, Any]:
+    import ml_dtypes
+
+    return {
+        "f32": np.float32, "f64": np.float64, "u8": np.uint8, "s16": np.int16, "c64": np.complex64,
+        "bf16": ml_dtypes.bfloat16, "pred": np.bool_, "s32": np.int32,
+    }  # fmt: skip
+
+
+_NUMPY = _numpy_types()
+
+
+def loops_of(body: str) -> Loops:
+    """The loops of the only kernel."""
+    program = compile_program(hk.parse("HloModule m\n" + CALLED + "ENTRY e {\n" + body + "\n}\n"), host())
+    (step,) = [s for s in program.block.steps if isinstance(s, KernelStep)]
+    return step.loops
+
+
+# -- transposes
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "u8", "s16", "bf16", "c64", "pred"])
+@pytest.mark.parametrize("rows, columns", [(64, 80), (5, 7), (130, 67), (3, 200), (200, 3)])
+def test_transpose(dtype: str, rows: int, columns: int) -> None:
+    text = f"x = {dtype}[{rows},{columns}] parameter(0) ROOT r = {dtype}[{columns},{rows}] transpose(x), dimensions={{1,0}}"
+    same(text, numbers((rows, columns), dtype))
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
+def test_transpose_of_three(order: tuple[int, ...]) -> None:
+    sizes = (3, 33, 70)
+    to = ",".join(str(sizes[d]) for d in order)
+    dims = ",".join(map(str, order))
+    text = f"x = f32[3,33,70] parameter(0) ROOT r = f32[{to}] transpose(x), dimensions={{{dims}}}"
+    same(text, numbers(sizes), threads=2)
+
+
+def test_transpose_among_others() -> None:
+    text = """x = f32[65,130] parameter(0) y = f32[130,65] parameter(1) s = f32[40,130] slice(x), slice={[5:45], [0:130]}
+    t = f32[130,40] transpose(s), dimensions={1,0} u = f32[130,40] slice(y), slice={[0:130], [3:43]}
+    ROOT r = f32[130,40] add(t, u)"""
+    same(text, numbers((65, 130)), numbers((130, 65)))
+
+
+def test_transposes_are_tiled() -> None:
+    loops = loops_of("x = f32[256,512] parameter(0) ROOT r = f32[512,256] transpose(x), dimensions={1,0}")
+    assert loops.tile is not None and loops.rows == 4 and loops.vector is loops.order[1]
+
+
+# -- segments
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8", "c64"])
+@pytest.mark.parametrize("columns", [9, 130, 300])
+def test_concatenate(dtype: str, columns: int) -> None:
+    wide = 2 * columns + 9
+    text = f"""x = {dtype}[5,{columns}] parameter(0) y = {dtype}[5,9] slice(x), slice={{[0:5], [0:9]}}
+    ROOT r = {dtype}[5,{wide}] concatenate(x, y, x), dimensions={{1}}"""
+    same(text, numbers((5, columns), dtype), threads=2)
+
+
+@pytest.mark.parametrize("padding", ["3_9x17_64", "0_1x1_0", "-1_2x-2_3", "1_2_1x2_3_2"])
+def test_pad(padding: str) -> None:
+    for dtype in ("f32", "u8"):
+        text = f"x = {dtype}[70,200] parameter(0) c = {dtype}[] constant(3) ROOT r = pad(x, c), padding={padding}"
+        sizes = []
+        for n, part in zip((70, 200), padding.split("x"), strict=True):
+            low, high, *inner = map(int, part.split("_"))
+            sizes.append(low + high + n + (n - 1) * (inner[0] if inner else 0))
+        same(text.replace("r = pad", f"r = {dtype}[{sizes[0]},{sizes[1]}] pad"), numbers((70, 200), dtype))
+
+
+def test_roll_and_stencil() -> None:
+    text = """x = f32[70,200] parameter(0)
+    a = f32[70,1] slice(x), slice={[0:70], [199:200]} b = f32[70,199] slice(x), slice={[0:70], [0:199]}
+    right = f32[70,200] concatenate(a, b), dimensions={1}
+    c = f32[1,200] slice(x), slice={[0:1], [0:200]} d = f32[69,200] slice(x), slice={[1:70], [0:200]}
+    up = f32[70,200] concatenate(d, c), dimensions={0} ROOT r = f32[70,200] add(right, up)"""
+    same(text, numbers((70, 200)), threads=2)
+
+
+def test_long_pieces_have_their_own_code() -> None:
+    text = "x = f32[100,4000] parameter(0) c = f32[] constant(0) ROOT r = f32[196,4096] pad(x, c), padding=48_48x48_48"
+    pieces = list(loops_of(text).pieces.values())
+    assert [(48, 148)] in [p[1:2] for p in pieces] and [(48, 4048)] in [p[1:2] for p in pieces]
+
+
+# -- scatter and gather
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("table", [3, 1000, 40000])
+def test_scatter_of_scalars(table: int, threads: int) -> None:
+    n = 9001
+    text = f"""x = f32[{table}] parameter(0) i = s32[{n},1] parameter(1) u = f32[{n}] parameter(2)
+    ROOT r = f32[{table}] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=sum"""
+    indices = np.random.default_rng(0).integers(-5, table + 5, (n, 1)).astype(np.int32)
+    same(text, numbers((table,)), indices, numbers((n,)), threads=threads)
+
+
+def test_scatter_of_complex() -> None:
+    text = """x = c64[500] parameter(0) i = s64[6000,1] parameter(1) u = c64[6000] parameter(2)
+    ROOT r = c64[500] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add64"""
+    indices = np.random.default_rng(0).integers(-5, 505, (6000, 1))
+    same(text, numbers((500,), "c64"), indices, numbers((6000,), "c64"), threads=2)
+
+
+def test_scatter_of_rows_in_order() -> None:
+    text = """x = u8[30,40,17] parameter(0) i = s32[2000,2] parameter(1) u = u8[2000,17] parameter(2)
+    ROOT r = u8[30,40,17] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0,1},
+    scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=second"""
+    indices = np.random.default_rng(0).integers(0, 40, (2000, 2)).astype(np.int32)
+    same(text, numbers((30, 40, 17), "u8"), indices, numbers((2000, 17), "u8"), threads=2)
+
+
+def test_windows_that_overlap_are_not_parted() -> None:
+    text = """x = f32[5000] parameter(0) i = s32[4000,1] parameter(1) u = f32[4000,7] parameter(2)
+    ROOT r = f32[5000] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"""
+    indices = np.random.default_rng(0).integers(-5, 5005, (4000, 1)).astype(np.int32)
+    same(text, numbers((5000,)), indices, numbers((4000, 7)), threads=2)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8", "f64", "c64"])
+def test_gather(dtype: str) -> None:
+    indices = np.random.default_rng(0).integers(-9, 60, (333, 1)).astype(np.int32)
+    scalars = f"""x = {dtype}[50] parameter(0) i = s32[333,1] parameter(1)
+    ROOT r = {dtype}[333] gather(x, i), offset_dims={{}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1}}"""
+    same(scalars, numbers((50,), dtype), indices)
+    rows = f"""x = {dtype}[50,19] parameter(0) i = s32[333,1] parameter(1)
+    ROOT r = {dtype}[333,19] gather(x, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1,19}}"""
+    same(rows, numbers((50, 19), dtype), indices)
+
+
+# -- strides
+
+
+@pytest.mark.parametrize("dtype", ["f32", "u8", "c64", "bf16"])
+@pytest.mark.parametrize("start, step", [(0, 2), (1, 2), (0, 3), (2, 4), (0, 5)])
+def test_strided_slices(dtype: str, start: int, step: int) -> None:
+    for columns in (64, 333):
+        kept = -(-(columns - start) // step)
+        text = f"""x = {dtype}[7,{columns}] parameter(0)
+        s = {dtype}[7,{kept}] slice(x), slice={{[0:7], [{start}:{columns}:{step}]}}
+        v = {dtype}[7,{kept}] reverse(s), dimensions={{1}} ROOT r = ({dtype}[7,{kept}], {dtype}[7,{kept}]) tuple(s, v)"""
+        same(text, numbers((7, columns), dtype))
+
+
+def test_large_copies_are_shared() -> None:
+    """An array that is updated in place is copied by chunks first."""
+    text = """x = f32[400,1000] parameter(0) u = f32[3,1000] parameter(1) i = s32[] parameter(2) z = s32[] constant(0)
+    ROOT r = f32[400,1000] dynamic-update-slice(x, u, i, z)"""
+    same(text, numbers((400, 1000)), numbers((3, 1000)), np.int32(77), threads=2)
