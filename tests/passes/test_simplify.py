@@ -192,7 +192,7 @@ def test_every_rule_has_its_law_and_a_case() -> None:
     assert all(rule.__doc__ for rule in rules.values())
     assert set(rules) == {row[0] for row in APPLIES}
     fast = {rule.__name__: rule for declared in FAST_RULES.values() for rule in declared}
-    assert all(rule.__doc__ for rule in fast.values()) and set(fast) == {name for name, _ in FAST}
+    assert all(rule.__doc__ for rule in fast.values()) and set(fast) == {name for name, _ in FAST} | {"transpose_of_dot"}
 
 
 FAST = [
@@ -217,3 +217,19 @@ def test_fast_rules_round_a_little_and_keep_what_is_special(rule: str, constant:
     np.testing.assert_array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))
     np.testing.assert_allclose(got, want, rtol=8 * np.finfo(x.dtype).eps)
     assert rule in {r.__name__ for rules in FAST_RULES.values() for r in rules}
+
+
+@pytest.mark.parametrize(("permutation", "turned"), [("0,3,1,2", True), ("0,2,1,3", False), ("0,1,2,3", False)])
+def test_transpose_of_dot(permutation: str, turned: bool) -> None:
+    sizes = [(5, 2, 3, 4)[int(d)] for d in permutation.split(",")]
+    shape = f"f32[{','.join(map(str, sizes))}]"
+    module = hk.parse(f"""HloModule m
+ENTRY e {{ x = f32[5,2,6,3] parameter(0) y = f32[5,6,4] parameter(1)
+ d = f32[5,2,3,4] dot(x, y), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, rhs_contracting_dims={{1}}
+ ROOT t = {shape} transpose(d), dimensions={{{permutation}}} }}""")
+    after = hk.optimize(module, ["algsimp-fast", "dce"], verify_each=True)
+    root = after.entry.root
+    assert (root.opcode == "dot" and root.operands[0].name == "y") == turned
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(s.shape.dimensions, np.float32) for s in module.entry.parameters]
+    np.testing.assert_allclose(hk.evaluate(after, *arrays), hk.evaluate(module, *arrays), rtol=1e-5, atol=1e-6)

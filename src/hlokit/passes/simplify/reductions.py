@@ -126,6 +126,29 @@ def dot_of_transpose(instruction: Instruction, computation: Computation) -> Inst
     return like(instruction, op, *operands)
 
 
+@simplifies(Transpose, static=True, fast=True)
+def transpose_of_dot(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """A transpose that puts rhs's free dimensions before lhs's is a dot of rhs and lhs: sums of the same products."""
+    dot = instruction.operands[0]
+    op = dot.op
+    if not isinstance(op, Dot) or op.algorithm is not None or len(dot.users) > 1 or dot.is_root:
+        return None
+    batch = len(op.lhs_batch_dims)
+    split = dot.operands[0].shape.rank - len(op.lhs_contracting_dims)
+    assert isinstance(instruction.op, Transpose)
+    if instruction.op.dimensions != (*range(batch), *range(split, dot.shape.rank), *range(batch, split)):
+        return None
+    turned = op.replace(
+        lhs_batch_dims=op.rhs_batch_dims,
+        rhs_batch_dims=op.lhs_batch_dims,
+        lhs_contracting_dims=op.rhs_contracting_dims,
+        rhs_contracting_dims=op.lhs_contracting_dims,
+        operand_precision=op.operand_precision[::-1],
+        output_shape=op.output_shape.with_dimensions(instruction.shape.dimensions),
+    )
+    return like(instruction, turned, dot.operands[1], dot.operands[0])
+
+
 @simplifies(Dot, static=True)
 def dot_of_ones(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Contracting dimensions of size 1 beside others, and batch dimensions of size 1, add no products: they go."""
