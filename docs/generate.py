@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import hlokit
+from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
+from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
 from hlokit.tools.ops import reference, summary
 
@@ -65,6 +67,29 @@ def has_reference(op: type[Op]) -> bool:
     return op.reference is not Op.reference or op.opcode == "parameter"
 
 
+def compiled(op: type[Op]) -> str:
+    """How machine code does it, as far as the card tells: a routine may leave a case to the reference."""
+    if op.opcode in _PADDED:
+        return "by padding"
+    if op.form in ("map", "index", "fold", "scatter"):
+        return "loops"
+    if op.form == "kernel":
+        return "routine" if op.opcode in KERNELS else "reference"
+    if op.form == "expand":
+        return "expanded"
+    if op.opcode == "custom-call":
+        return "LAPACK; else reference"
+    return _CONTROL.get(op.opcode, "reference")
+
+
+_PADDED = ("dynamic-reshape", "get-dimension-size", "set-dimension-size")
+_CONTROL = {
+    **dict.fromkeys(("while", "conditional"), "control flow"),
+    **dict.fromkeys(("call", "fusion"), "inlined"),
+    **dict.fromkeys(("parameter", "tuple", "get-tuple-element", "opt-barrier", "domain", "add-dependency"), "no code"),
+}
+
+
 def table() -> str:
     functions = builder_functions()
     lines = ["| op | builder | text | interpreter | compiled |", "| --- | --- | --- | --- | --- |"]
@@ -72,7 +97,8 @@ def table() -> str:
         op = OPS[opcode]
         names = functions.get(op.__name__, [])
         made = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
-        lines.append(f"| {opcode} | {made or '-'} | yes | {'yes' if has_reference(op) else 'no'} | no |")
+        interpreted = "yes" if has_reference(op) else "no"
+        lines.append(f"| {opcode} | {made or '-'} | yes | {interpreted} | {compiled(op)} |")
     return "\n".join(lines)
 
 
