@@ -32,9 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.op}-{case.id}")
 def test_sample(case: Case) -> None:
-    failures = [
-        v for engine in ("compiled", "strict") for v in check_case(case, ("text",), engine) if v.status == FAILED
-    ]
+    failures = [verdict for verdict in check_case(case, ("text",), "compiled") if verdict.status == FAILED]
     assert not failures, "\n".join(f"{failure.cause}\n    {failure.detail}" for failure in failures)
     assert case.hlo is not None
     module = hk.parse(case.hlo)

@@ -206,7 +206,7 @@ def _takes_other_steps(instruction: Instruction) -> bool:
 def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
     """Where a is further from b than the others are. `loose`: what is no number here or there is not compared."""
     if not _is_floating(a.dtype):
-        steady = np.all([_bits(o) == _bits(b) for o in others], axis=0)
+        steady = np.all([_bits(o) == _bits(b) for o in others], axis=0) & (not loose)
         return (_bits(a) != _bits(b)) & steady
     info = ml_dtypes.finfo(a.dtype)
     wide = [x.astype(np.float64) for x in (a, b, *others)]
@@ -224,7 +224,7 @@ def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
         other = ~((np.isnan(wide[0]) & np.isnan(wide[1])) | (wide[0] == wide[1]))
     if loose:
         return steady & np.isfinite(wide[0]) & far
-    return np.where(steady, far, same & other & np.isnan(wide[1]))
+    return np.where(steady, far, same & other & np.isnan(wide[1]) & np.isfinite(wide[0]))
 
 
 def _is_floating(dtype: Any) -> bool:

@@ -12,10 +12,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import hlokit as hk
+from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import many_chunks, wrong
 from tests.fuzz.mutation import mutated
 from tests.fuzz.programs import Options, random_draw
@@ -76,7 +77,7 @@ def shaped(seed: int) -> str | None:
 
 
 def _compiled(module: hk.HloModule, seed: int) -> str | None:
-    with within(60), many_chunks() if seed % 2 else nullcontext():
+    with within(60), many_chunks() if seed % 4 > 1 else nullcontext():
         return wrong(module, seed)
 
 
@@ -98,6 +99,17 @@ def broken_when_read(module: hk.HloModule, seed: int) -> str | None:
     return None
 
 
+def fenced(check: Callable[[int], str | None]) -> Callable[[int], str | None]:
+    """The check, with compiled code between forbidden pages (guard.py): an access outside ends the process."""
+
+    def within_fences(seed: int) -> str | None:
+        print(f"# {seed}", flush=True)
+        with guarded(seed % 8 < 4):
+            return check(seed)
+
+    return within_fences
+
+
 def finding(check: object, seed: int) -> str | None:
     """What `check` says, an exception told by its kind and place."""
     try:
@@ -116,10 +128,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--shaped", action="store_true", help="as --compiled, of loops and the like (shapes.py)")
+    parser.add_argument("--guard", action="store_true", help="compiled code runs between forbidden pages (guard.py)")
     parser.add_argument("--each", action="store_true", help="print every finding when it is found")
     parser.add_argument("--show", type=int, metavar="SEED")
     options = parser.parse_args(arguments)
-    check = illegal if options.illegal else text if options.text else shaped if options.shaped else compiled if options.compiled else legal
+    check = (
+        illegal
+        if options.illegal
+        else text
+        if options.text
+        else shaped
+        if options.shaped
+        else compiled
+        if options.compiled
+        else legal
+    )
+    if options.guard:
+        check = fenced(check)
     if options.show is not None:
         usual = random_draw(options.show, Options(illegal=ILLEGAL if options.illegal else 0.0))
         print((shaped_draw(options.show) if options.shaped else usual).module)

@@ -390,15 +390,15 @@ class Lowering(Source):
                 place = group.axes.index(split.axis)
                 factors[place : place + 1] = [split.axis.extent // split.factor, split.factor]
                 splits[number] = factors
-            except Cut as cut:
-                if cut.leaf in self._last_roots or not cuts:
-                    raise UnsupportedError(f"{cut.leaf.instruction.name}: {cut}") from None
-                self._store(cut.leaf, str(cut))
-                splits = {}
-            except Reference as found:
-                if found.leaf in self._last_roots or not cuts or found.leaf.instruction.op.form == "scatter":
-                    raise UnsupportedError(str(found)) from None
-                self._host(found.leaf.instruction, str(found))
+            except (Cut, Reference) as found:
+                leaf = found.leaf
+                is_here = leaf.instruction in self.position  # else in the body of a loop over elements
+                if leaf in self._last_roots or not cuts or not is_here or leaf.instruction.op.form == "scatter":
+                    raise UnsupportedError(f"{leaf.instruction.name}: {found}") from None
+                if isinstance(found, Cut):
+                    self._store(leaf, str(found))
+                else:
+                    self._host(leaf.instruction, str(found))
                 splits = {}
         raise UnsupportedError("no kernel was found in 200 tries")
 

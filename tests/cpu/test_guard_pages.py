@@ -1,0 +1,132 @@
+"""Compiled code touches nothing outside its arrays: it runs between forbidden pages, in a process that may die."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.guard import PAGE, fenced
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_fence_kills(at_end: bool) -> None:
+    place = 8 if at_end else -1
+    code = f"""
+import ctypes, numpy as np
+from tests.fuzz.guard import fenced
+array = fenced((8,), np.dtype(np.uint8), {at_end})
+array[...] = 1
+print("inside", flush=True)
+ctypes.c_uint8.from_address(array.__array_interface__["data"][0] + {place}).value
+"""
+    done = run(code)
+    assert done.stdout == "inside\n" and done.returncode < 0
+
+
+def test_fences_are_where_arrays_end() -> None:
+    import numpy as np
+
+    array = fenced((PAGE + 3,), np.dtype(np.float32), True)
+    assert (array.__array_interface__["data"][0] + array.nbytes) % PAGE == 0
+    assert fenced((3, 5), np.dtype(np.float32), False).__array_interface__["data"][0] % PAGE == 0
+
+
+SIZES = (1, 2, 3, 15, 16, 17, 31, 33, 64, 65, 127)
+
+OUTSIDE = """
+HloModule outside
+add {{ a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT r = {t}[] add(a, b) }}
+ENTRY e {{
+  x = {t}[{n},{m}] parameter(0)
+  v = {t}[{n}] parameter(1)
+  at = s32[7] parameter(2)
+  i = s32[] parameter(3)
+  u = {t}[1,{m}] parameter(4)
+  updates = {t}[7] parameter(5)
+  rows = {t}[7,{m}] gather(x, at), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1,{m}}}
+  elements = {t}[7] gather(v, at), offset_dims={{}}, collapsed_slice_dims={{0}}, start_index_map={{0}},
+    index_vector_dim=1, slice_sizes={{1}}
+  zero = s32[] constant(0)
+  part = {t}[1,{m}] dynamic-slice(x, i, zero), dynamic_slice_sizes={{1,{m}}}
+  column = {t}[{n},1] dynamic-slice(x, i, i), dynamic_slice_sizes={{{n},1}}
+  put = {t}[{n},{m}] dynamic-update-slice(x, u, i, i)
+  sums = {t}[{n}] scatter(v, at, updates), update_window_dims={{}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add
+  windows = {t}[{n},{m}] scatter(x, at, rows), update_window_dims={{1}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=add
+  back = {t}[{n},{m}] reverse(x), dimensions={{0,1}}
+  over = {t}[{m},{n}] transpose(x), dimensions={{1,0}}
+  init = {t}[] parameter(6)
+  totals = {t}[{n}] reduce(x, init), dimensions={{1}}, to_apply=add
+  columns = {t}[{m}] reduce(x, init), dimensions={{0}}, to_apply=add
+  ROOT all = ({t}[7,{m}], {t}[7], {t}[1,{m}], {t}[{n},1], {t}[{n},{m}], {t}[{n}], {t}[{n},{m}], {t}[{n},{m}],
+    {t}[{m},{n}], {t}[{n}], {t}[{m}])
+    tuple(rows, elements, part, column, put, sums, windows, back, over, totals, columns)
+}}
+"""
+
+INDICES = """
+import numpy as np, hlokit as hk
+from tests.cpu.test_guard_pages import OUTSIDE, SIZES
+from tests.fuzz.guard import guarded
+from tests.fuzz.machine_code import differs, many_chunks, same_bytes
+from tests.fuzz.values import random_array
+source = np.random.default_rng(0)
+least, most = -2**31, 2**31 - 1
+for number, n in enumerate(SIZES):
+    m = SIZES[(number * 3 + {at_end:d}) % len(SIZES)]
+    element = (hk.f32, hk.s8, hk.f64, hk.bf16, hk.c64)[number % 5]
+    module = hk.parse(OUTSIDE.format(n=n, m=m, t=element.name))
+    shapes = [p.shape for p in module.entry.parameters]
+    inputs = [random_array(source, s.dtype, s.dimensions, 0.0) for s in shapes]
+    inputs[2] = np.array([0, n - 1, n, -1, least, most, n + 1], np.int32)
+    with guarded({at_end}), many_chunks():
+        one, two, strict = (hk.compile(module, threads=k, strict=k == 3) for k in (1, 2, 3))
+        for place in (least, -1, n, most):
+            inputs[3] = np.array(place, np.int32)
+            assert same_bytes(one(*inputs), two(*inputs))
+            assert differs(strict(*inputs), hk.evaluate(module, *inputs)) is None
+print("done")
+"""
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_indices_outside_touch_nothing_outside(at_end: bool) -> None:
+    done = run(INDICES.format(at_end=at_end))
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert done.stdout == "done\n"
+
+
+RANDOM = """
+from tests.fuzz.guard import guarded
+from tests.fuzz.machine_code import wrong
+from tests.fuzz.programs import random_draw
+from tests.fuzz.shapes import shaped_draw
+for seed in range({first}, {first} + 12):
+    for draw in (random_draw, shaped_draw):
+        with guarded(bool(seed % 2)):
+            found = wrong(draw(seed).module, seed, passes=False)
+        assert not found, (draw.__name__, seed, found)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("first", [0])
+def test_random_programs_stay_inside(first: int) -> None:
+    """The long version: python -m tests.fuzz.run --compiled --guard."""
+    done = run(RANDOM.format(first=first))
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
