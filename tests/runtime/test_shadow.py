@@ -159,7 +159,12 @@ def test_what_rounding_decides_is_not_wrong(tmp_path: Path) -> None:
         r = f32[64] subtract(y, f)
         g = f32[64] exponential(y)
         k = s32[64] convert(g)
-        ROOT t = (f32[64], s32[64]) tuple(r, k) }"""
+        i = f32[64] iota(), iota_dimension=0
+        j = f32[64] sine(i)
+        l = f32[64] multiply(j, d)
+        m = f32[64] multiply(l, d)
+        n = s32[64] convert(m)
+        ROOT t = (f32[64], s32[64], s32[64]) tuple(r, k, n) }"""
     x = np.linspace(-0.01, 0.01, 64, dtype=np.float32)
     hk.compile(hk.parse(text), shadow=tmp_path)(x)
 

@@ -21,8 +21,12 @@ from hlokit.cpu.expr import Buffer
 from hlokit.cpu.portion import Portion, portions
 from hlokit.cpu.traced import touched, watched
 from hlokit.errors import ShadowMismatch
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_sequence
-from hlokit.interpreter.evaluate import evaluate
+from hlokit.interpreter.evaluate import evaluate, run_instruction
+from hlokit.interpreter.order import evaluation_order
+from hlokit.interpreter.process import Process
+from hlokit.ops.structure import Parameter
 from hlokit.runtime.host_steps import leaves, view
 from hlokit.runtime.instrumented import twin
 from hlokit.types.shape import Shape
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 _Array = np.ndarray[Any, Any]
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 _TRIES = 3
-"""Evaluations on operands changed in their last places, which tell how much rounding matters."""
+"""Evaluations with values changed in their last places, which tell how much rounding matters."""
 
 
 def shadowed(executable: Executable, directory: str | Path | None = None) -> Executable:
@@ -190,11 +194,12 @@ def _tolerance(dtype: np.dtype[Any]) -> float:
 def _beyond_rounding(
     part: Portion, operands: Sequence[_Array], found: Sequence[_Array], expected: Sequence[_Array], wrong: list[_Array]
 ) -> list[_Array]:
-    """Of the elements that differ those that operands changed in their last places do not make differ as much."""
+    """Of the elements that differ those that rounding does not explain: values changed in their last places, those of
+    operands and of all instructions, do not make them differ as much."""
     generator = np.random.default_rng(0)
     spread = [np.zeros(w.shape) for w in wrong]
     for _ in range(_TRIES):
-        moved = _evaluated(part, [_nudged(generator, operand) for operand in operands])
+        moved = _moved(part, operands, generator)
         for total, value, reference in zip(spread, moved, expected, strict=True):
             with np.errstate(all="ignore"):
                 distance = np.abs(_wide(value) - _wide(reference))
@@ -206,6 +211,25 @@ def _beyond_rounding(
             explained = (s > 0) if is_exact else np.abs(_wide(f) - _wide(e)) <= 16 * s
         result.append(w & ~np.where(np.isinf(s), True, explained))
     return result
+
+
+def _moved(part: Portion, operands: Sequence[_Array], generator: np.random.Generator) -> list[_Array]:
+    """The results if every number on the way is off by some units in the last place."""
+    process, values = Process(), dict[Instruction, Any]()
+    entry = part.module.entry
+    for instruction in evaluation_order(entry):
+        op = instruction.op
+        if isinstance(op, Parameter):
+            value = operands[op.number]
+        else:
+            value = run_instruction(process, instruction, [values[o] for o in instruction.operands])
+        if op.form not in ("index", "control") or isinstance(op, Parameter):
+            parts: list[Any] = list(value) if is_sequence(value) else [value]
+            parts = [_nudged(generator, p) if isinstance(p, np.ndarray) else p for p in parts]
+            value = tuple(parts) if is_sequence(value) else parts[0]
+        values[instruction] = value
+    result = values[entry.root]
+    return list(leaves(result)) if is_sequence(result) else [result]
 
 
 def _nudged(generator: np.random.Generator, array: _Array) -> _Array:
