@@ -474,8 +474,9 @@ class Lowering(Source):
             stores += _stores_of(self.stored[leaf], place, combined[leaf.number], tuple(guards))
         serial = 0
         moving = {u for u, _ in spec.window}
+        last = max((u for u in range(len(index)) if u not in moving and sizes[u] > 1), default=-1)
         for u, affine in enumerate(index):
-            if u not in moving and not spec.is_unique:
+            if u <= last and not spec.is_unique:  # windows overlap: an axis of theirs outside such a loop is no other
                 serial |= affine_deps(affine)
         kernel = _Kernel(roots, build, stores, axes, serial, inlined=_evaluations(build, stores, axes))
         return kernel

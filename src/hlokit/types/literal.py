@@ -18,7 +18,7 @@ class Literal:
     """A constant value: a read-only array, a tuple of literals, or elided content (`{...}`, HLIT-11).
 
     Arrays are held by reference. Two literals are equal when shape and bytes are (large arrays: when they are
-    the same array), so -0 and 0, or NaNs of different bits, differ.
+    the same array, seen alike), so -0 and 0, or NaNs of different bits, differ.
     """
 
     __slots__ = ("_key", "shape", "value")
@@ -68,8 +68,10 @@ class Literal:
         if self._key is None:
             if isinstance(self.value, tuple):
                 self._key = (self.shape, self.value)
-            elif self.value is None or self.value.nbytes > _SMALL:
-                self._key = (self.shape, id(self if self.value is None else self.value.base))
+            elif self.value is None:
+                self._key = (self.shape, id(self))
+            elif self.value.nbytes > _SMALL:
+                self._key = (self.shape, self.value.__array_interface__["data"][0], self.value.strides)
             else:
                 self._key = (self.shape, self.value.tobytes())
         return self._key
