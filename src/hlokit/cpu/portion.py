@@ -156,9 +156,7 @@ class _Extraction:
     def _parameter(self, leaf: Leaf, buffer: Buffer | None) -> Instruction:
         self.operands.append(buffer)
         name = leaf.instruction.name + (f".{leaf.number}" if leaf.instruction.shape.is_tuple else "")
-        shape = leaf.shape
-        number = len(self.operands) - 1
-        return self.computation.add(Parameter(number, Shape.array(shape.dtype, shape.dimensions)), name=name)
+        return self.computation.add(Parameter(len(self.operands) - 1, leaf.shape), name=name)
 
     def _whole(self, instruction: Instruction) -> Instruction:
         found = self._wholes.get(instruction)
