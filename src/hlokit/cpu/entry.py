@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from hlokit.cpu.buffers import Assignment, Home
@@ -12,7 +12,7 @@ from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.denormals import flushing
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.program import (
     Block,
@@ -22,10 +22,12 @@ from hlokit.cpu.program import (
     Epilogue,
     HostStep,
     KernelStep,
+    PackStep,
     RoutineStep,
     Step,
     WhileStep,
 )
+from hlokit.cpu.prepacked import hoist
 from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
@@ -71,7 +73,7 @@ def _work(step: Step) -> float:
     touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
     if isinstance(step, KernelStep):
         return step.loops.work
-    if isinstance(step, RoutineStep):
+    if isinstance(step, (RoutineStep, PackStep)):
         return 100.0 + touched
     if isinstance(step, CopyStep):
         return 0.0 if step.vanished else 0.05 * touched
@@ -107,9 +109,11 @@ class Prepared:
 
 def prepare_routines(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
     """Writes the routines. One that does not take its case becomes a step of the reference."""
-    fuse(block, context)
     found: dict[Step, Prepared] = {}
-    _Preparation(context, module, found).block(block, kernels=False)
+    preparation = _Preparation(context, module, found)
+    fuse(block, context)
+    hoist(block, context, preparation.call)
+    preparation.block(block, kernels=False)
     return found
 
 
@@ -134,6 +138,9 @@ class _Preparation:
                 if not kernels:
                     k = block.steps.index(step)
                     block.steps[k : k + 1] = self.routine(step)
+            elif isinstance(step, PackStep):
+                if not kernels:
+                    self.found[step] = self.pack(step)
             elif isinstance(step, WhileStep):
                 inside = tight or is_tight(step)
                 self.block(step.condition, kernels, inside)
@@ -161,17 +168,7 @@ class _Preparation:
         if step.epilogue is not None and store is None:
             return self.unfused(step.epilogue)
         functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
-        call = Call(
-            instruction.op,
-            tuple(leaf for o in instruction.operands for leaf in o.shape.leaves() if leaf.is_array),
-            tuple(leaf for leaf in instruction.shape.leaves() if leaf.is_array),
-            self.target,
-            functions=functions,
-            store=store,
-            computations=dict(step.functions),
-            strict=self.context.strict,
-            backend_config=instruction.extra.backend_config if instruction.extra is not None else "",
-        )
+        call = replace(self.call(step), functions=functions, store=store, packed=step.packed is not None)
         routine: Routine | None = KERNELS[step.routine](call, module) if all(functions.values()) else None
         if routine is None and step.epilogue is not None:
             return self.unfused(step.epilogue)
@@ -182,23 +179,48 @@ class _Preparation:
         phases = routine.phases
         if routine.flushes:
             phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
+        named = self.taken(module, phases)
+        table = [*step.table, *step.writes]
+        if routine.scratch:
+            step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
+            table.append(step.scratch)
+        if step.epilogue is not None and store is not None:
+            nothing = step.writes[0]
+            results = step.epilogue.routine.writes if step.epilogue.is_kept else (nothing,)
+            table = [*step.table, *results, step.scratch or nothing, *store.buffers]
+        self.found[step] = Prepared(named, tuple(table))
+        return [step]
+
+    def call(self, step: RoutineStep | PackStep) -> Call:
+        """What its routine is asked for, without functions and epilogue."""
+        instruction = step.instructions[0]
+        return Call(
+            instruction.op,
+            tuple(leaf for o in instruction.operands for leaf in o.shape.leaves() if leaf.is_array),
+            tuple(leaf for leaf in instruction.shape.leaves() if leaf.is_array),
+            self.target,
+            computations=dict(step.functions) if isinstance(step, RoutineStep) else {},
+            strict=self.context.strict,
+            backend_config=instruction.extra.backend_config if instruction.extra is not None else "",
+        )
+
+    def pack(self, step: PackStep) -> Prepared:
+        """The function that lays out an operand."""
+        module, call = Module(), self.call(step)
+        packing = PACKERS[step.routine](call, module)
+        assert packing is not None
+        named = self.taken(module, (packing.write(),))
+        return Prepared(named, (*(step.reads * len(call.operands)), *step.writes))
+
+    def taken(self, module: Module, phases: Sequence[Phase]) -> tuple[tuple[str, int], ...]:
+        """Takes over a routine's functions; gives those of its phases as they are called now, with their chunks."""
         names = _shared_names(module)
         self.module.declared.update(module.declared)
         for name, text in module.globals.items():
             self.module.globals.setdefault(names[name], _renamed(text, names))
         for name, text in module.functions.items():
             self.module.functions.setdefault(names[name], _renamed(text, names))
-        table = [*step.reads, *step.writes]
-        if routine.scratch:
-            step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
-            table.append(step.scratch)
-        if step.epilogue is not None and store is not None:
-            nothing = step.writes[0]
-            whole = step.epilogue.routine
-            table = [*whole.reads, *(whole.writes if step.epilogue.is_kept else (nothing,)), step.scratch or nothing]
-            table += store.buffers
-        self.found[step] = Prepared(tuple((names[p.function], p.chunks) for p in phases), tuple(table))
-        return [step]
+        return tuple((names[p.function], p.chunks) for p in phases)
 
     def epilogue(self, step: RoutineStep) -> EpilogueWriter | None:
         """What the routine hands elements to; None where it has no epilogue, or one that does not lie as they do."""
@@ -332,7 +354,7 @@ class EntryWriter:
     # -- steps
 
     def step(self, fn: Function, step: Step) -> None:
-        if isinstance(step, (KernelStep, RoutineStep)):
+        if isinstance(step, (KernelStep, RoutineStep, PackStep)):
             self.kernel(fn, step)
         elif isinstance(step, CopyStep):
             self.copy(fn, step)

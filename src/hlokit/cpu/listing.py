@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
 from hlokit.cpu.order import Loops, Store, identity_name, places_of
 from hlokit.cpu.portion import portions
-from hlokit.cpu.program import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.program import (
+    Block,
+    ConditionalStep,
+    CopyStep,
+    HostStep,
+    KernelStep,
+    PackStep,
+    RoutineStep,
+    Step,
+    WhileStep,
+)
 from hlokit.forms.affine import Affine
 
 if TYPE_CHECKING:
@@ -75,6 +85,8 @@ class _Program:
                 yield f"  @{function}" + (f", {chunks} chunks" if chunks > 1 else "")
             if step.scratch is not None:
                 yield f"  scratch: {step.scratch.nbytes} bytes"
+        elif isinstance(step, PackStep):
+            yield f"operand of {names}, packed: {moved}"
         elif isinstance(step, CopyStep):
             homes = self.program.assignment.homes
             same = homes[step.reads[0]] is homes[step.writes[0]]

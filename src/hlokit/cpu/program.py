@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -55,12 +56,36 @@ class KernelStep(Step):
 
 @dataclass(eq=False)
 class RoutineStep(Step):
-    """A routine of the kernel form; its table is reads, writes, scratch; with an epilogue, see there."""
+    """A routine of the kernel form; its table is reads, writes, scratch; with an epilogue, see there.
+
+    packed   an operand's number, and the buffer in which it is laid out by a PackStep
+    """
 
     routine: str
     functions: Mapping[str, Computation] = field(default_factory=dict[str, Computation])
     scratch: Buffer | None = None
     epilogue: Epilogue | None = None
+    packed: tuple[int, Buffer] | None = None
+
+    @property
+    def table(self) -> tuple[Buffer, ...]:
+        """What the routine itself reads: its operands, one of them as it was packed."""
+        operands = list(self.reads if self.epilogue is None else self.epilogue.routine.reads)
+        if self.packed is not None:
+            operands[self.packed[0]] = self.packed[1]
+        return tuple(operands[: self.count])
+
+    @property
+    def count(self) -> int:
+        """Operands that are arrays."""
+        return sum(1 for o in self.instructions[0].operands for _ in array_leaves(o.shape))
+
+
+@dataclass(eq=False)
+class PackStep(Step):
+    """Lays out an operand of a routine for it: reads[0] to writes[0]. `instructions` is the routine's."""
+
+    routine: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -758,12 +783,13 @@ class _Reach:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering = lowering
         self._with: dict[Instruction, set[Instruction]] = {}
+        self._spans: list[tuple[int, int]] = []  # of joined kernels, from first to last position, disjoint and sorted
 
     def between(self, first: _Kernel, second: _Kernel) -> bool:
         """A path from one of first's roots to one of second's through a value in memory that is neither's."""
         lowering = self.lowering
         targets = {leaf.instruction for leaf in first.roots}
-        low = min(lowering.position[i] for i in targets)
+        low = self._before(min(lowering.position[i] for i in targets))
         stack = [leaf.instruction for leaf in second.roots]
         own = set(stack)
         seen: set[Instruction] = set(stack)
@@ -794,6 +820,17 @@ class _Reach:
         together = {leaf.instruction for leaf in both.roots}
         for instruction in together:
             self._with[instruction] = together - {instruction}
+        positions = [self.lowering.position[i] for i in together]
+        low, high = min(positions), max(positions)
+        apart = [span for span in self._spans if span[1] <= low or high <= span[0]]
+        merged = [span for span in self._spans if not (span[1] <= low or high <= span[0])]
+        low, high = min(low, *(a for a, _ in merged), low), max(high, *(b for _, b in merged), high)
+        self._spans = sorted([*apart, (low, high)])
+
+    def _before(self, position: int) -> int:
+        """The first position that what stands at this one can be reached from backwards: joined kernels lead ahead."""
+        k = bisect_left(self._spans, (position, position)) - 1
+        return self._spans[k][0] if k >= 0 and self._spans[k][1] >= position else position
 
 
 class Context:

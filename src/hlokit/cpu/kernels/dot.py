@@ -8,9 +8,9 @@ from typing import cast
 
 from hlokit.cpu.kernels.axes import Axis, Dimension, Space, added, row_major_strides, scaled, space, unravelled
 from hlokit.cpu.kernels.elements import broadcast, read
-from hlokit.cpu.kernels.gemm import Product
+from hlokit.cpu.kernels.gemm import Packer, Product
 from hlokit.cpu.kernels.packing import Operand
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Packing, Phase, Routine
 from hlokit.cpu.kernels.row_dots import row_dots
 from hlokit.cpu.kernels.tile import Arithmetic
 from hlokit.cpu.llvm import Function, Module, vector
@@ -118,6 +118,20 @@ def dot(call: Call, module: Module) -> Routine | None:
     return Routine((product.write(),), flushes=not call.strict)
 
 
+def dot_packing(call: Call, module: Module) -> Packing | None:
+    """rhs of a product of large enough matrices, packed apart."""
+    if is_refused(call) or math.prod(call.results[0].dimensions) == 0:
+        return None
+    left, right = (shape.dtype for shape in call.operands[:2])
+    index = dot_space(call)
+    single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
+    if row_dots(call, module, index, single) is not None:
+        return None
+    how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
+    packer = Packer(call, module, index, how)
+    return Packing(0 if index.swapped else 1, packer.nbytes, packer.write) if packer.fits() else None
+
+
 class ScaledProduct(Product):
     """A product whose operands are multiplied by block scales while they are packed."""
 
@@ -190,4 +204,5 @@ def scaled_dot(call: Call, module: Module) -> Routine | None:
 
 
 KERNELS["dot"] = dot
+PACKERS["dot"] = dot_packing
 KERNELS["scaled-dot"] = scaled_dot

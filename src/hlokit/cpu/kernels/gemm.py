@@ -26,6 +26,8 @@ _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
 _LARGE = 1 << 32
 """Work from which twice as many chunks cost next to nothing: below it packing is felt."""
+_PACKED_CHUNK = 1 << 19
+"""Bytes that are worth a chunk when all of rhs is packed."""
 CHUNKS = 16
 
 
@@ -212,7 +214,7 @@ class Product:
         if not p.keeps_lhs:
             across = units * self.lhs_width * a.unit_bytes
             self.lhs_panel = fn.alloca("i8", across if self.lhs_goes_across else p.rows * self.row_bytes)
-        if not p.keeps_rhs:
+        if not p.keeps_rhs and not self.call.packed:
             self.rhs_panels = fn.alloca("i8", p.block[2] // p.width * self.panel_bytes)
         rows, columns = (p.block[1], p.block[2]) if self.is_split else (p.rows, p.width)
         self.sums_bytes = columns * a.total_bytes
@@ -307,7 +309,7 @@ class _Block:
         units = count if group == 1 else fn.let(f"sdiv i64 {added(fn, count, str(group - 1))}, {group}")
         run = Run(begin, count, units, product.is_ragged)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
-        if not p.keeps_rhs:
+        if not p.keeps_rhs and not product.call.packed:
             self._pack_columns(self.columns[0], whole, None, run)
             if edge:
                 with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
@@ -440,6 +442,8 @@ class _Row:
     def _right(self, column: str) -> tuple[str, int]:
         """rhs from a column on: address, bytes from row to row."""
         product, p = self.block.product, self.block.product.plan
+        if product.call.packed:
+            return packed_panel(product, product.rhs.base, column, self.run.begin), p.width * p.arithmetic.unit_bytes
         if not p.keeps_rhs:
             return self.block.panel_of(column), p.width * p.arithmetic.unit_bytes
         fn, rhs = product.fn, product.rhs
@@ -462,6 +466,61 @@ class _Row:
             return
         with fn.when(self.last):
             call()
+
+
+# -- rhs packed apart
+
+
+class Packer(Product):
+    """Writes the function that packs all of rhs: panels one after the other, each with the whole inner axis."""
+
+    def _take_stack(self) -> None:
+        """Nothing is summed here."""
+
+    def fits(self) -> bool:
+        """Whether the product packs rhs, and panels do for it."""
+        return not self.plan.keeps_rhs and self.space.batch.size == 1 and self.arithmetic.group == 1
+
+    @property
+    def count(self) -> int:
+        """Panels."""
+        return -(-self.space.columns.size // self.plan.width)
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * packed_bytes(self)
+
+    def write(self) -> Phase:
+        fn, p, n, inner = self.fn, self.plan, self.space.columns.size, str(self.space.inner.size)
+        each = -(-self.count // max(1, min(CHUNKS, self.nbytes // _PACKED_CHUNK)))
+        whole, edge = n // p.width * p.width, n % p.width
+        run = Run("0", inner, inner)
+        low = fn.let(f"mul i64 %begin, {each * p.width}")
+        high = least(fn, fn.let(f"mul i64 %end, {each * p.width}"), str(self.count * p.width))
+
+        def pack(first: str, last: str, valid: str | None) -> None:
+            address = packed_panel(self, self.out, first, "0")
+            panels = Panels(address, packed_bytes(self), first, last, p.width, p.lanes)
+            pack_panels(self.rhs, panels, "0", valid, run)
+
+        pack(low, least(fn, high, str(whole)), None)
+        if edge:
+            with fn.when(fn.let(f"icmp sgt i64 {high}, {whole}")):
+                pack(str(whole), str(whole + p.width), str(edge))
+        return self.added(-(-self.count // each))
+
+
+def packed_bytes(product: Product) -> int:
+    """Bytes of a panel with the whole inner axis."""
+    return product.space.inner.size * product.plan.width * product.arithmetic.unit_bytes
+
+
+def packed_panel(product: Product, base: str, column: str, begin: str) -> str:
+    """Where a panel of rhs packed apart lies, from a step of the inner axis on."""
+    fn, width = product.fn, product.plan.width
+    number = fn.let(f"udiv i64 {column}, {width}")
+    first = pointer(fn, base, number, packed_bytes(product))
+    return pointer(fn, first, begin, width * product.arithmetic.unit_bytes)
 
 
 def _finish(product: Product, columns: int) -> Function:

@@ -32,6 +32,7 @@ class Call:
     strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
     computations        the called computations themselves by role, where a routine may know a faster way for some
     backend_config      the instruction's, for custom-calls
+    packed              of a product: one operand is there as its PACKERS entry lays it out
     """
 
     op: Op
@@ -43,6 +44,7 @@ class Call:
     strict: bool = False
     computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
     backend_config: str = ""
+    packed: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,23 @@ class Routine:
 
 Kernel: TypeAlias = "Callable[[Call, Module], Routine | None]"
 """Writes the functions into the module. None: this case is not for it, the next way is tried."""
+
+@dataclass(frozen=True)
+class Packing:
+    """An operand laid out for a product, apart from it: for loops in which it stays the same.
+
+    operand   its number
+    nbytes    of the layout
+    write     writes the function: its table holds the operand as often as the op has operands, then the layout
+    """
+
+    operand: int
+    nbytes: int
+    write: Callable[[], Phase]
+
+
+PACKERS: dict[str, Callable[[Call, Module], Packing | None]] = {}
+"""By the routine's name. None: the product reads its operands as they are, or has none to pack whole."""
 
 KERNELS: dict[str, Kernel] = {}
 """By the routine's name, as ops' `kernel` form gives it."""
