@@ -14,7 +14,7 @@ from typing import Any
 
 from hlokit.cpu import parted, primitives, segments, tiles
 from hlokit.cpu.expr import HOLE, Axis, Buffer, Expressions, Fold, Node, RuntimeInt, children, reachable
-from hlokit.cpu.llvm import Function, memory_type, scalar_type, splat, vector
+from hlokit.cpu.llvm import Function, float_constant, memory_type, scalar_type, splat, vector
 from hlokit.cpu.order import Loops, Store, identity_name
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
@@ -592,6 +592,11 @@ class KernelWriter:
         found = scope.holder(node.deps).memo.get(node)
         if found is not None:
             return found
+        if self.loops.spills and scope.lane_axis is self.loops.vector:
+            for below in self._order(node):  # folds outside, which fill rows, before what reads the rows
+                if below.op == "fold" and below not in scope.holder(below.deps).memo:
+                    if not below.deps & self.loops.vector.bit and below.data.scan is None:  # type: ignore[union-attr]
+                        self.value(below, scope.holder(below.deps))
         kept = self._kept(scope)
         for below in self._order_to(node, kept) if kept else self._order(node):
             holder = scope.holder(below.deps)
@@ -696,12 +701,54 @@ class KernelWriter:
         names = [v.name if uniform and k == 0 else self._spread(v, lanes, a.dtype, scope)
                  for k, (v, a) in enumerate(zip(values, args, strict=True))]  # fmt: skip
         of = args[1].dtype if node.op == "select" else args[0].dtype
+        if node.op == "div" and lanes > 1 and self._is_inverted(values[1], of):
+            return self._divided(names[0], values[1], lanes, node, scope)
         with self.at(scope) as fn:
             more: dict[str, Any] = {"uniform_condition": True} if uniform else {}
             name = primitives.emit(
                 fn, node.op, of, lanes, names, node.dtype, target=self.target, strict=self.loops.strict, **more
             )
         return Val(name, lanes)
+
+    def _is_inverted(self, divisor: Val, dtype: DType) -> bool:
+        """Whether all lanes are divided by one number, found at run time: its reciprocal is taken once."""
+        return divisor.lanes == 1 and not divisor.is_constant and dtype.name in ("f32", "f64") and not self.loops.strict
+
+    def _divided(self, name: str, divisor: Val, lanes: int, node: Node, scope: Scope) -> Val:
+        """x / s as q = x * (1 / s), corrected by what q * s - x leaves: rounded as a division is (Markstein).
+
+        But for divisors whose bits are all ones and quotients near the ends of the range, where the last bit may
+        differ. The corrections' signs keep that of a zero; an infinite q has none. Divisors that are negative or have
+        no good reciprocal divide.
+        """
+        dtype = node.dtype
+        scalar, type = scalar_type(dtype), vector(scalar_type(dtype), lanes)
+        holder = scope.holder(node.args[1].deps)
+        key = ("inverse", divisor.name)
+        if key not in holder.memo:
+            low, high = (float_constant(2.0**n, scalar) for n in ((-126, 125) if dtype.bits == 32 else (-1022, 1021)))
+            with self.at(holder) as fn:
+                inverse = fn.let(f"fdiv {scalar} {float_constant(1.0, scalar)}, {divisor.name}")
+                tests = [f"fcmp {test} {scalar} {divisor.name}, {bound}" for test, bound in (("oge", low), ("ole", high))]
+                holder.memo[key] = inverse, fn.let(f"and i1 {fn.let(tests[0])}, {fn.let(tests[1])}")
+        inverse, is_good = holder.memo[key]
+        by, times = (self._spread(v, lanes, dtype, scope) for v in (divisor, Val(inverse)))
+        with self.at(scope) as fn:
+            good, bad, after = (fn.new_block(label) for label in ("times", "divide", "quotient"))
+            fn.branch(is_good, good, bad)
+            fn.start(good)
+            fma = f"call {type} @llvm.fma.v{lanes}{dtype.name}({type}"
+            first = fn.let(f"fmul {type} {name}, {times}")
+            left = fn.let(f"{fma} {first}, {type} {by}, {type} {fn.let(f'fneg {type} {name}')})")
+            better = fn.let(f"{fma} {fn.let(f'fneg {type} {left}')}, {type} {times}, {type} {first})")
+            some = fn.let(f"fcmp ord {type} {better}, {better}")
+            product = fn.let(f"select <{lanes} x i1> {some}, {type} {better}, {type} {first}")
+            fn.jump(after)
+            fn.start(bad)
+            quotient = fn.let(f"fdiv {type} {name}, {by}")
+            fn.jump(after)
+            fn.start(after)
+            return Val(fn.let(f"phi {type} [ {product}, %{good} ], [ {quotient}, %{bad} ]"), lanes)
 
     def _spread(self, value: Val, lanes: int, dtype: DType, scope: Scope) -> str:
         """The value with so many lanes."""

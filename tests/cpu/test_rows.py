@@ -1,0 +1,120 @@
+"""Kernels over rows: what folds leave for the main loop, division by a row's value, extremes, windows, updates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+
+SOFTMAX = """HloModule m
+max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[5,COUNT] parameter(0)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[5] reduce(x, low), dimensions={1}, to_apply=max
+  mb = f32[5,COUNT] broadcast(m), dimensions={0}
+  d = f32[5,COUNT] subtract(x, mb)
+  e = f32[5,COUNT] exponential(d)
+  s = f32[5] reduce(e, zero), dimensions={1}, to_apply=sum
+  sb = f32[5,COUNT] broadcast(s), dimensions={0}
+  ROOT r = f32[5,COUNT] divide(e, sb)
+}
+"""
+
+
+@pytest.mark.parametrize("count", [5, 16, 70, 200, 513])
+def test_softmax_of_rows(count: int) -> None:
+    x = np.random.default_rng(count).normal(size=(5, count)).astype(np.float32) * 4
+    compiled = hk.compile(hk.parse(SOFTMAX.replace("COUNT", str(count))), threads=1)
+    wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(compiled(x), wide / wide.sum(1, keepdims=True), rtol=2e-6)
+    if count == 513:
+        assert compiled.program.text.count("roundeven") <= 3, "exp is computed once, and kept"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("count", [7, 100])
+def test_division_by_a_row_value_rounds_once(dtype: str, count: int) -> None:
+    text = f"""HloModule m
+ENTRY e {{
+  x = {dtype}[ROWS,{count}] parameter(0)
+  s = {dtype}[ROWS] parameter(1)
+  sb = {dtype}[ROWS,{count}] broadcast(s), dimensions={{0}}
+  ROOT r = {dtype}[ROWS,{count}] divide(x, sb)
+}}"""
+    numpy = np.float32 if dtype == "f32" else np.float64
+    limits = np.finfo(numpy)
+    rng = np.random.default_rng(0)
+    special = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        limits.max,
+        limits.tiny,
+        -limits.tiny,
+        limits.smallest_subnormal,
+        1.0,
+    ]
+    divisors = np.array([*special, *np.exp(rng.normal(size=200) * 3), *-np.exp(rng.normal(size=50) * 20)], numpy)
+    x = (rng.normal(size=(len(divisors), count)) * 10).astype(numpy)
+    x[:, : len(special)] = np.array(special[:count], numpy)
+    with np.errstate(all="ignore"):
+        want = x / divisors[:, None]
+    got = hk.compile(hk.parse(text.replace("ROWS", str(len(divisors)))), threads=1)(x, divisors)
+    normal = ~((np.abs(want) < limits.tiny) & (want != 0))
+    np.testing.assert_array_equal(got[normal], want[normal])
+    np.testing.assert_array_equal(np.signbit(got[normal & ~np.isnan(want)]), np.signbit(want[normal & ~np.isnan(want)]))
+    np.testing.assert_allclose(got[~normal], want[~normal], rtol=0, atol=2 * limits.smallest_subnormal)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_of_rows(dtype: str, name: str) -> None:
+    """NaN if one is, +0 above -0, whatever the lanes that they lie in."""
+    text = f"""HloModule m
+op {{ a = {dtype}[] parameter(0) b = {dtype}[] parameter(1) ROOT r = {dtype}[] {name}(a, b) }}
+ENTRY e {{
+  x = {dtype}[300,97] parameter(0)
+  i = {dtype}[] constant({"-inf" if name == "maximum" else "inf"})
+  ROOT r = {dtype}[300] reduce(x, i), dimensions={{1}}, to_apply=op
+}}"""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(300, 97)).astype(np.float32 if dtype == "f32" else np.float64)
+    x[100:200] = np.where(rng.random((100, 97)) < 0.02, 0.0, -0.0)
+    if name == "minimum":
+        x[100:200] = -x[100:200]
+    x[150:200] = -np.abs(x[150:200]) if name == "maximum" else np.abs(x[150:200])
+    x[200:, :] = np.where(rng.random((100, 97)) < 0.01, np.nan, x[200:, :])
+    module = hk.parse(text)
+    got, want = hk.compile(module, threads=1)(x), hk.evaluate(module, x)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[:200]), np.signbit(want[:200]))
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize(
+    "size, stride, low, high", [(3, 2, 0, 1), (3, 2, 1, 1), (2, 2, 0, 0), (3, 1, 1, 1), (2, 3, -1, 2), (4, 2, 3, -1)]
+)
+def test_select_and_scatter_by_terms(rank: int, size: int, stride: int, low: int, high: int) -> None:
+    rng = np.random.default_rng(size + stride)
+    sizes = (9, 6)[:rank]
+    counts = [(n + low + high - size) // stride + 1 for n in sizes]
+    window = f"size={'x'.join([str(size)] * rank)} stride={'x'.join([str(stride)] * rank)} pad={'x'.join([f'{low}_{high}'] * rank)}"
+    operand, source = (f"f32[{','.join(map(str, n))},20]" for n in (sizes, counts))
+    window = window.replace(" ", "x1 ", 2) + "x0_0"
+    module = hk.parse(f"""HloModule m
+ge {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=GE }}
+sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }}
+ENTRY e {{
+  x = {operand} parameter(0)
+  y = {source} parameter(1)
+  z = f32[] constant(2)
+  ROOT r = {operand} select-and-scatter(x, y, z), window={{{window}}}, select=ge, scatter=sum
+}}""")
+    x, y = (rng.integers(-3, 4, p.shape.dimensions).astype(np.float32) for p in module.entry.parameters)
+    np.testing.assert_array_equal(hk.compile(module, threads=1)(x, y), hk.evaluate(module, x, y))
