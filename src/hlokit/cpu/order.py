@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from hlokit.cpu import parted, segments, tiles
-from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, RuntimeInt, affine_deps, reachable
+from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, RuntimeInt, affine_deps, children, reachable
 from hlokit.forms.affine import Affine
 
 COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt", "div", "sqrt", "rem"}
@@ -401,15 +401,18 @@ def _spilled(loops: Loops, nodes: Sequence[Node], places: dict[Node, Place], own
         if node not in main:
             main.add(node)
             stack += node.args if node.op != "fold" else node.data.inits
-    found: list[Node] = []
+    below = [(f.deps, set(reachable(f.data.bodies))) for f in folds]
+    found: dict[Node, None] = {}
     for node in nodes:
         if node.op not in COSTLY or node not in main or not node.deps & axis.bit or node.dtype.bits < 8:
             continue
-        inside = [f for f in folds if node in reachable(list(f.data.bodies))]
-        if inside and any(own[f] is axis and f.deps == node.deps & ~axis.bit for f in inside):
-            found.append(node)
-    tops = [n for n in found if not any(n is not o and n in reachable([o]) for o in found)]
-    return tops[:2]
+        if any(deps == node.deps & ~axis.bit and node in inside for deps, inside in below):
+            found[node] = None
+    needed: set[Node] = set()
+    for node in reversed(nodes):  # what another of them needs
+        if node in found or node in needed:
+            needed.update(children(node))
+    return [node for node in found if node not in needed][:2]
 
 
 def _is_long(fold: Node) -> bool:

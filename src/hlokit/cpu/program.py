@@ -5,12 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Any, TypeAlias
 
 from hlokit.analysis.loops import counter
-from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Reference, Source, Split, array_leaves, too_often
-from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, reachable
+from hlokit.cpu.build import MAX_DEPTH, Build, CalledFunction, Cut, Group, Leaf, Reference, Source, Split, array_leaves, too_often
+from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.order import STREAM_BYTES, Loops, Store, affine_of, arrange
 from hlokit.cpu.target import Target
@@ -184,6 +186,14 @@ class _Kernel:
     serial: int = 0
     source: Buffer | None = None
     inlined: dict[Leaf, int] = field(default_factory=dict[Leaf, int])
+
+    @cached_property
+    def folds(self) -> int:
+        """How many of its folds need each other in a row."""
+        levels: dict[Node, int] = {}
+        for node in reachable([store.node for store in self.stores]):
+            levels[node] = max((levels[child] for child in children(node)), default=0) + (node.op == "fold")
+        return max(levels.values(), default=0)
     fills: dict[int, _Kernel] = field(default_factory=dict[int, "_Kernel"])
     """Of a scatter: the kernels that put its operands where its results are, by number; stored ones are copied."""
 
@@ -286,6 +296,7 @@ class Lowering(Source):
         for leaf in results:
             self._store(leaf, "a result")
         self._store_small_updates()
+        self._store_deep(live)
         kernels = self._kernels()
         steps = self._steps(kernels, live)
         return Block(self._ordered(steps), tuple(self.stored[leaf] for leaf in results), self)
@@ -328,17 +339,44 @@ class Lowering(Source):
 
     # -- building kernels
 
+    def _store_deep(self, live: set[Instruction]) -> None:
+        """Long chains are cut at the same places, whatever reads them: else what each reader cuts is the others' work.
+
+        Of folds that need each other each goes through all before it again, so that few make a chain too long.
+        """
+        depths: dict[Instruction, tuple[int, int]] = {}
+        for instruction in self.order:
+            if instruction not in live or not instruction.operands or not self._is_kernel(instruction):
+                continue
+            leaves = [self.leaf(o, k) for o in instruction.operands for k in range(leaf_count(o.shape))]
+            inside = [leaf for leaf in leaves if leaf.instruction in depths and leaf not in self.stored]
+            depth, folds = (max((depths[leaf.instruction][n] for leaf in inside), default=0) for n in (0, 1))
+            if instruction.op.form == "fold" and folds >= _MAX_FOLDS:
+                for leaf in inside:
+                    self._store(leaf, "too many folds need each other")
+                depth = folds = 0
+            depths[instruction] = (depth + 1, folds + (instruction.op.form == "fold"))
+            if depth + 1 >= _DEEP:
+                for k in range(leaf_count(instruction.shape)):
+                    self._store(Leaf(instruction, k), "the chain of instructions is too long for one kernel")
+
     def _kernels(self) -> list[_Kernel]:
         kernels: dict[_Key, _Kernel] = {}
-        waiting = [_key(leaf) for leaf in self.stored if self._is_kernel(leaf.instruction)]
+        totals = _Totals(self.position)
+        waiting: list[_Key] = []
+        seen = 0
         while True:
-            for key in dict.fromkeys(waiting):
-                kernels[key] = self._built(*key)
-            waiting = self._too_often(kernels)
-            new = [_key(leaf) for leaf in self.stored if self._is_kernel(leaf.instruction)]
+            new = [_key(leaf) for leaf in islice(self.stored, seen, None) if self._is_kernel(leaf.instruction)]
+            seen = len(self.stored)
             waiting += [key for key in new if key not in kernels or kernels[key].roots != self._roots(*key)]
             if not waiting:
                 break
+            for key in dict.fromkeys(waiting):
+                if key in kernels:
+                    totals.remove(key, kernels[key])
+                kernels[key] = self._built(*key)
+                totals.add(key, kernels[key])
+            waiting = self._too_often(totals)
         found = sorted(kernels.values(), key=lambda k: self.position[k.roots[0].instruction])
         return self._joined(found)
 
@@ -519,24 +557,15 @@ class Lowering(Source):
             return Pair(shape.dtype, read(place * 2), read(place * 2 + 1))
         return read(place)
 
-    def _too_often(self, kernels: Mapping[_Key, _Kernel]) -> list[_Key]:
+    def _too_often(self, totals: _Totals) -> list[_Key]:
         """Stores what all kernels together compute too often; gives the kernels that have to be built again."""
-        total: dict[Leaf, int] = {}
-        weight: dict[Leaf, int] = {}
-        for kernel in kernels.values():
-            for leaf, evaluations in kernel.inlined.items():
-                total[leaf] = total.get(leaf, 0) + evaluations
-                weight[leaf] = max(weight.get(leaf, 0), kernel.build.weights.get(leaf, 1))
-        worst: Leaf | None = None
-        for leaf, evaluations in total.items():
-            if leaf in self.stored or not too_often(evaluations, leaf.shape.size, weight[leaf]):
+        while totals.changed:
+            _, leaf = heappop(totals.changed)
+            if leaf in self.stored or not too_often(totals.evaluations[leaf], leaf.shape.size, totals.weight(leaf)):
                 continue
-            if worst is None or self.position[leaf.instruction] > self.position[worst.instruction]:
-                worst = leaf
-        if worst is None:
-            return []
-        self._store(worst, f"it would be computed {total[worst]} times for {worst.shape.size} elements")
-        return [i for i, k in kernels.items() if worst in k.inlined]
+            self._store(leaf, f"it would be computed {totals.evaluations[leaf]} times for {leaf.shape.size} elements")
+            return list(totals.users[leaf])
+        return []
 
     # -- several results from one kernel
 
@@ -575,6 +604,8 @@ class Lowering(Source):
         shared = _loads(first) & _loads(second)
         large = any(b.size * 2 >= one[0].shape.size for b in shared)
         feeds = bool(mine & _loads(second))
+        if feeds and first.folds + second.folds > _MAX_FOLDS:
+            return False
         return (large or feeds) and not reach.between(first, second)
 
     # -- steps
@@ -777,6 +808,35 @@ class Lowering(Source):
         return max((self.position.get(i, 0) for i in step.instructions), default=0)
 
 
+class _Totals:
+    """How often all kernels together compute each leaf.
+
+    users    the kernels that do, with the nodes that it is there
+    changed  a heap of leaves whose number may have grown since someone looked, the last first
+    """
+
+    def __init__(self, position: Mapping[Instruction, int]) -> None:
+        self._position = position
+        self.evaluations: dict[Leaf, int] = {}
+        self.users: dict[Leaf, dict[_Key, int]] = {}
+        self.changed: list[tuple[tuple[int, int], Leaf]] = []
+
+    def add(self, key: _Key, kernel: _Kernel) -> None:
+        for leaf, evaluations in kernel.inlined.items():
+            self.evaluations[leaf] = self.evaluations.get(leaf, 0) + evaluations
+            self.users.setdefault(leaf, {})[key] = kernel.build.weights.get(leaf, 1)
+            if leaf.instruction in self._position:  # not in a loop's body
+                heappush(self.changed, ((-self._position[leaf.instruction], leaf.number), leaf))
+
+    def remove(self, key: _Key, kernel: _Kernel) -> None:
+        for leaf, evaluations in kernel.inlined.items():
+            self.evaluations[leaf] -= evaluations
+            self.users[leaf].pop(key)
+
+    def weight(self, leaf: Leaf) -> int:
+        return max(self.users[leaf].values(), default=0)
+
+
 class _Reach:
     """Whether a kernel's result reaches another through steps that are neither."""
 
@@ -890,6 +950,10 @@ def _may_be_element_loop(loop: Instruction) -> bool:
     return True
 
 
+_DEEP = 3 * MAX_DEPTH
+"""Instructions in a row: where values are used again, building meets its limit later."""
+_MAX_FOLDS = 6
+"""Folds in a kernel that need each other: each goes through what is between it and memory again."""
 _MOST_TRIPS = 2**20
 """Passes of a loop in one kernel, which no signal ends before it is done."""
 _IDENTITIES = ("opt-barrier", "domain", "add-dependency")
