@@ -163,3 +163,22 @@ ENTRY e { x = f32[16,32] parameter(0) w = f32[32,32] parameter(1) z = s32[] cons
  s = (s32[], f32[16,32], f32[32,32]) tuple(z, x, w)
  l = (s32[], f32[16,32], f32[32,32]) while(s), condition=cond, body=body ROOT r = f32[16,32] get-tuple-element(l), index=1 }"""
     check(text, 0)
+
+
+def test_in_place() -> None:
+    """w - d in the memory of a donated w; not where the product itself reads w."""
+    text = """HloModule m
+ENTRY e { x = f32[64,48] parameter(0) y = f32[64,80] parameter(1) w = f32[48,80] parameter(2)
+ d = f32[48,80] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+ ROOT s = f32[48,80] subtract(w, d) }"""
+    executable = hk.compile(hk.parse(text), threads=1, donate=(2,))
+    assert executable.program.assignment.aliases == {0: 2}
+    x, y, w = drawn(text)
+    want = w - x.T @ y
+    np.testing.assert_allclose(executable(x, y, w), want, atol=1e-4)
+    text = text.replace("f32[64,48]", "f32[64,64]").replace("[48,80]", "[64,80]").replace("dot(x, y)", "dot(x, w)")
+    executable = hk.compile(hk.parse(text), threads=1, donate=(2,))
+    assert not executable.program.assignment.aliases
+    x, y, w = drawn(text)
+    want = w - x.T @ w
+    np.testing.assert_allclose(executable(x, y, w), want, atol=1e-4)

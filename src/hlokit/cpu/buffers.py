@@ -198,10 +198,17 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
                 _share(found, branch, None)
         elif isinstance(step, CopyStep):
             _share_copy(found, block, k, step, loop)
-        elif isinstance(step, KernelStep):
+        elif _loops(step) is not None:
             for written in step.writes:
                 for read in step.reads:
                     _share_place(found, block, k, step, loop, read, written)
+
+
+def _loops(step: Step) -> Loops | None:
+    """The loops that a step does, if it may do them in place."""
+    if isinstance(step, RoutineStep) and step.epilogue is not None:
+        return step.epilogue.kernel.loops
+    return step.loops if isinstance(step, KernelStep) else None
 
 
 def _share_copy(found: Assignment, block: Block, place: int, step: CopyStep, loop: WhileStep | None) -> None:
@@ -250,8 +257,11 @@ def _share_place(
     elif result.first < start:
         if not _is_branch_result(step) or any(_touches(found, other, result) for other in block.steps[:place]):
             return
-    if isinstance(step, KernelStep) and not is_in_place(step.loops, read, written):
+    loops = _loops(step)
+    if loops is not None and not is_in_place(loops, read, written):
         return
+    if isinstance(step, RoutineStep) and any(found.homes[b] is source for b in step.table):
+        return  # the routine itself reads it all the while
     _merge(found, source, result)
 
 
