@@ -178,7 +178,8 @@ class Build(Emitter):
         if found is None:
             if self._folding and leaf.instruction.op.form == "fold":
                 self._check_stage(leaf, index)
-            self._count(leaf, index)
+            if leaf.instruction.opcode != "broadcast":  # its operand is counted, at fewer places
+                self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
                 raise Cut(leaf, "the chain of instructions is too long for one kernel")
             before = self.expressions.work
@@ -292,6 +293,8 @@ class Build(Emitter):
         own = 0
         for affine in index:
             own |= affine_deps(affine)
+        for guard in self.guards:  # they are about the axes round the fold, and hold in it
+            own |= guard.deps
         conditions: list[Condition] = []
         if steps <= _UNROLLED:
             self._folding.append(None)
