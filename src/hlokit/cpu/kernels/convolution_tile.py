@@ -168,6 +168,9 @@ class Tile:
 
     def _store_features(self, sums: Sequence[str]) -> None:
         vectors = self.panel.vectors
+        if self.call.store is not None:
+            self._store_looped(sums)
+            return
         for m, output in enumerate(self.outputs):
             for v in range(vectors):
                 count = self.panel.valid if v == vectors - 1 else self.lanes
@@ -177,6 +180,32 @@ class Tile:
                     self._put(index, value, 1, None)
                 else:
                     self._put(index, value, self.lanes, first_of(count, self.lanes))
+
+    def _store_looped(self, sums: Sequence[str]) -> None:
+        """Output by output, from memory: an epilogue is written out once for all of them."""
+        f, lanes, vectors, plan = self.f, self.lanes, self.panel.vectors, self.plan
+        kept = f.alloca(self.scalar, len(sums) * lanes)
+        for i, value in enumerate(sums):
+            store(f, self.scalar, lanes, value, self._place(kept, i * lanes))
+        rows, columns = (max(output[k] for output in self.outputs) + 1 for k in (0, 1))
+        with f.loop("0", str(rows)) as row, f.loop("0", str(columns)) as column:
+            index = [f"%{name}" for name in self.parameters]
+            for number, offset in ((plan.rows, row.index), (plan.columns, column.index)):
+                axis = plan.axes[number].axis
+                if axis.dim >= 0:
+                    index[axis.dim] = affine(f, 0, [(index[axis.dim], 1), (offset, axis.step)])
+            line = self._at(
+                kept, affine(f, 0, [(row.index, columns * vectors * lanes), (column.index, vectors * lanes)])
+            )
+            for v in range(vectors):
+                count = self.panel.valid if v == vectors - 1 else lanes
+                few = 1 if count == 1 else lanes
+                value = load(f, self.scalar, few, self._place(line, v * lanes))
+                feature = index[self.s.feature_dim]
+                place = list(index)
+                if v:
+                    place[self.s.feature_dim] = f.let(f"add i64 {feature}, {v * lanes}")
+                self._put(place, value, few, None if few == 1 else first_of(count, lanes))
 
     def _store_turned(self, sums: Sequence[str]) -> None:
         """Turned in registers, then feature by feature, a line of outputs at a time."""
