@@ -172,7 +172,9 @@ def test_it_needs_nothing_but_memory_functions(tmp_path: Path) -> None:
 
 
 def test_aarch64(tmp_path: Path) -> None:
-    object, header = hk.export_object(hk.parse(MIXED), "aarch64", tmp_path / "arm.o")
+    object, header = hk.export_object(
+        hk.parse(MIXED), "aarch64-unknown-linux-gnu/generic,+fp-armv8,+neon", tmp_path / "arm.o"
+    )
     data = object.read_bytes()
     assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 183  # EM_AARCH64
     assert "aarch64" in header.read_text()

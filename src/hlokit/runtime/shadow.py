@@ -22,7 +22,7 @@ from hlokit.cpu.portion import Portion, portions
 from hlokit.cpu.traced import touched, watched
 from hlokit.errors import ShadowMismatch
 from hlokit.hlo.instruction import Instruction
-from hlokit.hlo.values import is_sequence
+from hlokit.hlo.values import is_ndarray, is_sequence
 from hlokit.interpreter.evaluate import evaluate, run_instruction
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process
@@ -188,7 +188,8 @@ def _tolerance(dtype: np.dtype[Any]) -> float:
 
     if dtype.kind == "c":
         dtype = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
-    return min(0.5, 64 * float(ml_dtypes.finfo(dtype).eps)) if dtype.itemsize > 1 else 0.5
+    info: Any = ml_dtypes.finfo(dtype)
+    return min(0.5, 64 * float(info.eps)) if dtype.itemsize > 1 else 0.5
 
 
 def _beyond_rounding(
@@ -225,7 +226,7 @@ def _moved(part: Portion, operands: Sequence[_Array], generator: np.random.Gener
             value = run_instruction(process, instruction, [values[o] for o in instruction.operands])
         if op.form not in ("index", "control") or isinstance(op, Parameter):
             parts: list[Any] = list(value) if is_sequence(value) else [value]
-            parts = [_nudged(generator, p) if isinstance(p, np.ndarray) else p for p in parts]
+            parts = [_nudged(generator, p) if is_ndarray(p) else p for p in parts]
             value = tuple(parts) if is_sequence(value) else parts[0]
         values[instruction] = value
     result = values[entry.root]
@@ -236,7 +237,7 @@ def _nudged(generator: np.random.Generator, array: _Array) -> _Array:
     """Floats changed by some units in the last place."""
     if array.dtype.kind in "biu" or "int" in array.dtype.name:
         return array
-    wide = _wide(array)
+    wide: Any = _wide(array)
     eps = _tolerance(array.dtype) / 16
     with np.errstate(all="ignore"):
         return (wide * (1 + eps * generator.uniform(-1, 1, array.shape))).astype(array.dtype)
