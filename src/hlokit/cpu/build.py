@@ -11,9 +11,11 @@ from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, Runtime
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Value
+from hlokit.forms.fold import FoldDimension
 from hlokit.forms.primitives import PRIMITIVES, Primitive
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.values import is_sequence
 from hlokit.ops.control_flow import While
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -149,7 +151,7 @@ class Build(Emitter):
     def group(self, extent: int) -> Group:
         """A new dimension of the iteration space."""
         factors = self.splits.get(len(self.groups), (extent,))
-        axes = []
+        axes: list[Axis] = []
         for factor in factors:
             self._bits += 1
             axes.append(Axis(f"i{self._bits - 2}", factor, 1 << (self._bits - 1)))
@@ -323,7 +325,7 @@ class Build(Emitter):
         self.guards = outer
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
 
-    def _place(self, d: Any, size: int, index: Index, step: Affine) -> tuple[Affine, list[Condition]]:
+    def _place(self, d: FoldDimension, size: int, index: Index, step: Affine) -> tuple[Affine, list[Condition]]:
         """The operand's place at a step, and where it is one."""
         start = index[d.output] * d.stride if d.output is not None else Affine.of(0)
         place = start + step * d.dilation - d.low
@@ -447,7 +449,7 @@ class Build(Emitter):
         found = counter(loop)
         if found is None or found.index is None or self.guards:
             raise UnsupportedError(f"{loop.name}: no counted loop over elements")
-        init, body = loop.operands[0], loop.called[1]
+        init = loop.operands[0]
         kept = invariants(loop)
         if number in kept:
             return self.element(self.source.leaf(init, number), index)
@@ -715,8 +717,8 @@ class CalledFunction:
 
     def results(self, *arguments: Any) -> tuple[Any, ...]:
         """The results as a tuple, also where there is one."""
-        value = self(*arguments)
-        return value if isinstance(value, tuple) else (value,)
+        value: Any = self(*arguments)
+        return tuple(value) if is_sequence(value) else (value,)
 
     def _value(self, instruction: Instruction, arguments: Sequence[Any], values: dict[Instruction, Any]) -> Any:
         op: Any = instruction.op
@@ -774,7 +776,7 @@ def _fits(affine: Affine, dtype: DType) -> bool:
 def _components(value: Any, dtype: DType) -> tuple[Any, Any]:
     import numpy as np
 
-    whole = np.asarray(value).astype(dtype.numpy)[()]
+    whole: Any = np.asarray(value).astype(dtype.numpy)[()]
     return whole.real, whole.imag
 
 

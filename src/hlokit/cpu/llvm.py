@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -98,7 +98,7 @@ class Function:
         self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
+    def when(self, condition: str) -> Generator[None]:
         """What is written inside runs only if the i1 holds."""
         then, after = self.new_block("then"), self.new_block("after")
         self.branch(condition, then, after)
@@ -110,7 +110,7 @@ class Function:
     @contextmanager
     def loop(
         self, low: str, high: str, step: int = 1, carries: Sequence[tuple[str, str]] = (), hint: str = ""
-    ) -> Iterator[Loop]:
+    ) -> Generator[Loop]:
         """for (i64 i = low; i < high; i += step), with carried values: (type, initial value) each.
 
         The body reads `loop.index` and `loop.carried`, and sets `loop.next`; after it `loop.results` are the last

@@ -14,7 +14,7 @@ from hlokit.analysis.loops import counter
 from hlokit.cpu.build import MAX_DEPTH, Build, CalledFunction, Cut, Group, Leaf, Reference, Source, Split, array_leaves, too_often
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
 from hlokit.cpu.kernels.routine import KERNELS
-from hlokit.cpu.order import STREAM_BYTES, Loops, Store, affine_of, arrange
+from hlokit.cpu.order import STREAM_BYTES, Loops, Store, arrange
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, row_major
@@ -508,8 +508,7 @@ class Lowering(Source):
     def _scatter(self, instruction: Instruction, roots: list[Leaf], splits: Mapping[int, Sequence[int]]) -> _Kernel:
         """Every update combined with what is at its target, in order."""
         build = self._new_build(splits, [])
-        readers = build.readers(instruction)
-        op: Any = instruction.op
+        readers, op = build.readers(instruction), instruction.op
         spec = op.scatter([r.shape for r in readers])
         sizes = readers[spec.count + 1].shape.dimensions
         index = build.index(sizes)
