@@ -178,7 +178,7 @@ def _same(found: _Array, expected: _Array) -> _Array:
     return same
 
 
-def _wide(array: _Array) -> _Array:
+def _wide(array: _Array) -> Any:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
@@ -188,8 +188,8 @@ def _tolerance(dtype: np.dtype[Any]) -> float:
 
     if dtype.kind == "c":
         dtype = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
-    info: Any = ml_dtypes.finfo(dtype)
-    return min(0.5, 64 * float(info.eps)) if dtype.itemsize > 1 else 0.5
+    finfo: Any = ml_dtypes.finfo
+    return min(0.5, 64 * float(finfo(dtype).eps)) if dtype.itemsize > 1 else 0.5
 
 
 def _beyond_rounding(
@@ -237,10 +237,11 @@ def _nudged(generator: np.random.Generator, array: _Array) -> _Array:
     """Floats changed by some units in the last place."""
     if array.dtype.kind in "biu" or "int" in array.dtype.name:
         return array
-    wide: Any = _wide(array)
+    wide: _Array = _wide(array)
     eps = _tolerance(array.dtype) / 16
     with np.errstate(all="ignore"):
-        return (wide * (1 + eps * generator.uniform(-1, 1, array.shape))).astype(array.dtype)
+        moved: _Array = np.multiply(wide, 1 + eps * np.asarray(generator.uniform(-1, 1, array.shape)))
+        return moved.astype(array.dtype)
 
 
 # -- the reproducer
