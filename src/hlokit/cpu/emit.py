@@ -15,7 +15,7 @@ from typing import Any
 from hlokit.cpu import parted, primitives, segments, tiles
 from hlokit.cpu.expr import HOLE, Axis, Buffer, Expressions, Fold, Node, RuntimeInt, children, reachable
 from hlokit.cpu.llvm import Function, float_constant, memory_type, scalar_type, splat, vector
-from hlokit.cpu.order import Loops, Store, identity_name
+from hlokit.cpu.order import Loops, Store, identity_name, runtime_nodes
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
@@ -1189,7 +1189,7 @@ class KernelWriter:
 
     def _fold_groups(self) -> dict[Node, list[Node]]:
         """Folds over the same axes at the same place, none of which needs another, share a loop."""
-        roots = [r for s in self.loops.stores for r in (s.node, *s.guards)]
+        roots = [r for s in self.loops.stores for r in (s.node, *s.guards, *runtime_nodes(s.place))]
         self._folds = [n for n in reachable(roots) if n.op == "fold"]
         below: dict[Node, set[Node]] = {}
         groups: list[list[Node]] = []

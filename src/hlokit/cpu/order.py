@@ -99,7 +99,7 @@ def arrange(
 ) -> Loops:
     """The loops of a kernel with these root axes and stores."""
     order, stores, serial = merged(list(axes), list(stores), serial)
-    nodes = reachable([root for store in stores for root in (store.node, *store.guards, *_place_nodes(store.place))])
+    nodes = reachable([root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))])
     order = _folds_first(order, nodes)
     loops = Loops(order, stores, serial, strict=strict)
     _choose_vector(loops, nodes, vector_bytes)
@@ -117,7 +117,7 @@ def arrange(
 def merged(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[Axis], list[Store], int]:
     """Neighbouring axes that every affine counts through as one become one."""
     while True:
-        nodes = reachable([root for store in stores for root in (store.node, *store.guards, *_place_nodes(store.place))])
+        nodes = reachable([root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))])
         pair = _mergeable(axes, stores, nodes, serial)
         if pair is None:
             return axes, stores, serial
@@ -165,7 +165,8 @@ def affine_of(node: Node) -> Affine | None:
     return node.data[1] if node.op in ("load", "current") else None
 
 
-def _place_nodes(affine: Affine) -> list[Node]:
+def runtime_nodes(affine: Affine) -> list[Node]:
+    """The integers of an affine that are known at run time alone."""
     return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
 
 
@@ -196,7 +197,7 @@ def substituted(stores: Sequence[Store], mapping: dict[Axis, Affine]) -> list[St
             found = places[affine] = Affine.sum(terms)
         return found
 
-    for node in reachable([r for store in stores for r in (store.node, *store.guards, *_place_nodes(store.place))]):
+    for node in reachable([r for store in stores for r in (store.node, *store.guards, *runtime_nodes(store.place))]):
         data = node.data
         if node.op == "number":
             data = moved(data)
@@ -256,7 +257,7 @@ def places_of(loops: Loops) -> dict[Node, Place]:
     found: dict[Node, Place] = {}
     stack: list[tuple[Node, tuple[Axis, ...], Node | None]] = []
     for store in reversed(loops.stores):
-        for root in (*store.guards, *_place_nodes(store.place), store.node):
+        for root in (*store.guards, *runtime_nodes(store.place), store.node):
             stack.append((root, tuple(loops.order), None))
     while stack:
         node, scope, fold = stack.pop()
@@ -273,7 +274,7 @@ def places_of(loops: Loops) -> dict[Node, Place]:
         children = list(node.args)
         affine = affine_of(node)
         if affine is not None:
-            children += _place_nodes(affine)
+            children += runtime_nodes(affine)
         stack += [(child, scope, fold) for child in children]
     return found
 

@@ -47,7 +47,7 @@ class WhileLoopSimplifier(Pass):
 def _few_trips(loop: Instruction) -> bool:
     found, computation, init = counter(loop), loop.parent, loop.operands[0]
     assert computation is not None
-    if found is None or found.trips > 1 or any(_is_dynamic(c) for c in loop.called):
+    if found is None or found.trips > 1 or (found.trips and has_side_effect(loop)) or any(_is_dynamic(c) for c in loop.called):
         return False
     if found.trips == 0:
         result = init
@@ -75,7 +75,7 @@ def _fewer_elements(loop: Instruction) -> bool:
     after = set(range(len(loop.shape.elements))) if whole else {_index(user) for user in loop.users}
     needed = _needed(condition, body, after - same)
     keep = [i for i in range(len(loop.shape.elements)) if i in needed]
-    if len(keep) == len(loop.shape.elements):
+    if len(keep) == len(loop.shape.elements) or has_side_effect(loop):  # a new loop's effects would have another turn
         return _first_values(loop, same)
     init = elements_of(loop.operands[0])
     new = with_elements(loop, keep, (), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.analysis.loops import counter
-from hlokit.hlo.computation import Computation
+from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.control_flow import Call, While
@@ -43,7 +43,7 @@ class WhileLoopUnroller(Pass):
         if found is None or found.trips > self.trips or found.trips * len(body) > self.size:
             return None
         is_plain = all(i.op.form in _FUSIBLE and (not i.called or i.op.form == "map") for i in body.instructions)
-        return found.trips if is_plain and not any(i.op.has_side_effect() for i in body.instructions) else None
+        return found.trips if is_plain and not any(map(has_side_effect, body.instructions)) else None
 
 
 def _unroll(loop: Instruction, trips: int, computation: Computation) -> None:
