@@ -240,7 +240,8 @@ def _nudged(generator: np.random.Generator, array: _Array) -> _Array:
     wide: _Array = _wide(array)
     eps = _tolerance(array.dtype) / 16
     with np.errstate(all="ignore"):
-        moved: _Array = np.multiply(wide, 1 + eps * np.asarray(generator.uniform(-1, 1, array.shape)))
+        part: _Array = np.asarray(generator.random(wide.shape))
+        moved: _Array = np.multiply(wide, 1 + eps * (2 * part - 1))
         return moved.astype(array.dtype)
 
 
