@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Any
 
 from hlokit.cpu.buffers import Assignment, Home
 from hlokit.cpu.emit import KernelWriter
@@ -128,6 +129,7 @@ class _Preparation:
         self.module = module
         self.found = found
         self.target: Target = context.target
+        self.known: dict[tuple[Any, ...], tuple[Routine | None, tuple[tuple[str, int], ...]]] = {}
 
     def block(self, block: Block, kernels: bool, tight: bool = False) -> None:
         for step in list(block.steps):
@@ -169,17 +171,20 @@ class _Preparation:
             return self.unfused(step.epilogue)
         functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
         call = replace(self.call(step), functions=functions, store=store, packed=step.packed is not None)
-        routine: Routine | None = KERNELS[step.routine](call, module) if all(functions.values()) else None
+        plain = (step.routine, call.op, call.operands, call.results, call.backend_config, call.packed)
+        if store is None and not functions and plain in self.known:
+            routine, named = self.known[plain]
+        else:
+            routine = KERNELS[step.routine](call, module) if all(functions.values()) else None
+            named = self.written(routine, module)
+            if store is None and not functions:
+                self.known[plain] = routine, named
         if routine is None and step.epilogue is not None:
             return self.unfused(step.epilogue)
         if routine is None:
             reason = f"{step.routine} has no machine code for this case"
             self.context.reasons.add(instruction.name, "not compiled", reason)
             return [HostStep(step.instructions, step.reads, step.writes, reason)]
-        phases = routine.phases
-        if routine.flushes:
-            phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
-        named = self.taken(module, phases)
         table = [*step.table, *step.writes]
         if routine.scratch:
             step.scratch = self.context.buffer(f"{instruction.name}.scratch", dtypes.u8[routine.scratch])
@@ -190,6 +195,15 @@ class _Preparation:
             table = [*step.table, *results, step.scratch or nothing, *store.buffers]
         self.found[step] = Prepared(named, tuple(table))
         return [step]
+
+    def written(self, routine: Routine | None, module: Module) -> tuple[tuple[str, int], ...]:
+        """Its phases, in the program's module."""
+        if routine is None:
+            return ()
+        phases = routine.phases
+        if routine.flushes:
+            phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
+        return self.taken(module, phases)
 
     def call(self, step: RoutineStep | PackStep) -> Call:
         """What its routine is asked for, without functions and epilogue."""
@@ -240,7 +254,7 @@ _SYMBOL = re.compile(r"@([\w.$]+)")
 
 
 def _shared_names(module: Module) -> dict[str, str]:
-    """Names for a routine's functions and tables that mean the same in all routines: made from all that each refers to."""
+    """Names for a routine's functions and tables, made from all that each refers to: the same for the same."""
     texts = module.globals | module.functions
     used = {name: [n for n in dict.fromkeys(_SYMBOL.findall(text)) if n in texts] for name, text in texts.items()}
     digests = {name: sha256(text.encode()).digest() for name, text in texts.items()}

@@ -1,0 +1,90 @@
+"""What compiling long programs takes, counted in calls and kernels: it grows as the program does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hlokit as hk
+from hlokit.cpu.compiler import Program, compile_program
+from hlokit.cpu.program import KernelStep
+from hlokit.cpu.target import host
+from hlokit.hlo.module import HloModule
+from tests.counting import function_calls
+
+
+def compiled(module: HloModule) -> Program:
+    return compile_program(module, host())
+
+
+def stencil(steps: int) -> HloModule:
+    """Steps of a three-point stencil, written out by pads and slices."""
+    b = hk.Builder("stencil")
+    x, zero = b.parameter(0, hk.f32[256]), b.constant(0.0, hk.f32)
+    for _ in range(steps):
+        padded = hk.pad(x, zero, [(1, 1, 0)])
+        left, right = hk.slice(padded, [0], [256], [1]), hk.slice(padded, [2], [258], [1])
+        x = 0.5 * x + 0.25 * (left + right)
+    return b.build(x)
+
+
+def chain(length: int) -> HloModule:
+    b = hk.Builder("chain")
+    x, y = b.parameter(0, hk.f32[4096]), b.parameter(1, hk.f32[4096])
+    for _ in range(length):
+        x = hk.max(x * y, y)
+    return b.build(x)
+
+
+def rows(steps: int) -> HloModule:
+    """Folds each of which needs the one before, and all that lies between."""
+    b = hk.Builder("rows")
+    x, zero = b.parameter(0, hk.f32[64, 256]), b.constant(0.0, hk.f32)
+    for _ in range(steps):
+        x = x + hk.tanh(x - hk.broadcast_in_dim(hk.reduce(x, zero, hk.add, [1]), [64, 256], [0]))
+    return b.build(x)
+
+
+def products(count: int) -> HloModule:
+    b = hk.Builder("products")
+    x, w = b.parameter(0, hk.f32[64, 64]), b.parameter(1, hk.f32[64, 64])
+    for _ in range(count):
+        x = hk.dot(hk.transpose(x, [1, 0]), w)
+    return b.build(x)
+
+
+def growth(make: Callable[[int], HloModule], small: int) -> float:
+    """Calls for four times the program, over calls for the program."""
+    first, second = (make(n) for n in (small, 4 * small))
+    compiled(make(2))
+    return function_calls(lambda: compiled(second)) / function_calls(lambda: compiled(first))
+
+
+def test_chain_is_linear() -> None:
+    assert growth(chain, 100) < 5
+
+
+def test_stencil_is_linear() -> None:
+    assert growth(stencil, 10) < 6
+
+
+def test_rows_are_linear() -> None:
+    assert growth(rows, 12) < 5.5
+
+
+def test_rows_of_folds_go_into_several_kernels() -> None:
+    steps = [step for step in compiled(rows(24)).block.steps if isinstance(step, KernelStep)]
+    assert 3 <= len(steps) <= 12
+
+
+def test_equal_products_are_written_once() -> None:
+    one, many = compiled(products(1)), compiled(products(40))
+    assert many.text.count("@tile_") < 3 * one.text.count("@tile_")
+    assert len(many.written.module.functions) <= 2 * len(one.written.module.functions)
+
+
+def test_different_products_share_their_tiles() -> None:
+    b = hk.Builder("two")
+    x, y = b.parameter(0, hk.f32[64, 64]), b.parameter(1, hk.f32[64, 128])
+    text = compiled(b.build(hk.dot(hk.dot(x, x), y))).text
+    tiles = [line.split("(")[0] for line in text.splitlines() if line.startswith("define") and "@tile_" in line]
+    assert len({name.partition(".r")[0] for name in tiles}) == len(tiles)
