@@ -237,11 +237,10 @@ def _nudged(generator: np.random.Generator, array: _Array) -> _Array:
     """Floats changed by some units in the last place."""
     if array.dtype.kind in "biu" or "int" in array.dtype.name:
         return array
-    wide: _Array = _wide(array)
     eps = _tolerance(array.dtype) / 16
+    part: _Array = generator.random(array.size).reshape(array.shape)
     with np.errstate(all="ignore"):
-        part: _Array = np.asarray(generator.random(wide.shape))
-        moved: _Array = np.multiply(wide, 1 + eps * (2 * part - 1))
+        moved: _Array = np.multiply(_wide(array), 1 + eps * (2 * part - 1))
         return moved.astype(array.dtype)
 
 
