@@ -86,7 +86,8 @@ _PADDED = ("dynamic-reshape", "get-dimension-size", "set-dimension-size")
 _CONTROL = {
     **dict.fromkeys(("while", "conditional"), "control flow"),
     **dict.fromkeys(("call", "fusion"), "inlined"),
-    **dict.fromkeys(("parameter", "tuple", "get-tuple-element", "opt-barrier", "domain", "add-dependency"), "no code"),
+    **dict.fromkeys(("parameter", "tuple", "get-tuple-element", "opt-barrier", "domain"), "no code"),
+    **dict.fromkeys(("add-dependency", "after-all"), "no code"),
 }
 
 

@@ -159,3 +159,16 @@ def test_why_it_was_compiled_anew(tmp_path, monkeypatch: pytest.MonkeyPatch) -> 
     strict = hk.compile(module, strict=True)
     assert any("strict was False, is True" in why for _, what, why in strict.reasons if what == "recompiled")
     assert np.isfinite(strict(np.zeros((8, 64), np.float32))).all()
+
+
+def test_tokens_need_no_code() -> None:
+    text = """ENTRY e {
+      x = f32[4] parameter(0)
+      t = token[] after-all()
+      u = token[] after-all(t)
+      y = f32[4] add-dependency(x, u)
+      ROOT r = f32[4] negate(y)
+    }"""
+    executable = hk.compile(hk.parse(text))
+    assert not any(what == "not compiled" for _, what, _ in executable.reasons)
+    np.testing.assert_array_equal(executable(np.ones(4, np.float32)), -np.ones(4, np.float32))

@@ -622,7 +622,7 @@ class Lowering(Source):
         for instruction in self.order:
             if instruction not in live or instruction in made or isinstance(instruction.op, Parameter):
                 continue
-            if instruction.opcode in ("tuple", "get-tuple-element", *_IDENTITIES):
+            if instruction.opcode in ("tuple", "get-tuple-element", "after-all", *_IDENTITIES):
                 continue
             if self._is_fusible(instruction) and instruction not in self._hosted:
                 continue
