@@ -62,7 +62,7 @@ class Finding:
 
 
 def check_rendezvous(
-    modules: Sequence[HloModule], replicas: int, partitions: int, *, steps: int = 20_000, paths: int = 200
+    modules: Sequence[HloModule], replicas: int, partitions: int, *, steps: int = 10_000, paths: int = 200
 ) -> Finding:
     """Whether the devices that run `modules`, one each, always meet.
 
@@ -269,12 +269,8 @@ class _Path:
                 self.exchange.finished.add(device)
                 return [(d, self.exchange.results.pop(d)) for d in freed]
             if isinstance(request, _Choice):
-                if request.symbol not in self.choices:
-                    self.asking[device] = request
-                    return [(d, self.exchange.results.pop(d)) for d in freed]
-                value = self.choices[request.symbol]
-                self._say(device, request, value)
-                continue
+                self.asking[device] = request
+                return [(d, self.exchange.results.pop(d)) for d in freed]
             freed += self._exchange(device, request)
             if device not in freed:
                 return [(d, self.exchange.results.pop(d)) for d in freed]
@@ -303,16 +299,16 @@ class _Path:
         first = min(self.asking)
         asked = self.asking[first]
         alike = [d for d, choice in self.asking.items() if choice.symbol is asked.symbol]
-        ways = range(asked.ways)
-        if asked.instruction.opcode == "while" and self._is_settled(alike, asked):
-            ways = range(1)
-        for way in reversed(ways[1:]):
-            pending.append({**self.choices, asked.symbol: way})
-        self._say(first, asked, ways[0])
-        self.choices[asked.symbol] = ways[0]
+        settled = asked.instruction.opcode == "while" and self._is_settled(alike)
+        way = self.choices.get(asked.symbol)
+        if way is None:
+            way = self.choices[asked.symbol] = 0
+            others = () if settled else range(asked.ways - 1, 0, -1)
+            pending.extend({**self.choices, asked.symbol: other} for other in others)
+        self._say(first, asked, way)
         for device in alike:
             del self.asking[device]
-        return [(device, ways[0]) for device in alike]
+        return [(device, way) for device in alike]
 
     def _say(self, device: int, asked: _Choice, way: int) -> None:
         what = f"takes way {way}"
@@ -320,23 +316,21 @@ class _Path:
             what = f"{'goes on' if way else 'ends'} after {asked.done} passes"
         self.made.setdefault(asked.symbol, f"{asked.instruction.name} {what} on {self.search.names[device]}")
 
-    def _is_settled(self, alike: list[int], asked: _Choice) -> bool:
+    def _is_settled(self, alike: list[int]) -> bool:
         """Whether the loop was here before as far as can be told: one more pass would show what the last one showed.
 
-        Which parts of the state are known, and which are equal between devices, decides what a pass does to that. So
-        where a pass changed none of it, no later one will.
+        Which parts of the state are known, and which are equal, also between devices, decides what a pass does to
+        that. So where a pass changed none of it, no later one will. The other devices stand still meanwhile.
         """
-        if len(alike) + len(self.exchange.finished) < len(self.walks):
-            return False
-        asking = [self.asking[d] for d in alike]
-        if any(choice.instruction is not asked.instruction for choice in asking):
-            return False
-        keys = [_key(leaf) for choice in asking for leaf in _leaves(choice.state)]
+        if len(self.asking) + len(self.exchange.finished) < len(self.walks):
+            return False  # somebody waits in the middle of things
+        everyone = [self.asking[d] for d in sorted(self.asking)]
+        keys = [_key(leaf) for choice in everyone for leaf in (choice.symbol, *_leaves(choice.state))]
         first: dict[Hashable, int] = {}
         pattern = tuple(first.setdefault(key, place) for place, key in enumerate(keys))
         known = tuple(None if isinstance(key, _Symbol) else key for key in keys)
         now = (pattern, known, self.exchange.in_flight())
-        loop = tuple((d, choice.activation) for d, choice in zip(alike, asking, strict=True))
+        loop = tuple((d, self.asking[d].activation) for d in alike)
         before = self.seen.get(loop)
         self.seen[loop] = now
         return before == now
@@ -498,7 +492,7 @@ class _Device:
 
     def _evaluated(self, instruction: Instruction, operands: list[Any]) -> Any:
         """The value; None if that takes too long or fails, which is not for this analysis to say."""
-        process = Process(place=self.search.places[self.number])
+        process = self.process
         left = _CALLED_STEPS
 
         def count(*_: object) -> None:
@@ -513,6 +507,7 @@ class _Device:
         except (_TooLong, HlokitError, MemoryError):
             return None
         finally:
+            process.before, process.depth = None, 0
             self.search.steps -= _CALLED_STEPS - max(left, 0)
         return value if _is_known(value) else None
 

@@ -50,7 +50,8 @@ class Grid:
                 started.append(thread)
             with self._lock:
                 self._dispatch()
-            self._over.wait()
+            while not self._over.wait(0.5):  # with a limit, so that an interrupt is noticed everywhere
+                pass
         except BaseException as error:  # an interrupt, or no more threads to be had
             with self._lock:
                 self._stop(error)

@@ -113,7 +113,7 @@ def routes_of(modules: Sequence[HloModule], places: Sequence[Place]) -> list[dic
             is_sender = channel in sent
             others = [p.device for p in places if channel in ends[modules[p.device]][is_sender]]
             rivals = [p.device for p in places if channel in ends[modules[p.device]][not is_sender]]
-            if max(len(others), len(rivals)) > 1:
+            if max(len(others), len(rivals)) > 1 and places[device].partition_count > 1:
                 replica = places[device].replica_id
                 others, rivals = ([d for d in ds if places[d].replica_id == replica] for ds in (others, rivals))
             if max(len(others), len(rivals)) > 1:
