@@ -27,13 +27,19 @@ def compile(
 
     Parameters
     ----------
-    file: HLO text or a serialized HloModuleProto.
-    emit: hlo after the passes, loops of the kernels, llvm as written, llvm-opt as code generation gets it, asm; obj
+    file:
+        HLO text or a serialized HloModuleProto.
+    emit:
+        hlo after the passes, loops of the kernels, llvm as written, llvm-opt as code generation gets it, asm; obj
         writes an object file and a C header.
-    target: host, a baseline (x86-64, x86-64-avx2, x86-64-avx512, aarch64), or TRIPLE/CPU,+FEATURE...
-    strict: the interpreter's order of operations, bit for bit.
-    threads: that take part in a call; by default one a core.
-    output: where to write; by default standard output, for obj NAME.o with the module's name.
+    target:
+        host, a baseline (x86-64, x86-64-avx2, x86-64-avx512, aarch64), or TRIPLE/CPU,+FEATURE...
+    strict:
+        the interpreter's order of operations, bit for bit.
+    threads:
+        that take part in a call; by default one a core.
+    output:
+        where to write; by default standard output, for obj NAME.o with the module's name.
     """
     module = load(file)
     verify(module)

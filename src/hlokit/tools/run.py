@@ -39,18 +39,29 @@ def run(
 
     Parameters
     ----------
-    file: HLO text or a serialized HloModuleProto.
-    input: an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...
+    file:
+        HLO text or a serialized HloModuleProto.
+    input:
+        an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...
         Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
-    random: make the arguments up, from this seed.
-    output: an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers.
-    seed: the seed of the program's own random numbers.
-    backend: interpreter, or cpu: as machine code, which the following options imply.
-    shadow: check every kernel against the interpreter; a reproducer of what is wrong goes to this folder.
-    profile: print the times of the steps, and write a trace for Perfetto or chrome://tracing here.
-    xla_dump_to: the folder for dumps of the program at all stages ("-": standard output).
-    xla_dump_hlo_pass_re: also after each pass of such a name that changes it.
-    xla_disable_hlo_passes: names of passes to leave out, with commas between them.
+    random:
+        make the arguments up, from this seed.
+    output:
+        an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers.
+    seed:
+        the seed of the program's own random numbers.
+    backend:
+        interpreter, or cpu: as machine code, which the following options imply.
+    shadow:
+        check every kernel against the interpreter; a reproducer of what is wrong goes to this folder.
+    profile:
+        print the times of the steps, and write a trace for Perfetto or chrome://tracing here.
+    xla_dump_to:
+        the folder for dumps of the program at all stages ("-": standard output).
+    xla_dump_hlo_pass_re:
+        also after each pass of such a name that changes it.
+    xla_disable_hlo_passes:
+        names of passes to leave out, with commas between them.
     """
     flags = {
         "xla_dump_to": xla_dump_to,
