@@ -88,8 +88,10 @@ def product(lhs: Array, rhs: Array) -> Array:
 def _product_of_floats(lhs: Array, rhs: Array) -> Array:
     """The same bits whatever the number of BLAS's threads, which cut large products differently.
 
-    So BLAS gets blocks that it does not share out (OpenBLAS: below 2^18 steps), and no products with vectors.
+    So BLAS gets blocks that it does not share out (OpenBLAS: below 2^18 steps), and no products with vectors. Nor do
+    the bits depend on where the elements lie: NumPy sums what is broadcast before it multiplies.
     """
+    lhs, rhs = np.ascontiguousarray(lhs), np.ascontiguousarray(rhs)
     (m, k), n = lhs.shape[-2:], rhs.shape[-1]
     if m == 1 or n == 1:
         return np.einsum("...ij,...jk->...ik", lhs, rhs)

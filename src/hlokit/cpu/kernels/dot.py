@@ -169,7 +169,7 @@ class Scaled(Operand):
     def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
         if not super().goes_by_vectors(axis, lanes, from_any=from_any):
             return False
-        if self.scale_shape.is_scalar:
+        if self.scale_shape.size <= 1:
             return True
         # a vector's elements must lie in one block
         block = self.shape.dimensions[-1] // self.scale_shape.dimensions[-1]

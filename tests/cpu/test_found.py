@@ -1,0 +1,229 @@
+"""What random programs found in compiled code: a small program for each fault that they showed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from tests.fuzz.machine_code import differs
+
+ADD = "add { a = TYPE[] parameter(0)\n b = TYPE[] parameter(1)\n ROOT r = TYPE[] add(a, b) }\n"
+SECOND = "second { a = TYPE[] parameter(0)\n ROOT b = TYPE[] parameter(1) }\n"
+
+
+def check(text: str, *inputs: Any, type: str = "s32", **options: Any) -> Any:
+    """Strict code, default code and the reference agree; gives the value."""
+    module = hk.parse("HloModule found\n" + text.replace("TYPE", type))
+    expected = hk.evaluate(module, *inputs)
+    for strict in (False, True):
+        for threads in (1, 2):
+            given = tuple(np.array(i) for i in inputs)
+            got = hk.compile(module, strict=strict, threads=threads, **options)(*given)
+            assert differs(got, expected) is None, differs(got, expected)
+    return expected
+
+
+def test_update_of_nothing_keeps_the_array() -> None:
+    check(
+        """ENTRY e { x = f32[5,4,2] parameter(0)
+          u = f32[5,0,2] parameter(1)
+          i = s32[] constant(1)
+          ROOT r = f32[5,4,2] dynamic-update-slice(x, u, i, i, i) }""",
+        np.arange(40, dtype=np.float32).reshape(5, 4, 2),
+        np.zeros((5, 0, 2), np.float32),
+    )
+
+
+def test_donated_arrays_of_another_type_or_shape() -> None:
+    text = """ENTRY e { x = f32[2,3] parameter(0)
+      y = s32[6] parameter(1)
+      f = f32[6] convert(y)
+      r = s32[2,3] bitcast-convert(x)
+      s = s32[6] reshape(r)
+      q = s32[3,2] reshape(s)
+      ROOT t = (f32[6], s32[6], s32[3,2]) tuple(f, s, q) }"""
+    check(text, np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(6, dtype=np.int32), donate=(0, 1))
+
+
+def test_a_scan_with_an_effect_in_its_step_is_expanded_once() -> None:
+    text = """step { x = f32[] parameter(0)
+      c = f32[] parameter(1)
+      n = u64[2] rng-get-and-update-state(), delta=2
+      ROOT t = (f32[], f32[]) tuple(c, x) }
+    ENTRY e { x = f32[3] parameter(0)
+      c = f32[] parameter(1)
+      s = (f32[3], f32[]) scan(x, c), dimensions={0}, num_carries=1, is_reverse=false, is_associative=false, to_apply=step
+      g = f32[3] get-tuple-element(s), index=0
+      n = u64[2] rng-get-and-update-state(), delta=1
+      ROOT t = (f32[3], u64[2]) tuple(g, n) }"""
+    check(text, np.arange(3, dtype=np.float32), np.float32(7))
+
+
+def test_strict_rsqrt_is_rounded_once() -> None:
+    x = np.linspace(0.5, 4, 999).astype(np.float32)
+    module = hk.parse("HloModule t\nENTRY e { x = f32[999] parameter(0)\n ROOT r = f32[999] rsqrt(x) }")
+    assert differs(hk.compile(module, strict=True)(x), hk.evaluate(module, x)) is None
+
+
+def test_a_fold_whose_other_result_is_stored_later() -> None:
+    """The reference takes one result of a fold that is built already for another."""
+    text = """both { a = f64[] parameter(0)
+      b = s32[] parameter(1)
+      c = f64[] parameter(2)
+      d = s32[] parameter(3)
+      m = f64[] maximum(a, c)
+      o = s32[] or(b, d)
+      ROOT t = (f64[], s32[]) tuple(m, o) }
+    ENTRY e { x = f64[4,6] parameter(0)
+      y = s32[4,6] parameter(1)
+      i = f64[] parameter(2)
+      j = s32[] parameter(3)
+      r = (f64[4], s32[4]) reduce(x, y, i, j), dimensions={1}, to_apply=both
+      f = f64[4] get-tuple-element(r), index=0
+      g = s32[4] get-tuple-element(r), index=1
+      h = f64[4] atan(f)
+      ROOT t = (s32[4], f64[4]) tuple(g, h) }"""
+    module = hk.parse("HloModule t\n" + text)
+    x = np.linspace(-2, 2, 24).reshape(4, 6)
+    inputs = (x, np.arange(24, dtype=np.int32).reshape(4, 6), np.float64(-9), np.int32(0))
+    assert differs(hk.compile(module, strict=True)(*inputs), hk.evaluate(module, *inputs)) is None
+
+
+def test_strict_scatter_into_what_the_reference_computes() -> None:
+    text = (
+        ADD.replace("TYPE", "f32")
+        + """ENTRY e { x = f32[9] parameter(0)
+      i = s32[3,1] parameter(1)
+      u = f32[3] parameter(2)
+      y = f32[9] exponential(x)
+      z = f32[9] multiply(y, y)
+      ROOT r = f32[9] scatter(z, i, u), update_window_dims={}, inserted_window_dims={0},
+        scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add }"""
+    )
+    module = hk.parse("HloModule t\n" + text)
+    inputs = (np.linspace(-1, 1, 9).astype(np.float32), np.array([[1], [1], [8]], np.int32), np.ones(3, np.float32))
+    assert differs(hk.compile(module, strict=True)(*inputs), hk.evaluate(module, *inputs)) is None
+
+
+def test_overlapping_windows_are_written_in_order() -> None:
+    """Windows lie outside the indices in the updates: the last update in their order stays."""
+    text = (
+        SECOND
+        + """ENTRY e { x = s32[11,7] parameter(0)
+      i = s32[64,2] parameter(1)
+      u = s32[4,64] parameter(2)
+      ROOT r = s32[11,7] scatter(x, i, u), update_window_dims={0}, inserted_window_dims={1},
+        scatter_dims_to_operand_dims={1,0}, index_vector_dim=1, to_apply=second }"""
+    )
+    source = np.random.default_rng(0)
+    indices = np.stack([source.integers(0, 7, 64), source.integers(0, 8, 64)], 1).astype(np.int32)
+    check(text, np.zeros((11, 7), np.int32), indices, np.arange(256, dtype=np.int32).reshape(4, 64))
+
+
+def test_a_view_of_a_constant_is_another_constant() -> None:
+    literal = np.arange(3000, dtype=np.int32)
+    b = hk.Builder("t")
+    constant = b.constant(literal)
+    module = b.build([constant, hk.rev(constant, [0])])
+    expected = hk.evaluate(module)
+    assert expected[1][0] == 2999
+    assert differs(hk.evaluate(hk.optimize(module)), expected) is None
+    assert differs(hk.compile(module)(), expected) is None
+
+
+def test_a_fold_below_a_guard_binds_other_axes() -> None:
+    """A sum over an array as large as the kernel, read where padding has its elements."""
+    text = (
+        ADD
+        + """ENTRY e { x = s32[17,33] parameter(0)
+      y = s32[1,33] parameter(1)
+      k = s32[] parameter(2)
+      o = s32[] constant(0)
+      d = s32[17,33] dynamic-update-slice(x, y, k, o)
+      n = s32[] reduce(d, o), dimensions={0,1}, to_apply=add
+      b = s32[17,33] broadcast(n), dimensions={}
+      s = s32[1,33] slice(b), slice={[3:4], [0:33]}
+      p = s32[17,33] pad(s, n), padding=16_0x0_0
+      q = s32[17,33] add(p, b)
+      ROOT t = (s32[17,33], s32[17,33]) tuple(p, q) }"""
+    )
+    x = np.arange(561, dtype=np.int32).reshape(17, 33)
+    check(text, x, np.full((1, 33), -5, np.int32), np.int32(4))
+
+
+def test_a_sum_says_where_an_update_goes() -> None:
+    text = (
+        ADD
+        + """ENTRY e { x = s32[40] parameter(0)
+      y = s32[5] parameter(1)
+      u = s32[2] parameter(2)
+      o = s32[] constant(0)
+      n = s32[] reduce(y, o), dimensions={0}, to_apply=add
+      ROOT r = s32[40] dynamic-update-slice(x, u, n) }"""
+    )
+    x = np.zeros(40, np.int32)
+    check(text, x, np.arange(5, dtype=np.int32), np.array([7, 9], np.int32))
+
+
+def test_a_strict_loop_over_elements_whose_body_the_reference_must_have() -> None:
+    text = """cond { p = (s32[], f32[33]) parameter(0)
+      i = s32[] get-tuple-element(p), index=0
+      n = s32[] constant(4)
+      ROOT r = pred[] compare(i, n), direction=LT }
+    body { p = (s32[], f32[33]) parameter(0)
+      i = s32[] get-tuple-element(p), index=0
+      x = f32[33] get-tuple-element(p), index=1
+      one = s32[] constant(1)
+      j = s32[] add(i, one)
+      y = f32[33] tanh(x)
+      z = f32[33] add(y, x)
+      ROOT t = (s32[], f32[33]) tuple(j, z) }
+    ENTRY e { x = f32[33] parameter(0)
+      o = s32[] constant(0)
+      s = (s32[], f32[33]) tuple(o, x)
+      w = (s32[], f32[33]) while(s), condition=cond, body=body
+      ROOT r = f32[33] get-tuple-element(w), index=1 }"""
+    module = hk.parse("HloModule t\n" + text)
+    x = np.linspace(-1, 1, 33).astype(np.float32)
+    assert differs(hk.compile(module, strict=True)(x), hk.evaluate(module, x)) is None
+
+
+@pytest.mark.parametrize("function", ["multiply", "divide", "power", "atan2"])
+def test_strict_complex_arithmetic(function: str) -> None:
+    text = f"ENTRY e {{ x = c64[99] parameter(0)\n y = c64[99] parameter(1)\n ROOT r = c64[99] {function}(x, y) }}"
+    module = hk.parse("HloModule t\n" + text)
+    source = np.random.default_rng(1)
+    x, y = (source.normal(size=(2, 99, 2)).astype(np.float32)).view(np.complex64)[..., 0]
+    assert differs(hk.compile(module, strict=True)(x, y), hk.evaluate(module, x, y)) is None
+
+
+def test_strict_batch_norm() -> None:
+    text = """ENTRY e { x = f32[16,5] parameter(0)
+      s = f32[5] parameter(1)
+      ROOT r = (f32[16,5], f32[5], f32[5]) batch-norm-training(x, s, s), epsilon=0.001, feature_index=1 }"""
+    module = hk.parse("HloModule t\n" + text)
+    source = np.random.default_rng(2)
+    inputs = source.normal(size=(16, 5)).astype(np.float32), np.ones(5, np.float32)
+    assert differs(hk.compile(module, strict=True)(*inputs), hk.evaluate(module, *inputs)) is None
+
+
+def test_imag_of_a_type_without_zero() -> None:
+    import ml_dtypes
+
+    x = np.array([1, 2, 4], ml_dtypes.float8_e8m0fnu)
+    check("ENTRY e { x = f8e8m0fnu[3] parameter(0)\n ROOT r = f8e8m0fnu[3] imag(x) }", x)
+
+
+def test_products_with_scales_of_no_blocks() -> None:
+    text = """ENTRY e { x = f8e4m3fn[2,0] parameter(0)
+      y = f8e4m3fn[3,0] parameter(1)
+      a = f32[2,0] parameter(2)
+      b = f32[3,0] parameter(3)
+      ROOT r = f32[2,3] scaled-dot(x, y, a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1} }"""
+    import ml_dtypes
+
+    small, wide = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.float32)
+    check(text, np.ones((2, 0), small), np.ones((3, 0), small), np.ones((2, 0), wide), np.ones((3, 0), wide))
