@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.evaluate import evaluate
+from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.passes.pipeline import optimize
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
+    from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 
-__all__ = ["compile", "evaluate", "evaluate_mpmd", "export_object", "load", "optimize", "parse", "parse_shape", "verify"]
+__all__ = [
+    "compile",
+    "evaluate",
+    "evaluate_mpmd",
+    "export_object",
+    "load",
+    "optimize",
+    "parse",
+    "parse_shape",
+    "verify",
+]
 
 
 def parse(text: str | bytes) -> HloModule:
@@ -60,12 +71,22 @@ def verify(module: HloModule) -> None:
 
 
 def compile(
-    module: HloModule, backend: str = "cpu", *, shadow: bool | str | Path = False, **options: Any
-) -> Executable:
+    module: HloModule,
+    backend: str = "cpu",
+    *,
+    shadow: bool | str | Path = False,
+    replicas: int | None = None,
+    partitions: int | None = None,
+    **options: Any,
+) -> Executable | DeviceExecutable:
     """`module` as machine code: an Executable, to be called as `evaluate` is (see hlokit.runtime.Executable).
 
     Options are Executable's: threads, strict, donate, target, time_limit, memory_limit. Raises UnsupportedError for
-    another backend or several devices, EvaluationError for a program that needs more memory than the limit.
+    another backend, EvaluationError for a program that needs more memory than the limit.
+
+    `replicas`, `partitions`: how many devices are to run it, by default as many as its header says. For several it is
+    a hlokit.runtime.DeviceExecutable, to be called with a list of arguments for each; DeadlockError for a program
+    whose devices would wait for each other for ever.
 
     `shadow`: calls compare every kernel's result with the interpreter's on the same operands, and raise ShadowMismatch
     at the first that differs, with a reproducer in the folder of this name, or in a temporary one for True.
@@ -74,7 +95,14 @@ def compile(
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
     from hlokit.runtime.executable import Executable
 
-    executable = Executable(module, **options)
+    counts = device_counts(module, replicas, partitions)
+    if counts != (1, 1):
+        from hlokit.runtime.devices import DeviceExecutable
+
+        if shadow:
+            raise UnsupportedError("compile(shadow=...): for one device only")
+        return DeviceExecutable(module, counts, **options)
+    executable = Executable(module, grid=counts, **options)
     if not shadow:
         return executable
     from hlokit.runtime.shadow import shadowed

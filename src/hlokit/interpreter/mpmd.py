@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,21 @@ def run_grid(
     return_outfeed: bool = False,
     from_host: Any = None,
     to_host: Any = None,
+    machine: Callable[[Process, Sequence[Any]], Any] | None = None,
+    parallel: int = 1,
 ) -> Any:
-    """The results of modules[i] on args[i], device by device; (results, outfed values) with `return_outfeed`."""
+    """The results of modules[i] on args[i], device by device; (results, outfed values) with `return_outfeed`.
+
+    machine     what runs the program on a device, on values as the parameters have them, and gives arrays that are the
+                caller's own; by default the interpreter
+    parallel    how many devices may run at the same time
+    """
     places = Place.grid(*counts)
     _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
     values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
-    _refuse_deadlock(modules, counts)
-    grid = Grid([str(place) for place in places])
+    if machine is None:
+        refuse_deadlock(modules, counts)
+    grid = Grid([str(place) for place in places], parallel)
     routes = routes_of(modules, places)
     processes = [
         Process(
@@ -88,11 +97,14 @@ def run_grid(
     ]
 
     def body(d: int) -> Callable[[], Any]:
-        return lambda: run(processes[d], modules[d].entry, values[d])
+        if machine is None:
+            return partial(run, processes[d], modules[d].entry, values[d])
+        return partial(machine, processes[d], values[d])
 
-    results = grid.run([body(d) for d in range(len(places))])
+    given = grid.run([body(d) for d in range(len(places))])
     taken = array_ids(values)
-    given = [result_of(valid_part(result), taken) for result in results]
+    if machine is None:
+        given = [result_of(valid_part(result), taken) for result in given]
     if not return_outfeed:
         return given
     return given, [[result_of(valid_part(v), taken) for v in process.outfeed] for process in processes]
@@ -163,7 +175,7 @@ def _arguments(place: Place, module: HloModule, args: Any) -> list[Any]:
         raise ArgumentError(f"{place}: {error}") from None
 
 
-def _refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> None:
+def refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> None:
     """Raises what running the programs would surely come to."""
     from hlokit.analysis.rendezvous import check_rendezvous
 

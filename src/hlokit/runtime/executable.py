@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ class Executable:
                   store past the caches, are not aligned to 64 bytes are copied first, which the log says
     target        the machine that the code is for
     time_limit    seconds for code generation; beyond it a lower level is taken, which `notes` and the log say
+    grid          (replicas, partitions) that the code is for one device of (hlokit.runtime.devices); by default one
     memory_limit  bytes that a call may need; by default the machine's memory. EvaluationError for a program beyond it
 
     Arguments and results are as hlokit.evaluate's. Made by hlokit.compile.
@@ -69,11 +71,12 @@ class Executable:
         target: Target | None = None,
         time_limit: float | None = None,
         memory_limit: int | None = None,
+        grid: tuple[int, int] | None = None,
     ) -> None:
-        refuse(module, 2**62)
-        devices = module.replica_count * module.num_partitions
-        if devices != 1:
-            raise UnsupportedError(f"compile: {devices} devices; machine code runs on one for now")
+        counts = grid or (module.replica_count, module.num_partitions)
+        refuse(module, 2**62, *counts)
+        if grid is None and counts != (1, 1):
+            raise UnsupportedError(f"Executable: {math.prod(counts)} devices; hlokit.compile makes what runs on them")
         self.source = module
         self.target = target or host()
         self.strict = strict
@@ -114,9 +117,15 @@ class Executable:
         if self._hosts is None:
             return (self._run(args), []) if return_outfeed else self._run(args)
         process = Process(infeed=infeed, seed=seed)
-        with self._hosts.running(process):
-            result = self._run(args)
+        result = self.on(process, args)
         return (result, [_given(v) for v in process.outfeed]) if return_outfeed else result
+
+    def on(self, process: Process, args: Sequence[Any]) -> Any:
+        """The program's result on one device of a grid, which its steps of the reference ask for what they need."""
+        if self._hosts is None:
+            return self._run(args)
+        with self._hosts.running(process):
+            return self._run(args)
 
     @cached_property
     def program(self) -> Program:

@@ -1,0 +1,47 @@
+"""DeviceExecutable: a compiled module that several devices run, each in a thread of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hlokit.hlo.module import HloModule
+from hlokit.interpreter.mpmd import refuse_deadlock, run_grid
+from hlokit.runtime.executable import Executable
+
+
+class DeviceExecutable:
+    """A module compiled once and run by a grid of devices. Several threads may call it at once.
+
+    `executable` holds the code. Collectives and channels are steps that the code calls back for: they go through the
+    same transport as the interpreter's, with the same results and the same errors. Between them the devices run at the
+    same time.
+
+    Called as hlokit.evaluate is for several devices. Made by hlokit.compile.
+    """
+
+    def __init__(self, module: HloModule, counts: tuple[int, int], **options: Any) -> None:
+        self.source = module
+        self.replica_count, self.partition_count = counts
+        self._modules = [module] * (counts[0] * counts[1])
+        refuse_deadlock(self._modules, counts)
+        self.executable = Executable(module, grid=counts, **options)
+
+    def __call__(
+        self,
+        *args: Sequence[Any],
+        infeed: Sequence[Iterable[Any]] = (),
+        seed: int = 0,
+        return_outfeed: bool = False,
+        from_host: Any = None,
+        to_host: Any = None,
+    ) -> Any:
+        """A list of results, one for each device's list of arguments; the keyword arguments as hlokit.evaluate's."""
+        return run_grid(
+            self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
+            return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
+            parallel=len(self._modules),
+        )  # fmt: skip
+
+
+__all__ = ["DeviceExecutable"]
