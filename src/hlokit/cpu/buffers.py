@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hlokit.cpu.chains import internal
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt, reachable
 from hlokit.cpu.order import Loops
 from hlokit.cpu.program import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
@@ -100,6 +101,7 @@ def assign(
     for buffer in arguments:
         homes[buffer].first = -1
     _share(found, block, None)
+    _outlast(found, block)
     _reuse(found, [homes[b] for b in arguments], [homes[b] for b in results])
     _make_slots(found, block)
     found.overwritten = [h.offset for a in arguments if (h := homes[a]).writable and len(h.buffers) > 1]
@@ -189,6 +191,7 @@ class _Timer:
 def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
     """Lets a copy's source and result be one place wherever nothing reads the source afterwards, likewise what a kernel
     reads and writes at the same places."""
+    chained = internal(block)
     for k, step in enumerate(block.steps):
         if isinstance(step, WhileStep):
             _share(found, step.condition, None)
@@ -201,7 +204,25 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
         elif _loops(step) is not None:
             for written in step.writes:
                 for read in step.reads:
-                    _share_place(found, block, k, step, loop, read, written)
+                    if step not in chained or read in chained[step]:
+                        _share_place(found, block, k, step, loop, read, written)
+
+
+def _outlast(found: Assignment, block: Block) -> None:
+    """The steps of a chain are at work together: all that they touch is in use from the first to the last."""
+    for step in block.steps:
+        if isinstance(step, WhileStep):
+            _outlast(found, step.body)
+        elif isinstance(step, ConditionalStep):
+            for branch in step.branches:
+                _outlast(found, branch)
+    for chain in block.chains:
+        start, end = found.times[chain[0]][0], found.times[chain[-1]][1]
+        for step in chain:
+            scratch = (step.scratch,) if isinstance(step, RoutineStep) and step.scratch is not None else ()
+            for buffer in (*step.reads, *step.writes, *scratch):
+                home = found.homes[buffer]
+                home.first, home.last = min(home.first, start), max(home.last, end)
 
 
 def _loops(step: Step) -> Loops | None:

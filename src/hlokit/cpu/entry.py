@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from hlokit.cpu.buffers import Assignment, Home
+from hlokit.cpu.chains import link
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
@@ -36,6 +37,8 @@ from hlokit.types import dtype as dtypes
 _COPY_CHUNK = 256 << 10
 """Bytes: copies of twice as many are shared among threads."""
 
+_CHAIN_CHUNKS = 32
+"""Of a chain's batch indices, at most."""
 _PART = 48
 """Steps in a function: code generation is more than linear in a function's size."""
 _TIGHT_NS = 3000.0
@@ -102,10 +105,11 @@ def _is_light(step: Step) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step's function and what its table holds."""
+    """A step's functions with their chunks, what its table holds, and Phase.groups."""
 
     phases: tuple[tuple[str, int], ...]
     table: tuple[Buffer, ...]
+    groups: int = 0
 
 
 def prepare_routines(block: Block, context: Context, module: Module) -> dict[Step, Prepared]:
@@ -114,6 +118,7 @@ def prepare_routines(block: Block, context: Context, module: Module) -> dict[Ste
     preparation = _Preparation(context, module, found)
     fuse(block, context)
     hoist(block, context, preparation.call)
+    link(block, context)
     preparation.block(block, kernels=False)
     return found
 
@@ -170,8 +175,9 @@ class _Preparation:
         if step.epilogue is not None and store is None:
             return self.unfused(step.epilogue)
         functions = {role: scalar_function(c, module, self.context) for role, c in step.functions.items()}
-        call = replace(self.call(step), functions=functions, store=store, packed=step.packed is not None)
-        plain = (step.routine, call.op, call.operands, call.results, call.backend_config, call.packed)
+        more = {"packed": step.packed is not None, "by_batch": step.groups > 0}
+        call = replace(self.call(step), functions=functions, store=store, **more)
+        plain = (step.routine, call.op, call.operands, call.results, call.backend_config, call.packed, call.by_batch)
         if store is None and not functions and plain in self.known:
             routine, named = self.known[plain]
         else:
@@ -193,7 +199,8 @@ class _Preparation:
             nothing = step.writes[0]
             results = step.epilogue.routine.writes if step.epilogue.is_kept else (nothing,)
             table = [*step.table, *results, step.scratch or nothing, *store.buffers]
-        self.found[step] = Prepared(named, tuple(table))
+        groups = routine.phases[0].groups if len(routine.phases) == 1 else 0
+        self.found[step] = Prepared(named, tuple(table), groups)
         return [step]
 
     def written(self, routine: Routine | None, module: Module) -> tuple[tuple[str, int], ...]:
@@ -202,7 +209,7 @@ class _Preparation:
             return ()
         phases = routine.phases
         if routine.flushes:
-            phases = tuple(Phase(flushing(p.function, module, self.target), p.chunks) for p in phases)
+            phases = tuple(replace(p, function=flushing(p.function, module, self.target)) for p in phases)
         return self.taken(module, phases)
 
     def call(self, step: RoutineStep | PackStep) -> Call:
@@ -282,6 +289,8 @@ class EntryWriter:
     `interrupts`: long programs ask `i32 hlokit_interrupted()` now and then whether to stop.
     """
 
+    chained = True
+
     def __init__(
         self,
         written: Written,
@@ -328,15 +337,20 @@ class EntryWriter:
         """A function that runs the steps; gives its name."""
         steps = block.steps
         if len(steps) > _PART:
-            parts = [Block(steps[k : k + _PART]) for k in range(0, len(steps), _PART)]
+            parts = [Block(steps[k : k + _PART], chains=block.chains) for k in range(0, len(steps), _PART)]
             fn = self._function()
             for part in parts:
                 self._checked(fn, f"call i32 @{self.block(part)}(ptr %bases, ptr %slots)")
             return self._finished(fn)
         fn = self._function()
         since = 0.0
+        chains = {chain[0]: chain for chain in block.chains if set(chain) <= set(steps) and self.is_chained(chain)}
+        inside = {step for chain in chains.values() for step in chain}
         for step in steps:
-            self.step(fn, step)
+            if step in chains:
+                self.chain(fn, chains[step])
+            elif step not in inside:
+                self.step(fn, step)
             since += _work(step)
             if since > _LONG_NS:
                 self._poll(fn)
@@ -364,6 +378,43 @@ class EntryWriter:
         fn.start(stop)
         fn.do(f"ret i32 {status}")
         fn.start(go_on)
+
+    # -- chains
+
+    def is_chained(self, chain: Sequence[Step]) -> bool:
+        """Whether the steps' chunks are as they were to be."""
+        first, loops, last = (self.prepared.get(step) for step in chain)
+        if first is None or loops is None or last is None:
+            return False
+        groups = first.groups if self.chained else 0
+        return groups > 1 and last.groups == groups and loops.phases[0][1] == groups
+
+    def chain(self, fn: Function, chain: Sequence[Step]) -> None:
+        """All steps of the chain for one batch index, then for the next."""
+        prepared = [self.prepared[step] for step in chain]
+        groups = prepared[0].groups
+        each = max(1, groups // _CHAIN_CHUNKS)
+        self.written.functions += 1
+        name = f"hlokit_chain{self.written.functions}"
+        inner = Function(name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        low, high = (inner.let(f"mul i64 {end}, {each}") for end in ("%begin", "%end"))
+        high = inner.let(f"call i64 @llvm.smin.i64(i64 {high}, i64 {groups})")
+        with inner.loop(low, high) as group:
+            start = 0
+            for one, step in zip(prepared, chain, strict=True):
+                ((name, chunks),) = one.phases
+                self.written.kernels.setdefault(name, []).append(step)
+                table = inner.let(f"getelementptr ptr, ptr %table, i64 {start}")
+                first = inner.let(f"mul i64 {group.index}, {chunks // groups}")
+                last = inner.let(f"add i64 {first}, {chunks // groups}")
+                inner.do(f"call void @{name}(ptr {table}, i64 {first}, i64 {last})")
+                start += len(one.table)
+        inner.do("ret void")
+        self.written.module.add(inner)
+        table = self._table(fn, [buffer for one in prepared for buffer in one.table])
+        pool = self._base(fn, self.arena + 1)
+        chunks = -(-groups // each)
+        fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{inner.name}, ptr {table}, i64 {chunks})")
 
     # -- steps
 

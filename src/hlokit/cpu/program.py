@@ -61,6 +61,7 @@ class RoutineStep(Step):
     """A routine of the kernel form; its table is reads, writes, scratch; with an epilogue, see there.
 
     packed   an operand's number, and the buffer in which it is laid out by a PackStep
+    groups   so many batch indices of a product must be chunks of their own, or several for each; 0: any chunks
     """
 
     routine: str
@@ -68,6 +69,7 @@ class RoutineStep(Step):
     scratch: Buffer | None = None
     epilogue: Epilogue | None = None
     packed: tuple[int, Buffer] | None = None
+    groups: int = 0
 
     @property
     def table(self) -> tuple[Buffer, ...]:
@@ -147,11 +149,14 @@ class ConditionalStep(Step):
 
 @dataclass(eq=False)
 class Block:
-    """Steps in their order, and the buffers of the root's leaves. `lowering`: what made it, which knows whose they are."""
+    """Steps in their order, and the buffers of the root's leaves. `lowering`: what made it, which knows whose they are.
+    `chains`: steps one after the other that run together, one batch index at a time.
+    """
 
     steps: list[Step]
     results: tuple[Buffer, ...] = ()
     lowering: Lowering | None = None
+    chains: list[tuple[Step, ...]] = field(default_factory=list["tuple[Step, ...]"])
 
 
 @dataclass

@@ -66,6 +66,7 @@ def _traced(program: Program, kind: type[_Traced], more: str, extra: int) -> Tra
 
 
 class _Traced(EntryWriter):
+    chained = False  # each step is seen alone
     steps: list[Step]
     around: list[tuple[Step, ...]]
     _open: tuple[Step, ...] = ()

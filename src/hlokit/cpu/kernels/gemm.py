@@ -76,6 +76,7 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     has_sums = depth < k and not keeps_out
     tallest = _SUMS_BYTES // (_MOST_COLUMNS * arithmetic.total_bytes) if has_sums else _MOST_ROWS
     batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
+    batch = 1 if call.by_batch else batch
     rows = min(m, most_rows) if is_ragged else -(-block_rows // -(-block_rows // most_rows))
     return Plan(
         arithmetic,
@@ -229,7 +230,7 @@ class Product:
         counts = [-(-axis.size // size) for axis, size in zip((s.batch, s.rows, s.columns), b, strict=True)]
         with self.fn.loop("%begin", "%end") as chunk:
             self._chunk(chunk.index, counts)
-        return self.added(math.prod(counts))
+        return replace(self.added(math.prod(counts)), groups=counts[0])
 
     def added(self, chunks: int) -> Phase:
         self.fn.do("ret void")

@@ -32,6 +32,7 @@ class Call:
     strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
     computations        the called computations themselves by role, where a routine may know a faster way for some
     backend_config      the instruction's, for custom-calls
+    by_batch            of a product: no chunk has several batch indices
     packed              of a product: one operand is there as its PACKERS entry lays it out
     """
 
@@ -45,6 +46,7 @@ class Call:
     computations: dict[str, Computation] = field(default_factory=dict[str, "Computation"])
     backend_config: str = ""
     packed: bool = False
+    by_batch: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ class Phase:
     """`void @function(ptr %table, i64 %begin, i64 %end)` on the chunks 0..chunks-1, in any order, by several threads.
 
     Each chunk writes what no other one touches, and what it writes depends on its number alone: results must not
-    depend on the number of threads. A chunk is worth at least some 20 us; with one chunk the caller runs it.
+    depend on the number of threads. Of a batched product's chunks equal numbers, one after the other, belong to each of
+    `groups` groups of batch indices. A chunk is worth at least some 20 us; with one chunk the caller runs it.
     """
 
     function: str
     chunks: int = 1
+    groups: int = 0
 
 
 @dataclass(frozen=True)
