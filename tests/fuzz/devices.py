@@ -672,6 +672,15 @@ def check_program(seed: int) -> None:
     assert finding.state == PROVED or "too many steps" in finding.reason, (seed, str(finding))
 
 
+def check_compiled(seed: int) -> None:
+    """Machine code gives the model's bytes."""
+    program = random_program(seed)
+    run = hk.compile(module_of(program))
+    results = run(*program.arguments) if len(program.inputs) > 1 else [run(program.inputs[0])]
+    for device, (found, wanted) in enumerate(zip(results, model(program), strict=True)):
+        assert found.dtype == wanted.dtype and np.array_equal(found, wanted), (seed, device, found, wanted)
+
+
 def _results(program: Program, module: hk.HloModule) -> list[Array]:
     if len(program.inputs) == 1:
         return [hk.evaluate(module, program.inputs[0])]
@@ -697,9 +706,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.devices", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="programs; a fifth as many deadlocks besides")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compiled", action="store_true", help="also as machine code")
     options = parser.parse_args()
     failures = 0
-    for check, count in ((check_program, options.count), (check_deadlock, options.count // 5)):
+    checks = [(check_program, options.count), (check_deadlock, options.count // 5)]
+    checks += [(check_compiled, options.count)] if options.compiled else []
+    for check, count in checks:
         start = time.perf_counter()
         for seed in range(options.seed, options.seed + count):
             try:

@@ -5,6 +5,8 @@ The protocols say what a reference may ask of the interpreter, so that ops need 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
@@ -72,6 +74,22 @@ def whole_buffer(value: Array | Dynamic, dimensions: tuple[int, ...]) -> Array:
     whole = np.zeros(dimensions, buffer.dtype)
     whole[tuple(slice(n) for n in buffer.shape)] = buffer
     return whole
+
+
+class Contributions(list[Any]):
+    """What the members of a group gave, in order: one object for all of them, not to be changed."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self._lock = Lock()
+        self._made: Any = None
+
+    def once(self, make: Callable[[], Any]) -> Any:
+        """What `make` gives, which is the same for every member: the first one to ask makes it."""
+        with self._lock:
+            if self._made is None:
+                self._made = make()
+            return self._made
 
 
 class Function(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hlokit.errors import DeadlockError, EvaluationError, UnsupportedError
 from hlokit.hlo.op import Op
+from hlokit.hlo.values import Contributions
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
@@ -120,7 +121,7 @@ class Exchange:
         here[device] = self.waiting[device] = wait
         if any(m not in here for m in members):
             return []
-        values = [here[m].value for m in members]
+        values = Contributions(here[m].value for m in members)
         for member in members:
             del here[member], self.waiting[member]
             self.results[member] = values

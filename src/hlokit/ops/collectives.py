@@ -11,7 +11,7 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Device, Function
+from hlokit.hlo.values import Array, Contributions, Device, Function
 from hlokit.ops.asynchronous import placeholder
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Groups, ResultShape, Single
@@ -283,6 +283,12 @@ def _check_combined(operands: Sequence[Shape], to_apply: ProgramShape, operand_l
 
 def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
     """Each operand folded over the members, in group order (ARED-7)."""
+    if isinstance(contributions, Contributions):
+        return contributions.once(lambda: _folded(contributions, to_apply))
+    return _folded(contributions, to_apply)
+
+
+def _folded(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
     results: list[Array] = []
     for parts in zip(*contributions, strict=True):
         result = parts[0]
