@@ -59,7 +59,7 @@ def _fuse(block: Block, kernel: KernelStep, context: Context) -> None:
         if not isinstance(routine, RoutineStep) or routine.epilogue is not None or not _has_epilogue(routine, kernel):
             continue
         result = routine.writes[0]
-        place = _place(kernel.loops, result)
+        place = _place(kernel.loops, result, 2 if routine.instructions[0].shape.dtype.is_complex else 1)
         if place is None:
             continue
         between = steps[k + 1 : at]
@@ -129,12 +129,14 @@ def _nodes(loops: Loops) -> list[Node]:
     return reachable([*(store.node for store in loops.stores), *places])
 
 
-def _place(loops: Loops, result: Buffer) -> Affine | None:
-    """Where the kernel reads the result, if it does so at each of its elements once, by rows as all else goes."""
+def _place(loops: Loops, result: Buffer, step: int) -> Affine | None:
+    """Where the kernel reads the result, if it does so at each of its elements once, by rows as all else goes.
+
+    Elements have `step` parts.
+    """
     nodes = _nodes(loops)
     loads = {affine_of(node) for node in nodes if node.op == "load" and node.data[0] is result}
     first = min((a for a in loads if a is not None), key=lambda a: a.constant)
-    step = 2 if len(loads) == 2 else 1
     if loads != {first + k for k in range(step)} or first.constant:
         return None
     axes = _by_rows(loops.order, first, step)
