@@ -84,7 +84,7 @@ def _check(case: Case, route: str, engine: str) -> None:
     if case.kind == "reject":
         return _check_refused(case)
     if case.family == "collectives":
-        return _check_replicas(case, _make_module(case, route))
+        return _check_replicas(case, _make_module(case, route), engine)
     _check_module(case, _make_module(case, route), engine)
 
 
@@ -113,11 +113,9 @@ def _check_module(case: Case, module: Any, engine: str) -> None:
         _check_outputs(case, ENGINES[engine](module, *case.inputs), case.outputs, case.inputs)
 
 
-def _check_replicas(case: Case, module: Any) -> None:
-    import hlokit as hk
-
+def _check_replicas(case: Case, module: Any, engine: str) -> None:
     check_round_trip(module)
-    results = hk.evaluate(module, *case.replica_inputs, replicas=len(case.replica_inputs))
+    results = ENGINES[engine](module, *case.replica_inputs, replicas=len(case.replica_inputs))
     for result, outputs, inputs in zip(results, case.replica_outputs, case.replica_inputs, strict=True):
         _check_outputs(case, result, outputs, inputs)
 

@@ -7,18 +7,18 @@ from typing import Any
 
 
 def _compiled(**options: Any) -> Callable[..., Any]:
-    def run(module: Any, *args: Any) -> Any:
+    def run(module: Any, *args: Any, **counts: int) -> Any:
         import hlokit as hk
 
-        return hk.compile(module, **options)(*args)
+        return hk.compile(module, **counts, **options)(*args)
 
     return run
 
 
-def _reference(module: Any, *args: Any) -> Any:
+def _reference(module: Any, *args: Any, **counts: int) -> Any:
     import hlokit as hk
 
-    return hk.evaluate(module, *args)
+    return hk.evaluate(module, *args, **counts)
 
 
 ENGINES: dict[str, Callable[..., Any]] = {
@@ -28,4 +28,4 @@ ENGINES: dict[str, Callable[..., Any]] = {
     "strict": _compiled(strict=True),
     "strict-1": _compiled(strict=True, threads=1),
 }
-"""By name: called with a module and its arguments."""
+"""By name: called with a module and its arguments, or a list of them for each of several replicas."""
