@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.program import KernelStep
 
 SOFTMAX = """HloModule m
 max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }
@@ -118,3 +119,59 @@ ENTRY e {{
 }}""")
     x, y = (rng.integers(-3, 4, p.shape.dimensions).astype(np.float32) for p in module.entry.parameters)
     np.testing.assert_array_equal(hk.compile(module, threads=1)(x, y), hk.evaluate(module, x, y))
+
+
+NORM = """HloModule m
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[ROWS,300] parameter(0)
+  zero = f32[] constant(0)
+  squares = f32[ROWS,300] multiply(x, x)
+  s = f32[ROWS] reduce(squares, zero), dimensions={1}, to_apply=sum
+  n = f32[ROWS] rsqrt(s)
+  nb = f32[ROWS,300] broadcast(n), dimensions={0}
+  y = f32[ROWS,300] multiply(x, nb)
+  columns = f32[300] reduce(y, zero), dimensions={0}, to_apply=sum
+  ROOT r = (f32[ROWS,300], f32[ROWS], f32[300]) tuple(y, s, columns)
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [8, 64, 1000])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_values_of_rows_are_left_by_the_kernel_that_reads_them(rows: int, threads: int) -> None:
+    x = np.random.default_rng(rows).normal(size=(rows, 300)).astype(np.float32)
+    compiled = hk.compile(hk.parse(NORM.replace("ROWS", str(rows))), threads=threads)
+    y, sums, columns = compiled(x)
+    wide = x.astype(np.float64)
+    squares = (wide * wide).sum(1)
+    np.testing.assert_allclose(sums, squares, rtol=1e-5)
+    np.testing.assert_allclose(y, wide / np.sqrt(squares)[:, None], rtol=1e-5)
+    np.testing.assert_allclose(columns, (wide / np.sqrt(squares)[:, None]).sum(0), rtol=1e-4, atol=1e-4)
+    stored = [
+        {leaf.instruction.name for leaf, _ in step.roots}
+        for step in compiled.program.block.steps
+        if isinstance(step, KernelStep)
+    ]
+    assert any({"y", "s"} <= names for names in stored) == (rows >= 64)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s32"])
+@pytest.mark.parametrize("name", ["add", "maximum"])
+@pytest.mark.parametrize("count", [1 << 14, 20000])
+def test_long_prefix_folds_in_two_stages(dtype: str, name: str, count: int) -> None:
+    init = 0 if name == "add" else "-inf" if dtype == "f32" else -(2**31)
+    module = hk.parse(f"""HloModule m
+op {{ a = {dtype}[] parameter(0) b = {dtype}[] parameter(1) ROOT r = {dtype}[] {name}(a, b) }}
+ENTRY e {{
+  x = {dtype}[{count}] parameter(0)
+  i = {dtype}[] constant({init})
+  ROOT r = {dtype}[{count}] reduce-window(x, i), window={{size={count} pad={count - 1}_0}}, to_apply=op
+}}""")
+    x = np.random.default_rng(0).normal(size=count).astype(np.float32)
+    x = (x * 1000).astype(np.int32) if dtype == "s32" else x
+    want = np.cumsum(x.astype(np.float64)) if name == "add" else np.maximum.accumulate(x)
+    compiled = hk.compile(module, threads=1)
+    np.testing.assert_allclose(compiled(x), want, rtol=1e-5, atol=1e-3)
+    whole = sum(b.size >= count for step in compiled.program.block.steps for b in step.writes)
+    assert whole == 1 or count % 1024, "the scans of rows are not stored"

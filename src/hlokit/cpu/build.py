@@ -392,14 +392,16 @@ class Build(Emitter):
     ) -> Sequence[Any]:
         """Prefix folds: read at the whole axis that the kernel goes along, else they are stored."""
         place = index[dimension]
-        group = next((g for g in self.groups if g.affine is place and len(g.axes) == 1), None)
+        axis = next((a for g in self.groups for a in g.axes if Affine.of(a) is place), None)
         others = 0
         for k, affine in enumerate(index):
             others |= affine_deps(affine) if k != dimension else 0
-        if group is None or self.guards or others & group.deps:
+        if axis is None or axis.extent != operands[0].shape.dimensions[dimension] or self.guards or others & axis.bit:
             raise Cut(self.source.leaf(instruction, 0), "a prefix fold read elsewhere than along its axis")
+        self._folding.append(axis.bit)
         bodies = [operand(index) for operand in operands]
-        return self._folded(inits, bodies, combiner, (), None, group.axes[0])
+        self._folding.pop()
+        return self._folded(inits, bodies, combiner, (), None, axis)
 
     def _written_out(
         self,

@@ -1433,14 +1433,21 @@ class KernelWriter:
                 for a, b, t in zip(new, values, types, strict=True)
             ]
             step *= 2
+        is_quick = len(types) == 1 and identity_name(fold.combined[0]) in ("add", "mul")
+        totals = self._last_lanes(values, types, lanes, scope)
         before = [Val(self._splatted(c, scalar_type(t), lanes, scope), lanes) for c, t in zip(carried, types, strict=True)]
         values = [Val(self._spread(v, lanes, t, scope), lanes)
                   for v, t in zip(self._combined(fold, before, values, scope), types, strict=True)]  # fmt: skip
-        last: list[str] = []
+        if is_quick:  # the same sum; what the next step begins with waits for one addition alone
+            return values, [v.name for v in self._combined(fold, [Val(c) for c in carried], totals, scope)]
+        return values, [v.name for v in self._last_lanes(values, types, lanes, scope)]
+
+    def _last_lanes(self, values: Sequence[Val], types: Sequence[DType], lanes: int, scope: Scope) -> list[Val]:
+        found: list[Val] = []
         for v, t in zip(values, types, strict=True):
             with self.at(scope) as fn:
-                last.append(fn.let(f"extractelement {vector(scalar_type(t), lanes)} {v.name}, i64 {lanes - 1}"))
-        return values, last
+                found.append(Val(fn.let(f"extractelement {vector(scalar_type(t), lanes)} {v.name}, i64 {lanes - 1}")))
+        return found
 
 
 def identity_value(name: str, dtype: DType) -> Any:

@@ -480,7 +480,7 @@ class Lowering(Source):
         return self._last
 
     def _map(self, groups: Sequence[Sequence[Leaf]], splits: Mapping[int, Sequence[int]]) -> _Kernel:
-        """Leaves of equal dimensions, each element stored where it belongs."""
+        """Leaves of equal dimensions, or of the leading ones of the first, each element stored where it belongs."""
         roots = [leaf for group in groups for leaf in group]
         build = self._new_build(splits, roots)
         dimensions = roots[0].shape.dimensions
@@ -488,8 +488,9 @@ class Lowering(Source):
         axes = [axis for group in build.groups for axis in group.axes]
         stores: list[Store] = []
         for leaf in roots:
-            value = build.element(leaf, index)
-            stores += _stores_of(self.stored[leaf], row_major(index, dimensions), value)
+            sizes = leaf.shape.dimensions
+            value = build.element(leaf, index[: len(sizes)])
+            stores += _stores_of(self.stored[leaf], row_major(index[: len(sizes)], sizes), value)
         self._open = frozenset()
         return _Kernel(roots, build, stores, axes, inlined=_evaluations(build, stores, axes))
 
@@ -581,7 +582,7 @@ class Lowering(Source):
             partner = next((k for k in reversed(joined[-12:]) if self._joins(k, kernel, reach)), None)
             if partner is not None:
                 try:
-                    both = self._retried(lambda splits, a=partner, b=kernel: self._map([a.roots, b.roots], splits), cuts=False)
+                    both = self._retried(lambda splits, a=partner, b=kernel: self._map(_largest_first(a, b), splits), cuts=False)
                 except UnsupportedError:
                     self._open = frozenset()
                     both = None
@@ -600,14 +601,17 @@ class Lowering(Source):
             return False
         if first.serial or second.serial or _kind(first) != _kind(second) or len(one) + len(two) > 8:
             return False
-        if one[0].shape.dimensions != two[0].shape.dimensions or one[0].shape.size < 2:
+        rows = one[0].shape.dimensions
+        if rows != two[0].shape.dimensions and not _is_of_rows(one, two) or one[0].shape.size < 2:
             return False
         if one[0].instruction.op.form == "scatter" or two[0].instruction.op.form == "scatter":
             return False
         mine = {self.stored[leaf] for leaf in one}
         shared = _loads(first) & _loads(second)
-        large = any(b.size * 2 >= one[0].shape.size for b in shared)
+        large = any(b.size * 2 >= two[0].shape.size for b in shared)
         feeds = bool(mine & _loads(second))
+        if rows != two[0].shape.dimensions and not (large and (feeds or any(leaf in second.build.reads for leaf in one))):
+            return False
         if feeds and first.folds + second.folds > _MAX_FOLDS:
             return False
         return (large or feeds) and not reach.between(first, second)
@@ -1007,6 +1011,25 @@ def _loads(kernel: _Kernel) -> set[Buffer]:
         if node.op == "load":
             found.add(node.data[0])
     return found
+
+
+def _is_of_rows(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
+    """Whether `one` has an element for each row of `two`, of which there are many, none of them long."""
+    rows, whole = one[0].shape, two[0].shape
+    if rows.dimensions != whole.dimensions[: rows.rank] or any(leaf.shape.dimensions != rows.dimensions for leaf in one):
+        return False
+    return rows.size >= _LEAST_ROWS and whole.size <= rows.size * _LONGEST_ROW
+
+
+def _largest_first(first: _Kernel, second: _Kernel) -> list[list[Leaf]]:
+    """Their roots; those of more dimensions first."""
+    is_larger = first.roots[0].shape.rank >= second.roots[0].shape.rank
+    return [first.roots, second.roots] if is_larger else [second.roots, first.roots]
+
+
+_LEAST_ROWS = 64
+_LONGEST_ROW = 1 << 15
+"""Of kernels that leave values of rows besides whole rows: chunks share rows, which stay in the cache."""
 
 
 def _kind(kernel: _Kernel) -> bool:

@@ -10,6 +10,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.movement import Broadcast, Pad
+from hlokit.ops.reduction import Reduce
 from hlokit.ops.slicing import Slice
 from hlokit.ops.structure import Constant
 from hlokit.ops.windows import ReduceWindow
@@ -60,10 +61,7 @@ class ReduceWindowRewriter(Pass):
         operand = _padded(operand, nothing, axis, 0, rows * self.row - n)
         operand = reshaped(operand, (*sizes[:axis], rows, self.row, *sizes[axis + 1 :]))
         within = _scan(operand, nothing, axis + 1, backward, scan)
-        last = 0 if backward else self.row - 1
-        ranges = [(0, size, 1) for size in operand.shape.dimensions]
-        ranges[axis + 1] = (last, last + 1, 1)
-        totals = reshaped(computation.add(Slice(tuple(ranges)), [within]), (*sizes[:axis], rows, *sizes[axis + 1 :]))
+        totals = computation.add(Reduce((axis + 1,)), [operand, nothing], [function])  # the rows' scans are not stored
         sums = _scan(totals, init, axis, backward, scan)
         before = _padded(sums, init, axis, -1 if backward else 1, 1 if backward else -1)
         kept = tuple(d for d in range(operand.shape.rank) if d != axis + 1)
