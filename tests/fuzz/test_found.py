@@ -84,6 +84,22 @@ def test_batch_norm_with_fewer_features_at_run_time() -> None:
     assert run(with_sizes(call), X).tolist() == [[1, 0], [3, 0], [5, 0]]
 
 
+@rule("RWIN-6")
+def test_reduce_window_whose_results_change_places() -> None:
+    """The reference wrote one accumulator while another's new value was still a view of it."""
+    body = """swap { a = s8[] parameter(0)
+      b = s8[] parameter(1)
+      c = s8[] parameter(2)
+      d = s8[] parameter(3)
+      ROOT t = (s8[], s8[]) tuple(b, a) }
+    ENTRY e { x = s8[9] iota(), iota_dimension=0
+      i = s8[] constant(7)
+      j = s8[] constant(3)
+      ROOT r = (s8[10], s8[10]) reduce-window(x, x, i, j), window={size=2 pad=1_1}, to_apply=swap }"""
+    first, second = run(body)
+    assert first.tolist() == [3, *[7] * 8, 3] and second.tolist() == [7, *[3] * 8, 7]
+
+
 BUILT: list[tuple[str, Callable[[hk.XlaOp], Any]]] = [
     ("TRANSP-3", lambda x: hk.transpose(x, [1.0, 0.0])),  # type: ignore[list-item]
     ("TRANSP-3", lambda x: hk.transpose(x, None)),  # type: ignore[arg-type]

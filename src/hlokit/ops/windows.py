@@ -126,7 +126,7 @@ class ReduceWindow(Op, name="reduce-window"):
             return left_fold([a.reshape(-1, *shape) for a in arrays], inits, shape, to_apply)
         accumulators: list[Array] = [np.full(shape, init, init.dtype) for init in inits]
         for positions, elements in placements(base, self.window):
-            folded = [a[positions] for a in accumulators]
+            folded = [a[positions].copy() for a in accumulators]  # a result may be another's accumulator as it is
             results = results_of(to_apply, to_apply.batched(*folded, *(a[elements] for a in arrays)))
             for accumulator, result in zip(accumulators, results, strict=True):
                 accumulator[positions] = result
