@@ -149,7 +149,22 @@ def test_attributes_of_a_typed_call() -> None:
     assert ffi_attributes("") == ffi_attributes("{}") == {}
 
 
-@pytest.mark.parametrize("text", ["{", "{a = }", "{a = 1", "{a = 1} b", "a = 1", "{a = ;}", "{a = [1, 2}", "{a = x}"])
+def test_strings_are_escaped_as_in_mlir() -> None:
+    text = r'{a = "say \22hi\22\0A", "b\5C" = "\C3\A9 \\0A \t"}'
+    assert ffi_attributes(text) == {"a": 'say "hi"\n', "b\\": "é \\0A \t"}
+
+
+def test_floats_may_be_given_by_their_bits() -> None:
+    text = "{a = 0x7F800000 : f32, b = array<f64: 0xFFF0000000000000, 1.5>, c = 0x7C00 : f16, d = 0xFF80 : bf16}"
+    inf = float("inf")
+    assert ffi_attributes(text) == {"a": inf, "b": [-inf, 1.5], "c": inf, "d": -inf}
+    with pytest.raises(EvaluationError, match="more than the bits of f16"):
+        ffi_attributes("{a = 0x7F800000 : f16}")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "{a = }", "{a = 1", "{a = 1} b", "a = 1", "{a = ;}", "{a = [1, 2}", "{a = x}", r'{a = "\FF"}']
+)
 def test_what_is_no_dictionary_is_refused(text: str) -> None:
     with pytest.raises(EvaluationError):
         ffi_attributes(text)

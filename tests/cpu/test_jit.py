@@ -162,6 +162,15 @@ def test_the_level_stays_when_time_is_enough(monkeypatch):
     assert (code.opt, code.note) == (1, "") and code == jit.compile_object(TEXT, host(), opt=1)
 
 
+def test_modules_where_it_runs_are_not_imported(monkeypatch, tmp_path):
+    (tmp_path / "json.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    monkeypatch.setattr(jit, "_BYTES_A_SECOND", 0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jit, "_emit", lambda *_: pytest.fail("the other process failed"))
+    assert jit.compile_object(TEXT, host(), opt=1, time_limit=60).opt == 1
+    assert not (tmp_path / "imported").exists()
+
+
 def test_the_host_is_detected():
     target = host()
     assert target.vector_bytes in (16, 32, 64) and target.threads >= 1

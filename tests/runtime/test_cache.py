@@ -134,10 +134,11 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert cache.store(KEY, b"code") and cache.lookup(KEY) is None
 
 
-def test_a_folder_that_others_can_write_to(cache: Cache) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_write_to(cache: Cache, mode: int) -> None:
     cache.store(KEY, b"code")
     assert cache.folder is not None
-    cache.folder.chmod(0o777)
+    cache.folder.chmod(mode)
     assert cache.lookup(KEY) is None and "other users" in cache.store(KEY, b"code")
 
 
@@ -147,7 +148,18 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caching.folder() == Path("/somewhere/hlokit")
     monkeypatch.delenv("XDG_CACHE_HOME")
     found = caching.folder()
-    assert found is not None and found.name == "hlokit"
+    assert found is not None and found.is_absolute() and found.name == "hlokit"
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HLOKIT_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does with "~" then
+    assert caching.folder() is None and compiled(TEXT, host())
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", "~/cache")
+    assert caching.folder() is None
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", "/somewhere")
+    assert caching.folder() == Path("/somewhere")
 
 
 def test_the_oldest_go_when_it_is_full(cache: Cache) -> None:

@@ -88,6 +88,9 @@ def test_flags_in_a_file_and_unknown_ones(
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_hlo_pass_re=(")
     with pytest.raises(HlokitError, match="xla_dump_hlo_pass_re"):
         dump.settings()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to='/a")
+    with pytest.raises(HlokitError, match=r"XLA_FLAGS: .*No closing quotation"):
+        dump.settings()
 
 
 def test_a_folder_that_cannot_be_written(

@@ -203,6 +203,10 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
         hk.export_object(hk.parse(dynamic), path=tmp_path / "a.o")
     with pytest.raises(HlokitError, match="'2x' is no name"):
         hk.export_object(hk.parse(MIXED), path=tmp_path / "2x.o")
+    with pytest.raises(HlokitError, match="'é' is no name"):
+        hk.export_object(hk.parse(MIXED), path=tmp_path / "é.o")
+    with pytest.raises(HlokitError, match=r"a\.h is the header's name"):
+        hk.export_object(hk.parse(MIXED), path=tmp_path / "a.h")
     with pytest.raises(UnsupportedError, match="m68k"):
         hk.export_object(hk.parse(MIXED), "m68k/68000", tmp_path / "a.o")
     assert not list(tmp_path.iterdir())

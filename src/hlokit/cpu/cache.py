@@ -144,12 +144,17 @@ def stored_objects(key: Key, opt: int = 2) -> list[ObjectCode] | None:
 def folder() -> Path | None:
     """Where the cache is; None for no cache. Read from the environment at each call."""
     named = os.environ.get("HLOKIT_CACHE_DIR")
-    if named is not None:
-        return Path(named).expanduser() if named else None
-    home = Path.home()
-    places = {"darwin": home / "Library/Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData/Local"))}
-    base = os.environ.get("XDG_CACHE_HOME") or places.get(sys.platform, home / ".cache")
-    return Path(base) / "hlokit"
+    if named == "":
+        return None
+    try:
+        return Path(named or _default()).expanduser()
+    except RuntimeError:  # a user without a home, as in containers
+        return None
+
+
+def _default() -> str:
+    places = {"darwin": "~/Library/Caches", "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local")}
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or places.get(sys.platform, "~/.cache"), "hlokit")
 
 
 class Cache:
@@ -341,7 +346,7 @@ def _foreign(path: Path) -> str:
     if not hasattr(os, "getuid"):
         return ""
     status = path.stat()
-    if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o002:
+    if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:
         return f"{path} can be written by other users"
     return ""
 

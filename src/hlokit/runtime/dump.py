@@ -47,7 +47,7 @@ _NONE = Settings()
 
 
 def settings() -> Settings:
-    """As the environment has it now. Raises HlokitError for a regular expression that is none."""
+    """As the environment has it now. Raises HlokitError for a regular expression or a quotation that is none."""
     flags, folder = os.environ.get("XLA_FLAGS", ""), os.environ.get("HLOKIT_DUMP_TO", "")
     if not flags and not folder:
         return _NONE
@@ -74,8 +74,12 @@ def _flags(text: str) -> dict[str, str]:
             return {}
     import shlex
 
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise HlokitError(f"XLA_FLAGS: {text}: {error}") from None
     found: dict[str, str] = {}
-    for word in shlex.split(text):
+    for word in words:
         name, _, value = word.lstrip("-").partition("=")
         if name in _KNOWN:
             found[name] = value

@@ -40,9 +40,11 @@ def export_object(
     """
     machine = parse(target) if isinstance(target, str) else target
     name = Path(path).stem if path is not None else _identifier(module.name)
-    if re.fullmatch(r"[A-Za-z_]\w*", name) is None or name.startswith("hlokit_"):
+    if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None or name.startswith("hlokit_"):
         raise HlokitError(f"export_object: {name!r} is no name for a function of C")
     place = Path(path) if path is not None else Path(f"{name}.o")
+    if place.suffix == ".h":
+        raise HlokitError(f"export_object: {place} is the header's name; expected the object file's")
     if any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions):
         raise UnsupportedError(f"export_object: {module.name} has dynamic dimensions")
     program = compile_program(module, machine, strict=strict, interrupts=False)
@@ -54,7 +56,7 @@ def export_object(
 
 
 def _identifier(name: str) -> str:
-    return re.sub(r"^(?=\d)|\W", "_", name)
+    return re.sub(r"^(?=\d)|\W", "_", name, flags=re.ASCII)
 
 
 def _refuse(program: Program) -> None:

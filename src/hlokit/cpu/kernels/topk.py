@@ -25,6 +25,8 @@ def topk(call: Call, module: Module) -> Routine | None:
     lines = call.operands[0].size // size if size else 0
     if not lines * count:
         return Routine(())
+    if size > 2**31:
+        return None  # more than the index of an item, or of the result, can name
     op: Any = call.op
     keys = KeyMap(call.operands[0].dtype, descending=op.largest)
     return _TopK(unused_name(module, "topk"), module, keys, lines, size, count).write()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import struct
 from typing import Any
 
 from hlokit.errors import EvaluationError
@@ -16,6 +17,9 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = {"true": True, "false": False, "unit": None}
+_ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
+_FLOATS = {"f64": ("<Q", "<d"), "f32": ("<I", "<f"), "f16": ("<H", "<e")}
+"""How the bits of a float, and how the float, are packed."""
 
 
 def ffi_attributes(text: str) -> dict[str, Any]:
@@ -62,7 +66,7 @@ class _Reader:
         while self.peek() != "}":
             name = self.take()
             if name.startswith('"'):
-                name = ast.literal_eval(name)
+                name = _unquoted(name)
             elif not name[:1].isidentifier():
                 raise ValueError(f"found {name!r}, expected a name")
             if self.peek() == "=":
@@ -75,7 +79,8 @@ class _Reader:
         self.take()
         return attributes
 
-    def value(self) -> Any:
+    def value(self, element: str = "") -> Any:
+        """`element`: the type of a number that does not say its own."""
         if self.peek() == "{":
             return self.dictionary()
         if self.peek() == "[":
@@ -86,16 +91,15 @@ class _Reader:
             return self._dense()
         if token in _WORDS:
             return _WORDS[token]
-        literal: Any = ast.literal_eval(token)
         if self.peek() == ":":
             self.take()
-            self.take()
-        return literal
+            element = self.take()
+        return _unquoted(token) if token.startswith('"') else _number(token, element)
 
-    def _items(self, end: str) -> list[Any]:
+    def _items(self, end: str, element: str = "") -> list[Any]:
         items: list[Any] = []
         while self.peek() != end:
-            items.append(self.value())
+            items.append(self.value(element))
             if self.peek() != end:
                 self.expect(",")
         self.take()
@@ -104,7 +108,31 @@ class _Reader:
     def _dense(self) -> list[Any]:
         """array<i64: 1, 2>, after its first word."""
         self.expect("<")
-        self.take()
+        element = self.take()
         if self.peek() == ":":
             self.take()
-        return self._items(">")
+        return self._items(">", element)
+
+
+def _unquoted(token: str) -> str:
+    """A string as MLIR writes it: a backslash before a quote, a backslash, n, t or a byte's two hexadecimal digits."""
+
+    def byte(match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        if len(code) == 2:
+            return bytes.fromhex(code.decode())
+        return {b"n": b"\n", b"t": b"\t"}.get(code, code)
+
+    return _ESCAPE.sub(byte, token[1:-1].encode()).decode()
+
+
+def _number(token: str, element: str) -> int | float:
+    """A number; of a float type in hexadecimal they are its bits: so MLIR writes infinities and NaNs."""
+    literal: Any = ast.literal_eval(token)
+    if "0x" not in token or element not in ("bf16", *_FLOATS):
+        return literal
+    bits, value = _FLOATS.get(element, _FLOATS["f32"])
+    try:
+        return struct.unpack(value, struct.pack(bits, literal << 16 if element == "bf16" else literal))[0]
+    except struct.error:
+        raise ValueError(f"{token} is more than the bits of {element}") from None
