@@ -230,10 +230,13 @@ def test_products_with_scales_of_no_blocks() -> None:
 
 
 def test_two_columns_of_a_product_are_no_complex_number() -> None:
-    text = ADD.replace("TYPE", "f32") + """ENTRY e { x = f32[4,3] parameter(0)
+    text = (
+        ADD.replace("TYPE", "f32")
+        + """ENTRY e { x = f32[4,3] parameter(0)
       y = f32[3,2] parameter(1)
       o = f32[] constant(0)
       m = f32[4,2] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
       ROOT r = f32[4] reduce(m, o), dimensions={1}, to_apply=add }"""
+    )
     x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(6, dtype=np.float32).reshape(3, 2)
     check(text, x, y)
