@@ -104,6 +104,33 @@ def test_infeed_and_outfeed_go_through_the_device() -> None:
         executable.execute([])
 
 
+def test_two_replicas() -> None:
+    builder = xc.XlaBuilder("sum")
+    x = o.Parameter(builder, 0, S("f32[2]"))
+    fed = o.InfeedWithToken(o.CreateToken(builder), S("f32[2]"))
+    o.OutfeedWithToken(x, o.GetTupleElement(fed, 1), S("f32[2]"))
+    computation = builder.build(o.CrossReplicaSum(o.Add(x, o.GetTupleElement(fed, 0))))
+    client = xc.make_cpu_client(num_devices=3)
+    options = xc.CompileOptions()
+    options.num_replicas = 2
+    executable = client.compile(computation, options)
+    assert [d.id for d in executable.local_devices()] == [0, 1]
+    assert executable.local_logical_device_ids() == [(0, 0), (1, 0)]
+    for number, device in enumerate(executable.local_devices()):
+        device.transfer_to_infeed(np.full(2, 10 * number, np.float32))
+    values = [[np.array([1, 2], np.float32)], [np.array([3, 4], np.float32)]]
+    results = xc.execute_with_python_values_replicated(executable, values, client)
+    assert [r[0].tolist() for r in results] == [[14, 16]] * 2
+    assert [d.transfer_from_outfeed(S("f32[2]")).tolist() for d in executable.local_devices()] == [[1, 2], [3, 4]]
+    with pytest.raises(xc.XlaRuntimeError, match="to have 2 shards, got: 1"):
+        executable.execute([client.buffer_from_pyval(values[0][0])])
+    options.device_assignment = xc.DeviceAssignment.create(np.array([[2], [0]]))
+    assert [d.id for d in client.compile(computation, options).local_devices()] == [2, 0]
+    options.num_replicas = 4
+    with pytest.raises(xc.XlaRuntimeError, match="Requested 4 devices; this client has 3"):
+        client.compile(computation, options)
+
+
 def test_a_tuple_parameter_takes_a_buffer_per_leaf() -> None:
     builder = xc.XlaBuilder("tuple")
     pair = o.Parameter(builder, 0, S("(f32[2], (s32[], s32[]))"))

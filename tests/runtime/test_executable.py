@@ -111,7 +111,7 @@ def test_errors_are_those_of_evaluate() -> None:
 
 def test_what_cannot_run_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="2 devices"):
-        hk.compile(elementwise(header=", replica_count=2"))
+        Executable(elementwise(header=", replica_count=2"))
 
 
 def test_infeed_and_outfeed() -> None:

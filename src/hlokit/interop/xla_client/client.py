@@ -1,4 +1,4 @@
-"""The client: one CPU device, buffers on it, programs compiled for it."""
+"""The client: devices of this machine's CPU, buffers on them, programs compiled for them."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Client:
     platform = "cpu"
     runtime_type = "tfrt"
 
-    def __init__(self) -> None:
-        self._devices = [Device(self, 0)]
+    def __init__(self, num_devices: int = 1) -> None:
+        self._devices = [Device(self, number) for number in range(num_devices)]
         self._executables: WeakSet[LoadedExecutable] = WeakSet()
 
     @property
@@ -167,7 +167,7 @@ class Client:
         """
         options = compile_options or CompileOptions()
         count = options.num_replicas * options.num_partitions
-        if count != 1:
+        if not 1 <= count <= self.device_count():
             raise invalid(f"Requested {count} devices; this client has {self.device_count()}")
         if host_callbacks:
             raise unimplemented("host callbacks")
@@ -207,11 +207,12 @@ def make_cpu_client(
     node_id: int = 0,
     num_nodes: int = 1,
     collectives: Any = None,
+    num_devices: int | None = None,
 ) -> Client:
-    """A client for this machine's CPU. XlaRuntimeError for a distributed one."""
+    """A client for this machine's CPU, as `num_devices` devices. XlaRuntimeError for a distributed one."""
     if distributed_client is not None or num_nodes != 1 or collectives is not None:
         raise unimplemented("distributed clients")
-    return Client()
+    return Client(1 if num_devices is None else num_devices)
 
 
 def execute_with_python_values(

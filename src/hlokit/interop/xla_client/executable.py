@@ -20,17 +20,26 @@ if TYPE_CHECKING:
 Values = Sequence[np.ndarray[Any, Any]]
 
 
-def _engine(module: hk.HloModule) -> Callable[[Sequence[Any], Device], Any]:
-    """The function that runs `module` on arguments: its machine code.
+def _engine(
+    module: hk.HloModule, counts: tuple[int, int]
+) -> Callable[[Sequence[Sequence[Any]], Sequence[Device]], Any]:
+    """The function that runs `module` on a list of arguments for each device: on the reference interpreter, for now.
 
-    Infeeds take from the device's queue, outfeeds add to it.
+    Infeeds take from the devices' queues, outfeeds add to them. It gives a result for each device.
     """
-    executable = hk.compile(module)
+    replicas, partitions = counts
 
-    def run(arguments: Sequence[Any], device: Device) -> Any:
-        result, outfed = executable(*arguments, infeed=_drained(device.infeed), return_outfeed=True)
-        device.outfeed.extend(outfed)
-        return result
+    def run(arguments: Sequence[Sequence[Any]], devices: Sequence[Device]) -> Any:
+        queues = [_drained(device.infeed) for device in devices]
+        options: dict[str, Any] = {"replicas": replicas, "partitions": partitions, "return_outfeed": True}
+        if len(devices) == 1:
+            result, sent = hk.evaluate(module, *arguments[0], infeed=queues[0], **options)
+            results, outfed = [result], [sent]
+        else:
+            results, outfed = hk.evaluate(module, *arguments, infeed=queues, **options)
+        for device, values in zip(devices, outfed, strict=True):
+            device.outfeed.extend(values)
+        return results
 
     return run
 
@@ -102,7 +111,9 @@ class LoadedExecutable:
         self.client = client
         self._module = module
         self._options = options
-        self._run: Callable[[Sequence[Any], Device], Any] | None = _engine(module)
+        self._counts = options.num_replicas, options.num_partitions
+        self._devices = _assigned(client.devices(), options)
+        self._run: Callable[[Sequence[Sequence[Any]], Sequence[Device]], Any] | None = _engine(module, self._counts)
         self._parameters = [p.shape for p in module.entry.parameters]
         self._is_tupled = options.parameter_is_tupled_arguments and len(self._parameters) == 1
         self._leaves = [leaf for shape in self._parameters for leaf in shape.leaves()]
@@ -111,19 +122,19 @@ class LoadedExecutable:
 
     def execute(self, arguments: Sequence[ArrayImpl], device: Device | None = None) -> list[ArrayImpl]:
         """The results as buffers, for buffers as arguments. Tuple parameters take one buffer per leaf."""
-        return self._execute(arguments)
+        return [buffer for (buffer,) in self._execute([[a] for a in arguments])]
 
     def execute_with_token(
         self, arguments: Sequence[ArrayImpl], device: Device | None = None
     ) -> tuple[list[ArrayImpl], Token]:
-        return self._execute(arguments), Token()
+        return self.execute(arguments), Token()
 
     def execute_sharded(
         self, arguments: Sequence[ArrayImpl | Sequence[ArrayImpl]], with_tokens: bool = False
     ) -> ExecuteResults:
         """As execute; each argument may come as a list with one buffer per device."""
-        results = self._execute([_single(a) for a in arguments])
-        return ExecuteResults([[buffer] for buffer in results], with_tokens)
+        results = self._execute([[a] if isinstance(a, ArrayImpl) else a for a in arguments])
+        return ExecuteResults(results, with_tokens)
 
     def execute_sharded_on_local_devices(
         self, arguments: Sequence[ArrayImpl | Sequence[ArrayImpl]]
@@ -137,13 +148,23 @@ class LoadedExecutable:
         return results.disassemble_into_single_device_arrays(), results.consume_token()
 
     @raises_status
-    def _execute(self, buffers: Sequence[ArrayImpl]) -> list[ArrayImpl]:
+    def _execute(self, shards: Sequence[Sequence[ArrayImpl]]) -> list[list[ArrayImpl]]:
+        """The results, each with a buffer per device, for arguments with a buffer per device."""
         if self._run is None:
             raise invalid("the executable has been deleted")
-        values = iter(self._values(buffers))
-        device = self.client.devices()[0]
-        result = self._run([_assembled(shape, values) for shape in self._parameters], device)
-        return [ArrayImpl(np.asarray(leaf), device) for leaf in _leaves_of(result)]
+        count = len(self._devices)
+        for shard in shards:
+            if len(shard) != count:
+                raise invalid(
+                    f"Expected args to execute_sharded_on_local_devices to have {count} shards, got: {len(shard)}"
+                )
+        arguments: list[list[Any]] = []
+        for number in range(count):
+            values = iter(self._values([shard[number] for shard in shards]))
+            arguments.append([_assembled(shape, values) for shape in self._parameters])
+        results = self._run(arguments, self._devices)
+        leaves = zip(*map(_leaves_of, results), strict=True)
+        return [[ArrayImpl(np.asarray(v), d) for v, d in zip(leaf, self._devices, strict=True)] for leaf in leaves]
 
     def _values(self, buffers: Sequence[ArrayImpl]) -> Values:
         if len(buffers) != len(self._leaves):
@@ -169,10 +190,11 @@ class LoadedExecutable:
         return self._options
 
     def local_devices(self) -> list[Device]:
-        return self.client.local_devices()
+        return list(self._devices)
 
     def local_logical_device_ids(self) -> list[tuple[int, int]]:
-        return [(0, 0)]
+        """(replica, partition) of each device."""
+        return [divmod(number, self._counts[1]) for number in range(len(self._devices))]
 
     @property
     def fingerprint(self) -> None:
@@ -203,12 +225,13 @@ class LoadedExecutable:
         self._run = None
 
 
-def _single(argument: ArrayImpl | Sequence[ArrayImpl]) -> ArrayImpl:
-    if isinstance(argument, ArrayImpl):
-        return argument
-    if len(argument) != 1:
-        raise invalid(f"Expected args to execute_sharded_on_local_devices to have 1 shards, got: {len(argument)}")
-    return argument[0]
+def _assigned(devices: Sequence[Device], options: CompileOptions) -> list[Device]:
+    """The devices that run the replicas and partitions, in order."""
+    count = options.num_replicas * options.num_partitions
+    numbers = options.device_assignment.devices() if options.device_assignment is not None else list(range(count))
+    if len(numbers) != count or not set(numbers) <= set(range(len(devices))):
+        raise invalid(f"the device assignment {numbers} is none of {count} out of {len(devices)} devices")
+    return [devices[number] for number in numbers]
 
 
 def _assembled(shape: Shape, leaves: Iterator[Any]) -> Any:

@@ -99,7 +99,7 @@ class ExecutableBuildOptions(_Options):
 class CompileOptions(_Options):
     """What `client.compile` takes beside the program.
 
-    num_replicas, num_partitions    how many devices run it: this client has one
+    num_replicas, num_partitions    how many devices run it: at most as many as the client has
     parameter_is_tupled_arguments   the entry's only parameter is a tuple, whose elements are the arguments
     """
 
@@ -148,6 +148,10 @@ class DeviceAssignment:
         if devices.ndim != 2 or devices.dtype.kind not in "iu":
             raise TypeError(f"expected a matrix of device numbers, got {devices.dtype}{list(devices.shape)}")
         return DeviceAssignment(devices.astype(np.int32))
+
+    def devices(self) -> list[int]:
+        """Replica by replica, partition by partition."""
+        return self._devices.reshape(-1).tolist()
 
     def replica_count(self) -> int:
         return self._devices.shape[0]
