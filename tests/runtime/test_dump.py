@@ -152,6 +152,16 @@ def test_compile_says_what_came_of_it(capsys: pytest.CaptureFixture[str], file: 
     assert "jit_f: " in text and "steps: 1 kernel" in text and "bytes: " in text
 
 
+def test_compile_for_several_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "two.hlo"
+    path.write_text("HloModule two, replica_count=2\nENTRY e {\n  ROOT r = u32[] replica-id()\n}")
+    text = command(capsys, "compile", path)
+    assert "two: " in text and "steps: " in text and "bytes: " in text
+    with pytest.raises(SystemExit):
+        main(["run", str(path), "--profile", str(tmp_path / "trace.json")])
+    assert capsys.readouterr().err.startswith("error: ")
+
+
 @pytest.mark.parametrize(
     ("stage", "part"),
     [("hlo", "exponential("), ("loops", "= exp("), ("llvm", "define i32 @hlokit_entry"), ("asm", ".text")],

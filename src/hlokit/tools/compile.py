@@ -12,6 +12,7 @@ from hlokit.api import compile as compile_module
 from hlokit.api import export_object, load, verify
 from hlokit.cpu.target import host, parse
 from hlokit.hlo.module import HloModule
+from hlokit.runtime.executable import Executable
 
 
 def compile(
@@ -56,7 +57,8 @@ def compile(
         return
     start = time.perf_counter()
     machine = host() if target == "host" else parse(target)
-    executable = compile_module(module, strict=strict, threads=threads, target=machine)
+    made = compile_module(module, strict=strict, threads=threads, target=machine)
+    executable = made if isinstance(made, Executable) else made.executable
     seconds = time.perf_counter() - start
     memory = executable.memory_analysis()
     steps = Counter(type(step).__name__.removesuffix("Step").lower() for step in executable.program.block.steps)

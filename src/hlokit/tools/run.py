@@ -13,9 +13,10 @@ import numpy as np
 from cyclopts import Parameter
 
 from hlokit.api import compile, evaluate, load, verify
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
+from hlokit.runtime.devices import DeviceExecutable
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -83,6 +84,8 @@ def run(
             executable = compile(module, shadow=shadow if shadow is not None else False)
             result = executable(*arguments, seed=seed)
             if profile is not None:
+                if isinstance(executable, DeviceExecutable):
+                    raise UnsupportedError("--profile: for one device only")
                 found = executable.profile(*arguments, seed=seed)
                 print(found)
                 found.save(profile)

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 
 from hlokit.cpu.llvm import Function
 
-ROLES = ("lhs", "rhs", "out")
-"""Whose elements an axis moves over. lhs has rows, rhs columns: of the op's operands either may be called lhs."""
-
 
 @dataclass(frozen=True)
 class Axis:
     """Several dimensions counted by one index, row-major. A role it does not move in has strides 0.
 
     sizes     of the dimensions, outermost first
-    strides   in elements, by role
+    strides   in elements, by role, which says whose elements the axis moves over: "lhs" has rows, "rhs" columns, "out"
+              both; of the op's operands either may be called lhs
     """
 
     sizes: tuple[int, ...]

@@ -13,7 +13,6 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
-    pass
 
 Store: TypeAlias = Callable[[Function, Sequence[str], str, int, "str | None"], None]
 """store(function, index, value, lanes, mask): what becomes of `lanes` result elements that are consecutive in the last
@@ -26,8 +25,8 @@ class Call:
     """One kernel-form instruction to be compiled.
 
     operands, results   shapes of the array leaves, in order; all arrays are dense and row-major
-    functions           LLVM functions of the called computations by role: they take scalars in register types (a complex
-                        number as two), return one, or a literal struct of them for tuples and complex numbers. Always inlined
+    functions           LLVM functions of the called computations by role, always inlined: they take scalars in register
+                        types (a complex number as two), return one, or a literal struct for tuples and complex numbers
     store               the epilogue that is fused to it; None: elements are written to the result
     strict              the reference's order of operations, bit for bit; a routine that cannot do so returns None
     computations        the called computations themselves by role, where a routine may know a faster way for some
@@ -77,6 +76,7 @@ class Routine:
 
 Kernel: TypeAlias = "Callable[[Call, Module], Routine | None]"
 """Writes the functions into the module. None: this case is not for it, the next way is tried."""
+
 
 @dataclass(frozen=True)
 class Packing:

@@ -206,7 +206,7 @@ def from_f32(value: Value, target: DType) -> Value:
     if target.name == "bf16":
         return _to_bf16(value, bits)
     if target.name == "f8e8m0fnu":
-        return _encode_exponent(value, bits)
+        return _encode_exponent(bits)
     return _encode(value, bits, FORMATS[target.name])
 
 
@@ -232,7 +232,7 @@ def _to_bf16_by_instruction(value: Value) -> Value:
     return (halves - (1 << 7)).where(denormal, halves)
 
 
-def _encode_exponent(value: Value, bits: Value) -> Value:
+def _encode_exponent(bits: Value) -> Value:
     """The nearest power of two, of two the greater; NaN unless positive and below 1.5 * 2^127."""
     rounded = (bits + 0x40_0000) >> 23
     least = bits.compare("ugt", 0x40_0000).cast("zext", "i32")  # ml_dtypes rounds these up
