@@ -30,23 +30,26 @@ __all__ = [
 
 
 def parse(text: str | bytes) -> HloModule:
-    """The module in HLO text. Every rule of the language is checked while reading.
+    """The module in HLO text, or in StableHLO text. Every rule of the language is checked while reading.
 
-    Raises ParseError with line, column, caret and the rule's label; UnsupportedError for StableHLO text.
+    Raises ParseError with line, column, caret and the rule's label; UnsupportedError, with the line, for StableHLO
+    that HLO or hlokit lacks.
     """
-    from hlokit.text.parser import parse_hlo
-
     if isinstance(text, bytes):
         text = _decoded(text)
     if _is_stablehlo(text):
-        raise UnsupportedError("StableHLO text is not read yet; HLO text is")
+        from hlokit.stablehlo.lowering import parse_stablehlo
+
+        return parse_stablehlo(text)
+    from hlokit.text.parser import parse_hlo
+
     return parse_hlo(text)
 
 
 def load(path: str | Path) -> HloModule:
-    """The module in a file: HLO text, or a serialized HloModuleProto (or HloProto), told apart by content.
+    """The module in a file: HLO or StableHLO text, or a serialized HloModuleProto (or HloProto), told apart by content.
 
-    Raises OSError if the file cannot be read, ParseError if it is neither.
+    Raises OSError if the file cannot be read, ParseError if it is none of them.
     """
     data = Path(path).read_bytes()
     if _is_text(data):
@@ -139,7 +142,19 @@ def _is_stablehlo(text: str) -> bool:
         word = line.strip()
         if word and not word.startswith("//"):
             return (
-                word.startswith(("module ", "module{", "module@", "func.func", "#", '"builtin.module"', "!"))
+                word.startswith(
+                    (
+                        "module ",
+                        "module{",
+                        "module@",
+                        "builtin.module",
+                        "func.func",
+                        "#",
+                        '"builtin.module"',
+                        "!",
+                        "{-#",
+                    )
+                )
                 and "HloModule" not in word
             )
     return False

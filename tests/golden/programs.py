@@ -1,7 +1,8 @@
-"""The whole JAX programs: HLO text, inputs, outputs and tolerances.
+"""The whole JAX programs: HLO text, StableHLO text, inputs, outputs and tolerances.
 
-python -m tests.golden.programs --golden DIR            evaluates all of them
-python -m tests.golden.programs --golden DIR --bundle   copies them to tests/data/programs, compressed
+python -m tests.golden.programs --golden DIR               evaluates all of them
+python -m tests.golden.programs --golden DIR --stablehlo   from their StableHLO text
+python -m tests.golden.programs --golden DIR --bundle      copies them to tests/data/programs, compressed
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from tests.golden.engines import ENGINES
 from tests.golden.player import flatten
 
 BUNDLED = Path(__file__).parents[1] / "data" / "programs"
+HLO, STABLEHLO = ".hlo.txt", ".stablehlo.mlir"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedProgram:
-    """A jitted JAX function: its HLO text and what it gave on one set of inputs."""
+    """A jitted JAX function: its HLO (or StableHLO) text and what it gave on one set of inputs."""
 
     name: str
     hlo: str
@@ -43,13 +45,19 @@ def program_names(folder: Path) -> list[str]:
     return [record["name"] for record in _records(folder)]
 
 
-def read_program(folder: Path, name: str) -> RecordedProgram:
-    """The program of that name; its files may be NAME.hlo.txt or NAME.hlo.txt.gz, and NAME.npz."""
+def read_program(folder: Path, name: str, *, stablehlo: bool = False) -> RecordedProgram:
+    """The program of that name; its files are NAME.npz, and NAME.hlo.txt or NAME.stablehlo.mlir, compressed or not."""
     record = next(record for record in _records(folder) if record["name"] == name)
     with np.load(folder / f"{name}.npz") as arrays:
         inputs = [_array(arrays[f"in{i}"], how["dtype"]) for i, how in enumerate(record["inputs"])]
         outputs = [_array(arrays[f"out{i}"], how["dtype"]) for i, how in enumerate(record["outputs"])]
-    return RecordedProgram(name, _text(folder, name), tuple(inputs), tuple(outputs), tuple(record["tolerance"]))
+    return RecordedProgram(
+        name,
+        _text(folder, name, STABLEHLO if stablehlo else HLO),
+        tuple(inputs),
+        tuple(outputs),
+        tuple(record["tolerance"]),
+    )
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
@@ -61,8 +69,8 @@ def _array(stored: Array, name: str) -> Array:
     return stored.view(NUMPY_TYPES[name]) if name == "bf16" else stored.astype(NUMPY_TYPES[name], casting="equiv")
 
 
-def _text(folder: Path, name: str) -> str:
-    plain, packed = folder / f"{name}.hlo.txt", folder / f"{name}.hlo.txt.gz"
+def _text(folder: Path, name: str, suffix: str) -> str:
+    plain, packed = folder / f"{name}{suffix}", folder / f"{name}{suffix}.gz"
     return plain.read_text(encoding="utf-8") if plain.exists() else gzip.decompress(packed.read_bytes()).decode()
 
 
@@ -88,7 +96,9 @@ def bundle(folder: Path, target: Path = BUNDLED) -> None:
     (target / "programs.json").write_text(f'{{"programs": [\n{lines}\n]}}\n', encoding="utf-8")
     for record in records:
         name = record["name"]
-        (target / f"{name}.hlo.txt.gz").write_bytes(gzip.compress(_text(folder, name).encode(), 9, mtime=0))
+        for suffix in (HLO, STABLEHLO):
+            packed = gzip.compress(_text(folder, name, suffix).encode(), 9, mtime=0)
+            (target / f"{name}{suffix}.gz").write_bytes(packed)
         with np.load(folder / f"{name}.npz") as arrays:
             np.savez_compressed(target / f"{name}.npz", **arrays)
 
@@ -97,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.programs", description=__doc__)
     parser.add_argument("--golden", type=Path, required=True, metavar="DIR")
     parser.add_argument("--bundle", action="store_true", help="copy the programs to tests/data/programs instead")
+    parser.add_argument("--stablehlo", action="store_true", help="read the StableHLO texts, not the HLO ones")
     parser.add_argument("--engine", choices=list(ENGINES), default="reference", help="what runs the programs")
     parser.add_argument("names", nargs="*", help="these programs only")
     options = parser.parse_args(arguments)
@@ -107,16 +118,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.bundle:
         bundle(folder)
         return 0
-    failed = [name for name in options.names or program_names(folder) if not _passes(folder, name, options.engine)]
+    names = options.names or program_names(folder)
+    failed = [name for name in names if not _passes(folder, name, options.engine, options.stablehlo)]
     print(f"{len(failed)} failed")
     return 1 if failed else 0
 
 
-def _passes(folder: Path, name: str, engine: str) -> bool:
+def _passes(folder: Path, name: str, engine: str, stablehlo: bool) -> bool:
     start = time.perf_counter()
     outcome = "passed"
     try:
-        check_program(read_program(folder, name), engine)
+        check_program(read_program(folder, name, stablehlo=stablehlo), engine)
     except Exception as error:
         outcome = f"FAILED {type(error).__name__}: {first_line(error)[:200]}  {short_traceback(error)}"
     print(f"{name:30}{time.perf_counter() - start:6.1f} s  {outcome}", flush=True)

@@ -1,0 +1,101 @@
+"""StableHLO's collectives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlokit.builder import collectives as build
+from hlokit.builder.core import XlaOp
+from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
+from hlokit.stablehlo.site import Rule, Site
+from hlokit.types.groups import ReplicaGroups
+from hlokit.types.shape import Shape
+
+
+def _groups(site: Site) -> ReplicaGroups:
+    """dense<[[0, 1], [2, -1]]>: -1 fills up shorter groups."""
+    rows = site.matrix("replica_groups", default=())
+    return ReplicaGroups.explicit([tuple(i for i in row if i >= 0) for row in rows])
+
+
+def _channel(site: Site) -> int | None:
+    if not site.has("channel_handle"):
+        return None
+    handle = site.as_integers([site.parameters("channel_handle").get("handle", 0)], "channel_handle")[0]
+    return handle if handle > 0 else None
+
+
+def _common(site: Site) -> dict[str, Any]:
+    site.operand(0)
+    is_global = site.get("use_global_device_ids", default=False)
+    return {
+        "channel_id": _channel(site),
+        "replica_groups": _groups(site),
+        "use_global_device_ids": is_global is not False,
+    }
+
+
+def _result(site: Site) -> Shape:
+    shapes = site.results
+    return shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
+
+
+def _all_gather(site: Site) -> list[XlaOp]:
+    common, result = _common(site), _result(site)
+    op = AllGather(**common, dimension=site.integer("all_gather_dim"), result=result)
+    return site.unpacked(site.emit(op, *site.operands, shape=result), len(site.operands))
+
+
+def _all_reduce(site: Site) -> list[XlaOp]:
+    called = (site.reducer(site.operands[:1]),)
+    return site.unpacked(site.emit(AllReduce(**_common(site)), *site.operands, called=called), len(site.operands))
+
+
+def _reduce_scatter(site: Site) -> list[XlaOp]:
+    common, result = _common(site), _result(site)
+    op = ReduceScatter(**common, dimension=site.integer("scatter_dimension"), result=result)
+    called = (site.reducer(site.operands[:1]),)
+    return site.unpacked(site.emit(op, *site.operands, called=called, shape=result), len(site.operands))
+
+
+def _all_to_all(site: Site) -> list[XlaOp]:
+    site.operand(0)
+    numbers = [site.integer(name) for name in ("split_dimension", "concat_dimension", "split_count")]
+    return [build.all_to_all(o, *numbers, _groups(site), None, _channel(site)) for o in site.operands]
+
+
+def _collective_permute(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    pairs = [(row[0], row[1]) for row in site.matrix("source_target_pairs") if len(row) == 2]
+    return build.collective_permute(operand, pairs, _channel(site))
+
+
+def _collective_broadcast(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    return build.collective_broadcast(operand, _groups(site), _channel(site))
+
+
+def _cross_replica_sum(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    return build.cross_replica_sum(operand, _groups(site))
+
+
+def _replica_id(site: Site) -> XlaOp:
+    return build.replica_id(site.builder)
+
+
+def _partition_id(site: Site) -> XlaOp:
+    return build.partition_id(site.builder)
+
+
+RULES: dict[str, Rule] = {
+    "all_gather": _all_gather,
+    "all_reduce": _all_reduce,
+    "all_to_all": _all_to_all,
+    "collective_broadcast": _collective_broadcast,
+    "collective_permute": _collective_permute,
+    "cross-replica-sum": _cross_replica_sum,
+    "partition_id": _partition_id,
+    "reduce_scatter": _reduce_scatter,
+    "replica_id": _replica_id,
+}

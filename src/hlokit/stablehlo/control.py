@@ -1,0 +1,330 @@
+"""StableHLO's control flow, calls, tuples, tokens, custom calls, and transfers to and from the host."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hlokit.builder import communication, control
+from hlokit.builder.core import XlaOp
+from hlokit.ops.control_flow import Call, Conditional, While
+from hlokit.ops.custom import CustomCall
+from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
+from hlokit.stablehlo.shardings import mesh_sizes
+from hlokit.stablehlo.site import Rule, Site
+from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
+from hlokit.types import dtype as dtypes
+from hlokit.types.layout import Layout
+from hlokit.types.shape import Shape
+
+_API_VERSIONS = (
+    "API_VERSION_UNSPECIFIED",
+    "API_VERSION_ORIGINAL",
+    "API_VERSION_STATUS_RETURNING",
+    "API_VERSION_STATUS_RETURNING_UNIFIED",
+    "API_VERSION_TYPED_FFI",
+)
+_IDENTITIES = ("LayoutConstraint", "annotate_device_placement")
+_CHANNELS = {1: "device_to_device", 2: "device_to_host", 3: "host_to_device"}
+
+
+def _while(site: Site) -> list[XlaOp]:
+    """The state is a tuple: the arguments, then what the regions use of the outside."""
+    condition, body = site.region(0), site.region(1)
+    count = len(site.operands)
+    captured = site.scope.captures([condition, body], site.operation.start)
+    shapes = [operand.shape for operand in site.operands]
+    state = site.emit(Tuple(), *site.operands, *captured.values())
+    test, _ = site.scope.tupled(condition, shapes, captured, "condition", site)
+    step, elements = site.scope.tupled(body, shapes, captured, "body", site)
+    tests = test.results(condition, [dtypes.pred[()]], site.operation.start)
+    after = step.results(body, shapes, site.operation.start)
+    called = (
+        test.builder.build_computation(tests[0]),
+        step.builder.build_computation([*after, *elements[count:]]),
+    )
+    result = site.emit(While(), state, called=called)
+    return [site.emit(GetTupleElement(i), result) for i in range(count)]
+
+
+def _case(site: Site) -> list[XlaOp]:
+    (index,) = site.exactly(1)
+    return _branches(site, index, [site.region(i) for i in range(max(1, len(site.operation.regions)))])
+
+
+def _if(site: Site) -> list[XlaOp]:
+    (predicate,) = site.exactly(1)
+    return _branches(site, predicate, [site.region(0), site.region(1)])
+
+
+def _branches(site: Site, selector: XlaOp, blocks: list[Block]) -> list[XlaOp]:
+    """Each branch takes what it uses of the outside as one tuple."""
+    operands: list[XlaOp] = []
+    called: list[Any] = []
+    count = 0
+    for number, block in enumerate(blocks):
+        captured = site.scope.captures([block], site.operation.start)
+        scope, _ = site.scope.tupled(block, [], captured, f"branch_{number}", site)
+        results = scope.results(block, None, site.operation.start)
+        count = len(results)
+        operands.append(site.emit(Tuple(), *captured.values()))
+        called.append(scope.builder.build_computation(results[0] if count == 1 else results))
+    return site.unpacked(site.emit(Conditional(), selector, *operands, called=called), count)
+
+
+def _call(site: Site) -> list[XlaOp]:
+    name = site.symbol("callee")
+    computation = site.scope.lowering.function(name, [o.shape for o in site.operands], site.operation.start)
+    count = len(site.scope.lowering.program.functions[name].results)
+    return site.unpacked(site.emit(Call(False), *site.operands, called=(computation,)), count)
+
+
+def _composite(site: Site) -> list[XlaOp]:
+    """A call of its decomposition, which says what it is called."""
+    words = [w for w in site.operation.words if isinstance(w, str)]
+    name = site.string("name", default=words[0] if words else None)
+    target = site.symbol("decomposition")
+    computation = site.scope.lowering.function(target, [o.shape for o in site.operands], site.operation.start)
+    attributes = site.get("composite_attributes", default=None)
+    text = attributes.text if isinstance(attributes, Dictionary) else "{}"
+    version = site.integer("version", default=0)
+    count = len(site.scope.lowering.program.functions[target].results)
+    result = control.composite_call(site.builder, computation, site.operands, name, text, version)
+    return site.unpacked(result, count)
+
+
+def _custom_call(site: Site) -> list[XlaOp]:
+    """The target's name decides: what hlokit has an operation for becomes that, anything else a custom-call."""
+    target = site.get("call_target_name", default=next((w for w in site.operation.words if isinstance(w, Symbol)), ""))
+    target = target.name if isinstance(target, Symbol) else str(target)
+    if target in _IDENTITIES:
+        return site.exactly(1)
+    if target == "shape_assertion" and _holds(site):
+        return []
+    if target.startswith(("mhlo.", "chlo.", "stablehlo.")):
+        found = _as_operation(site, target)
+        if found is not None:
+            return found
+    return _custom(site, target)
+
+
+def _holds(site: Site) -> bool:
+    """The assertion is a constant and true; raises the error if it is false."""
+    value = site.constant(0)
+    if value is not None and not value.all():
+        raise site.error(f"{site.name}: the assertion about shapes does not hold")
+    return value is not None
+
+
+def _as_operation(site: Site, target: str) -> list[XlaOp] | None:
+    """An operation of a later version that is written as a custom call, its attributes in mhlo.attributes."""
+    from hlokit.stablehlo.mapping import rule_of
+
+    rule = rule_of(target)
+    if rule is None or rule is _custom_call:
+        return None
+    inner = site.get("mhlo.attributes", default={})
+    if isinstance(inner, dict):
+        site.operation.attributes.update(inner)  # pyright: ignore[reportUnknownArgumentType]
+    result = rule(site)
+    return [result] if isinstance(result, XlaOp) else list(result)
+
+
+def _custom(site: Site, target: str) -> list[XlaOp]:
+    results = _laid_out(site, site.results, "result_layouts")
+    version = site.integer("api_version", default=_implied_version(site, target))
+    if not 0 <= version < len(_API_VERSIONS):
+        raise site.error(f"{site.name}: there is no api_version {version}")
+    shape = results[0] if len(results) == 1 else Shape.tuple(results)
+    if any(r.is_unbounded for r in results):
+        raise site.unsupported(f"the sizes of its result {shape} are not known")
+    operands = [operand.shape for operand in site.operands]
+    constraints = tuple(_laid_out(site, operands, "operand_layouts")) if site.has("operand_layouts") else None
+    fields: dict[str, Any] = {
+        "custom_call_target": target,
+        "custom_call_has_side_effect": site.boolean("has_side_effect", default=False),
+        "api_version": _API_VERSIONS[version],
+        "operand_layout_constraints": constraints,
+        "output_to_operand_aliasing": tuple(_aliases(site)),
+        "output_shape": shape,
+    }
+    called: list[Any] = []
+    for symbol in site.get("called_computations", default=[]):
+        if not isinstance(symbol, Symbol):
+            raise site.error(f"{site.name}: called_computations are @symbols")
+        function = site.scope.lowering.program.functions.get(symbol.name)
+        shapes = [site.shape(t) for _, t in function.arguments] if function is not None else []
+        called.append(site.scope.lowering.function(symbol.name, shapes, site.operation.start))
+    handle = site.emit(CustomCall(**fields), *site.operands, called=called, shape=shape)
+    config = _backend_config(site, version == 4)
+    if config:
+        handle.instruction.ensure_extra().backend_config = config
+        handle.instruction.ensure_extra().backend_config_is_json = config.startswith("{")
+    return [] if not results else site.unpacked(handle, len(results))
+
+
+def _implied_version(site: Site, target: str) -> int:
+    """A dictionary in mhlo.backend_config is for the typed interface, but for the one target that XLA expands."""
+    return 4 if site.has("mhlo.backend_config") and target != "ApproxTopK" else 1
+
+
+def _backend_config(site: Site, is_typed: bool) -> str:
+    """A string; or a dictionary: as it is written for the typed interface, as JSON for the others."""
+    given = site.get("backend_config", default="")
+    if not given:
+        given = site.get("mhlo.backend_config", default="")
+    if not isinstance(given, Dictionary):
+        return str(given)
+    return given.text if is_typed else json.dumps(given, sort_keys=True, default=str)
+
+
+def _laid_out(site: Site, shapes: list[Shape], name: str) -> list[Shape]:
+    """The shapes with the layouts that a list of dense<[..]> gives."""
+    layouts = site.get(name, default=None)
+    if not isinstance(layouts, list) or len(layouts) != len(shapes):  # pyright: ignore[reportUnknownArgumentType]
+        return shapes
+    found: list[Shape] = []
+    for shape, layout in zip(shapes, layouts, strict=True):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        order = site.as_integers(layout, name) if isinstance(layout, (Dense, tuple, list)) else ()
+        found.append(shape.with_layout(Layout(order)) if shape.is_array and len(order) == shape.rank else shape)
+    return found
+
+
+def _aliases(site: Site) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:
+    found: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = []
+    for alias in site.get("output_operand_aliases", default=[]):
+        value: Any = alias.value if isinstance(alias, DialectAttribute) else None
+        if not isinstance(value, dict):
+            raise site.error(f"{site.name}: output_operand_aliases are #stablehlo.output_operand_alias<...>")
+        output = site.as_integers(value.get("output_tuple_indices", ()), "output_tuple_indices")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        inside = site.as_integers(value.get("operand_tuple_indices", ()), "operand_tuple_indices")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        number = site.as_integers([value.get("operand_index", 0)], "operand_index")[0]  # pyright: ignore[reportUnknownMemberType]
+        found.append((output, number, inside))
+    return found
+
+
+def _tuple(site: Site) -> XlaOp:
+    return site.emit(Tuple(), *site.operands)
+
+
+def _get_tuple_element(site: Site) -> XlaOp:
+    given = next((w for w in site.operation.words if isinstance(w, list)), None)
+    index = site.integer("index", default=given[0][0] if given else None)  # pyright: ignore[reportUnknownArgumentType]
+    return site.emit(GetTupleElement(index), *site.exactly(1))
+
+
+def _optimization_barrier(site: Site) -> list[XlaOp]:
+    """HLO's takes one value: a tuple where there are several."""
+    if len(site.operands) == 1:
+        return [site.emit(OptBarrier(), site.operands[0])]
+    return list(site.emit(OptBarrier(), site.emit(Tuple(), *site.operands)))
+
+
+def _create_token(site: Site) -> XlaOp:
+    return communication.create_token(site.builder)
+
+
+def _after_all(site: Site) -> XlaOp:
+    return communication.after_all(site.builder, site.operands)
+
+
+def _infeed(site: Site) -> list[XlaOp]:
+    """(data.., token): HLO's gives one value, here a tuple of the data."""
+    (token,) = site.exactly(1)
+    shapes = site.results[:-1]
+    item, after = communication.infeed_with_token(token, Shape.tuple(shapes), site.string("infeed_config", default=""))
+    return [*item, after]
+
+
+def _outfeed(site: Site) -> XlaOp:
+    *values, token = site.operands or [site.operand(0)]
+    data = values[0] if len(values) == 1 else site.emit(Tuple(), *values)
+    return communication.outfeed_with_token(data, token, data.shape, site.string("outfeed_config", default=""))
+
+
+def _channel(site: Site) -> communication.ChannelHandle:
+    given = site.parameters("channel_handle")
+    handle = site.as_integers([given.get("handle", 0), given.get("type", 1)], "channel_handle")
+    return communication.ChannelHandle(handle[0], _CHANNELS.get(handle[1], "device_to_device"))
+
+
+def _send(site: Site) -> XlaOp:
+    *values, token = site.operands or [site.operand(0)]
+    channel = _channel(site)
+    if site.boolean("is_host_transfer", default=False):
+        if len(values) != 1:
+            raise site.unsupported("a transfer to the host of several values")
+        return communication.send_to_host(
+            values[0], token, values[0].shape, communication.ChannelHandle(channel.handle, "device_to_host")
+        )
+    data = values[0] if len(values) == 1 else site.emit(Tuple(), *values)
+    return communication.send_with_token(data, token, channel)
+
+
+def _recv(site: Site) -> list[XlaOp]:
+    (token,) = site.exactly(1)
+    channel, shapes = _channel(site), site.results[:-1]
+    shape = shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
+    if site.boolean("is_host_transfer", default=False):
+        host = communication.ChannelHandle(channel.handle, "host_to_device")
+        data, after = communication.recv_from_host(token, shape, host)
+    else:
+        data, after = communication.recv_with_token(token, shape, channel)
+    return [*site.unpacked(data, len(shapes)), after]
+
+
+def _same(site: Site) -> list[XlaOp]:
+    """A hint for a partitioner: programs run on global values."""
+    return site.exactly(1)
+
+
+def _named_computation(site: Site) -> list[XlaOp]:
+    return _inlined(site)
+
+
+def _manual_computation(site: Site) -> list[XlaOp]:
+    """Runs as it is where the mesh is one device."""
+    if any(size > 1 for mesh in site.scope.lowering.program.meshes.values() for size in mesh_sizes(mesh).values()):
+        raise site.unsupported("a region for several devices")
+    return _inlined(site)
+
+
+def _inlined(site: Site) -> list[XlaOp]:
+    """The operations of the region, in place."""
+    block = site.region(0)
+    scope = site.scope
+    if len(block.arguments) != len(site.operands):
+        raise site.error(f"{site.name}: {len(block.arguments)} arguments for {len(site.operands)} operands")
+    inner = scope.inline()
+    for (name, _), operand in zip(block.arguments, site.operands, strict=True):
+        inner.define(name, [operand], block.start)
+    return inner.results(block, None, site.operation.start)
+
+
+RULES: dict[str, Rule] = {
+    "after_all": _after_all,
+    "case": _case,
+    "composite": _composite,
+    "create_token": _create_token,
+    "custom_call": _custom_call,
+    "get_tuple_element": _get_tuple_element,
+    "if": _if,
+    "infeed": _infeed,
+    "optimization_barrier": _optimization_barrier,
+    "outfeed": _outfeed,
+    "recv": _recv,
+    "send": _send,
+    "tuple": _tuple,
+    "while": _while,
+}
+
+OTHER_RULES: dict[str, Rule] = {
+    "func.call": _call,
+    "sdy.manual_computation": _manual_computation,
+    "sdy.named_computation": _named_computation,
+    "sdy.propagation_barrier": _same,
+    "sdy.reshard": _same,
+    "sdy.sharding_constraint": _same,
+    "sdy.sharding_group": _same,
+}
+"""Operations of other dialects."""

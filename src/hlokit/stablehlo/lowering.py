@@ -1,0 +1,455 @@
+"""The tree of a StableHLO module to an HloModule: functions and regions become computations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.builder.control import tuple_
+from hlokit.builder.core import Builder, XlaOp
+from hlokit.errors import BuildError, HlokitError, ParseError, ShapeError, UnsupportedError
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import Alias, HloModule
+from hlokit.hlo.values import is_ndarray
+from hlokit.stablehlo.lexer import Lexer
+from hlokit.stablehlo.mapping import rule_of
+from hlokit.stablehlo.parser import parse_program
+from hlokit.stablehlo.shardings import sharding_of
+from hlokit.stablehlo.site import Site
+from hlokit.stablehlo.tree import Block, Function, Operation, Place, Program, Symbol
+from hlokit.text.lexer import MAX_NESTING
+from hlokit.types.shape import Shape
+
+_RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return", "chlo.return")
+_COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose", "after-all"})
+"""What a region may use of the outside without a parameter: it is made anew inside, if its operands are such too."""
+_COPIED_DEPTH = 8
+
+
+def parse_stablehlo(text: str) -> HloModule:
+    """The module that a StableHLO text says. Its entry is the function `main`, or the one that is public.
+
+    Raises ParseError with line, column and caret for what is no legal StableHLO; UnsupportedError, naming line and
+    operation, type or attribute, for what is legal and not supported.
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ParseError(f"no UTF-8: {error.reason}", line=text.count("\n", 0, error.start) + 1, column=1) from None
+    program, lexer = parse_program(text)
+    return _Lowering(program, lexer).module()
+
+
+class _Lowering:
+    """Functions by name and the shapes of their arguments, each lowered once."""
+
+    def __init__(self, program: Program, lexer: Lexer) -> None:
+        self.program = program
+        self.lexer = lexer
+        self._done: dict[tuple[str, tuple[Shape, ...]], Computation] = {}
+        self._open: set[tuple[str, tuple[Shape, ...]]] = set()
+        self.depth = 0
+
+    def module(self) -> HloModule:
+        main = self._main()
+        shapes = [self._argument(main, i) for i in range(len(main.arguments))]
+        for function in self._callees_first(main):
+            types = [t for _, t in function.arguments]
+            known = [t for t in types if isinstance(t, Shape) and not t.is_unbounded]
+            if function is not main and len(known) == len(types):
+                self.function(function.name, known, function.start)
+        scope = Scope(self, Builder(self.program.name or main.name, source_info=False))
+        self._parameters(scope, main, shapes)
+        results = scope.results(main.body, main.results, main.start)
+        root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
+        scope.builder.computation.name = main.name
+        self._alias(scope.builder, main, results)
+        try:
+            module = scope.builder.build(root)
+        except HlokitError as error:
+            raise self.lexer.error(str(error), main.start) from None
+        module.num_partitions = self._count("mhlo.num_partitions")
+        module.replica_count = self._count("mhlo.num_replicas")
+        return module
+
+    def _main(self) -> Function:
+        functions = self.program.functions
+        public = [f for f in functions.values() if f.is_public and f.body is not None]
+        if "main" not in functions and len(public) != 1:
+            raise self.lexer.error("no function is called main, and not just one is public", 0)
+        main = functions.get("main") or public[0]
+        if main.body is None:
+            raise self.lexer.error(f"the function @{main.name} has no body", main.start)
+        return main
+
+    def _count(self, name: str) -> int:
+        count = self.program.attributes.get(name, 1)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 2**31:
+            raise self.lexer.error(f"{name} is no count of devices", 0)
+        return count
+
+    def _argument(self, main: Function, index: int) -> Shape:
+        """The shape of an argument of the entry, which nothing refines."""
+        shape = main.arguments[index][1]
+        if not isinstance(shape, Shape):
+            raise self._unsupported(main, f"argument {index} of type {shape}")
+        if shape.is_unbounded:
+            raise self._unsupported(main, f"argument {index}, {shape}, whose sizes are not known")
+        return shape
+
+    def _unsupported(self, function: Function, what: str) -> UnsupportedError:
+        return UnsupportedError(f"line {self.lexer.line(function.start)}: func.func @{function.name}: {what}")
+
+    def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape]) -> None:
+        for i, ((name, _), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
+            handle = scope.builder.parameter(i, shape, name[1:] if name[1:2].isalpha() else f"arg{i}")
+            scope.define(name, [handle], function.start)
+            self.mark(handle.instruction, function.argument_attributes[i], function.start)
+
+    def mark(self, instruction: Instruction, attributes: Mapping[str, Any], start: int) -> None:
+        """Keeps the sharding and the frontend attributes that a value has."""
+        given = attributes.get("mhlo.sharding", attributes.get("sdy.sharding"))
+        if given is not None:
+            try:
+                sharding = sharding_of(given, self.program.meshes, instruction.shape.is_tuple)
+            except HlokitError as error:
+                raise self.lexer.error(f"the sharding {given!r}: {error}", start) from None
+            if sharding is not None:
+                instruction.ensure_extra().sharding = sharding
+        frontend = attributes.get("mhlo.frontend_attributes")
+        if isinstance(frontend, dict):
+            found = {k: v for k, v in frontend.items() if isinstance(v, str)}  # pyright: ignore[reportUnknownVariableType]
+            instruction.ensure_extra().frontend_attributes.update(found)  # pyright: ignore[reportUnknownArgumentType]
+
+    def _alias(self, builder: Builder, main: Function, results: Sequence[XlaOp]) -> None:
+        """Donated arguments: to a result (tf.aliasing_output) or to whoever wants the buffer."""
+        for i, attributes in enumerate(main.argument_attributes):
+            output = attributes.get("tf.aliasing_output")
+            if isinstance(output, int) and not isinstance(output, bool):
+                if not 0 <= output < len(results):
+                    raise self.lexer.error(
+                        f"argument {i} is to share result {output}, which does not exist", main.start
+                    )
+                index = () if len(results) == 1 else (output,)
+                builder.set_up_alias(index, i, (), Alias(index, i).kind)
+            elif attributes.get("jax.buffer_donor") is True:
+                builder.add_buffer_donor(i)
+
+    def _callees_first(self, main: Function) -> list[Function]:
+        """The functions that are called, each before its callers. ParseError for one that calls itself."""
+        order: list[Function] = []
+        state = {main.name: 1}
+        stack = [(main, iter(self._called(main)))]
+        while stack:
+            function, rest = stack[-1]
+            name = next(rest, None)
+            if name is None:
+                stack.pop()
+                state[function.name] = 2
+                order.append(function)
+            elif state.get(name) == 1:
+                raise self.lexer.error(f"the function @{name} calls itself", self.program.functions[name].start)
+            elif name not in state and name in self.program.functions:
+                state[name] = 1
+                callee = self.program.functions[name]
+                stack.append((callee, iter(self._called(callee))))
+        return order
+
+    def _called(self, function: Function) -> list[str]:
+        found: dict[str, None] = {}
+        stack = list(function.body.operations) if function.body is not None else []
+        while stack:
+            operation = stack.pop()
+            for value in (*operation.words, *operation.attributes.values()):
+                for part in value if isinstance(value, list) else (value,):  # pyright: ignore[reportUnknownVariableType]
+                    if isinstance(part, Symbol):
+                        found[part.name] = None
+            for block in operation.regions:
+                stack += block.operations if block is not None else []
+        return list(found)
+
+    def function(self, name: str, shapes: Sequence[Shape], start: int) -> Computation:
+        """A function as a computation of arguments of these shapes."""
+        key = (name, tuple(shape.logical for shape in shapes))
+        if key in self._done:
+            return self._done[key]
+        function = self.program.functions.get(name)
+        if function is None or function.body is None:
+            raise self.lexer.error(f"the function @{name} is not defined", start)
+        if len(function.arguments) != len(shapes):
+            message = f"@{name} takes {len(function.arguments)} arguments, found {len(shapes)}"
+            raise self.lexer.error(message, start)
+        for (_, declared), shape in zip(function.arguments, shapes, strict=True):
+            if not fits(declared, shape):
+                raise self.lexer.error(f"@{name} takes an argument of type {declared}, found {shape}", start)
+        if key in self._open:
+            raise self.lexer.error(f"the function @{name} calls itself", start)
+        self._open.add(key)
+        with _Deeper(self, start):
+            scope = Scope(self, Builder(name, source_info=False))
+            self._parameters(scope, function, shapes)
+            results = scope.results(function.body, function.results, function.start)
+            root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
+            self._done[key] = scope.builder.build_computation(root)
+        self._open.discard(key)
+        return self._done[key]
+
+
+class _Deeper:
+    """One level of nesting deeper: functions in functions, regions in regions."""
+
+    def __init__(self, lowering: _Lowering, start: int) -> None:
+        self._lowering = lowering
+        self._start = start
+
+    def __enter__(self) -> None:
+        self._lowering.depth += 1
+        if self._lowering.depth > MAX_NESTING:
+            raise self._lowering.lexer.error(f"nested more than {MAX_NESTING} deep", self._start)
+
+    def __exit__(self, *_: object) -> None:
+        self._lowering.depth -= 1
+
+
+class Scope:
+    """The values of a function or region while it is lowered."""
+
+    def __init__(self, lowering: _Lowering, builder: Builder, outer: Scope | None = None) -> None:
+        self.lowering = lowering
+        self.lexer = lowering.lexer
+        self.builder = builder
+        self.outer = outer
+        self._values: dict[str, list[XlaOp]] = {}
+        self._captured: dict[str, XlaOp] = {}
+        self._constants: dict[int, Any] = {}
+
+    # -- values
+
+    def define(self, name: str, handles: Sequence[XlaOp], start: int) -> None:
+        if name in self._values:
+            raise self.lexer.error(f"{name} is defined twice", start)
+        self._values[name] = list(handles)
+
+    def value(self, reference: str, start: int) -> XlaOp:
+        """The value of `%name` or `%name#i`."""
+        found = self._find(reference)
+        if found is not None:
+            return found
+        outside = self.outer.value(reference, start) if self.outer is not None else None
+        if outside is None:
+            raise self.lexer.error(f"{reference} is not defined (above)", start)
+        copy = self._copied(outside.instruction)
+        if copy is None:
+            message = f"the region uses {reference} of the outside, which is no constant"
+            raise UnsupportedError(f"line {self.lexer.line(start)}: {message}")
+        self._captured[reference] = copy
+        return copy
+
+    def _find(self, reference: str) -> XlaOp | None:
+        if reference in self._captured:
+            return self._captured[reference]
+        name, _, number = reference.partition("#")
+        handles = self._values.get(name)
+        index = int(number or 0) if len(number) < 10 else -1
+        return handles[index] if handles is not None and 0 <= index < len(handles) else None
+
+    def _copied(self, instruction: Instruction, depth: int = _COPIED_DEPTH) -> XlaOp | None:
+        """The same value made in this scope, or None if it depends on more than constants."""
+        if not depth or instruction.opcode not in _COPIED:
+            return None
+        operands = [self._copied(operand, depth - 1) for operand in instruction.operands]
+        if any(operand is None for operand in operands):
+            return None
+        return self.builder.emit(instruction.op, [o for o in operands if o is not None], shape=instruction.shape)
+
+    def constant(self, handle: XlaOp) -> Any:
+        """The array that `handle` is, whatever the arguments; None if it depends on them."""
+        key = handle.instruction.id
+        if key not in self._constants:
+            self._constants[key] = self._evaluated(handle)
+        return self._constants[key]
+
+    def _evaluated(self, handle: XlaOp) -> Any:
+        from hlokit.interpreter.evaluate import evaluate
+
+        if not handle.shape.is_array or handle.shape.size > 4096 or not self.builder.is_constant(handle):
+            return None
+        try:
+            value = evaluate(self.builder.build_constant_sub_graph(handle))
+        except HlokitError:
+            return None
+        return np.asarray(value) if is_ndarray(value) else None
+
+    def inline(self) -> Scope:
+        """A scope for a region whose operations are made in place."""
+        inner = Scope(self.lowering, self.builder)
+        inner.inherit(self)
+        return inner
+
+    def inherit(self, outer: Scope) -> None:
+        """Makes the values of `outer`, which has the same builder, visible."""
+        self.outer = outer.outer
+        self._values.update(outer._values)
+        self._captured.update(outer._captured)
+
+    # -- regions
+
+    def computation(self, block: Block, parameters: Sequence[Shape], name: str, site: Site) -> Computation:
+        """A region as a computation, one parameter for each argument."""
+        inner = Scope(self.lowering, Builder(name, source_info=False), self)
+        self._check_arguments(block, parameters, site)
+        for i, ((argument, _), shape) in enumerate(zip(block.arguments, parameters, strict=True)):
+            inner.define(argument, [inner.builder.parameter(i, shape, f"{argument[1:]}")], block.start)
+        return inner._finished(block, site)
+
+    def tupled(
+        self, block: Block, parameters: Sequence[Shape], captured: Mapping[str, XlaOp], name: str, site: Site
+    ) -> tuple[Scope, list[XlaOp]]:
+        """The scope of a region whose arguments, and values of the outside, are the elements of one tuple."""
+        inner = Scope(self.lowering, Builder(name, source_info=False), self)
+        self._check_arguments(block, parameters, site)
+        shapes = [*parameters, *(handle.shape for handle in captured.values())]
+        state = inner.builder.parameter(0, Shape.tuple(shape.logical for shape in shapes), "state")
+        elements = list(state)
+        for (argument, _), element in zip(block.arguments, elements):
+            inner.define(argument, [element], block.start)
+        inner._captured.update(zip(captured, elements[len(parameters) :], strict=True))
+        return inner, elements
+
+    def _check_arguments(self, block: Block, parameters: Sequence[Shape], site: Site) -> None:
+        if len(block.arguments) != len(parameters):
+            message = f"{site.name}: a region of {len(block.arguments)} arguments, expected {len(parameters)}"
+            raise self.lexer.error(message, block.start)
+        for (argument, declared), shape in zip(block.arguments, parameters, strict=True):
+            if not fits(declared, shape):
+                raise self.lexer.error(f"{site.name}: {argument} is of type {declared}, expected {shape}", block.start)
+
+    def _finished(self, block: Block, site: Site) -> Computation:
+        results = self.results(block, None, block.start)
+        return self.builder.build_computation(results[0] if len(results) == 1 else results)
+
+    def free(self, blocks: Iterable[Block]) -> list[str]:
+        """The references of the blocks to values that they do not define, in order of first use."""
+        found: dict[str, None] = {}
+
+        def visit(block: Block, known: set[str]) -> None:
+            known = known | {name for name, _ in block.arguments}
+            for operation in block.operations:
+                for reference in operation.operands:
+                    if reference.partition("#")[0] not in known:
+                        found[reference] = None
+                for inner in operation.regions:
+                    if inner is not None:
+                        visit(inner, known)
+                known.update(name for name, _ in operation.results)
+
+        for block in blocks:
+            visit(block, set())
+        return list(found)
+
+    def captures(self, blocks: Iterable[Block], start: int) -> dict[str, XlaOp]:
+        """What the blocks use of this scope and its outside, but for what they can make anew."""
+        found = {reference: self.value(reference, start) for reference in self.free(blocks)}
+        return {r: handle for r, handle in found.items() if not _is_copied(handle.instruction)}
+
+    # -- operations
+
+    def results(self, block: Block | None, declared: Sequence[Any] | None, start: int) -> list[XlaOp]:
+        """Lowers the operations of a block; gives what it returns."""
+        if block is None or not block.operations or block.operations[-1].name not in _RETURNS:
+            raise self.lexer.error("a block that ends without a return", block.start if block is not None else start)
+        with _Deeper(self.lowering, block.start):
+            for operation in block.operations[:-1]:
+                self.operation(operation)
+        last = block.operations[-1]
+        values = [self.value(reference, last.start) for reference in last.operands]
+        if declared is not None:
+            self._check(last, declared, values)
+        return values
+
+    def operation(self, operation: Operation) -> None:
+        """Lowers one operation and binds its results."""
+        site = Site(self, operation, [self.value(reference, operation.start) for reference in operation.operands])
+        if operation.name in _RETURNS:
+            raise site.error(f"{operation.name} is not the last operation of its block")
+        for written in (*operation.operand_types, *operation.result_types):
+            site.shape(written)
+        if operation.operand_types:
+            self._check(operation, operation.operand_types, site.operands)
+        rule = rule_of(operation.name)
+        if rule is None:
+            raise site.unsupported("the operation is not known")
+        before = self.builder.computation.next_id
+        results = self._lowered(rule, site)
+        if operation.result_types:
+            self._check(operation, operation.result_types, results)
+        for result in results:
+            if result.instruction.id >= before:
+                self.lowering.mark(result.instruction, operation.attributes, operation.start)
+        self._bind(operation, results)
+
+    def _lowered(self, rule: Any, site: Site) -> list[XlaOp]:
+        place = self._place(site.operation.place)
+        try:
+            if place is not None and (place.name or place.file):
+                with self.builder.metadata(op_name=place.name, source_file=place.file, source_line=place.line):
+                    results = rule(site)
+            else:
+                results = rule(site)
+        except (ShapeError, BuildError) as error:
+            if isinstance(error, ShapeError):
+                error.location = None
+            raise site.error(f"{site.name}: {error}", getattr(error, "label", None)) from None
+        return [results] if isinstance(results, XlaOp) else list(results)
+
+    def _bind(self, operation: Operation, results: Sequence[XlaOp]) -> None:
+        wanted = sum(count for _, count in operation.results)
+        if wanted not in (0, len(results)):
+            message = f"{operation.name} gives {len(results)} results, bound to {wanted} names"
+            raise self.lexer.error(message, operation.start)
+        at = 0
+        for name, count in operation.results:
+            self.define(name, results[at : at + count], operation.start)
+            at += count
+
+    def _check(self, operation: Operation, declared: Sequence[Any], found: Sequence[XlaOp]) -> None:
+        if len(declared) != len(found):
+            message = f"{operation.name}: {len(declared)} types for {len(found)} values"
+            raise self.lexer.error(message, operation.start)
+        for written, handle in zip(declared, found, strict=True):
+            if not fits(written, handle.shape):
+                message = f"{operation.name}: the type {written} is written, the value has {handle.shape}"
+                raise self.lexer.error(message, operation.start)
+
+    def _place(self, place: Place | None) -> Place | None:
+        for _ in range(MAX_NESTING):
+            if place is None or not place.alias:
+                return place
+            target = self.lowering.program.places.get(place.alias)
+            if target is None:
+                return place
+            place = Place(place.name or target.name, place.file or target.file, place.line or target.line, target.alias)
+        return place
+
+
+def fits(written: Any, shape: Shape) -> bool:
+    """Whether a value of `shape` may have the type that is written, in which `?` stands for any size."""
+    if not isinstance(written, Shape):
+        return False
+    if written.is_tuple or not written.is_array:
+        same_count = written.dtype is shape.dtype and len(written.elements) == len(shape.elements)
+        return same_count and all(map(fits, written.elements, shape.elements))
+    if written.dtype is not shape.dtype or written.rank != shape.rank:
+        return False
+    pairs = zip(written.dimensions, shape.dimensions, written.dynamic, strict=True)
+    return all(size == other or (size < 0 and flag) for size, other, flag in pairs)
+
+
+def _is_copied(instruction: Instruction, depth: int = _COPIED_DEPTH) -> bool:
+    if not depth or instruction.opcode not in _COPIED:
+        return False
+    return all(_is_copied(operand, depth - 1) for operand in instruction.operands)

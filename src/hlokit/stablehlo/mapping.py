@@ -1,0 +1,33 @@
+"""Which operations are read: name to the rule that lowers it."""
+
+from __future__ import annotations
+
+from hlokit.stablehlo import chlo, collectives, control, elementwise, movement, products, reductions
+from hlokit.stablehlo.site import Rule
+
+STABLEHLO: dict[str, Rule] = {
+    **elementwise.RULES,
+    **movement.RULES,
+    **products.RULES,
+    **reductions.RULES,
+    **control.RULES,
+    **collectives.RULES,
+}
+"""stablehlo.NAME; mhlo.NAME means the same."""
+
+CHLO = chlo.RULES
+OTHERS = control.OTHER_RULES
+
+_OTHER_NAMES = {"topk": "top_k"}
+
+
+def rule_of(name: str) -> Rule | None:
+    """The rule for an operation's full name."""
+    dialect, _, short = name.partition(".")
+    if dialect == "chlo":
+        return CHLO.get(short)
+    if dialect == "stablehlo":
+        return STABLEHLO.get(short)
+    if dialect == "mhlo":
+        return STABLEHLO.get(short) or CHLO.get(_OTHER_NAMES.get(short, short))
+    return OTHERS.get(name)

@@ -1,0 +1,246 @@
+"""StableHLO's constants and data movement, and their dynamic forms where the sizes are constants."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hlokit.builder import dynamic, indexing, movement, slicing
+from hlokit.builder.core import XlaOp
+from hlokit.ops.gather import Gather
+from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
+from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
+from hlokit.ops.structure import Constant
+from hlokit.stablehlo.literals import is_splat
+from hlokit.stablehlo.site import Rule, Site
+from hlokit.stablehlo.tree import Dense
+from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
+
+_GATHER_LISTS = (
+    "offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims",
+)  # fmt: skip
+
+
+def _constant(site: Site) -> XlaOp:
+    value = site.get("value")
+    if not isinstance(value, Dense):
+        raise site.error(f"{site.name}: the value is no dense<...>")
+    if is_splat(value.array, value.shape):
+        scalar = Literal(value.shape.dtype[()], value.array.reshape(()))
+        return site.emit(Broadcast((), value.shape), site.emit(Constant(scalar)))
+    return site.emit(Constant(Literal(value.shape, value.array)), shape=value.shape)
+
+
+def _iota(site: Site) -> XlaOp:
+    return site.emit(Iota(site.integer("iota_dimension", "dim"), site.array_result()))
+
+
+def _dynamic_iota(site: Site) -> XlaOp:
+    shape = _known_shape(site, site.result(), site.known(0, "sizes"))
+    return site.emit(Iota(site.integer("iota_dimension", "dim"), shape))
+
+
+def _known_shape(site: Site, written: Shape, sizes: tuple[int, ...]) -> Shape:
+    """The sizes that an operand gives, checked against the type that is written."""
+    if not written.is_array or len(sizes) != written.rank:
+        raise site.error(f"{site.name}: {len(sizes)} sizes for {written}")
+    return Shape.array(written.dtype, sizes)
+
+
+def _broadcast_in_dim(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    dimensions = site.integers("broadcast_dimensions", "dims")
+    return broadcast_to(site, operand, site.array_result(), dimensions)
+
+
+def broadcast_to(site: Site, operand: XlaOp, shape: Shape, dimensions: tuple[int, ...]) -> XlaOp:
+    """The operand in the dimensions of `shape`, which StableHLO may name in any order."""
+    if not operand.shape.is_array or len(dimensions) != operand.rank:
+        raise site.error(f"{site.name}: {len(dimensions)} dimensions for {operand.shape}")
+    if sorted(dimensions) != list(dimensions) and len(set(dimensions)) == len(dimensions):
+        order = sorted(range(len(dimensions)), key=lambda i: dimensions[i])
+        operand = site.emit(Transpose(tuple(order)), operand)
+        dimensions = tuple(sorted(dimensions))
+    return movement.broadcast_in_dim(operand, shape.dimensions, dimensions)
+
+
+def _dynamic_broadcast_in_dim(site: Site) -> XlaOp:
+    operand, _ = site.exactly(2)
+    shape = _known_shape(site, site.result(), site.known(1, "sizes"))
+    return broadcast_to(site, operand, shape, site.integers("broadcast_dimensions", "dims"))
+
+
+def _broadcast(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    return movement.broadcast(operand, site.integers("broadcast_sizes", "sizes"))
+
+
+def _reshape(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    shape = site.result()
+    if shape.is_unbounded and not operand.shape.is_unbounded:
+        shape = _inferred(site, operand, shape)
+    return movement.reshape(operand, site.array_result() if shape.is_unbounded else shape)
+
+
+def _inferred(site: Site, operand: XlaOp, written: Shape) -> Shape:
+    """The one size that is not written, from the number of elements."""
+    known = [size for size, flag in zip(written.dimensions, written.dynamic, strict=True) if not flag]
+    count = math.prod(known)
+    if len(known) != written.rank - 1 or not count or operand.shape.size % count:
+        return written
+    sizes = [operand.shape.size // count if flag else size for size, flag in zip(written.dimensions, written.dynamic)]
+    return Shape.array(written.dtype, sizes)
+
+
+def _dynamic_reshape(site: Site) -> XlaOp:
+    operand, _ = site.exactly(2)
+    return movement.reshape(operand, _known_shape(site, site.result(), site.known(1, "sizes")))
+
+
+def _transpose(site: Site) -> XlaOp:
+    return site.emit(Transpose(site.integers("permutation", "dims")), *site.exactly(1))
+
+
+def _reverse(site: Site) -> XlaOp:
+    return site.emit(Reverse(site.integers("dimensions", "dims")), *site.exactly(1))
+
+
+def _concatenate(site: Site) -> XlaOp:
+    site.operand(0)
+    return site.emit(Concatenate(site.integer("dimension", "dim")), *site.operands)
+
+
+def _pad(site: Site) -> XlaOp:
+    low = site.integers("edge_padding_low", "low")
+    high = site.integers("edge_padding_high", "high")
+    return _padded(site, low, high, site.integers("interior_padding", "interior"))
+
+
+def _padded(site: Site, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> XlaOp:
+    if not len(low) == len(high) == len(interior):
+        raise site.error(f"{site.name}: lists of padding of different lengths")
+    return site.emit(Pad(tuple(zip(low, high, interior, strict=True))), site.operand(0), site.operand(1))
+
+
+def _dynamic_pad(site: Site) -> XlaOp:
+    site.exactly(5)
+    low, high, interior = (site.known(i, "paddings") for i in (2, 3, 4))
+    return _padded(site, low, high, interior)
+
+
+def _slice(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    if site.has("start_indices"):
+        starts, limits = site.integers("start_indices"), site.integers("limit_indices")
+        strides = site.integers("strides", default=(1,) * len(starts))
+        if not len(starts) == len(limits) == len(strides):
+            raise site.error(f"{site.name}: lists of different lengths")
+        ranges = tuple(zip(starts, limits, strides, strict=True))
+    else:
+        given = next((w for w in site.operation.words if isinstance(w, list)), None)
+        if given is None or not all(len(part) in (2, 3) for part in given):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            raise site.error(f"{site.name}: ranges are [start:limit:stride, ...]")
+        ranges = tuple((part[0], part[1], part[2] if len(part) == 3 else 1) for part in given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return site.emit(Slice(ranges), operand)
+
+
+def _real_dynamic_slice(site: Site) -> XlaOp:
+    operand, *_ = site.exactly(4)
+    starts, limits, strides = (site.known(i, "ranges") for i in (1, 2, 3))
+    return indexing.slice(operand, starts, limits, strides)
+
+
+def _dynamic_slice(site: Site) -> XlaOp:
+    site.operand(0)
+    return site.emit(DynamicSlice(site.integers("slice_sizes", "sizes")), *site.operands)
+
+
+def _dynamic_update_slice(site: Site) -> XlaOp:
+    site.operand(1)
+    return site.emit(DynamicUpdateSlice(), *site.operands)
+
+
+def _gather(site: Site) -> XlaOp:
+    operand, indices = site.exactly(2)
+    return _gathered(site, operand, indices, site.integers("slice_sizes"))
+
+
+def _dynamic_gather(site: Site) -> XlaOp:
+    operand, indices, _ = site.exactly(3)
+    return _gathered(site, operand, indices, site.known(2, "sizes of slices"))
+
+
+def _gathered(site: Site, operand: XlaOp, indices: XlaOp, sizes: tuple[int, ...]) -> XlaOp:
+    numbers = site.parameters("dimension_numbers")
+    lists = [site.as_integers(numbers.get(name, ()), name) for name in _GATHER_LISTS]
+    vector = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
+    is_sorted = site.boolean("indices_are_sorted", default=False)
+    return site.emit(Gather(*lists, vector, sizes, is_sorted), operand, indices)
+
+
+def _torch_index_select(site: Site) -> XlaOp:
+    operand, index = site.exactly(2)
+    dim, batch = site.integer("dim"), site.integer("batch_dims", default=0)
+    if batch == 0:
+        return slicing.torch_index_select(operand, index, dim)
+    if not 0 < batch <= min(dim, index.rank):
+        raise site.error(f"{site.name}: batch_dims {batch} with dim {dim}")
+    sizes, shared = operand.shape.dimensions, tuple(range(batch))
+    moved = index.rank - batch
+    offsets = (*range(batch, dim), *range(dim + moved, operand.rank - 1 + moved))
+    lists = (offsets, (dim,), (dim,), shared, shared)
+    ones = tuple(1 if d == dim or d < batch else size for d, size in enumerate(sizes))
+    return site.emit(Gather(*lists, index.rank, ones, False), operand, index)
+
+
+def _get_dimension_size(site: Site) -> XlaOp:
+    (operand,) = site.exactly(1)
+    return dynamic.get_dimension_size(operand, site.integer("dimension", "dim"))
+
+
+def _set_dimension_size(site: Site) -> XlaOp:
+    operand, size = site.exactly(2)
+    dimension = site.integer("dimension", "dim")
+    if operand.shape.is_array and 0 <= dimension < operand.rank and not site.result().is_dynamic:
+        value = site.constant(1)
+        if value is not None and np.array_equal(value, operand.shape.dimensions[dimension]):
+            return dynamic.remove_dynamic_dimension(operand, dimension) if operand.shape.dynamic[dimension] else operand
+    return dynamic.set_dimension_size(operand, size, dimension)
+
+
+def _dynamic_conv(site: Site) -> XlaOp:
+    from hlokit.stablehlo.products import convolved
+
+    lhs, rhs, _ = site.exactly(3)
+    padding = site.known(2, "paddings")
+    return convolved(site, lhs, rhs, [padding[i : i + 2] for i in range(0, len(padding), 2)])
+
+
+RULES: dict[str, Rule] = {
+    "broadcast": _broadcast,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "concatenate": _concatenate,
+    "constant": _constant,
+    "dynamic_broadcast_in_dim": _dynamic_broadcast_in_dim,
+    "dynamic_conv": _dynamic_conv,
+    "dynamic_gather": _dynamic_gather,
+    "dynamic_iota": _dynamic_iota,
+    "dynamic_pad": _dynamic_pad,
+    "dynamic_reshape": _dynamic_reshape,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "get_dimension_size": _get_dimension_size,
+    "iota": _iota,
+    "pad": _pad,
+    "real_dynamic_slice": _real_dynamic_slice,
+    "reshape": _reshape,
+    "reverse": _reverse,
+    "set_dimension_size": _set_dimension_size,
+    "slice": _slice,
+    "torch_index_select": _torch_index_select,
+    "transpose": _transpose,
+}

@@ -1,0 +1,564 @@
+"""StableHLO text to a tree of operations, in the pretty and in the generic form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hlokit.errors import UnsupportedError
+from hlokit.stablehlo.attributes import AttributeReader
+from hlokit.stablehlo.lexer import ATTRIBUTE, BLOCK, END, STRING, SYMBOL, TYPE, VALUE, WORD, Lexer
+from hlokit.stablehlo.tree import (
+    Block,
+    DialectAttribute,
+    Dictionary,
+    Function,
+    FunctionType,
+    Operation,
+    Place,
+    Program,
+    Symbol,
+    Type,
+)
+
+_RESOURCES = re.compile(r"^\{-#", re.MULTILINE)
+_SHORT = {"call": "func.call", "return": "func.return", "constant": "func.constant"}
+_WITH_ATTRIBUTE = ("dense", "dense_resource", "array")
+
+
+def parse_program(text: str) -> tuple[Program, Lexer]:
+    """The tree of a module's text (or of functions alone), and the lexer, for errors that are found later.
+
+    Raises ParseError with line, column and caret; UnsupportedError for what is legal but not read.
+    """
+    lexer = Lexer("")
+    lexer.text = text
+    parser = _Parser(lexer)
+    return parser.program(), lexer
+
+
+class _Parser:
+    def __init__(self, lexer: Lexer) -> None:
+        self.lexer = lexer
+        self.read = AttributeReader(lexer)
+        self.result = Program()
+
+    # -- the top level
+
+    def program(self) -> Program:
+        lexer = self.lexer
+        found = _RESOURCES.search(lexer.text)
+        if found is not None:
+            lexer.jump(found.start())
+            self._resources()
+        lexer.jump(0)
+        seen = False
+        while lexer.kind != END:
+            if lexer.kind == ATTRIBUTE:
+                self._alias()
+            elif lexer.kind == TYPE:
+                self._type_alias()
+            elif lexer.value == "{-#":
+                self._resources()
+            elif lexer.value in ("module", "builtin.module", '"builtin.module"') and not seen:
+                seen = True
+                self._module()
+            else:
+                self._top_operation()
+        if not self.result.functions:
+            raise lexer.unexpected("a function")
+        return self.result
+
+    def _alias(self) -> None:
+        lexer = self.lexer
+        name = lexer.value[1:]
+        lexer.advance()
+        lexer.expect("=")
+        value = self.read.attribute()
+        if isinstance(value, Place):
+            self.result.places[name] = value
+        self.read.aliases[name] = value
+
+    def _type_alias(self) -> None:
+        lexer = self.lexer
+        name = lexer.value[1:]
+        lexer.advance()
+        lexer.expect("=")
+        self.read.types[name] = self.read.type()
+
+    def _resources(self) -> None:
+        """{-# dialect_resources: { builtin: { name: "0x..." } } #-}; the first four bytes are an alignment."""
+        lexer = self.lexer
+        lexer.expect("{-#")
+        while lexer.value != "#-}":
+            kind = lexer.take(WORD, "a section")
+            lexer.expect(":")
+            for _, entries in self._resource_entries(True):
+                if kind == "dialect_resources":
+                    self.read.resources.update(entries)
+            if not lexer.accept(","):
+                break
+        lexer.expect("#-}")
+
+    def _resource_entries(self, nested: bool) -> list[tuple[str, Any]]:
+        lexer = self.lexer
+        found: list[tuple[str, Any]] = []
+        lexer.expect("{")
+        while lexer.value != "}":
+            name = lexer.string() if lexer.kind == STRING else lexer.take(WORD, "a resource's name")
+            lexer.expect(":")
+            if nested:
+                found.append((name, dict(self._resource_entries(False))))
+            else:
+                found.append((name, lexer.string() if lexer.kind == STRING else str(self.read.attribute())))
+            if not lexer.accept(","):
+                break
+        lexer.expect("}")
+        return found
+
+    def _module(self) -> None:
+        lexer = self.lexer
+        if lexer.kind == STRING:
+            operation = self._operation()
+            self._generic_module(operation)
+            return
+        lexer.advance()
+        if lexer.kind == SYMBOL:
+            self.result.name = lexer.symbol()
+        if lexer.value == "attributes":
+            lexer.advance()
+            self.result.attributes = self.read.dictionary()
+        lexer.expect("{")
+        while lexer.value != "}":
+            self._top_operation()
+        lexer.expect("}")
+        self._optional_location()
+
+    def _top_operation(self) -> None:
+        """A function, a mesh, or something that cannot stand here."""
+        lexer = self.lexer
+        start = lexer.start
+        if lexer.value == "func.func":
+            self._add(self._function())
+        elif lexer.value == "sdy.mesh":
+            lexer.advance()
+            name = lexer.symbol()
+            lexer.expect("=")
+            self.result.meshes[name] = lexer.balanced() if lexer.value == "<" else self.read.attribute()
+            self._optional_location()
+        elif lexer.kind == STRING and lexer.value in ('"func.func"', '"sdy.mesh"'):
+            self._generic_top(self._operation())
+        elif lexer.kind in (WORD, STRING):
+            name = lexer.value.strip('"')
+            raise UnsupportedError(f"line {lexer.line(start)}: {name} at the top level of a module is not supported")
+        else:
+            raise lexer.unexpected("a function")
+
+    def _add(self, function: Function) -> None:
+        if function.name in self.result.functions:
+            raise self.lexer.error(f"the function @{function.name} is defined twice", function.start)
+        self.result.functions[function.name] = function
+
+    def _generic_module(self, operation: Operation) -> None:
+        self.result.name = str(operation.attributes.get("sym_name", ""))
+        self.result.attributes = operation.attributes
+        for block in operation.regions:
+            for inner in block.operations if block is not None else ():
+                self._generic_top(inner)
+
+    def _generic_top(self, operation: Operation) -> None:
+        lexer, attributes = self.lexer, operation.attributes
+        if operation.name == "sdy.mesh":
+            mesh = attributes.get("mesh")
+            self.result.meshes[str(attributes.get("sym_name"))] = (
+                mesh.value if isinstance(mesh, DialectAttribute) else mesh
+            )
+            return
+        kind, name = attributes.get("function_type"), attributes.get("sym_name")
+        if operation.name != "func.func":
+            message = f"{operation.name} at the top level of a module is not supported"
+            raise UnsupportedError(f"line {lexer.line(operation.start)}: {message}")
+        if not isinstance(kind, FunctionType) or not isinstance(name, str) or len(operation.regions) != 1:
+            raise lexer.error("func.func needs sym_name, function_type and one region", operation.start)
+        body = operation.regions[0]
+        if body is not None and not body.operations and not body.arguments:
+            body = None
+        arguments = body.arguments if body is not None else [(f"%{i}", t) for i, t in enumerate(kind.inputs)]
+        function = Function(
+            name,
+            arguments,
+            _dictionaries(attributes.get("arg_attrs"), len(arguments)),
+            list(kind.results),
+            _dictionaries(attributes.get("res_attrs"), len(kind.results)),
+            body,
+            attributes.get("sym_visibility", "public") == "public",
+            operation.start,
+        )
+        self._add(function)
+
+    # -- functions
+
+    def _function(self) -> Function:
+        lexer = self.lexer
+        start = lexer.start
+        lexer.expect("func.func")
+        visibility = lexer.value if lexer.value in ("public", "private", "nested") else ""
+        if visibility:
+            lexer.advance()
+        name = lexer.symbol()
+        arguments: list[tuple[str, Type]] = []
+        argument_attributes: list[Mapping[str, Any]] = []
+        lexer.expect("(")
+        while lexer.value != ")":
+            value = f"%{len(arguments)}"
+            if lexer.kind == VALUE:
+                value = lexer.take(VALUE)
+                lexer.expect(":")
+            arguments.append((value, self.read.type()))
+            argument_attributes.append(self.read.dictionary() if lexer.value == "{" else {})
+            self._optional_location()
+            if not lexer.accept(","):
+                break
+        lexer.expect(")")
+        results, result_attributes = self._results() if lexer.accept("->") else ([], [])
+        if lexer.value == "attributes":
+            lexer.advance()
+            self.read.dictionary()
+        body = None
+        if lexer.value == "{":
+            body = self._region(arguments)
+        self._optional_location()
+        is_public = visibility != "private"
+        return Function(name, arguments, argument_attributes, results, result_attributes, body, is_public, start)
+
+    def _results(self) -> tuple[list[Type], list[Mapping[str, Any]]]:
+        lexer = self.lexer
+        if lexer.value != "(":
+            return [self.read.type()], [{}]
+        lexer.advance()
+        results: list[Type] = []
+        attributes: list[Mapping[str, Any]] = []
+        while lexer.value != ")":
+            results.append(self.read.type())
+            attributes.append(self.read.dictionary() if lexer.value == "{" else {})
+            if not lexer.accept(","):
+                break
+        lexer.expect(")")
+        return results, attributes
+
+    # -- regions
+
+    def _region(self, arguments: list[tuple[str, Type]] | None = None) -> Block:
+        """Reads `{ operations }`, of one block, whose arguments are given or written as its label."""
+        lexer = self.lexer
+        lexer.enter()
+        start = lexer.start
+        lexer.expect("{")
+        block = Block(list(arguments or ()), [], start)
+        if lexer.kind == BLOCK:
+            block.arguments += self._label()
+        while lexer.value != "}":
+            if lexer.kind == BLOCK:
+                message = "regions of several blocks (control flow by branches) are not supported"
+                raise UnsupportedError(f"line {lexer.line(lexer.start)}: {message}")
+            block.operations.append(self._operation())
+        lexer.expect("}")
+        lexer.leave()
+        return block
+
+    def _label(self) -> list[tuple[str, Type]]:
+        lexer = self.lexer
+        lexer.advance()
+        arguments = self._typed_values() if lexer.value == "(" else []
+        lexer.expect(":")
+        return arguments
+
+    def _typed_values(self) -> list[tuple[str, Type]]:
+        """Reads `(%a: type, %b: type)`."""
+        lexer = self.lexer
+        found: list[tuple[str, Type]] = []
+        lexer.expect("(")
+        while lexer.value != ")":
+            name = lexer.take(VALUE)
+            lexer.expect(":")
+            found.append((name, self.read.type()))
+            self._optional_location()
+            if not lexer.accept(","):
+                break
+        lexer.expect(")")
+        return found
+
+    def _optional_location(self) -> Place | None:
+        if self.lexer.value == "loc" and self.lexer.peek() == "(":
+            return self.read.location()
+        return None
+
+    # -- operations
+
+    def _operation(self) -> Operation:
+        lexer = self.lexer
+        results: list[tuple[str, int]] = []
+        start = lexer.start
+        if lexer.kind == VALUE:
+            results = self._bound()
+            start = lexer.start
+        if lexer.kind == STRING:
+            operation = Operation(lexer.string(), start, results)
+            self._generic(operation)
+        elif lexer.kind == WORD:
+            name = lexer.value
+            lexer.advance()
+            operation = Operation(_SHORT.get(name, name), start, results)
+            if "." not in operation.name:
+                raise lexer.error(f"expected an operation, found '{name[:60]}'", start)
+            _FORMS.get(name.partition(".")[2] if name.startswith(("stablehlo.", "mhlo.")) else name, _Parser._pretty)(
+                self, operation
+            )
+        else:
+            raise lexer.unexpected("an operation")
+        operation.place = self._optional_location() or operation.place
+        return operation
+
+    def _bound(self) -> list[tuple[str, int]]:
+        """Reads `%a, %b:2 =`."""
+        lexer = self.lexer
+        found: list[tuple[str, int]] = []
+        while True:
+            name = lexer.take(VALUE)
+            if "#" in name:
+                raise lexer.error(f"{name} cannot be bound")
+            count = 1
+            if lexer.accept(":"):
+                count = lexer.integer()
+                if not 1 <= count <= 1_000_000:
+                    raise lexer.error(f"{count} results")
+            found.append((name, count))
+            if not lexer.accept(","):
+                break
+        lexer.expect("=")
+        return found
+
+    def _generic(self, operation: Operation) -> None:
+        """Reads what follows the quoted name: (operands) <{properties}> ({regions}) {attributes} : type."""
+        lexer = self.lexer
+        operation.operands = self._values_in_parentheses()
+        if lexer.value == "[":
+            raise UnsupportedError(f"line {lexer.line(lexer.start)}: {operation.name}: successors are not supported")
+        if lexer.accept("<"):
+            operation.attributes.update(self.read.dictionary())
+            lexer.expect(">")
+        if lexer.accept("("):
+            while lexer.value != ")":
+                operation.regions.append(self._region())
+                if not lexer.accept(","):
+                    break
+            lexer.expect(")")
+        if lexer.value == "{":
+            operation.attributes.update(self.read.dictionary())
+        lexer.expect(":")
+        found = self.read.function_type()
+        operation.operand_types, operation.result_types = found.inputs, found.results
+
+    def _values_in_parentheses(self) -> list[str]:
+        lexer = self.lexer
+        lexer.expect("(")
+        found: list[str] = []
+        while lexer.value != ")":
+            found.append(lexer.take(VALUE))
+            if not lexer.accept(","):
+                break
+        lexer.expect(")")
+        return found
+
+    def _pretty(self, operation: Operation) -> None:
+        """Reads operands, `name = value`, words and lists, up to the types."""
+        self._items(operation, 0)
+        self._types(operation)
+
+    def _constant(self, operation: Operation) -> None:
+        """{attributes} dense<...> : type."""
+        if self.lexer.value == "{":
+            operation.attributes.update(self.read.dictionary())
+        operation.attributes["value"] = self.read.attribute()
+        self._types(operation)
+
+    def _items(self, operation: Operation, depth: int) -> None:
+        lexer, read = self.lexer, self.read
+        while True:
+            if lexer.kind == VALUE:
+                operation.operands.append(lexer.take(VALUE))
+            elif lexer.kind == STRING:
+                operation.words.append(lexer.string())
+            elif lexer.kind == SYMBOL:
+                operation.words.append(Symbol(lexer.symbol()))
+            elif lexer.kind == WORD:
+                if not self._word(operation):
+                    return
+            elif lexer.kind == ATTRIBUTE:
+                operation.words.append(read.attribute())
+            elif lexer.value == "(" and depth == 0:
+                lexer.advance()
+                self._items(operation, 1)
+                lexer.expect(")")
+            elif lexer.value == "[":
+                operation.words.append(self._slices())
+            elif lexer.value == "{":
+                operation.attributes.update(read.dictionary())
+            elif lexer.value == "<":
+                operation.words.append(lexer.balanced())
+            elif not lexer.accept(","):
+                return
+
+    def _word(self, operation: Operation) -> bool:
+        """Reads a word of the pretty form; False where it begins the next operation."""
+        lexer, read = self.lexer, self.read
+        word = lexer.value
+        following = lexer.peek()
+        if following == "=":
+            lexer.advance()
+            lexer.advance()
+            value = self._convolution_dimensions() if word == "dim_numbers" else read.attribute(typed=False)
+            if lexer.value == "x":
+                lexer.advance()
+                value = (value, read.attribute())
+            operation.attributes[word] = value
+        elif word in _WITH_ATTRIBUTE and following == "<":
+            operation.words.append(read.attribute())
+        elif "." in word or word in _SHORT or word == "loc":
+            return False
+        else:
+            operation.words.append(word)
+            lexer.advance()
+        return True
+
+    def _slices(self) -> list[tuple[int, ...]]:
+        """Reads `[0:4:2, 3]`."""
+        lexer = self.lexer
+        lexer.expect("[")
+        found: list[tuple[int, ...]] = []
+        while lexer.value != "]":
+            numbers = [lexer.integer()]
+            while lexer.accept(":"):
+                numbers.append(lexer.integer())
+            found.append(tuple(numbers))
+            if not lexer.accept(","):
+                break
+        lexer.expect("]")
+        return found
+
+    def _convolution_dimensions(self) -> str:
+        """Reads `[b, f, 0]x[o, i, 0]->[b, f, 0]`; gives it as written."""
+        lexer = self.lexer
+        parts = [lexer.balanced() if lexer.value == "[" else ""]
+        for mark in ("x", "->"):
+            lexer.expect(mark)
+            if lexer.value != "[":
+                raise lexer.unexpected("'['")
+            parts.append(lexer.balanced())
+        return "[{}]x[{}]->[{}]".format(*parts)
+
+    def _types(self, operation: Operation) -> None:
+        """Reads `: (operands) -> results`, `: operands -> results` or the results' types alone."""
+        lexer, read = self.lexer, self.read
+        if not lexer.accept(":"):
+            return
+        found = read.types_with_commas()
+        if lexer.accept("->"):
+            operation.operand_types, operation.result_types = tuple(found), read.result_types()
+        elif isinstance(found[0], FunctionType):
+            operation.operand_types, operation.result_types = found[0].inputs, found[0].results
+        else:
+            count = sum(count for _, count in operation.results)
+            operation.result_types = tuple(found[-count:]) if count else ()
+            if not count:
+                operation.operand_types = tuple(found)
+
+    def _reduce(self, operation: Operation) -> None:
+        """(%a init: %b), (...) applies OP across dimensions = [..] : type, or ... : type reducer(...) (...) {...}."""
+        lexer, read = self.lexer, self.read
+        inits: list[str] = []
+        while lexer.accept("("):
+            operation.operands.append(lexer.take(VALUE))
+            lexer.expect("init")
+            lexer.expect(":")
+            inits.append(lexer.take(VALUE))
+            lexer.expect(")")
+            lexer.accept(",")
+        operation.operands += inits
+        if lexer.accept("applies"):
+            operation.attributes["applies"] = lexer.take(WORD, "an operation")
+        lexer.expect("across")
+        lexer.expect("dimensions")
+        lexer.expect("=")
+        operation.attributes["dimensions"] = read.attribute()
+        if lexer.value == "{":
+            operation.attributes.update(read.dictionary())
+        self._types(operation)
+        operation.place = self._optional_location()
+        if "applies" in operation.attributes:
+            return
+        lexer.expect("reducer")
+        pairs = [self._typed_values()]
+        while lexer.value == "(":
+            pairs.append(self._typed_values())
+        if any(len(pair) != 2 for pair in pairs):
+            raise lexer.error("a reducer takes pairs of values")
+        operation.regions.append(self._region([pair[0] for pair in pairs] + [pair[1] for pair in pairs]))
+
+    def _while(self, operation: Operation) -> None:
+        """(%i = %a, ...) : types attributes {...} cond {...} do {...}."""
+        lexer, read = self.lexer, self.read
+        lexer.expect("(")
+        names: list[str] = []
+        while lexer.value != ")":
+            names.append(lexer.take(VALUE))
+            lexer.expect("=")
+            operation.operands.append(lexer.take(VALUE))
+            if not lexer.accept(","):
+                break
+        lexer.expect(")")
+        types: list[Type] = []
+        if lexer.accept(":"):
+            types = read.types_with_commas() if lexer.value != "cond" else []
+        if len(types) != len(names):
+            raise lexer.error(f"{len(names)} values of {len(types)} types")
+        if lexer.value == "attributes":
+            lexer.advance()
+            operation.attributes.update(read.dictionary())
+        arguments = list(zip(names, types))
+        lexer.expect("cond")
+        operation.regions.append(self._region(arguments))
+        lexer.expect("do")
+        operation.regions.append(self._region(arguments))
+        operation.operand_types = operation.result_types = tuple(types)
+
+    def _manual_computation(self, operation: Operation) -> None:
+        """(%a, %b) in_shardings=[..] out_shardings=[..] manual_axes={..} (%c: type) {...} : type."""
+        lexer, read = self.lexer, self.read
+        operation.operands = self._values_in_parentheses()
+        while lexer.kind == WORD and lexer.peek() == "=":
+            name = lexer.value
+            lexer.advance()
+            lexer.advance()
+            operation.attributes[name] = lexer.balanced()
+        arguments = self._typed_values()
+        operation.regions.append(self._region(arguments))
+        if lexer.value == "{":
+            operation.attributes.update(read.dictionary())
+        self._types(operation)
+
+
+def _dictionaries(value: Any, count: int) -> list[Mapping[str, Any]]:
+    given: list[Any] = value if isinstance(value, list) else []
+    found: list[Mapping[str, Any]] = [v if isinstance(v, Dictionary) else {} for v in given[:count]]
+    return found + [{}] * (count - len(found))
+
+
+_FORMS = {
+    "constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
+    "chlo.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
+    "reduce": _Parser._reduce,  # pyright: ignore[reportPrivateUsage]
+    "while": _Parser._while,  # pyright: ignore[reportPrivateUsage]
+    "sdy.manual_computation": _Parser._manual_computation,  # pyright: ignore[reportPrivateUsage]
+}

@@ -1,0 +1,126 @@
+"""What StableHLO text says, as it is written: operations with regions, functions, attributes, types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from hlokit.types.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OtherType:
+    """A type that HLO does not have, kept as it is written: quantised, a memref, none."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionType:
+    """(inputs) -> results."""
+
+    inputs: tuple[Type, ...]
+    results: tuple[Type, ...]
+
+
+Type: TypeAlias = "Shape | OtherType | FunctionType"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """@name: a function or a mesh."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DialectAttribute:
+    """#dialect.name<value>: a dictionary of its parameters, the one word of an enumeration, or else its text."""
+
+    name: str
+    value: Any
+
+
+class Dictionary(dict[str, Any]):
+    """A dictionary attribute that remembers how it is written."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """The elements of a dense attribute: `array` broadcasts to the type's dimensions."""
+
+    shape: Shape
+    array: Any
+
+
+@dataclass(slots=True)
+class Place:
+    """Where an operation comes from: the name of its location, and the first file in it."""
+
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    alias: str = ""
+
+
+@dataclass(slots=True)
+class Block:
+    """Arguments with their types, and operations, the last of which returns."""
+
+    arguments: list[tuple[str, Type]]
+    operations: list[Operation]
+    start: int
+
+
+@dataclass(slots=True)
+class Operation:
+    """An operation, in whichever form it was written.
+
+    results         (name, count) pairs, as bound on the left
+    operands        names of values, `%x` or `%x#1`
+    attributes      by the names of the generic form, or the shorter ones of the pretty form
+    words           what the pretty form writes without a name: directions, kinds, [..] lists
+    operand_types   empty where the pretty form leaves them out
+    """
+
+    name: str
+    start: int
+    results: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    operands: list[str] = field(default_factory=list[str])
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    words: list[Any] = field(default_factory=list[Any])
+    regions: list[Block | None] = field(default_factory=list["Block | None"])
+    operand_types: tuple[Type, ...] = ()
+    result_types: tuple[Type, ...] = ()
+    place: Place | None = None
+
+
+@dataclass(slots=True)
+class Function:
+    """func.func: arguments and results with their attributes; `body` is None for one declared elsewhere."""
+
+    name: str
+    arguments: list[tuple[str, Type]]
+    argument_attributes: list[Mapping[str, Any]]
+    results: list[Type]
+    result_attributes: list[Mapping[str, Any]]
+    body: Block | None
+    is_public: bool
+    start: int
+
+
+@dataclass(slots=True)
+class Program:
+    """A module: its functions and meshes by name."""
+
+    name: str = ""
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    meshes: dict[str, Any] = field(default_factory=dict[str, Any])
+    places: dict[str, Place] = field(default_factory=dict[str, Place])
