@@ -187,7 +187,7 @@ def _address(array: _Array) -> int:
 
 _HEAD = struct.Struct("qqPPPPPPqqqq")
 _ROW = struct.Struct("PqQPqq")
-_TUPLE_ITEMS, _BYTES_DATA, _SCALAR_DATA = 24, 32, 16
+_TUPLE_ITEMS, _BYTES_DATA, _SCALAR_DATA = tuple.__basicsize__, bytes.__basicsize__ - 1, object.__basicsize__
 _NEW_FROM_DESCR = 94
 """PyArray_NewFromDescr's place in NumPy's table of functions, which is part of its binary interface."""
 
