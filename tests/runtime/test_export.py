@@ -184,7 +184,7 @@ def test_the_header_says_what_is_passed(tmp_path: Path) -> None:
     _, header = hk.export_object(hk.parse(MIXED), path=tmp_path / "mixed.o")
     text = header.read_text()
     assert "#define MIXED_ARGUMENT1_BYTES 20ULL /* k: s32[5] */" in text
-    assert "#define MIXED_RESULTS 3" in text and "MIXED_ARENA_BYTES" in text
+    assert "a stack of 2 MB" in text and "#define MIXED_RESULTS 3" in text and "MIXED_ARENA_BYTES" in text
     assert "int mixed(const void *const *args, void **results, void *arena);" in text
 
 

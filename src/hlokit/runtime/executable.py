@@ -40,7 +40,8 @@ _RELEASE_NS = 5000.0
 
 
 class Executable:
-    """A compiled module. Calling it runs the machine code; several threads may call it at once.
+    """A compiled module. Calling it runs the machine code; several threads may call it at once, each with a
+    stack of 2 MB at least (Python gives more, unless `threading.stack_size` says less).
 
     threads       that take part in a call, the caller among them; by default one a core. No matter to the results
     strict        the interpreter's order of operations, bit for bit

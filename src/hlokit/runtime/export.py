@@ -12,6 +12,7 @@ import numpy as np
 
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import compile_object
+from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.lapack import lapack_names
 from hlokit.cpu.target import Target, parse
 from hlokit.errors import HlokitError, UnsupportedError
@@ -140,7 +141,7 @@ def _header(module: HloModule, program: Program, target: Target, name: str) -> s
         "",
         "   Arrays are dense and row-major. Elements: pred is a byte, 0 or 1; types of less than a byte take one each;",
         "   bf16, f16 and f8 are their bits; complex numbers are pairs. Arguments are not changed. Several threads may",
-        "   call it at once, each with an arena of its own. */",
+        f"   call it at once, each with an arena of its own and a stack of {STACK >> 20} MB. */",
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",

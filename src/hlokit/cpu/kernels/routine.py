@@ -48,13 +48,18 @@ class Call:
     by_batch: bool = False
 
 
+STACK = 2**21
+"""Bytes of stack that a thread which runs kernels should have. Products and convolutions take 1.2 MB of it at most."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """`void @function(ptr %table, i64 %begin, i64 %end)` on the chunks 0..chunks-1, in any order, by several threads.
 
     Each chunk writes what no other one touches, and what it writes depends on its number alone: results must not
     depend on the number of threads. Of a batched product's chunks equal numbers, one after the other, belong to each of
-    `groups` groups of batch indices. A chunk is worth at least some 20 us; with one chunk the caller runs it.
+    `groups` groups of batch indices. A chunk is worth at least some 20 us; with one chunk the caller runs it. It may
+    take STACK bytes of its thread's stack.
     """
 
     function: str
