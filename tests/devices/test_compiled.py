@@ -57,6 +57,21 @@ def test_queues() -> None:
         run([TWO[0]], [TWO[1]], infeed=[[True, False], [True]])
 
 
+def test_a_device_that_fails_stops_the_others_in_their_loops() -> None:
+    """Replica 0 would never come to the end of its loop; replica 1's queue is empty."""
+
+    def function(b: hk.Builder, x: hk.XlaOp) -> hk.XlaOp:
+        def endless(v: hk.XlaOp) -> hk.XlaOp:
+            return hk.while_(lambda s: hk.gt(hk.abs(s), -1.0), lambda s: s * F(0.5), v)
+
+        return hk.conditional(is_replica(b, 0), x, endless, x, lambda v: v + v.builder.infeed(hk.f32[()]))
+
+    run: Any = hk.compile(program(function, hk.f32[()]), replicas=2)
+    with pytest.raises(hk.EvaluationError, match=r"replica 1: .*INFEED-9"):
+        run([F(1)], [F(2)])
+    assert not [t for t in threading.enumerate() if t.name.startswith("replica")]
+
+
 def test_the_header_says_how_many_devices_there_are() -> None:
     module = program(lambda b, x: reduced(x), hk.f32[2])
     module.replica_count = 2

@@ -6,7 +6,7 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hlokit.errors import EvaluationError
 from hlokit.interpreter.transport import Cancelled, Exchange, Route
@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction
 
 
+Halt: TypeAlias = Callable[[Sequence[int]], Callable[[], None]]
+"""Stops native code on threads, given by their ids; gives a function that calls it off again."""
+
+
 class Grid:
     """A transport between threads, one for each device. It runs once.
 
     At most `parallel` devices run at a time; the others wait for their turn. With one at a time, each runs until it has
     to wait and then the one that has been ready for longest goes on: the same order every time. When none runs and none
-    is ready, they are in a deadlock, which is so found out at once.
+    is ready, they are in a deadlock, which is so found out at once. `halt` stops native code when a device has failed.
     """
 
-    def __init__(self, names: Sequence[str], parallel: int = 1) -> None:
+    def __init__(self, names: Sequence[str], parallel: int = 1, halt: Halt | None = None) -> None:
         self.names = names
         self.exchange = Exchange(names)
         self.stopped = False
@@ -33,6 +37,9 @@ class Grid:
         self._ready = deque(range(len(names)))
         self._running: set[int] = set()
         self._parallel = parallel
+        self._halt = halt
+        self._resume: Callable[[], None] | None = None
+        self._threads: list[threading.Thread] = []
         self._over = threading.Event()
         self._results: list[Any] = [None] * len(names)
 
@@ -43,11 +50,10 @@ class Grid:
             threading.Thread(target=context.copy().run, args=(self._device, d, body), name=self.names[d], daemon=True)
             for d, body in enumerate(bodies)
         ]
-        started: list[threading.Thread] = []
         try:
             for thread in threads:
                 thread.start()
-                started.append(thread)
+                self._threads.append(thread)
             with self._lock:
                 self._dispatch()
             while not self._over.wait(0.5):  # with a limit, so that an interrupt is noticed everywhere
@@ -57,8 +63,10 @@ class Grid:
                 self._stop(error)
             raise
         finally:
-            for thread in started:
+            for thread in self._threads:
                 thread.join()
+            if self._resume is not None:
+                self._resume()
         if self._failure is not None:
             try:
                 raise self._failure
@@ -122,6 +130,8 @@ class Grid:
         self.stopped = True
         self._failure = error
         self._ready.clear()
+        if self._halt is not None:
+            self._resume = self._halt([thread.ident or 0 for thread in self._threads])
         for device in range(len(self.names)):
             if device not in self._running and device not in self.exchange.finished:
                 self._running.add(device)

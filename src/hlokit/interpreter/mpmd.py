@@ -13,7 +13,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
 from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory, refuse, result_of, run
-from hlokit.interpreter.grid import Grid
+from hlokit.interpreter.grid import Grid, Halt
 from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
 from hlokit.interpreter.transport import Route
 
@@ -67,19 +67,21 @@ def run_grid(
     to_host: Any = None,
     machine: Callable[[Process, Sequence[Any]], Any] | None = None,
     parallel: int = 1,
+    halt: Halt | None = None,
 ) -> Any:
     """The results of modules[i] on args[i], device by device; (results, outfed values) with `return_outfeed`.
 
     machine     what runs the program on a device, on values as the parameters have them, and gives arrays that are the
                 caller's own; by default the interpreter
     parallel    how many devices may run at the same time
+    halt        stops what `machine` does on other devices when one has failed
     """
     places = Place.grid(*counts)
     _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
     values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
     if machine is None:
         refuse_deadlock(modules, counts)
-    grid = Grid([str(place) for place in places], parallel)
+    grid = Grid([str(place) for place in places], parallel, halt)
     routes = routes_of(modules, places)
     processes = [
         Process(

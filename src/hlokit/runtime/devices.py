@@ -8,6 +8,7 @@ from typing import Any
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.mpmd import refuse_deadlock, run_grid
 from hlokit.runtime.executable import Executable
+from hlokit.runtime.interrupt import stop_threads
 
 
 class DeviceExecutable:
@@ -40,7 +41,7 @@ class DeviceExecutable:
         return run_grid(
             self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
             return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
-            parallel=len(self._modules),
+            parallel=len(self._modules), halt=stop_threads,
         )  # fmt: skip
 
 

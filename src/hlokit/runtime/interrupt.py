@@ -3,7 +3,7 @@
 Python notes a signal and runs its handler when Python code runs next. A long native loop calls `i32
 hlokit_interrupted()` now and then (it reads the clock; more often than every few us is waste): every 50 ms, on the
 main thread, it lets Python run the handlers of the signals that came. It gives 1 if one raised an exception; then the
-loop is to be left, and `raise_interrupt` raises the exception.
+loop is to be left, and `raise_interrupt` raises the exception. It also gives 1 on the threads of `stop_threads`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import ctypes
 import os
 import re
 import threading
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
 from typing import Any
 
 from hlokit.cpu.cache import compiled
@@ -21,11 +22,38 @@ from hlokit.cpu.target import Target, host
 
 _KEY = "hlokit interrupt"
 EVERY_NS = 50_000_000
+_MOST = 1024
+"""Threads that can be stopped at a time."""
+_stopped: list[int] = []
+_lock = threading.Lock()
 
 
 def symbols() -> dict[str, int]:
     """For libraries that call the function."""
     return {"hlokit_interrupted": _code().address("hlokit_interrupted")}
+
+
+def stop_threads(threads: Sequence[int]) -> Callable[[], None]:
+    """Native loops on these threads are left as soon as they ask. Gives a function that calls it off again."""
+    threads = list(threads)
+
+    def note() -> None:
+        library = _code()
+        table = (ctypes.c_uint64 * _MOST).from_address(library.address("hlokit_stopped"))
+        count = min(len(_stopped), _MOST)
+        table[:count] = _stopped[:count]
+        ctypes.c_uint64.from_address(library.address("hlokit_stops")).value = count
+
+    def call_off() -> None:
+        with _lock:
+            for thread in threads:
+                _stopped.remove(thread)
+            note()
+
+    with _lock:
+        _stopped.extend(threads)
+        note()
+    return call_off
 
 
 def raise_interrupt() -> None:
@@ -58,11 +86,14 @@ def _code() -> Library:
 def text(target: Target) -> str:
     """The function's LLVM text."""
     clock = "1" if "linux" in target.triple else "6"
-    return _TEXT.replace("$CLOCK", clock).replace("$EVERY", str(EVERY_NS)).replace("$KEY", _KEY)
+    words = {"$CLOCK": clock, "$EVERY": str(EVERY_NS), "$KEY": _KEY, "$MOST": str(_MOST)}
+    return reduce(lambda found, word: found.replace(*word), words.items(), _TEXT)
 
 
 _TEXT = """
 @hlokit_main_thread = global i64 0
+@hlokit_stops = global i64 0
+@hlokit_stopped = global [$MOST x i64] zeroinitializer
 @last = internal global i64 0
 @key = internal constant [17 x i8] c"$KEY\\00"
 
@@ -84,6 +115,30 @@ entry:
   %type.at = alloca ptr
   %value.at = alloca ptr
   %trace.at = alloca ptr
+  %stops = load atomic i64, ptr @hlokit_stops monotonic, align 8
+  %any = icmp ne i64 %stops, 0
+  br i1 %any, label %search, label %ticks
+
+search:
+  %me = call i64 @pthread_self()
+  br label %next
+
+next:
+  %k = phi i64 [ 0, %search ], [ %after, %more ]
+  %thread.at = getelementptr i64, ptr @hlokit_stopped, i64 %k
+  %thread = load atomic i64, ptr %thread.at monotonic, align 8
+  %found = icmp eq i64 %thread, %me
+  br i1 %found, label %stop, label %more
+
+more:
+  %after = add i64 %k, 1
+  %left = icmp ult i64 %after, %stops
+  br i1 %left, label %next, label %ticks
+
+stop:
+  ret i32 1
+
+ticks:
   call i32 @clock_gettime(i32 $CLOCK, ptr %time)
   %seconds = load i64, ptr %time
   %rest.at = getelementptr i8, ptr %time, i64 8
