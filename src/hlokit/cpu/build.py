@@ -469,7 +469,11 @@ class Build(Emitter):
     ) -> dict[int, Any]:
         init, body = loop.operands[0], loop.called[1]
         shapes = loop.shape.elements
-        state = [k for k in range(len(shapes)) if k not in kept and k != count.index and shapes[k].dimensions in (dimensions, ())]
+        state = [
+            k
+            for k in range(len(shapes))
+            if k not in kept and k != count.index and shapes[k].dimensions in (dimensions, ())
+        ]
         starts = {k: self.element(self.source.leaf(init, k), index if shapes[k].rank else ()) for k in state}
         if not count.trips:
             return starts
@@ -490,7 +494,14 @@ class Build(Emitter):
         return dict(zip(state, self._assembled(node, [starts[k].dtype for k in state]), strict=True))
 
     def _carried(
-        self, loop: Instruction, k: int, holes: Mapping[int, Any], kept: Sequence[int], count: Counter, trip: Group, index: Index
+        self,
+        loop: Instruction,
+        k: int,
+        holes: Mapping[int, Any],
+        kept: Sequence[int],
+        count: Counter,
+        trip: Group,
+        index: Index,
     ) -> Callable[[Index], Any]:
         """What a pass reads of the state's element k."""
         shape = loop.shape.elements[k]
@@ -673,7 +684,9 @@ class Build(Emitter):
         offset = -(affine.low // divisor) if affine.low < 0 else 0
         number: Any = self.number(affine + offset * divisor)
         node: Any = self.div(number, divisor)
-        return self._runtime_int(node, affine.low // divisor + offset, affine.high // divisor + offset) - Affine.of(offset)
+        return self._runtime_int(node, affine.low // divisor + offset, affine.high // divisor + offset) - Affine.of(
+            offset
+        )
 
     def _runtime_int(self, node: Node, low: int, high: int) -> Affine:
         key = (node, low, high)
@@ -746,7 +759,7 @@ def too_often(evaluations: int, elements: int, cost: int) -> bool:
     return (evaluations - elements) * cost > 8 * elements + 20000
 
 
-_APPROXIMATED = frozenset("exp expm1 log log1p sin cos tanh atan2 erf pow cbrt".split())
+_APPROXIMATED = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt"])
 """Primitives that the reference and machine code compute by different polynomials."""
 
 _COMPARED = {

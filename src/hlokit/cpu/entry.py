@@ -16,6 +16,7 @@ from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.prepacked import hoist
 from hlokit.cpu.program import (
     Block,
     ConditionalStep,
@@ -29,7 +30,6 @@ from hlokit.cpu.program import (
     Step,
     WhileStep,
 )
-from hlokit.cpu.prepacked import hoist
 from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes

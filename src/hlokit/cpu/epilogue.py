@@ -292,9 +292,5 @@ class _Writer(KernelWriter):
     def _pointer(self, buffer: Buffer) -> str:
         found = self._pointers.get(buffer)
         if found is None:
-            fn = self.fn
-            slot, found = fn.fresh("s"), fn.fresh("b")
-            fn._entry.append(f"  {slot} = getelementptr ptr, ptr %table, i64 {self.epilogue.number(buffer)}")  # pyright: ignore[reportPrivateUsage]
-            fn._entry.append(f"  {found} = load ptr, ptr {slot}, align 8")  # pyright: ignore[reportPrivateUsage]
-            self._pointers[buffer] = found
+            found = self._pointers[buffer] = self.fn.table_pointer(self.epilogue.number(buffer))
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,8 +183,8 @@ def children(node: Node) -> list[Node]:
     return found
 
 
-def reachable(roots: Sequence[Node]) -> list[Node]:
-    """All nodes below the roots, children first."""
+def reachable(roots: Sequence[Node], below: Callable[[Node], Sequence[Node]] = children) -> list[Node]:
+    """The roots and all that is below them, children first. `below`: what counts as a node's children."""
     seen: set[Node] = set()
     order: list[Node] = []
     stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
@@ -195,5 +195,5 @@ def reachable(roots: Sequence[Node]) -> list[Node]:
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack += [(child, False) for child in reversed(children(node)) if child not in seen]
+            stack += [(child, False) for child in reversed(below(node)) if child not in seen]
     return order

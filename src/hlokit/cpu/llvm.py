@@ -82,6 +82,13 @@ class Function:
         self._entry.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
         return name
 
+    def table_pointer(self, number: int) -> str:
+        """The pointer at this place of the function's first parameter, %table; read once, at the function's entry."""
+        slot, pointer = self.fresh("s"), self.fresh("b")
+        self._entry.append(f"  {slot} = getelementptr ptr, ptr %table, i64 {number}")
+        self._entry.append(f"  {pointer} = load ptr, ptr {slot}, align 8")
+        return pointer
+
     def new_block(self, prefix: str = "b") -> str:
         """A label for a block that `start` begins later."""
         return self.fresh(prefix)[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -117,7 +118,9 @@ def arrange(
 def merged(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[Axis], list[Store], int]:
     """Neighbouring axes that every affine counts through as one become one."""
     while True:
-        nodes = reachable([root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))])
+        nodes = reachable(
+            [root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))]
+        )
         pair = _mergeable(axes, stores, nodes, serial)
         if pair is None:
             return axes, stores, serial
@@ -127,11 +130,13 @@ def merged(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[Axi
         axes = [one if axis is inner else axis for axis in axes if axis is not outer]
 
 
-def _mergeable(axes: list[Axis], stores: Sequence[Store], nodes: Sequence[Node], serial: int) -> tuple[Axis, Axis] | None:
+def _mergeable(
+    axes: list[Axis], stores: Sequence[Store], nodes: Sequence[Node], serial: int
+) -> tuple[Axis, Axis] | None:
     affines = [store.place for store in stores] + [a for node in nodes if (a := affine_of(node)) is not None]
     folds: list[Fold] = [node.data for node in nodes if node.op == "fold"]
     scans = {fold.scan for fold in folds if fold.scan is not None}
-    candidates = list(zip(axes, axes[1:]))
+    candidates = list(itertools.pairwise(axes))
     for fold in folds:
         candidates += zip(fold.bound, fold.bound[1:])
     for outer, inner in candidates:
@@ -323,7 +328,9 @@ def _selects(node: Node) -> bool:
 def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     places = places_of(loops)
     accesses: list[tuple[Affine, Place]] = [
-        (affine, places[n]) for n in nodes if n.op in ("load", "current") and (affine := affine_of(n)) is not None and n in places
+        (affine, places[n])
+        for n in nodes
+        if n.op in ("load", "current") and (affine := affine_of(n)) is not None and n in places
     ]
     everywhere = tuple(loops.order)
     for store in loops.stores:
@@ -377,7 +384,9 @@ def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
         if node.op == "fold":
             extents |= {axis: axis.extent for axis in node.data.bound}
     found: dict[Buffer, int] = {}
-    accesses = [(n.data[0], n.deps) for n in nodes if n.op in ("load", "current")] + [(s.buffer, s.deps) for s in loops.stores]
+    accesses = [(n.data[0], n.deps) for n in nodes if n.op in ("load", "current")] + [
+        (s.buffer, s.deps) for s in loops.stores
+    ]
     for buffer, deps in accesses:
         size = prod(extent for axis, extent in extents.items() if axis.bit & deps) * buffer.dtype.numpy.itemsize
         found[buffer] = min(buffer.nbytes, found.get(buffer, 0) + size)
@@ -387,7 +396,9 @@ def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
 _SPILL_BYTES = 96 << 10
 
 
-def _spilled(loops: Loops, nodes: Sequence[Node], places: dict[Node, Place], own: dict[Node, Axis | None]) -> list[Node]:
+def _spilled(
+    loops: Loops, nodes: Sequence[Node], places: dict[Node, Place], own: dict[Node, Axis | None]
+) -> list[Node]:
     """Costly nodes needed by a fold along the vector axis and by the main loop over it; none of which needs another."""
     axis = loops.vector
     if axis is None or loops.strict or axis.extent * 8 > _SPILL_BYTES or axis not in loops.order:

@@ -1,4 +1,4 @@
-"""Program: a computation as steps on buffers. What is fused into which kernel is decided here, by building and counting."""
+"""Program: a computation as steps on buffers. Fusion is decided here, by building kernels and counting their work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from hlokit.analysis.loops import counter
-from hlokit.cpu.build import MAX_DEPTH, Build, CalledFunction, Cut, Group, Leaf, Reference, Source, Split, array_leaves, too_often
+from hlokit.cpu.build import (
+    MAX_DEPTH,
+    Build,
+    CalledFunction,
+    Cut,
+    Group,
+    Leaf,
+    Reference,
+    Source,
+    Split,
+    array_leaves,
+    too_often,
+)
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.order import STREAM_BYTES, Loops, Store, arrange
@@ -199,6 +211,7 @@ class _Kernel:
         for node in reachable([store.node for store in self.stores]):
             levels[node] = max((levels[child] for child in children(node)), default=0) + (node.op == "fold")
         return max(levels.values(), default=0)
+
     fills: dict[int, _Kernel] = field(default_factory=dict[int, "_Kernel"])
     """Of a scatter: the kernels that put its operands where its results are, by number; stored ones are copied."""
 
@@ -530,7 +543,9 @@ class Lowering(Source):
         everything = 0
         for axis in axes:
             everything |= axis.bit
-        current = [self._current(build, Leaf(instruction, k), place, tuple(guards), everything) for k in range(spec.count)]
+        current = [
+            self._current(build, Leaf(instruction, k), place, tuple(guards), everything) for k in range(spec.count)
+        ]
         updates = [readers[spec.count + 1 + k](index) for k in range(spec.count)]
         build.guards = ()
         combined = _combiner(build, instruction, spec.combiner).results(*current, *updates)
@@ -582,7 +597,9 @@ class Lowering(Source):
             partner = next((k for k in reversed(joined[-12:]) if self._joins(k, kernel, reach)), None)
             if partner is not None:
                 try:
-                    both = self._retried(lambda splits, a=partner, b=kernel: self._map(_largest_first(a, b), splits), cuts=False)
+                    both = self._retried(
+                        lambda splits, a=partner, b=kernel: self._map(_largest_first(a, b), splits), cuts=False
+                    )
                 except UnsupportedError:
                     self._open = frozenset()
                     both = None
@@ -602,7 +619,7 @@ class Lowering(Source):
         if first.serial or second.serial or _kind(first) != _kind(second) or len(one) + len(two) > 8:
             return False
         rows = one[0].shape.dimensions
-        if rows != two[0].shape.dimensions and not _is_of_rows(one, two) or one[0].shape.size < 2:
+        if (rows != two[0].shape.dimensions and not _is_of_rows(one, two)) or one[0].shape.size < 2:
             return False
         if one[0].instruction.op.form == "scatter" or two[0].instruction.op.form == "scatter":
             return False
@@ -610,7 +627,9 @@ class Lowering(Source):
         shared = _loads(first) & _loads(second)
         large = any(b.size * 2 >= two[0].shape.size for b in shared)
         feeds = bool(mine & _loads(second))
-        if rows != two[0].shape.dimensions and not (large and (feeds or any(leaf in second.build.reads for leaf in one))):
+        if rows != two[0].shape.dimensions and not (
+            large and (feeds or any(leaf in second.build.reads for leaf in one))
+        ):
             return False
         if feeds and first.folds + second.folds > _MAX_FOLDS:
             return False
@@ -734,7 +753,9 @@ class Lowering(Source):
                 carries.append((current, result))
                 continue
             spare = self.context.buffer(f"{name}.next{k}", shapes[k])
-            body.steps.append(CopyStep((instruction,), (result,), (spare,), "a value that the next pass takes as it is"))
+            body.steps.append(
+                CopyStep((instruction,), (result,), (spare,), "a value that the next pass takes as it is")
+            )
             carries.append((current, spare))
         copies: list[Step] = [
             CopyStep((instruction,), (initial,), (current,), "where a loop starts")
@@ -743,9 +764,14 @@ class Lowering(Source):
         inner = _touched(body.steps) | _touched(condition.steps)
         outside = tuple(b for b in inner if b not in writes)
         step = WhileStep(
-            (instruction,), tuple(dict.fromkeys([*writes, *outside])), tuple(writes), condition, condition.results[0], body,
+            (instruction,),
+            tuple(dict.fromkeys([*writes, *outside])),
+            tuple(writes),
+            condition,
+            condition.results[0],
+            body,
             tuple(carries),
-        )  # fmt: skip
+        )
         return [*copies, step]
 
     def _conditional(self, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
@@ -761,7 +787,11 @@ class Lowering(Source):
         outside: dict[Buffer, None] = {}
         for block in branches:
             outside |= dict.fromkeys(b for b in _touched(block.steps) if b not in writes)
-        return [ConditionalStep((instruction,), tuple(dict.fromkeys([*reads, *outside])), tuple(writes), selector, tuple(branches))]
+        return [
+            ConditionalStep(
+                (instruction,), tuple(dict.fromkeys([*reads, *outside])), tuple(writes), selector, tuple(branches)
+            )
+        ]
 
     # -- order
 
@@ -1016,7 +1046,9 @@ def _loads(kernel: _Kernel) -> set[Buffer]:
 def _is_of_rows(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
     """Whether `one` has an element for each row of `two`, of which there are many, none of them long."""
     rows, whole = one[0].shape, two[0].shape
-    if rows.dimensions != whole.dimensions[: rows.rank] or any(leaf.shape.dimensions != rows.dimensions for leaf in one):
+    if rows.dimensions != whole.dimensions[: rows.rank] or any(
+        leaf.shape.dimensions != rows.dimensions for leaf in one
+    ):
         return False
     return rows.size >= _LEAST_ROWS and whole.size <= rows.size * _LONGEST_ROW
 

@@ -1,0 +1,325 @@
+"""Memory: loads and stores, their masks and their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from hlokit.cpu import tiles
+from hlokit.cpu.emit.scope import Scope, Val
+from hlokit.cpu.emit.values import ValueWriter
+from hlokit.cpu.expr import Buffer, Node, RuntimeInt
+from hlokit.cpu.llvm import memory_type, splat, vector
+from hlokit.cpu.order import Store
+from hlokit.forms.affine import Affine
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+
+
+class MemoryWriter(ValueWriter):
+    """Writes loads and stores."""
+
+    # -- tiles
+
+    def _transposed(self, buffer: Buffer, affine: Affine, scope: Scope) -> Val:
+        """A load of which rows are read, for all steps of the tile that lie in them."""
+        tile = self.loops.tile
+        assert tile is not None
+        outer = scope.of_axis(tile)
+        step, size = affine.coefficient(tile), buffer.dtype.numpy.itemsize
+        offset = affine.constant % step
+        if any(c % step for _, c in affine.terms):
+            offset = 0
+        column = self._shifted(affine, scope) + offset
+        width = tiles.piece(size)
+        start = affine - offset + column // width * width
+        key = ("transposed", buffer, start)
+        found = outer.memo.get(key)
+        if found is None:
+            lane, lanes = affine.coefficient(scope.lane_axis), scope.lanes  # type: ignore[arg-type]
+            rows = lanes if scope.mask is None else scope.mask.count("true")
+            valid = outer.memo["columns"] * step - column // width * width
+            if offset == 0 and (buffer.size % step or any(c % step for _, c in affine.terms)):
+                valid -= step - 1  # the last pair may lie half outside
+            pointer, _, _ = self._address(buffer, start, outer)
+            type = memory_type(buffer.dtype)
+            with self.at(outer) as fn:
+
+                def place(row: int) -> str:
+                    return fn.let(f"getelementptr {type}, ptr {pointer}, i64 {row * lane}") if row else pointer
+
+                found = outer.memo[key] = tiles.columns(fn, type, size, lanes, rows, valid, place)
+        return self._from_memory(Val(found[column % width], scope.lanes), buffer.dtype, scope)
+
+    # -- memory
+
+    def _guard(self, nodes: Sequence[Node], scope: Scope) -> Val | None:
+        """The conjunction of the guards."""
+        total: Val | None = None
+        for node in nodes:
+            value = self.value(node, scope)
+            if value.name == "true":
+                continue
+            if total is None:
+                total = value
+                continue
+            lanes = max(total.lanes, value.lanes)
+            a, b = (self._spread(v, lanes, dtypes.pred, scope) for v in (total, value))
+            with self.at(scope) as fn:
+                total = Val(fn.let(f"and {vector('i1', lanes)} {a}, {b}"), lanes)
+        return total
+
+    def _mask(self, guard: Val | None, scope: Scope, lanes: int) -> str | None:
+        """The lanes that may be touched; None for all."""
+        if guard is None:
+            return scope.mask
+        name = self._spread(guard, lanes, dtypes.pred, scope)
+        if scope.mask is None:
+            return name
+        with self.at(scope) as fn:
+            return fn.let(f"and {vector('i1', lanes)} {name}, {scope.mask}")
+
+    def _load(self, node: Node, scope: Scope) -> Val:
+        buffer, affine = node.data[:2]
+        tile, axis = self.loops.tile, scope.lane_axis
+        if tile is not None and axis is not None and tiles.is_transposed(affine, axis, tile, node.args):
+            return self._transposed(buffer, affine, scope)
+        guard = self._guard(node.args, scope)
+        lane = affine.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
+        if abs(lane) in (2, 3, 4) and guard is None and (scope.mask is None or scope.mask.startswith("<")):
+            strided = self._strided(buffer, affine, lane, scope)
+            if strided is not None:
+                return self._from_memory(strided, buffer.dtype, scope)
+        pointer, lane, vectors = self._address(buffer, affine, scope)
+        type = memory_type(buffer.dtype)
+        lanes = scope.lanes
+        if lane == 0 and not vectors:
+            return self._scalar_load(pointer, buffer, guard, scope)
+        mask = self._mask(guard, scope, lanes)
+        whole = vector(type, lanes)
+        align = buffer.dtype.numpy.itemsize
+        with self.at(scope) as fn:
+            if abs(lane) == 1 and not vectors:
+                if lane == -1:
+                    pointer = fn.let(f"getelementptr {type}, ptr {pointer}, i64 {1 - lanes}")
+                    if mask is not None:
+                        mask = self._reversed(mask, "i1", lanes)
+                if mask is None:
+                    name = fn.let(f"load {whole}, ptr {pointer}, align {align}")
+                else:
+                    suffix = f"v{lanes}{_mangled(type)}"
+                    name = fn.let(
+                        f"call {whole} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, "
+                        f"{vector('i1', lanes)} {mask}, {whole} zeroinitializer)"
+                    )
+                if lane == -1:
+                    name = self._reversed(name, type, lanes)
+            else:
+                places = self._gathered(pointer, type, affine, lane, vectors, scope)
+                suffix = f"v{lanes}{_mangled(type)}"
+                chosen = mask if mask is not None else splat("true", "i1", lanes)
+                name = fn.let(
+                    f"call {whole} @llvm.masked.gather.{suffix}.v{lanes}p0("
+                    f"{vector('ptr', lanes)} align {align} {places}, "
+                    f"{vector('i1', lanes)} {chosen}, {whole} zeroinitializer)"
+                )
+        return self._from_memory(Val(name, lanes), buffer.dtype, scope)
+
+    def _from_memory(self, value: Val, dtype: DType, scope: Scope) -> Val:
+        """What was loaded, as registers hold it: pred as i1; integers below a byte extended."""
+        type, lanes, name = vector("i8", value.lanes), value.lanes, value.name
+        if dtype.kind == "pred":
+            with self.at(scope) as fn:
+                return Val(fn.let(f"icmp ne {type} {name}, {splat('0', 'i8', lanes)}"), lanes)
+        if dtype.is_integral and dtype.bits < 8:
+            unused = splat(str(8 - dtype.bits), "i8", lanes)
+            with self.at(scope) as fn:
+                name = fn.let(f"shl {type} {name}, {unused}")
+                return Val(fn.let(f"{'ashr' if dtype.is_signed else 'lshr'} {type} {name}, {unused}"), lanes)
+        return value
+
+    def _to_memory(self, name: str, dtype: DType, lanes: int) -> str:
+        """The reverse; bits above an integer's own are 0 in memory, as ml_dtypes has it."""
+        type = vector("i8", lanes)
+        if dtype.kind == "pred":
+            return self.fn.let(f"zext {vector('i1', lanes)} {name} to {type}")
+        if dtype.is_integral and dtype.bits < 8:
+            return self.fn.let(f"and {type} {name}, {splat(str((1 << dtype.bits) - 1), 'i8', lanes)}")
+        return name
+
+    def _reversed(self, name: str, scalar: str, lanes: int) -> str:
+        type = vector(scalar, lanes)
+        order = "<" + ", ".join(f"i32 {lanes - 1 - k}" for k in range(lanes)) + ">"
+        return self.fn.let(f"shufflevector {type} {name}, {type} poison, <{lanes} x i32> {order}")
+
+    def _scalar_load(self, pointer: str, buffer: Buffer, guard: Val | None, scope: Scope) -> Val:
+        """A load by all lanes from one address; below a false guard it reads the buffer's start."""
+        with self.at(scope) as fn:
+            if guard is not None:
+                chosen = guard.name
+                if guard.lanes > 1:
+                    type = vector("i1", guard.lanes)
+                    if scope.mask is not None:
+                        chosen = fn.let(f"and {type} {chosen}, {scope.mask}")
+                    chosen = fn.let(f"call i1 @llvm.vector.reduce.or.v{guard.lanes}i1({type} {chosen})")
+                pointer = fn.let(f"select i1 {chosen}, ptr {pointer}, ptr {self._pointer(buffer)}")
+            type = memory_type(buffer.dtype)
+            name = fn.let(f"load {type}, ptr {pointer}, align {buffer.dtype.numpy.itemsize}")
+        return self._from_memory(Val(name), buffer.dtype, scope)
+
+    def _strided(self, buffer: Buffer, affine: Affine, lane: int, scope: Scope) -> Val | None:
+        """Every 2nd, 3rd or 4th element by whole vectors and shuffles; what may lie outside the buffer is masked."""
+        lanes, stride = scope.lanes, abs(lane)
+        if tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
+            return None
+        shares = not any(c % stride for _, c in affine.terms) and buffer.size % stride == 0
+        offset = (affine.constant + self._shifted(affine, scope)) % stride if shares else 0
+        count = lanes if scope.mask is None else scope.mask.count("true")
+        needed = count * stride if shares else (count - 1) * stride + 1
+        if scope.mask is None and not shares and affine.high + stride <= buffer.size:
+            needed = lanes * stride
+        if lane < 0 and needed < lanes * stride:
+            return None
+        start = affine - offset if lane > 0 else affine - offset - (lanes - 1) * stride
+        pointer, _, _ = self._address(buffer, start, scope)
+        type, size = memory_type(buffer.dtype), buffer.dtype.numpy.itemsize
+        whole, total = vector(type, lanes * stride), lanes * stride
+        loaded = scope.memo.get(("strided", pointer, stride))
+        with self.at(scope) as fn:
+            if loaded is None:
+                if needed == total:
+                    loaded = fn.let(f"load {whole}, ptr {pointer}, align {size}")
+                else:
+                    mask = ", ".join(f"i1 {'true' if k < needed else 'false'}" for k in range(total))
+                    loaded = fn.let(
+                        f"call {whole} @llvm.masked.load.v{total}{_mangled(type)}.p0("
+                        f"ptr align {size} {pointer}, <{total} x i1> <{mask}>, {whole} zeroinitializer)"
+                    )
+                scope.memo[("strided", pointer, stride)] = loaded
+            places = [offset + k * stride for k in range(lanes)]
+            order = "<" + ", ".join(f"i32 {k}" for k in (places if lane > 0 else reversed(places))) + ">"
+            name = fn.let(f"shufflevector {whole} {loaded}, {whole} poison, <{lanes} x i32> {order}")
+        return Val(name, lanes)
+
+    def _gathered(
+        self, pointer: str, type: str, affine: Affine, lane: int, vectors: Sequence[tuple[str, int]], scope: Scope
+    ) -> str:
+        """The lanes' pointers; their distances are counted in 32 bits where that is enough."""
+        lanes, fn = scope.lanes, self.fn
+        reach = abs(lane) * lanes
+        for key, c in affine.terms:
+            reach += abs(c) * max(abs(key.low), abs(key.high)) if isinstance(key, RuntimeInt) else 0
+        scalar = "i32" if reach < 2**31 else "i64"
+        type_of_places = vector(scalar, lanes)
+        places = self._lane_numbers(scalar, lanes, lane) if lane else None
+        for name, c in vectors:
+            if scalar == "i32":
+                name = fn.let(f"trunc {vector('i64', lanes)} {name} to {type_of_places}")
+            if c != 1:
+                name = fn.let(f"mul nsw {type_of_places} {name}, {splat(str(c), scalar, lanes)}")
+            places = name if places is None else fn.let(f"add nsw {type_of_places} {name}, {places}")
+        return fn.let(f"getelementptr {type}, ptr {pointer}, {type_of_places} {places}")
+
+    def _stores(self, stores: Sequence[Store], scope: Scope) -> None:
+        for store in stores:  # all values before the first store: a result may lie where an operand does
+            for node in (store.node, *store.guards):
+                self.value(node, scope)
+        for _, same in groupby(stores, key=lambda s: id(s.buffer)):
+            run = list(same)
+            while run:
+                store = run.pop(0)
+                if run and self._is_pair(store, run[0], scope):
+                    self._store_pair(store, run.pop(0), scope)
+                else:
+                    self._store(store, scope)
+
+    def _is_pair(self, first: Store, second: Store, scope: Scope) -> bool:
+        lane = first.place.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
+        return (
+            lane == 2
+            and second.place is first.place + 1
+            and not first.guards
+            and not second.guards
+            and scope.mask is None
+            and not self._terms(first.place, scope)[2]
+        )
+
+    def _store_pair(self, first: Store, second: Store, scope: Scope) -> None:
+        """Two components side by side."""
+        lanes = scope.lanes
+        names = [self._spread(self.value(s.node, scope), lanes, s.node.dtype, scope) for s in (first, second)]
+        type = memory_type(first.buffer.dtype)
+        pointer, _, _ = self._address(first.buffer, first.place, scope)
+        order = "<" + ", ".join(f"i32 {k // 2 + lanes * (k % 2)}" for k in range(2 * lanes)) + ">"
+        half, whole = vector(type, lanes), vector(type, 2 * lanes)
+        with self.at(scope) as fn:
+            both = fn.let(f"shufflevector {half} {names[0]}, {half} {names[1]}, <{2 * lanes} x i32> {order}")
+            fn.do(f"store {whole} {both}, ptr {pointer}, align {first.buffer.dtype.numpy.itemsize}")
+
+    def _store(self, store: Store, scope: Scope) -> None:
+        value = self.value(store.node, scope)
+        guard = self._guard(store.guards, scope)
+        pointer, lane, vectors = self._address(store.buffer, store.place, scope)
+        dtype = store.buffer.dtype
+        type, align = memory_type(dtype), dtype.numpy.itemsize
+        if lane == 0 and not vectors:
+            self._scalar_store(value, guard, pointer, store, scope)
+            return
+        lanes = scope.lanes
+        name = self._spread(value, lanes, store.node.dtype, scope)
+        mask = self._mask(guard, scope, lanes)
+        whole = vector(type, lanes)
+        with self.at(scope) as fn:
+            name = self._to_memory(name, dtype, lanes)
+            if abs(lane) == 1 and not vectors:
+                if lane == -1:
+                    pointer = fn.let(f"getelementptr {type}, ptr {pointer}, i64 {1 - lanes}")
+                    name = self._reversed(name, type, lanes)
+                    mask = None if mask is None else self._reversed(mask, "i1", lanes)
+                if mask is None:
+                    hint = self._stream_hint(store, lanes, align, scope)
+                    fn.do(f"store {whole} {name}, ptr {pointer}, align {64 if hint else align}{hint}")
+                else:
+                    fn.do(
+                        f"call void @llvm.masked.store.v{lanes}{_mangled(type)}.p0({whole} {name}, "
+                        f"ptr align {align} {pointer}, {vector('i1', lanes)} {mask})"
+                    )
+            else:
+                places = self._gathered(pointer, type, store.place, lane, vectors, scope)
+                chosen = mask if mask is not None else splat("true", "i1", lanes)
+                fn.do(
+                    f"call void @llvm.masked.scatter.v{lanes}{_mangled(type)}.v{lanes}p0({whole} {name}, "
+                    f"{vector('ptr', lanes)} align {align} {places}, {vector('i1', lanes)} {chosen})"
+                )
+
+    def _stream_hint(self, store: Store, lanes: int, align: int, scope: Scope) -> str:
+        if not self.loops.streamed or lanes * align < 64 or store.buffer.nbytes < 1 << 20:
+            return ""
+        if store.buffer in self.loops.in_place:
+            return ""
+        unit = 64 // align
+        aligned = (
+            all(c % unit == 0 for key, c in store.place.terms if key is not scope.lane_axis)
+            and store.place.constant % unit == 0
+        )
+        if not aligned or lanes % unit:
+            return ""
+        self._streams = True
+        return ", !nontemporal !0"
+
+    def _scalar_store(self, value: Val, guard: Val | None, pointer: str, store: Store, scope: Scope) -> None:
+        dtype = store.buffer.dtype
+        if value.lanes > 1:
+            raise AssertionError("a vector for one place")
+        with self.at(scope) as fn:
+            name = self._to_memory(value.name, dtype, 1)
+            text = f"store {memory_type(dtype)} {name}, ptr {pointer}, align {dtype.numpy.itemsize}"
+            if guard is None:
+                fn.do(text)
+            else:
+                with fn.when(guard.name):
+                    fn.do(text)
+
+
+def _mangled(type: str) -> str:
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(type, type)
