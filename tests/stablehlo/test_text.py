@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from tests.fuzz.stablehlo import run
 
 
 def function(body: str, signature: str = "%x: tensor<2x3xf32>", result: str = "tensor<2x3xf32>") -> str:
@@ -205,3 +206,9 @@ def test_deep_nesting_is_an_error() -> None:
     last = "  func.func private @f500(%x: tensor<f32>) -> tensor<f32> {\n    return %x : tensor<f32>\n  }\n"
     main = "  func.func @main(%x: tensor<f32>) -> tensor<f32> {\n    %0 = call @f0(%x) : (tensor<f32>) -> tensor<f32>\n    return %0 : tensor<f32>\n  }\n"
     assert len(hk.parse(f"module {{\n{main}{calls}{last}}}").all_computations) == 502  # calls do not nest
+
+
+def test_mutated_programs_end_in_a_module_or_an_error() -> None:
+    failures, counts = run(seed=5, seconds=20, count=300)
+    assert not failures, "\n".join(failures)
+    assert counts["read"] and counts["refused"]

@@ -77,7 +77,7 @@ class AttributeReader:
                 found = self._checked(Shape.tuple(shapes), start)
         elif lexer.value in ("vector", "memref", "none"):
             lexer.advance()
-            if lexer.value == "<":
+            if lexer.at("<"):
                 lexer.balanced()
             found = OtherType(lexer.text[start : lexer.start].strip())
         else:

@@ -60,8 +60,8 @@ def _reduce_scatter(site: Site) -> list[XlaOp]:
 
 def _all_to_all(site: Site) -> list[XlaOp]:
     site.operand(0)
-    numbers = [site.integer(name) for name in ("split_dimension", "concat_dimension", "split_count")]
-    return [build.all_to_all(o, *numbers, _groups(site), None, _channel(site)) for o in site.operands]
+    split, concat, count = (site.integer(name) for name in ("split_dimension", "concat_dimension", "split_count"))
+    return [build.all_to_all(o, split, concat, count, _groups(site), None, _channel(site)) for o in site.operands]
 
 
 def _collective_permute(site: Site) -> XlaOp:

@@ -208,8 +208,8 @@ def _tuple(site: Site) -> XlaOp:
 
 
 def _get_tuple_element(site: Site) -> XlaOp:
-    given = next((w for w in site.operation.words if isinstance(w, list)), None)
-    index = site.integer("index", default=given[0][0] if given else None)  # pyright: ignore[reportUnknownArgumentType]
+    given = site.ranges()
+    index = site.integer("index", default=given[0][0] if given else None)
     return site.emit(GetTupleElement(index), *site.exactly(1))
 
 

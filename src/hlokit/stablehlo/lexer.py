@@ -72,6 +72,10 @@ class Lexer:
         found = _TOKEN.match(self.text, self.end)
         return found[found.lastindex or 0] if found is not None else ""
 
+    def at(self, value: str) -> bool:
+        """Whether the current token is written like this."""
+        return self.value == value and self.kind != STRING
+
     def accept(self, value: str) -> bool:
         """Whether the current token is written like this; if so, it is read."""
         if self.value != value or self.kind == STRING:

@@ -62,10 +62,13 @@ class DenseReader:
     def of_list(self, text: str, shape: Shape) -> _Array:
         """The array of nested lists, or of one element for all; a complex element is (real, imaginary)."""
         words, sizes = self._flattened(text, shape.dtype.is_complex)
-        if sizes == () and len(words) == (2 if shape.dtype.is_complex else 1):
+        count = len(words) // (2 if shape.dtype.is_complex else 1)
+        if sizes == () and count == 1:
             sizes = (1,) * shape.rank  # a splat
-        elif sizes != shape.dimensions and not (not words and shape.size == 0):
+        elif sizes != shape.dimensions and (words or shape.size):
             raise self._error(f"a list of sizes {list(sizes)} for {shape}")
+        elif count != shape.size:
+            raise self._error(f"{count} elements for {shape}")
         else:
             sizes = shape.dimensions
         return self._elements(words, shape.dtype).reshape(sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Dense
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
+from hlokit.types.window import PaddingDimension
 
 _GATHER_LISTS = (
     "offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims",
@@ -122,7 +124,8 @@ def _pad(site: Site) -> XlaOp:
 def _padded(site: Site, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...]) -> XlaOp:
     if not len(low) == len(high) == len(interior):
         raise site.error(f"{site.name}: lists of padding of different lengths")
-    return site.emit(Pad(tuple(zip(low, high, interior, strict=True))), site.operand(0), site.operand(1))
+    padding = tuple(map(PaddingDimension, low, high, interior))
+    return site.emit(Pad(padding), site.operand(0), site.operand(1))
 
 
 def _dynamic_pad(site: Site) -> XlaOp:
@@ -140,10 +143,10 @@ def _slice(site: Site) -> XlaOp:
             raise site.error(f"{site.name}: lists of different lengths")
         ranges = tuple(zip(starts, limits, strides, strict=True))
     else:
-        given = next((w for w in site.operation.words if isinstance(w, list)), None)
-        if given is None or not all(len(part) in (2, 3) for part in given):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        given = site.ranges()
+        if given is None or not all(len(part) in (2, 3) for part in given):
             raise site.error(f"{site.name}: ranges are [start:limit:stride, ...]")
-        ranges = tuple((part[0], part[1], part[2] if len(part) == 3 else 1) for part in given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        ranges = tuple((part[0], part[1], part[2] if len(part) == 3 else 1) for part in given)
     return site.emit(Slice(ranges), operand)
 
 
@@ -175,10 +178,10 @@ def _dynamic_gather(site: Site) -> XlaOp:
 
 def _gathered(site: Site, operand: XlaOp, indices: XlaOp, sizes: tuple[int, ...]) -> XlaOp:
     numbers = site.parameters("dimension_numbers")
-    lists = [site.as_integers(numbers.get(name, ()), name) for name in _GATHER_LISTS]
-    vector = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
-    is_sorted = site.boolean("indices_are_sorted", default=False)
-    return site.emit(Gather(*lists, vector, sizes, is_sorted), operand, indices)
+    fields: dict[str, Any] = {name: site.as_integers(numbers.get(name, ()), name) for name in _GATHER_LISTS}
+    fields["index_vector_dim"] = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
+    fields["indices_are_sorted"] = site.boolean("indices_are_sorted", default=False)
+    return site.emit(Gather(**fields, slice_sizes=sizes), operand, indices)
 
 
 def _torch_index_select(site: Site) -> XlaOp:
@@ -191,9 +194,9 @@ def _torch_index_select(site: Site) -> XlaOp:
     sizes, shared = operand.shape.dimensions, tuple(range(batch))
     moved = index.rank - batch
     offsets = (*range(batch, dim), *range(dim + moved, operand.rank - 1 + moved))
-    lists = (offsets, (dim,), (dim,), shared, shared)
     ones = tuple(1 if d == dim or d < batch else size for d, size in enumerate(sizes))
-    return site.emit(Gather(*lists, index.rank, ones, False), operand, index)
+    op = Gather(offsets, (dim,), (dim,), shared, shared, index.rank, ones, False)
+    return site.emit(op, operand, index)
 
 
 def _get_dimension_size(site: Site) -> XlaOp:

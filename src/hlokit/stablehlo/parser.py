@@ -145,7 +145,7 @@ class _Parser:
             lexer.advance()
             name = lexer.symbol()
             lexer.expect("=")
-            self.result.meshes[name] = lexer.balanced() if lexer.value == "<" else self.read.attribute()
+            self.result.meshes[name] = lexer.balanced() if lexer.at("<") else self.read.attribute()
             self._optional_location()
         elif lexer.kind == STRING and lexer.value in ('"func.func"', '"sdy.mesh"'):
             self._generic_top(self._operation())
@@ -234,9 +234,8 @@ class _Parser:
 
     def _results(self) -> tuple[list[Type], list[Mapping[str, Any]]]:
         lexer = self.lexer
-        if lexer.value != "(":
+        if not lexer.accept("("):
             return [self.read.type()], [{}]
-        lexer.advance()
         results: list[Type] = []
         attributes: list[Mapping[str, Any]] = []
         while lexer.value != ")":
@@ -550,9 +549,9 @@ class _Parser:
 
 
 def _dictionaries(value: Any, count: int) -> list[Mapping[str, Any]]:
-    given: list[Any] = value if isinstance(value, list) else []
-    found: list[Mapping[str, Any]] = [v if isinstance(v, Dictionary) else {} for v in given[:count]]
-    return found + [{}] * (count - len(found))
+    given: list[Any] = value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
+    found: list[Mapping[str, Any]] = [v if isinstance(v, Dictionary) else Dictionary() for v in given[:count]]
+    return found + [Dictionary()] * (count - len(found))
 
 
 _FORMS = {

@@ -22,12 +22,13 @@ from hlokit.types.shape import Shape
 from hlokit.types.window import Window
 
 _LABELS = re.compile(r"\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]\Z")
+_DOT_LISTS = ("lhs_batch_dims", "lhs_contracting_dims", "rhs_batch_dims", "rhs_contracting_dims")
 _CONVOLUTION = {
     "input_batch_dimension": 1, "input_feature_dimension": 1, "input_spatial_dimensions": 0,
     "kernel_input_feature_dimension": 1, "kernel_output_feature_dimension": 1, "kernel_spatial_dimensions": 0,
     "output_batch_dimension": 1, "output_feature_dimension": 1, "output_spatial_dimensions": 0,
 }  # fmt: skip
-"""The parameters of #stablehlo.conv_dimension_numbers, and how many numbers each is: 0 for a list."""
+"""The parameters of the convolution's dimension numbers, and whether each is one number or a list."""
 
 
 def precisions(site: Site) -> tuple[str, ...]:
@@ -46,27 +47,23 @@ def _dot(site: Site) -> XlaOp:
     lhs, rhs = site.exactly(2)
     if not (lhs.shape.is_array and lhs.rank and rhs.shape.is_array and rhs.rank):
         raise site.error(f"{site.name} takes vectors and matrices")
-    numbers = ((), (lhs.rank - 1,), (), (0,))
-    return site.emit(Dot(*numbers, precisions(site), None, site.result()), lhs, rhs)
+    return site.emit(Dot((), (lhs.rank - 1,), (), (0,), precisions(site), None, site.result()), lhs, rhs)
 
 
 def _dot_general(site: Site) -> XlaOp:
     if site.has("dot_dimension_numbers"):
         given = site.parameters("dot_dimension_numbers")
-        lists = [
-            site.as_integers(given.get(name, ()), name)
-            for name in (
-                "lhs_batching_dimensions",
-                "lhs_contracting_dimensions",
-                "rhs_batching_dimensions",
-                "rhs_contracting_dimensions",
-            )
-        ]
+        lists = tuple(
+            site.as_integers(given.get(f"{name}_dimensions", ()), name)
+            for name in ("lhs_batching", "lhs_contracting", "rhs_batching", "rhs_contracting")
+        )
     else:
         batch = _pair(site, "batching_dims")
         contracting = _pair(site, "contracting_dims")
-        lists = [batch[0], contracting[0], batch[1], contracting[1]]
-    return site.emit(Dot(*lists, precisions(site), _algorithm(site), site.result()), *site.exactly(2))
+        lists = (batch[0], contracting[0], batch[1], contracting[1])
+    fields: dict[str, Any] = dict(zip(_DOT_LISTS, lists, strict=True))
+    fields |= {"operand_precision": precisions(site), "algorithm": _algorithm(site), "output_shape": site.result()}
+    return site.emit(Dot(**fields), *site.exactly(2))
 
 
 def _pair(site: Site, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -128,15 +125,15 @@ def convolved(site: Site, lhs: XlaOp, rhs: XlaOp, padding: Sequence[tuple[int, .
         spelled("rhs_dilation", "rhs_dilate"),
         [bool(flag) for flag in spelled("window_reversal", "reverse")],
     )
-    op = Convolution(
-        made,
-        numbers,
-        site.integer("feature_group_count", default=1),
-        site.integer("batch_group_count", default=1),
-        precisions(site),
-        output_shape=site.array_result(),
-    )
-    return site.emit(op, lhs, rhs)
+    fields: dict[str, Any] = {
+        "window": made,
+        "dim_labels": numbers,
+        "feature_group_count": site.integer("feature_group_count", default=1),
+        "batch_group_count": site.integer("batch_group_count", default=1),
+        "operand_precision": precisions(site),
+        "output_shape": site.array_result(),
+    }
+    return site.emit(Convolution(**fields), lhs, rhs)
 
 
 def _convolution_numbers(site: Site) -> ConvolutionDimensionNumbers:
@@ -144,19 +141,17 @@ def _convolution_numbers(site: Site) -> ConvolutionDimensionNumbers:
     given = site.get("dimension_numbers", "dim_numbers")
     given = given.value if isinstance(given, DialectAttribute) else given
     if isinstance(given, dict):
-        lists = {name: site.as_integers(given.get(name, ()), name) for name in _CONVOLUTION}  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        return ConvolutionDimensionNumbers(
-            *(
-                lists[name][0] if count and lists[name] else 0 if count else lists[name]
-                for name, count in _CONVOLUTION.items()
-            )
-        )
+        fields: list[Any] = []
+        for name, is_one in _CONVOLUTION.items():
+            numbers = site.as_integers(given.get(name, ()), name)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+            fields.append((*numbers, 0)[0] if is_one else numbers)
+        return ConvolutionDimensionNumbers(*fields)
     found = _LABELS.match(re.sub(r"\s", "", str(given)))
     if found is None:
         raise site.error(f"{site.name}: dimension numbers are [b, f, 0]x[o, i, 0]->[b, f, 0]")
     parts = [found[i].split(",") for i in (1, 2, 3)]
     spatial = len(parts[0]) - 2
-    fields: list[Any] = []
+    fields = []
     for labels, (first, second) in zip(parts, (("b", "f"), ("i", "o"), ("b", "f")), strict=True):
         wanted = sorted([first, second, *map(str, range(spatial))])
         if sorted(label for label in labels if label != "?") != wanted:
@@ -189,8 +184,8 @@ def _cholesky(site: Site) -> XlaOp:
 
 
 def _triangular_solve(site: Site) -> XlaOp:
-    flags = [site.boolean(name) for name in ("left_side", "lower", "unit_diagonal")]
-    return site.emit(TriangularSolve(*flags, site.word("transpose_a")), *site.exactly(2))
+    left, lower, unit = (site.boolean(name) for name in ("left_side", "lower", "unit_diagonal"))
+    return site.emit(TriangularSolve(left, lower, unit, site.word("transpose_a")), *site.exactly(2))
 
 
 def _rng(site: Site) -> XlaOp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.hlo.computation import Computation
@@ -70,10 +71,10 @@ def _scatter(site: Site) -> list[XlaOp]:
         raise site.error(f"{site.name} takes N arrays, indices and N updates, found {len(site.operands)} operands")
     arrays = site.operands[:count]
     numbers = site.parameters("scatter_dimension_numbers")
-    lists = [site.as_integers(numbers.get(name, ()), name) for name in _SCATTER_LISTS]
-    vector = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
-    flags = [site.boolean(name, default=False) for name in ("indices_are_sorted", "unique_indices")]
-    result = site.emit(Scatter(*lists, vector, *flags), *site.operands, called=(site.reducer(arrays),))
+    fields: dict[str, Any] = {name: site.as_integers(numbers.get(name, ()), name) for name in _SCATTER_LISTS}
+    fields["index_vector_dim"] = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
+    fields |= {name: site.boolean(name, default=False) for name in ("indices_are_sorted", "unique_indices")}
+    result = site.emit(Scatter(**fields), *site.operands, called=(site.reducer(arrays),))
     return site.unpacked(result, count)
 
 

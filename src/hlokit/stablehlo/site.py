@@ -177,8 +177,8 @@ class Site:
                 raise self.error(f"{self.name}: {name} is too long")
             value = filled(value.array, value.shape)
         try:
-            array = np.array(value, dtype=object) if not isinstance(value, np.ndarray) else value
-            integral = all(isinstance(v, (int, np.integer, np.bool_)) for v in array.reshape(-1))
+            array: np.ndarray[Any, Any] = np.array(value, dtype=object)
+            integral = all(isinstance(v, (int, np.integer, np.bool_)) for v in array.flat)
             if integral:
                 return array.astype(np.int64)
         except (ValueError, OverflowError, TypeError):
@@ -197,6 +197,13 @@ class Site:
         if not isinstance(value, dict):
             raise self.error(f"{self.name}: {names[0]} has no parameters")
         return value  # pyright: ignore[reportUnknownVariableType]
+
+    def ranges(self) -> list[tuple[int, ...]] | None:
+        """The [0:4:2, 1] of the pretty form."""
+        for word in self.operation.words:
+            if isinstance(word, list):
+                return word  # pyright: ignore[reportUnknownVariableType]
+        return None
 
     # -- regions
 
