@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
-from hlokit.cpu.program import KernelStep
+from hlokit.cpu.steps import KernelStep
 from hlokit.cpu.target import host
 from hlokit.hlo.module import HloModule
 from tests.counting import function_calls

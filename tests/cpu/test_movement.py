@@ -10,7 +10,7 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.compiler import compile_program
 from hlokit.cpu.order import Loops
-from hlokit.cpu.program import KernelStep
+from hlokit.cpu.steps import KernelStep
 from hlokit.cpu.target import host
 
 

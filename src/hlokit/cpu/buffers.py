@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hlokit.cpu.chains import internal
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt, reachable
 from hlokit.cpu.order import Loops
-from hlokit.cpu.program import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.forms.affine import Affine
 
 ALIGNMENT = 64

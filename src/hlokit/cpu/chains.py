@@ -8,7 +8,8 @@ from typing import cast
 
 from hlokit.cpu.expr import Axis, Buffer, reachable
 from hlokit.cpu.order import Loops
-from hlokit.cpu.program import Block, ConditionalStep, Context, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.program import Context
+from hlokit.cpu.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.forms.affine import Affine
 from hlokit.ops.contraction import Dot
 

@@ -10,7 +10,8 @@ from hlokit.cpu.build import array_leaves
 from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare_kernels, prepare_routines, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Module
-from hlokit.cpu.program import Block, Context, CopyStep, Lowering, Step
+from hlokit.cpu.program import Context, Lowering
+from hlokit.cpu.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
 from hlokit.hlo.module import HloModule
 from hlokit.passes.op_expander import OpExpander

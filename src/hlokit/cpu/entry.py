@@ -17,10 +17,11 @@ from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.prepacked import hoist
-from hlokit.cpu.program import (
+from hlokit.cpu.program import Context
+from hlokit.cpu.scalars import scalar_function
+from hlokit.cpu.steps import (
     Block,
     ConditionalStep,
-    Context,
     CopyStep,
     Epilogue,
     HostStep,
@@ -30,7 +31,6 @@ from hlokit.cpu.program import (
     Step,
     WhileStep,
 )
-from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
 from hlokit.cpu.order import Loops, Store, identity_name, places_of
 from hlokit.cpu.portion import portions
-from hlokit.cpu.program import (
+from hlokit.cpu.steps import (
     Block,
     ConditionalStep,
     CopyStep,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.routine import PACKERS, Call
 from hlokit.cpu.llvm import Module
-from hlokit.cpu.program import Block, ConditionalStep, Context, PackStep, RoutineStep, WhileStep
+from hlokit.cpu.program import Context
+from hlokit.cpu.steps import Block, ConditionalStep, PackStep, RoutineStep, WhileStep
 from hlokit.types import dtype as dtypes
 
 MakeCall = Callable[[RoutineStep], Call]

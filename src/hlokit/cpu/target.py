@@ -55,6 +55,13 @@ class Target:
         """The instruction set: x86_64 or aarch64."""
         return _arch(self.triple)
 
+    def lacks(self, other: Target) -> list[str]:
+        """What code for the other CPU needs and this one has not: features, or the other architecture."""
+        if self.arch != other.arch:
+            return [other.arch]
+        least = _least(self.triple)
+        return [f[1:] for f in other.features.split(",") if f[:1] == "+" and not self.has(f[1:]) and f[1:] not in least]
+
     def with_threads(self, threads: int) -> Target:
         return replace(self, threads=threads)
 
@@ -130,8 +137,7 @@ def _host() -> Target:
         found: dict[str, bool] = llvm.get_host_cpu_features()
     except RuntimeError:
         found = {}
-    least = _V1 if _arch(triple) == "x86_64" else "fp-armv8 neon"
-    features = [name for name, present in found.items() if present] or least.split()
+    features = [name for name, present in found.items() if present] or _least(triple)
     return _target(triple, llvm.get_host_cpu_name(), features)
 
 
@@ -153,6 +159,11 @@ def _vector_bytes(triple: str, present: frozenset[str]) -> int:
 
 def _known(triple: str) -> list[str]:
     return str.split(_X86 if _arch(triple) == "x86_64" else _ARM)
+
+
+def _least(triple: str) -> list[str]:
+    """The features that every CPU of the architecture has."""
+    return str.split(_V1 if _arch(triple) == "x86_64" else "fp-armv8 neon")
 
 
 def _arch(triple: str) -> str:

@@ -11,7 +11,7 @@ from hlokit.cpu.compiler import DECLARATIONS, INTERRUPTED, Program
 from hlokit.cpu.entry import EntryWriter, Written, is_tight
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Function, Module
-from hlokit.cpu.program import ConditionalStep, HostStep, Step, WhileStep
+from hlokit.cpu.steps import ConditionalStep, HostStep, Step, WhileStep
 from hlokit.cpu.target import Target
 
 HEADER, TOTAL, EVENT = 32, 16, 24

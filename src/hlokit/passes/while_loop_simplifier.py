@@ -47,7 +47,12 @@ class WhileLoopSimplifier(Pass):
 def _few_trips(loop: Instruction) -> bool:
     found, computation, init = counter(loop), loop.parent, loop.operands[0]
     assert computation is not None
-    if found is None or found.trips > 1 or (found.trips and has_side_effect(loop)) or any(_is_dynamic(c) for c in loop.called):
+    if (
+        found is None
+        or found.trips > 1
+        or (found.trips and has_side_effect(loop))
+        or any(_is_dynamic(c) for c in loop.called)
+    ):
         return False
     if found.trips == 0:
         result = init

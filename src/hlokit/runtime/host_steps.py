@@ -16,7 +16,7 @@ from hlokit.interpreter.process import Process
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
-    from hlokit.cpu.program import HostStep
+    from hlokit.cpu.steps import HostStep
 
 _Array = np.ndarray[Any, Any]
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)

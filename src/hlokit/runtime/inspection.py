@@ -11,7 +11,7 @@ from hlokit.cpu.compiler import Program
 from hlokit.cpu.jit import assembly, optimised_llvm
 from hlokit.cpu.listing import program_text
 from hlokit.cpu.portion import inner_blocks
-from hlokit.cpu.program import Block, KernelStep, Step
+from hlokit.cpu.steps import Block, KernelStep, Step
 from hlokit.cpu.target import Target
 from hlokit.errors import HlokitError
 from hlokit.hlo.module import HloModule

@@ -16,7 +16,7 @@ import numpy as np
 
 from hlokit.analysis.cost import Cost, cost_of_module
 from hlokit.cpu.portion import inner_blocks, portions
-from hlokit.cpu.program import CopyStep, HostStep, KernelStep, PackStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.steps import CopyStep, HostStep, KernelStep, PackStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traced import EVENT, HEADER, TOTAL, Traced, timed
 from hlokit.errors import HlokitError
 from hlokit.runtime.instrumented import twin
