@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hlokit.passes.pipeline import optimize
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
+    from hlokit.cpu.target import Target
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 
@@ -77,27 +79,49 @@ def compile(
     module: HloModule,
     backend: str = "cpu",
     *,
+    threads: int | None = None,
+    strict: bool = False,
+    donate: Sequence[int] | None = None,
+    target: str | Target | None = None,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
     shadow: bool | str | Path = False,
     replicas: int | None = None,
     partitions: int | None = None,
-    **options: Any,
 ) -> Executable | DeviceExecutable:
-    """`module` as machine code: an Executable, to be called as `evaluate` is (see hlokit.runtime.Executable).
+    """`module` as machine code: a hlokit.runtime.executable.Executable, to be called as `evaluate` is.
 
-    Options are Executable's: threads, strict, donate, target, time_limit, memory_limit. Raises UnsupportedError for
-    another backend, EvaluationError for a program that needs more memory than the limit.
+    threads       that take part in a call; by default one a core. No matter to the results
+    strict        the interpreter's order of operations, bit for bit
+    donate        numbers of parameters whose arrays calls may overwrite with results; by default those that the
+                  module's header names
+    target        the machine that the code is for: as `export_object`'s; by default this one, where alone calls work
+    time_limit    seconds for code generation; beyond it simpler code is made, which the log says
+    memory_limit  bytes that a call may need; by default the machine's memory
+    shadow        calls compare every kernel's result with the interpreter's on the same operands, and raise
+                  ShadowMismatch at the first that differs, with a reproducer in the folder of this name, or in a
+                  temporary one for True
+    replicas, partitions
+                  how many devices are to run it; by default as many as its header says. For several it is a
+                  hlokit.runtime.devices.DeviceExecutable, to be called with a list of arguments for each
 
-    `replicas`, `partitions`: how many devices are to run it, by default as many as its header says. For several it is
-    a hlokit.runtime.DeviceExecutable, to be called with a list of arguments for each; DeadlockError for a program
-    whose devices would wait for each other for ever.
-
-    `shadow`: calls compare every kernel's result with the interpreter's on the same operands, and raise ShadowMismatch
-    at the first that differs, with a reproducer in the folder of this name, or in a temporary one for True.
+    Raises UnsupportedError for another backend or target, ArgumentError for options out of range, EvaluationError for
+    a program that needs more memory than the limit, DeadlockError for one whose devices would wait for each other for
+    ever.
     """
     if backend != "cpu":
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
+    from hlokit.cpu.target import parse as parse_target
     from hlokit.runtime.executable import Executable
 
+    options: dict[str, Any] = {
+        "threads": threads,
+        "strict": strict,
+        "donate": donate,
+        "target": parse_target(target) if isinstance(target, str) else target,
+        "time_limit": time_limit,
+        "memory_limit": memory_limit,
+    }
     counts = device_counts(module, replicas, partitions)
     if counts != (1, 1):
         from hlokit.runtime.devices import DeviceExecutable
@@ -114,7 +138,7 @@ def compile(
 
 
 def export_object(
-    module: HloModule, target: str = "host", path: str | Path | None = None, *, strict: bool = False
+    module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False
 ) -> tuple[Path, Path]:
     """Writes `module` as an object file and a C header, NAME.o and NAME.h: see hlokit.runtime.export."""
     from hlokit.runtime.export import export_object

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu import target as targets
 from hlokit.cpu.cache import recorded
+from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.runtime import executable as executables
 from hlokit.runtime.executable import Executable
@@ -463,3 +465,31 @@ def test_other_threads_run_during_a_loop() -> None:
     exe = hk.compile(loop("new = f32[4] sqrt(old)", "f32[4]", 2**31 - 1))
     assert exe._caller.release
     assert not hk.compile(elementwise())._caller.release
+
+
+NEGATE = "HloModule m\nENTRY e {\n  x = f32[4] parameter(0)\n  ROOT r = f32[4] negate(x)\n}"
+
+
+@pytest.mark.parametrize("text", [NEGATE, NEGATE.replace("f32[4]", "f32[<=4]")])
+def test_code_for_another_machine_is_not_run(text: str) -> None:
+    other = "x86-64" if host().arch == "aarch64" else "aarch64"
+    executable = hk.compile(hk.parse(text), target=other)
+    with pytest.raises(UnsupportedError, match=f"m is for .*: this machine lacks {targets.parse(other).arch}"):
+        executable(np.ones(4, np.float32))
+    assert executable.as_text("asm") and executable.memory_analysis().argument_size_in_bytes
+
+
+def test_a_machine_with_less_is_named_by_what_it_lacks() -> None:
+    assert targets.parse("x86-64-avx2").lacks(targets.parse("x86-64-avx512,+amx-tile"))[-1] == "amx-tile"
+    assert targets.parse("x86-64-avx512").lacks(targets.parse("x86-64-avx2")) == host().lacks(host()) == []
+
+
+def test_options() -> None:
+    module = hk.parse(NEGATE)
+    assert hk.compile(module, target="host").target == host()
+    with pytest.raises(ArgumentError, match="threads=0, expected at least 1"):
+        hk.compile(module, threads=0)
+    with pytest.raises(UnsupportedError, match="m68k"):
+        hk.compile(module, target="m68k")
+    with pytest.raises(TypeError, match=r"compile\(\) got an unexpected keyword argument 'thread'"):
+        hk.compile(module, thread=2)

@@ -59,8 +59,8 @@ class Target:
         """What code for the other CPU needs and this one has not: features, or the other architecture."""
         if self.arch != other.arch:
             return [other.arch]
-        least = _least(self.triple)
-        return [f[1:] for f in other.features.split(",") if f[:1] == "+" and not self.has(f[1:]) and f[1:] not in least]
+        own = {*self.features.split(","), *("+" + name for name in _least(self.triple))}
+        return [f[1:] for f in other.features.split(",") if f[:1] == "+" and f not in own]
 
     def with_threads(self, threads: int) -> Target:
         return replace(self, threads=threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Executable:
                   the array that the caller gave is then a result. None: those that the module's input_output_alias and
                   buffer_donor name. Arrays that are read-only, share memory with another argument or, for programs that
                   store past the caches, are not aligned to 64 bytes are copied first, which the log says
-    target        the machine that the code is for
+    target        the machine that the code is for; UnsupportedError for a call on one that lacks what it has
     time_limit    seconds for code generation; beyond it a lower level is taken, which `notes` and the log say
     grid          (replicas, partitions) that the code is for one device of (hlokit.runtime.devices); by default one
     memory_limit  bytes that a call may need; by default the machine's memory. EvaluationError for a program beyond it
@@ -78,6 +79,8 @@ class Executable:
         refuse(module, 2**62, *counts)
         if grid is None and counts != (1, 1):
             raise UnsupportedError(f"Executable: {math.prod(counts)} devices; hlokit.compile makes what runs on them")
+        if threads is not None and threads < 1:
+            raise ArgumentError(f"{module.name}: threads={threads}, expected at least 1")
         self.source = module
         self.target = target or host()
         self.strict = strict
@@ -104,7 +107,9 @@ class Executable:
         """From now on calls run this plan's code; `hosts`: its steps of the reference."""
         module = self.source
         self.plan, self._hosts = plan, hosts
-        self._caller = self._loaded(self.threads)
+        lacking = ", ".join(host().lacks(self.target))
+        elsewhere = _Elsewhere(f"{module.name} is for {self.target.cpu}: this machine lacks {lacking}")
+        self._caller = elsewhere if lacking else self._loaded(self.threads)
         root = module.entry.root.shape
         arrays_in = all(p.shape.is_array for p in module.entry.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
@@ -267,10 +272,20 @@ class Executable:
         return value if self._is_static else self._padded[1].result(value)
 
 
+@dataclass(frozen=True)
+class _Elsewhere:
+    """In place of a Caller where the code cannot run."""
+
+    why: str
+
+    def call(self, *_: Any) -> Any:
+        raise UnsupportedError(self.why)
+
+
 def _donated_leaves(module: HloModule, donate: Sequence[int] | None) -> tuple[int, ...]:
     """The array leaves of the parameters that may be overwritten, by number among all."""
     parameters = module.entry.parameters
-    chosen = [(number, ()) for number in donate or ()]
+    chosen = [(number, ()) for number in donate] if donate is not None else []
     if donate is None:
         chosen = [(alias.parameter, alias.parameter_index) for alias in module.input_output_alias]
         chosen += [(number, index) for number, index in module.buffer_donor]
