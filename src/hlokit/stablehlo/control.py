@@ -132,7 +132,7 @@ def _as_operation(site: Site, target: str) -> list[XlaOp] | None:
 
 def _custom(site: Site, target: str) -> list[XlaOp]:
     results = _laid_out(site, site.results, "result_layouts")
-    version = site.integer("api_version", default=_implied_version(site, target))
+    version = _api_version(site, target)
     if not 0 <= version < len(_API_VERSIONS):
         raise site.error(f"{site.name}: there is no api_version {version}")
     shape = results[0] if len(results) == 1 else Shape.tuple(results)
@@ -163,9 +163,10 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
     return [] if not results else site.unpacked(handle, len(results))
 
 
-def _implied_version(site: Site, target: str) -> int:
-    """A dictionary in mhlo.backend_config is for the typed interface, but for the one target that XLA expands."""
-    return 4 if site.has("mhlo.backend_config") and target != "ApproxTopK" else 1
+def _api_version(site: Site, target: str) -> int:
+    """As written; a dictionary in mhlo.backend_config is for the typed interface, but for the target XLA expands."""
+    version = site.integer("api_version", default=1)
+    return 4 if version == 1 and site.has("mhlo.backend_config") and target != "ApproxTopK" else version
 
 
 def _backend_config(site: Site, is_typed: bool) -> str:

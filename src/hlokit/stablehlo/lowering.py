@@ -106,7 +106,7 @@ class _Lowering:
 
     def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape]) -> None:
         for i, ((name, _), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
-            handle = scope.builder.parameter(i, shape, name[1:] if name[1:2].isalpha() else f"arg{i}")
+            handle = scope.builder.parameter(i, shape, _named(name, i))
             scope.define(name, [handle], function.start)
             self.mark(handle.instruction, function.argument_attributes[i], function.start)
 
@@ -447,6 +447,11 @@ def fits(written: Any, shape: Shape) -> bool:
         return False
     pairs = zip(written.dimensions, shape.dimensions, written.dynamic, strict=True)
     return all(size == other or (size < 0 and flag) for size, other, flag in pairs)
+
+
+def _named(value: str, index: int) -> str:
+    """A parameter's name: the argument's, unless that is only a number."""
+    return value[1:] if value[1:2].isalpha() and not value[1:].removeprefix("arg").isdecimal() else f"arg{index}"
 
 
 def _is_copied(instruction: Instruction, depth: int = _COPIED_DEPTH) -> bool:
