@@ -1,8 +1,8 @@
-"""Writes what comes out of the registry: the table in README.md and docs/reference/ops.md.
+"""Writes what comes out of the registry: the tables in README.md and docs/stablehlo.md, and docs/reference/ops.md.
 
     python docs/generate.py [--check]
 
-With --check nothing is written, and the exit status says whether both are up to date (a test runs this).
+With --check nothing is written, and the exit status says whether all are up to date (a test runs this).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hlokit
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
+from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.tools.ops import reference, summary
 
 ROOT = Path(__file__).parents[1]
@@ -112,14 +113,30 @@ def ops_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def readme() -> str:
-    text = (ROOT / "README.md").read_text()
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
+def stablehlo_table() -> str:
+    """The operations that are read, by dialect and by the file that lowers them."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for dialect, rules in (("stablehlo", STABLEHLO), ("chlo", CHLO), ("others", OTHERS)):
+        for name in sorted(rules):
+            rows.setdefault((dialect, rules[name].__module__.rpartition(".")[2]), []).append(f"`{name}`")
+    lines = ["| dialect | file | operations |", "| --- | --- | --- |"]
+    lines += [f"| {dialect} | {file}.py | {', '.join(names)} |" for (dialect, file), names in rows.items()]
+    return "\n".join(lines)
+
+
+def with_table(path: Path, table: str) -> str:
+    """The page with this between its marks."""
+    head, rest = path.read_text().split(BEGIN)
+    return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
-    pages = {ROOT / "README.md": readme(), ROOT / "docs/reference/ops.md": ops_page()}
+    readme, stablehlo = ROOT / "README.md", ROOT / "docs/stablehlo.md"
+    pages = {
+        readme: with_table(readme, table()),
+        stablehlo: with_table(stablehlo, stablehlo_table()),
+        ROOT / "docs/reference/ops.md": ops_page(),
+    }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:
         for path in stale:

@@ -36,7 +36,7 @@ def why(file: Path) -> None:
 
     Parameters
     ----------
-    file: HLO text or a serialized HloModuleProto.
+    file: HLO or StableHLO text, or a serialized HloModuleProto.
     """
     module = load(file)
     verify(module)

@@ -17,7 +17,7 @@ def convert(file: Path, output: Path, *, to: Form | None = None) -> None:
 
     Parameters
     ----------
-    file: HLO text or a serialized HloModuleProto.
+    file: HLO or StableHLO text, or a serialized HloModuleProto.
     output: the file to write; `-` is the standard output.
     to: the form; without it the output's suffix decides: .pb proto, .dot a graph, anything else text.
     """

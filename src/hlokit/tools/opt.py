@@ -24,7 +24,7 @@ def opt(
 
     Parameters
     ----------
-    file: HLO text or a serialized HloModuleProto.
+    file: HLO or StableHLO text, or a serialized HloModuleProto.
     passes: names with commas between them; without it the default pipeline.
     load: a Python file that defines passes or rules of one's own; it is run.
     print_after_all: print the module before the first pass and after each that changed it.

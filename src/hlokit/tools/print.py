@@ -13,7 +13,7 @@ def print_module(file: Path, *, form: Form = "default") -> None:
 
     Parameters
     ----------
-    file: HLO text or a serialized HloModuleProto.
+    file: HLO or StableHLO text, or a serialized HloModuleProto.
     form: XLA's text presets, the proto's bytes, or a Graphviz graph.
     """
     sys.stdout.buffer.write(rendered(file, form))
