@@ -63,7 +63,7 @@ class _Lowering:
             if function is not main and len(known) == len(types):
                 self.function(function.name, known, function.start)
         scope = Scope(self, Builder(self.program.name or main.name, source_info=False))
-        self._parameters(scope, main, shapes)
+        self._parameters(scope, main, shapes, is_entry=True)
         results = scope.results(main.body, main.results, main.start)
         root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
         scope.builder.computation.name = main.name
@@ -104,9 +104,9 @@ class _Lowering:
     def _unsupported(self, function: Function, what: str) -> UnsupportedError:
         return UnsupportedError(f"line {self.lexer.line(function.start)}: func.func @{function.name}: {what}")
 
-    def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape]) -> None:
+    def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape], is_entry: bool = False) -> None:
         for i, ((name, _), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
-            handle = scope.builder.parameter(i, shape, _named(name, i))
+            handle = scope.builder.parameter(i, shape, _named(name, i) if is_entry else "")
             scope.define(name, [handle], function.start)
             self.mark(handle.instruction, function.argument_attributes[i], function.start)
 
@@ -118,7 +118,7 @@ class _Lowering:
                 sharding = sharding_of(given, self.program.meshes, instruction.shape.is_tuple)
             except HlokitError as error:
                 raise self.lexer.error(f"the sharding {given!r}: {error}", start) from None
-            if sharding is not None:
+            if sharding is not None and (sharding.kind != "tuple" or instruction.shape.is_tuple):
                 instruction.ensure_extra().sharding = sharding
         frontend = attributes.get("mhlo.frontend_attributes")
         if isinstance(frontend, dict):
@@ -303,7 +303,7 @@ class Scope:
         inner = Scope(self.lowering, Builder(name, source_info=False), self)
         self._check_arguments(block, parameters, site)
         for i, ((argument, _), shape) in enumerate(zip(block.arguments, parameters, strict=True)):
-            inner.define(argument, [inner.builder.parameter(i, shape, f"{argument[1:]}")], block.start)
+            inner.define(argument, [inner.builder.parameter(i, shape)], block.start)
         return inner._finished(block, site)
 
     def tupled(
