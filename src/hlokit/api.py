@@ -51,9 +51,11 @@ def parse(text: str | bytes) -> HloModule:
 def load(path: str | Path) -> HloModule:
     """The module in a file: HLO or StableHLO text, or a serialized HloModuleProto (or HloProto), told apart by content.
 
-    Raises OSError if the file cannot be read, ParseError if it is none of them.
+    Raises OSError if the file cannot be read, ParseError if it is none of them, UnsupportedError as `parse` does.
     """
     data = Path(path).read_bytes()
+    if data.startswith(b"ML\xefR"):
+        raise UnsupportedError(f"{path}: MLIR bytecode (a StableHLO artifact) is not read yet; StableHLO text is")
     if _is_text(data):
         return parse(data)
     from hlokit.proto.module import module_from_proto

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -195,9 +197,24 @@ def test_unsupported_is_named(body: str, signature: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-def test_deep_nesting_is_an_error() -> None:
+_DEEP = (
+    "return %x : " + "tuple<" * 10_000,
+    "return %x : tensor<" + "complex<" * 10_000,
+    '"stablehlo.case"(%x) ' + '({ "stablehlo.case"(%x) ' * 10_000,
+    '"stablehlo.abs"(%x) {a = ' + "[" * 10_000,
+    '"stablehlo.abs"(%x) {a = ' + "#stablehlo.a<b = " * 10_000 + ">" * 10_000,
+    "stablehlo.abs %x : f32 loc(" + "callsite(" * 10_000,
+    "%0 = stablehlo.constant dense<" + "[" * 10_000 + "]" * 10_000 + "> : tensor<1xf32>",
+)
+
+
+@pytest.mark.parametrize("body", _DEEP, ids=range(len(_DEEP)))
+def test_deep_nesting_is_an_error(body: str) -> None:
     with pytest.raises(hk.ParseError, match="deep"):
-        hk.parse(function("    return %x : " + "tuple<" * 10_000))
+        hk.parse(function(body))
+
+
+def test_calls_do_not_nest() -> None:
     calls = "".join(
         f"  func.func private @f{i}(%x: tensor<f32>) -> tensor<f32> {{\n"
         f"    %0 = call @f{i + 1}(%x) : (tensor<f32>) -> tensor<f32>\n    return %0 : tensor<f32>\n  }}\n"
@@ -205,10 +222,16 @@ def test_deep_nesting_is_an_error() -> None:
     )
     last = "  func.func private @f500(%x: tensor<f32>) -> tensor<f32> {\n    return %x : tensor<f32>\n  }\n"
     main = "  func.func @main(%x: tensor<f32>) -> tensor<f32> {\n    %0 = call @f0(%x) : (tensor<f32>) -> tensor<f32>\n    return %0 : tensor<f32>\n  }\n"
-    assert len(hk.parse(f"module {{\n{main}{calls}{last}}}").all_computations) == 502  # calls do not nest
+    assert len(hk.parse(f"module {{\n{main}{calls}{last}}}").all_computations) == 502
 
 
 def test_mutated_programs_end_in_a_module_or_an_error() -> None:
     failures, counts = run(seed=5, seconds=20, count=300)
     assert not failures, "\n".join(failures)
     assert counts["read"] and counts["refused"]
+
+
+def test_artifacts_are_named(tmp_path: Path) -> None:
+    (tmp_path / "f.mlirbc").write_bytes(b"ML\xefR\x0dStableHLO_v1.0.0\x00")
+    with pytest.raises(hk.UnsupportedError, match="bytecode"):
+        hk.load(tmp_path / "f.mlirbc")

@@ -176,10 +176,12 @@ class AttributeReader:
             found = self._named_type()
             return found if isinstance(found, OtherType) else OtherType(lexer.text[start : lexer.start].strip())
         if lexer.value == "complex":
+            lexer.enter()
             lexer.advance()
             lexer.expect("<")
             part = self._element()
             lexer.expect(">")
+            lexer.leave()
             if part in (dtypes.f32, dtypes.f64):
                 return dtypes.c64 if part is dtypes.f32 else dtypes.c128
             return OtherType(lexer.text[start : lexer.start].strip())

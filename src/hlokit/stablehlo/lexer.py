@@ -112,11 +112,10 @@ class Lexer:
 
     def symbol(self) -> str:
         """Reads `@name` or `@"name"`, with nested names; gives the name."""
-        name = self.take(SYMBOL)[1:]
-        name = unescaped(name) if name.startswith('"') else name
+        names = [self.take(SYMBOL)[1:]]
         while self.accept("::"):
-            name = f"{name}::{self.symbol()}"
-        return name
+            names.append(self.take(SYMBOL)[1:])
+        return "::".join(unescaped(name) if name.startswith('"') else name for name in names)
 
     def balanced(self) -> str:
         """Reads from the opening bracket that stands here to the one that closes it; gives the text between."""

@@ -24,7 +24,7 @@ from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
 
 _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return", "chlo.return")
-_COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose", "after-all"})
+_COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose"})
 """What a region may use of the outside without a parameter: it is made anew inside, if its operands are such too."""
 _COPIED_DEPTH = 8
 
