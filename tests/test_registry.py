@@ -78,6 +78,7 @@ def test_what_is_not_there_says_so_by_name() -> None:
     module = hk.Builder("t")
     module.parameter(0, hk.f32[2])
     built = module.build()
-    for attempt in (lambda: hk.compile(built, backend="gpu"), lambda: hk.parse("module @m {\n}")):
+    trace = 'func.func @main() {\n  "stablehlo.trace"() : () -> ()\n  return\n}'
+    for attempt in (lambda: hk.compile(built, backend="gpu"), lambda: hk.parse(trace)):
         with pytest.raises(hk.UnsupportedError):
             attempt()
