@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -100,5 +101,38 @@ class Packing:
 PACKERS: dict[str, Callable[[Call, Module], Packing | None]] = {}
 """By the routine's name. None: the product reads its operands as they are, or has none to pack whole."""
 
-KERNELS: dict[str, Kernel] = {}
+_MODULES = {
+    "cholesky": "hlokit.cpu.kernels.cholesky",
+    "convolution": "hlokit.cpu.kernels.convolution",
+    "dot": "hlokit.cpu.kernels.dot",
+    "fft": "hlokit.cpu.kernels.fft",
+    "ragged-dot": "hlokit.cpu.kernels.ragged_dot",
+    "rng-bit-generator": "hlokit.cpu.kernels.random",
+    "scaled-dot": "hlokit.cpu.kernels.dot",
+    "sort": "hlokit.cpu.kernels.sort",
+    "topk": "hlokit.cpu.kernels.topk",
+    "triangular-solve": "hlokit.cpu.kernels.triangular_solve",
+}
+"""Where routines enter themselves into KERNELS; those of custom calls do so in hlokit.cpu.lapack."""
+
+
+class Kernels(dict[str, Kernel]):
+    """Routines by name. A routine's module is imported when it is first asked for: most programs need none."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and self._found(name))
+
+    def __missing__(self, name: str) -> Kernel:
+        if not self._found(name):
+            raise KeyError(name)
+        return self[name]
+
+    def _found(self, name: str) -> bool:
+        module = "hlokit.cpu.lapack" if name.startswith("custom-call:") else _MODULES.get(name)
+        if module is not None:
+            importlib.import_module(module)
+        return super().__contains__(name)
+
+
+KERNELS = Kernels()
 """By the routine's name, as ops' `kernel` form gives it."""
