@@ -375,6 +375,9 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
         loops.unroll = 1
     elif loops.vector is not None and any(loops.vector in places[f].loops and _is_long(f) for f in folds):
         loops.unroll = 16 if inner <= 6 else 8 if inner <= 14 else loops.unroll
+        if any(f.data.ordered for f in folds):  # a loop's state stays in registers, and needs no lines of memory
+            held = max(len(f.data.inits) + len(f.data.bodies) for f in folds)
+            loops.unroll = 4 if 4 * held <= _REGISTERS else 2 if 2 * held <= _REGISTERS else 1
 
 
 def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
@@ -394,6 +397,9 @@ def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
 
 
 _SPILL_BYTES = 96 << 10
+
+_REGISTERS = 24
+"""Vectors that a loop's state and what it reads may fill; the rest is for its arithmetic."""
 
 
 def _spilled(
