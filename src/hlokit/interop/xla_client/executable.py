@@ -23,20 +23,20 @@ Values = Sequence[np.ndarray[Any, Any]]
 def _engine(
     module: hk.HloModule, counts: tuple[int, int]
 ) -> Callable[[Sequence[Sequence[Any]], Sequence[Device]], Any]:
-    """The function that runs `module` on a list of arguments for each device: on the reference interpreter, for now.
+    """The function that runs `module`'s machine code on a list of arguments for each device.
 
     Infeeds take from the devices' queues, outfeeds add to them. It gives a result for each device.
     """
     replicas, partitions = counts
+    executable: Any = hk.compile(module, replicas=replicas, partitions=partitions)
 
     def run(arguments: Sequence[Sequence[Any]], devices: Sequence[Device]) -> Any:
         queues = [_drained(device.infeed) for device in devices]
-        options: dict[str, Any] = {"replicas": replicas, "partitions": partitions, "return_outfeed": True}
         if len(devices) == 1:
-            result, sent = hk.evaluate(module, *arguments[0], infeed=queues[0], **options)
+            result, sent = executable(*arguments[0], infeed=queues[0], return_outfeed=True)
             results, outfed = [result], [sent]
         else:
-            results, outfed = hk.evaluate(module, *arguments, infeed=queues, **options)
+            results, outfed = executable(*arguments, infeed=queues, return_outfeed=True)
         for device, values in zip(devices, outfed, strict=True):
             device.outfeed.extend(values)
         return results
