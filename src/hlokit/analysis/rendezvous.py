@@ -474,7 +474,7 @@ class _Device:
             return tuple(operands)
         if instruction.opcode == "async-done" and is_sequence(operands[0]):
             return operands[0][1]
-        if instruction.opcode in ("opt-barrier", "add-dependency", "domain", "copy"):
+        if op.passes_on:
             return operands[0]
         if shape.is_token:
             return TOKEN_VALUE

@@ -17,6 +17,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_sequence
 from hlokit.ops.control_flow import While
+from hlokit.ops.movement import Broadcast
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
@@ -180,7 +181,7 @@ class Build(Emitter):
         if found is None:
             if self._folding and leaf.instruction.op.form == "fold":
                 self._check_stage(leaf, index)
-            if leaf.instruction.opcode != "broadcast":  # its operand is counted, at fewer places
+            if not isinstance(leaf.instruction.op, Broadcast):  # its operand is counted, at fewer places
                 self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
                 raise Cut(leaf, "the chain of instructions is too long for one kernel")

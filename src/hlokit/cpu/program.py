@@ -47,7 +47,7 @@ from hlokit.interpreter.order import evaluation_order
 from hlokit.ops.control_flow import Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
-from hlokit.ops.structure import Constant, Parameter
+from hlokit.ops.structure import Constant, GetTupleElement, Parameter, Tuple
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 
@@ -130,17 +130,17 @@ class Lowering(Source):
 
     def _behind(self, instruction: Instruction, number: int) -> tuple[Instruction, int] | None:
         op: Any = instruction.op
-        if op.opcode == "tuple":
+        if isinstance(op, Tuple):
             for operand in instruction.operands:
                 count = leaf_count(operand.shape)
                 if number < count:
                     return operand, number
                 number -= count
-        if op.opcode == "get-tuple-element":
+        if isinstance(op, GetTupleElement):
             operand = instruction.operands[0]
             before = sum(leaf_count(s) for s in operand.shape.elements[: op.index])
             return operand, before + number
-        if op.opcode in _IDENTITIES:
+        if _only_marks(instruction):
             return instruction.operands[0], number
         return None
 
@@ -175,7 +175,7 @@ class Lowering(Source):
                 continue
             if self._is_fusible(instruction) and instruction.op.form != "scatter":
                 continue
-            if instruction.opcode in ("tuple", "get-tuple-element", *_IDENTITIES):
+            if _makes_nothing(instruction):
                 continue
             for operand in self._needed_in_memory(instruction):
                 self._store(operand, f"{instruction.opcode} {instruction.name} reads it from memory")
@@ -518,7 +518,7 @@ class Lowering(Source):
         for instruction in self.order:
             if instruction not in live or instruction in made or isinstance(instruction.op, Parameter):
                 continue
-            if instruction.opcode in ("tuple", "get-tuple-element", "after-all", *_IDENTITIES):
+            if _makes_nothing(instruction):
                 continue
             if self._is_fusible(instruction) and instruction not in self._hosted:
                 continue
@@ -862,7 +862,21 @@ _MAX_FOLDS = 6
 """Folds in a kernel that need each other: each goes through what is between it and memory again."""
 _MOST_TRIPS = 2**20
 """Passes of a loop in one kernel, which no signal ends before it is done."""
-_IDENTITIES = ("opt-barrier", "domain", "add-dependency")
+
+
+def _only_marks(instruction: Instruction) -> bool:
+    """Its leaves are its first operand's, wherever these lie."""
+    return instruction.op.passes_on and instruction.op.form == "control"
+
+
+def _makes_nothing(instruction: Instruction) -> bool:
+    """It groups, picks or marks what others make, or has no array at all: nothing has to run for it."""
+    if isinstance(instruction.op, (Tuple, GetTupleElement)) or _only_marks(instruction):
+        return True
+    is_plain = instruction.op.form == "control" and not instruction.called and not _has_effect(instruction)
+    return is_plain and not leaf_count(instruction.shape)
+
+
 _PLAIN_FORMS = ("map", "index", "fold", "scatter")
 
 

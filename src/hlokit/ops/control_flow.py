@@ -159,6 +159,7 @@ class AddDependency(Op, name="add-dependency"):
     arity = 2
     form = "control"
     rules = "BEY-54"
+    passes_on = True
     whole_values = True
 
     def infer(self, operand: Shape, token: Shape) -> Shape:
@@ -177,6 +178,7 @@ class Domain(Op, name="domain"):
     arity = 1
     form = "control"
     rules = "BEY-54"
+    passes_on = True
     whole_values = True
 
     def infer(self, operand: Shape) -> Shape:

@@ -259,6 +259,7 @@ class Copy(Op, name="copy"):
     form = "map"
     rules = "BEY"
     elementwise = True
+    passes_on = True
     whole_values = True
     computes_wide = False
 

@@ -110,6 +110,7 @@ class OptBarrier(Op, name="opt-barrier"):
     arity = 1
     form = "control"
     rules = "OPTBAR"
+    passes_on = True
     whole_values = True
 
     def infer(self, operand: Shape) -> Shape:
