@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.verifier import verify
 from hlokit.stablehlo.lowering import parse_stablehlo
-from tests.fuzz.text import MEMORY, SECONDS_PER_TEXT
+from tests.fuzz.text import MEMORY, SECONDS_PER_TEXT, edited
 from tests.golden.check import CaseTimeout, time_limit
 from tests.golden.programs import BUNDLED, STABLEHLO
 
@@ -113,28 +113,11 @@ _WORDS = [
 
 def mutated(text: str, other: str, random_: random.Random) -> str:
     """`text` after a few random edits, some with parts of `other`."""
-    tokens = _TOKEN.findall(text)
-    for _ in range(random_.choice((1, 1, 2, 3, 8))):
-        at = random_.randrange(len(tokens) + 1)
-        end = min(len(tokens), at + random_.choice((0, 1, 1, 2, 5, 40)))
-        match random_.randrange(7):
-            case 0:
-                tokens[at:end] = []
-            case 1:
-                tokens[at:end] = tokens[at:end] * random_.choice((2, 2, 3, 50))
-            case 2:
-                tokens[at:end] = [random_.choice(_WORDS)]
-            case 3:
-                tokens[at:at] = [random_.choice(_WORDS)]
-            case 4:
-                tokens[at:end] = [chr(random_.choice((random_.randrange(128), random_.randrange(0x3000))))]
-            case 5:
-                tokens[at:end] = [random_.choice(tokens or [" "])]
-            case _:
-                parts = _TOKEN.findall(other)
-                start = random_.randrange(len(parts) + 1)
-                tokens[at:end] = parts[start : start + random_.choice((1, 5, 30))]
-    return "".join(tokens)
+
+    def noise() -> str:
+        return chr(random_.choice((random_.randrange(128), random_.randrange(0x3000))))
+
+    return "".join(edited(_TOKEN.findall(text), _TOKEN.findall(other), _WORDS, noise, random_))
 
 
 def check(text: str) -> tuple[str | None, str]:

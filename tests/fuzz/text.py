@@ -14,8 +14,9 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hlokit.errors import ParseError
 from hlokit.hlo.compare import same_module
@@ -23,6 +24,8 @@ from hlokit.text.parser import parse_hlo
 from hlokit.text.printer import PrintOptions
 from tests.golden.check import CaseTimeout, time_limit
 from tests.text.witness import golden_texts, read_bundle
+
+T = TypeVar("T")
 
 SECONDS_PER_TEXT = 20
 MEMORY = 8 << 30
@@ -41,7 +44,17 @@ _WORDS = (
 
 def mutated(data: bytes, other: bytes, random_: random.Random) -> bytes:
     """`data` after a few random edits, some with parts of `other`."""
-    tokens = _TOKEN.findall(data)
+
+    def noise() -> bytes:
+        return bytes(random_.randrange(256) for _ in range(random_.randrange(1, 6)))
+
+    return b"".join(edited(_TOKEN.findall(data), _TOKEN.findall(other), _WORDS, noise, random_))
+
+
+def edited(
+    tokens: list[T], others: list[T], words: Sequence[T], noise: Callable[[], T], random_: random.Random
+) -> list[T]:
+    """The tokens after a few random edits: parts cut out, said again, or replaced by words, noise or parts of others."""
     for _ in range(random_.choice((1, 1, 2, 3, 8))):
         at = random_.randrange(len(tokens) + 1)
         end = min(len(tokens), at + random_.choice((0, 1, 1, 2, 5, 40)))
@@ -51,18 +64,17 @@ def mutated(data: bytes, other: bytes, random_: random.Random) -> bytes:
             case 1:
                 tokens[at:end] = tokens[at:end] * random_.choice((2, 2, 3, 50))
             case 2:
-                tokens[at:end] = [random_.choice(_WORDS)]
+                tokens[at:end] = [random_.choice(words)]
             case 3:
-                tokens[at:at] = [random_.choice(_WORDS)]
+                tokens[at:at] = [random_.choice(words)]
             case 4:
-                tokens[at:end] = [bytes(random_.randrange(256) for _ in range(random_.randrange(1, 6)))]
+                tokens[at:end] = [noise()]
             case 5:
-                tokens[at:end] = [random_.choice(tokens or [b" "])]
+                tokens[at:end] = [random_.choice(tokens or words)]
             case _:
-                parts = _TOKEN.findall(other)
-                start = random_.randrange(len(parts) + 1)
-                tokens[at:end] = parts[start : start + random_.choice((1, 5, 30))]
-    return b"".join(tokens)
+                start = random_.randrange(len(others) + 1)
+                tokens[at:end] = others[start : start + random_.choice((1, 5, 30))]
+    return tokens
 
 
 def check(data: bytes) -> str | None:
