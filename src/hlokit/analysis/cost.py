@@ -77,14 +77,7 @@ def _cost(instruction: Instruction, called: list[Cost]) -> Cost:
     if instruction.op.form != "map" or instruction.opcode == "copy":
         return moved
     count = instruction.shape.size
-    return moved + (Cost(transcendentals=count) if instruction.opcode in _TRANSCENDENTAL else Cost(count))
-
-
-_TRANSCENDENTAL = frozenset(
-    ("exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "power", "sqrt", "rsqrt", "cbrt")
-    + ("sine", "cosine", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")
-    + ("erf",)
-)
+    return moved + (Cost(transcendentals=count) if instruction.op.transcendental else Cost(count))
 
 
 def _operand_bytes(instruction: Instruction) -> int:

@@ -123,6 +123,8 @@ class Op:
     """Its value depends on the device that it runs on: no compile-time constant, though without effect (BUILDER-12)."""
     elementwise: ClassVar[bool] = False
     """The reference works on operands of any one shape, elementwise: it may be evaluated on whole batches."""
+    transcendental: ClassVar[bool] = False
+    """A function of real numbers that takes a polynomial or a table: what analyses count apart from arithmetic."""
     passes_on: ClassVar[bool] = False
     """Its value is the first operand's, as it is: it only orders, marks or copies."""
     whole_values: ClassVar[bool] = False

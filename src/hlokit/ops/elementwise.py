@@ -340,6 +340,7 @@ class Power(Binary, name="power"):
     rules, kinds, kinds_rule = "BEY", ARITHMETIC, "BEY-8"
     rule = rule_of(scalar_rules.power, complex=complex_rules.power)
     exact_complex = False
+    transcendental = True
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(functions.power(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)
@@ -351,6 +352,7 @@ class Atan2(Binary, name="atan2"):
     rules, kinds, kinds_rule = "BEY", FLOATING | COMPLEX, "BEY-7"
     rule = rule_of("atan2", complex=complex_rules.atan2)
     exact_complex = False
+    transcendental = True
 
     def reference(self, lhs: Array, rhs: Array) -> Any:
         return narrow(functions.atan2(widen_precisely(lhs), widen_precisely(rhs)), lhs.dtype)

@@ -21,6 +21,7 @@ class Transcendental(Unary):
 
     kinds: ClassVar[frozenset[str]] = FLOATING | COMPLEX
     exact_complex = False
+    transcendental = True
 
     def reference(self, operand: Array) -> Any:
         return narrow(type(self).function(widen_precisely(operand)), operand.dtype)

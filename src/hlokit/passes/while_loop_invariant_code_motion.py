@@ -8,7 +8,9 @@ from hlokit.analysis.loops import annotated_trip_count, carried, counter, invari
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.ops.control_flow import While
+from hlokit.ops.control_flow import Map, While
+from hlokit.ops.conversion import StochasticConvert
+from hlokit.ops.elementwise import Divide, Remainder
 from hlokit.passes.cse import is_repeatable
 from hlokit.passes.dce import DeadCode
 from hlokit.passes.loop_rewriting import (
@@ -28,12 +30,8 @@ _CHEAP = frozenset({
 })  # fmt: skip
 """Ops that a consumer computes as it reads: they move out only below something that costs."""
 
-_LONG = frozenset({
-    "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "power", "sqrt", "rsqrt", "cbrt", "tanh",
-    "sine", "cosine", "tan", "atan2", "erf", "divide", "remainder", "map", "acos", "acosh", "asin", "asinh", "atanh",
-    "cosh", "sinh", "stochastic-convert",
-})  # fmt: skip
-"""Elementwise ops that take longer than reading their result; others pay where they read memory themselves."""
+_LONG = (Divide, Remainder, Map, StochasticConvert)
+"""With the transcendental ones, what takes longer than reading its result; others pay where they read memory."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,9 @@ def _invariant(body: Computation, same: set[int]) -> dict[Instruction, bool]:
             if op.asks_device or not is_repeatable(instruction, effects):
                 continue
             reads[instruction] = any(reads[o] for o in operands)
-            itself = op.form != "map" or (instruction.shape.size > 1 and (op.opcode in _LONG or reads[instruction]))
+            itself = op.form != "map" or (
+                instruction.shape.size > 1 and (op.transcendental or isinstance(op, _LONG) or reads[instruction])
+            )
             costs[instruction] = any(costs[o] for o in operands) or (op.opcode not in _CHEAP and itself)
     return costs
 
