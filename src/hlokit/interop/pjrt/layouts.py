@@ -1,0 +1,256 @@
+"""The structs of PJRT's C interface, as data: xla/pjrt/c/pjrt_c_api.h, version 0.112.
+
+A row names a struct and its fields in order. A field is 8 bytes (a pointer, a size_t or an int64) unless it says
+otherwise: `:i` an int or an enum, `:b` a bool, `:f` a float. `*_Args` begin with their size and the extensions.
+Offsets are those that ctypes gives the C compiler's way, which the tests compare with what is known of the header.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+MAJOR, MINOR = 0, 112
+
+FUNCTIONS = """
+Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy Event_IsReady Event_Error
+Event_Await Event_OnReady Client_Create Client_Destroy Client_PlatformName Client_ProcessIndex Client_PlatformVersion
+Client_Devices Client_AddressableDevices Client_LookupDevice Client_LookupAddressableDevice Client_AddressableMemories
+Client_Compile Client_DefaultDeviceAssignment Client_BufferFromHostBuffer DeviceDescription_Id
+DeviceDescription_ProcessIndex DeviceDescription_Attributes DeviceDescription_Kind DeviceDescription_DebugString
+DeviceDescription_ToString Device_GetDescription Device_IsAddressable Device_LocalHardwareId Device_AddressableMemories
+Device_DefaultMemory Device_MemoryStats Memory_Id Memory_Kind Memory_DebugString Memory_ToString
+Memory_AddressableByDevices Executable_Destroy Executable_Name Executable_NumReplicas Executable_NumPartitions
+Executable_NumOutputs Executable_SizeOfGeneratedCodeInBytes Executable_GetCostAnalysis Executable_OutputMemoryKinds
+Executable_OptimizedProgram Executable_Serialize LoadedExecutable_Destroy LoadedExecutable_GetExecutable
+LoadedExecutable_AddressableDevices LoadedExecutable_Delete LoadedExecutable_IsDeleted LoadedExecutable_Execute
+Executable_DeserializeAndLoad LoadedExecutable_Fingerprint Buffer_Destroy Buffer_ElementType Buffer_Dimensions
+Buffer_UnpaddedDimensions Buffer_DynamicDimensionIndices Buffer_GetMemoryLayout Buffer_OnDeviceSizeInBytes Buffer_Device
+Buffer_Memory Buffer_Delete Buffer_IsDeleted Buffer_CopyToDevice Buffer_ToHostBuffer Buffer_IsOnCpu Buffer_ReadyEvent
+Buffer_UnsafePointer Buffer_IncreaseExternalReferenceCount Buffer_DecreaseExternalReferenceCount
+Buffer_OpaqueDeviceMemoryDataPointer CopyToDeviceStream_Destroy CopyToDeviceStream_AddChunk
+CopyToDeviceStream_TotalBytes CopyToDeviceStream_GranuleSize CopyToDeviceStream_CurrentBytes TopologyDescription_Create
+TopologyDescription_Destroy TopologyDescription_PlatformName TopologyDescription_PlatformVersion
+TopologyDescription_GetDeviceDescriptions TopologyDescription_Serialize TopologyDescription_Attributes Compile
+Executable_OutputElementTypes Executable_OutputDimensions Buffer_CopyToMemory Client_CreateViewOfDeviceBuffer
+Executable_Fingerprint Client_TopologyDescription Executable_GetCompiledMemoryStats Memory_Kind_Id ExecuteContext_Create
+ExecuteContext_Destroy Buffer_CopyRawToHost AsyncHostToDeviceTransferManager_Destroy
+AsyncHostToDeviceTransferManager_TransferData Client_CreateBuffersForAsyncHostToDevice
+AsyncHostToDeviceTransferManager_RetrieveBuffer AsyncHostToDeviceTransferManager_Device
+AsyncHostToDeviceTransferManager_BufferCount AsyncHostToDeviceTransferManager_BufferSize
+AsyncHostToDeviceTransferManager_SetBufferError AsyncHostToDeviceTransferManager_AddMetadata Client_DmaMap
+Client_DmaUnmap Client_CreateUninitializedBuffer Client_UpdateGlobalProcessInfo TopologyDescription_Deserialize
+Client_CreateAliasBuffer Client_FulfillAliasBuffer LoadedExecutable_GetDeviceAssignment Client_CreateErrorBuffer
+AsyncHostToDeviceTransferManager_TransferLiteral Buffer_CopyRawToHostFuture Device_PoisonExecution
+Device_CreateAsyncTrackingEvent AsyncTrackingEvent_Destroy Executable_GetCompileOptions
+Buffer_DonateWithControlDependency Event_Create Event_Set Device_GetAttributes Client_Load
+LoadedExecutable_AddressableDeviceLogicalIds Buffer_Bitcast Error_ForEachPayload TopologyDescription_Fingerprint
+Executable_ParameterMemoryKinds Device_ClearMemoryStats TopologyDescription_MakeCanonicalShapeForMemorySpace
+TopologyDescription_GetMemorySpaceKindIds
+""".split()
+"""The table's functions, in order."""
+
+_STRUCTS = """
+Extension: size type:i next
+Version: size extensions major:i minor:i
+NamedValue: size extensions name name_size type:i value value_size
+Program: size extensions code code_size format format_size
+ExecuteOptions: size extensions send_callbacks recv_callbacks num_send_ops num_recv_ops launch_id:i
+    non_donatable_input_indices num_non_donatable_input_indices context call_location num_tasks task_ids incarnation_ids
+    multi_slice_config use_major_to_minor_data_layout_for_callbacks:b hlo_output_callbacks num_hlo_output_callbacks
+MemoryLayout: size extensions tiled_size tiled_extensions minor_to_major minor_to_major_size tile_dims tile_dim_sizes
+    num_tiles type:i
+ErrorTable: size instance_size extensions destroy message get_code for_each_payload
+MemoryTable: size extensions instance_size get_user_data set_user_data
+LogicalIds: replica:i partition:i
+LayoutsExtension: size type:i next destroy serialize client_default_layout buffer_memory_layout
+    topology_default_layout executable_output_layouts executable_parameter_layouts
+"""
+
+_ARGUMENTS = """
+Error_Destroy: error
+Error_Message: error message message_size
+Error_GetCode: error code:i
+Error_ForEachPayload: error visitor user_arg
+Plugin_Initialize:
+Plugin_Attributes: attributes num_attributes
+Event_Destroy: event
+Event_IsReady: event is_ready:b
+Event_Error: event
+Event_Await: event
+Event_OnReady: event callback user_arg
+Event_Create: event
+Event_Set: event error_code:i error_message error_message_size
+Client_Create: create_options num_options kv_get_callback kv_get_user_arg kv_put_callback kv_put_user_arg client
+    kv_try_get_callback kv_try_get_user_arg
+Client_Destroy: client
+Client_PlatformName: client platform_name platform_name_size
+Client_ProcessIndex: client process_index:i
+Client_PlatformVersion: client platform_version platform_version_size
+Client_TopologyDescription: client topology
+Client_Devices: client devices num_devices
+Client_AddressableDevices: client addressable_devices num_addressable_devices
+Client_LookupDevice: client id:i device
+Client_LookupAddressableDevice: client local_hardware_id:i addressable_device
+Client_AddressableMemories: client addressable_memories num_addressable_memories
+Client_Compile: client program compile_options compile_options_size executable
+Client_DefaultDeviceAssignment: client num_replicas:i num_partitions:i default_assignment_size default_assignment
+Client_BufferFromHostBuffer: client data type:i dims num_dims byte_strides num_byte_strides host_buffer_semantics:i
+    device memory device_layout done_with_host_buffer buffer
+Client_CreateViewOfDeviceBuffer: client device_buffer_ptr dims num_dims element_type:i layout device on_delete_callback
+    on_delete_callback_arg stream buffer memory
+Client_CreateUninitializedBuffer: client shape_dims shape_num_dims shape_element_type:i shape_layout device memory
+    buffer
+Client_CreateErrorBuffer: client error_code:i error_message error_message_size shape_dims shape_num_dims
+    shape_element_type:i shape_layout memory buffer
+Client_DmaMap: client data size
+Client_DmaUnmap: client data
+DeviceDescription_Id: device_description id:i
+DeviceDescription_ProcessIndex: device_description process_index:i
+DeviceDescription_Attributes: device_description num_attributes attributes
+DeviceDescription_Kind: device_description device_kind device_kind_size
+DeviceDescription_DebugString: device_description debug_string debug_string_size
+DeviceDescription_ToString: device_description to_string to_string_size
+Device_GetDescription: device device_description
+Device_IsAddressable: device is_addressable:b
+Device_LocalHardwareId: device local_hardware_id:i
+Device_AddressableMemories: device memories num_memories
+Device_DefaultMemory: device memory
+Device_GetAttributes: device attributes num_attributes device_attributes attributes_deleter
+Device_CreateAsyncTrackingEvent: device description description_size event
+AsyncTrackingEvent_Destroy: event
+Memory_Id: memory id:i
+Memory_Kind: memory kind kind_size
+Memory_Kind_Id: memory kind_id:i
+Memory_DebugString: memory debug_string debug_string_size
+Memory_ToString: memory to_string to_string_size
+Memory_AddressableByDevices: memory devices num_devices
+ExecuteContext_Create: context
+ExecuteContext_Destroy: context
+Executable_Destroy: executable
+Executable_Name: executable executable_name executable_name_size
+Executable_NumReplicas: executable num_replicas
+Executable_NumPartitions: executable num_partitions
+Executable_NumOutputs: executable num_outputs
+Executable_SizeOfGeneratedCodeInBytes: executable size_in_bytes
+Executable_Fingerprint: executable executable_fingerprint executable_fingerprint_size
+Executable_GetCostAnalysis: executable num_properties properties
+Executable_GetCompiledMemoryStats: executable generated_code_size_in_bytes argument_size_in_bytes output_size_in_bytes
+    alias_size_in_bytes temp_size_in_bytes host_generated_code_size_in_bytes host_argument_size_in_bytes
+    host_output_size_in_bytes host_alias_size_in_bytes host_temp_size_in_bytes peak_memory_in_bytes total_size_in_bytes
+    total_allocation_bytes indefinite_allocations peak_unpadded_heap_bytes
+Executable_OutputElementTypes: executable output_types num_output_types
+Executable_OutputDimensions: executable num_outputs dims dim_sizes
+Executable_OutputMemoryKinds: executable num_outputs memory_kinds memory_kind_sizes
+Executable_ParameterMemoryKinds: executable num_parameters memory_kinds memory_kind_sizes
+Executable_OptimizedProgram: executable program
+Executable_Serialize: executable serialized_bytes serialized_bytes_size serialized_executable
+    serialized_executable_deleter
+Executable_GetCompileOptions: executable serialized_bytes serialized_bytes_size serialized_compile_options
+    serialized_compile_options_deleter
+Executable_DeserializeAndLoad: client serialized_executable serialized_executable_size loaded_executable
+    overridden_serialized_compile_options overridden_serialized_compile_options_size
+LoadedExecutable_Destroy: executable
+LoadedExecutable_GetExecutable: loaded_executable executable
+LoadedExecutable_AddressableDevices: executable addressable_devices num_addressable_devices
+LoadedExecutable_AddressableDeviceLogicalIds: executable addressable_device_logical_ids
+    num_addressable_device_logical_ids
+LoadedExecutable_GetDeviceAssignment: executable serialized_bytes serialized_bytes_size serialized_device_assignment
+    serialized_device_assignment_deleter
+LoadedExecutable_Delete: executable
+LoadedExecutable_IsDeleted: executable is_deleted:b
+LoadedExecutable_Fingerprint: executable executable_fingerprint executable_fingerprint_size
+LoadedExecutable_Execute: executable options argument_lists num_devices num_args output_lists device_complete_events
+    execute_device
+Buffer_Destroy: buffer
+Buffer_ElementType: buffer type:i
+Buffer_Dimensions: buffer dims num_dims
+Buffer_UnpaddedDimensions: buffer unpadded_dims num_dims
+Buffer_DynamicDimensionIndices: buffer dynamic_dim_indices num_dynamic_dims
+Buffer_GetMemoryLayout: buffer layout_size layout_extensions layout_tiled_size layout_tiled_extensions
+    layout_minor_to_major layout_minor_to_major_size layout_tile_dims layout_tile_dim_sizes layout_num_tiles
+    layout_type:i
+Buffer_OnDeviceSizeInBytes: buffer on_device_size_in_bytes
+Buffer_Device: buffer device
+Buffer_Memory: buffer memory
+Buffer_Delete: buffer
+Buffer_IsDeleted: buffer is_deleted:b
+Buffer_CopyToDevice: buffer dst_device dst_buffer
+Buffer_CopyToMemory: buffer dst_memory dst_buffer
+Buffer_CopyRawToHost: buffer dst offset transfer_size event
+Buffer_ToHostBuffer: src host_layout dst dst_size event
+Buffer_IsOnCpu: buffer is_on_cpu:b
+Buffer_ReadyEvent: buffer event
+Buffer_UnsafePointer: buffer buffer_pointer
+Buffer_IncreaseExternalReferenceCount: buffer
+Buffer_DecreaseExternalReferenceCount: buffer
+Buffer_OpaqueDeviceMemoryDataPointer: buffer device_memory_ptr
+TopologyDescription_Destroy: topology
+TopologyDescription_PlatformName: topology platform_name platform_name_size
+TopologyDescription_PlatformVersion: topology platform_version platform_version_size
+TopologyDescription_GetDeviceDescriptions: topology descriptions num_descriptions
+TopologyDescription_Attributes: topology attributes num_attributes
+TopologyDescription_Fingerprint: topology fingerprint
+TopologyDescription_Serialize: topology serialized_bytes serialized_bytes_size serialized_topology
+    serialized_topology_deleter
+"""
+
+BUFFER_TYPES = """
+invalid pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 bf16 c64 c128 f8e5m2 f8e4m3fn f8e4m3b11fnuz f8e5m2fnuz
+f8e4m3fnuz s4 u4 token s2 u2 f8e4m3 f8e3m4 f8e8m0fnu f4e2m1fn s1 u1
+""".split()
+"""HLO's name of each PJRT_Buffer_Type, by number."""
+
+ERROR_CODES = """
+OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED
+FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED
+""".split()
+STRING, INT64, INT64_LIST, FLOAT, BOOL = range(5)
+"""Types of a NamedValue."""
+
+_KINDS: dict[str, Any] = {"": ctypes.c_uint64, "i": ctypes.c_int32, "b": ctypes.c_uint8, "f": ctypes.c_float}
+
+
+@cache
+def _rows() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text, head in ((_STRUCTS, []), (_ARGUMENTS, ["size", "extensions"])):
+        for row in text.replace("\n    ", " ").strip().splitlines():
+            name, _, fields = row.partition(":")
+            found[name] = [*head, *fields.split()]
+    return found
+
+
+def known() -> list[str]:
+    """The names of all structs; a function's name is that of its arguments."""
+    return list(_rows())
+
+
+@cache
+def struct(name: str) -> type[ctypes.Structure]:
+    """The struct of this name; a function's name is that of its arguments' struct."""
+    fields = [field.partition(":") for field in _rows()[name]]
+    return type(name, (ctypes.Structure,), {"_fields_": [(f, _KINDS[kind]) for f, _, kind in fields]})
+
+
+@cache
+def place(name: str, field: str) -> tuple[int, int]:
+    """(offset, size) of a field in bytes."""
+    found: Any = getattr(struct(name), field)
+    return found.offset, found.size
+
+
+@cache
+def size(name: str) -> int:
+    """The struct's size as the header counts it: up to the end of its last field."""
+    fields: Any = struct(name)._fields_  # pyright: ignore[reportPrivateUsage]
+    return sum(place(name, fields[-1][0]))
+
+
+def api_offset(function: str) -> int:
+    """Where the function's pointer is in the table."""
+    return 16 + ctypes.sizeof(struct("Version")) + 8 * FUNCTIONS.index(function)
+
+
+API_SIZE = 40 + 8 * len(FUNCTIONS)
