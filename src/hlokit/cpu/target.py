@@ -62,6 +62,11 @@ class Target:
         own = {*self.features.split(","), *("+" + name for name in _least(self.triple))}
         return [f[1:] for f in other.features.split(",") if f[:1] == "+" and f not in own]
 
+    def without(self, *features: str) -> Target:
+        """This machine if it lacked them."""
+        kept = [f"-{f[1:]}" if f[1:] in features else f for f in self.features.split(",")]
+        return replace(self, features=",".join(kept))
+
     def with_threads(self, threads: int) -> Target:
         return replace(self, threads=threads)
 
@@ -138,7 +143,20 @@ def _host() -> Target:
     except RuntimeError:
         found = {}
     features = [name for name, present in found.items() if present] or _least(triple)
+    if "amx-tile" in features and not _may_use_matrix_registers():
+        features = [name for name in features if not name.startswith("amx-")]
     return _target(triple, llvm.get_host_cpu_name(), features)
+
+
+def _may_use_matrix_registers() -> bool:
+    """Asks Linux for them, once for all threads of the process and its children."""
+    import ctypes
+
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    try:
+        return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
+    except (OSError, AttributeError, TypeError):  # no Linux
+        return False
 
 
 def _target(triple: str, cpu: str, present: Iterable[str], threads: int = 1) -> Target:

@@ -35,11 +35,14 @@ def export_object(
     target  "host", a baseline ("x86-64-avx2", "x86-64-avx512", "x86-64", "aarch64"), or TRIPLE/CPU,+FEATURE...
     path    of the object file
 
+    For the host no matrix registers are used: a process has to ask Linux for them, which the caller may not have done.
     The code needs memcpy, memset and memmove of C, and where the target has no instruction for f16 or for multiply-add
     the compiler's and C's functions for these. Raises UnsupportedError for what needs Python, LAPACK or sizes that only
     running tells.
     """
     machine = parse(target) if isinstance(target, str) else target
+    if target == "host":
+        machine = machine.without("amx-tile", "amx-int8", "amx-bf16")
     name = Path(path).stem if path is not None else _identifier(module.name)
     if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None or name.startswith("hlokit_"):
         raise HlokitError(f"export_object: {name!r} is no name for a function of C")

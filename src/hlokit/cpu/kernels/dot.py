@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from hlokit.cpu.kernels.axes import Axis, Dimension, Space, added, row_major_strides, scaled, space, unravelled
-from hlokit.cpu.kernels.elements import broadcast, read
+from hlokit.cpu.kernels.elements import broadcast, read, size_of
 from hlokit.cpu.kernels.gemm import Packer, Product
 from hlokit.cpu.kernels.packing import Operand
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Packing, Phase, Routine
@@ -35,6 +35,27 @@ def arithmetic(operand: DType, result: DType, target: Target, *, is_grouped: boo
         return Arithmetic("bf16", "float", "i16", 2)
     is_fused = target.has("fma") or target.has("avx512f") or target.triple.startswith(("aarch64", "arm64"))
     return Arithmetic("float", total, total, 1, wide.kind == "c", is_fused)
+
+
+def matrix_arithmetic(call: Call, index: Space) -> Arithmetic | None:
+    """That of the machine's matrix registers, if it has such for these types and the product fills a good part of them.
+
+    lhs must have the factors of a row side by side.
+    """
+    left, right = call.operands[:2]
+    if left.dtype is not right.dtype or index.inner.stride("lhs") != 1 or index.rows.size < 8 or index.columns.size < 8:
+        return None
+    wide = compute_type(left.dtype, call.results[0].dtype)
+    if left.dtype is dtypes.bf16 and wide.name == "float32" and call.target.has("amx-bf16"):
+        how = Arithmetic("bf16", "float", "i16", 2, is_matrix=True)
+    elif left.dtype.kind in ("signed", "unsigned", "pred") and left.dtype.bits <= 8 and call.target.has("amx-int8"):
+        if call.results[0].dtype.bits > 32:
+            return None
+        how = Arithmetic("u8" if left.dtype.kind == "unsigned" else "s8", "i32", "i8", 4, is_matrix=True)
+    else:
+        return None
+    is_wide = call.target.vector_bytes == 64  # rows of 16 columns, as the registers have
+    return how if is_wide and index.inner.size * size_of(how.packed) >= 64 else None
 
 
 def _has(target: Target, feature: str) -> bool:
@@ -113,7 +134,9 @@ def dot(call: Call, module: Module) -> Routine | None:
     single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
     product = row_dots(call, module, index, single)
     if product is None:
-        how = arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
+        how = matrix_arithmetic(call, index) or arithmetic(
+            left, call.results[0].dtype, call.target, is_grouped=left is right
+        )
         product = Product(call, module, index, how)
     return Routine((product.write(),), flushes=not call.strict)
 

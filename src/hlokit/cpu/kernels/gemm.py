@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, Space, added, least, unravelled
 from hlokit.cpu.kernels.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
+from hlokit.cpu.kernels.matrix_tile import MOST_ROWS, MOST_VECTORS, MatrixTile, release
 from hlokit.cpu.kernels.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.kernels.tile import Arithmetic, Tile, register_tile
@@ -24,6 +25,8 @@ _MOST_ROWS, _MOST_COLUMNS = 1024, 256
 """Of a chunk."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
+_MATRIX_SPEED = 8
+"""How many times as fast matrix registers are."""
 _LARGE = 1 << 32
 """Work from which twice as many chunks cost next to nothing: below it packing is felt."""
 _PACKED_CHUNK = 1 << 19
@@ -64,7 +67,8 @@ class Plan:
 def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Operand, *, is_ragged: bool) -> Plan:
     """Cuts by shapes and machine alone."""
     lanes = arithmetic.lanes(call.target)
-    most_rows, most_vectors = register_tile(arithmetic, call.target)
+    is_matrix = arithmetic.is_matrix
+    most_rows, most_vectors = (MOST_ROWS, MOST_VECTORS) if is_matrix else register_tile(arithmetic, call.target)
     m, n, k = space.rows.size, space.columns.size, space.inner.size
     streams = not is_ragged and _streams(m, rhs)
     if streams:
@@ -77,7 +81,8 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     tallest = _SUMS_BYTES // (_MOST_COLUMNS * arithmetic.total_bytes) if has_sums else _MOST_ROWS
     batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
     batch = 1 if call.by_batch else batch
-    rows = min(m, most_rows) if is_ragged else -(-block_rows // -(-block_rows // most_rows))
+    even = -(-block_rows // -(-block_rows // most_rows))
+    rows = min(m, most_rows) if is_ragged or is_matrix else even
     return Plan(
         arithmetic,
         lanes,
@@ -95,7 +100,8 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
-    wanted = max(1, min(work // _CHUNK_WORK, CHUNKS // 2 if work < _LARGE else CHUNKS))
+    speed = _MATRIX_SPEED if arithmetic.is_matrix else 1
+    wanted = max(1, min(work // (_CHUNK_WORK * speed), CHUNKS // 2 if work < _LARGE else CHUNKS))
     most = max(width, min(_MOST_COLUMNS, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:
         return -(-g // wanted), -(-m // -(-m // tallest)), min(_up(n, width), most // width * width)
@@ -209,7 +215,8 @@ class Product:
         self.row_bytes = p.depth * size_of(a.packed) * a.parts + 64  # 64: rows start in different sets of the cache
         self.lhs_width = _up(p.rows, p.lanes)
         self.is_split = self.space.inner.size > p.depth
-        self.lhs_goes_across = self.lhs.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
+        has_columns = self.lhs.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
+        self.lhs_goes_across = has_columns and not a.is_matrix
         self.panel_head = 4 * p.width if a.name == "i8" else 0
         self.panel_bytes = units * p.width * a.unit_bytes + self.panel_head
         if not p.keeps_lhs:
@@ -233,6 +240,8 @@ class Product:
         return replace(self.added(math.prod(counts)), groups=counts[0])
 
     def added(self, chunks: int) -> Phase:
+        if self.arithmetic.is_matrix:
+            release(self.fn)
         self.fn.do("ret void")
         functions = [*self.finishes.values(), self.fn]
         for function in functions:
@@ -364,9 +373,11 @@ class _Block:
         """One row of tiles, of `size` rows of which `count` exist."""
         product, fn, p = self.product, self.product.fn, self.product.plan
         lhs, row_step, unit_step = self._left(row, size, count, run)
-        tile = Tile(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
+        kind = MatrixTile if p.arithmetic.is_matrix else Tile
+        tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
         work = _Row(self, row, count, lhs, run, first, last)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
+        tile.enter(fn, product.module)
         with fn.loop(self.columns[0], whole, p.width) as column:
             work.tile(tile, column.index, p.width)
         if not edge:
@@ -376,6 +387,7 @@ class _Block:
         is_exact = p.keeps_rhs or p.keeps_out
         tile = replace(tile, vectors=vectors, columns=edge if is_exact else vectors * p.lanes)
         with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
+            tile.enter(fn, product.module)
             work.tile(tile, whole, edge)
 
     def _left(self, row: str, size: int, count: str, run: Run) -> tuple[str, int, int]:

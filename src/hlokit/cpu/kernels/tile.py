@@ -16,11 +16,13 @@ _AHEAD = 12
 class Arithmetic:
     """How a product computes.
 
-    name       float, int; bf16, i16, i8: those of `group` products at a time, their factors side by side in 32 bits
+    name       float, int; bf16, i16, i8: those of `group` products at a time, their factors side by side in 32 bits;
+               s8, u8: so in matrix registers
     total      register type of the sums
     packed     register type of a factor in packed panels
     group      how many steps of the inner axis one multiplication takes
     is_fused   whether the machine has a fused multiply-add
+    is_matrix  whether tiles are in matrix registers
     """
 
     name: str
@@ -29,6 +31,7 @@ class Arithmetic:
     group: int = 1
     is_complex: bool = False
     is_fused: bool = True
+    is_matrix: bool = False
 
     @property
     def parts(self) -> int:
@@ -97,7 +100,14 @@ class Tile:
         a = self.arithmetic
         kind = f"{a.name}_{a.total}{'_complex' if a.is_complex else ''}{'' if a.is_fused else '_unfused'}"
         packed = "packed" if self.is_packed else "plain"
+        kind += "_matrix" if a.is_matrix else ""
         return f"tile_{kind}_{self.rows}x{self.vectors}x{self.lanes}_{self.row}_{self.step}_{self.columns}_{packed}"
+
+    def enter(self, fn: Function, module: Module) -> None:
+        """What a row of tiles begins with."""
+
+    def written(self) -> Function:
+        return _Writer(self).written()
 
     def call(
         self,
@@ -113,7 +123,7 @@ class Tile:
         The sums start from 0 if `first` (i1) holds, else from what `out` has.
         """
         if self.name not in module.functions:
-            module.add(_Writer(self).written())
+            module.add(self.written())
         shown = ", ".join([*(f"ptr {p}" for p in pointers), f"i64 {steps}", *(f"i64 {s}" for s in strides)])
         fn.do(f"call void @{self.name}({shown}, i1 {first})")
 
