@@ -8,4 +8,5 @@ from hlokit.ops.custom_targets import factorizations as factorizations
 from hlokit.ops.custom_targets import lapack as lapack
 from hlokit.ops.custom_targets import partitioning as partitioning
 from hlokit.ops.custom_targets import selection as selection
+from hlokit.ops.custom_targets import sparse as sparse
 from hlokit.ops.custom_targets import tridiagonal as tridiagonal

@@ -22,6 +22,7 @@ from hlokit.ops.custom_targets.registry import Invocation, built_in
     "MoveToHost",
     "MoveToDevice",
     "annotate_device_placement",
+    "dce_sink",
     "AssumeGatherIndicesInBound",
     "xla.sdy.FuncResultSharding",
     "xla.sdy.GlobalToLocalShape",

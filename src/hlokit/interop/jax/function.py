@@ -1,0 +1,192 @@
+"""`jit`: JAX functions that run on hlokit, without a platform."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+import jax as _jax
+
+from hlokit.api import compile, evaluate
+from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.interop.jax.lowering import Lowered, device_result, host_array, lowered_of
+
+jax: Any = _jax  # JAX's own types are unknown to pyright in many places
+
+_BACKENDS = ("cpu", "interpreter")
+_tracing = threading.local()
+"""`depth`: how many Functions of this thread are being traced."""
+
+Numbers = int | Iterable[int]
+Names = str | Iterable[str]
+
+
+@overload
+def jit(f: Callable[..., Any], **options: Any) -> Function: ...
+@overload
+def jit(f: None = None, **options: Any) -> Callable[[Callable[..., Any]], Function]: ...
+
+
+def jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """`f`, a function of JAX's arrays, run by hlokit. As a decorator, with or without options: see Function."""
+    return functools.partial(jit, **options) if f is None else Function(f, **options)
+
+
+class Function:
+    """A JAX function that is traced once for each kind of arguments, and runs as a program of hlokit.
+
+    static_argnums, static_argnames
+                  arguments that are part of the program: hashable values
+    donate_argnums, donate_argnames
+                  arguments whose NumPy arrays a call may overwrite with results
+    backend       "cpu": machine code; "interpreter": hlokit.evaluate
+    options       hlokit.compile's, such as threads, strict, shadow
+
+    Arguments are pytrees of what jax.jit takes. Results are NumPy arrays in the tree that the function gives, keys of
+    jax.random JAX's arrays of keys. It can be called while JAX traces another Function, of which it becomes a part; in
+    other transformations of JAX (grad, vmap, jax.jit) it raises ArgumentError: transform what it is made of instead.
+
+    Raises ArgumentError, UnsupportedError and what hlokit.compile raises, EvaluationError when a callback fails; what
+    JAX or the function itself raises while it is traced comes as it is.
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        *,
+        static_argnums: Numbers | None = None,
+        static_argnames: Names | None = None,
+        donate_argnums: Numbers | None = None,
+        donate_argnames: Names | None = None,
+        backend: str = "cpu",
+        **options: Any,
+    ) -> None:
+        if not callable(f):
+            raise ArgumentError(f"jit: expected a function, got {type(f).__name__}")
+        if backend not in _BACKENDS:
+            raise UnsupportedError(f"jit(backend={backend!r}): one of {', '.join(map(repr, _BACKENDS))}")
+        functools.update_wrapper(self, f)
+        self._static = _Static(f, static_argnums, static_argnames)
+        self._jitted = jax.jit(
+            f,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            keep_unused=True,
+        )
+        self._backend = backend
+        self._options = options
+        self._programs: dict[Any, _Program] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result, by hlokit."""
+        fixed, dynamic = self._static.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        try:
+            avals: tuple[Any, ...] = tuple([jax.typeof(leaf) for leaf in leaves])
+        except TypeError as error:
+            raise ArgumentError(f"{self}: {error}") from error
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return self._inlined(args, kwargs)
+        program = self._program((fixed, tree, avals, _context()), args, kwargs)
+        return program(leaves, avals)
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        """As methods are."""
+        return self if owner is None else functools.partial(self, owner)
+
+    def __repr__(self) -> str:
+        return f"hlokit.interop.jax.jit({getattr(self, '__name__', 'function')})"
+
+    def _inlined(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not getattr(_tracing, "depth", 0):
+            raise ArgumentError(
+                f"{self} is called inside a JAX transformation, which would run it by JAX: "
+                "transform the function that it is made of (jit(jax.grad(f)), not jax.grad(jit(f)))"
+            )
+        return self._jitted(*args, **kwargs)
+
+    def _program(self, key: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> _Program:
+        try:
+            found = self._programs.get(key)
+        except TypeError as error:
+            raise ArgumentError(f"{self}: static arguments must be hashable: {error}") from error
+        if found is not None:
+            return found
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = self._made(args, kwargs)
+            return self._programs[key]
+
+    def _made(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Program:
+        _tracing.depth = getattr(_tracing, "depth", 0) + 1
+        try:
+            lowered = lowered_of(self._jitted, args, kwargs, hoist=True)
+        finally:
+            _tracing.depth -= 1
+        if self._backend == "interpreter":
+            return _Program(lowered, functools.partial(evaluate, lowered.module, **self._options))
+        return _Program(lowered, compile(lowered.module, **self._options))
+
+
+class _Program:
+    """What runs for one kind of arguments."""
+
+    def __init__(self, lowered: Lowered, run: Callable[..., Any]) -> None:
+        module = lowered.module
+        if module.replica_count * module.num_partitions > 1:
+            raise UnsupportedError(f"{module.name}: a program for several devices; hlokit.interop.jax.jit runs on one")
+        self._run = run
+        self._lowered = lowered
+        self._results, self._tree = jax.tree.flatten(lowered.result)
+        self._tokens = lowered.tokens
+        self._before = (*(None,) * self._tokens, *lowered.constants)
+        self._is_one = not module.entry.root.shape.is_tuple
+
+    def __call__(self, leaves: Sequence[Any], avals: Sequence[Any]) -> Any:
+        values = self._run(*self._before, *map(host_array, leaves))
+        results = (values,) if self._is_one else values[self._tokens :]
+        given = [device_result(v, a) for v, a in zip(results, self._results, strict=True)]
+        return jax.tree.unflatten(self._tree, given)
+
+
+class _Static:
+    """Which arguments are static, by position and by name: as jax.jit has it, one implies the other."""
+
+    def __init__(self, f: Callable[..., Any], numbers: Numbers | None, names: Names | None) -> None:
+        from jax._src import api_util
+
+        if numbers is None and names is None:
+            self._numbers, self._names = (), frozenset[str]()
+            return
+        try:
+            signature = inspect.signature(f)
+        except (ValueError, TypeError):
+            signature = None
+        infer: Any = api_util.infer_argnums_and_argnames  # pyright: ignore
+        found, found_names = infer(signature, numbers, names) if signature else (numbers or (), names or ())
+        self._numbers: tuple[int, ...] = (found,) if isinstance(found, int) else tuple(found)
+        self._names = frozenset((found_names,) if isinstance(found_names, str) else found_names)
+
+    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """(the static arguments, with the types that tell 1 from True; the others)."""
+        if not self._numbers and not self._names:
+            return (), (args, kwargs)
+        at = {n % len(args) for n in self._numbers if -len(args) <= n < len(args)}
+        fixed: list[Any] = [(n, args[n]) for n in sorted(at)]
+        fixed += [(name, value) for name, value in sorted(kwargs.items()) if name in self._names]
+        rest = [value for n, value in enumerate(args) if n not in at]
+        types: tuple[Any, ...] = tuple([type(value) for _, value in fixed])
+        return (types, *fixed), (rest, {name: value for name, value in kwargs.items() if name not in self._names})
+
+
+def _context() -> Any:
+    """The settings of JAX that tracing depends on: 64-bit types, precisions, the default random bits."""
+    from jax._src import config
+
+    return config.trace_context()  # pyright: ignore

@@ -1,0 +1,100 @@
+"""From JAX functions to modules, by JAX's own tracing and lowering and StableHLO text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax as _jax
+import numpy as np
+
+from hlokit.api import parse
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.module import HloModule
+from hlokit.interop.jax import rules
+
+jax: Any = _jax  # JAX's own types are unknown to pyright in many places
+
+_kept: list[Any] = []
+"""The callbacks of what `lower` made: its modules may run as long as the process does."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A JAX function as a module.
+
+    Parameters are tokens, then `constants`, then the leaves of the arguments; results are tokens, then the leaves of
+    the result, which `result` has as ShapeDtypeStructs in their tree. `keep` must live as long as the module runs.
+    """
+
+    module: HloModule
+    constants: tuple[Any, ...]
+    result: Any
+    keep: Sequence[Any]
+
+    @property
+    def tokens(self) -> int:
+        """How many orders of effects the function has."""
+        return sum(parameter.shape.is_token for parameter in self.module.entry.parameters)
+
+
+def lower(
+    f: Callable[..., Any],
+    *args: Any,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    **kwargs: Any,
+) -> HloModule:
+    """The module of `f` on arguments like these: arrays, numbers, jax.ShapeDtypeStructs, and pytrees of them.
+
+    Its parameters are the arguments' leaves in the order of jax.tree.leaves((args, kwargs)), one each; its result is
+    that of `f`, a tuple of the leaves unless that is one array. Keys of jax.random are their words of u32; arrays that
+    `f` closes over are constants. For ordered effects there is a token in front of the parameters, and of the results.
+
+    f   a function, also one that is jitted already; jax.jit's static_argnums and static_argnames are taken
+    Raises what JAX raises while it traces `f`; UnsupportedError for what JAX has no rule for or hlokit does not read.
+    """
+    jitted = jax.jit(f, static_argnums=static_argnums, static_argnames=static_argnames, keep_unused=True)
+    lowered = lowered_of(jitted, args, kwargs, hoist=False)
+    _kept.append(lowered.keep)
+    return lowered.module
+
+
+def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: bool) -> Lowered:
+    """`jitted`, of jax.jit(keep_unused=True), on such arguments. `hoist`: constants are parameters."""
+    from jax._src.interpreters import mlir
+
+    rules.install()
+    traced = jitted.trace(*args, **kwargs)
+    parameters = mlir.LoweringParameters(hoist_constants_as_args=hoist)
+    try:
+        lowered = traced.lower(lowering_platforms=(rules.PLATFORM,), _private_parameters=parameters)
+    except NotImplementedError as error:
+        raise UnsupportedError(f"JAX cannot lower {traced.fun_name} for hlokit: {error}") from error
+    inside: Any = lowered._lowering  # pyright: ignore
+    if inside.compile_args.get("mut"):
+        raise UnsupportedError(f"{traced.fun_name}: arguments or constants that are jax.Refs")
+    constants = tuple(host_array(constant) for constant in inside.const_args) if hoist else ()
+    return Lowered(parse(lowered.as_text()), constants, traced.out_info, inside.compile_args["keepalive"])
+
+
+def host_array(leaf: Any) -> Any:
+    """A leaf of JAX's as an array of NumPy's; keys of jax.random as their words."""
+    aval = jax.typeof(leaf)
+    if is_key(aval):
+        return np.asarray(jax.random.key_data(leaf))
+    return np.asarray(leaf, aval.dtype)
+
+
+def is_key(aval: Any) -> bool:
+    return jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key)
+
+
+def device_result(value: Any, aval: Any) -> Any:
+    """A leaf of the result: the array itself, of NumPy; for keys of jax.random an array of JAX's."""
+    if is_key(aval):
+        return jax.random.wrap_key_data(jax.numpy.asarray(value), impl=aval.dtype._impl.name)
+    if aval.dtype == jax.dtypes.float0:
+        return np.zeros(aval.shape, jax.dtypes.float0)
+    return value

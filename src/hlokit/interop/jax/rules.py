@@ -1,0 +1,64 @@
+"""JAX's lowering rules for the platform "hlokit": those of the CPU, but for what asks which platform it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hlokit.interop.jax import callbacks
+
+PLATFORM = "hlokit"
+
+
+def install(platform: str = PLATFORM) -> None:
+    """Makes JAX lower programs for `platform`, whether or not it has devices. More calls change nothing."""
+    from jax._src.interpreters import mlir
+
+    rules: Any = mlir._platform_specific_lowerings  # pyright: ignore
+    if isinstance(rules.get(platform), _Rules):
+        return
+    rules[platform] = _Rules(rules, platform)
+    if platform not in mlir._platforms_with_donation:  # pyright: ignore
+        mlir._platforms_with_donation.append(platform)  # pyright: ignore
+    callbacks.install(platform)
+
+
+class _Rules(dict[Any, Any]):
+    """Rules by primitive. What has none here has the CPU's, also if that is registered later."""
+
+    def __init__(self, rules: Any, platform: str) -> None:
+        super().__init__(rules.get(platform, {}))
+        self._rules = rules
+        self._platform = platform
+
+    def __contains__(self, primitive: object) -> bool:
+        return super().__contains__(primitive) or primitive in self._rules["cpu"] or _name(primitive) in _CHANGED
+
+    def __missing__(self, primitive: Any) -> Any:
+        from jax._src.interpreters import mlir
+
+        if _name(primitive) not in _CHANGED:
+            return self._rules["cpu"][primitive]
+        common: Any = mlir._lowerings[primitive]  # pyright: ignore
+        rule = _CHANGED[_name(primitive)](common.rule, self._platform)
+        self[primitive] = mlir.LoweringRuleEntry(rule, common.inline)
+        return self[primitive]
+
+
+def _name(primitive: Any) -> str:
+    return getattr(primitive, "name", "")
+
+
+def _platform_index(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
+    """The rule of lax.platform_dependent's question, with `platform` wherever the CPU is named."""
+
+    def changed(context: Any, *, platforms: Any) -> Any:
+        if not any(names and platform in names for names in platforms):
+            platforms = tuple((*names, platform) if names and "cpu" in names else names for names in platforms)
+        return rule(context, platforms=platforms)
+
+    return changed
+
+
+_CHANGED = {"platform_index": _platform_index, "buffer_callback": callbacks.as_cpu}
+"""What is made of rules, common to all platforms, that ask which it is."""
