@@ -322,7 +322,9 @@ def _has_array(shape: Shape) -> bool:
 
 
 def _refuse_to_partition(module: HloModule) -> None:
-    """Values that several partitions share out take a partitioner (HSHARD-7)."""
+    """Values that several partitions share out take a partitioner (HSHARD-7), unless the module runs on whole ones."""
+    if module.frontend_attributes.get("hlokit.values") == "global":
+        return
     for computation in module.all_computations:
         for instruction in computation.instructions:
             sharding = instruction.extra.sharding if instruction.extra is not None else None

@@ -140,7 +140,7 @@ class AttributeReader:
         found = _SIZES.match(lexer.text, lexer.end)
         assert found is not None
         if lexer.text.startswith("*", found.end()):
-            raise UnsupportedError(f"line {lexer.line(start)}: tensors without a rank are not supported")
+            raise UnsupportedError(f"{lexer.where(start)}: tensors without a rank are not supported")
         sizes = found[1].replace(" ", "").split("x")[:-1]
         lexer.jump(found.end())
         element = self._element()
@@ -344,7 +344,7 @@ class AttributeReader:
             raise lexer.unexpected("':' and the type of the elements")
         shape = self.type()
         if isinstance(shape, OtherType):
-            raise UnsupportedError(f"line {lexer.line(start)}: constants of type {shape} are not supported")
+            raise UnsupportedError(f"{lexer.where(start)}: constants of type {shape} are not supported")
         if not isinstance(shape, Shape) or not shape.is_array or shape.is_dynamic:
             raise lexer.error(f"dense: {shape} is no array of fixed sizes", start)
         reader = DenseReader(lexer, start)
@@ -374,6 +374,8 @@ class AttributeReader:
         inner = lexer.take(WORD, "an attribute's name")
         if lexer.value == "<":
             value = self._parameters(start)
+        elif lexer.value == "{":
+            value = lexer.balanced()
         else:
             value = "" if lexer.value == ">" else lexer.value
             if value:

@@ -7,31 +7,59 @@ from typing import Any
 from hlokit.builder import collectives as build
 from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
+from hlokit.stablehlo.shardings import Axis, cut_along, mesh_of
 from hlokit.stablehlo.site import Rule, Site
+from hlokit.stablehlo.tree import DialectAttribute, Symbol
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import Shape
 
 
 def _groups(site: Site) -> ReplicaGroups:
-    """dense<[[0, 1], [2, -1]]>: -1 fills up shorter groups."""
+    """dense<[[0, 1], [2, -1]]>: -1 fills up shorter groups; or the axes of a mesh that the groups lie along."""
+    given = site.get("replica_groups", default=())
+    if isinstance(given, DialectAttribute):
+        return _groups_along(site, given)
     rows = site.matrix("replica_groups", default=())
     return ReplicaGroups.explicit([tuple(i for i in row if i >= 0) for row in rows])
 
 
-def _channel(site: Site) -> int | None:
+def _groups_along(site: Site, given: DialectAttribute) -> ReplicaGroups:
+    """#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>."""
+    parameters = site.parameters("replica_groups")
+    name, axes = parameters.get("mesh"), parameters.get("axes")
+    meshes = site.scope.lowering.program.meshes
+    if not given.name.endswith("replica_group_mesh_axes") or not isinstance(axes, list):
+        raise site.error(f"{site.name}: replica_groups are lists of devices, or axes of a mesh")
+    if not isinstance(name, Symbol) or name.name not in meshes:
+        raise site.unsupported("a mesh that is not one of the module's")
+    listed: list[Any] = axes  # pyright: ignore[reportUnknownVariableType]
+    return ReplicaGroups.explicit(cut_along(mesh_of(meshes[name.name]), [_axis(site, a) for a in listed]).groups)
+
+
+def _axis(site: Site, given: Any) -> Axis:
+    """#stablehlo.axis_ref<name = "x", sub_axis_info = #stablehlo.sub_axis_info<pre_size = 1, size = 2>>."""
+    axis = site.as_parameters(given, "replica_groups")
+    part = site.as_parameters(axis.get("sub_axis_info", {}), "replica_groups")
+    pre, size = site.as_integers([part.get("pre_size", 1), part.get("size", 0)], "sub_axis_info")
+    return Axis(str(axis.get("name")), pre, size)
+
+
+def _channel(site: Site, *meeting: Any) -> int | None:
+    """The channel for a meeting of this kind; None for one across replicas."""
     if not site.has("channel_handle"):
         return None
     handle = site.as_integers([site.parameters("channel_handle").get("handle", 0)], "channel_handle")[0]
-    return handle if handle > 0 else None
+    return site.scope.lowering.channel(handle, site.name, *meeting) if handle > 0 else None
 
 
 def _common(site: Site) -> dict[str, Any]:
     site.operand(0)
-    is_global = site.get("use_global_device_ids", default=False)
+    is_global = site.get("use_global_device_ids", default=False) is not False
+    groups = _groups(site)
     return {
-        "channel_id": _channel(site),
-        "replica_groups": _groups(site),
-        "use_global_device_ids": is_global is not False,
+        "channel_id": _channel(site, groups, is_global),
+        "replica_groups": groups,
+        "use_global_device_ids": is_global,
     }
 
 
@@ -61,18 +89,20 @@ def _reduce_scatter(site: Site) -> list[XlaOp]:
 def _all_to_all(site: Site) -> list[XlaOp]:
     site.operand(0)
     split, concat, count = (site.integer(name) for name in ("split_dimension", "concat_dimension", "split_count"))
-    return [build.all_to_all(o, split, concat, count, _groups(site), None, _channel(site)) for o in site.operands]
+    groups = _groups(site)
+    return [build.all_to_all(o, split, concat, count, groups, None, _channel(site, groups)) for o in site.operands]
 
 
 def _collective_permute(site: Site) -> XlaOp:
     (operand,) = site.exactly(1)
     pairs = [(row[0], row[1]) for row in site.matrix("source_target_pairs") if len(row) == 2]
-    return build.collective_permute(operand, pairs, _channel(site))
+    return build.collective_permute(operand, pairs, _channel(site, tuple(pairs)))
 
 
 def _collective_broadcast(site: Site) -> XlaOp:
     (operand,) = site.exactly(1)
-    return build.collective_broadcast(operand, _groups(site), _channel(site))
+    groups = _groups(site)
+    return build.collective_broadcast(operand, groups, _channel(site, groups))
 
 
 def _cross_replica_sum(site: Site) -> XlaOp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hlokit.builder import communication, control
@@ -10,7 +11,7 @@ from hlokit.builder.core import XlaOp
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
-from hlokit.stablehlo.shardings import mesh_sizes
+from hlokit.stablehlo import manual
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
 from hlokit.types import dtype as dtypes
@@ -99,6 +100,8 @@ def _custom_call(site: Site) -> list[XlaOp]:
     target = target.name if isinstance(target, Symbol) else str(target)
     if target in _IDENTITIES:
         return site.exactly(1)
+    if target in manual.CUSTOM_CALLS:
+        return _listed(manual.CUSTOM_CALLS[target](site))
     if target == "shape_assertion" and _holds(site):
         return []
     if target.startswith(("mhlo.", "chlo.", "stablehlo.")):
@@ -126,7 +129,10 @@ def _as_operation(site: Site, target: str) -> list[XlaOp] | None:
     inner = site.get("mhlo.attributes", default={})
     if isinstance(inner, dict):
         site.operation.attributes.update(inner)  # pyright: ignore[reportUnknownArgumentType]
-    result = rule(site)
+    return _listed(rule(site))
+
+
+def _listed(result: XlaOp | Sequence[XlaOp]) -> list[XlaOp]:
     return [result] if isinstance(result, XlaOp) else list(result)
 
 
@@ -280,26 +286,7 @@ def _same(site: Site) -> list[XlaOp]:
 
 
 def _named_computation(site: Site) -> list[XlaOp]:
-    return _inlined(site)
-
-
-def _manual_computation(site: Site) -> list[XlaOp]:
-    """Runs as it is where the mesh is one device."""
-    if any(size > 1 for mesh in site.scope.lowering.program.meshes.values() for size in mesh_sizes(mesh).values()):
-        raise site.unsupported("a region for several devices")
-    return _inlined(site)
-
-
-def _inlined(site: Site) -> list[XlaOp]:
-    """The operations of the region, in place."""
-    block = site.region(0)
-    scope = site.scope
-    if len(block.arguments) != len(site.operands):
-        raise site.error(f"{site.name}: {len(block.arguments)} arguments for {len(site.operands)} operands")
-    inner = scope.inline()
-    for (name, _), operand in zip(block.arguments, site.operands, strict=True):
-        inner.define(name, [operand], block.start)
-    return inner.results(block, None, site.operation.start)
+    return manual.inlined(site, site.operands)
 
 
 RULES: dict[str, Rule] = {
@@ -321,7 +308,7 @@ RULES: dict[str, Rule] = {
 
 OTHER_RULES: dict[str, Rule] = {
     "func.call": _call,
-    "sdy.manual_computation": _manual_computation,
+    "sdy.manual_computation": manual.manual_computation,
     "sdy.named_computation": _named_computation,
     "sdy.propagation_barrier": _same,
     "sdy.reshard": _same,

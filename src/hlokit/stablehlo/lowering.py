@@ -14,19 +14,25 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.values import is_ndarray
+from hlokit.ops.elementwise import Copy
 from hlokit.stablehlo.lexer import Lexer
 from hlokit.stablehlo.mapping import rule_of
 from hlokit.stablehlo.parser import parse_program
-from hlokit.stablehlo.shardings import sharding_of
+from hlokit.stablehlo.shardings import mesh_of, sharding_of
 from hlokit.stablehlo.site import Site
 from hlokit.stablehlo.tree import Block, Function, Operation, Place, Program, Symbol
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
 
 _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return", "chlo.return")
 _COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose"})
 """What a region may use of the outside without a parameter: it is made anew inside, if its operands are such too."""
 _COPIED_DEPTH = 8
+_OWN_CHANNELS = 1 << 20
+"""Above the channels that programs name themselves."""
+GLOBAL_VALUES = {"hlokit.values": "global"}
+"""Frontend attributes of a module of several partitions that runs on whole values: shardings are only kept."""
 
 
 def parse_stablehlo(text: str) -> HloModule:
@@ -53,6 +59,11 @@ class _Lowering:
         self._done: dict[tuple[str, tuple[Shape, ...]], Computation] = {}
         self._open: set[tuple[str, tuple[Shape, ...]]] = set()
         self.depth = 0
+        self.partitions = self._count("mhlo.num_partitions", self._mesh_size())
+        self.replicas = self._count("mhlo.num_replicas", 1)
+        self._is_sharded = False
+        self._channels: dict[tuple[Any, ...], int] = {}
+        self._handles: dict[int, tuple[Any, ...]] = {}
 
     def module(self) -> HloModule:
         main = self._main()
@@ -65,16 +76,29 @@ class _Lowering:
         scope = Scope(self, Builder(self.program.name or main.name, source_info=False))
         self._parameters(scope, main, shapes, is_entry=True)
         results = scope.results(main.body, main.results, main.start)
-        root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
+        root = self._root(scope.builder, main, results)
         scope.builder.computation.name = main.name
         self._alias(scope.builder, main, results)
         try:
             module = scope.builder.build(root)
         except HlokitError as error:
             raise self.lexer.error(str(error), main.start) from None
-        module.num_partitions = self._count("mhlo.num_partitions")
-        module.replica_count = self._count("mhlo.num_replicas")
+        module.num_partitions, module.replica_count = self.partitions, self.replicas
+        if self.partitions > 1 and self._is_sharded:
+            module.frontend_attributes.update(GLOBAL_VALUES)
         return module
+
+    def channel(self, handle: int, *meeting: Any) -> int:
+        """The channel of a collective that is written with this handle: HLO's serves one meeting (GRP-6).
+
+        `meeting`: the kind of the collective and its groups. The first that has a handle keeps it; another gets a
+        number that is not written anywhere near.
+        """
+        key = (handle, *meeting)
+        if key not in self._channels:
+            first = self._handles.setdefault(handle, key) == key
+            self._channels[key] = handle if first else _OWN_CHANNELS + len(self._channels)
+        return self._channels[key]
 
     def _main(self) -> Function:
         functions = self.program.functions
@@ -86,8 +110,15 @@ class _Lowering:
             raise self.lexer.error(f"the function @{main.name} has no body", main.start)
         return main
 
-    def _count(self, name: str) -> int:
-        count = self.program.attributes.get(name, 1)
+    def _mesh_size(self) -> int:
+        """The devices of the largest mesh: as many partitions there are where the module does not say."""
+        try:
+            return max((len(mesh_of(mesh).devices) for mesh in self.program.meshes.values()), default=1)
+        except ShapeError as error:
+            raise self.lexer.error(f"sdy.mesh: {error}", 0, error.label) from None
+
+    def _count(self, name: str, default: int) -> int:
+        count = self.program.attributes.get(name, default)
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 2**31:
             raise self.lexer.error(f"{name} is no count of devices", 0)
         return count
@@ -102,7 +133,7 @@ class _Lowering:
         return shape
 
     def _unsupported(self, function: Function, what: str) -> UnsupportedError:
-        return UnsupportedError(f"line {self.lexer.line(function.start)}: func.func @{function.name}: {what}")
+        return UnsupportedError(f"{self.lexer.where(function.start)}: func.func @{function.name}: {what}")
 
     def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape], is_entry: bool = False) -> None:
         for i, ((name, _), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
@@ -112,18 +143,40 @@ class _Lowering:
 
     def mark(self, instruction: Instruction, attributes: Mapping[str, Any], start: int) -> None:
         """Keeps the sharding and the frontend attributes that a value has."""
-        given = attributes.get("mhlo.sharding", attributes.get("sdy.sharding"))
-        if given is not None:
-            try:
-                sharding = sharding_of(given, self.program.meshes, instruction.shape.is_tuple)
-            except HlokitError as error:
-                raise self.lexer.error(f"the sharding {given!r}: {error}", start) from None
-            if sharding is not None and (sharding.kind != "tuple" or instruction.shape.is_tuple):
-                instruction.ensure_extra().sharding = sharding
+        sharding = self.sharding(attributes, instruction.shape.is_tuple, start)
+        if sharding is not None:
+            instruction.ensure_extra().sharding = sharding
         frontend = attributes.get("mhlo.frontend_attributes")
         if isinstance(frontend, dict):
             found = {k: v for k, v in frontend.items() if isinstance(v, str)}  # pyright: ignore[reportUnknownVariableType]
             instruction.ensure_extra().frontend_attributes.update(found)  # pyright: ignore[reportUnknownArgumentType]
+
+    def sharding(self, attributes: Mapping[str, Any], is_tuple: bool, start: int) -> Sharding | None:
+        """The sharding that a value has by its attributes."""
+        given = attributes.get("mhlo.sharding", attributes.get("sdy.sharding"))
+        if given is None:
+            return None
+        try:
+            found = sharding_of(given, self.program.meshes, is_tuple)
+        except HlokitError as error:
+            raise self.lexer.error(f"the sharding {given!r}: {error}", start) from None
+        if found is None or (found.kind == "tuple" and not is_tuple):
+            return None
+        self._is_sharded = True
+        return found
+
+    def _root(self, builder: Builder, main: Function, results: Sequence[XlaOp]) -> XlaOp:
+        """The entry's result, with the shardings of the parts; a part without one is the same on every device."""
+        root = results[0] if len(results) == 1 else tuple_(builder, results)
+        pairs = zip(main.result_attributes, results)
+        given = [self.sharding(attributes, r.shape.is_tuple, main.start) for attributes, r in pairs]
+        if not any(given) or any(r.shape.is_tuple for r in results):
+            return root
+        found = tuple(sharding or Sharding("replicated") for sharding in given)
+        if root.instruction.opcode == "parameter":
+            root = builder.emit(Copy(), [root])
+        root.instruction.ensure_extra().sharding = found[0] if len(results) == 1 else Sharding("tuple", elements=found)
+        return root
 
     def _alias(self, builder: Builder, main: Function, results: Sequence[XlaOp]) -> None:
         """Donated arguments: to a result (tf.aliasing_output) or to whoever wants the buffer."""
@@ -245,7 +298,7 @@ class Scope:
         copy = self._copied(outside.instruction)
         if copy is None:
             message = f"the region uses {reference} of the outside, which is no constant"
-            raise UnsupportedError(f"line {self.lexer.line(start)}: {message}")
+            raise UnsupportedError(f"{self.lexer.where(start)}: {message}")
         self._captured[reference] = copy
         return copy
 
@@ -421,9 +474,13 @@ class Scope:
             message = f"{operation.name}: {len(declared)} types for {len(found)} values"
             raise self.lexer.error(message, operation.start)
         for written, handle in zip(declared, found, strict=True):
-            if not fits(written, handle.shape):
-                message = f"{operation.name}: the type {written} is written, the value has {handle.shape}"
-                raise self.lexer.error(message, operation.start)
+            self.check_type(written, handle, operation.name, operation.start)
+
+    def check_type(self, written: Any, handle: XlaOp, what: str, start: int) -> None:
+        """ParseError for a type that is written and is not the value's."""
+        if not fits(written, handle.shape):
+            message = f"{what}: the type {written} is written, the value has {handle.shape}"
+            raise self.lexer.error(message, start)
 
     def _place(self, place: Place | None) -> Place | None:
         for _ in range(MAX_NESTING):

@@ -146,12 +146,14 @@ class _Parser:
             name = lexer.symbol()
             lexer.expect("=")
             self.result.meshes[name] = lexer.balanced() if lexer.at("<") else self.read.attribute()
+            if lexer.at("{"):
+                self.read.dictionary()
             self._optional_location()
         elif lexer.kind == STRING and lexer.value in ('"func.func"', '"sdy.mesh"'):
             self._generic_top(self._operation())
         elif lexer.kind in (WORD, STRING):
             name = lexer.value.strip('"')
-            raise UnsupportedError(f"line {lexer.line(start)}: {name} at the top level of a module is not supported")
+            raise UnsupportedError(f"{lexer.where(start)}: {name} at the top level of a module is not supported")
         else:
             raise lexer.unexpected("a function")
 
@@ -178,7 +180,7 @@ class _Parser:
         kind, name = attributes.get("function_type"), attributes.get("sym_name")
         if operation.name != "func.func":
             message = f"{operation.name} at the top level of a module is not supported"
-            raise UnsupportedError(f"line {lexer.line(operation.start)}: {message}")
+            raise UnsupportedError(f"{lexer.where(operation.start)}: {message}")
         if not isinstance(kind, FunctionType) or not isinstance(name, str) or len(operation.regions) != 1:
             raise lexer.error("func.func needs sym_name, function_type and one region", operation.start)
         body = operation.regions[0]
@@ -260,7 +262,7 @@ class _Parser:
         while lexer.value != "}":
             if lexer.kind == BLOCK:
                 message = "regions of several blocks (control flow by branches) are not supported"
-                raise UnsupportedError(f"line {lexer.line(lexer.start)}: {message}")
+                raise UnsupportedError(f"{lexer.where(lexer.start)}: {message}")
             block.operations.append(self._operation())
         lexer.expect("}")
         lexer.leave()
@@ -343,7 +345,7 @@ class _Parser:
         lexer = self.lexer
         operation.operands = self._values_in_parentheses()
         if lexer.value == "[":
-            raise UnsupportedError(f"line {lexer.line(lexer.start)}: {operation.name}: successors are not supported")
+            raise UnsupportedError(f"{lexer.where(lexer.start)}: {operation.name}: successors are not supported")
         if lexer.accept("<"):
             operation.attributes.update(self.read.dictionary())
             lexer.expect(">")

@@ -1,56 +1,183 @@
-"""Shardings of StableHLO values: XLA's text in mhlo.sharding, axes of a mesh in sdy.sharding."""
+"""Shardings of StableHLO values: axes of a mesh in Shardy's attributes, XLA's own text in mhlo.sharding."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from hlokit.errors import ShapeError
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.text.groups import parse_sharding
 from hlokit.types.sharding import Sharding
 
-_SHARDING = re.compile(r'\s*@"?([\w$.\-]+)"?\s*,\s*\[(.*)\]\s*\Z', re.DOTALL)
+_Array: TypeAlias = np.ndarray[Any, Any]
+
+_PLACEMENT = re.compile(
+    r"<\s*(?:@\"?([\w$.\-]+)\"?|mesh<([^<>]*)>)\s*,\s*\[([^\[\]]*)\]([^<>\[\]]*)>|(?<=[<,])\s*@\"?([\w$.\-]+)\"?\s*>"
+)
 _DIMENSION = re.compile(r"\{([^{}]*)\}(?:p[0-9]+)?")
-_AXIS = re.compile(r'"([^"]*)"\s*(:)?')
-_MESH = re.compile(r'"([^"]*)"\s*=\s*([0-9]{1,9})')
+_AXIS = re.compile(r'"([^"]*)"(?:\s*:\s*\(\s*([0-9]{1,9})\s*\)\s*([0-9]{1,9}))?')
+_MESH_AXIS = re.compile(r'"([^"]*)"\s*=\s*([0-9]{1,9})')
+_DEVICES = re.compile(r"device_ids\s*=\s*\[([0-9,\s]*)\]")
+_MOST_DEVICES = 1 << 16
 
 
-def mesh_sizes(mesh: Any) -> dict[str, int]:
-    """The axes of a mesh, as written in `["x"=2, "y"=4]`, and their sizes."""
-    return {name: int(size) for name, size in _MESH.findall(str(mesh))}
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a mesh, or the part of it that `"x":(pre)size` names: `pre` parts lie outside of it."""
+
+    name: str
+    pre: int = 1
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Devices in row-major order of axes: names and sizes, major to minor."""
+
+    axes: Mapping[str, int]
+    devices: tuple[int, ...]
+
+    def part(self, axis: Axis) -> tuple[int, int]:
+        """(size, size of all that is minor to it within the axis). Raises ShapeError if the mesh has no such part."""
+        whole = self.axes.get(axis.name, 0)
+        size = axis.size or whole
+        if axis.pre < 1 or size < 1 or whole % (axis.pre * size):
+            raise ShapeError("HSHARD-5", "the axis", axis, f"a part of the mesh {dict(self.axes)}")
+        return size, whole // (axis.pre * size)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The axes that each dimension is cut along, major to minor."""
+
+    mesh: Mesh
+    dimensions: tuple[tuple[Axis, ...], ...]
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How devices share one dimension.
+
+    count    of the parts
+    part     for each device the number of the part that it has
+    groups   devices whose parts, one behind the other, are the whole
+    """
+
+    count: int
+    part: _Array
+    groups: tuple[tuple[int, ...], ...]
+
+
+def mesh_of(written: Any) -> Mesh:
+    """The mesh written as `["x"=2, "y"=4], device_ids=[...]`. Raises ShapeError for one that is none, or too large."""
+    text = str(written.value if isinstance(written, DialectAttribute) else written)
+    named = _MESH_AXIS.findall(text)
+    axes = {name: int(size) for name, size in named}
+    listed = _DEVICES.search(text)
+    count = math.prod(axes.values())
+    if len(axes) != len(named) or not 1 <= count <= _MOST_DEVICES:
+        raise ShapeError("HSHARD-5", "mesh", text[:100], f"axes of different names, 1 to {_MOST_DEVICES} devices")
+    if listed is None:
+        return Mesh(axes, tuple(range(count)))
+    devices = tuple(int(part[:9]) for part in listed[1].split(",") if part.strip())
+    if len(devices) != count or (axes and sorted(devices) != list(range(count))):
+        raise ShapeError("HSHARD-5", "device_ids", text[:100], f"each of {count} devices once")
+    return Mesh(axes, devices)
+
+
+def placements(written: Any, meshes: Mapping[str, Any]) -> list[Placement]:
+    """What sdy.sharding or sdy.sharding_per_value hold. Raises ShapeError for meshes and axes that do not exist."""
+    text = str(written.value if isinstance(written, DialectAttribute) else written)
+    if not text.lstrip().startswith(("<", "[")) and text.strip():
+        text = f"<{text}>"
+    return [_placement(found, meshes) for found in _PLACEMENT.finditer(text)]
+
+
+def _placement(found: re.Match[str], meshes: Mapping[str, Any]) -> Placement:
+    name = found[1] or found[5]
+    if name is not None and name not in meshes:
+        raise ShapeError("HSHARD-5", "the mesh", name, f"one of {sorted(meshes)}")
+    mesh = mesh_of(meshes[name] if name is not None else found[2])
+    dimensions: list[tuple[Axis, ...]] = []
+    for written in _DIMENSION.findall(found[3] or ""):
+        axes = tuple(Axis(name, int(pre or 1), int(size or 0)) for name, pre, size in _AXIS.findall(written))
+        for axis in axes:
+            mesh.part(axis)
+        dimensions.append(axes)
+    return Placement(mesh, tuple(dimensions), found[4] or "")
+
+
+def cut_along(mesh: Mesh, axes: Sequence[Axis]) -> Cut:
+    """A dimension whose parts lie along axes of the mesh, the first the slowest. ShapeError for one that is twice."""
+    sizes = tuple(mesh.axes.values())
+    names = list(mesh.axes)
+    rest = list(np.unravel_index(np.arange(math.prod(sizes)), sizes))
+    part: _Array = np.zeros(math.prod(sizes), np.int64)
+    count = 1
+    for axis in axes:
+        size, minor = mesh.part(axis)
+        digit = rest[names.index(axis.name)] // minor % size
+        rest[names.index(axis.name)] = rest[names.index(axis.name)] - digit * minor
+        part = part * size + digit
+        count *= size
+    key = np.ravel_multi_index(tuple(rest), sizes)
+    if np.unique(key).size * count != key.size:
+        raise ShapeError("HSHARD-5", "axes", [axis.name for axis in axes], "each axis once")
+    ids = np.array(mesh.devices)
+    groups = ids[np.lexsort((part, key))].reshape(-1, count)
+    by_device = np.empty_like(part)
+    by_device[ids] = part
+    return Cut(count, by_device, tuple(tuple(map(int, group)) for group in groups))
+
+
+def cuts_of(sharding: Sharding, rank: int) -> list[Cut]:
+    """How XLA's sharding cuts each dimension of an array; nothing for one that does not."""
+    if sharding.kind != "tiled" or len(sharding.tile) < rank:
+        return []
+    tiles = np.array(sharding.device_ids()).reshape(sharding.tile)
+    cuts: list[Cut] = []
+    for d in range(rank):
+        part = np.empty(tiles.size, np.int64)
+        part[tiles] = np.arange(tiles.shape[d]).reshape([-1 if i == d else 1 for i in range(tiles.ndim)])
+        groups = np.moveaxis(tiles, d, -1).reshape(-1, tiles.shape[d])
+        cuts.append(Cut(tiles.shape[d], part, tuple(tuple(map(int, group)) for group in groups)))
+    return cuts
 
 
 def sharding_of(attribute: Any, meshes: Mapping[str, Any], is_tuple: bool = False) -> Sharding | None:
-    """The sharding, where HLO can say it; None for parts of axes and priorities, which only partitioning would need."""
+    """The sharding as HLO says it; None for values that are yet to be summed over axes, and for tuples."""
     if isinstance(attribute, str):
         return parse_sharding(attribute)
     if not isinstance(attribute, DialectAttribute) or attribute.name != "sdy.sharding" or is_tuple:
         return None
-    found = _SHARDING.match(str(attribute.value))
-    if found is None or found[1] not in meshes:
+    found = placements(attribute, meshes)
+    if len(found) != 1 or "unreduced" in found[0].rest:
         return None
-    sizes = mesh_sizes(meshes[found[1]])
-    names = list(sizes)
-    used: list[int] = []
-    tile: list[int] = []
-    for dimension in _DIMENSION.findall(found[2]):
-        axes = _AXIS.findall(dimension)
-        if any(part or name not in sizes for name, part in axes):
-            return None
-        used += [names.index(name) for name, _ in axes]
-        tile.append(math.prod(sizes[name] for name, _ in axes))
+    mesh, dimensions = found[0].mesh, found[0].dimensions
+    if not mesh.axes and mesh.devices != (0,):
+        return Sharding("maximal", device=mesh.devices[0])
+    used = [axis for axes in dimensions for axis in axes]
+    tile = [math.prod(mesh.part(axis)[0] for axis in axes) for axes in dimensions]
     if math.prod(tile) <= 1:
         return Sharding("replicated")
-    rest = [i for i in range(len(names)) if i not in used]
-    if len(set(used)) != len(used):
-        return None
-    order = (*used, *rest)
-    copies = math.prod(sizes[names[i]] for i in rest)
-    reshape, transpose = tuple(sizes.values()), order
-    if order == tuple(range(len(names))):
-        reshape, transpose = (math.prod(reshape),), ()
+    cut = cut_along(mesh, used)
+    copies = len(cut.groups)
     if copies > 1:
         tile.append(copies)
+    if any(axis.size for axis in used) or mesh.devices != tuple(range(len(mesh.devices))):
+        devices = tuple(group[i] for i in range(cut.count) for group in cut.groups)
+        return Sharding("tiled", tile=tuple(tile), devices=devices, replicate_last=copies > 1)
+    names = list(mesh.axes)
+    order = [names.index(axis.name) for axis in used]
+    order += [i for i in range(len(names)) if i not in order]
+    reshape, transpose = tuple(mesh.axes.values()), tuple(order)
+    if order == sorted(order):
+        reshape, transpose = (math.prod(reshape),), ()
     return Sharding("tiled", tile=tuple(tile), reshape=reshape, transpose=transpose, replicate_last=copies > 1)

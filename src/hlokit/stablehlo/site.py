@@ -91,6 +91,10 @@ class Site:
             raise self.unsupported(f"the type {type} is not supported")
         return type
 
+    def check_type(self, written: Any, handle: XlaOp, what: str) -> None:
+        """The type that is written for a value has to be its own."""
+        self.scope.check_type(written, handle, f"{self.name}: {what}", self.operation.start)
+
     def unpacked(self, handle: XlaOp, count: int | None = None) -> list[XlaOp]:
         """The elements of a result that is a tuple where there are several."""
         if count == 1 or not handle.shape.is_tuple:
@@ -190,12 +194,14 @@ class Site:
 
     def parameters(self, *names: str) -> dict[str, Any]:
         """What an attribute such as #stablehlo.gather<...> holds."""
-        value = self.get(*names)
+        return self.as_parameters(self.get(*names), names[0])
+
+    def as_parameters(self, value: Any, name: str) -> dict[str, Any]:
         value = value.value if isinstance(value, DialectAttribute) else value
         if value == "":
             return {}
         if not isinstance(value, dict):
-            raise self.error(f"{self.name}: {names[0]} has no parameters")
+            raise self.error(f"{self.name}: {name} has no parameters")
         return value  # pyright: ignore[reportUnknownVariableType]
 
     def ranges(self) -> list[tuple[int, ...]] | None:
@@ -243,5 +249,5 @@ class Site:
         return self.scope.lexer.error(message, self.operation.start, label)
 
     def unsupported(self, message: str) -> UnsupportedError:
-        line = self.scope.lexer.line(self.operation.start)
-        return UnsupportedError(f"line {line}: {self.name}: {message}")
+        where = self.scope.lexer.where(self.operation.start)
+        return UnsupportedError(f"{where}: {self.name}: {message}")
