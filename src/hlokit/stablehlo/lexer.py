@@ -157,9 +157,10 @@ class Lexer:
         error.label = label
         return error
 
-    def line(self, position: int) -> int:
-        """The number of the line of a position."""
-        return self.text.count("\n", 0, position) + 1
+    def where(self, position: int) -> str:
+        """How an error that is no ParseError names a position."""
+        line = self.text.count("\n", 0, position) + 1
+        return f"line {line}"
 
 
 def unescaped(quoted: str) -> str:

@@ -38,6 +38,13 @@ def parse_program(text: str) -> tuple[Program, Lexer]:
     return parser.program(), lexer
 
 
+def program_of(module: Operation, lexer: Lexer) -> Program:
+    """The program that a module in the generic form is; `lexer` places its errors."""
+    parser = _Parser(lexer)
+    parser.generic_module(module)
+    return parser.result
+
+
 class _Parser:
     def __init__(self, lexer: Lexer) -> None:
         self.lexer = lexer
@@ -121,7 +128,7 @@ class _Parser:
         lexer = self.lexer
         if lexer.kind == STRING:
             operation = self._operation()
-            self._generic_module(operation)
+            self.generic_module(operation)
             return
         lexer.advance()
         if lexer.kind == SYMBOL:
@@ -162,7 +169,7 @@ class _Parser:
             raise self.lexer.error(f"the function @{function.name} is defined twice", function.start)
         self.result.functions[function.name] = function
 
-    def _generic_module(self, operation: Operation) -> None:
+    def generic_module(self, operation: Operation) -> None:
         self.result.name = str(operation.attributes.get("sym_name", ""))
         self.result.attributes = operation.attributes
         for block in operation.regions:
