@@ -1,0 +1,231 @@
+"""Attributes and types of an artifact by their numbers, each read when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hlokit.errors import ParseError, ShapeError, UnsupportedError
+from hlokit.stablehlo.artifact.container import Container, Entry
+from hlokit.stablehlo.artifact.cursor import Cursor, failure
+from hlokit.stablehlo.attributes import AttributeReader
+from hlokit.stablehlo.lexer import END, Lexer
+from hlokit.stablehlo.literals import DenseReader
+from hlokit.stablehlo.tree import Dense, DialectAttribute, OtherType, Type
+from hlokit.text.lexer import MAX_NESTING
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+from hlokit.types.shape import Shape
+
+Codec: TypeAlias = "Callable[[Entries, Cursor], Any]"
+"""Reads an attribute or a type whose code has been read."""
+
+_UNREAD: Any = object()
+_OPEN: Any = object()
+_DYNAMIC = -(2**63)
+_MOST_PARTS = 1_000_000
+_MOST_TYPE_PARTS = 20_000
+
+
+class Entries:
+    """The tables. A value is what the text parser would give: numbers, strings, lists, Dense, DialectAttribute, Place.
+
+    attributes, types   by dialect and code
+    An entry may name others; `_parts` counts them all, so that what is small to write is not too large to handle.
+    """
+
+    def __init__(
+        self,
+        container: Container,
+        attributes: Mapping[str, Mapping[int, Codec]],
+        types: Mapping[str, Mapping[int, Codec]],
+    ) -> None:
+        self.container = container
+        self._attribute_codecs = attributes
+        self._type_codecs = types
+        self._attributes: list[Any] = [_UNREAD] * len(container.attributes)
+        self._types: list[Any] = [_UNREAD] * len(container.types)
+        self._sizes: dict[tuple[bool, int], int] = {}
+        self._parts = 0
+        self._depth = 0
+
+    # -- by number
+
+    def attribute(self, index: int, cursor: Cursor) -> Any:
+        """The attribute of this number, which was read from `cursor`."""
+        if index >= len(self._attributes):
+            raise cursor.error(f"attribute {index} of {len(self._attributes)}")
+        value = self._attributes[index]
+        if value is _UNREAD or value is _OPEN:
+            return self._read(False, index, cursor)
+        self._parts += self._sizes[False, index]
+        return value
+
+    def type(self, index: int, cursor: Cursor) -> Type:
+        """The type of this number, which was read from `cursor`."""
+        if index >= len(self._types):
+            raise cursor.error(f"type {index} of {len(self._types)}")
+        value = self._types[index]
+        if value is _UNREAD or value is _OPEN:
+            return self._read(True, index, cursor)
+        self._parts += self._sizes[True, index]
+        return value
+
+    def _read(self, is_type: bool, index: int, cursor: Cursor) -> Any:
+        table = self._types if is_type else self._attributes
+        entry = (self.container.types if is_type else self.container.attributes)[index]
+        what = "type" if is_type else "attribute"
+        if table[index] is _OPEN:
+            raise cursor.error(f"{what} {index} holds itself")
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise cursor.error(f"nested more than {MAX_NESTING} deep")
+        outside, self._parts = self._parts, 1
+        table[index] = _OPEN
+        value = self._decoded(entry, is_type) if entry.is_encoded else self._of_text(entry, is_type)
+        if self._parts > (_MOST_TYPE_PARTS if is_type else _MOST_PARTS):
+            raise failure(f"{what} {index} has {self._parts} parts", entry.offset)
+        table[index] = value
+        self._sizes[is_type, index] = self._parts
+        self._parts += outside
+        self._depth -= 1
+        return value
+
+    def _decoded(self, entry: Entry, is_type: bool) -> Any:
+        cursor = Cursor(entry.data, entry.offset)
+        try:
+            code = cursor.varint()
+            codec = (self._type_codecs if is_type else self._attribute_codecs).get(entry.dialect, {}).get(code)
+            if codec is None:
+                what = "type" if is_type else "attribute"
+                raise UnsupportedError(f"byte {entry.offset}: the {what} {code} of the dialect {entry.dialect}")
+            value = codec(self, cursor)
+        except ShapeError as error:
+            raise cursor.error(str(error)) from None
+        except IndexError:
+            raise cursor.error("ends too early") from None
+        if cursor.rest:
+            raise cursor.error(f"{cursor.rest} bytes too many")
+        return value
+
+    def _of_text(self, entry: Entry, is_type: bool) -> Any:
+        """An entry that is written as text."""
+        text = entry.data.removesuffix(b"\0").decode(errors="replace")
+        self._parts += len(text)
+        return self.parsed(text, is_type, entry.offset)
+
+    def parsed(self, text: str, is_type: bool, offset: int) -> Any:
+        """The attribute or type that a text says."""
+        try:
+            lexer = Lexer(text)
+            reader = AttributeReader(lexer)
+            value = reader.type() if is_type else reader.attribute()
+            if lexer.kind != END:
+                raise lexer.unexpected("the end")
+        except ParseError as error:
+            raise failure(f"in {text[:60]!r}: {error.message}", offset) from None
+        except UnsupportedError as error:
+            raise UnsupportedError(f"byte {offset}: {str(error).partition(': ')[2]}") from None
+        return value
+
+    # -- parts of entries
+
+    def inner(self, cursor: Cursor) -> Any:
+        """An attribute by its number, which stands at the cursor."""
+        return self.attribute(cursor.varint(), cursor)
+
+    def inner_type(self, cursor: Cursor) -> Type:
+        return self.type(cursor.varint(), cursor)
+
+    def inner_list(self, cursor: Cursor) -> list[Any]:
+        return [self.inner(cursor) for _ in range(cursor.varint())]
+
+    def inner_types(self, cursor: Cursor) -> list[Type]:
+        return [self.inner_type(cursor) for _ in range(cursor.varint())]
+
+    def string(self, cursor: Cursor) -> str:
+        """A string by its number."""
+        index = cursor.varint()
+        if index >= len(self.container.strings):
+            raise cursor.error(f"string {index} of {len(self.container.strings)}")
+        return self.container.strings[index]
+
+    def bits(self, cursor: Cursor, width: int) -> int:
+        """An integer of known width: one byte up to 8 bits, a signed integer up to 64."""
+        if width <= 8:
+            return cursor.byte()
+        if width <= 64:
+            return cursor.signed() & ((1 << width) - 1)
+        raise UnsupportedError(f"byte {cursor.offset}: an integer of {width} bits")
+
+    def double(self, cursor: Cursor) -> float:
+        return float(np.array(self.bits(cursor, 64), np.uint64).view(np.float64))
+
+    def integer(self, cursor: Cursor) -> int | bool:
+        """A type and an integer of its width."""
+        kind = self.inner_type(cursor)
+        if not isinstance(kind, Shape) or not (kind.dtype.is_integral or kind.dtype is dtypes.pred):
+            raise UnsupportedError(f"byte {cursor.offset}: an integer of type {kind}")
+        dtype = kind.dtype
+        if dtype is dtypes.pred:
+            return bool(self.bits(cursor, 1))
+        value = self.bits(cursor, dtype.bits) & ((1 << dtype.bits) - 1)
+        return value - (1 << dtype.bits) if dtype.is_signed and value >> (dtype.bits - 1) else value
+
+    def float(self, cursor: Cursor) -> float:
+        """A type and a number of its width."""
+        kind = self.inner_type(cursor)
+        if not isinstance(kind, Shape) or not kind.dtype.is_floating:
+            raise UnsupportedError(f"byte {cursor.offset}: a number of type {kind}")
+        width = kind.dtype.numpy.itemsize
+        data = (self.bits(cursor, kind.dtype.bits) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        return float(DenseReader(Positions(), cursor.offset).of_bytes(data, kind.dtype[()]).item())
+
+    def dense(self, cursor: Cursor, kind: Type, data: bytes) -> Dense:
+        """The elements of a dense attribute, or the one of all, as bytes."""
+        if not isinstance(kind, Shape):
+            raise UnsupportedError(f"byte {cursor.offset}: constants of type {kind} are not supported")
+        if not kind.is_array or kind.is_dynamic:
+            raise cursor.error(f"dense: {kind} is no array of fixed sizes")
+        return Dense(kind, DenseReader(Positions(), cursor.offset).of_bytes(data, kind))
+
+    def tensor(self, cursor: Cursor, sizes: list[int], element: Type, encoding: Any = None) -> Type:
+        """A ranked tensor; sizes of -2**63 are not known, but may be bounded by the encoding."""
+        if not isinstance(element, Shape) or not isinstance(element.dtype, DType) or not element.is_array:
+            text = "".join("?x" if size == _DYNAMIC else f"{size}x" for size in sizes)
+            return self.parsed(f"tensor<{text}{element}>", True, cursor.offset)
+        bounds: list[Any] = []
+        if isinstance(encoding, DialectAttribute) and encoding.name.endswith(".bounds"):
+            bounds = encoding.value
+        dimensions: list[int | str] = []
+        for i, size in enumerate(sizes):
+            bound = bounds[i] if i < len(bounds) else _DYNAMIC
+            dimensions.append(size if size != _DYNAMIC else "?" if bound == _DYNAMIC else f"<={bound}")
+        return Shape.array(element.dtype, dimensions)
+
+    def complex(self, cursor: Cursor) -> Type:
+        part = self.inner_type(cursor)
+        if part == dtypes.f32[()]:
+            return dtypes.c64[()]
+        return dtypes.c128[()] if part == dtypes.f64[()] else OtherType(f"complex<{part}>")
+
+    def tuple(self, cursor: Cursor) -> Type:
+        elements = self.inner_types(cursor)
+        shapes = [element for element in elements if isinstance(element, Shape)]
+        if len(shapes) < len(elements):
+            return OtherType(f"tuple<{', '.join(map(str, elements))}>")
+        return Shape.tuple(shapes)
+
+
+class Positions(Lexer):
+    """What tells the place of an error in an artifact: the number of a byte."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def error(self, message: str, at: int | None = None, label: str | None = None) -> ParseError:
+        error = failure(message, at or 0)
+        error.label = label
+        return error

@@ -1,0 +1,184 @@
+"""The operations of an artifact: their tree as it is encoded, names and attributes of their own dialects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlokit.errors import ParseError, UnsupportedError
+from hlokit.stablehlo.artifact.builtin import place_of
+from hlokit.stablehlo.artifact.container import (
+    BRIEF_ARGUMENTS,
+    LAZY_REGIONS,
+    OPERATIONS,
+    PROPERTIES,
+    USE_LISTS,
+    Container,
+)
+from hlokit.stablehlo.artifact.cursor import Cursor, failure
+from hlokit.stablehlo.artifact.entries import Entries
+from hlokit.stablehlo.artifact.properties import properties_of
+from hlokit.stablehlo.artifact.versions import upgraded
+from hlokit.stablehlo.tree import Block, Dictionary, Operation, Type
+from hlokit.text.lexer import MAX_NESTING
+
+_ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USE_LISTS, _PROPERTIES = (1 << bit for bit in range(7))
+
+
+class _Values:
+    """Numbers of values: each region takes as many as it says, after those of the regions around it."""
+
+    def __init__(self) -> None:
+        self.end = 0
+
+
+class OperationReader:
+    """Reads operations; their values are called %0, %1, ... by number."""
+
+    def __init__(self, container: Container, entries: Entries) -> None:
+        self._version = container.version
+        self._names = container.names
+        self._properties = container.properties
+        self._entries = entries
+        self._depth = 0
+
+    def module(self, cursor: Cursor) -> Operation:
+        """The one operation of the top level, which is a module."""
+        count, has_arguments = cursor.flagged()
+        if has_arguments or count != 1:
+            raise cursor.error("not just a module at the top level")
+        module, _ = self._operation(cursor, _Values(), 0)
+        if module.name != "builtin.module":
+            raise failure(f"{module.name} at the top level, expected builtin.module", module.start)
+        if cursor.rest:
+            raise cursor.error(f"{cursor.rest} bytes after the module")
+        return module
+
+    def _region(self, cursor: Cursor, outer: _Values, is_isolated: int) -> Block:
+        """A region of one block; a region of none is an empty block."""
+        start = cursor.offset
+        count = cursor.varint()
+        if not count:
+            return Block([], [], start)
+        values = _Values() if is_isolated else outer
+        first = values.end
+        values.end += cursor.varint()
+        if count > 1:
+            message = "regions of several blocks (control flow by branches) are not supported"
+            raise UnsupportedError(f"byte {start}: {message}")
+        count, has_arguments = cursor.flagged()
+        block = Block(self._arguments(cursor, first) if has_arguments else [], [], start)
+        defined = first + len(block.arguments)
+        for _ in range(count):
+            operation, defined = self._operation(cursor, values, defined)
+            block.operations.append(operation)
+        if defined != values.end:
+            raise cursor.error(f"a region of {defined - first} values, which says that it has {values.end - first}")
+        values.end = first
+        return block
+
+    def _arguments(self, cursor: Cursor, first: int) -> list[tuple[str, Type]]:
+        found: list[tuple[str, Type]] = []
+        for number in range(first, first + cursor.varint()):
+            index, has_place = cursor.flagged() if self._version >= BRIEF_ARGUMENTS else (cursor.varint(), 1)
+            found.append((f"%{number}", self._entries.type(index, cursor)))
+            if has_place:
+                place_of(self._entries.inner(cursor), cursor)
+        if self._version >= USE_LISTS and cursor.byte():
+            self._skip_use_lists(cursor, len(found))
+        return found
+
+    def _operation(self, cursor: Cursor, values: _Values, defined: int) -> tuple[Operation, int]:
+        """An operation, and the number of the value that is defined next."""
+        entries, varint = self._entries, cursor.varint
+        start = cursor.offset
+        index = varint()
+        if index >= len(self._names):
+            raise cursor.error(f"operation name {index} of {len(self._names)}")
+        name, is_known = self._names[index]
+        mask = cursor.byte()
+        operation = Operation(name, start)
+        operation.place = place_of(entries.attribute(varint(), cursor), cursor)
+        if mask & _ATTRIBUTES:
+            operation.attributes.update(self._dictionary(cursor))
+        if mask & _PROPERTIES:
+            operation.attributes.update(self._held(cursor, name, is_known))
+        if mask & _RESULTS:
+            operation.result_types = tuple([entries.type(varint(), cursor) for _ in range(varint())])
+            operation.results = [(f"%{defined + i}", 1) for i in range(len(operation.result_types))]
+            defined += len(operation.results)
+        if mask & _OPERANDS:
+            numbers = [varint() for _ in range(varint())]
+            if numbers and max(numbers) >= values.end:
+                raise cursor.error(f"value {max(numbers)} of {values.end}")
+            operation.operands = [f"%{number}" for number in numbers]
+        if mask & _SUCCESSORS:
+            raise UnsupportedError(f"byte {start}: {name}: successors are not supported")
+        if mask & _USE_LISTS:
+            self._skip_use_lists(cursor, len(operation.results))
+        if mask & _REGIONS:
+            operation.regions = self._regions(cursor, values)
+        upgraded(operation)
+        return operation, defined
+
+    def _regions(self, cursor: Cursor, values: _Values) -> list[Block | None]:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise cursor.error(f"nested more than {MAX_NESTING} deep")
+        count, is_isolated = cursor.flagged()
+        inner = cursor
+        if is_isolated and self._version >= LAZY_REGIONS and count:
+            number, inner = cursor.section()
+            if number != OPERATIONS:
+                raise inner.error(f"section {number} where operations are expected")
+        found: list[Block | None] = [self._region(inner, values, is_isolated) for _ in range(count)]
+        if inner is not cursor and inner.rest:
+            raise inner.error(f"{inner.rest} bytes after the last region")
+        self._depth -= 1
+        return found
+
+    def _dictionary(self, cursor: Cursor) -> Dictionary:
+        found = self._entries.inner(cursor)
+        if not isinstance(found, Dictionary):
+            raise cursor.error("an operation's attributes that are no dictionary")
+        return found
+
+    def _held(self, cursor: Cursor, name: str, is_known: int) -> dict[str, Any]:
+        """The attributes that are properties: one after the other, or, for an operation not known, a dictionary."""
+        index = cursor.varint()
+        if self._version < PROPERTIES or index >= len(self._properties):
+            raise cursor.error(f"properties {index} of {len(self._properties)}")
+        held = Cursor(*self._properties[index])
+        try:
+            found = self._by_name(held, name) if is_known else self._dictionary(held)
+        except IndexError:
+            raise held.error(f"properties of {name} that end too early") from None
+        if held.rest:
+            raise held.error(f"{held.rest} bytes too many in the properties of {name}")
+        return found
+
+    def _by_name(self, cursor: Cursor, name: str) -> dict[str, Any]:
+        known = properties_of(name)
+        if known is None:
+            raise UnsupportedError(f"byte {cursor.offset}: {name}: what its properties are is not known")
+        found: dict[str, Any] = {}
+        for attribute in known:
+            if not attribute.endswith("?"):
+                found[attribute] = self._entries.inner(cursor)
+                continue
+            index, is_there = cursor.flagged()
+            if is_there:
+                found[attribute[:-1]] = self._entries.attribute(index, cursor)
+        return found
+
+    def _skip_use_lists(self, cursor: Cursor, count: int) -> None:
+        """The order in which the uses of values are kept in memory: no matter here."""
+        for _ in range(cursor.varint() if count > 1 else 1):
+            if count > 1:
+                cursor.varint()
+            indices, _ = cursor.flagged()
+            for _ in range(indices):
+                cursor.varint()
+
+
+def read_error(error: IndexError, cursor: Cursor) -> ParseError:
+    return cursor.error("ends too early")

@@ -1,0 +1,82 @@
+"""Versioned operations (vhlo.NAME_vN) as the operations of StableHLO that they stand for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hlokit.stablehlo.artifact.cursor import failure
+from hlokit.stablehlo.tree import DialectAttribute, Dictionary, OtherType, Operation, Symbol
+
+_VERSIONED = re.compile(r"vhlo\.(.+)_v[0-9]+\Z")
+_OF_FUNC = ("func", "call")
+_GATHER = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+    "index_vector_dim",
+)  # fmt: skip
+_SCATTER = (
+    "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims", "index_vector_dim",
+)  # fmt: skip
+_CONVOLUTION = (
+    "input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions", "kernel_input_feature_dimension",
+    "kernel_output_feature_dimension", "kernel_spatial_dimensions", "output_batch_dimension",
+    "output_feature_dimension", "output_spatial_dimensions",
+)  # fmt: skip
+_DOT = (
+    "lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions",
+)  # fmt: skip
+_ALGORITHM = (
+    "lhs_precision_type", "rhs_precision_type", "accumulation_type", "lhs_component_count", "rhs_component_count",
+    "num_primitive_operations", "allow_imprecise_accumulation",
+)  # fmt: skip
+_GROUPED: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    "convolution": (("dimension_numbers", "conv", _CONVOLUTION),),
+    "dot_general": (("dot_dimension_numbers", "dot", _DOT), ("algorithm", "dot_algorithm", _ALGORITHM)),
+    "dynamic_conv": (("dimension_numbers", "conv", _CONVOLUTION),),
+    "dynamic_gather": (("dimension_numbers", "gather", _GATHER),),
+    "gather": (("dimension_numbers", "gather", _GATHER),),
+    "scatter": (("scatter_dimension_numbers", "scatter", _SCATTER),),
+}
+"""By operation: an attribute, the name of its kind, and the attributes of vhlo that are its parameters."""
+_EMPTY = ("called_computations", "operand_layouts", "output_operand_aliases", "precision_config", "result_layouts")
+"""Attributes that StableHLO leaves out where they are empty."""
+
+
+def upgraded(operation: Operation) -> None:
+    """Gives an operation of vhlo the name and the attributes that it has in StableHLO."""
+    found = _VERSIONED.match(operation.name)
+    if found is None:
+        return
+    name, attributes = found[1], operation.attributes
+    operation.name = f"func.{name}" if name in _OF_FUNC else f"stablehlo.{name}"
+    for attribute, kind, parts in _GROUPED.get(name, ()):
+        _group(attributes, attribute, kind, parts)
+    if "channel_id" in attributes:
+        handle = {"handle": attributes.pop("channel_id"), "type": attributes.pop("channel_type", 1)}
+        attributes["channel_handle"] = DialectAttribute("stablehlo.channel_handle", Dictionary(handle))
+    for attribute in _EMPTY:
+        if attributes.get(attribute) == []:
+            del attributes[attribute]
+    for attribute in ("callee", "decomposition", "called_computations"):
+        if attribute in attributes:
+            attributes[attribute] = _symbols(operation, attributes[attribute])
+    if name == "func" and not attributes.get("sym_visibility"):
+        attributes.pop("sym_visibility", None)
+
+
+def _group(attributes: dict[str, Any], name: str, kind: str, parts: tuple[str, ...]) -> None:
+    """Makes one attribute of several; none where they have the type none."""
+    found = Dictionary((part, attributes.pop(part)) for part in parts if part in attributes)
+    values = [value for value in found.values() if not (isinstance(value, OtherType) and value.text == "none")]
+    if len(values) == len(found) and found:
+        attributes[name] = DialectAttribute(f"stablehlo.{kind}", found)
+
+
+def _symbols(operation: Operation, value: Any) -> Any:
+    """Names of functions are strings in vhlo."""
+    if isinstance(value, list):
+        return [_symbols(operation, part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, str):
+        raise failure(f"{operation.name}: a function's name that is no string", operation.start)
+    return Symbol(value)
