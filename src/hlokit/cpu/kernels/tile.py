@@ -10,6 +10,8 @@ from hlokit.cpu.target import Target
 
 _AHEAD = 12
 """Rows of an unpacked rhs that are asked for before they are used."""
+_SHORT_ROW = 512
+"""Bytes of a row of lhs that the machine's own prefetching does not see as a row."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class _Writer:
         sums = ["zeroinitializer"] * len(self._places())
         if self.arithmetic.name == "i8":
             sums, rhs = self._corrections(rhs)
-        self._prefetch_out()
+        self._prefetch()
         if not self.tile.is_packed and self.tile.vectors > 2:
             fn.do(f"%ahead = mul i64 %row_bytes, {_AHEAD}")
         pointers = [("ptr", "%lhs"), ("ptr", rhs)]
@@ -178,11 +180,21 @@ class _Writer:
         size = size_of(self.arithmetic.total) * self.tile.lanes
         return self._at(row_pointer, (v * self.arithmetic.parts + p) * size)
 
-    def _prefetch_out(self) -> None:
-        for r in range(self.tile.rows):
-            row, size = self._row_of("%out", r), self.tile.vectors * self.arithmetic.parts * self.tile.lanes
-            for line in range(0, size * size_of(self.arithmetic.total), 64):
-                self.fn.do(f"call void @llvm.prefetch.p0(ptr {self._at(row, line)}, i32 1, i32 3, i32 1)")
+    def _prefetch(self) -> None:
+        """Asks for the result's lines; where rows of lhs are so short that memory holds the tile up, for the next."""
+        t, a = self.tile, self.arithmetic
+        if t.row <= _SHORT_ROW:
+            lines = [
+                self._at("%lhs", (t.rows + r) * t.row + line) for r in range(t.rows) for line in range(0, t.row, 64)
+            ]
+            kind = "i32 0, i32 2"
+        else:
+            size = t.vectors * a.parts * t.lanes * size_of(a.total)
+            rows = [self._row_of("%out", r) for r in range(t.rows)]
+            lines = [self._at(row, line) for row in rows for line in range(0, size, 64)]
+            kind = "i32 1, i32 3"
+        for line in lines:
+            self.fn.do(f"call void @llvm.prefetch.p0(ptr {line}, {kind}, i32 1)")
 
     def _with_former(self, sums: list[str]) -> list[str]:
         """The sums, and what `out` has added to them unless this is the first part of the inner axis."""
