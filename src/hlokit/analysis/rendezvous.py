@@ -107,6 +107,7 @@ class _Probe:
     """A transport that only notes who is to meet."""
 
     stopped = False
+    shares_memory = False
 
     def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
         raise _Met(members)

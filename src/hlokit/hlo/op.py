@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform, get_args
 from weakref import WeakValueDictionary
 
 from hlokit.errors import ShapeError
@@ -18,6 +18,9 @@ from hlokit.forms.scatter import Scattering, Target
 from hlokit.forms.widening import computed_wide
 from hlokit.types.attributes import KIND_OF_TYPE, RESULT_SHAPE, Kind
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.values import Device, Transfer
 
 _REQUIRED: Any = object()
 
@@ -257,6 +260,13 @@ class Op:
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
         """kernel: the routine, and what may be fused to it."""
         raise NotImplementedError(f"{self.opcode} has no kernel")
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        """For form communicate: what the members' results are made of, for arrays of these static shapes.
+
+        None: `reference` says it, or what is wrong.
+        """
+        return None
 
     def expand(self, graph: Graph, *operands: Any, **called: Any) -> Node:
         """expand: writes the op with other ops into `graph`; gives the root."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -90,6 +90,54 @@ class Contributions(list[Any]):
             if self._made is None:
                 self._made = make()
             return self._made
+
+
+class Block(NamedTuple):
+    """The `number`-th of equal `parts` of an array along a dimension."""
+
+    dimension: int
+    number: int
+    parts: int
+
+
+class Place(NamedTuple):
+    """A member's operand, by number, or a block of it."""
+
+    member: int
+    operand: int
+    block: Block | None = None
+
+
+class Move(NamedTuple):
+    """What one array of a result, or a block of it, is made of.
+
+    sources   one is copied; several are folded by the op's computation, the first on the left; none: zeros
+    """
+
+    result: int
+    block: Block | None
+    sources: tuple[Place, ...]
+
+
+class Transfer(NamedTuple):
+    """A collective as movements of arrays between those that meet.
+
+    members   (replica, partition) pairs, in the group's order
+    moves     what each member's results are made of: together all of them
+    """
+
+    members: list[tuple[int, int]]
+    moves: list[list[Move]]
+
+    def started(self, kept: int, results: int) -> Transfer:
+        """Of the -start op: its state holds `kept` own operands, then the results, then contexts, `results` arrays."""
+        made: list[list[Move]] = []
+        for own, moves in enumerate(self.moves):
+            given = [Move(k, None, (Place(own, k),)) for k in range(kept)]
+            moved = [Move(kept + result, block, sources) for result, block, sources in moves]
+            contexts = range(1 + max((move.result for move in moved), default=kept - 1), results)
+            made.append([*given, *moved, *(Move(k, None, ()) for k in contexts)])
+        return Transfer(self.members, made)
 
 
 class Function(Protocol):

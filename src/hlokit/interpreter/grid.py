@@ -37,6 +37,7 @@ class Grid:
         self._ready = deque(range(len(names)))
         self._running: set[int] = set()
         self._parallel = parallel
+        self.shares_memory = parallel >= len(names)
         self._halt = halt
         self._resume: Callable[[], None] | None = None
         self._threads: list[threading.Thread] = []
@@ -102,9 +103,9 @@ class Grid:
             self._running.discard(device)
             self._dispatch()
         self._turns[device].acquire()
-        if self.stopped:
-            raise Cancelled
         with self._lock:
+            if device not in self.exchange.results:
+                raise Cancelled
             return self.exchange.results.pop(device)
 
     def _free(self, device: int, freed: Iterable[int]) -> None:

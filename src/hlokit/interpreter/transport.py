@@ -42,6 +42,9 @@ class Transport(Protocol):
 
     stopped: bool
     """A device failed; the others find out by this, or when they next wait."""
+    shares_memory: bool
+    """Devices may run side by side in one process, and a meeting that all have come to is never called off: what they
+    give may be pointers."""
 
     def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
         """Every member's value, in their order, once each of them has come to the same meeting (`meeting_key`).
@@ -240,6 +243,7 @@ class Alone:
     """The transport of a device that runs by itself."""
 
     stopped = False
+    shares_memory = False
 
     def __init__(self) -> None:
         self.exchange = Exchange(["replica 0"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Contributions, Device, Function
+from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Place, Transfer
 from hlokit.ops.asynchronous import placeholder
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Groups, ResultShape, Single
@@ -42,6 +42,11 @@ class AllReduce(Op, name="all-reduce"):
     def reference(self, *operands: Array, to_apply: Function, process: Device) -> Any:
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         return one_or_tuple(_reduced(process.meet(self, members, operands), to_apply))
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        moves = [Move(k, None, tuple(Place(m, k) for m in range(len(members)))) for k in range(len(operands))]
+        return Transfer(members, [moves] * len(members))
 
 
 class AllReduceStart(AllReduce, name="all-reduce-start"):
@@ -105,6 +110,14 @@ class AllGather(Op, name="all-gather"):
                 raise EvaluationError(f"all-gather: {len(members)} devices, but a result of {shape} [AGATHER-4]")
         return gathered
 
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        d, count = self.dimension, len(members)
+        if any(r.dimensions[d] != count * o.dimensions[d] for o, r in zip(operands, results, strict=True)):
+            return None
+        moves = [Move(k, Block(d, m, count), (Place(m, k),)) for k in range(len(operands)) for m in range(count)]
+        return Transfer(members, [moves] * count)
+
 
 class AllGatherStart(AllGather, name="all-gather-start"):
     """Begins an all-gather; the state holds (operand, result), or a tuple of each (HOP-32)."""
@@ -122,6 +135,11 @@ class AllGatherStart(AllGather, name="all-gather-start"):
         gathered = tuple(self._gathered(operands, results, process))
         given = operands if inputs.is_tuple else operands[0]
         return (given, gathered if results.is_tuple else gathered[0], *map(placeholder, self.result.elements[2:]))
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        kept = len(operands)
+        found = super().transfer(operands, results[kept : 2 * kept], process)
+        return None if found is None else found.started(kept, len(results))
 
 
 class AllGatherDone(Op, name="all-gather-done"):
@@ -178,6 +196,22 @@ class ReduceScatter(Op, name="reduce-scatter"):
             if rest or (count != shape.dimensions[self.dimension] and not shape.is_dynamic):
                 raise EvaluationError(f"reduce-scatter: {len(members)} devices, but {shape} for each [RSCAT-4]")
         return one_or_tuple([np.split(array, len(members), self.dimension)[position] for array in reduced])
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        d, count = self.dimension, len(members)
+        if any(o.dimensions[d] != count * r.dimensions[d] for o, r in zip(operands, results, strict=True)):
+            return None
+        return Transfer(
+            members,
+            [
+                [
+                    Move(k, None, tuple(Place(m, k, Block(d, own, count)) for m in range(count)))
+                    for k in range(len(operands))
+                ]
+                for own in range(count)
+            ],
+        )
 
 
 class ReplicaId(Op, name="replica-id"):

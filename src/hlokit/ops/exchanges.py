@@ -8,7 +8,7 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Device
+from hlokit.hlo.values import Array, Block, Device, Move, Place, Transfer
 from hlokit.ops.asynchronous import placeholder
 from hlokit.ops.collectives import check_groups, one_or_tuple
 from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
@@ -61,6 +61,19 @@ class AllToAll(Op, name="all-to-all"):
             raise EvaluationError(f"all-to-all: {operands[0].shape} cannot be cut for {len(members)} devices [A2A-4]")
         blocks = tuple(np.split(operands[0], len(members), self.dimension))
         return np.concatenate([sent[position] for sent in process.meet(self, members, blocks)], self.dimension)
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        members = process.members(self.replica_groups, self.channel_id, False, over_partitions=True)
+        d, count = self.dimension, len(members)
+        if len(operands) != count if d is None else operands[0].dimensions[d] % count:
+            return None
+
+        def move(own: int, sender: int) -> Move:
+            if d is None:
+                return Move(sender, None, (Place(sender, own),))
+            return Move(0, Block(d, sender, count), (Place(sender, 0, Block(d, own, count)),))
+
+        return Transfer(members, [[move(own, sender) for sender in range(count)] for own in range(count)])
 
 
 class RaggedAllToAll(Op, name="ragged-all-to-all"):
@@ -127,17 +140,26 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
         return operands[0] if len(operands) == 1 else Shape.tuple(operands)
 
     def reference(self, *operands: Array, process: Device) -> Any:
+        members = self._members(process)
+        if not members:
+            return one_or_tuple([np.zeros_like(operand) for operand in operands])
+        return one_or_tuple(process.meet(self, members, operands)[0])
+
+    def _members(self, process: Device) -> list[tuple[int, int]]:
+        """The device's group; empty for a member of no group."""
         over_replicas = self.channel_id is None
         own, count = (
             (process.replica_id, process.replica_count)
             if over_replicas
             else (process.partition_id, process.partition_count)
         )
-        group = next((g for g in self.replica_groups.expand(count) if own in g), None)
-        if group is None:
-            return one_or_tuple([np.zeros_like(operand) for operand in operands])
-        members = [(i, process.partition_id) if over_replicas else (process.replica_id, i) for i in group]
-        return one_or_tuple(process.meet(self, members, operands)[0])
+        group = next((g for g in self.replica_groups.expand(count) if own in g), ())
+        return [(i, process.partition_id) if over_replicas else (process.replica_id, i) for i in group]
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        members = self._members(process)
+        moves = [Move(k, None, (Place(0, k),)) for k in range(len(operands))]
+        return Transfer(members, [moves] * len(members)) if members else None
 
 
 class CollectivePermute(Op, name="collective-permute"):
@@ -195,6 +217,17 @@ class CollectivePermute(Op, name="collective-permute"):
             return operands[1] if source is None else self._written(contributions[source], operands)
         return one_or_tuple(contributions[source] if source is not None else [np.zeros_like(o) for o in operands])
 
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        members = process.members(ReplicaGroups(), self.channel_id, False, over_partitions=True)
+        sources = {target: source for source, target in self.source_target_pairs}
+        if self.slice_sizes or any(max(pair) >= len(members) for pair in sources.items()):
+            return None
+        senders = [(sources[own],) if own in sources else () for own in range(len(members))]
+        return Transfer(
+            members,
+            [[Move(k, None, tuple(Place(s, k) for s in sender)) for k in range(len(operands))] for sender in senders],
+        )
+
     def _written(self, sent: Sequence[Any], own: Sequence[Any]) -> Any:
         """The output with the sender's slices in it, at the sender's target positions."""
         single = isinstance(own[1], np.ndarray)
@@ -223,6 +256,11 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
         moved = super().reference(*operands, process=process)
         takes_all = given.is_tuple and not isinstance(operands[0], tuple)
         return (operands if takes_all else operands[0], moved, *map(placeholder, contexts))
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        found = super().transfer(operands, results, process)
+        kept = sum(1 for _ in self.state.elements[0].leaves())
+        return None if found is None else found.started(kept, len(results))
 
 
 class CollectivePermuteDone(Op, name="collective-permute-done"):

@@ -133,6 +133,15 @@ class Executable:
         with self._hosts.running(process):
             return self._run(args)
 
+    @property
+    def entry(self) -> tuple[int, tuple[int, ...]] | None:
+        """For callers in machine code: its address, and the words of its table after arguments and results. None for
+        code that needs memory or steps of the reference, or that is for another machine."""
+        caller = self._caller
+        if self._hosts is not None or not isinstance(caller, Caller) or caller.temporaries:
+            return None
+        return caller.entry, (*caller.constants, 0, *caller.more)
+
     @cached_property
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""

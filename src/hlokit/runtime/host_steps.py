@@ -13,6 +13,7 @@ import numpy as np
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Process
+from hlokit.runtime.collectives import Collectives
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class HostSteps:
 
     def __init__(self, steps: Sequence[HostStep]) -> None:
         self.steps = list(steps)
+        self.collectives = Collectives()
         self._current = threading.local()
         self._function = _PROTOTYPE(self._run)
         self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
@@ -53,7 +55,9 @@ class HostSteps:
 
     def _run(self, context: int, number: int, table: int) -> int:
         try:
-            _evaluate(self._current.process, self.steps[number], table)
+            process, step = self._current.process, self.steps[number]
+            if not (process.transport.shares_memory and self.collectives.run(process, step.instructions[0], table)):
+                _evaluate(process, step, table)
         except BaseException as error:
             self._current.error = error
             return 1

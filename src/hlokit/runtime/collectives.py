@@ -1,0 +1,531 @@
+"""Collectives between threads: every member reads the others' operands, and writes the results, where they lie.
+
+The members meet and give their pointers; then each does its share of the group's movements in machine code, without
+Python's lock; and nobody goes on before all have done theirs, since operands may be overwritten then. Who shares in
+what is a matter of positions in the result alone. Reductions fold in group order, by code compiled from the
+collective's computation as strict code is: the bytes are the reference's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.cpu.cache import compiled
+from hlokit.cpu.jit import Library
+from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.target import host
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.values import Block, Contributions
+from hlokit.interpreter.process import Process
+from hlokit.interpreter.transport import Cancelled
+from hlokit.ops.control_flow import Map
+from hlokit.ops.structure import Parameter
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
+    from hlokit.runtime.executable import Executable
+
+BLOCK = 8192
+"""Bytes that are folded at a time: the sources' blocks, and two for what is folded so far, stay in the first cache."""
+SHARED = 1 << 17
+"""Bytes of results from which all members take part: waking them takes as long as to move so many."""
+STREAMED = 1 << 22
+"""Bytes of results from which they are stored past the caches."""
+_FOLD_WORDS = 32
+"""Pointers that the code of a fold takes, at most."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """A block of a member's array: `inner` bytes at `offset`, and again every `stride` bytes, `total` bytes in all."""
+
+    member: int
+    slot: int
+    offset: int
+    inner: int
+    stride: int
+    total: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Movements that give the same: the bytes of one source, or the fold of several, or zeros, to all targets."""
+
+    sources: tuple[_End, ...]
+    targets: tuple[_End, ...]
+
+    @property
+    def total(self) -> int:
+        return self.targets[0].total
+
+
+class _Given:
+    """What a member gives to the meeting; `table`: of the pointers of its operands, then its results."""
+
+    __slots__ = ("device", "instruction", "table")
+
+    def __init__(self, device: int, instruction: Instruction, table: int) -> None:
+        self.device = device
+        self.instruction = instruction
+        self.table = table
+
+
+class _Latch:
+    """Opens when all members have done their share."""
+
+    def __init__(self, count: int) -> None:
+        self.failed = False
+        self._left = count
+        self._lock = threading.Lock()
+        self._open = threading.Lock()
+        self._open.acquire()
+
+    def done(self, failed: bool) -> None:
+        with self._lock:
+            self.failed |= failed
+            self._left -= 1
+            if not self._left:
+                self._open.release()
+
+    def wait(self) -> None:
+        with self._open:
+            pass
+
+
+class Collectives:
+    """The collectives of a program, which all its devices run."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[Instruction, int], list[int] | None] = {}
+        self._plans: dict[tuple[Instruction, ...], _Plan] = {}
+        self._folds: dict[Computation, _Fold | None] = {}
+        self._lock = threading.Lock()
+
+    def run(self, process: Process, instruction: Instruction, table: int) -> bool:
+        """Runs the instruction on the pointers in the table; False if only the reference can."""
+        key = instruction, process.device
+        try:
+            members = self._members[key]
+        except KeyError:
+            members = self._members[key] = self._found(process, instruction)
+        if members is None:
+            return False
+        given = _Given(process.device, instruction, table)
+        values = process.transport.meet(process.device, instruction, members, given)
+        plan = self._plan(process, values)
+        if plan.bytes < SHARED or plan.is_slow:
+            _made(values, lambda: plan.run(process, values))
+            return True
+        latch: _Latch = _made(values, lambda: _Latch(len(members)))
+        failed = True
+        try:
+            plan.share(values, members.index(process.device))
+            failed = False
+        finally:
+            latch.done(failed)
+            latch.wait()
+        if latch.failed:
+            raise Cancelled
+        return True
+
+    def _found(self, process: Process, instruction: Instruction) -> list[int] | None:
+        """The devices that meet; None for what is no movement of whole blocks."""
+        operands, results = _arrays(instruction)
+        if any(shape.is_dynamic for shape in (*operands, *results)):
+            return None
+        transfer = instruction.op.transfer(operands, results, process)
+        if transfer is None:
+            return None
+        self._plan(process, [_Given(0, instruction, 0)] * len(transfer.members))
+        return [replica * process.partition_count + partition for replica, partition in transfer.members]
+
+    def _plan(self, process: Process, values: Sequence[_Given]) -> _Plan:
+        key = tuple(given.instruction for given in values)
+        plan = self._plans.get(key)
+        if plan is None:
+            with self._lock:
+                plan = self._plans.get(key)
+                if plan is None:
+                    plan = self._plans[key] = self._planned(process, key)
+        return plan
+
+    def _planned(self, process: Process, instructions: tuple[Instruction, ...]) -> _Plan:
+        targets: dict[tuple[_End, ...], list[_End]] = {}
+        zeros: list[_End] = []
+        for own, instruction in enumerate(instructions):
+            operands, results = _arrays(instruction)
+            transfer = instruction.op.transfer(operands, results, process)
+            assert transfer is not None
+            for move in transfer.moves[own]:
+                target = _end(own, len(operands) + move.result, results[move.result], move.block)
+                sources = tuple(_end(p.member, p.operand, operands[p.operand], p.block) for p in move.sources)
+                (targets.setdefault(sources, []) if sources else zeros).append(target)
+        jobs = [_Job(sources, tuple(ends)) for sources, ends in targets.items()]
+        jobs += [_Job((), (end,)) for end in zeros]
+        jobs = [job for job in jobs if job.total]
+        fold = None
+        if any(len(job.sources) > 1 for job in jobs):
+            computation = instructions[0].called[0]
+            if computation not in self._folds:
+                self._folds[computation] = _Fold.of(computation)
+            fold = self._folds[computation]
+        return _Plan(instructions, jobs, fold)
+
+
+class _Plan:
+    """How the members of a group run their instructions together; those are mostly one and the same."""
+
+    def __init__(self, instructions: tuple[Instruction, ...], jobs: Sequence[_Job], fold: _Fold | None) -> None:
+        self.instructions = instructions
+        self.jobs = jobs
+        self.fold = fold
+        self.bytes = sum(job.total * len(job.targets) for job in jobs)
+        self.is_slow = fold is None and any(len(job.sources) > 1 for job in jobs)
+        words = [word for job in jobs for word in self._words(job)]
+        self._words_of_jobs = (ctypes.c_int64 * len(words))(*words)
+        self._address = ctypes.addressof(self._words_of_jobs)
+        self._pack = struct.Struct(f"{len(instructions)}P").pack
+        self._call = _native().share
+
+    def _words(self, job: _Job) -> list[int]:
+        fold = self.fold.address if self.fold is not None and len(job.sources) > 1 else 0
+        head = [len(job.sources), len(job.targets), job.total, fold, int(self.bytes >= STREAMED)]
+        ends = (*job.sources, *job.targets)
+        return head + [word for end in ends for word in (end.member, 8 * end.slot, end.offset, end.inner, end.stride)]
+
+    def share(self, values: Sequence[_Given], part: int, parts: int | None = None) -> None:
+        """Does one of so many parts of the work, by default one for each member."""
+        tables = self._pack(*(given.table for given in values))
+        self._call(self._address, len(self.jobs), tables, part, parts or len(values))
+
+    def run(self, process: Process, values: Sequence[_Given]) -> bool:
+        """Does all of the work."""
+        if not self.is_slow:
+            self.share(values, 0, 1)
+            return True
+        function = process.callee(self.instructions[0].called[0])
+        for job in self.jobs:
+            parts = [_rows(values[end.member], end).reshape(-1) for end in job.sources]
+            result = parts[0] if parts else np.zeros((), np.uint8)
+            with np.errstate(all="ignore"):
+                for part in parts[1:]:
+                    result = function.batched(result, part)
+            for end in job.targets:
+                rows = _rows(values[end.member], end)
+                rows[...] = result.reshape(rows.shape) if parts else result
+        return True
+
+
+def _rows(given: _Given, end: _End) -> Any:
+    """The elements there, a row for each run of bytes."""
+    operands, results = _arrays(given.instruction)
+    dtype = (*operands, *results)[end.slot].dtype.numpy
+    address = ctypes.c_uint64.from_address(given.table + 8 * end.slot).value + end.offset
+    rows, size = end.total // end.inner, dtype.itemsize
+    memory = (ctypes.c_char * ((rows - 1) * end.stride + end.inner)).from_address(address)
+    return np.ndarray((rows, end.inner // size), dtype, memoryview(memory), strides=(end.stride, size))
+
+
+def _end(member: int, slot: int, shape: Shape, block: Block | None) -> _End:
+    size = shape.dtype.numpy.itemsize
+    total = shape.size * size
+    if block is None:
+        return _End(member, slot, 0, total, total, total)
+    stride = math.prod(shape.dimensions[block.dimension :]) * size
+    inner = stride // block.parts
+    return _End(member, slot, block.number * inner, inner, stride, total // block.parts)
+
+
+def _arrays(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
+    """The arrays of the operands and of the result: what the pointers in a step's table are of."""
+    operands = [leaf for o in instruction.operands for leaf in o.shape.leaves() if leaf.is_array]
+    return operands, [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
+
+
+def _made(values: Any, make: Callable[[], Any]) -> Any:
+    """What `make` gives the member that is here first, for all."""
+    return values.once(make) if isinstance(values, Contributions) else make()
+
+
+# -- the fold of two blocks
+
+
+class _Fold:
+    """Machine code that combines the elements of two arrays of BLOCK bytes by a computation of two scalars.
+
+    address   of its words: the entry, how many words its table has, the table; the pointers of the two operands and
+              of the result come first
+    """
+
+    def __init__(self, executable: Executable, entry: int, words: Sequence[int]) -> None:
+        self._keep = executable
+        self._words = (ctypes.c_int64 * (5 + len(words)))(entry, 3 + len(words), 0, 0, 0, *words)
+        self.address = ctypes.addressof(self._words)
+
+    @staticmethod
+    def of(computation: Computation) -> _Fold | None:
+        """The fold, with the interpreter's bits; None where there is no code for it that needs nothing else."""
+        from hlokit.runtime.executable import Executable
+
+        shape = computation.root.shape
+        block = shape.dtype[BLOCK // shape.dtype.numpy.itemsize]
+        module = HloModule("fold")
+        main = Computation("main", module)
+        operands = [main.add(Parameter(number, block)) for number in range(2)]
+        called: dict[Computation, Computation] = {}
+        main.set_root(main.add(Map((0,)), operands, [_cloned(computation, module, called)]))
+        for each in called.values():
+            module.add_computation(each)
+        module.add_computation(main, entry=True)
+        module.settle()
+        executable = Executable(module, strict=True, threads=1)
+        entry = executable.entry
+        if entry is None or 3 + len(entry[1]) > _FOLD_WORDS:
+            return None
+        return _Fold(executable, *entry)
+
+
+def _cloned(computation: Computation, module: HloModule, done: dict[Computation, Computation]) -> Computation:
+    found = done.get(computation)
+    if found is None:
+        found = computation.clone(computation.name, module)
+        for instruction in found.instructions:
+            instruction.called = tuple(_cloned(c, module, done) for c in instruction.called)
+        done[computation] = found
+    return found
+
+
+# -- machine code
+
+
+class _Native:
+    """The code that does the members' shares: void share(jobs, how many, tables by member, part, parts)."""
+
+    def __init__(self) -> None:
+        target = host()
+        self._library = Library([compiled(_text(), target, name="collectives")])
+        prototype = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
+        )
+        self.share = prototype(self._library.address("hlokit_share"))
+
+
+@cache
+def _native() -> _Native:
+    return _Native()
+
+
+def _text() -> str:
+    module = Module()
+    for function in (_copy(), _fetch(), _store(), _block(), _job()):
+        module.add(function)
+    module.add(_share(), exported=True)
+    return module.text() + "!0 = !{i32 1}\n"
+
+
+_END_BYTES = 5 * 8
+_JOB_BYTES = 5 * 8
+
+
+def _word(fn: Function, base: str, number: int, type: str = "i64") -> str:
+    return fn.let(f"load {type}, ptr {fn.let(f'getelementptr i64, ptr {base}, i64 {number}')}")
+
+
+def _at(fn: Function, base: str, offset: str) -> str:
+    return fn.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+
+def _copied(fn: Function, to: str, source: str, count: str) -> None:
+    fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {to}, ptr align 1 {source}, i64 {count}, i1 false)")
+
+
+def _copy() -> Function:
+    """Copies bytes; past the caches if `streams`, which takes whole lines."""
+    fn = Function("copy", [("ptr", "to"), ("ptr", "from"), ("i64", "count"), ("i1", "streams")])
+    long = fn.let("icmp sge i64 %count, 256")
+    streamed, plain, after = fn.new_block("streamed"), fn.new_block("plain"), fn.new_block("after")
+    fn.branch(fn.let(f"and i1 {long}, %streams"), streamed, plain)
+    fn.start(plain)
+    _copied(fn, "%to", "%from", "%count")
+    fn.jump(after)
+    fn.start(streamed)
+    address = fn.let("ptrtoint ptr %to to i64")
+    head = fn.let(f"and i64 {fn.let(f'sub i64 0, {address}')}, 63")
+    _copied(fn, "%to", "%from", head)
+    to, source = _at(fn, "%to", head), _at(fn, "%from", head)
+    rest = fn.let(f"sub i64 %count, {head}")
+    lines = fn.let(f"and i64 {rest}, -64")
+    with fn.loop("0", lines, 64) as loop:
+        value = fn.let(f"load <8 x i64>, ptr {_at(fn, source, loop.index)}, align 1")
+        fn.do(f"store <8 x i64> {value}, ptr {_at(fn, to, loop.index)}, align 64, !nontemporal !0")
+    _copied(fn, _at(fn, to, lines), _at(fn, source, lines), fn.let(f"and i64 {rest}, 63"))
+    fn.jump(after)
+    fn.start(after)
+    fn.do("ret void")
+    return fn
+
+
+def _runs(fn: Function, end: str, base: str, action: Callable[[str, str, str], None]) -> None:
+    """For each run of bytes of %count at %position of an end: action(address, bytes before it, its bytes)."""
+    inner, stride = _word(fn, end, 3), _word(fn, end, 4)
+    head, body, after = fn.new_block("run"), fn.new_block("some"), fn.new_block("all")
+    before = fn.block
+    fn.jump(head)
+    fn.start(head)
+    done, following = fn.fresh("done"), fn.fresh("next")
+    place = len(fn.lines)
+    fn.branch(fn.let(f"icmp slt i64 {done}, %count"), body, after)
+    fn.start(body)
+    position = fn.let(f"add i64 %position, {done}")
+    row = fn.let(f"udiv i64 {position}, {inner}")
+    column = fn.let(f"sub i64 {position}, {fn.let(f'mul i64 {row}, {inner}')}")
+    left = fn.let(f"sub i64 %count, {done}")
+    size = fn.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {fn.let(f'sub i64 {inner}, {column}')})")
+    offset = fn.let(f"add i64 {fn.let(f'mul i64 {row}, {stride}')}, {column}")
+    action(_at(fn, base, offset), done, size)
+    fn.lines.append(f"  {following} = add i64 {done}, {size}")
+    fn.lines.insert(place, f"  {done} = phi i64 [ 0, %{before} ], [ {following}, %{fn.block} ]")
+    fn.jump(head)
+    fn.start(after)
+
+
+def _base_of(fn: Function, end: str) -> str:
+    """Where a member has the array, and the end's block begins."""
+    table = fn.let(f"load ptr, ptr {fn.let(f'getelementptr ptr, ptr %tables, i64 {_word(fn, end, 0)}')}")
+    base = fn.let(f"load ptr, ptr {_at(fn, table, _word(fn, end, 1))}")
+    return _at(fn, base, _word(fn, end, 2))
+
+
+_RANGE = [("ptr", "tables"), ("ptr", "end"), ("i64", "position"), ("i64", "count")]
+
+
+def _fetch() -> Function:
+    """A pointer to bytes of an end: where they are, unless they are several runs or `packs`; else in `scratch`."""
+    fn = Function("fetch", [*_RANGE, ("i1", "packs"), ("ptr", "scratch")], "ptr")
+    base, inner = _base_of(fn, "%end"), _word(fn, "%end", 3)
+    row = fn.let(f"udiv i64 %position, {inner}")
+    column = fn.let(f"sub i64 %position, {fn.let(f'mul i64 {row}, {inner}')}")
+    several = fn.let(f"icmp sgt i64 {fn.let(f'add i64 {column}, %count')}, {inner}")
+    packed, direct = fn.new_block("packed"), fn.new_block("direct")
+    fn.branch(fn.let(f"or i1 {several}, %packs"), packed, direct)
+    fn.start(direct)
+    stride = _word(fn, "%end", 4)
+    offset = fn.let(f"add i64 {fn.let(f'mul i64 {row}, {stride}')}, {column}")
+    fn.do(f"ret ptr {_at(fn, base, offset)}")
+    fn.start(packed)
+    _runs(fn, "%end", base, lambda address, done, size: _copied(fn, _at(fn, "%scratch", done), address, size))
+    fn.do("ret ptr %scratch")
+    return fn
+
+
+def _store() -> Function:
+    """Puts bytes to their places in an end."""
+    fn = Function("store", [*_RANGE, ("ptr", "from"), ("i1", "streams")])
+
+    def put(address: str, done: str, size: str) -> None:
+        fn.do(f"call void @copy(ptr {address}, ptr {_at(fn, '%from', done)}, i64 {size}, i1 %streams)")
+
+    _runs(fn, "%end", _base_of(fn, "%end"), put)
+    fn.do("ret void")
+    return fn
+
+
+def _block() -> Function:
+    """One block of a job: fetched and folded, then stored to all targets. `table`: the fold's, or null."""
+    fn = Function(
+        "block",
+        [
+            ("ptr", "tables"),
+            ("ptr", "job"),
+            ("i64", "position"),
+            ("i64", "count"),
+            ("ptr", "table"),
+            ("ptr", "scratch"),
+        ],
+    )
+    sources, targets = _word(fn, "%job", 0), _word(fn, "%job", 1)
+    streams = fn.let(f"icmp ne i64 {_word(fn, '%job', 4)}, 0")
+    ends = _at(fn, "%job", str(_JOB_BYTES))
+    folds = fn.let("icmp ne ptr %table, null")
+    packs = fn.let(f"and i1 {folds}, {fn.let(f'icmp slt i64 %count, {BLOCK}')}")
+    right = _at(fn, "%scratch", str(BLOCK))
+    given, store = fn.new_block("given"), fn.new_block("storing")
+    before = fn.block
+    fn.branch(fn.let(f"icmp eq i64 {sources}, 0"), store, given)
+    fn.start(given)
+    span = f"i64 %position, i64 %count, i1 {packs}"
+    first = fn.let(f"call ptr @fetch(ptr %tables, ptr {ends}, {span}, ptr %scratch)")
+    with fn.loop("1", sources, 1, [("ptr", first)]) as loop:
+        end = _at(fn, ends, fn.let(f"mul i64 {loop.index}, {_END_BYTES}"))
+        other = fn.let(f"call ptr @fetch(ptr %tables, ptr {end}, {span}, ptr {right})")
+        odd = fn.let(f"and i64 {loop.index}, 1")
+        result = _at(fn, "%scratch", fn.let(f"add i64 {2 * BLOCK}, {fn.let(f'mul i64 {odd}, {BLOCK}')}"))
+        for number, pointer in enumerate((loop.carried[0], other, result)):
+            fn.do(f"store ptr {pointer}, ptr {_at(fn, '%table', str(8 * number))}")
+        entry = fn.let(f"load ptr, ptr {_word(fn, '%job', 3, 'ptr')}")
+        fn.let(f"call i32 {entry}(ptr %table)")
+        loop.next = [result]
+    folded, last = loop.results[0], fn.block
+    fn.jump(store)
+    fn.start(store)
+    value = fn.let(f"phi ptr [ %scratch, %{before} ], [ {folded}, %{last} ]")
+    with fn.loop("0", targets) as loop:
+        end = _at(fn, ends, fn.let(f"mul i64 {fn.let(f'add i64 {loop.index}, {sources}')}, {_END_BYTES}"))
+        span = "i64 %position, i64 %count"
+        fn.do(f"call void @store(ptr %tables, ptr {end}, {span}, ptr {value}, i1 {streams})")
+    fn.do("ret void")
+    return fn
+
+
+def _job() -> Function:
+    """A part of a job: as many of its blocks as of each other part, to one."""
+    fn = Function("job", [("ptr", "job"), ("ptr", "tables"), ("i64", "part"), ("i64", "parts"), ("ptr", "scratch")])
+    words = fn.alloca("i64", _FOLD_WORDS)
+    total, fold = _word(fn, "%job", 2), _word(fn, "%job", 3, "ptr")
+    is_fold = fn.let(f"icmp ne ptr {fold}, null")
+    with fn.when(is_fold):
+        size = fn.let(f"mul i64 {_word(fn, fold, 1)}, 8")
+        _copied(fn, words, _at(fn, fold, "16"), size)
+    with fn.when(fn.let(f"icmp eq i64 {_word(fn, '%job', 0)}, 0")):
+        fn.do(f"call void @llvm.memset.p0.i64(ptr %scratch, i8 0, i64 {BLOCK}, i1 false)")
+    table = fn.let(f"select i1 {is_fold}, ptr {words}, ptr null")
+    blocks = fn.let(f"udiv i64 {fn.let(f'add i64 {total}, {BLOCK - 1}')}, {BLOCK}")
+    low = fn.let(f"udiv i64 {fn.let(f'mul i64 {blocks}, %part')}, %parts")
+    following = fn.let("add i64 %part, 1")
+    high = fn.let(f"udiv i64 {fn.let(f'mul i64 {blocks}, {following}')}, %parts")
+    with fn.loop(low, high) as loop:
+        position = fn.let(f"mul i64 {loop.index}, {BLOCK}")
+        count = fn.let(f"call i64 @llvm.smin.i64(i64 {BLOCK}, i64 {fn.let(f'sub i64 {total}, {position}')})")
+        arguments = f"ptr %tables, ptr %job, i64 {position}, i64 {count}, ptr {table}, ptr %scratch"
+        fn.do(f"call void @block({arguments})")
+    fn.do("ret void")
+    return fn
+
+
+def _share() -> Function:
+    """A part of all jobs. Results that go past the caches are there for all when it returns."""
+    fn = Function(
+        "hlokit_share",
+        [("ptr", "jobs"), ("i64", "count"), ("ptr", "tables"), ("i64", "part"), ("i64", "parts")],
+    )
+    scratch = fn.alloca("i8", 4 * BLOCK)
+    with fn.loop("0", "%count", 1, [("ptr", "%jobs")]) as loop:
+        job = loop.carried[0]
+        fn.do(f"call void @job(ptr {job}, ptr %tables, i64 %part, i64 %parts, ptr {scratch})")
+        ends = fn.let(f"add i64 {_word(fn, job, 0)}, {_word(fn, job, 1)}")
+        size = fn.let(f"add i64 {_JOB_BYTES}, {fn.let(f'mul i64 {ends}, {_END_BYTES}')}")
+        loop.next = [_at(fn, job, size)]
+    fn.do("fence seq_cst")
+    fn.do("ret void")
+    return fn
