@@ -30,14 +30,20 @@ __all__ = [
     "verify",
 ]
 
+_BYTECODE = b"ML\xefR"
+
 
 def parse(text: str | bytes) -> HloModule:
-    """The module in HLO text, or in StableHLO text. Every rule of the language is checked while reading.
+    """The module in HLO text, in StableHLO text, or in the bytes of a StableHLO artifact (MLIR bytecode).
 
-    Raises ParseError with line, column, caret and the rule's label; UnsupportedError, with the line, for StableHLO
-    that HLO or hlokit lacks.
+    Every rule of the language is checked while reading. Raises ParseError with line, column, caret and the rule's
+    label (with the number of a byte for an artifact); UnsupportedError for StableHLO that HLO or hlokit lacks.
     """
     if isinstance(text, bytes):
+        if text.startswith(_BYTECODE):
+            from hlokit.stablehlo.artifact import parse_artifact
+
+            return parse_artifact(text)
         text = _decoded(text)
     if _is_stablehlo(text):
         from hlokit.stablehlo.lowering import parse_stablehlo
@@ -49,14 +55,14 @@ def parse(text: str | bytes) -> HloModule:
 
 
 def load(path: str | Path) -> HloModule:
-    """The module in a file: HLO or StableHLO text, or a serialized HloModuleProto (or HloProto), told apart by content.
+    """The module in a file: HLO or StableHLO text, a StableHLO artifact, or a serialized HloModuleProto (or HloProto).
+
+    They are told apart by content.
 
     Raises OSError if the file cannot be read, ParseError if it is none of them, UnsupportedError as `parse` does.
     """
     data = Path(path).read_bytes()
-    if data.startswith(b"ML\xefR"):
-        raise UnsupportedError(f"{path}: MLIR bytecode (a StableHLO artifact) is not read yet; StableHLO text is")
-    if _is_text(data):
+    if data.startswith(_BYTECODE) or _is_text(data):
         return parse(data)
     from hlokit.proto.module import module_from_proto
 

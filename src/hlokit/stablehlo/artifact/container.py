@@ -153,7 +153,7 @@ def _read_resources(container: Container, sizes: Cursor, cursor: Cursor) -> None
             content = cursor.part(sizes.varint())
             kind = sizes.byte()
             if group >= external:
-                container.resources.append(_blob(content) if kind == _BLOB else None)
+                container.resources.append(_blob(content) if kind == _BLOB and content.rest else None)
         group += 1
     _finished(cursor, _SECTIONS[_RESOURCES])
 
