@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.cpu import target as machine
 from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, splat, vector
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
@@ -20,10 +21,7 @@ def host() -> Target:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    has = features.split(",")
-    width = 64 if "+avx512f" in has else 32 if "+avx2" in has else 16
-    return Target(llvm.get_process_triple(), llvm.get_host_cpu_name(), features, width)
+    return machine.host()
 
 
 @cache

@@ -183,7 +183,7 @@ class _Writer:
     def _prefetch(self) -> None:
         """Asks for the result's lines; where rows of lhs are so short that memory holds the tile up, for the next."""
         t, a = self.tile, self.arithmetic
-        if t.row <= _SHORT_ROW:
+        if 64 <= t.row <= _SHORT_ROW:
             lines = [
                 self._at("%lhs", (t.rows + r) * t.row + line) for r in range(t.rows) for line in range(0, t.row, 64)
             ]
