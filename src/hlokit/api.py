@@ -27,6 +27,7 @@ __all__ = [
     "optimize",
     "parse",
     "parse_shape",
+    "to_stablehlo",
     "verify",
 ]
 
@@ -74,6 +75,21 @@ def parse_shape(text: str) -> Shape:
     from hlokit.text.shapes import parse_shape
 
     return parse_shape(text)
+
+
+def to_stablehlo(module: HloModule) -> str:
+    """`module` as StableHLO text that jaxlib reads: see docs/stablehlo.md.
+
+    Raises UnsupportedError, naming the instruction and its opcode, for what StableHLO cannot say.
+    """
+    from hlokit.passes.op_expander import OpExpander
+    from hlokit.stablehlo.printer.mapping import RULES
+    from hlokit.stablehlo.printer.module import stablehlo_text
+
+    if any(i.op.form == "expand" and i.opcode not in RULES for i in module.instructions()):
+        module = module.clone()
+        OpExpander(keep=frozenset(RULES)).run(module)
+    return stablehlo_text(module)
 
 
 def verify(module: HloModule) -> None:

@@ -23,9 +23,11 @@ class OpExpander(Pass):
     reference computes in f64, so this pass keeps every bit of all but batch norms.
 
     exact  leave those alone whose expansion may give other bits than the reference (`Op.is_exact`)
+    keep   opcodes to leave alone
     """
 
     exact: bool = False
+    keep: frozenset[str] = frozenset()
 
     name = "op-expander"
 
@@ -51,7 +53,7 @@ class OpExpander(Pass):
 
     def _expands(self, instruction: Instruction) -> bool:
         op = instruction.op
-        if op.form != "expand" or _is_dynamic(instruction):
+        if op.form != "expand" or op.opcode in self.keep or _is_dynamic(instruction):
             return False
         return not self.exact or op.is_exact(*(o.shape for o in instruction.operands))
 

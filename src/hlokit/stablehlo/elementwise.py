@@ -62,12 +62,30 @@ ACCURATE: dict[str, type[Op]] = {
 }
 """Operations with a result_accuracy."""
 
+MHLO_ACCURATE: dict[str, type[Op]] = {
+    "acos": transcendental.Acos,
+    "acosh": transcendental.Acosh,
+    "asin": transcendental.Asin,
+    "asinh": transcendental.Asinh,
+    "atan": transcendental.Atan,
+    "atanh": transcendental.Atanh,
+    "cosh": transcendental.Cosh,
+    "erf": transcendental.Erf,
+    "sinh": transcendental.Sinh,
+}
+"""Operations that mhlo has as HLO has them; chlo composes them of others."""
+
 
 def _plain(op_class: type[Op]) -> Rule:
     def rule(site: Site) -> XlaOp:
         return site.emit(op_class(), *site.exactly(op_class.arity or 0))
 
     return rule
+
+
+def _stochastic_convert(site: Site) -> XlaOp:
+    operand, random = site.exactly(2)
+    return site.emit(conversion.StochasticConvert(site.array_result()), operand, random)
 
 
 def _accurate(op_class: type[Op]) -> Rule:
@@ -145,3 +163,9 @@ RULES: dict[str, Rule] = {
     "reduce_precision": _reduce_precision,
     "select": _select,
 }
+
+MHLO_RULES: dict[str, Rule] = {
+    **{name: _accurate(op_class) for name, op_class in MHLO_ACCURATE.items()},
+    "stochastic_convert": _stochastic_convert,
+}
+"""mhlo.NAME, where it is not what stablehlo.NAME or chlo.NAME is."""

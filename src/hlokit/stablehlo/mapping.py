@@ -15,6 +15,9 @@ STABLEHLO: dict[str, Rule] = {
 }
 """stablehlo.NAME; mhlo.NAME means the same."""
 
+MHLO: dict[str, Rule] = {**elementwise.MHLO_RULES, **products.MHLO_RULES}
+"""mhlo.NAME, before what stablehlo.NAME and chlo.NAME mean."""
+
 CHLO = chlo.RULES
 OTHERS = control.OTHER_RULES
 
@@ -29,5 +32,5 @@ def rule_of(name: str) -> Rule | None:
     if dialect == "stablehlo":
         return STABLEHLO.get(short)
     if dialect == "mhlo":
-        return STABLEHLO.get(short) or CHLO.get(_OTHER_NAMES.get(short, short))
+        return MHLO.get(short) or STABLEHLO.get(short) or CHLO.get(_OTHER_NAMES.get(short, short))
     return OTHERS.get(name)

@@ -14,7 +14,7 @@ from hlokit.ops.contraction import Dot
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.fourier import Fft
 from hlokit.ops.linalg import Cholesky, TriangularSolve
-from hlokit.ops.random import Rng
+from hlokit.ops.random import Rng, RngGetAndUpdateState
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
@@ -209,6 +209,10 @@ def _rng_bit_generator(site: Site) -> list[XlaOp]:
     return [after, bits if bits.dtype is shape.dtype else elementwise.bitcast_convert_type(bits, shape.dtype)]
 
 
+def _rng_get_and_update_state(site: Site) -> XlaOp:
+    return site.emit(RngGetAndUpdateState(site.integer("delta"), site.array_result()))
+
+
 def _batch_norm_training(site: Site) -> list[XlaOp]:
     op = BatchNormTraining(site.number("epsilon"), site.integer("feature_index"))
     return list(site.emit(op, *site.exactly(3)))
@@ -237,3 +241,6 @@ RULES: dict[str, Rule] = {
     "triangular_solve": _triangular_solve,
     "unary_einsum": _unary_einsum,
 }
+
+MHLO_RULES: dict[str, Rule] = {"xla.rng_get_and_update_state": _rng_get_and_update_state}
+"""mhlo.NAME alone."""

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from hlokit.api import load
+from hlokit.api import load, to_stablehlo
 from hlokit.tools.dot import dot_text
 
-Form = Literal["default", "short_parsable", "canonical", "fingerprint", "proto", "dot"]
+Form = Literal["default", "short_parsable", "canonical", "fingerprint", "proto", "dot", "stablehlo"]
 
 
 def convert(file: Path, output: Path, *, to: Form | None = None) -> None:
@@ -19,9 +19,10 @@ def convert(file: Path, output: Path, *, to: Form | None = None) -> None:
     ----------
     file: HLO or StableHLO text, or a serialized HloModuleProto.
     output: the file to write; `-` is the standard output.
-    to: the form; without it the output's suffix decides: .pb proto, .dot a graph, anything else text.
+    to: the form; without it the output's suffix decides: .pb proto, .dot a graph, .mlir StableHLO text,
+        anything else HLO text.
     """
-    form = to or {".pb": "proto", ".dot": "dot"}.get(output.suffix, "default")
+    form = to or {".pb": "proto", ".dot": "dot", ".mlir": "stablehlo"}.get(output.suffix, "default")
     data = rendered(file, form)
     if str(output) == "-":
         sys.stdout.buffer.write(data)
@@ -38,4 +39,6 @@ def rendered(file: Path, form: str) -> bytes:
         return module_to_proto(module)
     if form == "dot":
         return dot_text(module).encode()
+    if form == "stablehlo":
+        return to_stablehlo(module).encode()
     return module.to_text(form).encode()

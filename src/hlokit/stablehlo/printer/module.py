@@ -1,0 +1,103 @@
+"""An HloModule as StableHLO text: the header, the entry as @main, called computations as private functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.hlo.names import Names
+from hlokit.stablehlo.printer.function import FunctionWriter, Symbols, private_function, returned_text
+from hlokit.stablehlo.printer.site import Value, marks_of
+from hlokit.stablehlo.printer.spelling import dictionary_text, string_text, symbol_text, type_text
+from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
+
+
+def stablehlo_text(module: HloModule) -> str:
+    """The module as StableHLO. Tuples of parameters and results become their leaves.
+
+    Raises UnsupportedError, naming the instruction and its opcode, for what StableHLO cannot say.
+    """
+    symbols = Symbols(module)
+    lines = _main(module, symbols)
+    while symbols.pending:
+        pending, symbols.pending = symbols.pending, []
+        for computation in pending:
+            lines += private_function(symbols, computation)
+    attributes = {
+        "mhlo.num_partitions": f"{module.num_partitions} : i32",
+        "mhlo.num_replicas": f"{module.replica_count} : i32",
+    }
+    if module.frontend_attributes:
+        given = {name: string_text(value) for name, value in sorted(module.frontend_attributes.items())}
+        attributes["mhlo.frontend_attributes"] = dictionary_text(given)
+    head = f"module {symbol_text(module.name)} attributes {dictionary_text(attributes)} {{"
+    return "\n".join([head, *lines, "}\n"])
+
+
+def _main(module: HloModule, symbols: Symbols) -> list[str]:
+    """The entry. Arguments have the parameters' names."""
+    entry = module.entry
+    writer = FunctionWriter(symbols, indent=2)
+    names, donated = Names(), _donated(module)
+    arguments: list[Value] = []
+    listed: list[str] = []
+    for number, parameter in enumerate(entry.parameters):
+        for i, leaf in enumerate(parameter.shape.leaves()):
+            name = parameter.name if parameter.shape is leaf else f"{parameter.name}.{i}"
+            value = Value(f"%{names.unique(name)}", leaf.logical)
+            marks = {**_argument_marks(parameter, i), **donated.get((number, i), {})}
+            text = f"{value.name}: {type_text(leaf)}{' ' + dictionary_text(marks) if marks else ''}"
+            listed.append(text + writer.location(parameter))
+            arguments.append(value)
+    writer.reserve(value.name[1:] for value in arguments)
+    results = writer.body(entry, arguments)
+    shardings = _shardings(entry.root.extra.sharding if entry.root.extra is not None else None, entry.root.shape)
+    types = [
+        type_text(r.shape) + (f" {{mhlo.sharding = {string_text(str(s))}}}" if s is not None else "")
+        for r, s in zip(results, shardings, strict=True)
+    ]
+    head = f"  func.func public @main({', '.join(listed)}) -> ({', '.join(types)}) {{"
+    writer.line(returned_text("return", results))
+    return [head, *writer.lines, "  }"]
+
+
+def _argument_marks(parameter: Instruction, leaf: int) -> dict[str, str]:
+    marks = marks_of(parameter)
+    sharding = parameter.extra.sharding if parameter.extra is not None else None
+    own = _shardings(sharding, parameter.shape)[leaf]
+    marks.pop("mhlo.sharding", None)
+    return {**marks, **({"mhlo.sharding": string_text(str(own))} if own is not None else {})}
+
+
+def _shardings(sharding: Sharding | None, shape: Shape) -> Sequence[Sharding | None]:
+    """The sharding of each leaf."""
+    leaves = list(shape.leaves())
+    if sharding is not None and sharding.kind == "tuple":
+        return sharding.elements if len(sharding.elements) == len(leaves) else [None] * len(leaves)
+    return [sharding] * len(leaves)
+
+
+def _donated(module: HloModule) -> dict[tuple[int, int], dict[str, str]]:
+    """By parameter and leaf: the result that it shares a buffer with, or that it is given away."""
+    parameters, result = [p.shape for p in module.entry.parameters], module.entry.root.shape
+    found: dict[tuple[int, int], dict[str, str]] = {}
+    for number, index in module.buffer_donor:
+        for leaf in _leaves_at(parameters[number], index):
+            found[number, leaf] = {"jax.buffer_donor": "true"}
+    for alias in module.input_output_alias:
+        inputs = _leaves_at(parameters[alias.parameter], alias.parameter_index)
+        outputs = _leaves_at(result, alias.output_index)
+        for given, taken in zip(inputs, outputs, strict=False):
+            found[alias.parameter, given] = {"tf.aliasing_output": f"{taken} : i32"}
+    return found
+
+
+def _leaves_at(shape: Shape, index: Sequence[int]) -> range:
+    """The numbers of the leaves of the part of a shape at this index."""
+    first = 0
+    for i in index:
+        first += sum(len(list(e.leaves())) for e in shape.elements[:i])
+        shape = shape.elements[i]
+    return range(first, first + len(list(shape.leaves())))

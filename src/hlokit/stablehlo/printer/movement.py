@@ -1,0 +1,223 @@
+"""Constants and data movement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.ops.gather import Gather
+from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
+from hlokit.ops.slicing import DynamicSlice, Slice
+from hlokit.ops.structure import Constant
+from hlokit.stablehlo.printer.elementwise import reinterpreted
+from hlokit.stablehlo.printer.literals import dense_text
+from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.spelling import array_text, boolean_text, list_text
+from hlokit.types import dtype as dtypes
+from hlokit.types.literal import Literal
+
+
+def _constant(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Constant)
+    return _of_literal(site, op.literal)
+
+
+def _of_literal(site: Site, literal: Literal) -> list[Value]:
+    """A constant for each leaf."""
+    if isinstance(literal.value, tuple):
+        return [value for part in literal.value for value in _of_literal(site, part)]
+    if literal.shape.is_token:
+        return [site.zeros(literal.shape)]
+    if literal.value is None:
+        raise site.unsupported("a constant whose elements are left out")
+    content = dense_text(np.asarray(literal.value), literal.shape.dtype)
+    return [site.dense(content, literal.shape, is_own=literal.shape.logical is site.shape.logical)]
+
+
+def _iota(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Iota)
+    return [site.short("stablehlo.iota", [], middle=f" dim = {op.iota_dimension}")]
+
+
+def _broadcast(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Broadcast)
+    dims = f", dims = {list_text(op.dimensions)}"
+    return [site.short("stablehlo.broadcast_in_dim", site.operands, middle=dims, types="function")]
+
+
+def _reshape(site: Site) -> list[Value]:
+    return [site.short("stablehlo.reshape", site.operands, types="function")]
+
+
+def _dynamic_reshape(site: Site) -> list[Value]:
+    """The sizes as one vector."""
+    operand, *sizes = site.operands
+    ones = [site.short("stablehlo.reshape", [s], s.shape.with_dimensions((1,)), types="function") for s in sizes]
+    vector = site.integers((), dtypes.s32)
+    if ones:
+        joined = ones[0].shape.with_dimensions((len(ones),))
+        vector = site.short("stablehlo.concatenate", ones, joined, ", dim = 0", types="function")
+    return [site.short("stablehlo.dynamic_reshape", [operand, vector], types="function")]
+
+
+def _bitcast(site: Site) -> list[Value]:
+    """The operand in the order of its memory, its bits as the result's, in the order of the result's memory."""
+    value, source, target = site.operand(), site.instruction.operands[0].shape, site.shape
+    order = source.layout_or_default.minor_to_major[::-1]
+    value = _transposed(site, value, order)
+    order = target.layout_or_default.minor_to_major[::-1]
+    memory = target.logical.with_dimensions([target.dimensions[d] for d in order])
+    old, new = source.dtype, target.dtype
+    if old.bits > new.bits:
+        ratio = old.bits // new.bits
+        value = _reshaped(site, value, (source.size,))
+        value = reinterpreted(site, value, new[source.size, ratio])
+    elif old.bits < new.bits:
+        ratio = new.bits // old.bits
+        value = _reshaped(site, value, (target.size, ratio))
+        value = reinterpreted(site, value, new[target.size,])
+    elif old is not new:
+        value = reinterpreted(site, value, value.shape.with_dtype(new))
+    value = _reshaped(site, value, memory.dimensions)
+    return [_transposed(site, value, tuple(map(int, np.argsort(order))))]
+
+
+def _reshaped(site: Site, value: Value, sizes: Sequence[int]) -> Value:
+    if value.shape.dimensions == tuple(sizes):
+        return value
+    return site.short("stablehlo.reshape", [value], value.shape.with_dimensions(sizes), types="function")
+
+
+def _transposed(site: Site, value: Value, order: Sequence[int]) -> Value:
+    if tuple(order) == tuple(range(len(order))):
+        return value
+    shape = value.shape.permuted(order).logical
+    return site.short("stablehlo.transpose", [value], shape, f", dims = {list_text(order)}", types="function")
+
+
+def _transpose(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Transpose)
+    middle = f", dims = {list_text(op.dimensions)}"
+    return [site.short("stablehlo.transpose", site.operands, middle=middle, types="function")]
+
+
+def _reverse(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Reverse)
+    return [site.short("stablehlo.reverse", site.operands, middle=f", dims = {list_text(op.dimensions)}")]
+
+
+def _concatenate(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Concatenate)
+    middle = f", dim = {op.dimension}"
+    return [site.short("stablehlo.concatenate", site.operands, middle=middle, types="function")]
+
+
+def _pad(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Pad)
+    columns = (
+        ("low", [p.edge_padding_low for p in op.padding]),
+        ("high", [p.edge_padding_high for p in op.padding]),
+        ("interior", [p.interior_padding for p in op.padding]),
+    )
+    middle = "".join(f", {name} = {list_text(numbers)}" for name, numbers in columns)
+    return [site.short("stablehlo.pad", site.operands, middle=middle, types="function")]
+
+
+def _slice(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Slice)
+    ranges = [f"{start}:{limit}" + (f":{stride}" if stride != 1 else "") for start, limit, stride in op.ranges]
+    return [site.short("stablehlo.slice", site.operands, middle=f" {list_text(ranges)}", types="function")]
+
+
+def _dynamic_slice(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, DynamicSlice)
+    operand, *starts = site.operands
+    middle = f", sizes = {list_text(op.dynamic_slice_sizes)}"
+    return [site.short("stablehlo.dynamic_slice", [operand, *_starts(site, starts)], middle=middle, types="function")]
+
+
+def _dynamic_update_slice(site: Site) -> list[Value]:
+    operand, update, *starts = site.operands
+    values = [operand, update, *_starts(site, starts)]
+    return [site.short("stablehlo.dynamic_update_slice", values, types="function")]
+
+
+def _starts(site: Site, starts: list[Value]) -> list[Value]:
+    """Scalars, also where HLO has them in one vector."""
+    if len(starts) != 1 or starts[0].shape.is_scalar:
+        return starts
+    (vector,) = starts
+    parts: list[Value] = []
+    for i in range(vector.shape.size):
+        one = vector.shape.with_dimensions((1,))
+        part = site.short("stablehlo.slice", [vector], one, f" [{i}:{i + 1}]", types="function")
+        parts.append(_reshaped(site, part, ()))
+    return parts
+
+
+def _gather(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, Gather)
+    properties = {
+        "dimension_numbers": numbers_text("gather", op, _GATHER_LISTS),
+        "indices_are_sorted": boolean_text(op.indices_are_sorted),
+        "slice_sizes": array_text(op.slice_sizes),
+    }
+    return site.generic("stablehlo.gather", site.operands, properties=properties)
+
+
+_GATHER_LISTS = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+)  # fmt: skip
+
+
+def numbers_text(name: str, op: Any, lists: Sequence[str]) -> str:
+    """#stablehlo.gather<offset_dims = [0], index_vector_dim = 1>: lists that are empty are left out."""
+    parts = [f"{part} = {list_text(getattr(op, part))}" for part in lists if getattr(op, part)]
+    return f"#stablehlo.{name}<{', '.join([*parts, f'index_vector_dim = {op.index_vector_dim}'])}>"
+
+
+def _get_dimension_size(site: Site) -> list[Value]:
+    dimension = _dimension(site)
+    return [site.short("stablehlo.get_dimension_size", site.operands, middle=f", dim = {dimension}", types="function")]
+
+
+def _set_dimension_size(site: Site) -> list[Value]:
+    dimension = _dimension(site)
+    return [site.short("stablehlo.set_dimension_size", site.operands, middle=f", dim = {dimension}", types="function")]
+
+
+def _dimension(site: Site) -> int:
+    op: Any = site.instruction.op
+    return op.dimension
+
+
+RULES: dict[str, Rule] = {
+    "bitcast": _bitcast,
+    "broadcast": _broadcast,
+    "concatenate": _concatenate,
+    "constant": _constant,
+    "dynamic-reshape": _dynamic_reshape,
+    "dynamic-slice": _dynamic_slice,
+    "dynamic-update-slice": _dynamic_update_slice,
+    "gather": _gather,
+    "get-dimension-size": _get_dimension_size,
+    "iota": _iota,
+    "pad": _pad,
+    "reshape": _reshape,
+    "reverse": _reverse,
+    "set-dimension-size": _set_dimension_size,
+    "slice": _slice,
+    "transpose": _transpose,
+}
