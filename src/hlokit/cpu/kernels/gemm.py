@@ -25,6 +25,8 @@ _MOST_ROWS, _MOST_COLUMNS = 1024, 256
 """Of a chunk."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
+_TOGETHER = 4
+"""Rows of tiles whose lhs is packed at once where memory has its rows across: lines hold several tiles' elements."""
 _MATRIX_SPEED = 8
 """How many times as fast matrix registers are."""
 _LARGE = 1 << 32
@@ -220,8 +222,9 @@ class Product:
         self.panel_head = 4 * p.width if a.name == "i8" else 0
         self.panel_bytes = units * p.width * a.unit_bytes + self.panel_head
         if not p.keeps_lhs:
-            across = units * self.lhs_width * a.unit_bytes
-            self.lhs_panel = fn.alloca("i8", across if self.lhs_goes_across else p.rows * self.row_bytes)
+            self.across_bytes = units * self.lhs_width * a.unit_bytes
+            own = _TOGETHER * self.across_bytes if self.lhs_goes_across else p.rows * self.row_bytes
+            self.lhs_panel = fn.alloca("i8", own)
         if not p.keeps_rhs and not self.call.packed:
             self.rhs_panels = fn.alloca("i8", p.block[2] // p.width * self.panel_bytes)
         rows, columns = (p.block[1], p.block[2]) if self.is_split else (p.rows, p.width)
@@ -330,8 +333,17 @@ class _Block:
                 self._rows(row.index, p.rows, count, run, first, last)
             return
         down, lower = self._cut(self.rows, p.rows, product.space.rows)
-        with fn.loop(self.rows[0], down, p.rows) as row:
-            self._rows(row.index, p.rows, str(p.rows), run, first, last)
+        together = _TOGETHER if product.lhs_goes_across and not p.keeps_lhs else 1
+        with fn.loop(self.rows[0], down, together * p.rows) as group:
+            if together > 1:
+                end = least(fn, added(fn, group.index, str(together * p.rows)), down)
+                self._pack_across(group.index, end, str(p.rows), run)
+                with fn.loop(group.index, end, p.rows) as row:
+                    number = fn.let(f"udiv i64 {fn.let(f'sub i64 {row.index}, {group.index}')}, {p.rows}")
+                    panel = pointer(fn, product.lhs_panel, number, product.across_bytes)
+                    self._rows(row.index, p.rows, str(p.rows), run, first, last, panel)
+            else:
+                self._rows(group.index, p.rows, str(p.rows), run, first, last)
         if lower:
             with fn.when(fn.let(f"icmp slt i64 {down}, {self.rows[1]}")):
                 self._rows(down, lower, str(lower), run, first, last)
@@ -369,10 +381,10 @@ class _Block:
             with fn.loop(begin, end, p.width) as column:
                 write_corrections(product.rhs, self.panel_of(column.index), p.vectors, p.lanes, run)
 
-    def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str) -> None:
-        """One row of tiles, of `size` rows of which `count` exist."""
+    def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str, across: str = "") -> None:
+        """One row of tiles, of `size` rows of which `count` exist; `across`: where lhs is packed already."""
         product, fn, p = self.product, self.product.fn, self.product.plan
-        lhs, row_step, unit_step = self._left(row, size, count, run)
+        lhs, row_step, unit_step = self._left(row, size, count, run, across)
         kind = MatrixTile if p.arithmetic.is_matrix else Tile
         tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
         work = _Row(self, row, count, lhs, run, first, last)
@@ -390,7 +402,7 @@ class _Block:
             tile.enter(fn, product.module)
             work.tile(tile, whole, edge)
 
-    def _left(self, row: str, size: int, count: str, run: Run) -> tuple[str, int, int]:
+    def _left(self, row: str, size: int, count: str, run: Run, across: str) -> tuple[str, int, int]:
         """lhs for a row of tiles: address, bytes from row to row and from unit to unit."""
         product, fn, p, a = self.product, self.product.fn, self.product.plan, self.product.arithmetic
         lhs, base = product.lhs, self.places["lhs"]
@@ -400,24 +412,30 @@ class _Block:
             place = added(fn, base, lhs.free.offset(fn, "lhs", row), lhs.inner.offset(fn, "lhs", run.begin))
             bytes = lhs.element_bytes
             return pointer(fn, lhs.base, place, bytes), row_step * bytes, step * a.group * bytes
-        across, last = product.lhs_goes_across, added(fn, row, count)
-        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": last}
+        if product.lhs_goes_across:
+            if not across:
+                self._pack_across(row, added(fn, row, "1"), count, run)
+            return across or product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
+        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": added(fn, row, count)}
 
         def pack(lhs: Operand, _: Operand) -> None:
             valid = lhs.fn.let("sub i64 %last, %first")
             rows, some = (str(size), valid) if product.is_ragged else (valid, None)
-            if across:
-                one = lhs.fn.let("add i64 %first, 1")
-                pack_panels(
-                    lhs, Panels("%panel", 0, "%first", one, product.lhs_width, p.lanes), "%base", valid, run.inside
-                )
-            else:
-                pack_rows(lhs, rows, some, "%panel", product.row_bytes, "%base", "%first", run.inside)
+            pack_rows(lhs, rows, some, "%panel", product.row_bytes, "%base", "%first", run.inside)
 
         product.apart({**names, **run.arguments}, pack)
-        if across:
-            return product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
         return product.lhs_panel, product.row_bytes, a.unit_bytes
+
+    def _pack_across(self, begin: str, end: str, valid: str, run: Run) -> None:
+        """Packs lhs for the rows of tiles that begin in a range, each of `valid` rows."""
+        product, p = self.product, self.product.plan
+        names = {"panel": product.lhs_panel, "base": self.places["lhs"], "first": begin, "last": end, "valid": valid}
+
+        def pack(lhs: Operand, _: Operand) -> None:
+            panels = Panels("%panel", product.across_bytes, "%first", "%last", product.lhs_width, p.lanes, p.rows)
+            pack_panels(lhs, panels, "%base", "%valid", run.inside)
+
+        product.apart({**names, **run.arguments}, pack)
 
 
 @dataclass(frozen=True)

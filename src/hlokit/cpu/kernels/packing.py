@@ -92,7 +92,8 @@ class Run:
 class Panels:
     """Where panels go: the first one's address, the bytes from one to the next, the free indices (i64) from .. to.
 
-    Each has [unit][free index][element of the unit] for `width` free indices, a multiple of `lanes`.
+    Each has [unit][free index][element of the unit] for `width` free indices, a multiple of `lanes`, and begins `step`
+    indices, by default `width`, after the one before.
     """
 
     address: str
@@ -101,10 +102,11 @@ class Panels:
     end: str
     width: int
     lanes: int
+    step: int = 0
 
 
 def pack_panels(operand: Operand, panels: Panels, base: str, valid: str | None, run: Run) -> None:
-    """Packs whole panels, or, with `valid`, one of which only so many free indices exist.
+    """Packs whole panels, or, with `valid`, those of which only so many free indices exist.
 
     rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
     """
@@ -122,7 +124,7 @@ class _Panels:
     def __init__(self, operand: Operand, panels: Panels, base: str, run: Run) -> None:
         self.operand, self.fn, self.arithmetic = operand, operand.fn, operand.arithmetic
         self.panels, self.base, self.run = panels, base, run
-        self.width, self.lanes = panels.width, panels.lanes
+        self.width, self.lanes, self.step = panels.width, panels.lanes, panels.step or panels.width
         self.is_planar = operand.role == "rhs"
 
     def by_vectors(self, valid: str | None) -> None:
@@ -143,7 +145,7 @@ class _Panels:
         fn, operand = self.fn, self.operand
         rows = [added(fn, self.base, self._inner(unit, j)) for j in range(self.arithmetic.group)]
         target = pointer(fn, self.panels.address, unit, self.width * self.arithmetic.unit_bytes)
-        with fn.loop(self.panels.begin, self.panels.end, self.width, [("ptr", target)]) as panel:
+        with fn.loop(self.panels.begin, self.panels.end, self.step, [("ptr", target)]) as panel:
             for v, some in enumerate(masks):
                 free = operand.free.offset(fn, operand.role, added(fn, panel.index, str(v * self.lanes)))
                 self._unit(panel.carried[0], v, [added(fn, row, free) for row in rows], some)
@@ -181,7 +183,7 @@ class _Panels:
         length = self.lanes * self.arithmetic.group
         last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
         places = fn.alloca("i64", self.lanes)
-        with fn.loop(panels.begin, panels.end, self.width, [("ptr", panels.address)]) as panel:
+        with fn.loop(panels.begin, panels.end, self.step, [("ptr", panels.address)]) as panel:
             with fn.loop("0", str(self.width), self.lanes) as part:
                 with fn.loop("0", str(self.lanes)) as column:
                     place = self._place(panel.index, added(fn, part.index, column.index), last)
@@ -211,7 +213,7 @@ class _Panels:
 
     def by_elements(self, valid: str | None) -> None:
         fn, panels = self.fn, self.panels
-        with fn.loop(panels.begin, panels.end, self.width, [("ptr", panels.address)]) as panel:
+        with fn.loop(panels.begin, panels.end, self.step, [("ptr", panels.address)]) as panel:
             self._panel_by_elements(panel.carried[0], panel.index, valid)
             panel.next = [pointer(fn, panel.carried[0], str(panels.bytes), 1)]
 
