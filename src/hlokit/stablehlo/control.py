@@ -8,10 +8,12 @@ from typing import Any
 
 from hlokit.builder import communication, control
 from hlokit.builder.core import XlaOp
+from hlokit.errors import ArgumentError
+from hlokit.hlo.computation import Computation
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
-from hlokit.stablehlo import manual
+from hlokit.stablehlo import dynamic, manual
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
 from hlokit.types import dtype as dtypes
@@ -75,9 +77,15 @@ def _branches(site: Site, selector: XlaOp, blocks: list[Block]) -> list[XlaOp]:
 
 def _call(site: Site) -> list[XlaOp]:
     name = site.symbol("callee")
-    computation = site.scope.lowering.function(name, [o.shape for o in site.operands], site.operation.start)
+    computation = _function(site, name)
     count = len(site.scope.lowering.program.functions[name].results)
     return site.unpacked(site.emit(Call(False), *site.operands, called=(computation,)), count)
+
+
+def _function(site: Site, name: str) -> Computation:
+    """A function for the shapes of the operands, and for what is known of the sizes among them."""
+    scope, shapes = site.scope, [o.shape for o in site.operands]
+    return scope.lowering.function(name, shapes, site.operation.start, scope.sizes(site.operands))
 
 
 def _composite(site: Site) -> list[XlaOp]:
@@ -85,7 +93,7 @@ def _composite(site: Site) -> list[XlaOp]:
     words = [w for w in site.operation.words if isinstance(w, str)]
     name = site.string("name", default=words[0] if words else None)
     target = site.symbol("decomposition")
-    computation = site.scope.lowering.function(target, [o.shape for o in site.operands], site.operation.start)
+    computation = _function(site, target)
     attributes = site.get("composite_attributes", default=None)
     text = attributes.text if isinstance(attributes, Dictionary) else "{}"
     version = site.integer("version", default=0)
@@ -104,6 +112,8 @@ def _custom_call(site: Site) -> list[XlaOp]:
         return _listed(manual.CUSTOM_CALLS[target](site))
     if target == "shape_assertion" and _holds(site):
         return []
+    if target in dynamic.CUSTOM_CALLS:
+        return _listed(dynamic.CUSTOM_CALLS[target](site))
     if target.startswith(("mhlo.", "chlo.", "stablehlo.")):
         found = _as_operation(site, target)
         if found is not None:
@@ -112,10 +122,14 @@ def _custom_call(site: Site) -> list[XlaOp]:
 
 
 def _holds(site: Site) -> bool:
-    """The assertion is a constant and true; raises the error if it is false."""
+    """The assertion is a constant and true; raises ArgumentError if it is false."""
     value = site.constant(0)
     if value is not None and not value.all():
-        raise site.error(f"{site.name}: the assertion about shapes does not hold")
+        numbers = [site.constant(i) for i in range(1, len(site.operands))]
+        message = site.string("error_message", default="the assertion about shapes does not hold")
+        for i, number in enumerate(numbers):
+            message = message.replace(f"{{{i}}}", "?" if number is None else str(number))
+        raise ArgumentError(f"{site.where}: {message}")
     return value is not None
 
 
@@ -137,7 +151,8 @@ def _listed(result: XlaOp | Sequence[XlaOp]) -> list[XlaOp]:
 
 
 def _custom(site: Site, target: str) -> list[XlaOp]:
-    results = _laid_out(site, site.results, "result_layouts")
+    shapes, site.operands = dynamic.refined(site)
+    results = _laid_out(site, shapes, "result_layouts")
     version = _api_version(site, target)
     if not 0 <= version < len(_API_VERSIONS):
         raise site.error(f"{site.name}: there is no api_version {version}")
@@ -307,6 +322,7 @@ RULES: dict[str, Rule] = {
 }
 
 OTHER_RULES: dict[str, Rule] = {
+    "builtin.unrealized_conversion_cast": _same,
     "func.call": _call,
     "sdy.manual_computation": manual.manual_computation,
     "sdy.named_computation": _named_computation,

@@ -15,18 +15,22 @@ from hlokit.types.shape import Shape
 # -- attributes
 
 
-def _dictionary(entries: Entries, cursor: Cursor) -> Dictionary:
-    return named(entries, cursor, cursor.varint())
+class NumberedDictionary(Dictionary):
+    """A dictionary with the numbers of its values."""
+
+    numbers: dict[str, int]
 
 
-def named(entries: Entries, cursor: Cursor, count: int) -> Dictionary:
-    """`count` pairs of a name, which is an attribute, and a value."""
-    found = Dictionary()
-    for _ in range(count):
-        name = entries.inner(cursor)
+def dictionary(entries: Entries, cursor: Cursor) -> NumberedDictionary:
+    """Pairs of a name, which is an attribute, and a value."""
+    found = NumberedDictionary()
+    found.numbers = {}
+    for _ in range(cursor.varint()):
+        name, number = entries.inner(cursor), cursor.varint()
         if not isinstance(name, str):
             raise cursor.error("a name that is no string")
-        found[name] = entries.inner(cursor)
+        found.numbers[name] = number
+        found[name] = entries.attribute(number, cursor)
     return found
 
 
@@ -136,7 +140,7 @@ def _name(entries: Entries, cursor: Cursor) -> Place:
 
 ATTRIBUTES: dict[int, Codec] = {
     0: Entries.inner_list,
-    1: _dictionary,
+    1: dictionary,
     2: Entries.string,
     3: _typed_string,
     4: _symbol,

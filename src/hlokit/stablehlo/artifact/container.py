@@ -1,4 +1,4 @@
-"""The container of MLIR bytecode: sections of strings, dialects, attributes, types, properties, resources, operations."""
+"""The container of MLIR bytecode: sections of strings, dialects, attributes and types, properties, operations."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The codes of the dialects vhlo, stablehlo and chlo."""
+"""The codes of the dialects vhlo, stablehlo and chlo, and which dialects are read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hlokit.stablehlo.artifact import builtin
+from hlokit.stablehlo.artifact import builtin, sharding
 from hlokit.stablehlo.artifact.cursor import Cursor
 from hlokit.stablehlo.artifact.entries import Codec, Entries
 from hlokit.stablehlo.tree import DialectAttribute, Dictionary, Type
@@ -77,10 +77,6 @@ def _vhlo_integer(entries: Entries, cursor: Cursor) -> int:
     return int(entries.integer(cursor))
 
 
-def _vhlo_dictionary(entries: Entries, cursor: Cursor) -> Dictionary:
-    return builtin.named(entries, cursor, cursor.varint())
-
-
 def _vhlo_boolean(entries: Entries, cursor: Cursor) -> bool:
     return bool(cursor.varint())
 
@@ -100,7 +96,7 @@ _VHLO_ATTRIBUTES: dict[int, Codec] = {
     3: _word("comparison_direction", _DIRECTIONS),
     4: _word("comparison_type", _COMPARISONS),
     5: _vhlo_api_version,
-    6: _vhlo_dictionary,
+    6: builtin.dictionary,
     7: _word("fft_type", _FFTS),
     8: Entries.float,
     9: _vhlo_integer,
@@ -142,8 +138,8 @@ def _quantized_per_axis(entries: Entries, cursor: Cursor) -> Type:
 
 def _stored(flags: int, storage: Type) -> str:
     """i8, or u8 where the flag of signed storage is not set."""
-    name = _named(storage).lstrip("su")
-    return name if flags & 1 else f"u{name.removeprefix('i')}" if False else f"u{name}"
+    name = _named(storage).lstrip("u")
+    return name if flags & 1 else f"u{name}"
 
 
 def _named(kind: Type) -> str:
@@ -282,6 +278,7 @@ _CHLO_ATTRIBUTES: dict[int, Codec] = {
 ATTRIBUTES: dict[str, dict[int, Codec]] = {
     "builtin": builtin.ATTRIBUTES,
     "chlo": _CHLO_ATTRIBUTES,
+    "sdy": sharding.ATTRIBUTES,
     "stablehlo": _STABLEHLO_ATTRIBUTES,
     "vhlo": _VHLO_ATTRIBUTES,
 }

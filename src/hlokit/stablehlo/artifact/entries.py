@@ -229,3 +229,6 @@ class Positions(Lexer):
         error = failure(message, at or 0)
         error.label = label
         return error
+
+    def where(self, position: int) -> str:
+        return f"byte {position}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlokit.errors import ParseError, UnsupportedError
-from hlokit.stablehlo.artifact.builtin import place_of
+from hlokit.errors import UnsupportedError
+from hlokit.stablehlo.artifact.builtin import NumberedDictionary, place_of
 from hlokit.stablehlo.artifact.container import (
     BRIEF_ARGUMENTS,
     LAZY_REGIONS,
@@ -17,11 +17,17 @@ from hlokit.stablehlo.artifact.container import (
 from hlokit.stablehlo.artifact.cursor import Cursor, failure
 from hlokit.stablehlo.artifact.entries import Entries
 from hlokit.stablehlo.artifact.properties import properties_of
+from hlokit.stablehlo.artifact.text import written
 from hlokit.stablehlo.artifact.versions import upgraded
 from hlokit.stablehlo.tree import Block, Dictionary, Operation, Type
 from hlokit.text.lexer import MAX_NESTING
 
 _ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USE_LISTS, _PROPERTIES = (1 << bit for bit in range(7))
+
+_KEPT_AS_TEXT = {
+    "stablehlo.composite": ("composite_attributes",),
+    "stablehlo.custom_call": ("backend_config", "mhlo.backend_config"),
+}
 
 
 class _Values:
@@ -118,7 +124,15 @@ class OperationReader:
         if mask & _REGIONS:
             operation.regions = self._regions(cursor, values)
         upgraded(operation)
+        self._write(operation)
         return operation, defined
+
+    def _write(self, operation: Operation) -> None:
+        """Gives the dictionaries that are kept as text their text."""
+        for name in _KEPT_AS_TEXT.get(operation.name, ()):
+            value = operation.attributes.get(name)
+            if isinstance(value, NumberedDictionary) and not value.text:
+                value.text = written(self._entries, value)
 
     def _regions(self, cursor: Cursor, values: _Values) -> list[Block | None]:
         self._depth += 1
@@ -178,7 +192,3 @@ class OperationReader:
             indices, _ = cursor.flagged()
             for _ in range(indices):
                 cursor.varint()
-
-
-def read_error(error: IndexError, cursor: Cursor) -> ParseError:
-    return cursor.error("ends too early")

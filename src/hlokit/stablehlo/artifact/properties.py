@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# In these tables `?` follows an attribute that may be left out, and a line that is indented goes on with the last.
+
 _VHLO = """
 all_gather all_gather_dim replica_groups channel_id use_global_device_ids
 all_reduce replica_groups channel_id use_global_device_ids
@@ -21,22 +23,26 @@ concatenate dimension
 constant value
 convolution window_strides padding lhs_dilation rhs_dilation window_reversal CONVOLUTION
 cross-replica-sum replica_groups
-custom_call call_target_name has_side_effect backend_config api_version called_computations operand_layouts result_layouts output_operand_aliases
+custom_call call_target_name has_side_effect backend_config api_version called_computations operand_layouts
+    result_layouts output_operand_aliases
 dot precision_config
 dot_general_v1 DOT precision_config
-dot_general DOT precision_config lhs_precision_type rhs_precision_type accumulation_type lhs_component_count rhs_component_count num_primitive_operations allow_imprecise_accumulation
+dot_general DOT precision_config lhs_precision_type rhs_precision_type accumulation_type lhs_component_count
+    rhs_component_count num_primitive_operations allow_imprecise_accumulation
 dynamic_broadcast_in_dim broadcast_dimensions known_expanding_dimensions known_nonexpanding_dimensions
 dynamic_conv_v1 window_strides padding lhs_dilation rhs_dilation window_reversal CONVOLUTION
 dynamic_conv window_strides lhs_dilation rhs_dilation window_reversal CONVOLUTION
 dynamic_gather_v1 offset_dims collapsed_slice_dims start_index_map index_vector_dim indices_are_sorted
-dynamic_gather offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map index_vector_dim indices_are_sorted
+dynamic_gather offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map
+    index_vector_dim indices_are_sorted
 dynamic_iota iota_dimension
 dynamic_slice slice_sizes
 einsum einsum_config
 fft fft_type fft_length
 func sym_name function_type sym_visibility arg_attrs res_attrs
 gather_v1 offset_dims collapsed_slice_dims start_index_map index_vector_dim slice_sizes indices_are_sorted
-gather offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map index_vector_dim slice_sizes indices_are_sorted
+gather offset_dims collapsed_slice_dims operand_batching_dims start_indices_batching_dims start_index_map
+    index_vector_dim slice_sizes indices_are_sorted
 get_dimension_size dimension
 get_tuple_element index
 infeed infeed_config layout
@@ -53,8 +59,10 @@ reduce_window window_dimensions window_strides base_dilations window_dilations p
 reverse dimensions
 rng rng_distribution
 rng_bit_generator rng_algorithm
-scatter_v1 update_window_dims inserted_window_dims scatter_dims_to_operand_dims index_vector_dim indices_are_sorted unique_indices
-scatter update_window_dims inserted_window_dims input_batching_dims scatter_indices_batching_dims scatter_dims_to_operand_dims index_vector_dim indices_are_sorted unique_indices
+scatter_v1 update_window_dims inserted_window_dims scatter_dims_to_operand_dims index_vector_dim indices_are_sorted
+    unique_indices
+scatter update_window_dims inserted_window_dims input_batching_dims scatter_indices_batching_dims
+    scatter_dims_to_operand_dims index_vector_dim indices_are_sorted unique_indices
 select_and_scatter window_dimensions window_strides padding
 send_v1 channel_id channel_type is_host_transfer
 send channel_id channel_type is_host_transfer source_target_pairs
@@ -66,9 +74,7 @@ transpose permutation
 triangular_solve left_side lower unit_diagonal transpose_a
 unary_einsum einsum_config
 """
-_ACCURATE = (
-    "cbrt cosine exponential exponential_minus_one log log_plus_one logistic rsqrt sine sqrt tan tanh".split()
-)
+_ACCURATE = "cbrt cosine exponential exponential_minus_one log log_plus_one logistic rsqrt sine sqrt tan tanh"
 
 _STABLEHLO = """
 all_gather all_gather_dim replica_groups channel_handle? use_global_device_ids?
@@ -86,13 +92,16 @@ compare comparison_direction compare_type?
 composite name composite_attributes? decomposition version?
 concatenate dimension
 constant value
-convolution window_strides? padding? lhs_dilation? rhs_dilation? window_reversal? dimension_numbers feature_group_count batch_group_count precision_config?
+convolution window_strides? padding? lhs_dilation? rhs_dilation? window_reversal? dimension_numbers
+    feature_group_count batch_group_count precision_config?
 cross-replica-sum replica_groups
-custom_call call_target_name has_side_effect? backend_config? api_version? called_computations? operand_layouts? result_layouts? output_operand_aliases?
+custom_call call_target_name has_side_effect? backend_config? api_version? called_computations? operand_layouts?
+    result_layouts? output_operand_aliases?
 dot precision_config?
 dot_general dot_dimension_numbers precision_config? algorithm?
 dynamic_broadcast_in_dim broadcast_dimensions known_expanding_dimensions? known_nonexpanding_dimensions?
-dynamic_conv window_strides? lhs_dilation? rhs_dilation? window_reversal? dimension_numbers feature_group_count batch_group_count precision_config?
+dynamic_conv window_strides? lhs_dilation? rhs_dilation? window_reversal? dimension_numbers feature_group_count
+    batch_group_count precision_config?
 dynamic_gather dimension_numbers indices_are_sorted?
 dynamic_iota iota_dimension
 dynamic_slice slice_sizes
@@ -145,7 +154,7 @@ sdy.propagation_barrier allowed_direction
 _CHLO_BROADCASTING = (
     "add and atan2 complex divide maximum minimum multiply next_after or polygamma power remainder shift_left "
     "shift_right_arithmetic shift_right_logical subtract xor zeta"
-).split()
+)
 _SHORT = {
     "DOT": "lhs_batching_dimensions rhs_batching_dimensions lhs_contracting_dimensions rhs_contracting_dimensions",
     "CONVOLUTION": (
@@ -158,7 +167,7 @@ _SHORT = {
 
 def _table(text: str, prefix: str = "") -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for line in text.strip().splitlines():
+    for line in text.strip().replace("\n    ", " ").splitlines():
         name, *attributes = line.split()
         words = " ".join(_SHORT.get(word, word) for word in attributes).split()
         found[prefix + name] = tuple(sorted(words, key=lambda word: word.rstrip("?")))
@@ -167,10 +176,10 @@ def _table(text: str, prefix: str = "") -> dict[str, tuple[str, ...]]:
 
 PROPERTIES: dict[str, tuple[str, ...]] = {
     **_table(_VHLO, "vhlo."),
-    **{f"vhlo.{name}": ("result_accuracy",) for name in _ACCURATE},
+    **{f"vhlo.{name}": ("result_accuracy",) for name in _ACCURATE.split()},
     **_table(_STABLEHLO, "stablehlo."),
-    **{f"stablehlo.{name}": ("result_accuracy?",) for name in _ACCURATE},
-    **{f"chlo.broadcast_{name}": ("broadcast_dimensions?",) for name in _CHLO_BROADCASTING},
+    **{f"stablehlo.{name}": ("result_accuracy?",) for name in _ACCURATE.split()},
+    **{f"chlo.broadcast_{name}": ("broadcast_dimensions?",) for name in _CHLO_BROADCASTING.split()},
     **_table(_OTHERS),
 }
 """By operation: those of vhlo with `_vN` for that version, without for the others; `?` follows what may be left out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlokit.errors import ParseError
 from hlokit.hlo.module import HloModule
 from hlokit.stablehlo.artifact.container import read_container
@@ -11,16 +13,17 @@ from hlokit.stablehlo.artifact.operations import OperationReader
 from hlokit.stablehlo.lowering import lowered
 from hlokit.stablehlo.parser import program_of
 from hlokit.stablehlo.tree import Program
+from hlokit.types.shape import Shape
 
 
-def parse_artifact(data: bytes) -> HloModule:
-    """The module that the bytes of an artifact say.
+def parse_artifact(data: bytes, arguments: Sequence[Shape] | None = None) -> HloModule:
+    """The module that the bytes of an artifact say, for arguments of these shapes if it leaves sizes open.
 
     Raises ParseError, with the number of a byte, for what is no artifact; UnsupportedError, with the byte and the
     operation, attribute or type, for what is legal and not supported.
     """
     positions = Positions()
-    return lowered(read_program(data, positions), positions)
+    return lowered(read_program(data, positions), positions, arguments)
 
 
 def read_program(data: bytes, positions: Positions) -> Program:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from hlokit.stablehlo.artifact.cursor import failure
-from hlokit.stablehlo.tree import DialectAttribute, Dictionary, OtherType, Operation, Symbol
+from hlokit.stablehlo.tree import DialectAttribute, Dictionary, Operation, OtherType, Symbol
 
 _VERSIONED = re.compile(r"vhlo\.(.+)_v[0-9]+\Z")
 _OF_FUNC = ("func", "call")
