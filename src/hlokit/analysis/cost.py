@@ -60,13 +60,19 @@ class Cost:
 
 def cost_of_module(module: HloModule) -> Cost:
     """The cost of one run of the entry computation."""
-    costs: dict[Computation, Cost] = {}
+    costs = costs_of_instructions(module)
+    return sum((costs[i] for i in module.entry.instructions), Cost())
+
+
+def costs_of_instructions(module: HloModule) -> dict[Instruction, Cost]:
+    """The cost of one run of each instruction, with what it calls."""
+    totals: dict[Computation, Cost] = {}
+    costs: dict[Instruction, Cost] = {}
     for computation in module.computations():
-        total = Cost()
         for instruction in computation.instructions:
-            total = total + _cost(instruction, [costs[c] for c in instruction.called])
-        costs[computation] = total
-    return costs[module.entry]
+            costs[instruction] = _cost(instruction, [totals[c] for c in instruction.called])
+        totals[computation] = sum((costs[i] for i in computation.instructions), Cost())
+    return costs
 
 
 def _cost(instruction: Instruction, called: list[Cost]) -> Cost:

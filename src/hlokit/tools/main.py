@@ -17,6 +17,7 @@ from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
 from hlokit.tools.print import print_module
 from hlokit.tools.run import run
+from hlokit.tools.simulate import simulate
 
 app = App(name="hlokit", help="XLA in Python: read, check, show and run HLO programs.", version=__version__)
 app.command(run)
@@ -25,6 +26,7 @@ app.command(print_module, name="print")
 app.command(convert)
 app.command(opt)
 app.command(compile)
+app.command(simulate)
 app.command(ops)
 app.command(cache)
 
