@@ -172,8 +172,12 @@ class Device(Protocol):
     replica_count: int
     partition_count: int
     outfeed: list[Any]
-    random: np.random.Generator
     rng_state: int
+
+    @property
+    def random(self) -> np.random.Generator:
+        """The device's own source of numbers."""
+        ...
 
     def members(
         self,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hlokit.errors import EvaluationError
@@ -33,28 +35,24 @@ class Grid:
         self.stopped = False
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
-        self._turns = [threading.Semaphore(0) for _ in names]
+        self._turns = [_locked() for _ in names]
         self._ready = deque(range(len(names)))
         self._running: set[int] = set()
         self._parallel = parallel
         self.shares_memory = parallel >= len(names)
         self._halt = halt
         self._resume: Callable[[], None] | None = None
-        self._threads: list[threading.Thread] = []
+        self._threads: list[_Worker] = []
         self._over = threading.Event()
         self._results: list[Any] = [None] * len(names)
 
     def run(self, bodies: Sequence[Callable[[], Any]]) -> list[Any]:
         """What each device's function returns. The first error of any of them stops all others and is raised here."""
         context = contextvars.copy_context()
-        threads = [
-            threading.Thread(target=context.copy().run, args=(self._device, d, body), name=self.names[d], daemon=True)
-            for d, body in enumerate(bodies)
-        ]
         try:
-            for thread in threads:
-                thread.start()
-                self._threads.append(thread)
+            for device, body in enumerate(bodies):
+                work = partial(context.copy().run, self._device, device, body)
+                self._threads.append(_Worker.begun(self.names[device], work))
             with self._lock:
                 self._dispatch()
             while not self._over.wait(0.5):  # with a limit, so that an interrupt is noticed everywhere
@@ -65,7 +63,7 @@ class Grid:
             raise
         finally:
             for thread in self._threads:
-                thread.join()
+                thread.finish()
             if self._resume is not None:
                 self._resume()
         if self._failure is not None:
@@ -151,15 +149,87 @@ class Grid:
             error = raised
         with self._lock:
             if error is not None:
-                self._stop(self._placed(device, error))
+                self._stop(placed(self.names[device], error))
             self._running.discard(device)
             self.exchange.finished.add(device)
             self._dispatch()
 
-    def _placed(self, device: int, error: BaseException) -> BaseException:
-        """The error, saying on which device."""
-        if isinstance(error, EvaluationError):
-            error.args = (f"{self.names[device]}: {error}", *error.args[1:])
-        else:
-            error.add_note(f"on {self.names[device]}")
-        return error
+
+def placed(device: str, error: BaseException) -> BaseException:
+    """The error, saying on which device."""
+    if isinstance(error, EvaluationError):
+        error.args = (f"{device}: {error}", *error.args[1:])
+    else:
+        error.add_note(f"on {device}")
+    return error
+
+
+# -- threads
+
+
+_IDLE = "hlokit idle device"
+_PATIENCE = 10.0
+"""Seconds that a thread waits for work before it ends."""
+_idle: list[_Worker] = []
+_idle_lock = threading.Lock()
+
+
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+class _Worker(threading.Thread):
+    """A thread that devices have in turn: to start one takes longer than a small program."""
+
+    def __init__(self) -> None:
+        super().__init__(name=_IDLE, daemon=True)
+        self._work: Callable[[], object] | None = None
+        self._go, self._done = _locked(), _locked()
+
+    @staticmethod
+    def begun(name: str, work: Callable[[], object]) -> _Worker:
+        """A thread of this name that does the work, which must not raise; to be waited for by `finish`."""
+        with _idle_lock:
+            worker = _idle.pop() if _idle else None
+        if worker is None:
+            worker = _Worker()
+            worker.start()
+        worker.name = name
+        worker._work = work
+        worker._go.release()
+        return worker
+
+    def finish(self) -> None:
+        """Waits until the work is done."""
+        self._done.acquire()
+        with _idle_lock:
+            _idle.append(self)
+
+    def run(self) -> None:
+        while True:
+            while not self._go.acquire(timeout=_PATIENCE):
+                with _idle_lock:
+                    if self in _idle:
+                        _idle.remove(self)
+                        return
+            work, self._work = self._work, None
+            try:
+                if work is not None:
+                    work()
+            finally:
+                work = None  # what it holds is not to wait for the next
+                self.name = _IDLE
+                self._done.release()
+
+
+def _forget() -> None:
+    """For the child of a fork, which has none of the threads."""
+    global _idle_lock
+    _idle_lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

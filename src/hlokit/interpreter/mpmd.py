@@ -68,6 +68,7 @@ def run_grid(
     machine: Callable[[Process, Sequence[Any]], Any] | None = None,
     parallel: int = 1,
     halt: Halt | None = None,
+    routes: Sequence[dict[int, Route]] | None = None,
 ) -> Any:
     """The results of modules[i] on args[i], device by device; (results, outfed values) with `return_outfeed`.
 
@@ -75,6 +76,7 @@ def run_grid(
                 caller's own; by default the interpreter
     parallel    how many devices may run at the same time
     halt        stops what `machine` does on other devices when one has failed
+    routes      `routes_of` the modules, for who knows them already
     """
     places = Place.grid(*counts)
     _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
@@ -82,7 +84,7 @@ def run_grid(
     if machine is None:
         refuse_deadlock(modules, counts)
     grid = Grid([str(place) for place in places], parallel, halt)
-    routes = routes_of(modules, places)
+    routes = routes or routes_of(modules, places)
     processes = [
         Process(
             infeed=infeed[d] if infeed else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,8 +87,7 @@ class Process:
         self.instruction: Instruction | None = None
         self.infeed: deque[Any] = deque(infeed)
         self.outfeed: list[Any] = []
-        self.rng_state = seed % 2**128
-        self.random = np.random.Generator(np.random.Philox(self.rng_state).jumped(self.device))
+        self._seed = self.rng_state = seed % 2**128
         self.from_host: dict[int, Iterator[Any]] = {c: iter(values) for c, values in (from_host or {}).items()}
         self.to_host = {} if to_host is None else to_host
         self.before = before
@@ -95,6 +95,11 @@ class Process:
         self.depth = 0
         self.callees: dict[Computation, Callee] = {}
         self.plans: dict[Computation, Any] = {}
+
+    @cached_property
+    def random(self) -> np.random.Generator:
+        """Made when asked for: it takes longer than the rest of a small program."""
+        return np.random.Generator(np.random.Philox(self._seed).jumped(self.device))
 
     def descend(self, computation: Computation) -> None:
         """One more computation is active, until whoever called this takes 1 off `depth`."""

@@ -1,14 +1,19 @@
-"""DeviceExecutable: a compiled module that several devices run, each in a thread of this process."""
+"""DeviceExecutable: a compiled module that several devices run, each in a thread of this process or under MPI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.mpmd import refuse_deadlock, run_grid
+from hlokit.interpreter.mpmd import fingerprint, refuse_deadlock, routes_of, run_grid, run_rank
+from hlokit.interpreter.process import Place
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.interrupt import stop_threads
+
+if TYPE_CHECKING:
+    from hlokit.interpreter.mpi.world import World
 
 
 class DeviceExecutable:
@@ -26,6 +31,7 @@ class DeviceExecutable:
         self.replica_count, self.partition_count = counts
         self._modules = [module] * (counts[0] * counts[1])
         refuse_deadlock(self._modules, counts)
+        self._routes = routes_of(self._modules, Place.grid(*counts))
         self.executable = Executable(module, grid=counts, **options)
 
     def __call__(
@@ -36,13 +42,28 @@ class DeviceExecutable:
         return_outfeed: bool = False,
         from_host: Any = None,
         to_host: Any = None,
+        world: World | None = None,
     ) -> Any:
-        """A list of results, one for each device's list of arguments; the keyword arguments as hlokit.evaluate's."""
+        """A list of results, one for each device's list of arguments; the keyword arguments as hlokit.evaluate's.
+
+        In a world arguments and result are those of this process's device.
+        """
+        if world is not None:
+            return run_rank(
+                world, self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
+                return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
+                routes=self._routes, communicating=self.executable.communicating, name=self._name, halt=stop_threads,
+            )  # fmt: skip
         return run_grid(
             self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
             return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
-            parallel=len(self._modules), halt=stop_threads,
+            parallel=len(self._modules), halt=stop_threads, routes=self._routes,
         )  # fmt: skip
+
+    @cached_property
+    def _name(self) -> str:
+        """What all ranks of a world must agree on."""
+        return "machine code " + fingerprint(self._modules, (self.replica_count, self.partition_count))
 
 
 __all__ = ["DeviceExecutable"]

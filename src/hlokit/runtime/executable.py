@@ -31,6 +31,8 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
     from hlokit.cpu.compiler import Program
+    from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Instruction
     from hlokit.passes.dynamic_padder import DynamicSignature
     from hlokit.runtime.inspection import MemoryAnalysis
     from hlokit.runtime.profile import Profile
@@ -113,8 +115,8 @@ class Executable:
         root = module.entry.root.shape
         arrays_in = all(p.shape.is_array for p in module.entry.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
-        plain = arrays_in and arrays_out and self._is_static and self._hosts is None and not root.is_token
-        self._plain = self._caller.call if plain else None
+        self._flat = arrays_in and arrays_out and self._is_static and not root.is_token
+        self._plain = self._caller.call if self._flat and self._hosts is None else None
 
     def __call__(self, *args: Any, infeed: Iterable[Any] = (), seed: int = 0, return_outfeed: bool = False) -> Any:
         """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
@@ -173,6 +175,19 @@ class Executable:
         from hlokit.runtime.profile import profile
 
         return profile(self, args, repeat, options)
+
+    @cached_property
+    def communicating(self) -> list[Instruction]:
+        """The instructions that the reference evaluates, in the program's order."""
+        found = [i for step in (self._hosts.steps if self._hosts is not None else ()) for i in step.instructions]
+        seen: dict[Computation, None] = {}
+        waiting = [c for instruction in found for c in instruction.called]
+        while waiting:
+            computation = waiting.pop()
+            if computation not in seen:
+                seen[computation] = None
+                waiting += [c for instruction in computation.instructions for c in instruction.called]
+        return found + [instruction for computation in seen for instruction in computation.instructions]
 
     @property
     def workers(self) -> int:
@@ -266,6 +281,8 @@ class Executable:
 
     def _run(self, args: Sequence[Any]) -> Any:
         """A call with tuples, tokens or dynamic dimensions in its signature, or with steps of the reference."""
+        if self._flat:
+            return self._caller.call(*args)
         parameters = self.source.entry.parameters
         if len(args) != len(parameters):
             raise ArgumentError(f"{self.source.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
