@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
     from hlokit.hlo.module import HloModule
+    from hlokit.interpreter.mpi.world import World
 
 
 def evaluate(
@@ -39,6 +40,7 @@ def evaluate(
     partitions: int | None = None,
     from_host: Any = None,
     to_host: Any = None,
+    world: World | None = None,
 ) -> Any:
     """Runs `module`'s entry computation and returns its result.
 
@@ -53,6 +55,7 @@ def evaluate(
                     one device computes on the global values of a module with shardings (HSHARD-7)
     from_host       values that host transfers receive, by channel: {3: [value, ...]} (COMM-14)
     to_host         a dict to which host transfers add what they send, by channel: a list each
+    world           of `mpi_world`: this process is one of the devices. Arguments and result are its own
 
     Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
 
@@ -65,6 +68,13 @@ def evaluate(
     """
     refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
     replicas, partitions = device_counts(module, replicas, partitions)
+    if world is not None:
+        from hlokit.interpreter.mpmd import run_rank
+
+        return run_rank(
+            world, [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, seed=seed,
+            before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+        )  # fmt: skip
     if replicas * partitions > 1:
         from hlokit.interpreter.mpmd import run_grid
 
@@ -186,7 +196,11 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     if process.before is not None:
         process.before(instruction, tuple(operands))
     try:
-        value = op.reference(*operands, **step.keywords)
+        value = NotImplemented
+        if process.apart is not None and op.form == "communicate":
+            value = process.apart.collective(process, instruction, operands)
+        if value is NotImplemented:
+            value = op.reference(*operands, **step.keywords)
     except EvaluationError as error:
         if not error.located:
             error.args = (f"{instruction.name}: {error}",)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory,
 from hlokit.interpreter.grid import Grid, Halt
 from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
 from hlokit.interpreter.transport import Route
+
+if TYPE_CHECKING:
+    from hlokit.interpreter.mpi.world import World
 
 
 def evaluate_mpmd(
@@ -31,6 +35,7 @@ def evaluate_mpmd(
     memory_limit: int | None = None,
     from_host: Any = None,
     to_host: Any = None,
+    world: World | None = None,
 ) -> Any:
     """Runs programs that talk to each other, one on each device: what one sends on a channel another receives.
 
@@ -38,7 +43,7 @@ def evaluate_mpmd(
     replicas, partitions    the grid that the devices form: by default a replica each
 
     Collectives of different modules meet where they have a channel_id and are of one kind (GRP-6). The rest is as
-    with `evaluate` on several devices.
+    with `evaluate` on several devices; in a `world` every rank names all programs, but arguments only for its own.
     """
     partitions = partitions or (len(programs) // replicas if replicas else 1)
     replicas = replicas or len(programs) // partitions
@@ -47,6 +52,11 @@ def evaluate_mpmd(
     modules = [module for module, _ in programs]
     for module in dict.fromkeys(modules):
         refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
+    if world is not None:
+        return run_rank(
+            world, modules, programs[min(world.rank, len(programs) - 1)][1], (replicas, partitions), infeed=infeed,
+            seed=seed, before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+        )  # fmt: skip
     return run_grid(
         modules, [args for _, args in programs], (replicas, partitions), infeed=infeed, seed=seed, before=before,
         after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
@@ -112,6 +122,65 @@ def run_grid(
     if not return_outfeed:
         return given
     return given, [[result_of(valid_part(v), taken) for v in process.outfeed] for process in processes]
+
+
+def run_rank(
+    world: World,
+    modules: Sequence[HloModule],
+    args: Sequence[Any],
+    counts: tuple[int, int],
+    *,
+    infeed: Iterable[Any] = (),
+    seed: int = 0,
+    before: StepHook | None = None,
+    after: StepHook | None = None,
+    return_outfeed: bool = False,
+    from_host: Any = None,
+    to_host: Any = None,
+    machine: Callable[[Process, Sequence[Any]], Any] | None = None,
+    routes: Sequence[dict[int, Route]] | None = None,
+    communicating: Sequence[Instruction] | None = None,
+    name: str | None = None,
+    halt: Halt | None = None,
+) -> Any:
+    """As `run_grid`, for the one device that this process is; all but `modules` is this device's alone.
+
+    communicating   what `machine` may evaluate of instructions that communicate; by default all of the modules
+    name            of the program; by default `fingerprint` gives it
+    """
+    places = Place.grid(*counts)
+    if len(places) != world.size:
+        devices = f"{counts[0]} replica(s) of {counts[1]} partition(s)"
+        raise ArgumentError(f"{modules[0].name}: {devices} on {world.size} MPI process(es) [EXEC-2]")
+    if machine is None:
+        refuse_deadlock(modules, counts)
+    routes = routes or routes_of(modules, places)
+    place, module = places[world.rank], modules[world.rank]
+    if communicating is None:
+        communicating = [i for m in dict.fromkeys(modules) for c in m.all_computations for i in c.instructions]
+
+    def body() -> Any:
+        values = _arguments(place, module, args)
+        process = Process(
+            infeed=infeed, seed=seed, before=before, after=after, place=place, transport=world,
+            routes=routes[place.device], from_host=from_host, to_host=to_host,
+        )  # fmt: skip
+        taken = array_ids(values)
+        if machine is not None:
+            result = machine(process, values)
+        else:
+            result = result_of(valid_part(run(process, module.entry, values)), taken)
+        if not return_outfeed:
+            return result
+        return result, [result_of(valid_part(v), taken) for v in process.outfeed]
+
+    return world.run([str(p) for p in places], name or fingerprint(modules, counts), communicating, body, halt)
+
+
+def fingerprint(modules: Sequence[HloModule], counts: tuple[int, int]) -> str:
+    """Differs for other programs and for other grids."""
+    texts = {module: str(module) for module in dict.fromkeys(modules)}
+    return sha256(repr((counts, [texts[module] for module in modules])).encode()).hexdigest()
 
 
 def routes_of(modules: Sequence[HloModule], places: Sequence[Place]) -> list[dict[int, Route]]:

@@ -13,7 +13,7 @@ import numpy as np
 from hlokit.errors import EvaluationError, ShapeError
 from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.callee import Callee
-from hlokit.interpreter.transport import Alone, Cancelled, Route, Transport
+from hlokit.interpreter.transport import Alone, Apart, Cancelled, Route, Transport
 from hlokit.types.groups import ReplicaGroups
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Process:
     infeed, outfeed             values waiting to be read, values written (INFEED-2, OUTFEED-2)
     random                      source of rng's numbers, seeded per execution (RNG-7)
     rng_state                   the 128-bit state of rng-get-and-update-state (BEY-57)
-    transport                   carries values to the other devices and from them
+    transport                   carries values to the other devices and from them; also `apart`, if that is what it is
     routes                      who sends on a channel and who receives; where it says nothing, this device does both
     from_host, to_host          values for host transfers, values that they brought, by channel (COMM-14)
     instruction                 the one being evaluated
@@ -83,6 +83,8 @@ class Process:
         self.replica_id, self.partition_id, self.replica_count, self.partition_count = place
         self.device = place.device
         self.transport: Transport = transport or Alone()
+        apart = not self.transport.shares_memory  # first: to ask for the class takes longer than all else here
+        self.apart = transport if apart and isinstance(transport, Apart) else None
         self.routes = routes
         self.instruction: Instruction | None = None
         self.infeed: deque[Any] = deque(infeed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from hlokit.errors import DeadlockError, EvaluationError, UnsupportedError
 from hlokit.hlo.op import Op
@@ -14,6 +14,7 @@ from hlokit.hlo.values import Contributions
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
+    from hlokit.interpreter.process import Process
 
 _SHOWN = 16
 """Waiting devices that a deadlock's message names."""
@@ -64,6 +65,15 @@ class Transport(Protocol):
 
     def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
         """The oldest value that was sent on the route and not yet received."""
+        ...
+
+
+@runtime_checkable
+class Apart(Transport, Protocol):
+    """A transport between memories, which moves no more than what is needed."""
+
+    def collective(self, process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
+        """The instruction's value, made from what its op's `transfer` says; NotImplemented where that says nothing."""
         ...
 
 
@@ -164,6 +174,10 @@ class Exchange:
         del self.waiting[device]
         self.results[device] = result
         return device
+
+    def untaken(self) -> list[tuple[Route, Any]]:
+        """What was sent and not received."""
+        return [(route, value) for route, values in self._sent.items() for value in values]
 
     def in_flight(self) -> Hashable:
         """How many values, and how many offers, every channel holds."""
