@@ -144,6 +144,11 @@ class Executable:
             return None
         return caller.entry, (*caller.constants, 0, *caller.more)
 
+    @property
+    def native(self) -> Caller | None:
+        """What calls the machine code, for callers that do so without Python; None if it takes more than that."""
+        return self._caller if self._plain is not None and isinstance(self._caller, Caller) else None
+
     @cached_property
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
