@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hlokit.errors import ParseError, UnsupportedError
+from hlokit.errors import ArgumentError, ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
@@ -15,6 +15,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
+    from hlokit.interpreter.mpi.world import World
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 
@@ -24,6 +25,7 @@ __all__ = [
     "evaluate_mpmd",
     "export_object",
     "load",
+    "mpi_world",
     "optimize",
     "parse",
     "parse_shape",
@@ -34,40 +36,53 @@ __all__ = [
 _BYTECODE = b"ML\xefR"
 
 
-def parse(text: str | bytes) -> HloModule:
+def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a StableHLO artifact (MLIR bytecode).
 
-    Every rule of the language is checked while reading. Raises ParseError with line, column, caret and the rule's
-    label (with the number of a byte for an artifact); UnsupportedError for StableHLO that HLO or hlokit lacks.
+    Every rule of the language is checked while reading.
+
+    arguments   the shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`)
+
+    Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
+    UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit.
     """
     if isinstance(text, bytes):
         if text.startswith(_BYTECODE):
             from hlokit.stablehlo.artifact import parse_artifact
 
-            return parse_artifact(text)
+            return parse_artifact(text, arguments)
         text = _decoded(text)
     if _is_stablehlo(text):
         from hlokit.stablehlo.lowering import parse_stablehlo
 
-        return parse_stablehlo(text)
+        return parse_stablehlo(text, arguments)
     from hlokit.text.parser import parse_hlo
 
-    return parse_hlo(text)
+    return _fitting(parse_hlo(text), arguments)
 
 
-def load(path: str | Path) -> HloModule:
+def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in a file: HLO or StableHLO text, a StableHLO artifact, or a serialized HloModuleProto (or HloProto).
 
-    They are told apart by content.
+    They are told apart by content. `arguments`: as `parse` takes them.
 
     Raises OSError if the file cannot be read, ParseError if it is none of them, UnsupportedError as `parse` does.
     """
     data = Path(path).read_bytes()
     if data.startswith(_BYTECODE) or _is_text(data):
-        return parse(data)
+        return parse(data, arguments=arguments)
     from hlokit.proto.module import module_from_proto
 
-    return module_from_proto(data)
+    return _fitting(module_from_proto(data), arguments)
+
+
+def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
+    """The module, whose parameters are of these shapes. Raises ArgumentError if they are not."""
+    shapes = [parameter.shape.logical for parameter in module.entry.parameters]
+    if arguments is not None and shapes != [shape.logical for shape in arguments]:
+        expected, found = (", ".join(map(str, listed)) for listed in (shapes, arguments))
+        raise ArgumentError(f"{module.name} takes ({expected}), not ({found})")
+    return module
 
 
 def parse_shape(text: str) -> Shape:
@@ -168,6 +183,18 @@ def export_object(
     from hlokit.runtime.export import export_object
 
     return export_object(module, target, path, strict=strict)
+
+
+def mpi_world(comm: Any = None) -> World:
+    """The processes of an MPI job (of mpi4py's communicator `comm`, by default all) as devices: see World.
+
+    All of them call this together. Raises UnsupportedError without mpi4py or an MPI library.
+    """
+    try:
+        from hlokit.interpreter.mpi.world import World
+    except (ImportError, RuntimeError) as error:
+        raise UnsupportedError(f"MPI: {error}. `pip install hlokit[mpi]` gives mpi4py and MPICH") from None
+    return World(comm)
 
 
 def _decoded(data: bytes) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from hlokit.builder.control import tuple_
 from hlokit.builder.core import Builder, XlaOp
-from hlokit.errors import BuildError, HlokitError, ParseError, ShapeError, UnsupportedError
+from hlokit.errors import ArgumentError, BuildError, HlokitError, ParseError, ShapeError, UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import Alias, HloModule
@@ -25,20 +25,26 @@ from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
+_Array: TypeAlias = np.ndarray[Any, Any]
+
 _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return", "chlo.return")
 _COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose"})
 """What a region may use of the outside without a parameter: it is made anew inside, if its operands are such too."""
 _COPIED_DEPTH = 8
+_MOST_FUNCTIONS = 100_000
+_MOST_KNOWN = 64
+"""Elements of an integer array that is followed through calls and regions, as sizes are made of it."""
 _OWN_CHANNELS = 1 << 20
 """Above the channels that programs name themselves."""
 GLOBAL_VALUES = {"hlokit.values": "global"}
 """Frontend attributes of a module of several partitions that runs on whole values: shardings are only kept."""
 
 
-def parse_stablehlo(text: str) -> HloModule:
+def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module that a StableHLO text says. Its entry is the function `main`, or the one that is public.
 
-    Raises ParseError with line, column and caret for what is no legal StableHLO; UnsupportedError, naming line and
+    `arguments`: the shapes of the entry's arguments, for those of unknown sizes; all others follow from them.
+    Raises ArgumentError for shapes that the entry does not take; ParseError with line, column and caret for what is no legal StableHLO; UnsupportedError, naming line and
     operation, type or attribute, for what is legal and not supported.
     """
     if not text.isascii():
@@ -46,8 +52,12 @@ def parse_stablehlo(text: str) -> HloModule:
             text.encode()
         except UnicodeEncodeError as error:
             raise ParseError(f"no UTF-8: {error.reason}", line=text.count("\n", 0, error.start) + 1, column=1) from None
-    program, lexer = parse_program(text)
-    return _Lowering(program, lexer).module()
+    return lowered(*parse_program(text), arguments)
+
+
+def lowered(program: Program, lexer: Lexer, arguments: Sequence[Shape] | None = None) -> HloModule:
+    """The module that a tree of operations is, for arguments of these shapes; `lexer` places its errors."""
+    return _Lowering(program, lexer).module(arguments)
 
 
 class _Lowering:
@@ -56,22 +66,23 @@ class _Lowering:
     def __init__(self, program: Program, lexer: Lexer) -> None:
         self.program = program
         self.lexer = lexer
-        self._done: dict[tuple[str, tuple[Shape, ...]], Computation] = {}
-        self._open: set[tuple[str, tuple[Shape, ...]]] = set()
+        self._done: dict[tuple[Any, ...], Computation] = {}
+        self._open: set[tuple[Any, ...]] = set()
         self.depth = 0
         self.partitions = self._count("mhlo.num_partitions", self._mesh_size())
         self.replicas = self._count("mhlo.num_replicas", 1)
         self._is_sharded = False
+        self.is_dynamic = any(isinstance(t, Shape) and t.is_unbounded for t in _types(program))
         self._channels: dict[tuple[Any, ...], int] = {}
         self._handles: dict[int, tuple[Any, ...]] = {}
 
-    def module(self) -> HloModule:
+    def module(self, arguments: Sequence[Shape] | None = None) -> HloModule:
         main = self._main()
-        shapes = [self._argument(main, i) for i in range(len(main.arguments))]
+        shapes = self._arguments(main, arguments)
         for function in self._callees_first(main):
             types = [t for _, t in function.arguments]
             known = [t for t in types if isinstance(t, Shape) and not t.is_unbounded]
-            if function is not main and len(known) == len(types):
+            if function is not main and len(known) == len(types) and not self.is_dynamic:
                 self.function(function.name, known, function.start)
         scope = Scope(self, Builder(self.program.name or main.name, source_info=False))
         self._parameters(scope, main, shapes, is_entry=True)
@@ -123,14 +134,22 @@ class _Lowering:
             raise self.lexer.error(f"{name} is no count of devices", 0)
         return count
 
-    def _argument(self, main: Function, index: int) -> Shape:
-        """The shape of an argument of the entry, which nothing refines."""
-        shape = main.arguments[index][1]
-        if not isinstance(shape, Shape):
-            raise self._unsupported(main, f"argument {index} of type {shape}")
-        if shape.is_unbounded:
-            raise self._unsupported(main, f"argument {index}, {shape}, whose sizes are not known")
-        return shape
+    def _arguments(self, main: Function, given: Sequence[Shape] | None) -> list[Shape]:
+        """The shapes of the entry's arguments: as given, which has to fit what is written, else as written."""
+        if given is not None and len(given) != len(main.arguments):
+            raise ArgumentError(f"@{main.name} takes {len(main.arguments)} arguments, found the shapes of {len(given)}")
+        found: list[Shape] = []
+        for i, (name, written) in enumerate(main.arguments):
+            if not isinstance(written, Shape):
+                raise self._unsupported(main, f"argument {i} ({name}) of type {written}")
+            if given is not None and not fits(written, given[i]):
+                raise ArgumentError(f"argument {i} ({name}) of @{main.name} is {written}, found {given[i]}")
+            shape = written if given is None or not written.is_unbounded else given[i]
+            if shape.is_unbounded:
+                what = f"argument {i} ({name}), {shape}, is of unknown sizes: say which with arguments=[hk.f32[2,3], ...]"
+                raise self._unsupported(main, what)
+            found.append(shape)
+        return found
 
     def _unsupported(self, function: Function, what: str) -> UnsupportedError:
         return UnsupportedError(f"{self.lexer.where(function.start)}: func.func @{function.name}: {what}")
@@ -225,9 +244,13 @@ class _Lowering:
                 stack += block.operations if block is not None else []
         return list(found)
 
-    def function(self, name: str, shapes: Sequence[Shape], start: int) -> Computation:
-        """A function as a computation of arguments of these shapes."""
-        key = (name, tuple(shape.logical for shape in shapes))
+    def function(
+        self, name: str, shapes: Sequence[Shape], start: int, constants: Mapping[int, _Array] | None = None
+    ) -> Computation:
+        """A function as a computation of arguments of these shapes, of which `constants` are known by number."""
+        constants = constants or {}
+        known = tuple((i, array.dtype.str, array.shape, array.tobytes()) for i, array in constants.items())
+        key = (name, tuple(shape.logical for shape in shapes), known)
         if key in self._done:
             return self._done[key]
         function = self.program.functions.get(name)
@@ -241,10 +264,13 @@ class _Lowering:
                 raise self.lexer.error(f"@{name} takes an argument of type {declared}, found {shape}", start)
         if key in self._open:
             raise self.lexer.error(f"the function @{name} calls itself", start)
+        if len(self._done) > _MOST_FUNCTIONS:
+            raise UnsupportedError(f"{self.lexer.where(start)}: more than {_MOST_FUNCTIONS} functions and sizes of them")
         self._open.add(key)
         with _Deeper(self, start):
             scope = Scope(self, Builder(name, source_info=False))
             self._parameters(scope, function, shapes)
+            scope.replace({function.arguments[i][0]: array for i, array in constants.items()})
             results = scope.results(function.body, function.results, function.start)
             root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
             self._done[key] = scope.builder.build_computation(root)
@@ -287,6 +313,24 @@ class Scope:
             raise self.lexer.error(f"{name} is defined twice", start)
         self._values[name] = list(handles)
 
+    def replace(self, values: Mapping[str, _Array]) -> None:
+        """Constants for names that are bound to parameters."""
+        for name, array in values.items():
+            self._values[name] = [self.builder.constant(array)]
+
+    def size(self, handle: XlaOp) -> _Array | None:
+        """The value of what sizes may be made of, if it is known: a few integers, in programs of unknown sizes."""
+        if not self.lowering.is_dynamic or not handle.shape.is_array or handle.shape.is_dynamic:
+            return None
+        if not handle.dtype.is_integral or handle.shape.size > _MOST_KNOWN:
+            return None
+        return self.constant(handle)
+
+    def sizes(self, handles: Sequence[XlaOp]) -> dict[int, _Array]:
+        """Those of the values that are known, by number."""
+        found = {i: self.size(handle) for i, handle in enumerate(handles)}
+        return {i: array for i, array in found.items() if array is not None}
+
     def value(self, reference: str, start: int) -> XlaOp:
         """The value of `%name` or `%name#i`."""
         found = self._find(reference)
@@ -296,11 +340,20 @@ class Scope:
         if outside is None:
             raise self.lexer.error(f"{reference} is not defined (above)", start)
         copy = self._copied(outside.instruction)
+        known = self._outer_size(outside) if copy is None else None
+        if known is not None:
+            copy = self.builder.constant(known)
         if copy is None:
             message = f"the region uses {reference} of the outside, which is no constant"
             raise UnsupportedError(f"{self.lexer.where(start)}: {message}")
         self._captured[reference] = copy
         return copy
+
+    def _outer_size(self, outside: XlaOp) -> _Array | None:
+        scope = self.outer
+        while scope is not None and scope.builder is not outside.builder:
+            scope = scope.outer
+        return scope.size(outside) if scope is not None else None
 
     def _find(self, reference: str) -> XlaOp | None:
         if reference in self._captured:
@@ -407,7 +460,9 @@ class Scope:
     def captures(self, blocks: Iterable[Block], start: int) -> dict[str, XlaOp]:
         """What the blocks use of this scope and its outside, but for what they can make anew."""
         found = {reference: self.value(reference, start) for reference in self.free(blocks)}
-        return {r: handle for r, handle in found.items() if not _is_copied(handle.instruction)}
+        return {
+            r: handle for r, handle in found.items() if not _is_copied(handle.instruction) and self.size(handle) is None
+        }
 
     # -- operations
 
@@ -491,6 +546,22 @@ class Scope:
                 return place
             place = Place(place.name or target.name, place.file or target.file, place.line or target.line, target.alias)
         return place
+
+
+def _types(program: Program) -> Iterator[Any]:
+    """All types that are written."""
+    stack: list[Operation] = []
+    for function in program.functions.values():
+        yield from (t for _, t in function.arguments)
+        yield from function.results
+        stack += function.body.operations if function.body is not None else []
+    while stack:
+        operation = stack.pop()
+        yield from operation.result_types
+        for block in operation.regions:
+            if block is not None:
+                yield from (t for _, t in block.arguments)
+                stack += block.operations
 
 
 def fits(written: Any, shape: Shape) -> bool:

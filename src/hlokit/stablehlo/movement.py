@@ -13,6 +13,7 @@ from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.structure import Constant
+from hlokit.stablehlo.dynamic import known_shape
 from hlokit.stablehlo.literals import is_splat
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Dense
@@ -40,15 +41,8 @@ def _iota(site: Site) -> XlaOp:
 
 
 def _dynamic_iota(site: Site) -> XlaOp:
-    shape = _known_shape(site, site.result(), site.known(0, "sizes"))
+    shape = known_shape(site, site.result(), 0)
     return site.emit(Iota(site.integer("iota_dimension", "dim"), shape))
-
-
-def _known_shape(site: Site, written: Shape, sizes: tuple[int, ...]) -> Shape:
-    """The sizes that an operand gives, checked against the type that is written."""
-    if not written.is_array or len(sizes) != written.rank:
-        raise site.error(f"{site.name}: {len(sizes)} sizes for {written}")
-    return Shape.array(written.dtype, sizes)
 
 
 def _broadcast_in_dim(site: Site) -> XlaOp:
@@ -70,7 +64,7 @@ def broadcast_to(site: Site, operand: XlaOp, shape: Shape, dimensions: tuple[int
 
 def _dynamic_broadcast_in_dim(site: Site) -> XlaOp:
     operand, _ = site.exactly(2)
-    shape = _known_shape(site, site.result(), site.known(1, "sizes"))
+    shape = known_shape(site, site.result(), 1)
     return broadcast_to(site, operand, shape, site.integers("broadcast_dimensions", "dims"))
 
 
@@ -99,7 +93,7 @@ def _inferred(site: Site, operand: XlaOp, written: Shape) -> Shape:
 
 def _dynamic_reshape(site: Site) -> XlaOp:
     operand, _ = site.exactly(2)
-    return movement.reshape(operand, _known_shape(site, site.result(), site.known(1, "sizes")))
+    return movement.reshape(operand, known_shape(site, site.result(), 1))
 
 
 def _transpose(site: Site) -> XlaOp:
@@ -151,9 +145,21 @@ def _slice(site: Site) -> XlaOp:
 
 
 def _real_dynamic_slice(site: Site) -> XlaOp:
-    operand, *_ = site.exactly(4)
-    starts, limits, strides = (site.known(i, "ranges") for i in (1, 2, 3))
-    return indexing.slice(operand, starts, limits, strides)
+    """A slice of constants; or from starts that are not known, if the limits are starts + constants: a dynamic-slice."""
+    operand, starts, limits, _ = site.exactly(4)
+    strides = site.known(3, "strides")
+    if site.constant(1) is not None:
+        return indexing.slice(operand, site.known(1, "starts"), site.known(2, "limits"), strides)
+    added = limits.instruction.operands if limits.instruction.opcode == "add" else ()
+    sizes = [XlaOp(site.builder, i) for i in added if i is not starts.instruction]
+    known = site.scope.constant(sizes[0]) if len(sizes) == 1 else None
+    if known is None or any(stride != 1 for stride in strides):
+        raise site.unsupported("ranges whose sizes are not known before the program runs")
+    scalars = [
+        movement.reshape(site.emit(Slice(((i, i + 1, 1),)), starts), starts.dtype[()])
+        for i in range(starts.shape.dimensions[0] if starts.rank == 1 else 0)
+    ]
+    return site.emit(DynamicSlice(tuple(map(int, known))), operand, *scalars)
 
 
 def _dynamic_slice(site: Site) -> XlaOp:
@@ -200,8 +206,12 @@ def _torch_index_select(site: Site) -> XlaOp:
 
 
 def _get_dimension_size(site: Site) -> XlaOp:
+    """A constant where the size is known."""
     (operand,) = site.exactly(1)
-    return dynamic.get_dimension_size(operand, site.integer("dimension", "dim"))
+    dimension = site.integer("dimension", "dim")
+    if operand.shape.is_array and 0 <= dimension < operand.rank and not operand.shape.dynamic[dimension]:
+        return site.builder.constant(np.int32(operand.shape.dimensions[dimension]))
+    return dynamic.get_dimension_size(operand, dimension)
 
 
 def _set_dimension_size(site: Site) -> XlaOp:

@@ -249,5 +249,9 @@ class Site:
         return self.scope.lexer.error(message, self.operation.start, label)
 
     def unsupported(self, message: str) -> UnsupportedError:
-        where = self.scope.lexer.where(self.operation.start)
-        return UnsupportedError(f"{where}: {self.name}: {message}")
+        return UnsupportedError(f"{self.where}: {self.name}: {message}")
+
+    @property
+    def where(self) -> str:
+        """How an error that is no ParseError names the operation's position."""
+        return self.scope.lexer.where(self.operation.start)
