@@ -1,0 +1,36 @@
+"""jax.scipy.linalg and jax.lax.linalg on hlokit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.jax.compare import agrees
+from tests.jax.linalg_cases import LAX, SCIPY
+
+SLOW = {
+    "expm_frechet",
+    "polar",
+    "rsf2csf",
+    "sqrtm",
+    "funm",
+    "polar_qdwh",
+    "expm",
+    "eigh_tridiagonal",
+    "cholesky_update",
+    "solve_sylvester",
+}
+"""JAX takes long to compile them."""
+
+
+def _marked(names: dict[str, object]) -> list[object]:
+    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names]
+
+
+@pytest.mark.parametrize("name", _marked(SCIPY))
+def test_scipy(name: str) -> None:
+    agrees(*SCIPY[name])
+
+
+@pytest.mark.parametrize("name", _marked(LAX))
+def test_lax(name: str) -> None:
+    agrees(*LAX[name])
