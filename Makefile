@@ -34,9 +34,19 @@ test-golden: $(READY)
 	$(PYTEST) -m golden_full --golden="$(GOLDEN)"
 
 # The report goes to build/bench: run.json, run.md, run.svg. Narrow it: make bench ONLY=gemm
-bench bench-quick: .venv/.bench
-	$(BIN)/python -m bench.run $(if $(findstring quick,$@),--quick) $(if $(ONLY),--only "$(ONLY)") \
+bench bench-quick: .venv/.bench $(if $(NEWEST),.venv-newest/.ready)
+	HLOKIT_BENCH_NEWEST=$(if $(NEWEST),$(abspath .venv-newest/bin/python)) \
+		$(BIN)/python -m bench.run $(if $(findstring quick,$@),--quick) $(if $(ONLY),--only "$(ONLY)") \
 		--json build/bench/run.json --markdown build/bench/run.md --svg build/bench/run.svg
+
+# The newest jaxlib wants Python 3.12: where there is one, it takes part in the benchmark
+NEWEST ?= $(shell for p in python3.14 python3.13 python3.12 $(wildcard ~/.pyenv/versions/3.1[2-9].*/bin/python); do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
+
+.venv-newest/.ready:
+	$(NEWEST) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install -q jax
+	@touch $@
 
 # The programs' HLO in tests/data/bench, after a change of bench/programs or of the version of JAX
 bench-lower: .venv/.bench

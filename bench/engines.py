@@ -189,4 +189,12 @@ class Torch(NumPy):
         return torch.from_numpy(value)
 
 
-KINDS: dict[str, type[Engine]] = {"hlokit": Hlokit, "xla": Xla, "xla-tunables": Xla, "numpy": NumPy, "torch": Torch}
+KINDS: dict[str, type[Engine]] = {
+    "hlokit": Hlokit,
+    "xla": Xla,
+    "xla-tunables": Xla,
+    "xla-newest": Xla,
+    "xla-newest-tunables": Xla,
+    "numpy": NumPy,
+    "torch": Torch,
+}

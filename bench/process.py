@@ -24,13 +24,18 @@ class Failed(Exception):
         self.absent = absent
 
 
+def interpreter(kind: str) -> str:
+    """The Python that a framework runs in: the newest XLA has one of its own."""
+    return os.environ["HLOKIT_BENCH_NEWEST"] if kind.startswith("xla-newest") else sys.executable
+
+
 def environment(kind: str) -> dict[str, str]:
     """The worker's environment; no setting of the user's shell favours one side."""
     variables = {name: value for name, value in os.environ.items() if name not in ("GLIBC_TUNABLES", "XLA_FLAGS")}
     variables["JAX_PLATFORMS"] = "cpu"
     variables["HLOKIT_CACHE_DIR"] = ""  # no cache of objects: compile times are those of compiling
     variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src"), variables.get("PYTHONPATH", "")])
-    if kind == "xla-tunables":
+    if kind.endswith("-tunables"):
         variables["GLIBC_TUNABLES"] = TUNABLES
     return variables
 
@@ -46,7 +51,7 @@ class Process:
     def start(self) -> None:
         with self.log.open("a") as log:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "bench.worker", self.kind],
+                [interpreter(self.kind), "-m", "bench.worker", self.kind],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment(self.kind), cwd=ROOT,
             )  # fmt: skip
 

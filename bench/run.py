@@ -7,7 +7,8 @@
 Each framework has a process of its own. For each program all draw the same arguments; XLA lowers it, and hlokit gets
 that HLO; each compiles it, runs it once, and hlokit's results are compared with XLA's. Then they take turns in rounds,
 with a pause before each turn, since threads of the one before may still spin. XLA runs twice: plain, and with malloc
-tunables that spare it page faults; only the better of them counts.
+tunables that spare it page faults; only the better of them counts. HLOKIT_BENCH_NEWEST names a Python that has a newer
+jaxlib, which then runs twice too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cold import cold_start
+from bench.engines import KINDS
 from bench.limits import Limits
 from bench.lower import stored_text
 from bench.noise import Others
@@ -37,7 +39,7 @@ from bench.programs import CATEGORIES, Program, select
 from bench.report import Report, Row, Timing, markdown, read_notes, row_line, summary, svg
 from bench.results import store
 
-ENGINES = ("hlokit", "xla", "xla-tunables", "numpy", "torch")
+ENGINES = tuple(KINDS)
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,10 @@ class Bench:
 def available(engines: list[str]) -> Iterator[str]:
     modules = {"xla": "jax", "xla-tunables": "jax"}
     for engine in engines:
-        if importlib.util.find_spec(modules.get(engine, engine)):
+        if engine.startswith("xla-newest"):
+            if os.environ.get("HLOKIT_BENCH_NEWEST"):
+                yield engine
+        elif importlib.util.find_spec(modules.get(engine, engine)):
             yield engine
         else:
             print(f"{engine}: not installed, left out", file=sys.stderr)
@@ -175,6 +180,9 @@ def machine() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    if newest := os.environ.get("HLOKIT_BENCH_NEWEST"):
+        command = [newest, "-c", "import jaxlib; print(jaxlib.__version__)"]
+        versions["newest jaxlib"] = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return {
         "cpu": names[0].split(":", 1)[1].strip() if names else platform.machine(),
         "cores": os.cpu_count(),
