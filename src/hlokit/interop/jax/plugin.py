@@ -1,0 +1,39 @@
+"""JAX's platform "hlokit": found by JAX through the entry point group jax_plugins."""
+
+from __future__ import annotations
+
+import os
+
+PRIORITY = 500
+"""JAX's own CPU client has 0 and its GPU plugins 400: without JAX_PLATFORMS, hlokit is the default."""
+
+
+def initialize() -> None:
+    """Registers the platform, unless JAX was told to use others only. Called by JAX when it looks for its backends."""
+    import jax
+
+    wanted: str = jax.config.jax_platforms or os.environ.get("JAX_PLATFORMS", "")  # pyright: ignore
+    if wanted and "hlokit" not in wanted.split(","):
+        return
+    register()
+
+
+def register() -> None:
+    """Makes the table of functions and hands it to JAX."""
+    from jax._src import xla_bridge  # pyright: ignore
+    from jax._src.interpreters import mlir  # pyright: ignore
+
+    from hlokit.interop.pjrt import client, executables, transfers  # noqa: F401  # pyright: ignore
+    from hlokit.interop.pjrt.table import capsule
+
+    if client.PLATFORM in xla_bridge._backend_factories:  # pyright: ignore
+        return
+    xla_bridge._nonexperimental_plugins.add(client.PLATFORM)  # pyright: ignore  # else a warning at every start
+    xla_bridge.register_plugin(client.PLATFORM, priority=PRIORITY, c_api=capsule())  # pyright: ignore
+    if client.PLATFORM not in mlir._platforms_with_donation:  # pyright: ignore
+        mlir._platforms_with_donation.append(client.PLATFORM)  # pyright: ignore
+    try:
+        from hlokit.interop.jax.rules import install  # pyright: ignore
+    except ImportError:
+        return
+    install(client.PLATFORM)

@@ -1,0 +1,364 @@
+"""The client, its devices and memories. Devices are threads of this process; HLOKIT_NUM_DEVICES says how many."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from hlokit.errors import ArgumentError
+from hlokit.interop.pjrt.buffers import DEVICE, MEMORY
+from hlokit.interop.pjrt.memory import FOREVER, constant, read_words
+from hlokit.interop.pjrt.native import native
+from hlokit.interop.pjrt.table import function
+
+PLATFORM = "hlokit"
+KINDS = ("device", "pinned_host", "unpinned_host")
+"""Kinds of memories that programs may ask for. To this platform they are all the same."""
+_MOST = 256
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`address`: of a PJRT_Memory."""
+
+    number: int
+    kind: str
+    address: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """`address`: of a PJRT_Device, which is its description too."""
+
+    number: int
+    address: int
+    memories: tuple[Memory, ...]
+
+    def memory(self, kind: str) -> int:
+        """The address of the memory of this kind."""
+        return next((m.address for m in self.memories if m.kind == kind), self.memories[0].address)
+
+
+def platform_version() -> str:
+    from hlokit import __version__
+
+    return f"hlokit {__version__}"
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """The process's devices."""
+    text = os.environ.get("HLOKIT_NUM_DEVICES", "1")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
+        raise ArgumentError(f"HLOKIT_NUM_DEVICES={text!r}: expected a number from 1 to {_MOST}")
+    return tuple(_device(number) for number in range(int(text)))
+
+
+def device_at(address: int) -> Device:
+    """The device with this handle."""
+    return _by_address()[address]
+
+
+def _device(number: int) -> Device:
+    address = FOREVER.words([0] * (DEVICE.size // 8))
+    memories: list[Memory] = []
+    for place, kind in enumerate(KINDS):
+        fields = {
+            "table": native().memory_table, "device": address, "number": number * len(KINDS) + place,
+            "kind": constant(kind)[0], "kind_size": len(kind), "kind_number": place,
+        }  # fmt: skip
+        at = FOREVER.words([fields.get(field, 0) for field in MEMORY.fields])
+        memories.append(Memory(fields["number"], kind, at))
+    write_words(address, [number, memories[0].address])
+    return Device(number, address, tuple(memories))
+
+
+def write_words(address: int, values: list[int]) -> None:
+    """Puts 64-bit words at an address."""
+    import ctypes
+
+    (ctypes.c_uint64 * len(values)).from_address(address)[:] = values
+
+
+@cache
+def _by_address() -> dict[int, Device]:
+    return {device.address: device for device in devices()}
+
+
+@cache
+def _memories() -> dict[int, tuple[Device, Memory]]:
+    return {memory.address: (device, memory) for device in devices() for memory in device.memories}
+
+
+@cache
+def _handles() -> int:
+    return FOREVER.words([device.address for device in devices()])
+
+
+@cache
+def _handle() -> int:
+    """Of the client, and of its topology: nobody looks inside."""
+    return FOREVER.words([0])
+
+
+def _words(address: int) -> list[int]:
+    return read_words(address, DEVICE.size // 8)
+
+
+# -- plugin
+
+
+@function("Plugin_Attributes")
+def _plugin_attributes(a: Any) -> None:
+    a.attributes, a.num_attributes = _named("plugin")
+
+
+@cache
+def _named(what: str) -> tuple[int, int]:
+    values = {"stablehlo_current_version": [1, 17, 0], "stablehlo_minimum_version": [0, 9, 0]}
+    return FOREVER.named(values if what == "plugin" else {})
+
+
+# -- client
+
+
+@function("Client_Create")
+def _create(a: Any) -> None:
+    devices()
+    a.client = _handle()
+
+
+@function("Client_PlatformName")
+def _platform_name(a: Any) -> None:
+    a.platform_name, a.platform_name_size = constant(PLATFORM)
+
+
+@function("Client_PlatformVersion")
+def _platform_version(a: Any) -> None:
+    a.platform_version, a.platform_version_size = constant(platform_version())
+
+
+@function("Client_ProcessIndex")
+def _process_index(a: Any) -> None:
+    a.process_index = 0
+
+
+@function("Client_Devices")
+def _devices(a: Any) -> None:
+    a.devices, a.num_devices = _handles(), len(devices())
+
+
+@function("Client_AddressableDevices")
+def _addressable_devices(a: Any) -> None:
+    a.addressable_devices, a.num_addressable_devices = _handles(), len(devices())
+
+
+@function("Client_LookupDevice")
+def _lookup(a: Any) -> None:
+    a.device = _numbered(a.id)
+
+
+@function("Client_LookupAddressableDevice")
+def _lookup_addressable(a: Any) -> None:
+    a.addressable_device = _numbered(a.local_hardware_id)
+
+
+def _numbered(number: int) -> int:
+    if not 0 <= number < len(devices()):
+        raise ArgumentError(f"there is no device {number}: there are {len(devices())}")
+    return devices()[number].address
+
+
+@function("Client_AddressableMemories")
+def _addressable_memories(a: Any) -> None:
+    a.addressable_memories, a.num_addressable_memories = _memory_handles(), len(_memories())
+
+
+@cache
+def _memory_handles() -> int:
+    return FOREVER.words(list(_memories()))
+
+
+@function("Client_DefaultDeviceAssignment")
+def _default_assignment(a: Any) -> None:
+    import ctypes
+
+    count = a.num_replicas * a.num_partitions
+    if count > min(len(devices()), a.default_assignment_size):
+        raise ArgumentError(f"{a.num_replicas} replicas of {a.num_partitions} partitions: {len(devices())} devices")
+    (ctypes.c_int32 * count).from_address(a.default_assignment)[:] = list(range(count))
+
+
+@function("Client_TopologyDescription")
+def _topology(a: Any) -> None:
+    a.topology = _handle()
+
+
+@function("Client_DmaMap")
+def _dma_map(a: Any) -> None:
+    """All memory can be used as it is."""
+
+
+@function("Client_DmaUnmap")
+def _dma_unmap(a: Any) -> None:
+    """See Client_DmaMap."""
+
+
+@function("TopologyDescription_PlatformName")
+def _topology_name(a: Any) -> None:
+    a.platform_name, a.platform_name_size = constant(PLATFORM)
+
+
+@function("TopologyDescription_PlatformVersion")
+def _topology_version(a: Any) -> None:
+    a.platform_version, a.platform_version_size = constant(platform_version())
+
+
+@function("TopologyDescription_GetDeviceDescriptions")
+def _topology_devices(a: Any) -> None:
+    a.descriptions, a.num_descriptions = _handles(), len(devices())
+
+
+@function("TopologyDescription_Attributes")
+def _topology_attributes(a: Any) -> None:
+    a.attributes, a.num_attributes = _named("")
+
+
+@function("TopologyDescription_Fingerprint")
+def _topology_fingerprint(a: Any) -> None:
+    import zlib
+
+    a.fingerprint = zlib.crc32(f"{platform_version()} {len(devices())}".encode())
+
+
+@function("TopologyDescription_Serialize")
+def _topology_serialize(a: Any) -> None:
+    a.serialized_bytes, a.serialized_bytes_size = constant(f"{platform_version()} {len(devices())}")
+    a.serialized_topology, a.serialized_topology_deleter = _handle(), no_deleter()
+
+
+def no_deleter() -> int:
+    """A function of one pointer that does nothing, for what is never freed or goes with something else."""
+    from hlokit.interop.pjrt.native import native
+
+    return native().nothing
+
+
+# -- devices
+
+
+@function("DeviceDescription_Id")
+def _id(a: Any) -> None:
+    a.id = _words(a.device_description)[0]
+
+
+@function("DeviceDescription_ProcessIndex")
+def _device_process(a: Any) -> None:
+    a.process_index = 0
+
+
+@function("DeviceDescription_Attributes")
+def _device_attributes(a: Any) -> None:
+    a.attributes, a.num_attributes = _named("")
+
+
+@function("DeviceDescription_Kind")
+def _device_kind(a: Any) -> None:
+    a.device_kind, a.device_kind_size = constant("hlokit")
+
+
+@function("DeviceDescription_DebugString")
+def _device_debug(a: Any) -> None:
+    a.debug_string, a.debug_string_size = constant(f"HlokitDevice(id={_words(a.device_description)[0]})")
+
+
+@function("DeviceDescription_ToString")
+def _device_text(a: Any) -> None:
+    a.to_string, a.to_string_size = constant(f"HlokitDevice(id={_words(a.device_description)[0]})")
+
+
+@function("Device_GetDescription")
+def _description(a: Any) -> None:
+    a.device_description = a.device
+
+
+@function("Device_IsAddressable")
+def _is_addressable(a: Any) -> None:
+    a.is_addressable = 1
+
+
+@function("Device_LocalHardwareId")
+def _local_id(a: Any) -> None:
+    a.local_hardware_id = _words(a.device)[0]
+
+
+@function("Device_AddressableMemories")
+def _device_memories(a: Any) -> None:
+    memories = device_at(a.device).memories
+    a.memories, a.num_memories = _device_memory_handles(a.device), len(memories)
+
+
+@cache
+def _device_memory_handles(device: int) -> int:
+    return FOREVER.words([memory.address for memory in device_at(device).memories])
+
+
+@function("Device_DefaultMemory")
+def _default_memory(a: Any) -> None:
+    a.memory = device_at(a.device).memories[0].address
+
+
+@function("Device_GetAttributes")
+def _get_attributes(a: Any) -> None:
+    a.attributes, a.num_attributes = _named("")
+    a.device_attributes, a.attributes_deleter = _handle(), no_deleter()
+
+
+@function("Device_CreateAsyncTrackingEvent")
+def _tracking(a: Any) -> None:
+    a.event = _handle()
+
+
+# -- memories
+
+
+@function("Memory_Id")
+def _memory_id(a: Any) -> None:
+    a.id = _memories()[a.memory][1].number
+
+
+@function("Memory_Kind_Id")
+def _memory_kind_id(a: Any) -> None:
+    a.kind_id = KINDS.index(_memories()[a.memory][1].kind)
+
+
+@function("Memory_DebugString")
+def _memory_debug(a: Any) -> None:
+    a.debug_string, a.debug_string_size = constant(_memory_name(a.memory))
+
+
+@function("Memory_ToString")
+def _memory_text(a: Any) -> None:
+    a.to_string, a.to_string_size = constant(_memory_name(a.memory))
+
+
+def _memory_name(address: int) -> str:
+    memory = _memories()[address][1]
+    return f"HlokitMemory(id={memory.number}, kind={memory.kind})"
+
+
+@function("Memory_AddressableByDevices")
+def _memory_devices(a: Any) -> None:
+    a.devices, a.num_devices = _memory_device(a.memory), 1
+
+
+@cache
+def _memory_device(memory: int) -> int:
+    return FOREVER.words([_memories()[memory][0].address])
+
+
+@function("ExecuteContext_Create")
+def _context(a: Any) -> None:
+    a.context = _handle()

@@ -1,0 +1,95 @@
+"""C memory that Python fills: words, texts and named values which callers hold by address."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.interop.pjrt import layouts
+
+_Array = np.ndarray[Any, Any]
+
+
+class Kept:
+    """Memory that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self._held: list[object] = []
+
+    def words(self, values: Sequence[int]) -> int:
+        """The address of 64-bit words; their list has somewhere to be even if it is empty."""
+        return self._keep((ctypes.c_uint64 * max(1, len(values)))(*(value & (1 << 64) - 1 for value in values)))
+
+    def integers(self, values: Sequence[int]) -> int:
+        """The address of C ints."""
+        return self._keep((ctypes.c_int32 * max(1, len(values)))(*values))
+
+    def text(self, text: str | bytes) -> tuple[int, int]:
+        """(address, length) of bytes."""
+        data = text.encode() if isinstance(text, str) else text
+        return self._keep(ctypes.create_string_buffer(data, len(data) + 1)), len(data)
+
+    def named(self, values: Mapping[str, Any]) -> tuple[int, int]:
+        """(address, number) of NamedValues: texts, integers, lists of integers, floats, booleans."""
+        struct: Any = layouts.struct("NamedValue")
+        rows: Any = (struct * max(1, len(values)))()
+        for row, (name, value) in zip(rows, values.items()):
+            row.size = layouts.size("NamedValue")
+            row.name, row.name_size = self.text(name)
+            row.value_size = 1
+            if isinstance(value, bool):
+                row.type, row.value = layouts.BOOL, int(value)
+            elif isinstance(value, int):
+                row.type, row.value = layouts.INT64, value & (1 << 64) - 1
+            elif isinstance(value, float):
+                row.type, row.value = layouts.FLOAT, int(np.float32(value).view(np.uint32))
+            elif isinstance(value, str):
+                row.type, (row.value, row.value_size) = layouts.STRING, self.text(value)
+            else:
+                row.type, row.value, row.value_size = layouts.INT64_LIST, self.words(value), len(value)
+        return self._keep(rows), len(values)
+
+    def _keep(self, memory: Any) -> int:
+        self._held.append(memory)
+        return ctypes.addressof(memory)
+
+
+FOREVER = Kept()
+"""What callers may hold as long as the process lives."""
+_texts: dict[str, tuple[int, int]] = {}
+
+
+def constant(text: str) -> tuple[int, int]:
+    """(address, length) of a text that is there as long as the process."""
+    if text not in _texts:
+        _texts[text] = FOREVER.text(text)
+    return _texts[text]
+
+
+def read_words(address: int, count: int) -> list[int]:
+    """64-bit integers at an address."""
+    return list((ctypes.c_int64 * count).from_address(address)) if count else []
+
+
+def read_word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def read_bytes(address: int, size: int) -> bytes:
+    return ctypes.string_at(address, size) if size else b""
+
+
+def view(address: int, dimensions: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int] | None = None) -> _Array:
+    """The array that lies there. With `strides`, bytes a dimension, which may be negative."""
+    if not all(dimensions):
+        return np.empty(dimensions, dtype)
+    if strides is None:
+        size = int(np.prod(dimensions, dtype=np.int64)) * dtype.itemsize
+        return np.ndarray(dimensions, dtype, memoryview((ctypes.c_char * size).from_address(address)))
+    low = sum(min(0, (n - 1) * s) for n, s in zip(dimensions, strides))
+    high = sum(max(0, (n - 1) * s) for n, s in zip(dimensions, strides))
+    memory = (ctypes.c_char * (high - low + dtype.itemsize)).from_address(address + low)
+    return np.ndarray(dimensions, dtype, memoryview(memory), -low, strides)

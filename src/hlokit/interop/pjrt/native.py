@@ -1,0 +1,100 @@
+"""The plugin's machine code, loaded: one library for the process, which is never let go."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+import threading
+from functools import cache
+from typing import Any
+
+from hlokit.cpu.cache import compiled
+from hlokit.cpu.jit import Library
+from hlokit.cpu.target import host
+from hlokit.interop.pjrt import buffers, code, events, execute, layouts
+
+_WORD = ctypes.c_uint64
+
+
+class Native:
+    """Machine code as Python calls it: addresses as integers, 0 for null.
+
+    A storage's reference that a function gives is the caller's; see buffers.py.
+    """
+
+    def __init__(self) -> None:
+        self._library = Library([compiled(text(), host(), name="pjrt")], _python_functions())
+        self.make_error = self._function("make_error", _WORD, ctypes.c_char_p, _WORD)
+        self.allocate = self._function("allocate", _WORD)
+        self.acquire = self._function("acquire", _WORD)
+        self.take = self._function("take", _WORD)
+        self.release = self._function("release", _WORD)
+        shape = (_WORD, ctypes.c_int32, _WORD, _WORD, _WORD)
+        self.make_buffer = self._function("make_buffer", _WORD, _WORD, *shape)
+        self.take_dead = self._function("take_dead")
+        self.nothing = self._library.address("delete_nothing")
+        self.ready = self._library.address("ready")
+        self.memory_table = _filled(
+            layouts.size("MemoryTable"),
+            0,
+            8,
+            *map(self._library.address, ("memory_get_user_data", "memory_set_user_data")),
+        )
+        names = ("destroy", "message", "get_code", "for_each_payload")
+        table = (layouts.size("ErrorTable"), 8, 0, *(self._library.address(f"error_table_{name}") for name in names))
+        self._words("error_table", len(table))[:] = table
+        self._words("main_thread", 1)[0] = threading.main_thread().ident or 0
+
+    def _function(self, name: str, *types: Any) -> Any:
+        return ctypes.PYFUNCTYPE(_WORD, *types)(self._library.address(name))
+
+    def _words(self, name: str, count: int) -> Any:
+        return (_WORD * count).from_address(self._library.address(name))
+
+    def set_callback(self, function: str, callback: int) -> None:
+        """Python's part of a function of the table."""
+        self._words("callbacks", len(layouts.FUNCTIONS))[layouts.FUNCTIONS.index(function)] = callback
+
+    def set_failed(self, callback: int) -> None:
+        """What is called with a program whose machine code stopped midway."""
+        self._words("failed", 1)[0] = callback
+
+    def addresses(self) -> list[int]:
+        """The table's functions."""
+        return [self._library.address(name) for name in layouts.FUNCTIONS]
+
+
+@cache
+def native() -> Native:
+    """The process's."""
+    return Native()
+
+
+def text() -> str:
+    """The LLVM text."""
+    module = code.module()
+    events.write(module)
+    buffers.write(module, sys.platform)
+    execute.write(module)
+    events.trampolines(module)
+    return module.text()
+
+
+def _filled(*words: int) -> int:
+    """The address of words that are never freed."""
+    memory = (_WORD * len(words))(*words)
+    _kept.append(memory)
+    return ctypes.addressof(memory)
+
+
+_kept: list[object] = []
+
+
+def _python_functions() -> dict[str, int]:
+    names = {name: name for name in re.findall(r"declare .*@(Py\w+)", code.module().text())}
+    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")
+    names["hlokit_finalizing"] = "Py_IsFinalizing" if public else "_Py_IsFinalizing"
+    return {
+        name: ctypes.cast(getattr(ctypes.pythonapi, own), ctypes.c_void_p).value or 0 for name, own in names.items()
+    }

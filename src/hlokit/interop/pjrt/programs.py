@@ -1,0 +1,307 @@
+"""Loaded executables: programs compiled or interpreted, and their records for the machine code."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError
+from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
+from hlokit.interop.pjrt.client import Device, devices
+from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM, RESULT
+from hlokit.interop.pjrt.memory import Kept, read_word, view
+from hlokit.interop.pjrt.native import native
+from hlokit.interop.pjrt.options import Options, parse
+from hlokit.interop.pjrt.source import module_of
+from hlokit.runtime.arena import Buffer
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.runtime.executable import Executable
+
+_Array = np.ndarray[Any, Any]
+_MAGIC = b"hlokit 1\n"
+
+
+class Program:
+    """A program and where it runs. `address`: of its PROGRAM."""
+
+    def __init__(self, code: bytes, options: bytes) -> None:
+        self.code, self.serialized_options = code, options
+        self.options: Options = parse(options, len(devices()))
+        self.module = module_of(code)
+        self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
+        self.kept = Kept()
+        entry = self.module.entry
+        self.parameters: list[Shape] = [p.shape for p in entry.parameters]
+        root = entry.root.shape
+        self.is_tuple = root.is_tuple
+        self.results: list[Shape] = list(root.elements) if root.is_tuple else [root]
+        self.donated = {a.parameter for a in self.module.input_output_alias} | {n for n, _ in self.module.buffer_donor}
+        self.memory_kinds = ["device"] * len(self.results)
+        self.run: Runner = runner(self)
+        self.address = self._record()
+        _programs[self.address] = self
+
+    def _record(self) -> int:
+        """Fills the PROGRAM, with an entry if machine code alone can run it."""
+        executable = self.run.executable
+        caller = executable.native if executable is not None and self.options.count == 1 else None
+        overwritten = set(caller.overwritten) if caller is not None else set[int]()
+        rows = bytearray()
+        for number, shape in enumerate(self.parameters):
+            flags = DONATED * (number in self.donated) | OVERWRITTEN * (number in overwritten)
+            rows += struct.pack("3q", nbytes(shape), buffer_type(shape), flags)
+        made = bytearray()
+        for number, shape in enumerate(self.results):
+            alias = caller.aliases.get(number, -1) if caller is not None else -1
+            memory = self.devices[0].memory(self.memory_kinds[number])
+            dims = self.kept.words(shape.dimensions)
+            made += struct.pack("6q", nbytes(shape), buffer_type(shape), shape.rank, dims, alias, memory)
+        fields = {
+            "refs": 1, "arguments": len(self.parameters), "results": len(self.results),
+            "argument_rows": self.kept.text(bytes(rows))[0], "result_rows": self.kept.text(bytes(made))[0],
+            "device": self.devices[0].address, "donates": int(bool(self.donated or overwritten)),
+        }  # fmt: skip
+        if len(rows) != ARGUMENT.size * len(self.parameters) or len(made) != RESULT.size * len(self.results):
+            raise AssertionError("rows")
+        if caller is not None:
+            self._arena = Buffer(caller.temporaries) if caller.temporaries else None
+            fixed = (*caller.constants, 0, *caller.more)
+            fields |= {
+                "entry": caller.entry, "fixed": len(fixed), "fixed_values": self.kept.words(fixed),
+                "arena_slot": len(caller.constants), "arena_size": caller.temporaries,
+                "arena": self._arena.address if self._arena is not None else 0,
+            }  # fmt: skip
+        return self.kept.words([fields.get(name, 0) for name in PROGRAM.fields])
+
+    @cached_property
+    def name(self) -> str:
+        return self.module.name
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal programs with equal options."""
+        return hashlib.sha256(self.code + self.serialized_options).hexdigest()
+
+    def serialized(self) -> bytes:
+        """The program and its options. Its machine code is in hlokit's own cache."""
+        head = json.dumps({"options": len(self.serialized_options), "code": len(self.code)}).encode()
+        return _MAGIC + head + b"\n" + self.serialized_options + self.code
+
+    @property
+    def is_deleted(self) -> bool:
+        """Calls are refused."""
+        return bool(read_word(self.address + PROGRAM["deleted"]))
+
+
+def deserialized(data: bytes, options: bytes) -> Program:
+    """What `serialized` wrote; `options`, where given, in place of its own. ParseError for anything else."""
+    head, _, rest = data.removeprefix(_MAGIC).partition(b"\n")
+    try:
+        sizes = json.loads(head) if data.startswith(_MAGIC) else None
+    except ValueError:
+        sizes = None
+    if not isinstance(sizes, dict) or sizes["options"] + sizes["code"] != len(rest):  # pyright: ignore[reportUnknownArgumentType]
+        raise ParseError("the bytes are no executable of hlokit's")
+    own = rest[: sizes["options"]]
+    return Program(rest[len(own) :], options or own)
+
+
+_programs: dict[int, Program] = {}
+
+
+def program_at(address: int) -> Program:
+    """The program with this handle."""
+    return _programs[address]
+
+
+def bury() -> None:
+    """Lets go of the programs whose handles are all gone."""
+    address = native().take_dead()
+    while address:
+        following = read_word(address + PROGRAM["next"])
+        _programs.pop(address, None)
+        address = following
+
+
+def nbytes(shape: Shape) -> int:
+    """Bytes of an array of this shape; an element takes one at least."""
+    return shape.size * shape.dtype.numpy.itemsize
+
+
+def buffer_type(shape: Shape) -> int:
+    """The number of its PJRT_Buffer_Type."""
+    return layouts.BUFFER_TYPES.index(shape.dtype.name)
+
+
+# -- running
+
+
+class Runner:
+    """How a program runs when Python runs it: on a list of arrays for each device, to a list for each.
+
+    `executable`: its machine code, if it has any.
+    """
+
+    executable: Executable | None = None
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        raise NotImplementedError
+
+    def _listed(self, result: Any) -> list[Any]:
+        return list(result) if self.program.is_tuple else [result]
+
+
+class _Interpreted(Runner):
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        from hlokit.interpreter.evaluate import evaluate
+
+        return [self._listed(evaluate(self.program.module, *arguments[0], replicas=1, partitions=1))]
+
+
+class _Compiled(Runner):
+    def __init__(self, program: Program) -> None:
+        from hlokit.api import compile
+
+        super().__init__(program)
+        made: Any = compile(program.module, replicas=1, partitions=1)
+        self.executable = made
+        self._overwritten: Sequence[int] = (
+            made.native.overwritten if made.native is not None else sorted(program.donated)
+        )
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        values = [a.copy() if i in self._overwritten else a for i, a in enumerate(arguments[0])]
+        assert self.executable is not None
+        return [self._listed(self.executable(*values))]
+
+
+class _Shadowed(_Compiled):
+    """Every kernel's result is compared with the interpreter's."""
+
+    def __init__(self, program: Program) -> None:
+        from hlokit.api import compile
+
+        super().__init__(program)
+        self._shadow: Any = compile(program.module, replicas=1, partitions=1, shadow=True)
+        self.executable = None
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        return [self._listed(self._shadow(*(a.copy() for a in arguments[0])))]
+
+
+def runner(program: Program) -> Runner:
+    """By HLOKIT_BACKEND (compiled, interpreter) and HLOKIT_SHADOW."""
+    backend = os.environ.get("HLOKIT_BACKEND", "compiled")
+    if backend not in ("compiled", "interpreter"):
+        raise ArgumentError(f"HLOKIT_BACKEND={backend!r}: expected compiled or interpreter")
+    if backend == "interpreter":
+        return _Interpreted(program)
+    if os.environ.get("HLOKIT_SHADOW", "0") not in ("", "0"):
+        return _Shadowed(program)
+    return _Compiled(program)
+
+
+# -- buffers
+
+
+def buffer_shape(buffer: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """(sizes, element type) of a buffer."""
+    rank = read_word(buffer + BUFFER["rank"])
+    dimensions = tuple((ctypes.c_int64 * rank).from_address(buffer + BUFFER["dims"]))
+    return dimensions, numpy_type(read_word(buffer + BUFFER["type"]) & 0xFFFFFFFF)
+
+
+def numpy_type(number: int) -> np.dtype[Any]:
+    """NumPy's type for a PJRT_Buffer_Type."""
+    from hlokit.types.dtype import DTYPES
+
+    name = layouts.BUFFER_TYPES[number] if number < len(layouts.BUFFER_TYPES) else "unknown"
+    if name not in DTYPES or not DTYPES[name].is_array:
+        raise ArgumentError(f"a buffer of {name} (type {number})")
+    return DTYPES[name].numpy
+
+
+def storage_view(storage: int, dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+    """The array in a storage, as long as somebody holds it."""
+    return view(read_word(storage + STORAGE["data"]), dimensions, dtype)
+
+
+def new_storage(array: _Array) -> int:
+    """A storage with the array's elements, in row-major order."""
+    storage = native().allocate(array.size * array.itemsize)
+    if not storage:
+        raise MemoryError(f"{array.nbytes:,} bytes")
+    storage_view(storage, array.shape, array.dtype)[...] = array
+    return storage
+
+
+def new_buffer(storage: int, shape: Sequence[int], type: int, device: int, memory: int) -> int:
+    """A buffer that takes the storage over."""
+    dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    size = int(np.prod(shape, dtype=np.int64)) * numpy_type(type).itemsize
+    return native().make_buffer(storage, device, memory, type, len(shape), ctypes.addressof(dims), size)
+
+
+def execute(
+    program: Program, lists: Sequence[Sequence[int]], kept: Sequence[int], places: Sequence[Device]
+) -> list[list[int]]:
+    """Runs the program on buffers, a list for each device; gives buffers. `kept`: arguments that are not donated."""
+    if program.is_deleted:
+        raise EvaluationError(f"{program.name}: the executable was deleted")
+    given = [n for n in program.donated if n not in kept]
+    storages: list[int] = []
+    try:
+        arguments = [_arguments(program, buffers, given, storages) for buffers in lists]
+        results = program.run(arguments)
+        made = [_buffers(program, values, place) for values, place in zip(results, places, strict=True)]
+    finally:
+        for storage in storages:
+            native().release(storage)
+    for buffers in lists:
+        for number in given:
+            storage = native().take(buffers[number])
+            if storage:
+                native().release(storage)
+    return made
+
+
+def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], storages: list[int]) -> list[_Array]:
+    if len(buffers) != len(program.parameters):
+        raise ArgumentError(f"{program.name} takes {len(program.parameters)} arguments, got {len(buffers)}")
+    for number in given:
+        if buffers.count(buffers[number]) > 1:
+            raise ArgumentError(f"{program.name}: argument {number} is donated, and it is another argument too")
+    values: list[_Array] = []
+    for number, buffer in enumerate(buffers):
+        storage = native().acquire(buffer)
+        if not storage:
+            raise ArgumentError(f"{program.name}: argument {number} was deleted or donated")
+        storages.append(storage)
+        values.append(storage_view(storage, *buffer_shape(buffer)))
+    return values
+
+
+def _buffers(program: Program, values: Sequence[Any], device: Device) -> list[int]:
+    made: list[int] = []
+    for shape, value, kind in zip(program.results, values, program.memory_kinds, strict=True):
+        array = np.asarray(value)
+        if array.shape != shape.dimensions:
+            raise HlokitError(f"{program.name}: a result of sizes {list(array.shape)} where {shape} was expected")
+        made.append(
+            new_buffer(new_storage(array), array.shape, buffer_type(shape), device.address, device.memory(kind))
+        )
+    return made

@@ -1,0 +1,121 @@
+"""What of buffers machine code leaves to Python: gaps and orders in memory, and the texts of errors."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, MEMORY
+from hlokit.interop.pjrt.memory import read_word, read_words, view
+from hlokit.interop.pjrt.native import native
+from hlokit.interop.pjrt.programs import buffer_shape, new_buffer, new_storage, numpy_type, storage_view
+from hlokit.interop.pjrt.table import function
+
+_layout: Any = layouts.struct("MemoryLayout")
+_TILED = 0
+
+
+@function("Client_BufferFromHostBuffer")
+def _from_host(a: Any) -> None:
+    _only_row_major(a.device_layout, a.num_dims, "a buffer")
+    dimensions, dtype = tuple(read_words(a.dims, a.num_dims)), numpy_type(a.type)
+    strides = read_words(a.byte_strides, a.num_byte_strides) if a.num_byte_strides else None
+    array = view(a.data, dimensions, dtype, strides)
+    device, memory = _where(a)
+    a.buffer = new_buffer(new_storage(array), dimensions, a.type, device, memory)
+    a.done_with_host_buffer = native().ready
+
+
+@function("Client_CreateViewOfDeviceBuffer")
+def _view(a: Any) -> None:
+    _only_row_major(a.layout, a.num_dims, "a view of another library's array")
+
+
+@function("Client_CreateUninitializedBuffer")
+def _uninitialized(a: Any) -> None:
+    dimensions, dtype = tuple(read_words(a.shape_dims, a.shape_num_dims)), numpy_type(a.shape_element_type)
+    device, memory = _where(a)
+    a.buffer = new_buffer(new_storage(np.zeros(dimensions, dtype)), dimensions, a.shape_element_type, device, memory)
+
+
+def _where(a: Any) -> tuple[int, int]:
+    """Addresses of the device and the memory that are asked for."""
+    memory = a.memory or read_word(a.device + DEVICE["memory"])
+    return read_word(memory + MEMORY["device"]), memory
+
+
+def _only_row_major(layout: int, rank: int, what: str) -> None:
+    if layout and _order(layout, rank) != list(range(rank)):
+        raise UnsupportedError(f"{what} in another order than row-major")
+
+
+def _order(address: int, rank: int) -> list[int]:
+    """A layout's dimensions, the slowest first."""
+    layout = _layout.from_address(address)
+    if layout.type != _TILED or layout.num_tiles or layout.minor_to_major_size != rank:
+        raise UnsupportedError("layouts with tiles or strides")
+    return read_words(layout.minor_to_major, rank)[::-1]
+
+
+@function("Buffer_ToHostBuffer")
+def _to_host(a: Any) -> None:
+    dimensions, dtype = buffer_shape(a.src)
+    order = _order(a.host_layout, len(dimensions)) if a.host_layout else list(range(len(dimensions)))
+    storage = native().acquire(a.src)
+    if not storage:
+        raise ArgumentError("the array was deleted or donated")
+    try:
+        array = storage_view(storage, dimensions, dtype)
+        if a.dst_size < array.nbytes:
+            raise ArgumentError(f"{a.dst_size} bytes for an array of {array.nbytes}")
+        view(a.dst, [dimensions[d] for d in order], dtype)[...] = array.transpose(order)
+    finally:
+        native().release(storage)
+    a.event = native().ready
+
+
+@function("Buffer_CopyRawToHost")
+def _copy_raw(a: Any) -> None:
+    size = read_word(a.buffer + BUFFER["nbytes"])
+    if not (a.offset <= size and a.transfer_size <= size - a.offset):
+        raise ArgumentError(f"bytes {a.offset} to {a.offset + a.transfer_size} of {size}")
+    _deleted(a)
+
+
+def _deleted(a: Any) -> None:
+    raise ArgumentError("the array was deleted or donated")
+
+
+for _name in (
+    "Buffer_UnsafePointer", "Buffer_OpaqueDeviceMemoryDataPointer", "Buffer_IncreaseExternalReferenceCount",
+    "Buffer_CopyToDevice", "Buffer_CopyToMemory",
+):  # fmt: skip
+    function(_name)(_deleted)
+
+
+@function("Buffer_DecreaseExternalReferenceCount")
+def _decrease(a: Any) -> None:
+    raise ArgumentError("there is no reference from outside to give up")
+
+
+@function("Buffer_GetMemoryLayout")
+def _memory_layout(a: Any) -> None:
+    rank = read_word(a.buffer + BUFFER["rank"])
+    a.layout_size, a.layout_extensions = layouts.size("MemoryLayout"), 0
+    a.layout_tiled_size, a.layout_tiled_extensions = 56, 0
+    a.layout_minor_to_major, a.layout_minor_to_major_size = _row_major(rank), rank
+    a.layout_tile_dims = a.layout_tile_dim_sizes = a.layout_num_tiles = 0
+    a.layout_type = _TILED
+
+
+_row_majors: dict[int, Any] = {}
+
+
+def _row_major(rank: int) -> int:
+    if rank not in _row_majors:
+        _row_majors[rank] = (ctypes.c_int64 * max(1, rank))(*range(rank - 1, -1, -1))
+    return ctypes.addressof(_row_majors[rank])
