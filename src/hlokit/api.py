@@ -193,7 +193,7 @@ def mpi_world(comm: Any = None) -> World:
     try:
         from hlokit.interpreter.mpi.world import World
     except (ImportError, RuntimeError) as error:
-        raise UnsupportedError(f"MPI: {error}. `pip install hlokit[mpi]` gives mpi4py and MPICH") from None
+        raise UnsupportedError(f"MPI: {error}. `pip install mpi4py mpich` gives both") from None
     return World(comm)
 
 

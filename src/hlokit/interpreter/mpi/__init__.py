@@ -1,0 +1,8 @@
+"""The devices of a run as processes under MPI: one a rank.
+
+hub.py      the control plane's centre, a thread of rank 0: who waits for whom
+line.py     a rank's end of it
+packing.py  values as bytes and headers
+mover.py    the data plane: what of MPI carries arrays
+world.py    World: all of it, as a transport
+"""

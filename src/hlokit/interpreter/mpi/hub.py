@@ -1,0 +1,220 @@
+"""Hub: the centre of the control plane, a thread of rank 0.
+
+It holds the Exchange of a run: who gave what, who waits for whom. Ranks tell it of meetings and transfers and wait for
+its word; of the values they tell headers alone. So all members of a meeting have come before any of them calls MPI, no
+device can wait inside MPI for one that does not come, and a deadlock is seen as it is between threads: no device runs.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hlokit.errors import EvaluationError
+from hlokit.interpreter.mpi.line import Incoming, Message, encoded, error_message, prepare
+from hlokit.interpreter.transport import Exchange, Route
+
+if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
+
+
+class _Run:
+    """One run of a program by all ranks."""
+
+    def __init__(self, names: Sequence[str], instructions: Sequence[Instruction]) -> None:
+        self.exchange: Exchange = Exchange(names)
+        self.instructions = instructions
+        self.running = set(range(len(names)))
+        self.failure: Message | None = None
+
+
+class Hub:
+    """Serves `size` ranks, each of which connects to `address` and shows `secret` first.
+
+    `prepared`: names and instructions of the next run, which rank 0 gives before it begins.
+    """
+
+    def __init__(self, size: int, secret: str, host: str = "") -> None:
+        self.size = size
+        self.prepared: tuple[Sequence[str], Sequence[Instruction]] = ((), ())
+        self._secret = secret
+        self._server = socket.create_server((host, 0), backlog=size)
+        self.port: int = self._server.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._lines: dict[int, socket.socket] = {}
+        self._ranks: dict[socket.socket, int | None] = {}
+        self._streams: dict[socket.socket, Incoming] = {}
+        self._begun: dict[int, Message] = {}
+        self._gone: Message | None = None
+        self._run: _Run | None = None
+        self._tag = 0
+        self._open = True
+        self._thread = threading.Thread(target=self._serve, name="hlokit hub", daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Waits until the hub has closed, which it does when rank 0 leaves: until all has been said."""
+        self._thread.join(seconds)
+
+    def _serve(self) -> None:
+        while self._open:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._server:
+                    self._accept()
+                elif key.fileobj in self._ranks:
+                    self._read(key.fileobj)  # type: ignore[arg-type]
+        for end in (self._server, *self._ranks):
+            end.close()
+
+    def _accept(self) -> None:
+        try:
+            end, _ = self._server.accept()
+        except OSError:
+            return
+        prepare(end)
+        self._ranks[end], self._streams[end] = None, Incoming()
+        self._selector.register(end, selectors.EVENT_READ)
+
+    def _read(self, end: socket.socket) -> None:
+        try:
+            data = end.recv(1 << 16)
+            messages = self._streams[end].add(data)
+        except (OSError, ValueError):
+            data, messages = b"", []
+        for message in messages:
+            if not self._handle(end, message):
+                data = b""
+                break
+        if not data:
+            self._drop(end)
+
+    def _handle(self, end: socket.socket, message: Message) -> bool:
+        """False for one that is not to be listened to."""
+        rank = self._ranks[end]
+        if rank is not None:
+            try:
+                self._act(rank, message)
+            except Exception as error:
+                self._stop(error_message(error, "the hub"))
+            return True
+        rank = message.get("rank")
+        known = isinstance(rank, int) and rank in range(self.size) and rank not in self._lines
+        if not known or message.get("secret") != self._secret:
+            return False
+        assert isinstance(rank, int)
+        self._ranks[end], self._lines[rank] = rank, end
+        if len(self._lines) == self.size:
+            self._tell_all({"is": "welcome"})
+        return True
+
+    def _drop(self, end: socket.socket) -> None:
+        rank = self._ranks.pop(end)
+        self._streams.pop(end)
+        self._selector.unregister(end)
+        end.close()
+        if rank is None:
+            return
+        self._open = self._open and rank != 0
+        if self._gone is None:
+            error = {"kind": "EvaluationError", "text": f"rank {rank} is gone: its process ended"}
+            self._gone = {"is": "lost", "error": error, "left": False}
+        if self._run is not None or self._begun or not self._open:
+            self._tell_all(self._gone)
+
+    def _tell(self, rank: int, message: Message) -> None:
+        with suppress(OSError):  # where its end is closed, that is found when it is read next
+            self._lines[rank].sendall(encoded(message))
+
+    def _tell_all(self, message: Message) -> None:
+        for rank in self._lines:
+            self._tell(rank, message)
+
+    # -- what ranks say
+
+    def _act(self, rank: int, message: Message) -> None:
+        do = message["do"]
+        if do == "leave":
+            self._gone = self._gone or {"is": "lost", "error": message["error"], "left": True}
+        elif do == "begin":
+            self._begin(rank, message)
+        elif self._run is not None:
+            self._step(self._run, rank, do, message)
+
+    def _begin(self, rank: int, message: Message) -> None:
+        self._begun[rank] = message
+        if self._gone is not None:
+            self._tell_all(self._gone)
+        if len(self._begun) < self.size:
+            return
+        begun, self._begun = self._begun, {}
+        self._run = _Run(*self.prepared)
+        self._tell_all({"is": "begun"})
+        own = begun[0]["program"]
+        others = [rank for rank in range(self.size) if begun[rank]["program"] != own]
+        if others:
+            text = f"rank {others[0]} runs another program than rank 0 [EXEC-2]"
+            self._stop({"kind": "ArgumentError", "text": text})
+
+    def _step(self, run: _Run, rank: int, do: str, message: Message) -> None:
+        if do in ("end", "fail", "break"):
+            run.running.discard(rank)
+            run.exchange.finished.add(rank)
+            if do == "fail":
+                self._stop(message["error"], rank)
+            if do == "break":
+                self._tell_all({"is": "lost", "error": message["error"], "left": False})
+                return
+        elif run.failure is None:
+            self._exchange(run, rank, do, message)
+        if len(run.exchange.finished) == self.size:
+            self._over(run)
+        elif not run.running and run.failure is None:
+            self._stop(error_message(run.exchange.deadlock(), "the hub"))
+
+    def _exchange(self, run: _Run, rank: int, do: str, message: Message) -> None:
+        exchange = run.exchange
+        self._tag = (self._tag + 1) % 2**20
+        freed: list[int]
+        if do == "offer":
+            freed = exchange.offer(Route(*message["route"]))
+        else:
+            instruction: Instruction = run.instructions[int(message["at"])]
+            calls: dict[str, Callable[[], list[int]]] = {
+                "meet": lambda: exchange.meet(rank, instruction, message["members"], message["value"]),
+                "send": lambda: exchange.send(
+                    rank, instruction, Route(*message["route"]), {"tag": self._tag, "header": message["value"]}
+                ),
+                "receive": lambda: exchange.receive(rank, instruction, Route(*message["route"])),
+            }
+            try:
+                freed = calls[do]()
+            except EvaluationError as error:
+                self._tell(rank, {"is": "refused", "error": error_message(error, "")})
+                return
+            run.running.discard(rank)
+        for device in freed:
+            run.running.add(device)
+            self._tell(device, {"is": "go", "value": exchange.results.pop(device)})
+
+    def _stop(self, error: Message, rank: int | None = None) -> None:
+        """The first error is the run's: all others stop."""
+        run = self._run
+        if run is None or run.failure is not None:
+            return
+        run.failure = {"is": "stop", "error": error, "rank": rank}
+        self._tell_all(run.failure)
+
+    def _over(self, run: _Run) -> None:
+        """Every rank has ended: each hears what was sent to it and never taken."""
+        left: list[list[Any]] = [[] for _ in range(self.size)]
+        for route, value in run.exchange.untaken():
+            if route.target is not None:
+                left[route.target].append([route.source, value])
+        self._run = None
+        for rank in range(self.size):
+            self._tell(rank, {"is": "over", "left": left[rank], "failure": run.failure})

@@ -1,0 +1,147 @@
+"""Line: a rank's end of the control plane. Messages are JSON objects, each behind its length."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from hlokit.errors import ArgumentError, DeadlockError, EvaluationError, HlokitError, UnsupportedError
+
+Message = dict[str, Any]
+_LENGTH = struct.Struct("!I")
+MOST_BYTES = 2**28
+"""Of one message."""
+_QUIET_SECONDS = 5
+"""Without a sign from the other machine, until it is asked for one; three unanswered times, and it is lost."""
+
+
+def encoded(message: Message) -> bytes:
+    text = json.dumps(message).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+class Incoming:
+    """Bytes of a stream, cut into messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, data: bytes) -> list[Message]:
+        """The messages that are whole now. ValueError for bytes that are none."""
+        self._bytes += data
+        found: list[Message] = []
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            if length > MOST_BYTES:
+                raise ValueError(f"a message of {length} bytes")
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            message = json.loads(self._bytes[_LENGTH.size : end])
+            if not isinstance(message, dict):
+                raise ValueError("a message that is no object")
+            found.append(message)  # pyright: ignore[reportUnknownArgumentType]
+            del self._bytes[:end]
+        return found
+
+
+def prepare(end: socket.socket) -> None:
+    """No delay for small messages; a machine that is gone is noticed (of a process that is gone, its kernel tells)."""
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", _QUIET_SECONDS), ("TCP_KEEPINTVL", _QUIET_SECONDS), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Line:
+    """A connection to the hub, and a thread that listens to it.
+
+    Answers come in the order of what was asked; they wait in a queue. `notice` is called, on the listening thread, with
+    each message that nobody asked for: a device failed ("stop"), or a process is gone ("lost").
+    """
+
+    def __init__(self, end: socket.socket, notice: Callable[[Message], None]) -> None:
+        prepare(end)
+        self._end = end
+        self._notice = notice
+        self._answers: SimpleQueue[Message] = SimpleQueue()
+        self._sending = threading.Lock()
+        self._closed = False
+        threading.Thread(target=self._listen, name="hlokit line", daemon=True).start()
+
+    def tell(self, **message: Any) -> None:
+        """Sends a message. Where the hub is gone, the queue says so."""
+        with self._sending, suppress(OSError):
+            self._end.sendall(encoded(message))
+
+    def ask(self, **message: Any) -> Message:
+        """The next answer, after sending this."""
+        self.tell(**message)
+        answer = self.answer()
+        assert answer is not None
+        return answer
+
+    def answer(self, seconds: float | None = None) -> Message | None:
+        """The next one; None if it does not come in time."""
+        try:
+            return self._answers.get(timeout=seconds)
+        except Empty:
+            return None
+
+    def close(self) -> None:
+        self._closed = True
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+        self._end.close()
+
+    def _listen(self) -> None:
+        incoming = Incoming()
+        try:
+            while data := self._end.recv(1 << 16):
+                for message in incoming.add(data):
+                    self._take(message)
+        except (OSError, ValueError):
+            pass
+        if not self._closed:
+            error = {"kind": "EvaluationError", "text": "rank 0 is gone: its process ended"}
+            self._take({"is": "lost", "error": error, "left": False})
+
+    def _take(self, message: Message) -> None:
+        if message["is"] in ("stop", "lost"):
+            self._notice(message)
+        self._answers.put(message)
+
+
+# -- errors as messages
+
+
+_KINDS = {kind.__name__: kind for kind in (ArgumentError, DeadlockError, EvaluationError, UnsupportedError)}
+
+
+def error_message(error: BaseException, place: str) -> Message:
+    """An error, for the other processes. `place`: where it is from, for errors that do not say so themselves."""
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, DeadlockError):
+        return {"kind": kind, "text": text, "waits": error.waits}
+    if kind in _KINDS:
+        return {"kind": kind, "text": text}
+    name = "" if isinstance(error, HlokitError) else f"{kind}: "
+    return {"kind": "EvaluationError", "text": f"{place}: {name}{text}"}
+
+
+def error_from(message: Message) -> HlokitError:
+    """The error that another process sent."""
+    text = str(message["text"])
+    if message["kind"] == "DeadlockError":
+        return DeadlockError(text, [(a, b, c) for a, b, c in message.get("waits", ())])
+    error = _KINDS.get(message["kind"], EvaluationError)(text)
+    if isinstance(error, EvaluationError):
+        error.located = True
+    return error

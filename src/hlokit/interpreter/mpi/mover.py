@@ -1,0 +1,132 @@
+"""Mover: what of MPI carries arrays, once all members of a meeting have come.
+
+Every operation is begun without waiting and then asked for with short pauses: MPI itself would spin, and would not
+notice that another process is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.values import Array
+from hlokit.interpreter.mpi.packing import buffer
+
+MOST_GROUPS = 1000
+"""Communicators that a rank makes; MPI implementations have room for about two thousand."""
+_EAGER_TESTS = 2000
+"""Questions without a pause in which the processor is left to others for longer."""
+_PAUSES = 50e-6, 1e-3
+"""Seconds: the shortest and the longest."""
+
+
+class Mover:
+    """Moves bytes between ranks of a communicator.
+
+    check      raises if another process is gone; called while waiting
+    blocked    called with True before, and False after, the one call that waits inside MPI
+    """
+
+    def __init__(self, comm: MPI.Intracomm, check: Callable[[], None], blocked: Callable[[bool], None]) -> None:
+        self._comm = comm
+        self._check = check
+        self._blocked = blocked
+        self._groups: dict[tuple[int, ...], MPI.Intracomm] = {tuple(range(comm.size)): comm}
+        self._sending: list[tuple[MPI.Request, Array]] = []
+
+    def room_for(self, members: Sequence[int]) -> None:
+        """UnsupportedError for one group too many."""
+        if tuple(members) not in self._groups and len(self._groups) >= MOST_GROUPS:
+            raise UnsupportedError(f"collectives among more than {MOST_GROUPS} different groups over MPI")
+
+    def _group(self, members: Sequence[int]) -> MPI.Intracomm:
+        """Their communicator, which numbers them in this order. All of them ask for it at the same meeting."""
+        key = tuple(members)
+        found = self._groups.get(key)
+        if found is None:
+            everyone = self._comm.Get_group()
+            chosen = everyone.Incl(list(key))
+            self._blocked(True)
+            try:
+                found = self._groups[key] = self._comm.Create_group(chosen)
+            finally:
+                self._blocked(False)
+            chosen.Free()
+            everyone.Free()
+        return found
+
+    # -- among the members of a group
+
+    def gather(self, members: Sequence[int], data: Array, sizes: Sequence[int]) -> list[Array]:
+        """Every member's bytes; `sizes`: how many each has."""
+        whole = buffer(sum(sizes))
+        self._finish(self._group(members).Iallgatherv([data, MPI.BYTE], [whole, sizes, _starts(sizes), MPI.BYTE]))
+        return _cut(whole, sizes)
+
+    def broadcast(self, members: Sequence[int], root: int, data: Array) -> None:
+        """The bytes of the member with this position, for all."""
+        self._finish(self._group(members).Ibcast([data, MPI.BYTE], root))
+
+    def exchange(self, members: Sequence[int], data: Array, given: Sequence[int], taken: Sequence[int]) -> list[Array]:
+        """What each member has for this one. `data`: `given[j]` bytes for each member j, one after the other."""
+        whole = buffer(sum(taken))
+        self._finish(
+            self._group(members).Ialltoallv(
+                [data, given, _starts(given), MPI.BYTE], [whole, taken, _starts(taken), MPI.BYTE]
+            )
+        )
+        return _cut(whole, taken)
+
+    def reduce(self, members: Sequence[int], data: Array, name: str) -> Array:
+        """The members' integers reduced by MPI's own operation of this name: of those that no order changes."""
+        result = np.empty_like(data)
+        self._finish(self._group(members).Iallreduce(data, result, getattr(MPI, name)))
+        return result
+
+    # -- from one to another
+
+    def send(self, target: int, tag: int, data: Array) -> None:
+        """Begins to send; the bytes are kept until they are gone."""
+        self._sending = [(request, kept) for request, kept in self._sending if not request.Test()]
+        self._sending.append((self._comm.Isend([data, MPI.BYTE], target, tag), data))
+
+    def receive(self, source: int, tag: int, size: int) -> Array:
+        data = buffer(size)
+        self._finish(self._comm.Irecv([data, MPI.BYTE], source, tag))
+        return data
+
+    def finish_sending(self, untaken: Sequence[tuple[int, int, int]]) -> None:
+        """Waits until all that was sent is gone. untaken: (source, tag, size) of what this rank never received."""
+        kept = [buffer(size) for _, _, size in untaken]
+        requests = [
+            self._comm.Irecv([data, MPI.BYTE], source, tag)
+            for data, (source, tag, _) in zip(kept, untaken, strict=True)
+        ]
+        for request in (*requests, *(request for request, _ in self._sending)):
+            self._finish(request)
+        self._sending.clear()
+
+    def _finish(self, request: MPI.Request) -> None:
+        tests, pause = 0, _PAUSES[0]
+        while not request.Test():
+            self._check()
+            tests += 1
+            if tests < _EAGER_TESTS:
+                time.sleep(0)
+            else:
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSES[1])
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    return [0, *accumulate(sizes)][: len(sizes)]
+
+
+def _cut(whole: Array, sizes: Sequence[int]) -> list[Any]:
+    return [whole[start : start + size] for start, size in zip(_starts(sizes), sizes, strict=True)]
