@@ -31,7 +31,10 @@ _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return", "chl
 _COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose"})
 """What a region may use of the outside without a parameter: it is made anew inside, if its operands are such too."""
 _COPIED_DEPTH = 8
-_MOST_FUNCTIONS = 100_000
+_MOST_SPECIAL = 1_000
+"""Functions that are made anew for other sizes, beside four of each that the text has."""
+_MOST_WORK = 10_000
+"""Instructions that run to know a constant while the text is read."""
 _MOST_KNOWN = 64
 """Elements of an integer array that is followed through calls and regions, as sizes are made of it."""
 _OWN_CHANNELS = 1 << 20
@@ -40,12 +43,21 @@ GLOBAL_VALUES = {"hlokit.values": "global"}
 """Frontend attributes of a module of several partitions that runs on whole values: shardings are only kept."""
 
 
+class UnknownSizes(UnsupportedError):
+    """The entry has arguments of unknown sizes. `parameters`: names and types of all."""
+
+    def __init__(self, message: str, parameters: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(message)
+        self.parameters = parameters
+
+
 def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module that a StableHLO text says. Its entry is the function `main`, or the one that is public.
 
     `arguments`: the shapes of the entry's arguments, for those of unknown sizes; all others follow from them.
-    Raises ArgumentError for shapes that the entry does not take; ParseError with line, column and caret for what is no legal StableHLO; UnsupportedError, naming line and
-    operation, type or attribute, for what is legal and not supported.
+    Raises ArgumentError for shapes that the entry does not take; ParseError with line, column and caret for what is
+    no legal StableHLO; UnsupportedError, naming line and operation, type or attribute, for what is legal and not
+    supported.
     """
     if not text.isascii():
         try:
@@ -69,6 +81,7 @@ class _Lowering:
         self._done: dict[tuple[Any, ...], Computation] = {}
         self._open: set[tuple[Any, ...]] = set()
         self.depth = 0
+        self.work: dict[Computation, int] = {}
         self.partitions = self._count("mhlo.num_partitions", self._mesh_size())
         self.replicas = self._count("mhlo.num_replicas", 1)
         self._is_sharded = False
@@ -146,8 +159,11 @@ class _Lowering:
                 raise ArgumentError(f"argument {i} ({name}) of @{main.name} is {written}, found {given[i]}")
             shape = written if given is None or not written.is_unbounded else given[i]
             if shape.is_unbounded:
-                what = f"argument {i} ({name}), {shape}, is of unknown sizes: say which with arguments=[hk.f32[2,3], ...]"
-                raise self._unsupported(main, what)
+                what = (
+                    f"argument {i} ({name}), {shape}, is of unknown sizes: say which with arguments=[hk.f32[2,3], ...]"
+                )
+                error = self._unsupported(main, what)
+                raise UnknownSizes(str(error), [(_named(n, j), t) for j, (n, t) in enumerate(main.arguments)])
             found.append(shape)
         return found
 
@@ -264,16 +280,15 @@ class _Lowering:
                 raise self.lexer.error(f"@{name} takes an argument of type {declared}, found {shape}", start)
         if key in self._open:
             raise self.lexer.error(f"the function @{name} calls itself", start)
-        if len(self._done) > _MOST_FUNCTIONS:
-            raise UnsupportedError(f"{self.lexer.where(start)}: more than {_MOST_FUNCTIONS} functions and sizes of them")
+        if len(self._done) > _MOST_SPECIAL + 4 * len(self.program.functions):
+            raise UnsupportedError(f"{self.lexer.where(start)}: @{name}: functions for too many different sizes")
         self._open.add(key)
-        with _Deeper(self, start):
-            scope = Scope(self, Builder(name, source_info=False))
-            self._parameters(scope, function, shapes)
-            scope.replace({function.arguments[i][0]: array for i, array in constants.items()})
-            results = scope.results(function.body, function.results, function.start)
-            root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
-            self._done[key] = scope.builder.build_computation(root)
+        scope = Scope(self, Builder(name, source_info=False))
+        self._parameters(scope, function, shapes)
+        scope.replace({function.arguments[i][0]: array for i, array in constants.items()})
+        results = scope.results(function.body, function.results, function.start)
+        root = results[0] if len(results) == 1 else tuple_(scope.builder, results)
+        self._done[key] = scope.builder.build_computation(root)
         self._open.discard(key)
         return self._done[key]
 
@@ -383,6 +398,8 @@ class Scope:
         from hlokit.interpreter.evaluate import evaluate
 
         if not handle.shape.is_array or handle.shape.size > 4096 or not self.builder.is_constant(handle):
+            return None
+        if _work(handle.instruction, self.lowering.work) > _MOST_WORK:
             return None
         try:
             value = evaluate(self.builder.build_constant_sub_graph(handle))
@@ -562,6 +579,24 @@ def _types(program: Program) -> Iterator[Any]:
             if block is not None:
                 yield from (t for _, t in block.arguments)
                 stack += block.operations
+
+
+def _work(root: Instruction, known: dict[Computation, int]) -> int:
+    """How many instructions run for a value, those of functions each time; too many where a loop runs."""
+    work, stack, seen = 0, [root], {root}
+    while stack and work <= _MOST_WORK:
+        instruction = stack.pop()
+        work += 1 if instruction.opcode != "while" else _MOST_WORK
+        for computation in instruction.called:
+            if computation not in known:
+                known[computation] = 0
+                known[computation] = _work(computation.root, known)
+            work += known[computation] * (1 + instruction.shape.size if instruction.shape.is_array else 1)
+        for operand in instruction.operands:
+            if operand not in seen:
+                seen.add(operand)
+                stack.append(operand)
+    return work
 
 
 def fits(written: Any, shape: Shape) -> bool:

@@ -145,7 +145,7 @@ def _slice(site: Site) -> XlaOp:
 
 
 def _real_dynamic_slice(site: Site) -> XlaOp:
-    """A slice of constants; or from starts that are not known, if the limits are starts + constants: a dynamic-slice."""
+    """A slice of constants; or a dynamic-slice, where the limits are the starts and constants added."""
     operand, starts, limits, _ = site.exactly(4)
     strides = site.known(3, "strides")
     if site.constant(1) is not None:

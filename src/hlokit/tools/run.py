@@ -17,6 +17,7 @@ from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
 from hlokit.runtime.devices import DeviceExecutable
+from hlokit.stablehlo.lowering import UnknownSizes
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -74,7 +75,7 @@ def run(
         backend = "cpu" if given or shadow is not None or profile is not None else "interpreter"
     if backend == "interpreter" and (given or shadow is not None or profile is not None):
         raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
-    module = load(file)
+    module = _loaded(file, input)
     verify(module)
     arguments = _arguments(module, input, random)
     if backend == "interpreter":
@@ -111,6 +112,20 @@ def _xla_flags(flags: Sequence[str]) -> Generator[None, None, None]:
             os.environ["XLA_FLAGS"] = before
 
 
+def _loaded(file: Path, input: Path | None) -> HloModule:
+    """The module, for the sizes that the arguments have where it leaves them open."""
+    try:
+        return load(file)
+    except UnknownSizes as error:
+        if input is None:
+            raise ArgumentError(f"{error} -- or give the arguments themselves: --input FILE.npz") from None
+        with np.load(input, allow_pickle=False) as arrays:
+            found = _named_arrays(arrays, [name for name, _ in error.parameters])
+            sizes = [array.shape for array in found]
+        types = [written.dtype for _, written in error.parameters]
+        return load(file, arguments=[Shape.array(t, s) for t, s in zip(types, sizes, strict=True)])
+
+
 def _arguments(module: HloModule, input: Path | None, random: int | None) -> list[Any]:
     parameters = module.entry.parameters
     if input is not None:
@@ -129,18 +144,23 @@ def _arguments(module: HloModule, input: Path | None, random: int | None) -> lis
 def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:
     """One argument per leaf of the parameters, found by name or number. ArgumentError if one is missing."""
     parameters = module.entry.parameters
-    names = [p.name for p in parameters]
+    found = _named_arrays(arrays, [p.name for p in parameters])
+    return [_reinterpreted(array, p.shape) for array, p in zip(found, parameters, strict=True)]
+
+
+def _named_arrays(arrays: Mapping[str, _Array], names: Sequence[str]) -> list[_Array]:
+    """The arrays of parameters of these names, by name or by number."""
     if not all(name in arrays for name in names):
         stem = next((s for s in ("in", "arr_") if f"{s}0" in arrays), None)
         if stem is None:
             raise ArgumentError(
                 f"the file has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}"
             )
-        names = [f"{stem}{i}" for i in range(len(parameters))]
+        names = [f"{stem}{i}" for i in range(len(names))]
     missing = [name for name in names if name not in arrays]
     if missing:
         raise ArgumentError(f"the file lacks {', '.join(missing)}")
-    return [_reinterpreted(arrays[name], p.shape) for name, p in zip(names, parameters, strict=True)]
+    return [arrays[name] for name in names]
 
 
 def _reinterpreted(array: _Array, shape: Shape) -> _Array:
