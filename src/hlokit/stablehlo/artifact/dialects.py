@@ -119,7 +119,7 @@ def _quantized(entries: Entries, cursor: Cursor) -> Type:
     flags, storage, expressed = cursor.varint(), entries.inner_type(cursor), entries.inner_type(cursor)
     scale, zero = entries.double(cursor), cursor.signed()
     low, high = cursor.signed(), cursor.signed()
-    text = f"{_stored(flags, storage)}<{low}:{high}>:{_named(expressed)}, {_scale(scale, zero)}"
+    text = f"{_stored(flags, storage, low, high)}:{_named(expressed)}, {_scale(scale, zero)}"
     return entries.parsed(f"!quant.uniform<{text}>", True, cursor.offset)
 
 
@@ -132,20 +132,23 @@ def _quantized_per_axis(entries: Entries, cursor: Cursor) -> Type:
     if len(scales) != len(zeros):
         raise cursor.error(f"{len(scales)} scales and {len(zeros)} zero points")
     parts = ", ".join(map(_scale, scales, zeros))
-    text = f"{_stored(flags, storage)}<{low}:{high}>:{_named(expressed)}:{axis}, {{{parts}}}"
+    text = f"{_stored(flags, storage, low, high)}:{_named(expressed)}:{axis}, {{{parts}}}"
     return entries.parsed(f"!quant.uniform<{text}>", True, cursor.offset)
 
 
-def _stored(flags: int, storage: Type) -> str:
-    """i8, or u8 where the flag of signed storage is not set."""
-    name = _named(storage).lstrip("u")
-    return name if flags & 1 else f"u{name}"
+def _stored(flags: int, storage: Type, low: int, high: int) -> str:
+    """i8, or u8 where the flag of signed storage is not set; with the range where it is not the type's."""
+    name = _named(storage)
+    bits = int(name[1:]) if name[1:].isdecimal() else 0
+    whole = (-(1 << bits >> 1), (1 << bits >> 1) - 1) if flags & 1 else (0, (1 << bits) - 1)
+    named = name if flags & 1 else f"u{name.removeprefix('i')}"
+    return named if (low, high) == whole else f"{named}<{low}:{high}>"
 
 
 def _named(kind: Type) -> str:
     """An element type as MLIR writes it."""
     name = str(kind).removesuffix("[]")
-    return f"i{name[1:]}" if name[:1] == "s" and name[1:].isdecimal() else name
+    return f"i{name[1:]}" if name[:1] in "su" and name[1:].isdecimal() else name
 
 
 def _scale(scale: float, zero: int) -> str:

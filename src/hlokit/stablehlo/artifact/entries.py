@@ -16,7 +16,6 @@ from hlokit.stablehlo.literals import DenseReader
 from hlokit.stablehlo.tree import Dense, DialectAttribute, OtherType, Type
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types import dtype as dtypes
-from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 Codec: TypeAlias = "Callable[[Entries, Cursor], Any]"
@@ -189,11 +188,13 @@ class Entries:
             raise UnsupportedError(f"byte {cursor.offset}: constants of type {kind} are not supported")
         if not kind.is_array or kind.is_dynamic:
             raise cursor.error(f"dense: {kind} is no array of fixed sizes")
+        if kind.dtype is dtypes.pred and data in (b"\0", b"\xff"):  # all bits alike: one element for all
+            return Dense(kind, np.full((1,) * kind.rank, data != b"\0"))
         return Dense(kind, DenseReader(Positions(), cursor.offset).of_bytes(data, kind))
 
     def tensor(self, cursor: Cursor, sizes: list[int], element: Type, encoding: Any = None) -> Type:
         """A ranked tensor; sizes of -2**63 are not known, but may be bounded by the encoding."""
-        if not isinstance(element, Shape) or not isinstance(element.dtype, DType) or not element.is_array:
+        if not isinstance(element, Shape) or not element.is_array:
             text = "".join("?x" if size == _DYNAMIC else f"{size}x" for size in sizes)
             return self.parsed(f"tensor<{text}{element}>", True, cursor.offset)
         bounds: list[Any] = []

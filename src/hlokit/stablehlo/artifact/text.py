@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,11 @@ from hlokit.stablehlo.printer.spelling import (
     type_text,
 )
 from hlokit.stablehlo.tree import Dense, DialectAttribute, Symbol
+from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 _UNIT_CODE = ("builtin", 7)
+_DIGITS = {32: 9, 64: 17}
 _TENSOR_CODES = (("builtin", 13), ("builtin", 14), ("vhlo", 20), ("vhlo", 21))
 
 
@@ -71,10 +74,16 @@ def _number(entries: Entries, value: Any, cursor: Cursor) -> str:
     """A number and its type."""
     kind = entries.inner_type(cursor)
     assert isinstance(kind, Shape)
-    if isinstance(value, float):
-        text = dense_text(np.array([value]).astype(kind.dtype.numpy), kind.dtype).removeprefix("dense<")[:-1]
-        return f"{text} : {element_text(kind.dtype)}"
-    return f"{value} : {element_text(kind.dtype)}"
+    text = _float(value, kind.dtype) if isinstance(value, float) else str(value)
+    return f"{text} : {element_text(kind.dtype)}"
+
+
+def _float(value: float, dtype: DType) -> str:
+    """Seven digits if they are the number, else as many as tell the type's numbers apart; the bits of NaNs and such."""
+    brief = f"{value:.6e}"
+    if not math.isfinite(value) or float(np.float64(brief).astype(dtype.numpy)) == value:
+        return dense_text(np.array([value]).astype(dtype.numpy), dtype).removeprefix("dense<")[:-1]
+    return f"{value:.{_DIGITS.get(dtype.bits, 5)}g}"
 
 
 def _plain(value: Any) -> str:
