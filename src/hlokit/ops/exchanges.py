@@ -158,8 +158,9 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
         members = self._members(process)
-        moves = [Move(k, None, (Place(0, k),)) for k in range(len(operands))]
-        return Transfer(members, [moves] * len(members)) if members else None
+        moves = [Move(k, None, (Place(0, k),) if members else ()) for k in range(len(operands))]
+        alone = [(process.replica_id, process.partition_id)]
+        return Transfer(members or alone, [moves] * len(members or alone))
 
 
 class CollectivePermute(Op, name="collective-permute"):

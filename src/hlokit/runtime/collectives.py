@@ -12,10 +12,10 @@ import ctypes
 import math
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from hlokit.cpu.cache import compiled
 from hlokit.cpu.jit import Library
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import host
+from hlokit.errors import EvaluationError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.values import Block, Contributions
+from hlokit.hlo.values import Block, Contributions, Transfer
 from hlokit.interpreter.process import Process
 from hlokit.interpreter.transport import Cancelled
 from hlokit.ops.control_flow import Map
@@ -73,10 +74,9 @@ class _Job:
 class _Given:
     """What a member gives to the meeting; `table`: of the pointers of its operands, then its results."""
 
-    __slots__ = ("device", "instruction", "table")
+    __slots__ = ("instruction", "table")
 
-    def __init__(self, device: int, instruction: Instruction, table: int) -> None:
-        self.device = device
+    def __init__(self, instruction: Instruction, table: int) -> None:
         self.instruction = instruction
         self.table = table
 
@@ -103,12 +103,20 @@ class _Latch:
             pass
 
 
+class _Site(NamedTuple):
+    """An instruction on a device: who meets there, at which position this device; how they run it together."""
+
+    members: list[int]
+    position: int
+    plan: _Plan
+
+
 class Collectives:
     """The collectives of a program, which all its devices run."""
 
     def __init__(self) -> None:
-        self._members: dict[tuple[Instruction, int], list[int] | None] = {}
-        self._plans: dict[tuple[Instruction, ...], _Plan] = {}
+        self._sites: dict[tuple[Instruction, int], _Site | None] = {}
+        self._plans: dict[Hashable, _Plan] = {}
         self._folds: dict[Computation, _Fold | None] = {}
         self._lock = threading.Lock()
 
@@ -116,21 +124,22 @@ class Collectives:
         """Runs the instruction on the pointers in the table; False if only the reference can."""
         key = instruction, process.device
         try:
-            members = self._members[key]
+            site = self._sites[key]
         except KeyError:
-            members = self._members[key] = self._found(process, instruction)
-        if members is None:
+            site = self._sites[key] = self._site(process, instruction)
+        if site is None:
             return False
-        given = _Given(process.device, instruction, table)
-        values = process.transport.meet(process.device, instruction, members, given)
-        plan = self._plan(process, values)
+        values = _met(process, site.members, _Given(instruction, table))
+        plan = site.plan
+        if any(given.instruction is not instruction for given in values):  # of one channel
+            plan = self._mixed(process, [given.instruction for given in values])
         if plan.bytes < SHARED or plan.is_slow:
             _made(values, lambda: plan.run(process, values))
             return True
-        latch: _Latch = _made(values, lambda: _Latch(len(members)))
+        latch: _Latch = _made(values, lambda: _Latch(len(values)))
         failed = True
         try:
-            plan.share(values, members.index(process.device))
+            plan.share(values, site.position)
             failed = False
         finally:
             latch.done(failed)
@@ -139,54 +148,81 @@ class Collectives:
             raise Cancelled
         return True
 
-    def _found(self, process: Process, instruction: Instruction) -> list[int] | None:
-        """The devices that meet; None for what is no movement of whole blocks."""
-        operands, results = _arrays(instruction)
-        if any(shape.is_dynamic for shape in (*operands, *results)):
-            return None
-        transfer = instruction.op.transfer(operands, results, process)
+    def _site(self, process: Process, instruction: Instruction) -> _Site | None:
+        """None for what is no movement of whole blocks."""
+        transfer = _transfer(process, instruction)
         if transfer is None:
             return None
-        self._plan(process, [_Given(0, instruction, 0)] * len(transfer.members))
-        return [replica * process.partition_count + partition for replica, partition in transfer.members]
+        members = [replica * process.partition_count + partition for replica, partition in transfer.members]
+        count = len(members)
+        key = instruction, tuple(map(tuple, transfer.moves))
+        plan = self._plan(key, [instruction] * count, [transfer] * count)
+        return _Site(members, members.index(process.device), plan)
 
-    def _plan(self, process: Process, values: Sequence[_Given]) -> _Plan:
-        key = tuple(given.instruction for given in values)
-        plan = self._plans.get(key)
-        if plan is None:
-            with self._lock:
-                plan = self._plans.get(key)
-                if plan is None:
-                    plan = self._plans[key] = self._planned(process, key)
-        return plan
+    def _mixed(self, process: Process, instructions: Sequence[Instruction]) -> _Plan:
+        """The plan of instructions that differ, as they may: in whether they are -start ops, say."""
+        key = tuple(instructions)
+        if key in self._plans:
+            return self._plans[key]
+        transfers = [_transfer(process, instruction) for instruction in instructions]
+        return self._plan(key, instructions, [t for t in transfers if t is not None])
 
-    def _planned(self, process: Process, instructions: tuple[Instruction, ...]) -> _Plan:
-        targets: dict[tuple[_End, ...], list[_End]] = {}
-        zeros: list[_End] = []
-        for own, instruction in enumerate(instructions):
-            operands, results = _arrays(instruction)
-            transfer = instruction.op.transfer(operands, results, process)
-            assert transfer is not None
-            for move in transfer.moves[own]:
-                target = _end(own, len(operands) + move.result, results[move.result], move.block)
-                sources = tuple(_end(p.member, p.operand, operands[p.operand], p.block) for p in move.sources)
-                (targets.setdefault(sources, []) if sources else zeros).append(target)
-        jobs = [_Job(sources, tuple(ends)) for sources, ends in targets.items()]
-        jobs += [_Job((), (end,)) for end in zeros]
-        jobs = [job for job in jobs if job.total]
-        fold = None
-        if any(len(job.sources) > 1 for job in jobs):
-            computation = instructions[0].called[0]
-            if computation not in self._folds:
-                self._folds[computation] = _Fold.of(computation)
-            fold = self._folds[computation]
-        return _Plan(instructions, jobs, fold)
+    def _plan(self, key: Hashable, instructions: Sequence[Instruction], transfers: Sequence[Transfer]) -> _Plan:
+        """The plan of members with these instructions, by position."""
+        with self._lock:
+            if key not in self._plans:
+                jobs = _jobs(instructions, transfers)
+                folds = any(len(job.sources) > 1 for job in jobs)
+                fold = self._fold(instructions[0].called[0]) if folds else None
+                self._plans[key] = _Plan(instructions, jobs, fold)
+            return self._plans[key]
+
+    def _fold(self, computation: Computation) -> _Fold | None:
+        if computation not in self._folds:
+            self._folds[computation] = _Fold.of(computation)
+        return self._folds[computation]
+
+
+def _transfer(process: Process, instruction: Instruction) -> Transfer | None:
+    operands, results = _arrays(instruction)
+    if any(shape.is_dynamic for shape in (*operands, *results)):
+        return None
+    return instruction.op.transfer(operands, results, process)
+
+
+def _met(process: Process, members: Sequence[int], given: _Given) -> Sequence[_Given]:
+    """What all members give. EvaluationError names the instruction, as that of the reference would."""
+    try:
+        values = process.transport.meet(process.device, given.instruction, members, given)
+    except EvaluationError as error:
+        if not error.located:
+            error.args = (f"{given.instruction.name}: {error}",)
+            error.located = True
+        raise
+    if not all(isinstance(value, _Given) for value in values):
+        raise EvaluationError(f"{given.instruction.name}: its members disagree about the result's shape [GRP-6]")
+    return values
+
+
+def _jobs(instructions: Sequence[Instruction], transfers: Sequence[Transfer]) -> list[_Job]:
+    """The members' moves, those from the same sources together."""
+    targets: dict[tuple[_End, ...], list[_End]] = {}
+    zeros: list[_End] = []
+    arrays = [_arrays(instruction) for instruction in instructions]
+    for own, (transfer, (operands, results)) in enumerate(zip(transfers, arrays, strict=True)):
+        for move in transfer.moves[own]:
+            target = _end(own, len(operands) + move.result, results[move.result], move.block)
+            sources = tuple(_end(p.member, p.operand, arrays[p.member][0][p.operand], p.block) for p in move.sources)
+            (targets.setdefault(sources, []) if sources else zeros).append(target)
+    jobs = [_Job(sources, tuple(ends)) for sources, ends in targets.items()]
+    jobs += [_Job((), (end,)) for end in zeros]
+    return [job for job in jobs if job.total]
 
 
 class _Plan:
     """How the members of a group run their instructions together; those are mostly one and the same."""
 
-    def __init__(self, instructions: tuple[Instruction, ...], jobs: Sequence[_Job], fold: _Fold | None) -> None:
+    def __init__(self, instructions: Sequence[Instruction], jobs: Sequence[_Job], fold: _Fold | None) -> None:
         self.instructions = instructions
         self.jobs = jobs
         self.fold = fold
