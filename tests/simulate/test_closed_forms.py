@@ -136,6 +136,17 @@ def test_all_to_all_on_a_ring_by_hand() -> None:
     assert found.seconds == pytest.approx(3 * ALPHA + 6 * M / BETA, rel=1e-12)
 
 
+@pytest.mark.parametrize("topology", ["ring:6", "torus:2x3", "torus:5x4x3", "switch:6", "hosts:3x2", "tree:2x2x2"])
+def test_what_all_devices_do_alike_is_followed_for_one(topology: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short cut for all-to-all where every device sees the same network, against every message of all."""
+    n = math.prod(int(size) for size in topology.split(":")[1].split("x"))
+    short = run(collective("all-to-all", n), topology)
+    monkeypatch.setattr("hlokit.analysis.simulation.program._Writer._alike", lambda self, groups: False)
+    full = run(collective("all-to-all", n), topology)
+    assert short.seconds == pytest.approx(full.seconds)
+    assert {link.name: pytest.approx(link.nbytes) for link in short.links} == {k.name: k.nbytes for k in full.links}
+
+
 # -- permutes
 
 

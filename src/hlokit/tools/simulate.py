@@ -85,10 +85,10 @@ def _show(found: Simulation, network: str) -> None:
 
 
 def _show_links(console: Console, found: Simulation) -> None:
-    if not found.links:
+    if not found.used_links:
         return
-    table = _table(f"busiest of {len(found.links)} links", "bytes", "time", "busy")
-    for link in found.links[:_LINKS]:
+    table = _table(f"busiest of {found.used_links} links", "bytes", "time", "busy")
+    for link in found.busiest(_LINKS):
         busy = f"{link.seconds / found.seconds:.0%}" if found.seconds else "-"
         table.add_row(link.name, f"{link.nbytes:,.0f}", _time(link.seconds), busy)
     console.print(table)

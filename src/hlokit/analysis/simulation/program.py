@@ -131,7 +131,7 @@ class Settings:
 def program_of(module: HloModule, topology: Topology, settings: Settings) -> Program:
     """UnsupportedError for communication that cannot be replayed: in a function of scalars, unmatched sends."""
     writer = _Writer(module, topology, settings)
-    writer.computation(module.entry)
+    writer.entry()
     writer.finish()
     return writer.program
 
@@ -176,6 +176,14 @@ class _Writer:
         self.channel_pairs: dict[int, list[tuple[int, int]]] = {}
 
     # -- what a device does, instruction by instruction
+
+    def entry(self) -> None:
+        for instruction in self.module.entry.instructions:
+            sharding = instruction.extra.sharding if instruction.extra is not None else None
+            parts = (sharding.elements or (sharding,)) if sharding is not None else ()
+            if any(part.kind == "tiled" for part in parts):
+                self._note("shardings are not followed: only the collectives that the module has count")
+        self.computation(self.module.entry)
 
     def computation(self, computation: Computation) -> None:
         for instruction in self._order(computation):
@@ -300,6 +308,7 @@ class _Writer:
     def _begin(self, start: Instruction, collective: Instruction) -> int:
         number = len(self.program.communications)
         self.program.communications.append(self._communication(collective))
+        self.program.communications[number].name = start.name
         self._emit(Begin(number, (0, 1)))
         self.started[start] = number
         for user in start.users:  # the done, perhaps behind updates
@@ -385,7 +394,8 @@ class _Writer:
         wanted = self.settings.algorithm
         if wanted in ways:
             ways = {wanted: ways[wanted]}
-        plans = [Plan(name, rounds, len(groups)) for name, rounds in ways.items()]
+        alike = list(ways) == ["direct"] and self._alike(groups)
+        plans = [Plan(name, rounds, len(groups), alike) for name, rounds in ways.items()]
         return min(plans, key=lambda plan: float(plan.measured(self.topology).seconds.max(initial=0.0)))
 
     def _algorithms(self, op: Any, groups: list[tuple[int, ...]], m: int) -> dict[str, Any]:
@@ -402,7 +412,11 @@ class _Writer:
             return {"ring": ring(sized, lambda n: m / n, 1), "halving": halving(sized, lambda n: m / n, ("up",))}
         if isinstance(op, CollectiveBroadcast):
             return {"tree": tree(sized, m, ("down",))}
-        return {"direct": exchange(sized, m)}
+        return {"direct": exchange(sized, m, one_for_all=self._alike(groups))}
+
+    def _alike(self, groups: list[tuple[int, ...]]) -> bool:
+        """Whether all devices are in one group, on a network that looks the same from each."""
+        return bool(self.topology.alike) and len(groups) == 1
 
     # -- estimates
 

@@ -379,11 +379,11 @@ def replayed(program: Program, topology: Topology) -> Replay:
     return replay
 
 
-def busy_links(replay: Replay) -> Sequence[tuple[int, float]]:
-    """(link, seconds that its bytes take), the busiest first; those alone that carry something."""
+def busy_links(replay: Replay, count: int) -> Sequence[tuple[int, float]]:
+    """(link, seconds that its bytes take) of the `count` busiest, the busiest first; of those that carry something."""
     seconds = replay.link_bytes / replay.topology.bandwidths
     used = np.flatnonzero(replay.link_bytes)
-    order = used[np.lexsort((used, -seconds[used]))]
+    order = used[np.lexsort((used, -seconds[used]))][:count]
     return [(int(link), float(seconds[link])) for link in order]
 
 

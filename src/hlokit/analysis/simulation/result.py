@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,6 @@ class Simulation:
 
     seconds        until the last device is done
     collectives    in the order in which they were met
-    links          those that carry something, the busiest first
     path           the critical path: what the last device waited for, from the start to the end
     notes          what was assumed
     """
@@ -67,7 +67,6 @@ class Simulation:
     partitions: int
     seconds: float
     collectives: list[CollectiveTime]
-    links: list[LinkUse]
     path: list[Segment]
     notes: list[str]
     replay: Replay = field(repr=False, compare=False)
@@ -75,13 +74,26 @@ class Simulation:
     @staticmethod
     def of(module: str, replicas: int, partitions: int, replay: Replay) -> Simulation:
         topology = replay.topology
-        links = [LinkUse(topology.link_name(k), float(replay.link_bytes[k]), s) for k, s in busy_links(replay)]
         end = float(replay.clock.max())
         notes = [*replay.program.notes, *replay.notes]
         return Simulation(
-            module, topology.text, replicas, partitions, end, _times(replay), links, critical_path(replay), notes,
-            replay,
+            module, topology.text, replicas, partitions, end, _times(replay), critical_path(replay), notes, replay,
         )  # fmt: skip
+
+    @cached_property
+    def links(self) -> list[LinkUse]:
+        """Those that carry something, the busiest first."""
+        return self.busiest(len(self.replay.link_bytes))
+
+    @property
+    def used_links(self) -> int:
+        """How many carry something."""
+        return int(np.count_nonzero(self.replay.link_bytes))
+
+    def busiest(self, count: int) -> list[LinkUse]:
+        """The `count` busiest links, the busiest first."""
+        name, nbytes = self.replay.topology.link_name, self.replay.link_bytes
+        return [LinkUse(name(k), float(nbytes[k]), s) for k, s in busy_links(self.replay, count)]
 
     @property
     def device_seconds(self) -> list[float]:
@@ -203,7 +215,7 @@ def _arrows(path: Sequence[Segment], shown: set[int]) -> Iterator[dict[str, Any]
 def _link_events(simulation: Simulation) -> Iterator[dict[str, Any]]:
     """When each of the busiest links is taken. What is on one link is one after the other."""
     replay = simulation.replay
-    links = [link for link, _ in busy_links(replay)[:_TRACKS]]
+    links = [link for link, _ in busy_links(replay, _TRACKS)]
     names = [(link, replay.topology.link_name(link)) for link in links]
     yield from _named(3, "links", names)
     free = dict.fromkeys(links, 0.0)

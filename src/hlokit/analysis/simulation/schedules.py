@@ -108,12 +108,11 @@ def tree(groups: Sequence[Groups], nbytes: float, ways: Sequence[str]) -> list[R
     """A binomial tree: "up" to the first member, "down" from it; all bytes in each of ceil(log2 n) rounds."""
     rounds: list[list[Messages]] = []
     for some in groups:
-        up: list[tuple[Array, Array]] = []
+        up: list[Messages] = []
         for k in range((some.size - 1).bit_length()):
             lower = np.arange(0, some.size - (1 << k), 2 << k)
-            up.append((lower + (1 << k), lower))
-        steps = [pair if way == "up" else pair[::-1] for way in ways for pair in (up if way == "up" else up[::-1])]
-        rounds.append([_messages(some, *step, nbytes) for step in steps])
+            up.append(_messages(some, lower + (1 << k), lower, nbytes))
+        rounds.append([m for way in ways for m in (up if way == "up" else _reversed(up))])
     return _joined(rounds)
 
 
@@ -129,22 +128,27 @@ def halving(groups: Sequence[Groups], block: Callable[[int], float], ways: Seque
         for k in range((n - 1).bit_length()):
             count = min(1 << k, n - (1 << k))
             down.append(_messages(some, here, (here - (1 << k)) % n, count * block(n)))
-        up = [m._replace(source=m.target, target=m.source) for m in reversed(down)]
-        rounds.append([m for way in ways for m in (down if way == "down" else up)])
+        rounds.append([m for way in ways for m in (down if way == "down" else _reversed(down))])
     return _joined(rounds)
 
 
-def exchange(groups: Sequence[Groups], nbytes: float) -> list[Round]:
-    """Each member sends a block to every other, all at once."""
+def _reversed(rounds: Sequence[Messages]) -> list[Messages]:
+    """The same, backwards in time."""
+    return [m._replace(source=m.target, target=m.source) for m in reversed(rounds)]
+
+
+def exchange(groups: Sequence[Groups], nbytes: float, *, one_for_all: bool = False) -> list[Round]:
+    """Each member sends a block to every other, all at once. With `one_for_all` only the first one's messages."""
 
     def messages() -> Iterator[Messages]:
         for some in groups:
-            here, n = np.arange(some.size), some.size
-            at_once = max(1, _CHUNK // max(1, some.members.size))
+            n = some.size
+            here = np.arange(1 if one_for_all else n)
+            at_once = max(1, _CHUNK // (len(here) * len(some.units)))
             for first in range(1, n, at_once):
                 shifts = np.arange(first, min(n, first + at_once))
                 source = np.tile(here, len(shifts))
-                yield _messages(some, source, (source + np.repeat(shifts, n)) % n, nbytes / n)
+                yield _messages(some, source, (source + np.repeat(shifts, len(here))) % n, nbytes / n)
 
     return [messages]
 
@@ -166,11 +170,15 @@ class Measured(NamedTuple):
 
 @dataclass
 class Plan:
-    """How a collective is done: by which algorithm, in which rounds, for so many `units` (groups, or messages)."""
+    """How a collective is done: by which algorithm, in which rounds, for so many `units` (groups, or messages).
+
+    one_for_all    the rounds hold the messages of one device, and all others do the same
+    """
 
     algorithm: str
     rounds: list[Round]
     units: int
+    one_for_all: bool = False
     _known: dict[bytes, Measured] = field(default_factory=dict[bytes, Measured])
 
     def measured(self, topology: Topology, chosen: Array | None = None) -> Measured:
@@ -190,6 +198,7 @@ class Plan:
             for part in messages():
                 some = part.of(chosen)
                 own = topology.loads(some.source, some.target, some.nbytes)
+                own = topology.from_all(own) if self.one_for_all else own
                 load += own
                 link_bytes += _repeated(topology, some, own)
             busy = load / topology.bandwidths
@@ -204,6 +213,8 @@ class Plan:
 
     def waits(self, topology: Topology, values: Array) -> Array:
         """For each unit the largest of the links' values among the links that it takes."""
+        if self.one_for_all:
+            return np.full(self.units, values[self.measured(topology).link_bytes > 0].max(initial=0.0))
         found = np.zeros(self.units)
         for messages in self.rounds:
             for part in messages():

@@ -11,6 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Topology(ABC):
     axes          the kinds of links, that may have bandwidths and latencies of their own
     bandwidths    bytes a second of each link
     tour          each device's place on a way through all that goes from neighbour to neighbour
+    alike         where every device sees the same network: the links in classes that do too; else empty
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Topology(ABC):
         self.axis_bandwidths = _for_each_axis(text, axes, "bandwidth", bandwidths)
         self.axis_latencies = _for_each_axis(text, axes, "latency", latencies)
         self.tour: Array = np.arange(devices)
+        self.alike: list[slice] = []
         self.bandwidths: Array = np.repeat(self.axis_bandwidths, self._links())
 
     @abstractmethod
@@ -64,6 +67,13 @@ class Topology(ABC):
     @abstractmethod
     def link_name(self, link: int) -> str: ...
 
+    def from_all(self, loads: Array) -> Array:
+        """The loads if all devices do what one of them does to get these `loads`; where links are `alike`."""
+        total = np.zeros(len(loads))
+        for links in self.alike:
+            total[links] = loads[links].sum() * (self.devices / (links.stop - links.start))
+        return total
+
 
 class Grid(Topology):
     """Rings, meshes and tori: messages go along the axes in order, round a ring the shorter way (up if both are).
@@ -83,6 +93,8 @@ class Grid(Topology):
             turns = np.ravel_multi_index(tuple(snake), self.sizes[: len(snake)]) % 2 == 1
             snake.append(np.where(turns, size - 1 - place, place))
         self.tour = np.ravel_multi_index(tuple(snake), self.sizes)
+        if wraps:
+            self.alike = [slice(k, k + self.devices) for k in range(0, len(self.bandwidths), self.devices)]
 
     def _links(self) -> list[int]:
         return [2 * self.devices] * len(self.sizes)
@@ -165,6 +177,9 @@ class Tree(Topology):
         self.below = [math.prod(sizes[level + 1 :]) for level in range(len(sizes))]
         self.nodes = [-(-devices // below) for below in self.below]
         super().__init__(text, devices, [f"level {k}" for k in range(len(sizes))], bandwidths, latencies)
+        if devices == math.prod(sizes):
+            ends = np.cumsum([nodes for nodes in self.nodes for _ in ("up", "down")]).tolist()
+            self.alike = [slice(*pair) for pair in pairwise([0, *ends])]
 
     def _links(self) -> list[int]:
         return [2 * nodes for nodes in self.nodes]
@@ -263,7 +278,8 @@ def topology(text: str, bandwidth: str | float, latency: str | float) -> Topolog
 
 def _for_each_axis(text: str, axes: Sequence[str], what: str, values: Sequence[float]) -> list[float]:
     if len(values) not in (1, len(axes)):
-        raise ArgumentError(f"{what}: {len(values)} values, expected 1, or {len(axes)} for {text}")
+        expected = "1" if len(axes) == 1 else f"1, or {len(axes)}"
+        raise ArgumentError(f"{what}: {len(values)} values, expected {expected} for {text}")
     return list(values) if len(values) == len(axes) else [values[0]] * len(axes)
 
 
