@@ -31,9 +31,15 @@ _KEPT_AS_TEXT = {
 
 
 class _Values:
-    """Numbers of values: each region takes as many as it says, after those of the regions around it."""
+    """Numbers of values: each region takes as many as it says, after those of the regions around it.
 
-    def __init__(self) -> None:
+    An isolated region begins at 0 again; `base` makes the names of its values others than those around it.
+    """
+
+    __slots__ = ("base", "end")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
         self.end = 0
 
 
@@ -52,7 +58,7 @@ class OperationReader:
         count, has_arguments = cursor.flagged()
         if has_arguments or count != 1:
             raise cursor.error("not just a module at the top level")
-        module, _ = self._operation(cursor, _Values(), 0)
+        module, _ = self._operation(cursor, _Values(0), 0)
         if module.name != "builtin.module":
             raise failure(f"{module.name} at the top level, expected builtin.module", module.start)
         if cursor.rest:
@@ -65,14 +71,14 @@ class OperationReader:
         count = cursor.varint()
         if not count:
             return Block([], [], start)
-        values = _Values() if is_isolated else outer
+        values = _Values(outer.base + outer.end) if is_isolated else outer
         first = values.end
         values.end += cursor.varint()
         if count > 1:
             message = "regions of several blocks (control flow by branches) are not supported"
             raise UnsupportedError(f"byte {start}: {message}")
         count, has_arguments = cursor.flagged()
-        block = Block(self._arguments(cursor, first) if has_arguments else [], [], start)
+        block = Block(self._arguments(cursor, values.base + first) if has_arguments else [], [], start)
         defined = first + len(block.arguments)
         for _ in range(count):
             operation, defined = self._operation(cursor, values, defined)
@@ -110,13 +116,15 @@ class OperationReader:
             operation.attributes.update(self._held(cursor, name, is_known))
         if mask & _RESULTS:
             operation.result_types = tuple([entries.type(varint(), cursor) for _ in range(varint())])
-            operation.results = [(f"%{defined + i}", 1) for i in range(len(operation.result_types))]
+            first = values.base + defined
+            operation.results = [(f"%{first + i}", 1) for i in range(len(operation.result_types))]
             defined += len(operation.results)
         if mask & _OPERANDS:
             numbers = [varint() for _ in range(varint())]
             if numbers and max(numbers) >= values.end:
                 raise cursor.error(f"value {max(numbers)} of {values.end}")
-            operation.operands = [f"%{number}" for number in numbers]
+            base = values.base
+            operation.operands = [f"%{base + number}" for number in numbers]
         if mask & _SUCCESSORS:
             raise UnsupportedError(f"byte {start}: {name}: successors are not supported")
         if mask & _USE_LISTS:
