@@ -67,7 +67,6 @@ MHLO_ACCURATE: dict[str, type[Op]] = {
     "acosh": transcendental.Acosh,
     "asin": transcendental.Asin,
     "asinh": transcendental.Asinh,
-    "atan": transcendental.Atan,
     "atanh": transcendental.Atanh,
     "cosh": transcendental.Cosh,
     "erf": transcendental.Erf,

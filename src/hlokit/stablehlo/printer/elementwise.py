@@ -68,6 +68,13 @@ def _cast(name: str) -> Rule:
     return rule
 
 
+def cast(site: Site, value: Value, result: Shape | None) -> Value:
+    """The value in the element type of `result`; of the instruction, if None."""
+    if result is not None and value.shape.dtype is result.dtype:
+        return value
+    return site.short("stablehlo.convert", [value], result, types="function")
+
+
 def _bitcast_convert(site: Site) -> list[Value]:
     return [reinterpreted(site, site.operand(), None)]
 
@@ -102,6 +109,7 @@ RULES: dict[str, Rule] = {
     **{op_class.opcode: _plain(f"stablehlo.{name}") for name, op_class in PLAIN.items()},
     **{op_class.opcode: _accurate(f"stablehlo.{name}") for name, op_class in ACCURATE.items()},
     **{op_class.opcode: _accurate(f"mhlo.{name}") for name, op_class in MHLO_ACCURATE.items()},
+    "atan": _function("chlo.atan"),
     "bitcast-convert": _bitcast_convert,
     "clamp": _plain("stablehlo.clamp"),
     "compare": _compare,
@@ -111,7 +119,7 @@ RULES: dict[str, Rule] = {
     "erf": _function("chlo.erf"),
     "imag": _cast("stablehlo.imag"),
     "is-finite": _cast("stablehlo.is_finite"),
-    "mulhi": _plain("chlo.mulhi"),
+    "mulhi": _function("chlo.mulhi"),
     "real": _cast("stablehlo.real"),
     "reduce-precision": _reduce_precision,
     "select": _select,

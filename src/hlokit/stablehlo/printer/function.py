@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
-from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, StackTables
 from hlokit.hlo.names import Names
-from hlokit.stablehlo.printer.site import Site, Value, location_text
-from hlokit.stablehlo.printer.spelling import results_text, symbol_text, type_text, types_text
+from hlokit.stablehlo.printer.site import Site, Value, location_text, unsupported
+from hlokit.stablehlo.printer.spelling import NoTypeError, results_text, symbol_text, type_text, types_text
 from hlokit.types.shape import Shape
 
 _SMALL = 8
@@ -125,9 +124,7 @@ class FunctionWriter:
                 raise site.unsupported("StableHLO has no such operation")
             try:
                 self.values[instruction] = list(rule(site))
-            except UnsupportedError as error:
-                if str(error).startswith(f"{instruction.name} = "):
-                    raise
+            except NoTypeError as error:
                 raise site.unsupported(str(error)) from None
         return Site(self, computation.root).known(self.values[computation.root])
 
@@ -159,7 +156,7 @@ class FunctionWriter:
         parameters = [s for p in computation.parameters for s in p.shape.leaves()]
         for given, wanted in zip(arguments, parameters, strict=True):
             if given.shape is not wanted.logical:
-                raise UnsupportedError(f"a value of {given.shape} for a parameter of {wanted}")
+                raise NoTypeError(f"a value of {given.shape} for a parameter of {wanted}")
         self.line(f"{bound}func.call {self.symbols.function(computation)}({listed}){marks} : {types}{location}")
         return values
 
@@ -169,11 +166,21 @@ def private_function(symbols: Symbols, computation: Computation) -> list[str]:
     writer = FunctionWriter(symbols, indent=2)
     arguments = [Value(writer.fresh("arg"), s.logical) for p in computation.parameters for s in p.shape.leaves()]
     results = writer.body(computation, arguments)
+    for parameter in computation.parameters:
+        check_type(parameter)
     listed = ", ".join(f"{a.name}: {type_text(a.shape)}" for a in arguments)
     types = results_text([r.shape for r in results])
     head = f"  func.func private {symbols.function(computation)}({listed}) -> {types} {{"
     writer.line(returned_text("return", results))
     return [head, *writer.lines, "  }"]
+
+
+def check_type(instruction: Instruction) -> None:
+    """Raises UnsupportedError if StableHLO has no type for the instruction's value."""
+    try:
+        results_text(list(instruction.shape.leaves()))
+    except NoTypeError as error:
+        raise unsupported(instruction, str(error)) from None
 
 
 def returned_text(name: str, results: Sequence[Value]) -> str:

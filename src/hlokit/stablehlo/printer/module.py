@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import Names
-from hlokit.stablehlo.printer.function import FunctionWriter, Symbols, private_function, returned_text
+from hlokit.stablehlo.printer.function import FunctionWriter, Symbols, check_type, private_function, returned_text
 from hlokit.stablehlo.printer.site import Value, marks_of
 from hlokit.stablehlo.printer.spelling import dictionary_text, string_text, symbol_text, type_text
 from hlokit.types.shape import Shape
@@ -44,6 +44,7 @@ def _main(module: HloModule, symbols: Symbols) -> list[str]:
     arguments: list[Value] = []
     listed: list[str] = []
     for number, parameter in enumerate(entry.parameters):
+        check_type(parameter)
         for i, leaf in enumerate(parameter.shape.leaves()):
             name = parameter.name if parameter.shape is leaf else f"{parameter.name}.{i}"
             value = Value(f"%{names.unique(name)}", leaf.logical)

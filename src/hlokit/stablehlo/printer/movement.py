@@ -16,6 +16,7 @@ from hlokit.stablehlo.printer.literals import dense_text
 from hlokit.stablehlo.printer.site import Rule, Site, Value
 from hlokit.stablehlo.printer.spelling import array_text, boolean_text, list_text
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
 
 
@@ -67,24 +68,51 @@ def _dynamic_reshape(site: Site) -> list[Value]:
 
 def _bitcast(site: Site) -> list[Value]:
     """The operand in the order of its memory, its bits as the result's, in the order of the result's memory."""
-    value, source, target = site.operand(), site.instruction.operands[0].shape, site.shape
-    order = source.layout_or_default.minor_to_major[::-1]
-    value = _transposed(site, value, order)
-    order = target.layout_or_default.minor_to_major[::-1]
-    memory = target.logical.with_dimensions([target.dimensions[d] for d in order])
-    old, new = source.dtype, target.dtype
-    if old.bits > new.bits:
-        ratio = old.bits // new.bits
+    source, target = site.instruction.operands[0].shape, site.shape
+    value = _transposed(site, site.operand(), source.layout_or_default.minor_to_major[::-1])
+    if source.dtype is not target.dtype:
         value = _reshaped(site, value, (source.size,))
-        value = reinterpreted(site, value, new[source.size, ratio])
-    elif old.bits < new.bits:
-        ratio = new.bits // old.bits
-        value = _reshaped(site, value, (target.size, ratio))
-        value = reinterpreted(site, value, new[target.size,])
-    elif old is not new:
-        value = reinterpreted(site, value, value.shape.with_dtype(new))
-    value = _reshaped(site, value, memory.dimensions)
+        value = _real_parts(site, value) if source.dtype.is_complex else value
+        value = _as_bits(site, value, target.dtype.real)
+        value = _complex(site, value) if target.dtype.is_complex else value
+    order = target.layout_or_default.minor_to_major[::-1]
+    value = _reshaped(site, value, [target.dimensions[d] for d in order])
     return [_transposed(site, value, tuple(map(int, np.argsort(order))))]
+
+
+def _as_bits(site: Site, value: Value, dtype: DType) -> Value:
+    """A vector's memory as a vector of another type."""
+    old, count = value.shape.dtype, value.shape.size
+    if old is dtype:
+        return value
+    if old.bits > dtype.bits:
+        value = reinterpreted(site, value, dtype[count, old.bits // dtype.bits])
+        return _reshaped(site, value, (value.shape.size,))
+    ratio = dtype.bits // old.bits
+    if ratio > 1:
+        value = _reshaped(site, value, (count // ratio, ratio))
+    return reinterpreted(site, value, dtype[count // ratio,])
+
+
+def _real_parts(site: Site, value: Value) -> Value:
+    """A vector of complex numbers as one of twice as many floats."""
+    dtype, count = value.shape.dtype.real, value.shape.size
+    parts = [site.short(f"stablehlo.{p}", [value], dtype[count,], types="function") for p in ("real", "imag")]
+    columns = [_reshaped(site, part, (count, 1)) for part in parts]
+    pairs = site.short("stablehlo.concatenate", columns, dtype[count, 2], ", dim = 1", types="function")
+    return _reshaped(site, pairs, (2 * count,))
+
+
+def _complex(site: Site, value: Value) -> Value:
+    """A vector of floats as one of half as many complex numbers."""
+    dtype, count = value.shape.dtype, value.shape.size // 2
+    pairs, parts = _reshaped(site, value, (count, 2)), list[Value]()
+    for i in range(2):
+        column = f" [0:{count}, {i}:{i + 1}]"
+        part = site.short("stablehlo.slice", [pairs], dtype[count, 1], column, types="function")
+        parts.append(_reshaped(site, part, (count,)))
+    result = (dtypes.c64 if dtype is dtypes.f32 else dtypes.c128)[count,]
+    return site.short("stablehlo.complex", parts, result, types="function")
 
 
 def _reshaped(site: Site, value: Value, sizes: Sequence[int]) -> Value:

@@ -6,16 +6,18 @@ import re
 from collections.abc import Sequence
 
 from hlokit.ops.batch_norm import BatchNorm
-from hlokit.ops.contraction import Dot
+from hlokit.ops.contraction import Dot, ScaledDot, compute_type
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.fourier import Fft
 from hlokit.ops.linalg import Cholesky, TriangularSolve
 from hlokit.ops.ragged_dot import RaggedDot
 from hlokit.ops.random import Rng, RngBitGenerator, RngGetAndUpdateState
 from hlokit.ops.sorting import TopK
+from hlokit.stablehlo.printer.elementwise import cast
 from hlokit.stablehlo.printer.site import Rule, Site, Value
 from hlokit.stablehlo.printer.spelling import boolean_text, list_text, type_text, types_text
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 
 _ALGORITHM = re.compile(r"dot_(any_f8|[a-z0-9]+)_(any_f8|[a-z0-9]+)_([a-z0-9]+?)(?:_x([0-9]+))?(_fast_accum)?\Z")
 _PRECISIONS = ("default", "high", "highest")
@@ -31,14 +33,51 @@ def _precisions(site: Site, given: Sequence[str]) -> list[str]:
 def _dot(site: Site) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Dot)
+    return [site.short("stablehlo.dot_general", site.operands, middle=_dot_numbers(site, op), types="function")]
+
+
+def _dot_numbers(site: Site, op: Dot | ScaledDot) -> str:
+    """Dimension numbers, precision and algorithm."""
     middle = ""
     if op.lhs_batch_dims:
         middle += f", batching_dims = {list_text(op.lhs_batch_dims)} x {list_text(op.rhs_batch_dims)}"
     middle += f", contracting_dims = {list_text(op.lhs_contracting_dims)} x {list_text(op.rhs_contracting_dims)}"
     words = _precisions(site, op.operand_precision)
     middle += f", precision = {list_text(words)}" if words else ""
-    middle += f", algorithm = <{_algorithm(site, op.algorithm)}>" if _has_algorithm(op.algorithm) else ""
-    return [site.short("stablehlo.dot_general", site.operands, middle=middle, types="function")]
+    return middle + (f", algorithm = <{_algorithm(site, op.algorithm)}>" if _has_algorithm(op.algorithm) else "")
+
+
+def _scaled_dot(site: Site) -> list[Value]:
+    """The product of what the operands are times their scales, computed as the op's meaning is: rounded once."""
+    op = site.instruction.op
+    assert isinstance(op, ScaledDot)
+    lhs, rhs, lhs_scale, rhs_scale = site.operands
+    if not lhs.shape.dtype.is_floating or not site.shape.dtype.is_floating:
+        raise site.unsupported("operands or a result that are no floating numbers")
+    wide = dtypes.dtype(compute_type(lhs.shape.dtype, site.shape.dtype))
+    sides = [_scaled(site, lhs, lhs_scale, wide), _scaled(site, rhs, rhs_scale, wide)]
+    numbers = _dot_numbers(site, op)
+    if site.shape.dtype is wide:
+        return [site.short("stablehlo.dot_general", sides, middle=numbers, types="function")]
+    shape = site.shape.with_dtype(wide)
+    return [cast(site, site.short("stablehlo.dot_general", sides, shape, numbers, types="function"), None)]
+
+
+def _scaled(site: Site, operand: Value, scale: Value, wide: DType) -> Value:
+    """The operand times its scale, of which each element holds for a block."""
+    shape = operand.shape.with_dtype(wide)
+    operand, scale = cast(site, operand, shape), cast(site, scale, scale.shape.with_dtype(wide))
+    if scale.shape.is_scalar:
+        scale = site.short("stablehlo.broadcast_in_dim", [scale], shape, ", dims = []", types="function")
+    elif scale.shape.dimensions != shape.dimensions:
+        sizes: list[int] = []
+        for part, whole in zip(scale.shape.dimensions, shape.dimensions, strict=True):
+            sizes += [part, whole // part if part else 1]
+        dims = f", dims = {list_text(range(0, len(sizes), 2))}"
+        blocks = shape.with_dimensions(sizes)
+        scale = site.short("stablehlo.broadcast_in_dim", [scale], blocks, dims, types="function")
+        scale = site.short("stablehlo.reshape", [scale], shape, types="function")
+    return site.short("stablehlo.multiply", [operand, scale], shape)
 
 
 def _has_algorithm(name: str | None) -> bool:
@@ -208,6 +247,7 @@ RULES: dict[str, Rule] = {
     "rng": _rng,
     "rng-bit-generator": _rng_bit_generator,
     "rng-get-and-update-state": _rng_get_and_update_state,
+    "scaled-dot": _scaled_dot,
     "topk": _top_k,
     "triangular-solve": _triangular_solve,
 }

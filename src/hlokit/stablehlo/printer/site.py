@@ -237,7 +237,12 @@ class Site:
         return self.into.location(self.instruction)
 
     def unsupported(self, message: str) -> UnsupportedError:
-        return UnsupportedError(f"{self.instruction.name} = {self.instruction.opcode}(...): {message}")
+        return unsupported(self.instruction, message)
+
+
+def unsupported(instruction: Instruction, message: str) -> UnsupportedError:
+    """The error that names an instruction and its opcode."""
+    return UnsupportedError(f"{instruction.name} = {instruction.opcode}(...): {message}")
 
 
 def marks_of(instruction: Instruction) -> dict[str, str]:

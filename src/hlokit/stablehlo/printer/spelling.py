@@ -17,14 +17,18 @@ _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*\Z")
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord('"'), ord("\\")}
 
 
+class NoTypeError(UnsupportedError):
+    """StableHLO has no type for a value; whoever prints an instruction says which."""
+
+
 def type_text(shape: Shape) -> str:
-    """`tensor<2x?xf32, #stablehlo.bounds<?, 5>>`. Raises UnsupportedError for what StableHLO has no type for."""
+    """`tensor<2x?xf32, #stablehlo.bounds<?, 5>>`. Raises NoTypeError for what StableHLO has no type for."""
     if shape.is_token:
         return TOKEN_TYPE
     if shape.is_tuple:
         return f"tuple<{types_text(shape.elements)}>"
     if not shape.is_array:
-        raise UnsupportedError(f"StableHLO has no type for {shape}")
+        raise NoTypeError(f"StableHLO has no type for {shape}")
     sizes = ["?" if flag else str(size) for size, flag in zip(shape.dimensions, shape.dynamic, strict=True)]
     element = element_text(shape.dtype)
     if not any(flag and size != UNBOUNDED for size, flag in zip(shape.dimensions, shape.dynamic, strict=True)):
@@ -44,7 +48,7 @@ def element_text(dtype: DType) -> str:
         return f"complex<{dtype.real}>"
     if dtype.is_integral:
         if dtype.bits == 1:
-            raise UnsupportedError(f"StableHLO has no type for elements of {dtype}")
+            raise NoTypeError(f"StableHLO has no type for elements of {dtype}")
         return f"{'i' if dtype.kind == 'signed' else 'ui'}{dtype.bits}"
     return dtype.name if dtype.bits > 8 else f"f{dtype.name[1:].upper()}"
 
