@@ -23,7 +23,7 @@ def register() -> None:
     from jax._src import xla_bridge  # pyright: ignore
     from jax._src.interpreters import mlir  # pyright: ignore
 
-    from hlokit.interop.pjrt import client, executables, transfers  # noqa: F401  # pyright: ignore
+    from hlokit.interop.pjrt import client, executables, optimized, transfers  # noqa: F401  # pyright: ignore
     from hlokit.interop.pjrt.table import capsule
 
     if client.PLATFORM in xla_bridge._backend_factories:  # pyright: ignore

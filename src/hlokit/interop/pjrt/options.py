@@ -62,7 +62,7 @@ def varint(value: int) -> bytes:
     return bytes((*out, value))
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """(number, value) of a message's fields; integers of 64 bits, all else bytes."""
     place = 0
 
@@ -93,7 +93,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _messages(data: bytes, field: int) -> list[bytes]:
-    return [value for number, value in _fields(data) if number == field and isinstance(value, bytes)]
+    return [value for number, value in fields(data) if number == field and isinstance(value, bytes)]
 
 
 def _message(data: bytes, field: int) -> bytes:
@@ -103,7 +103,7 @@ def _message(data: bytes, field: int) -> bytes:
 def _integer(data: bytes, field: int, default: int) -> int:
     """The last value; signed."""
     value = default
-    for number, found in _fields(data):
+    for number, found in fields(data):
         if number == field and isinstance(found, int):
             value = found - (1 << 64) if found >> 63 else found
     return value
@@ -112,13 +112,13 @@ def _integer(data: bytes, field: int, default: int) -> int:
 def _integers(data: bytes, field: int) -> list[int]:
     """A repeated field, packed or not."""
     found: list[int] = []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number != field:
             continue
         if isinstance(value, int):
             found.append(value)
         else:
-            found += [part for _, part in _fields(_keyed(value)) if isinstance(part, int)]
+            found += [part for _, part in fields(_keyed(value)) if isinstance(part, int)]
     return found
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +20,10 @@ from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM,
 from hlokit.interop.pjrt.memory import Kept, read_word, view
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import Options, parse
+from hlokit.interop.pjrt.running import Runner, runner
 from hlokit.interop.pjrt.source import module_of
 from hlokit.runtime.arena import Buffer
 from hlokit.types.shape import Shape
-
-if TYPE_CHECKING:
-    from hlokit.runtime.executable import Executable
 
 _Array = np.ndarray[Any, Any]
 _MAGIC = b"hlokit 1\n"
@@ -144,77 +141,6 @@ def buffer_type(shape: Shape) -> int:
     return layouts.BUFFER_TYPES.index(shape.dtype.name)
 
 
-# -- running
-
-
-class Runner:
-    """How a program runs when Python runs it: on a list of arrays for each device, to a list for each.
-
-    `executable`: its machine code, if it has any.
-    """
-
-    executable: Executable | None = None
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
-        raise NotImplementedError
-
-    def _listed(self, result: Any) -> list[Any]:
-        return list(result) if self.program.is_tuple else [result]
-
-
-class _Interpreted(Runner):
-    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
-        from hlokit.interpreter.evaluate import evaluate
-
-        return [self._listed(evaluate(self.program.module, *arguments[0], replicas=1, partitions=1))]
-
-
-class _Compiled(Runner):
-    def __init__(self, program: Program) -> None:
-        from hlokit.api import compile
-
-        super().__init__(program)
-        made: Any = compile(program.module, replicas=1, partitions=1)
-        self.executable = made
-        self._overwritten: Sequence[int] = (
-            made.native.overwritten if made.native is not None else sorted(program.donated)
-        )
-
-    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
-        values = [a.copy() if i in self._overwritten else a for i, a in enumerate(arguments[0])]
-        assert self.executable is not None
-        return [self._listed(self.executable(*values))]
-
-
-class _Shadowed(_Compiled):
-    """Every kernel's result is compared with the interpreter's."""
-
-    def __init__(self, program: Program) -> None:
-        from hlokit.api import compile
-
-        super().__init__(program)
-        self._shadow: Any = compile(program.module, replicas=1, partitions=1, shadow=True)
-        self.executable = None
-
-    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
-        return [self._listed(self._shadow(*(a.copy() for a in arguments[0])))]
-
-
-def runner(program: Program) -> Runner:
-    """By HLOKIT_BACKEND (compiled, interpreter) and HLOKIT_SHADOW."""
-    backend = os.environ.get("HLOKIT_BACKEND", "compiled")
-    if backend not in ("compiled", "interpreter"):
-        raise ArgumentError(f"HLOKIT_BACKEND={backend!r}: expected compiled or interpreter")
-    if backend == "interpreter":
-        return _Interpreted(program)
-    if os.environ.get("HLOKIT_SHADOW", "0") not in ("", "0"):
-        return _Shadowed(program)
-    return _Compiled(program)
-
-
 # -- buffers
 
 
@@ -297,9 +223,9 @@ def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], s
 
 def _buffers(program: Program, values: Sequence[Any], device: Device) -> list[int]:
     made: list[int] = []
-    for shape, value, kind in zip(program.results, values, program.memory_kinds, strict=True):
+    for number, (shape, value, kind) in enumerate(zip(program.results, values, program.memory_kinds, strict=True)):
         array = np.asarray(value)
-        if array.shape != shape.dimensions:
+        if array.shape != program.run.result_dimensions(number):
             raise HlokitError(f"{program.name}: a result of sizes {list(array.shape)} where {shape} was expected")
         made.append(
             new_buffer(new_storage(array), array.shape, buffer_type(shape), device.address, device.memory(kind))

@@ -1,0 +1,110 @@
+"""The program as JAX asks for it after compiling: a HloModuleProtoWithConfig, with the shardings on several devices.
+
+XLA's own reader makes the proto from HLO text: jaxlib is there when JAX is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.module import HloModule
+from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.memory import constant
+from hlokit.interop.pjrt.options import fields, varint
+from hlokit.interop.pjrt.programs import Program, program_at
+from hlokit.interop.pjrt.table import function
+from hlokit.types.sharding import Sharding
+
+_program: Any = layouts.struct("Program")
+_FORMAT = "hlo_with_config"
+_MOST = 1000
+"""Instructions up to which a program of one device is given: JAX asks four times a compile, for the text's sake alone."""
+_KINDS = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5}
+
+
+@function("Executable_OptimizedProgram")
+def _optimized(a: Any) -> None:
+    data = _of(program_at(a.executable))
+    program = _program.from_address(a.program)
+    program.format, program.format_size = constant(_FORMAT)
+    if not program.code:
+        program.code_size = len(data)
+    elif program.code_size < len(data):
+        raise UnsupportedError(f"{program.code_size} bytes for a program of {len(data)}")
+    else:
+        ctypes.memmove(program.code, data, len(data))
+
+
+_made: dict[int, tuple[Program, bytes]] = {}
+
+
+def _of(program: Program) -> bytes:
+    """The bytes; of the program that was asked for last they are kept."""
+    found = _made.get(program.address)
+    if found is not None and found[0] is program:
+        return found[1]
+    count = sum(len(c.instructions) for c in program.module.all_computations)
+    if program.options.count == 1 and count > _MOST:
+        raise UnsupportedError(f"{program.name}: the text of programs of more than {_MOST} instructions")
+    _made.clear()
+    _made[program.address] = (program, _bytes(program))
+    return _made[program.address][1]
+
+
+def _bytes(program: Program) -> bytes:
+    try:
+        proto = _proto(program.module.to_text())
+    except Exception:  # what XLA's reader does not know
+        proto = _proto(_outline(program.module))
+    layout = b"".join(value for number, value in fields(proto) if number == 4 and isinstance(value, bytes))
+    if program.options.count > 1:
+        given, made = program.run.shardings()
+        result = made[0] if not program.is_tuple else Sharding("tuple", elements=tuple(map(_known, made)))
+        proto += _message(12, _sharding(_known(result)))
+        proto += b"".join(_message(14, _sharding(_known(s))) for s in given)
+    return _message(1, proto) + _message(2, _message(1, layout))
+
+
+def _proto(text: str) -> bytes:
+    """A HloModuleProto by XLA."""
+    from jaxlib import _hlo  # pyright: ignore
+
+    return _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()  # pyright: ignore
+
+
+def _outline(module: HloModule) -> str:
+    """A module of the same signature that only names it."""
+    rows = [f"p{i} = {p.shape} parameter({i})" for i, p in enumerate(module.entry.parameters)]
+    names = ", ".join(f"p{i}" for i in range(len(rows)))
+    rows.append(f'ROOT r = {module.entry.root.shape} custom-call({names}), custom_call_target="hlokit"')
+    return f"HloModule {module.name}\n\nENTRY main {{\n  " + "\n  ".join(rows) + "\n}\n"
+
+
+def _known(sharding: Sharding | None) -> Sharding:
+    return sharding or Sharding("replicated")
+
+
+def _sharding(sharding: Sharding) -> bytes:
+    """An OpSharding."""
+    out = _number(1, _KINDS[sharding.kind])
+    if sharding.kind == "maximal":
+        out += _numbers(3, [1]) + _numbers(4, [sharding.device])
+    if sharding.kind == "tiled":
+        out += _numbers(3, sharding.tile) + _numbers(4, sharding.device_ids())
+        out += _number(6, int(sharding.replicate_last))
+        out += _numbers(8, [_KINDS[name] for name in sharding.last_tile_dims])
+    return out + b"".join(_message(5, _sharding(element)) for element in sharding.elements)
+
+
+def _number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def _numbers(field: int, values: Any) -> bytes:
+    return _message(field, b"".join(map(varint, values))) if values else b""
+
+
+def _message(field: int, data: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(data)) + data

@@ -1,0 +1,110 @@
+"""How Python runs programs: compiled, or in the interpreter (HLOKIT_BACKEND), and in shadow mode (HLOKIT_SHADOW)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError
+from hlokit.hlo.module import HloModule
+from hlokit.types.sharding import Sharding
+
+if TYPE_CHECKING:
+    from hlokit.interop.pjrt.programs import Program
+    from hlokit.runtime.executable import Executable
+
+_Array = np.ndarray[Any, Any]
+
+
+class Runner:
+    """Runs a program on a list of arrays for each device; gives a list for each.
+
+    `executable`: its machine code, if it has any that one device runs.
+    """
+
+    executable: Executable | None = None
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        raise NotImplementedError
+
+    def result_dimensions(self, number: int) -> tuple[int, ...]:
+        """The sizes that every device has of a result."""
+        return self.program.results[number].dimensions
+
+    def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
+        """The parameters', the results'."""
+        return [None] * len(self.program.parameters), [None] * len(self.program.results)
+
+    def callable(self, module: HloModule, replicas: int, partitions: int, **options: Any) -> Callable[..., Any]:
+        """What runs the module on so many devices, as hlokit.evaluate does, by the environment's choice."""
+        if backend() == "interpreter":
+            from hlokit.interpreter.evaluate import evaluate
+
+            return partial(evaluate, module, replicas=replicas, partitions=partitions)
+        from hlokit.api import compile
+
+        options = {"donate": (), **options}
+        return compile(module, replicas=replicas, partitions=partitions, **options)
+
+    def _listed(self, result: Any) -> list[Any]:
+        return list(result) if self.program.is_tuple else [result]
+
+
+class Interpreted(Runner):
+    """One device in the interpreter, or in shadow mode: every kernel's result is compared with the interpreter's."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        options = {"shadow": True} if is_shadowed() else {}
+        self._call = self.callable(program.module, 1, 1, **options)
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        return [self._listed(self._call(*arguments[0]))]
+
+
+class Compiled(Runner):
+    """One device's machine code. What it overwrites is copied first: only the way without Python works in place."""
+
+    executable: Executable
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        found: Any = self.callable(program.module, 1, 1, donate=None)
+        self.executable = found
+        native = self.executable.native
+        self._overwritten = native.overwritten if native is not None else sorted(program.donated)
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        values = [a.copy() if i in self._overwritten else a for i, a in enumerate(arguments[0])]
+        return [self._listed(self.executable(*values))]
+
+
+def backend() -> str:
+    """HLOKIT_BACKEND: compiled, or interpreter."""
+    found = os.environ.get("HLOKIT_BACKEND", "compiled")
+    if found not in ("compiled", "interpreter"):
+        raise ArgumentError(f"HLOKIT_BACKEND={found!r}: expected compiled or interpreter")
+    return found
+
+
+def is_shadowed() -> bool:
+    """HLOKIT_SHADOW."""
+    return backend() == "compiled" and os.environ.get("HLOKIT_SHADOW", "0") not in ("", "0")
+
+
+def runner(program: Program) -> Runner:
+    """For the program's devices, by the environment."""
+    if program.options.count > 1:
+        from hlokit.interop.pjrt.shards import OnDevices
+
+        return OnDevices(program)
+    if backend() == "interpreter" or is_shadowed():
+        return Interpreted(program)
+    return Compiled(program)

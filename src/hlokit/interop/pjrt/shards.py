@@ -1,0 +1,132 @@
+"""Programs on several devices: whole values made of the devices' shards, and cut into shards again.
+
+A module of several partitions has whole values at its entry, with HLO shardings that say which device has which part
+(stablehlo/lowering.py). What does not ask for its device or talk to others runs once for all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError
+from hlokit.hlo.module import HloModule
+from hlokit.interop.pjrt.running import Runner
+from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
+
+if TYPE_CHECKING:
+    from hlokit.interop.pjrt.programs import Program
+
+_Array = np.ndarray[Any, Any]
+Part = tuple[slice, ...]
+
+
+def parts(sharding: Sharding | None, shape: Shape, partitions: int) -> list[Part]:
+    """The part of a value that each partition has. The last parts may be smaller, or empty."""
+    if sharding is None or sharding.kind != "tiled":
+        return [(slice(None),) * shape.rank] * partitions
+    tile = sharding.tile[: shape.rank]
+    ids = np.array(sharding.device_ids()).reshape(sharding.tile)
+    if len(sharding.tile) < shape.rank or ids.size != partitions or sorted(ids.flat) != list(range(partitions)):
+        raise ArgumentError(f"the sharding {sharding} of {shape} on {partitions} partitions")
+    found: list[Part] = [()] * partitions
+    for index in product(*map(range, tile)):
+        part = tuple(map(_part, index, tile, shape.dimensions))
+        for device in ids[index].flat:
+            found[int(device)] = part
+    return found
+
+
+def _part(index: int, count: int, size: int) -> slice:
+    step = -(-size // count)
+    return slice(min(size, index * step), min(size, (index + 1) * step))
+
+
+def is_cut(sharding: Sharding | None) -> bool:
+    """Whether devices have different parts."""
+    return sharding is not None and sharding.kind == "tiled"
+
+
+def whole(shards: Sequence[_Array], where: Sequence[Part], shape: Shape) -> _Array:
+    """The value that the shards are of. ArgumentError if one has not the sizes of its part."""
+    value: _Array = np.empty(shape.dimensions, shape.dtype.numpy)
+    for shard, part in zip(shards, where, strict=True):
+        if value[part].shape != shard.shape:
+            raise ArgumentError(f"a shard of sizes {list(shard.shape)} where {list(value[part].shape)} of {shape} belong")
+        value[part] = shard
+    return value
+
+
+class OnDevices(Runner):
+    """Runs a program on its replicas and partitions."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        module, options = program.module, program.options
+        self._replicas, self._partitions = options.replicas, options.partitions
+        self._shardings = [_sharding(p) for p in module.entry.parameters]
+        self._alone = not meets(module)
+        found = _sharding(module.entry.root)
+        self._made = list(found.elements) if found is not None and found.kind == "tuple" else [found]
+        if self._made == [None]:
+            self._made *= len(program.results)
+        counts = (1, 1) if self._alone else (self._replicas, self._partitions)
+        self._call = self.callable(module, *counts)
+        if self._alone and hasattr(self._call, "memory_analysis"):
+            self.executable = self._call
+
+    def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
+        count = self._partitions
+        groups = [arguments[r * count : (r + 1) * count] for r in range(self._replicas)]
+        values = [self._whole(group) for group in groups]
+        if self._alone:
+            results = [self._listed(self._call(*v)) for v in values]
+            return [shard for result in results for shard in self._shards([result] * count)]
+        made = [self._listed(r) for r in self._call(*(v for v in values for _ in range(count)))]
+        return [shard for r in range(self._replicas) for shard in self._shards(made[r * count : (r + 1) * count])]
+
+    def _whole(self, lists: Sequence[Sequence[_Array]]) -> list[_Array]:
+        """One replica's arguments."""
+        values: list[_Array] = []
+        for number, (shape, sharding) in enumerate(zip(self.program.parameters, self._shardings, strict=True)):
+            shards = [arguments[number] for arguments in lists]
+            if is_cut(sharding):
+                values.append(whole(shards, parts(sharding, shape, self._partitions), shape))
+            else:
+                values.append(whole(shards[:1], [(slice(None),) * shape.rank], shape))
+        return values
+
+    def _shards(self, results: Sequence[Sequence[Any]]) -> list[list[_Array]]:
+        """What each partition has of its results."""
+        made: list[list[_Array]] = [[] for _ in results]
+        for number, (shape, sharding) in enumerate(zip(self.program.results, self._made, strict=True)):
+            where = parts(sharding, shape, self._partitions)
+            for device, result in enumerate(results):
+                made[device].append(np.asarray(result[number])[where[device]])
+        return made
+
+    def shardings(self) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
+        return self._shardings, self._made
+
+    def result_dimensions(self, number: int) -> tuple[int, ...]:
+        """The sizes that every device has of a result."""
+        shape = self.program.results[number]
+        part = parts(self._made[number], shape, self._partitions)[0]
+        return np.empty(shape.dimensions, np.void)[part].shape
+
+
+def meets(module: HloModule) -> bool:
+    """Whether devices talk to each other, or ask which they are."""
+    return any(
+        instruction.op.form == "communicate" or instruction.op.asks_device
+        for computation in module.all_computations
+        for instruction in computation.instructions
+    )
+
+
+def _sharding(instruction: Any) -> Sharding | None:
+    return instruction.extra.sharding if instruction.extra is not None else None
