@@ -5,6 +5,7 @@ computes it for all devices side by side, without any of the library's code. `ra
 some devices wait for ever.
 
     python -m tests.fuzz.devices --count 1000 --seed 0
+    mpirun -n 4 python -m tests.fuzz.devices_mpi --count 1000
 """
 
 from __future__ import annotations
@@ -450,11 +451,15 @@ class _Model:
 
 @dataclass(frozen=True)
 class Deadlock:
-    """A call in which devices wait for each other for ever. `seen`: whether that can be told before running."""
+    """A call in which devices wait for each other for ever. `seen`: whether that can be told before running.
+
+    `call(world)`: by this process's device of the world; without one, by all `devices`, as threads.
+    """
 
     kind: str
     seen: bool
-    call: Callable[[], Any]
+    devices: int
+    call: Callable[..., Any]
 
 
 def random_deadlock(seed: int) -> Deadlock:
@@ -482,7 +487,16 @@ def _around(
     counts = {"replicas": program.replicas, "partitions": program.partitions}
     devices = program.replicas * program.partitions
     more = {name: make(devices) for name, make in options.items()}
-    return Deadlock(kind, seen, lambda: hk.evaluate(module, *program.arguments, **counts, **more))
+    return Deadlock(kind, seen, devices, lambda world=None: _run(module, program.arguments, counts, world, **more))
+
+
+def _run(
+    module: hk.HloModule, arguments: list[list[Array]], counts: dict[str, int], world: Any, **queues: Any
+) -> Any:
+    if world is None:
+        return hk.evaluate(module, *arguments, **counts, **queues)
+    own = {name: queue[world.rank] for name, queue in queues.items()}
+    return hk.evaluate(module, *arguments[world.rank], **counts, **own, world=world)
 
 
 def _sum(x: hk.XlaOp, channel: int | None = None) -> hk.XlaOp:
@@ -544,7 +558,8 @@ def _data(kind: str, draw: random.Random) -> Deadlock:
     count = draw.randint(2, 4)
     odd = draw.randrange(count)
     arguments = [[np.full(LENGTH, 1 if d == odd else -1, np.int32)] for d in range(count)]
-    return Deadlock(kind, False, lambda: hk.evaluate(module, *arguments, replicas=count))
+    counts = {"replicas": count, "partitions": 1}
+    return Deadlock(kind, False, count, lambda world=None: _run(module, arguments, counts, world))
 
 
 def _fed(kind: str, draw: random.Random) -> Deadlock:
@@ -569,7 +584,7 @@ def _talk(kind: str, *programs: Callable[[hk.XlaOp], Any], scheduled: bool = Fal
         module = builder.build(function(builder.parameter(0, hk.f32[3])))
         module.is_scheduled = scheduled
         modules.append((module, [np.arange(3, dtype=np.float32) + number]))
-    return Deadlock(kind, True, lambda: hk.evaluate_mpmd(modules))
+    return Deadlock(kind, True, len(modules), lambda world=None: hk.evaluate_mpmd(modules, world=world))
 
 
 def _ring(kind: str, draw: random.Random) -> Deadlock:
