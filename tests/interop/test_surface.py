@@ -53,10 +53,33 @@ def test_errors_carry_the_label_and_are_both_kinds() -> None:
     assert isinstance(caught.value, xc.XlaRuntimeError)
 
 
-def test_mlir_text_is_refused() -> None:
+STABLEHLO = """module @m {
+  func.func public @main(%x: tensor<3xf32>) -> (tensor<3xf32>, tensor<f32>) {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
+    %twice = stablehlo.add %x, %x : tensor<3xf32>
+    return %twice, %sum : tensor<3xf32>, tensor<f32>
+  }
+}"""
+
+
+@pytest.mark.parametrize("convert", [str, str.encode, xc._xla.mlir.mlir_module_to_xla_computation])
+def test_stablehlo_is_compiled(convert: Any) -> None:
     client = xc.make_cpu_client()
-    with pytest.raises(xc.XlaRuntimeError, match=r"^UNIMPLEMENTED: .*StableHLO"):
-        client.compile("module @m { func.func @main() { return } }")
+    twice, total = xc.execute_with_python_values(client.compile(convert(STABLEHLO)), [np.ones(3, np.float32)], client)
+    assert twice.tolist() == [2, 2, 2]
+    assert total.tolist() == 3
+
+
+def test_texts_that_are_no_program() -> None:
+    client = xc.make_cpu_client()
+    for text in ("", "module @m {", b"ML\xefR\0", b"\xff"):
+        with pytest.raises(xc.XlaRuntimeError):
+            client.compile(text)
+    with pytest.raises(xc.XlaRuntimeError, match=r"^UNIMPLEMENTED: .*no_such"):
+        client.compile(STABLEHLO.replace("stablehlo.add %x", "stablehlo.no_such %x"))
+    with pytest.raises(xc.XlaRuntimeError, match=r"^UNIMPLEMENTED"):
+        xc._xla.mlir.mlir_module_to_xla_computation(STABLEHLO, return_tuple=True)
 
 
 @pytest.mark.parametrize("form", ["computation", "module", "mlir", "text"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hlokit.interop.jax import callbacks
@@ -49,16 +49,28 @@ def _name(primitive: Any) -> str:
     return getattr(primitive, "name", "")
 
 
-def _platform_index(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
-    """The rule of lax.platform_dependent's question, with `platform` wherever the CPU is named."""
+def _choice(name: str) -> Callable[[Callable[..., Any], str], Callable[..., Any]]:
+    """lax.platform_dependent's rules choose by the parameter `name`, where `platform` takes the CPU's place."""
 
-    def changed(context: Any, *, platforms: Any) -> Any:
-        if not any(names and platform in names for names in platforms):
-            platforms = tuple((*names, platform) if names and "cpu" in names else names for names in platforms)
-        return rule(context, platforms=platforms)
+    def change(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
+        def changed(context: Any, *args: Any, **parameters: Any) -> Any:
+            choices: Any = parameters.get(name)
+            if choices is not None and not any(names and platform in names for names in choices):
+                parameters[name] = tuple(names and tuple(_renamed(names, platform)) for names in choices)
+            return rule(context, *args, **parameters)
 
-    return changed
+        return changed
+
+    return change
 
 
-_CHANGED = {"platform_index": _platform_index, "buffer_callback": callbacks.as_cpu}
+def _renamed(names: Iterable[str], platform: str) -> list[str]:
+    return [platform if name == "cpu" else name for name in names]
+
+
+_CHANGED = {
+    "buffer_callback": callbacks.as_cpu,
+    "cond": _choice("branches_platforms"),
+    "platform_index": _choice("platforms"),
+}
 """What is made of rules, common to all platforms, that ask which it is."""

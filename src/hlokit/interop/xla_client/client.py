@@ -158,12 +158,12 @@ class Client:
     @raises_status
     def compile(
         self,
-        computation: XlaComputation | HloModule | MlirModule | str,
+        computation: XlaComputation | HloModule | MlirModule | str | bytes,
         compile_options: CompileOptions | None = None,
         host_callbacks: Sequence[Any] = (),
     ) -> LoadedExecutable:
-        """The program, ready to run. Takes what xla_computation_to_mlir_module gives, and HLO text; also an
-        XlaComputation or HloModule itself. XlaRuntimeError (UNIMPLEMENTED) for StableHLO and other MLIR.
+        """The program, ready to run: what xla_computation_to_mlir_module gives, StableHLO as text or portable artifact,
+        HLO text; also an XlaComputation or HloModule itself. XlaRuntimeError for what cannot be read.
         """
         options = compile_options or CompileOptions()
         count = options.num_replicas * options.num_partitions
@@ -195,9 +195,7 @@ def _module_of(computation: Any) -> hk.HloModule:
     if isinstance(computation, (XlaComputation, HloModule)):
         return computation.core
     if isinstance(computation, (bytes, str)):
-        if computation[:9] in (b"HloModule", "HloModule"):
-            return hk.parse(computation)
-        raise hk.UnsupportedError("compile: MLIR (StableHLO) is not read yet; HLO text and XlaComputations are")
+        return hk.parse(computation)
     raise TypeError(f"compile(): expected a program, got {type(computation).__name__}")
 
 

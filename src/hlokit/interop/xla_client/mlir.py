@@ -1,11 +1,10 @@
-"""The two functions of `_xla.mlir` by which programs pass through to `client.compile`."""
+"""The two functions of `_xla.mlir`: between computations and what `client.compile` takes."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import hlokit as hk
 from hlokit.interop.xla_client.computation import MlirModule, XlaComputation
-from hlokit.interop.xla_client.errors import unimplemented
+from hlokit.interop.xla_client.errors import raises_status, unimplemented
 
 
 def xla_computation_to_mlir_module(computation: XlaComputation, emit_stable_hlo: bool = True) -> MlirModule:
@@ -13,10 +12,16 @@ def xla_computation_to_mlir_module(computation: XlaComputation, emit_stable_hlo:
     return MlirModule(computation)
 
 
+@raises_status
 def mlir_module_to_xla_computation(
-    mlir_module: Any, use_tuple_args: bool = False, return_tuple: bool = False
+    mlir_module: MlirModule | str | bytes, use_tuple_args: bool = False, return_tuple: bool = False
 ) -> XlaComputation:
-    """The computation that xla_computation_to_mlir_module was given. XlaRuntimeError for MLIR itself."""
-    if isinstance(mlir_module, MlirModule) and not use_tuple_args and not return_tuple:
+    """The computation that xla_computation_to_mlir_module was given, or that of StableHLO (text, portable artifact).
+
+    XlaRuntimeError for what cannot be read, and UNIMPLEMENTED for tuples of arguments or results.
+    """
+    if use_tuple_args or return_tuple:
+        raise unimplemented("mlir_module_to_xla_computation with tuples of arguments or results")
+    if isinstance(mlir_module, MlirModule):
         return mlir_module.computation
-    raise unimplemented("MLIR (StableHLO) programs are not read yet")
+    return XlaComputation.of(hk.parse(mlir_module))
