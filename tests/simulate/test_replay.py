@@ -309,6 +309,30 @@ def test_those_that_do_not_receive_begin_first() -> None:
     assert [part.kind for part in found.path] == ["send", "all-reduce"]
 
 
+def test_a_pipeline_in_a_loop() -> None:
+    """The devices part and come together in each pass: the first one sends while the last one still waits."""
+    told = PAIRS % "{0,1},{1,2},{2,3}"
+    module = entry(
+        LOOPING.format(start="constant(0)"),
+        ", replica_count=4, is_scheduled=true",
+        LOOP.format(trips=20, direction="LT", step=1).replace(
+            "  y = f32[1000] all-reduce(x), replica_groups={}, to_apply=add",
+            f"""  tok = token[] after-all()
+  recv = (f32[1000], u32[], token[]) recv(tok), channel_id=1, {told}
+  got = (f32[1000], token[]) recv-done(recv), channel_id=1, {told}
+  v = f32[1000] get-tuple-element(got), index=0
+  y = f32[1000] add(v, v)
+  send = (f32[1000], u32[], token[]) send(y, tok), channel_id=1, {told}
+  sent = token[] send-done(send), channel_id=1, {told}""",
+        ),
+    )
+    found = run(module, "ring:4")
+    # a stage takes part in two messages a pass, one after the other: after the first three, one pass more each 2 hops
+    assert found.seconds == pytest.approx((3 + 2 * 19) * HOP)
+    assert found.collectives[0].count == 20
+    assert {link.name: link.nbytes for link in found.links} == {f"{d} -> {d + 1}": 20 * M for d in range(3)}
+
+
 # -- what is shown
 
 
@@ -341,6 +365,11 @@ def test_the_same_every_time() -> None:
     first, second = (run(module, "ring:4", flops=1e9) for _ in range(2))
     assert first.facts() == second.facts() and first.trace() == second.trace()
     assert json.loads(json.dumps(first.facts())) == json.loads(json.dumps(second.facts()))
+
+
+def test_shardings_are_not_followed() -> None:
+    module = entry(REDUCE.replace("parameter(0)", "parameter(0), sharding={devices=[4]<=[4]}"), ", num_partitions=4")
+    assert run(module, "ring:4").notes == ["shardings are not followed: only the collectives that the module has count"]
 
 
 # -- groups

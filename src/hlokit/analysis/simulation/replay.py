@@ -280,12 +280,11 @@ class Replay:
         assert isinstance(loop, Loop)
         outer, passes = place[:-2], place[-2][1] + 1
         first: _Place = (*outer, (start, 0))
-        whole = len(devices) == self.topology.devices and first in self._snapshots
-        if whole and passes < loop.trips:
-            passes = self._skip(loop, self._snapshots[first], passes)
+        before = self._snapshots.pop(first, None)
+        if len(devices) == self.topology.devices and passes < loop.trips:
+            passes = passes if before is None else self._skip(loop, before, passes)
             self._snapshots[first] = self._snapshot()
         if passes == loop.trips:
-            self._snapshots.pop(first, None)
             self._go((*outer, (loop.after, 0)), devices)
         else:
             self._go((*outer, (start, passes), (start + 1, 0)), devices)
