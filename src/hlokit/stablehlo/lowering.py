@@ -39,6 +39,8 @@ _MOST_KNOWN = 64
 """Elements of an integer array that is followed through calls and regions, as sizes are made of it."""
 _OWN_CHANNELS = 1 << 20
 """Above the channels that programs name themselves."""
+MEMORY_KINDS = "hlokit.result_memory_kinds"
+"""The frontend attribute that names the memory of each result, where a program asks for one: a list with commas."""
 GLOBAL_VALUES = {"hlokit.values": "global"}
 """Frontend attributes of a module of several partitions that runs on whole values: shardings are only kept."""
 
@@ -110,6 +112,9 @@ class _Lowering:
         module.num_partitions, module.replica_count = self.partitions, self.replicas
         if self.partitions > 1 and self._is_sharded:
             module.frontend_attributes.update(GLOBAL_VALUES)
+        kinds = [str(attributes.get("mhlo.memory_kind", "device")) for attributes in main.result_attributes]
+        if any(kind != "device" for kind in kinds):
+            module.frontend_attributes[MEMORY_KINDS] = ",".join(kinds)
         return module
 
     def channel(self, handle: int, *meeting: Any) -> int:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError, UnsupportedError
+from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
-from hlokit.interop.pjrt.client import Device, devices
+from hlokit.interop.pjrt.client import KINDS, Device, devices
 from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM, RESULT
 from hlokit.interop.pjrt.memory import Kept, read_word, view
 from hlokit.interop.pjrt.native import native
@@ -23,6 +24,7 @@ from hlokit.interop.pjrt.options import Options, parse
 from hlokit.interop.pjrt.running import Runner, runner
 from hlokit.interop.pjrt.source import module_of
 from hlokit.runtime.arena import Buffer
+from hlokit.stablehlo.lowering import MEMORY_KINDS
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -44,7 +46,7 @@ class Program:
         self.is_tuple = root.is_tuple
         self.results: list[Shape] = list(root.elements) if root.is_tuple else [root]
         self.donated = {a.parameter for a in self.module.input_output_alias} | {n for n, _ in self.module.buffer_donor}
-        self.memory_kinds = ["device"] * len(self.results)
+        self.memory_kinds = _memory_kinds(self.module, len(self.results))
         self.run: Runner = runner(self)
         self.address = self._record()
         _programs[self.address] = self
@@ -112,6 +114,16 @@ def deserialized(data: bytes, options: bytes) -> Program:
         raise ParseError("the bytes are no executable of hlokit's")
     own = rest[: sizes["options"]]
     return Program(rest[len(own) :], options or own)
+
+
+def _memory_kinds(module: HloModule, count: int) -> list[str]:
+    """The kind of memory of each result. UnsupportedError for one that there is not."""
+    found = module.frontend_attributes.get(MEMORY_KINDS, "")
+    kinds = found.split(",") if found else ["device"] * count
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UnsupportedError(f"{module.name}: the memory kind {kind!r}: there are {', '.join(KINDS)}")
+    return kinds
 
 
 _programs: dict[int, Program] = {}
