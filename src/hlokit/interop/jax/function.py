@@ -12,13 +12,11 @@ import jax as _jax
 
 from hlokit.api import compile, evaluate
 from hlokit.errors import ArgumentError, UnsupportedError
-from hlokit.interop.jax.lowering import Lowered, device_result, host_array, lowered_of
+from hlokit.interop.jax.lowering import Lowered, device_result, host_array, is_tracing, lowered_of
 
 jax: Any = _jax  # JAX's own types are unknown to pyright in many places
 
 _BACKENDS = ("cpu", "interpreter")
-_tracing = threading.local()
-"""`depth`: how many Functions of this thread are being traced."""
 
 Numbers = int | Iterable[int]
 Names = str | Iterable[str]
@@ -104,7 +102,7 @@ class Function:
         return f"hlokit.interop.jax.jit({getattr(self, '__name__', 'function')})"
 
     def _inlined(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if not getattr(_tracing, "depth", 0):
+        if not is_tracing():
             raise ArgumentError(
                 f"{self} is called inside a JAX transformation, which would run it by JAX: "
                 "transform the function that it is made of (jit(jax.grad(f)), not jax.grad(jit(f)))"
@@ -124,11 +122,7 @@ class Function:
             return self._programs[key]
 
     def _made(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Program:
-        _tracing.depth = getattr(_tracing, "depth", 0) + 1
-        try:
-            lowered = lowered_of(self._jitted, args, kwargs, hoist=True)
-        finally:
-            _tracing.depth -= 1
+        lowered = lowered_of(self._jitted, args, kwargs, hoist=True)
         if self._backend == "interpreter":
             return _Program(lowered, functools.partial(evaluate, lowered.module, **self._options))
         return _Program(lowered, compile(lowered.module, **self._options))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,8 @@ jax: Any = _jax  # JAX's own types are unknown to pyright in many places
 
 _kept: list[Any] = []
 """The callbacks of what `lower` made: its modules may run as long as the process does."""
+_thread = threading.local()
+"""`depth`: how many functions of this thread are being traced, one in another."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ def lower(
     that of `f`, a tuple of the leaves unless that is one array. Keys of jax.random are their words of u32; arrays that
     `f` closes over are constants. For ordered effects there is a token in front of the parameters, and of the results.
 
-    f   a function, also one that is jitted already; jax.jit's static_argnums and static_argnames are taken
+    f   a function, also one that is jitted already; its static arguments are named by static_argnums and
+        static_argnames, as for jax.jit
     Raises what JAX raises while it traces `f`; UnsupportedError for what JAX has no rule for or hlokit does not read.
     """
     jitted = jax.jit(f, static_argnums=static_argnums, static_argnames=static_argnames, keep_unused=True)
@@ -66,7 +71,8 @@ def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: 
     from jax._src.interpreters import mlir
 
     rules.install()
-    traced = jitted.trace(*args, **kwargs)
+    with _tracing():
+        traced = jitted.trace(*args, **kwargs)
     parameters = mlir.LoweringParameters(hoist_constants_as_args=hoist)
     try:
         lowered = traced.lower(lowering_platforms=(rules.PLATFORM,), _private_parameters=parameters)
@@ -77,6 +83,20 @@ def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: 
         raise UnsupportedError(f"{traced.fun_name}: arguments or constants that are jax.Refs")
     constants = tuple(host_array(constant) for constant in inside.const_args) if hoist else ()
     return Lowered(parse(lowered.as_text()), constants, traced.out_info, inside.compile_args["keepalive"])
+
+
+@contextmanager
+def _tracing() -> Generator[None, None, None]:
+    _thread.depth = getattr(_thread, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _thread.depth -= 1
+
+
+def is_tracing() -> bool:
+    """Whether this thread traces a function for hlokit."""
+    return getattr(_thread, "depth", 0) > 0
 
 
 def host_array(leaf: Any) -> Any:
