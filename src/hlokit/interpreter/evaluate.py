@@ -15,6 +15,7 @@ from hlokit.hlo.op import Op
 from hlokit.hlo.values import TOKEN_VALUE, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process, StepHook
+from hlokit.ops.control_flow import Domain
 from hlokit.ops.structure import Parameter
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
@@ -342,9 +343,12 @@ def _refuse_to_partition(module: HloModule) -> None:
     for computation in module.all_computations:
         for instruction in computation.instructions:
             sharding = instruction.extra.sharding if instruction.extra is not None else None
-            parts = (sharding.elements or (sharding,)) if sharding is not None else ()
-            if any(s.kind not in ("replicated", "maximal", "manual") for s in parts):
-                raise UnsupportedError(f"{instruction.name}: sharding={sharding}: hlokit does not partition [HSHARD-7]")
+            found = [sharding] if sharding is not None else []
+            if isinstance(instruction.op, Domain):
+                found += instruction.op.domain[1:]
+            for s in found:
+                if any(part.kind not in ("replicated", "maximal", "manual") for part in s.elements or (s,)):
+                    raise UnsupportedError(f"{instruction.name}: sharding={s}: hlokit does not partition [HSHARD-7]")
 
 
 def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
