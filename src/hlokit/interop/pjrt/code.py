@@ -20,6 +20,7 @@ _C = {
     "PyGILState_Release": "void (i32)",
     "PyErr_Fetch": "void (ptr, ptr, ptr)",
     "PyErr_Restore": "void (ptr, ptr, ptr)",
+    "PyErr_SetInterrupt": "void ()",
     "hlokit_finalizing": "i32 ()",
 }
 """What the code calls of C and of Python."""

@@ -15,6 +15,10 @@ _DESTROYED_WITH_THE_CLIENT = (
     "Client_Destroy", "TopologyDescription_Destroy", "ExecuteContext_Destroy", "AsyncTrackingEvent_Destroy",
 )  # fmt: skip
 """The client is the process's, and all of these are its one handle: nothing is to be done, at the process's end least."""
+DONE = 1
+"""What a Python function gives if there was no error."""
+_INTERRUPTED = "KeyboardInterrupt"
+CANCELLED = layouts.ERROR_CODES.index("CANCELLED")
 UNIMPLEMENTED, UNAVAILABLE = layouts.ERROR_CODES.index("UNIMPLEMENTED"), layouts.ERROR_CODES.index("UNAVAILABLE")
 
 
@@ -53,6 +57,9 @@ def trampolines(module: Module) -> None:
             f.ret(f.call("ptr", "make_error", f"i64 {UNIMPLEMENTED}", f"ptr @text_{name}", f"i64 {len(text)}"))
         f.ret(f.call("ptr", "python", f"ptr {callback}", "ptr %args"))
         module.add(f, exported=True)
+    module.globals["text_interrupted"] = (
+        f'@text_interrupted = internal constant [{len(_INTERRUPTED)} x i8] c"{_INTERRUPTED}"'
+    )
     text = "the interpreter is shutting down"
     module.globals["text_closing"] = f'@text_closing = internal constant [{len(text)} x i8] c"{text}"'
 
@@ -60,6 +67,8 @@ def trampolines(module: Module) -> None:
 def _python() -> Code:
     """Calls a Python function, whatever thread this is and whatever exception is pending on it.
 
+    It gives DONE or an error; null, if an exception, then an interrupt, escaped it. After an interrupt Python's handler
+    of SIGINT runs as soon as the main thread is back in Python code: C++ cannot pass the exception on.
     While the interpreter goes down only its main thread may still call in: PyGILState_Ensure would end any other.
     """
     f = Code("python", parameters=[("ptr", "callback"), ("ptr", "args")])
@@ -80,6 +89,14 @@ def _python() -> Code:
     result = f.call("ptr", "%callback", "ptr %args")
     f.call("void", "PyErr_Restore", *(f"ptr {f.load(place)}" for place in pending))
     f.call("void", "PyGILState_Release", f"i32 {state}")
+    with f.leaving(f.compare("eq", result, f"inttoptr (i64 {DONE} to ptr)", "ptr")):
+        f.ret()
+    escaped = f.is_null(result)
+    with f.leaving(escaped):
+        f.call("void", "PyErr_SetInterrupt")
+        f.ret(f.call("ptr", "make_error", f"i64 {CANCELLED}", "ptr @text_interrupted", f"i64 {len(_INTERRUPTED)}"))
+    with f.when(f.compare("eq", f.load(result, ERROR["code"], "i64"), CANCELLED)):
+        f.call("void", "PyErr_SetInterrupt")
     f.ret(result)
     return f
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 from collections.abc import Callable
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any
 
 from hlokit.errors import ArgumentError, HlokitError, ParseError, ShapeError, UnsupportedError
 from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.events import DONE
 from hlokit.interop.pjrt.memory import FOREVER
 from hlokit.interop.pjrt.native import native
 
@@ -80,7 +80,7 @@ def _callback(body: Callable[[int], None]) -> int:
             body(address)
         except BaseException as error:  # nothing may pass into C++
             return _error(error)
-        return 0
+        return DONE
 
     made = _CALLBACK(call)
     _kept.append(made)
@@ -88,10 +88,8 @@ def _callback(body: Callable[[int], None]) -> int:
 
 
 def _error(error: BaseException) -> int:
-    """A PJRT_Error for an exception. An interrupt is also raised on the main thread, as soon as that runs Python."""
+    """A PJRT_Error for an exception."""
     code = next((code for type, code in _CODES if isinstance(error, type)), "INTERNAL")
-    if isinstance(error, KeyboardInterrupt):
-        _thread.interrupt_main()
     text = str(error) if isinstance(error, HlokitError) else f"{type(error).__name__}: {error}"
     data = text.encode(errors="replace")
     return native().make_error(layouts.ERROR_CODES.index(code), data, len(data))
