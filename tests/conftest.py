@@ -10,7 +10,8 @@ _CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A cache of compiled programs of this run alone, which its workers share."""
+    """A cache of compiled programs of this run alone, which its workers share. JAX, where it is a witness, on the CPU."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
     if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="hlokit-tests-", ignore_cleanup_errors=True)
         os.environ["HLOKIT_CACHE_DIR"] = folder.name
