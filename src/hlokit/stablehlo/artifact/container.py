@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hlokit.errors import ParseError, UnsupportedError
-from hlokit.stablehlo.artifact.cursor import Cursor
+from hlokit.errors import UnsupportedError
+from hlokit.stablehlo.artifact.cursor import Cursor, failure
 
 _T = TypeVar("_T")
 
@@ -17,7 +17,7 @@ DIALECT_VERSIONS, LAZY_REGIONS, USE_LISTS, BRIEF_ARGUMENTS, PROPERTIES, SEGMENT_
 
 _STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS, _RESOURCES, _RESOURCE_OFFSETS, _VERSIONS, _PROPERTIES = range(9)
 _SECTIONS = (
-    "strings", "dialects", "attributes and types", "their sizes", "operations", "resources", "their sizes",
+    "strings", "dialects", "attributes", "sizes of attributes", "operations", "resources", "sizes of resources",
     "dialect versions", "properties",
 )  # fmt: skip
 _BLOB = 0
@@ -70,7 +70,7 @@ def read_container(data: bytes) -> Container:
     sections = _sections(cursor)
     for number in (_STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS):
         if number not in sections:
-            raise ParseError(f"no section of {_SECTIONS[number]}")
+            raise failure(f"no section of {_SECTIONS[number]}", len(data))
     _read_strings(container, sections[_STRINGS])
     _read_dialects(container, sections[_DIALECTS])
     _read_entries(container, sections[_OFFSETS], sections[_ENTRIES])
@@ -88,7 +88,7 @@ def _sections(cursor: Cursor) -> dict[int, Cursor]:
         offset = cursor.offset
         number, content = cursor.section()
         if number >= len(_SECTIONS) or number in found:
-            raise ParseError(f"byte {offset}: section {number}, which is unknown or here twice")
+            raise failure(f"section {number}, which is unknown or here twice", offset)
         found[number] = content
     return found
 
