@@ -13,7 +13,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
-from hlokit.stablehlo import dynamic, manual
+from hlokit.stablehlo import checks, dynamic, manual
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
 from hlokit.types import dtype as dtypes
@@ -112,6 +112,8 @@ def _custom_call(site: Site) -> list[XlaOp]:
         return _listed(manual.CUSTOM_CALLS[target](site))
     if target == "shape_assertion" and _holds(site):
         return []
+    if target in checks.RULES:
+        return _listed(checks.RULES[target](site))
     if target in dynamic.CUSTOM_CALLS:
         return _listed(dynamic.CUSTOM_CALLS[target](site))
     if target.startswith(("mhlo.", "chlo.", "stablehlo.")):

@@ -91,8 +91,8 @@ class _Lowering:
         self._channels: dict[tuple[Any, ...], int] = {}
         self._handles: dict[int, tuple[Any, ...]] = {}
 
-    def module(self, arguments: Sequence[Shape] | None = None) -> HloModule:
-        main = self._main()
+    def module(self, arguments: Sequence[Shape] | None = None, main: Function | None = None) -> HloModule:
+        main = main or self._main()
         shapes = self._arguments(main, arguments)
         for function in self._callees_first(main):
             types = [t for _, t in function.arguments]
@@ -110,12 +110,25 @@ class _Lowering:
         except HlokitError as error:
             raise self.lexer.error(str(error), main.start) from None
         module.num_partitions, module.replica_count = self.partitions, self.replicas
+        given = self.program.attributes.get("mhlo.frontend_attributes")
+        if isinstance(given, dict):
+            module.frontend_attributes.update({k: v for k, v in given.items() if isinstance(v, str)})  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
         if self.partitions > 1 and self._is_sharded:
             module.frontend_attributes.update(GLOBAL_VALUES)
         kinds = [str(attributes.get("mhlo.memory_kind", "device")) for attributes in main.result_attributes]
         if any(kind != "device" for kind in kinds):
             module.frontend_attributes[MEMORY_KINDS] = ",".join(kinds)
         return module
+
+    def program_of(self, name: str, shapes: Sequence[Shape], counts: tuple[int, int], start: int) -> str:
+        """A module whose entry is a function, for (replicas, partitions), as HLO text."""
+        function = self.program.functions.get(name)
+        if function is None or function.body is None:
+            raise self.lexer.error(f"the function @{name} is not defined", start)
+        inner = _Lowering(self.program, self.lexer)
+        inner.replicas, inner.partitions = counts
+        inner.depth = self.depth + 4
+        return inner.module(shapes, function).to_text()
 
     def channel(self, handle: int, *meeting: Any) -> int:
         """The channel of a collective that is written with this handle: HLO's serves one meeting (GRP-6).

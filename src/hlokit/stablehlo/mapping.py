@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlokit.stablehlo import chlo, collectives, control, elementwise, movement, products, reductions
+from hlokit.stablehlo import checks, chlo, collectives, control, elementwise, movement, products, reductions
 from hlokit.stablehlo.site import Rule
 
 STABLEHLO: dict[str, Rule] = {
@@ -19,7 +19,7 @@ MHLO: dict[str, Rule] = {**elementwise.MHLO_RULES, **products.MHLO_RULES}
 """mhlo.NAME, before what stablehlo.NAME and chlo.NAME mean."""
 
 CHLO = chlo.RULES
-OTHERS = control.OTHER_RULES
+OTHERS: dict[str, Rule] = {**control.OTHER_RULES, **checks.RULES}
 
 _OTHER_NAMES = {"topk": "top_k"}
 

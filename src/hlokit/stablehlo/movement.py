@@ -30,6 +30,11 @@ def _constant(site: Site) -> XlaOp:
     value = site.get("value")
     if not isinstance(value, Dense):
         raise site.error(f"{site.name}: the value is no dense<...>")
+    return constant_of(site, value)
+
+
+def constant_of(site: Site, value: Dense) -> XlaOp:
+    """A splat is a broadcast of its element."""
     if is_splat(value.array, value.shape):
         scalar = Literal(value.shape.dtype[()], value.array.reshape(()))
         return site.emit(Broadcast((), value.shape), site.emit(Constant(scalar)))

@@ -479,7 +479,7 @@ class _Parser:
         else:
             count = sum(count for _, count in operation.results)
             operation.result_types = tuple(found[-count:]) if count else ()
-            if not count:
+            if not count and len(found) == len(operation.operands):
                 operation.operand_types = tuple(found)
 
     def _reduce(self, operation: Operation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from cyclopts import Parameter
 
-from hlokit.api import compile, evaluate, load, verify
+from hlokit.api import compile, evaluate, load, parse, verify
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
@@ -21,6 +22,8 @@ from hlokit.stablehlo.lowering import UnknownSizes
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
+
+_SEPARATOR = re.compile(r"^[ \t]*// -----[^\n]*\n", re.MULTILINE)
 
 
 def run(
@@ -42,7 +45,8 @@ def run(
     Parameters
     ----------
     file:
-        HLO text or a serialized HloModuleProto.
+        HLO text, StableHLO text or artifact, or a serialized HloModuleProto. Of StableHLO tests (`// -----` between
+        them) each is run; assertions (check.expect_eq, ...) that fail are errors.
     input:
         an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...
         Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
@@ -75,21 +79,29 @@ def run(
         backend = "cpu" if given or shadow is not None or profile is not None else "interpreter"
     if backend == "interpreter" and (given or shadow is not None or profile is not None):
         raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
-    module = _loaded(file, input)
-    verify(module)
-    arguments = _arguments(module, input, random)
-    if backend == "interpreter":
-        result = evaluate(module, *arguments, seed=seed)
-    else:
-        with _xla_flags(given):
-            executable = compile(module, shadow=shadow if shadow is not None else False)
-            result = executable(*arguments, seed=seed)
-            if profile is not None:
-                if isinstance(executable, DeviceExecutable):
-                    raise UnsupportedError("--profile: for one device only")
-                found = executable.profile(*arguments, seed=seed)
-                print(found)
-                found.save(profile)
+    modules = _loaded(file, input)
+    if len(modules) > 1 and (output is not None or profile is not None):
+        raise ArgumentError(f"--output, --profile: {file} holds {len(modules)} programs")
+    for module in modules:
+        verify(module)
+        arguments = _arguments(module, input, random)
+        if backend == "interpreter":
+            result = evaluate(module, *arguments, seed=seed)
+        else:
+            with _xla_flags(given):
+                executable = compile(module, shadow=shadow if shadow is not None else False)
+                result = executable(*arguments, seed=seed)
+                if profile is not None:
+                    if isinstance(executable, DeviceExecutable):
+                        raise UnsupportedError("--profile: for one device only")
+                    found = executable.profile(*arguments, seed=seed)
+                    print(found)
+                    found.save(profile)
+        _show(module, result, output)
+
+
+def _show(module: HloModule, result: Any, output: Path | None) -> None:
+    """Prints the parts of a result, and writes them to a file."""
     leaves = _leaves(result)
     for number, (leaf, shape) in enumerate(zip(leaves, module.program_shape.result.leaves(), strict=True)):
         print(f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else ""))
@@ -112,7 +124,25 @@ def _xla_flags(flags: Sequence[str]) -> Generator[None, None, None]:
             os.environ["XLA_FLAGS"] = before
 
 
-def _loaded(file: Path, input: Path | None) -> HloModule:
+def _loaded(file: Path, input: Path | None) -> list[HloModule]:
+    """The module, or those of a file of StableHLO tests, which lines of `// -----` part."""
+    try:
+        text = file.read_text() if file.suffix == ".mlir" else ""
+    except UnicodeDecodeError:
+        text = ""
+    parts = _SEPARATOR.split(text)
+    if len(parts) == 1:
+        return [_one(file, input)]
+    before = ""
+    found: list[HloModule] = []
+    for part in parts:
+        if "func.func" in part:
+            found.append(parse(before + part))
+        before += "\n" * (part.count("\n") + 1)
+    return found
+
+
+def _one(file: Path, input: Path | None) -> HloModule:
     """The module, for the sizes that the arguments have where it leaves them open."""
     try:
         return load(file)

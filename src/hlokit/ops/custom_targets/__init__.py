@@ -3,6 +3,7 @@
 A file here registers the targets of one theme; nothing else needs to know of it but this list.
 """
 
+from hlokit.ops.custom_targets import checks as checks
 from hlokit.ops.custom_targets import convolution as convolution
 from hlokit.ops.custom_targets import factorizations as factorizations
 from hlokit.ops.custom_targets import lapack as lapack
