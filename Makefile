@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-slow test-golden bench bench-quick bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -47,6 +47,10 @@ NEWEST ?= $(shell for p in python3.14 python3.13 python3.12 $(wildcard ~/.pyenv/
 	$(NEWEST) -m venv .venv-newest
 	.venv-newest/bin/python -m pip install -q jax
 	@touch $@
+
+# Collectives over 4 replicas, against XLA
+bench-collectives: .venv/.bench
+	$(BIN)/python -m bench.collectives
 
 # The programs' HLO in tests/data/bench, after a change of bench/programs or of the version of JAX
 bench-lower: .venv/.bench
