@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -90,6 +89,7 @@ class Process:
         self.infeed: deque[Any] = deque(infeed)
         self.outfeed: list[Any] = []
         self._seed = self.rng_state = seed % 2**128
+        self._random: np.random.Generator | None = None
         self.from_host: dict[int, Iterator[Any]] = {c: iter(values) for c, values in (from_host or {}).items()}
         self.to_host = {} if to_host is None else to_host
         self.before = before
@@ -98,10 +98,12 @@ class Process:
         self.callees: dict[Computation, Callee] = {}
         self.plans: dict[Computation, Any] = {}
 
-    @cached_property
+    @property
     def random(self) -> np.random.Generator:
         """Made when asked for: it takes longer than the rest of a small program."""
-        return np.random.Generator(np.random.Philox(self._seed).jumped(self.device))
+        if self._random is None:
+            self._random = np.random.Generator(np.random.Philox(self._seed).jumped(self.device))
+        return self._random
 
     def descend(self, computation: Computation) -> None:
         """One more computation is active, until whoever called this takes 1 off `depth`."""
