@@ -146,7 +146,7 @@ def run_parallel(call: Invocation) -> Any:
     operands: list[Any] = list(call.operands)
     programs: list[tuple[HloModule, list[Any]]] = []
     for number, count in zip(config["programs"], config["counts"], strict=True):
-        programs.append((modules[number], operands[:count]))
+        programs.append((modules[int(number)], operands[:count]))
         operands = operands[count:]
     queue = iter([(evaluate(_parsed(text)),) for text in config["infeed"]])
     try:
