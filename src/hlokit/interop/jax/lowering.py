@@ -62,7 +62,7 @@ def lower(
     """
     jitted = jax.jit(f, static_argnums=static_argnums, static_argnames=static_argnames, keep_unused=True)
     lowered = lowered_of(jitted, args, kwargs, hoist=False)
-    _kept.append(lowered.keep)
+    _kept.extend(lowered.keep)
     return lowered.module
 
 
