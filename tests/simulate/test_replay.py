@@ -249,6 +249,31 @@ def test_branches_by_device_are_known() -> None:
     assert times(found)["g"] == (1, TWO) and found.notes == []
 
 
+def test_branches_meet_on_a_channel() -> None:
+    """GRP-6: two instructions of one kind and channel are one collective, each time they come."""
+    before = "".join(
+        f"{name} {{\n  v = f32[1000] parameter(0)\n"
+        + work
+        + "  a = f32[1000] all-reduce(w), channel_id=5, replica_groups={{0}}, to_apply=add\n"
+        + "  ROOT b = f32[1000] all-reduce(a), channel_id=5, replica_groups={{0}}, to_apply=add\n}\n"
+        for name, work in (
+            ("first", "  w = f32[1000] negate(v)\n"),
+            ("second", "  u = f32[1000] negate(v)\n  w = f32[1000] negate(u)\n"),
+        )
+    )
+    body = """
+  x = f32[1000] parameter(0)
+  id = u32[] partition-id()
+  one = u32[] constant(1)
+  p = pred[] compare(id, one), direction=LT
+  c = f32[1000] conditional(p, x, x), true_computation=first, false_computation=second
+  ROOT d = f32[1000] all-reduce(c), channel_id=5, replica_groups={{0}}, to_apply=add
+"""
+    found = run(entry(body, ", num_partitions=2", before), flops=1e9)
+    assert found.seconds == pytest.approx(2e-6 + 1e-9 + 3 * TWO)
+    assert [c.count for c in found.collectives] == [1, 1, 1]
+
+
 # -- sends and recvs
 
 PAIRS = 'frontend_attributes={_xla_send_recv_source_target_pairs="{%s}"}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import PAIRS, Place, Process
+from hlokit.interpreter.transport import meeting_key
 from hlokit.ops.asynchronous import AsyncStart
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
 from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
@@ -171,6 +173,8 @@ class _Writer:
         self.orders: dict[Computation, list[Instruction]] = {}
         self.plans: dict[Hashable, Plan] = {}
         self.started: dict[Instruction, int] = {}
+        self.shared: dict[Hashable, int] = {}
+        self.turns: Counter[Hashable] = Counter()
         self.channels: dict[int, list[int]] = {}
         self.met: dict[tuple[int, int], int] = {}
         self.channel_pairs: dict[int, list[tuple[int, int]]] = {}
@@ -253,10 +257,14 @@ class _Writer:
         branch = self._emit(Branch(ways))
         begins: list[int] = []
         jumps: list[int] = []
+        before, after = self.turns, Counter[Hashable]()
         for called in instruction.called:
             begins.append(len(self.program.steps))
+            self.turns = before.copy()
             self.computation(called)
+            after |= self.turns
             jumps.append(self._emit(Jump(0)))
+        self.turns = after
         for jump in jumps:
             self.program.steps[jump] = Jump(len(self.program.steps))
         self.program.steps[branch] = Branch(np.array(begins)[ways])
@@ -306,14 +314,23 @@ class _Writer:
             self._emit(End(number, (0, 1)))
 
     def _begin(self, start: Instruction, collective: Instruction) -> int:
-        number = len(self.program.communications)
-        self.program.communications.append(self._communication(collective))
-        self.program.communications[number].name = start.name
+        number = self._shared(start, collective)
         self._emit(Begin(number, (0, 1)))
         self.started[start] = number
         for user in start.users:  # the done, perhaps behind updates
             self._passed_on(user, number)
         return number
+
+    def _shared(self, start: Instruction, collective: Instruction) -> int:
+        """Its communication: a new one, but where another branch has that of the same turn on the channel (GRP-6)."""
+        key = meeting_key(collective)
+        self.turns[key] += 1
+        turn = key, self.turns[key]
+        if turn not in self.shared:
+            self.shared[turn] = len(self.program.communications)
+            self.program.communications.append(self._communication(collective))
+            self.program.communications[-1].name = start.name
+        return self.shared[turn]
 
     def _passed_on(self, user: Instruction, number: int) -> None:
         while user.opcode == "async-update" and user.users:
