@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hlokit.errors import UnsupportedError
 from hlokit.stablehlo.artifact.cursor import Cursor, failure
@@ -23,8 +23,7 @@ _SECTIONS = (
 _BLOB = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An attribute or a type: its bytes at `offset`, in its dialect's own encoding or else as text that ends in 0."""
 
     dialect: str
@@ -100,7 +99,7 @@ def _finished(cursor: Cursor, what: str) -> None:
 
 def _read_strings(container: Container, cursor: Cursor) -> None:
     """The lengths, last string first, then the strings, each with a 0 at its end."""
-    lengths = [cursor.varint() for _ in range(cursor.varint())]
+    lengths = cursor.varints(cursor.varint())
     for length in reversed(lengths):
         text = cursor.take(length)
         if not text.endswith(b"\0"):
@@ -132,10 +131,9 @@ def _read_entries(container: Container, sizes: Cursor, cursor: Cursor) -> None:
             raise sizes.error(f"{count} entries")
         while len(entries) < count:
             dialect = _at(container.dialects, sizes.varint(), sizes, "dialect")
-            for _ in range(sizes.varint()):
-                size, is_encoded = sizes.flagged()
-                offset = cursor.offset
-                entries.append(Entry(dialect, bool(is_encoded), cursor.take(size), offset))
+            for size in sizes.varints(sizes.varint()):
+                offset = cursor.base + cursor.position
+                entries.append(Entry(dialect, bool(size & 1), cursor.take(size >> 1), offset))
         if len(entries) > count:
             raise sizes.error(f"{len(entries)} entries, expected {count}")
     _finished(sizes, _SECTIONS[_OFFSETS])

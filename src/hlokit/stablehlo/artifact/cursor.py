@@ -46,6 +46,22 @@ class Cursor:
             return int.from_bytes(self.data[start + 1 : end], "little")
         return int.from_bytes(self.data[start:end], "little") >> (more + 1)
 
+    def varints(self, count: int) -> list[int]:
+        """`count` unsigned integers; those of one byte without a call each, which is half the time of reading."""
+        data, position = self.data, self.position
+        found: list[int] = []
+        for _ in range(count):
+            first = data[position]
+            if first & 1:
+                found.append(first >> 1)
+                position += 1
+            else:
+                self.position = position
+                found.append(self.varint())
+                position = self.position
+        self.position = position
+        return found
+
     def signed(self) -> int:
         """A signed integer: its sign is the lowest bit."""
         value = self.varint()
@@ -57,7 +73,7 @@ class Cursor:
         return value >> 1, value & 1
 
     def signed_list(self) -> list[int]:
-        return [self.signed() for _ in range(self.varint())]
+        return [(value >> 1) ^ -(value & 1) for value in self.varints(self.varint())]
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""

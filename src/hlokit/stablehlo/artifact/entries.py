@@ -46,7 +46,8 @@ class Entries:
         self._type_codecs = types
         self._attributes: list[Any] = [_UNREAD] * len(container.attributes)
         self._types: list[Any] = [_UNREAD] * len(container.types)
-        self._sizes: dict[tuple[bool, int], int] = {}
+        self._attribute_parts = [1] * len(container.attributes)
+        self._type_parts = [1] * len(container.types)
         self._parts = 0
         self._depth = 0
 
@@ -59,7 +60,7 @@ class Entries:
         value = self._attributes[index]
         if value is _UNREAD or value is _OPEN:
             return self._read(False, index, cursor)
-        self._parts += self._sizes[False, index]
+        self._parts += self._attribute_parts[index]
         return value
 
     def type(self, index: int, cursor: Cursor) -> Type:
@@ -69,7 +70,7 @@ class Entries:
         value = self._types[index]
         if value is _UNREAD or value is _OPEN:
             return self._read(True, index, cursor)
-        self._parts += self._sizes[True, index]
+        self._parts += self._type_parts[index]
         return value
 
     def _read(self, is_type: bool, index: int, cursor: Cursor) -> Any:
@@ -87,7 +88,7 @@ class Entries:
         if self._parts > (_MOST_TYPE_PARTS if is_type else _MOST_PARTS):
             raise failure(f"{what} {index} has {self._parts} parts", entry.offset)
         table[index] = value
-        self._sizes[is_type, index] = self._parts
+        (self._type_parts if is_type else self._attribute_parts)[index] = self._parts
         self._parts += outside
         self._depth -= 1
         return value
@@ -105,7 +106,7 @@ class Entries:
             raise cursor.error(str(error)) from None
         except IndexError:
             raise cursor.error("ends too early") from None
-        if cursor.rest:
+        if cursor.position < len(cursor.data):
             raise cursor.error(f"{cursor.rest} bytes too many")
         return value
 
@@ -139,10 +140,10 @@ class Entries:
         return self.type(cursor.varint(), cursor)
 
     def inner_list(self, cursor: Cursor) -> list[Any]:
-        return [self.inner(cursor) for _ in range(cursor.varint())]
+        return [self.attribute(number, cursor) for number in cursor.varints(cursor.varint())]
 
     def inner_types(self, cursor: Cursor) -> list[Type]:
-        return [self.inner_type(cursor) for _ in range(cursor.varint())]
+        return [self.type(number, cursor) for number in cursor.varints(cursor.varint())]
 
     def string(self, cursor: Cursor) -> str:
         """A string by its number."""

@@ -101,43 +101,45 @@ class OperationReader:
 
     def _operation(self, cursor: Cursor, values: _Values, defined: int) -> tuple[Operation, int]:
         """An operation, and the number of the value that is defined next."""
-        entries, varint = self._entries, cursor.varint
-        start = cursor.offset
-        index = varint()
+        entries = self._entries
+        start = cursor.base + cursor.position
+        index = cursor.varint()
         if index >= len(self._names):
             raise cursor.error(f"operation name {index} of {len(self._names)}")
         name, is_known = self._names[index]
         mask = cursor.byte()
-        operation = Operation(name, start)
-        operation.place = place_of(entries.attribute(varint(), cursor), cursor)
-        if mask & _ATTRIBUTES:
-            operation.attributes.update(self._dictionary(cursor))
+        place = place_of(entries.attribute(cursor.varint(), cursor), cursor)
+        attributes = dict(self._dictionary(cursor)) if mask & _ATTRIBUTES else {}
         if mask & _PROPERTIES:
-            operation.attributes.update(self._held(cursor, name, is_known))
+            attributes.update(self._held(cursor, name, is_known))
+        types: list[Type] = []
+        results: list[tuple[str, int]] = []
         if mask & _RESULTS:
-            operation.result_types = tuple([entries.type(varint(), cursor) for _ in range(varint())])
+            types = [entries.type(number, cursor) for number in cursor.varints(cursor.varint())]
             first = values.base + defined
-            operation.results = [(f"%{first + i}", 1) for i in range(len(operation.result_types))]
-            defined += len(operation.results)
+            defined += len(types)
+            results = [(f"%{number}", 1) for number in range(first, first + len(types))]
+        operands: list[str] = []
         if mask & _OPERANDS:
-            numbers = [varint() for _ in range(varint())]
+            base = values.base
+            numbers = cursor.varints(cursor.varint())
             if numbers and max(numbers) >= values.end:
                 raise cursor.error(f"value {max(numbers)} of {values.end}")
-            base = values.base
-            operation.operands = [f"%{base + number}" for number in numbers]
+            operands = [f"%{base + number}" for number in numbers]
         if mask & _SUCCESSORS:
             raise UnsupportedError(f"byte {start}: {name}: successors are not supported")
         if mask & _USE_LISTS:
-            self._skip_use_lists(cursor, len(operation.results))
-        if mask & _REGIONS:
-            operation.regions = self._regions(cursor, values)
+            self._skip_use_lists(cursor, len(results))
+        regions = self._regions(cursor, values) if mask & _REGIONS else []
+        operation = Operation(name, start, results, operands, attributes, [], regions, (), tuple(types), place)
         upgraded(operation)
-        self._write(operation)
+        if operation.name in _KEPT_AS_TEXT:
+            self._write(operation)
         return operation, defined
 
     def _write(self, operation: Operation) -> None:
         """Gives the dictionaries that are kept as text their text."""
-        for name in _KEPT_AS_TEXT.get(operation.name, ()):
+        for name in _KEPT_AS_TEXT[operation.name]:
             value = operation.attributes.get(name)
             if isinstance(value, NumberedDictionary) and not value.text:
                 value.text = written(self._entries, value)
