@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 PRIORITY = 500
 """JAX's own CPU client has 0 and its GPU plugins 400: without JAX_PLATFORMS, hlokit is the default."""
@@ -32,8 +33,23 @@ def register() -> None:
     xla_bridge.register_plugin(client.PLATFORM, priority=PRIORITY, c_api=capsule())  # pyright: ignore
     if client.PLATFORM not in mlir._platforms_with_donation:  # pyright: ignore
         mlir._platforms_with_donation.append(client.PLATFORM)  # pyright: ignore
+    _use_compilation_cache(client.PLATFORM)
     try:
         from hlokit.interop.jax.rules import install  # pyright: ignore
     except ImportError:
         return
     install(client.PLATFORM)
+
+
+def _use_compilation_cache(platform: str) -> None:
+    """JAX's persistent cache has a list of platforms of its own inside a function; this one serializes executables too."""
+    from jax._src import compilation_cache  # pyright: ignore
+
+    others: Any = compilation_cache.is_cache_used  # pyright: ignore
+
+    def is_cache_used(backend: Any) -> bool:
+        if backend.platform != platform:
+            return others(backend)
+        return bool(compilation_cache._is_cache_enabled())  # pyright: ignore
+
+    compilation_cache.is_cache_used = is_cache_used

@@ -70,6 +70,7 @@ def _renamed(names: Iterable[str], platform: str) -> list[str]:
 
 _CHANGED = {
     "buffer_callback": callbacks.as_cpu,
+    "call_exported": callbacks.as_cpu,
     "cond": _choice("branches_platforms"),
     "platform_index": _choice("platforms"),
 }

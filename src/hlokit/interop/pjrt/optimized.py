@@ -64,7 +64,8 @@ def _bytes(program: Program) -> bytes:
         result = made[0] if not program.is_tuple else Sharding("tuple", elements=tuple(map(_known, made)))
         proto += _message(12, _sharding(_known(result)))
         proto += b"".join(_message(14, _sharding(_known(s))) for s in given)
-    return _message(1, proto) + _message(2, _message(1, layout))
+    counts = _number(4, program.options.replicas) + _number(5, program.options.partitions)
+    return _message(1, proto) + _message(2, _message(1, layout) + counts)
 
 
 def _proto(text: str) -> bytes:
