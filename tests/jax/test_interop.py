@@ -8,9 +8,12 @@ import sys
 from typing import Any, NamedTuple
 
 import jax
+import jax.export
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import checkify
 
 import hlokit as hk
 import hlokit.interop.jax as hj
@@ -79,10 +82,18 @@ def test_lower_of_keys() -> None:
 
 
 def test_what_jax_cannot_lower() -> None:
-    with pytest.raises(UnsupportedError, match="bfloat16"):
-        hj.lower(jnp.linalg.eigh, jnp.eye(3, dtype=jnp.bfloat16))
+    unknown = jax.extend.core.Primitive("unknown")
+    unknown.def_abstract_eval(lambda x: x)
+    with pytest.raises(UnsupportedError, match="'unknown'"):
+        hj.lower(unknown.bind, X)
     with pytest.raises(TypeError, match="add got incompatible shapes"):
         hj.lower(jax.lax.add, np.zeros(2), np.zeros(3))
+
+
+def test_what_hlokit_cannot_run() -> None:
+    call = jax.ffi.ffi_call("no_such_function", jax.ShapeDtypeStruct((), np.float32))
+    with pytest.raises(UnsupportedError, match="no_such_function"):
+        hj.jit(lambda x: call(x))(1.0)
 
 
 # -- jit: trees, types, constants
@@ -253,6 +264,40 @@ def test_references_inside() -> None:
         return ref[...] * 2
 
     agrees(f, X)
+
+
+def test_rules_that_ask_for_the_platform() -> None:
+    """They take hlokit for the CPU."""
+
+    def choice(x: Any) -> Any:
+        return jax.lax.platform_dependent(x, cpu=jnp.sin, cuda=jnp.tan, default=jnp.cos)
+
+    agrees(choice, X)
+    agrees(jax.vmap(jax.grad(choice)), X)
+    agrees(lambda x: jax.lax.platform_dependent(x, cpu=jnp.sin), X)
+    np.testing.assert_allclose(
+        hj.jit(lambda x: jax.lax.platform_dependent(x, cpu=jnp.sin, hlokit=jnp.cos))(X), np.cos(X), rtol=1e-6
+    )
+    exported = jax.export.export(jax.jit(jnp.tanh))(jax.ShapeDtypeStruct((3,), np.float32))
+    agrees(exported.call, X)
+
+
+def test_one_device_of_a_mesh() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:1]), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+    agrees(jax.shard_map(lambda x: jax.lax.psum(x, "i") * 2, mesh=mesh, in_specs=spec, out_specs=spec), X)
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+    agrees(lambda x: jax.lax.with_sharding_constraint(x, sharding) + 1, jax.device_put(X, sharding))
+
+
+def test_checks() -> None:
+    def f(x: Any) -> Any:
+        checkify.check(x > 0, "{} is not positive", x)
+        return jnp.log(x)
+
+    error, _ = hj.jit(checkify.checkify(f))(-1.0)
+    assert error.get().startswith("-1.0 is not positive")
+    assert hj.jit(checkify.checkify(f))(1.0)[0].get() is None
 
 
 def test_training_step() -> None:
