@@ -22,7 +22,7 @@ import ml_dtypes  # noqa: F401  # NumPy reads its type names
 import numpy as np
 
 from bench.engines import KINDS, Absent, Engine
-from bench.programs import BY_NAME
+from bench.programs import named
 from bench.programs.program import aligned
 from bench.results import excess, load, store
 
@@ -43,7 +43,7 @@ class Worker:
             self.warm = True
             KINDS[self.kind].warm_up()
         values = [aligned(value) for value in load(Path(arguments))]
-        self.engine = KINDS[self.kind](BY_NAME[program], values)
+        self.engine = KINDS[self.kind](named(program), values)
         return {"hlo_text": self.engine.text()}
 
     def loaded(self) -> Engine:

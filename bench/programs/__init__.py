@@ -12,6 +12,7 @@ from bench.programs import (
     fft,
     gather,
     gemm,
+    growth,
     linalg,
     loop,
     model,
@@ -49,6 +50,11 @@ PROGRAMS: tuple[Program, ...] = (
 
 BY_NAME = {program.name: program for program in PROGRAMS}
 CATEGORIES = tuple(dict.fromkeys(program.category for program in PROGRAMS))
+
+
+def named(name: str) -> Program:
+    """A program of the list, or FAMILY@SIZE of those that come in sizes."""
+    return growth.named(name) if "@" in name else BY_NAME[name]
 
 
 def select(only: str | None = None, categories: tuple[str, ...] = (), quick: bool = False) -> list[Program]:
