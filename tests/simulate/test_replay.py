@@ -194,7 +194,10 @@ outer {
 """
     )
     body = LOOPING.format(start="constant(0)").replace("condition=cond, body=body", "condition=outer_cond, body=outer")
-    assert times(run(entry(body, before=before))) == {"y": (12, 12 * TWO), "v": (3, 3 * TWO)}
+    found = run(entry(body, before=before))
+    assert times(found) == {"y": (12, 12 * TWO), "v": (3, 3 * TWO)}
+    shares = [("y", "all-reduce", 12, pytest.approx(12 * TWO)), ("v", "all-reduce", 3, pytest.approx(3 * TWO))]
+    assert found.path_shares() == shares
 
 
 def test_computing_in_a_loop_counts_as_often() -> None:

@@ -31,6 +31,7 @@ class Entry(NamedTuple):
     """What some devices did at a step, from `begin` to `end`: kind "compute", "loop" (several passes of it) or "wait".
 
     occurrence    for "wait": which occurrence each one waited for, or -1
+    passes        for "loop": how many
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Entry(NamedTuple):
     begin: Array
     end: Array
     occurrence: Array | None = None
+    passes: int = 0
 
 
 class Occurrence(NamedTuple):
@@ -311,7 +313,8 @@ class Replay:
         self.runs += (self.runs - before.runs) * more
         self.seconds += (self.seconds - before.seconds) * more
         everyone = np.arange(self.topology.devices)
-        self.log.append(Entry("loop", f"{loop.name}: {more} more passes", everyone, begin, self.clock.copy()))
+        name = f"{loop.name}: {more} more passes"
+        self.log.append(Entry("loop", name, everyone, begin, self.clock.copy(), passes=more))
         return loop.trips
 
 
@@ -322,7 +325,8 @@ def _next(place: _Place) -> _Place:
 class Segment(NamedTuple):
     """A part of the critical path on `device`: kind "compute", "loop", "links" (they are held) or a communication's.
 
-    `communication`: its number, where the part is one
+    communication    its number, where the part is one
+    passes           of a loop, that went like the one before them
     """
 
     kind: str
@@ -331,6 +335,7 @@ class Segment(NamedTuple):
     begin: float
     end: float
     communication: int | None = None
+    passes: int = 0
 
 
 def critical_path(replay: Replay) -> list[Segment]:
@@ -344,7 +349,8 @@ def critical_path(replay: Replay) -> list[Segment]:
         if k == len(entry.devices) or entry.devices[k] != device or entry.end[k] <= entry.begin[k]:
             continue
         if entry.occurrence is None:
-            path.append(Segment(entry.kind, entry.name, device, float(entry.begin[k]), float(entry.end[k])))
+            times = float(entry.begin[k]), float(entry.end[k])
+            path.append(Segment(entry.kind, entry.name, device, *times, passes=entry.passes))
         else:
             device, position = _through(replay, int(entry.occurrence[k]), device, float(entry.end[k]), path)
     return path[::-1]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +101,24 @@ class Simulation:
         return self.replay.clock.tolist()
 
     def path_shares(self) -> list[tuple[str, str, int, float]]:
-        """(name, kind, how often, seconds) of what the critical path is made of, the longest first."""
-        shares: dict[tuple[str, str], list[float]] = {}
+        """(name, kind, how often, seconds) of what the critical path is made of, the longest first.
+
+        Passes of a loop that went like the one before them are made of what that one was made of.
+        """
+        parts: list[tuple[float, str, str, int, float]] = []
         for part in self.path:
-            shares.setdefault((part.name, part.kind), []).append(part.end - part.begin)
-        found = [(*key, len(seconds), sum(seconds)) for key, seconds in shares.items()]
-        return sorted(found, key=lambda share: -share[3])
+            seconds = part.end - part.begin
+            if not part.passes:
+                parts.append((part.begin, part.name, part.kind, 1, seconds))
+                continue
+            first = part.begin - (1 + 1e-6) * seconds / part.passes
+            last_pass = list(takewhile(lambda known, first=first: known[0] >= first, reversed(parts)))
+            parts += [(part.begin, n, k, c * part.passes, s * part.passes) for _, n, k, c, s in reversed(last_pass)]
+        shares: dict[tuple[str, str], tuple[int, float]] = {}
+        for _, name, kind, count, seconds in parts:
+            before = shares.get((name, kind), (0, 0.0))
+            shares[name, kind] = before[0] + count, before[1] + seconds
+        return sorted(((*key, *share) for key, share in shares.items()), key=lambda share: -share[3])
 
     def facts(self) -> dict[str, Any]:
         """Everything but the replay, for JSON."""
