@@ -69,10 +69,11 @@ def golden_subjects(folder: Path, families: frozenset[str]) -> Iterator[Subject]
     for path in golden_files(folder, families):
         for case in read_cases(path):
             if case.kind != "reject":
-                yield from _golden(case)
+                yield from golden_case(case)
 
 
-def _golden(case: Case) -> Iterator[Subject]:
+def golden_case(case: Case) -> Iterator[Subject]:
+    """The case as a subject, if hlokit takes it."""
     try:
         module = hk.parse(case.hlo) if case.from_hlo_text and case.hlo else Player(hk).build(case.program)
     except hk.HlokitError:

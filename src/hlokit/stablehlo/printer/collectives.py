@@ -86,15 +86,19 @@ def _all_to_all(site: Site) -> list[Value]:
     assert isinstance(op, AllToAll)
     if op.dimension is None:
         return _all_to_all_of_tuple(site)
-    count = op.replica_groups.group_size
-    if count is None:
-        raise site.unsupported("a group of all devices")
+    module = site.into.symbols.module
+    everyone = module.replica_count if op.channel_id is None else module.num_partitions
+    count = op.replica_groups.group_size or everyone
     return _exchanged(site, site.operand(), op.dimension, count, None)
 
 
 def _exchanged(site: Site, value: Value, dimension: int, count: int, results: list[Shape] | None) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, AllToAll)
+    groups = op.replica_groups.expand(count)  # jaxlib dies of an empty list
     properties = {
         **_common(site),
+        "replica_groups": matrix_text(groups, count),
         "concat_dimension": f"{dimension} : i64",
         "split_count": f"{count} : i64",
         "split_dimension": f"{dimension} : i64",

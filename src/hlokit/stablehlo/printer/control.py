@@ -264,8 +264,8 @@ def _send(site: Site) -> list[Value]:
     return [*values[:-1], Value("", site.shape.elements[1]), token]
 
 
-def _send_done(site: Site) -> list[Value]:
-    return [site.parts(0)[-1]]
+def _send_done(site: Site) -> Sequence[Value]:
+    return site.states(0)[-1:]
 
 
 def _recv(site: Site) -> list[Value]:

@@ -23,7 +23,7 @@ class Symbols:
     """The names of the functions, and which of them are still to be written."""
 
     def __init__(self, module: HloModule) -> None:
-        self.stack_tables = module.stack_tables
+        self.module = module
         self._names = Names(["main"])
         self._known: dict[Computation, str] = {}
         self.pending: list[Computation] = []
@@ -104,7 +104,7 @@ class FunctionWriter:
             return ""
         if metadata.source_file:
             return location_text(metadata, metadata.source_file, metadata.source_line, metadata.source_column)
-        return location_text(metadata, *_frame(self.symbols.stack_tables, metadata.stack_frame_id))
+        return location_text(metadata, *_frame(self.symbols.module.stack_tables, metadata.stack_frame_id))
 
     # -- computations
 

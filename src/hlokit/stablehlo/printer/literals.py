@@ -19,11 +19,11 @@ def dense_text(array: _Array, dtype: DType) -> str:
         return "dense<>"
     flat = np.ascontiguousarray(array).reshape(-1)
     if _is_splat(flat):
-        return f"dense<{_element(flat[:1], dtype)}>"
+        return f"dense<{_words(flat[:1], dtype)[0]}>"
     if array.size > _LONGEST_LIST and dtype.kind != "pred" and dtype.bits >= 8:
         data = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
         return f'dense<"0x{data.tobytes().hex().upper()}">'
-    return f"dense<{_nested([_element(flat[i : i + 1], dtype) for i in range(flat.size)], array.shape)}>"
+    return f"dense<{_nested(_words(flat, dtype), array.shape)}>"
 
 
 def _is_splat(flat: _Array) -> bool:
@@ -37,15 +37,16 @@ def _nested(words: list[str], sizes: tuple[int, ...]) -> str:
     return words[0]
 
 
-def _element(one: _Array, dtype: DType) -> str:
-    """The text of an array's only element."""
+def _words(flat: _Array, dtype: DType) -> list[str]:
+    """The text of each element."""
     if dtype.is_complex:
-        return f"({', '.join(_element(part, dtype.real) for part in (one.real, one.imag))})"
+        pairs = zip(_words(flat.real, dtype.real), _words(flat.imag, dtype.real), strict=True)
+        return [f"({real}, {imaginary})" for real, imaginary in pairs]
     if dtype.kind == "pred":
-        return boolean_text(bool(one[0]))
-    if not dtype.is_floating:
-        return str(int(one[0]))
-    return _number(one)
+        return [boolean_text(value) for value in flat.tolist()]
+    if dtype.is_floating:
+        return [_number(flat[i : i + 1]) for i in range(flat.size)]
+    return [str(int(value)) for value in flat.tolist()]
 
 
 def _number(one: _Array) -> str:

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import Names
+from hlokit.stablehlo.lowering import GLOBAL_VALUES, MEMORY_KINDS
 from hlokit.stablehlo.printer.function import FunctionWriter, Symbols, check_type, private_function, returned_text
 from hlokit.stablehlo.printer.site import Value, marks_of
 from hlokit.stablehlo.printer.spelling import dictionary_text, string_text, symbol_text, type_text
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
+
+_SAID_ELSEWHERE = (MEMORY_KINDS, *GLOBAL_VALUES)
+"""Frontend attributes of modules that the reader makes of what the program says in other ways."""
 
 
 def stablehlo_text(module: HloModule) -> str:
@@ -29,8 +33,8 @@ def stablehlo_text(module: HloModule) -> str:
         "mhlo.num_partitions": f"{module.num_partitions} : i32",
         "mhlo.num_replicas": f"{module.replica_count} : i32",
     }
-    if module.frontend_attributes:
-        given = {name: string_text(value) for name, value in sorted(module.frontend_attributes.items())}
+    given = {k: string_text(v) for k, v in sorted(module.frontend_attributes.items()) if k not in _SAID_ELSEWHERE}
+    if given:
         attributes["mhlo.frontend_attributes"] = dictionary_text(given)
     head = f"module {symbol_text(module.name)} attributes {dictionary_text(attributes)} {{"
     return "\n".join([head, *lines, "}\n"])
@@ -48,20 +52,43 @@ def _main(module: HloModule, symbols: Symbols) -> list[str]:
         for i, leaf in enumerate(parameter.shape.leaves()):
             name = parameter.name if parameter.shape is leaf else f"{parameter.name}.{i}"
             value = Value(f"%{names.unique(name)}", leaf.logical)
-            marks = {**_argument_marks(parameter, i), **donated.get((number, i), {})}
+            marks = {**_argument_marks(parameter, i), **donated.get((number, i), {}), **_layout_mode(leaf)}
             text = f"{value.name}: {type_text(leaf)}{' ' + dictionary_text(marks) if marks else ''}"
             listed.append(text + writer.location(parameter))
             arguments.append(value)
     writer.reserve(value.name[1:] for value in arguments)
     results = writer.body(entry, arguments)
-    shardings = _shardings(entry.root.extra.sharding if entry.root.extra is not None else None, entry.root.shape)
     types = [
-        type_text(r.shape) + (f" {{mhlo.sharding = {string_text(str(s))}}}" if s is not None else "")
-        for r, s in zip(results, shardings, strict=True)
+        f"{type_text(r.shape)}{' ' + dictionary_text(marks) if marks else ''}"
+        for r, marks in zip(results, _result_marks(module), strict=True)
     ]
     head = f"  func.func public @main({', '.join(listed)}) -> ({', '.join(types)}) {{"
     writer.line(returned_text("return", results))
     return [head, *writer.lines, "  }"]
+
+
+def _result_marks(module: HloModule) -> list[dict[str, str]]:
+    """For each result: its sharding, its layout, and the memory that the program asks for."""
+    root = module.entry.root
+    leaves = list((module.result_layout or root.shape).leaves())
+    shardings = _shardings(root.extra.sharding if root.extra is not None else None, root.shape)
+    kinds = module.frontend_attributes.get(MEMORY_KINDS, "").split(",")
+    found: list[dict[str, str]] = []
+    for i, (leaf, sharding) in enumerate(zip(leaves, shardings, strict=True)):
+        marks = _layout_mode(leaf)
+        if sharding is not None:
+            marks["mhlo.sharding"] = string_text(str(sharding))
+        if len(kinds) == len(leaves) and kinds[i] not in ("", "device"):
+            marks["mhlo.memory_kind"] = string_text(kinds[i])
+        found.append(marks)
+    return found
+
+
+def _layout_mode(leaf: Shape) -> dict[str, str]:
+    """The order of an array's dimensions in memory, where it is not row-major."""
+    if leaf.layout is None or leaf.layout.is_default:
+        return {}
+    return {"mhlo.layout_mode": string_text("{" + ",".join(map(str, leaf.layout.minor_to_major)) + "}")}
 
 
 def _argument_marks(parameter: Instruction, leaf: int) -> dict[str, str]:
