@@ -113,9 +113,6 @@ class _Lowering:
         given = self.program.attributes.get("mhlo.frontend_attributes")
         if isinstance(given, dict):
             module.frontend_attributes.update({k: v for k, v in given.items() if isinstance(v, str)})  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
-        given = self.program.attributes.get("mhlo.frontend_attributes")
-        if isinstance(given, dict):
-            module.frontend_attributes.update({k: v for k, v in given.items() if isinstance(v, str)})  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
         if self.partitions > 1 and self._is_sharded:
             module.frontend_attributes.update(GLOBAL_VALUES)
         kinds = [str(attributes.get("mhlo.memory_kind", "device")) for attributes in main.result_attributes]
