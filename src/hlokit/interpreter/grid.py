@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hlokit.errors import EvaluationError
@@ -48,11 +47,9 @@ class Grid:
 
     def run(self, bodies: Sequence[Callable[[], Any]]) -> list[Any]:
         """What each device's function returns. The first error of any of them stops all others and is raised here."""
-        context = contextvars.copy_context()
         try:
             for device, body in enumerate(bodies):
-                work = partial(context.copy().run, self._device, device, body)
-                self._threads.append(_Worker.begun(self.names[device], work))
+                self._threads.append(self._begun(device, body))
             with self._lock:
                 self._dispatch()
             while not self._over.wait(0.5):  # with a limit, so that an interrupt is noticed everywhere
@@ -135,6 +132,10 @@ class Grid:
             if device not in self._running and device not in self.exchange.finished:
                 self._running.add(device)
                 self._turns[device].release()
+
+    def _begun(self, device: int, body: Callable[[], Any]) -> _Worker:
+        context = contextvars.copy_context()
+        return _Worker.begun(self.names[device], lambda: context.run(self._device, device, body))
 
     def _device(self, device: int, body: Callable[[], Any]) -> None:
         """A thread's whole life."""

@@ -12,6 +12,7 @@ import ctypes
 import math
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +29,11 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import Block, Contributions, Transfer
 from hlokit.interpreter.process import Process
-from hlokit.interpreter.transport import Cancelled
+from hlokit.interpreter.transport import Cancelled, meeting_key
 from hlokit.ops.control_flow import Map
 from hlokit.ops.structure import Parameter
+from hlokit.runtime.meetings import Meetings
+from hlokit.runtime.meetings import Site as MeetingSite
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -120,13 +123,29 @@ class Collectives:
         self._folds: dict[Computation, _Fold | None] = {}
         self._lock = threading.Lock()
 
-    def run(self, process: Process, instruction: Instruction, table: int) -> bool:
-        """Runs the instruction on the pointers in the table; False if only the reference can."""
-        key = instruction, process.device
-        try:
-            site = self._sites[key]
-        except KeyError:
-            site = self._sites[key] = self._site(process, instruction)
+    def meetings(self, processes: Sequence[Process], instructions: Sequence[Instruction]) -> Meetings:
+        """Where those of these steps that move little meet without Python."""
+        keys = Counter(meeting_key(instruction) for instruction in instructions)
+        groups: dict[tuple[int, ...], int] = {}
+        found: list[list[MeetingSite | None]] = []
+        for process in processes:
+            found.append([])
+            for instruction in instructions:
+                site = self._known(process, instruction) if keys[meeting_key(instruction)] == 1 else None
+                if site is None or site.plan.bytes >= SHARED or site.plan.is_slow or len(site.members) < 2:
+                    found[-1].append(None)
+                    continue
+                group = groups.setdefault(tuple(site.members), len(groups))
+                work = site.plan.address, len(site.plan.jobs)
+                found[-1].append(MeetingSite(group, site.position, len(site.members), *work))
+        return Meetings(found)
+
+    def run(self, process: Process, instruction: Instruction, table: int, over: Callable[[], object]) -> bool:
+        """Runs the instruction on the pointers in the table; False if only the reference can.
+
+        over   called by one of the members, before any of them goes on, where they need no latch
+        """
+        site = self._known(process, instruction)
         if site is None:
             return False
         values = _met(process, site.members, _Given(instruction, table))
@@ -134,7 +153,7 @@ class Collectives:
         if any(given.instruction is not instruction for given in values):  # of one channel
             plan = self._mixed(process, [given.instruction for given in values])
         if plan.bytes < SHARED or plan.is_slow:
-            _made(values, lambda: plan.run(process, values))
+            _made(values, lambda: (plan.run(process, values), over()))
             return True
         latch: _Latch = _made(values, lambda: _Latch(len(values)))
         failed = True
@@ -147,6 +166,14 @@ class Collectives:
         if latch.failed:
             raise Cancelled
         return True
+
+    def _known(self, process: Process, instruction: Instruction) -> _Site | None:
+        key = instruction, process.device
+        try:
+            return self._sites[key]
+        except KeyError:
+            site = self._sites[key] = self._site(process, instruction)
+            return site
 
     def _site(self, process: Process, instruction: Instruction) -> _Site | None:
         """None for what is no movement of whole blocks."""
@@ -230,7 +257,7 @@ class _Plan:
         self.is_slow = fold is None and any(len(job.sources) > 1 for job in jobs)
         words = [word for job in jobs for word in self._words(job)]
         self._words_of_jobs = (ctypes.c_int64 * len(words))(*words)
-        self._address = ctypes.addressof(self._words_of_jobs)
+        self.address = ctypes.addressof(self._words_of_jobs)
         self._pack = struct.Struct(f"{len(instructions)}P").pack
         self._call = _native().share
 
@@ -243,13 +270,13 @@ class _Plan:
     def share(self, values: Sequence[_Given], part: int, parts: int | None = None) -> None:
         """Does one of so many parts of the work, by default one for each member."""
         tables = self._pack(*(given.table for given in values))
-        self._call(self._address, len(self.jobs), tables, part, parts or len(values))
+        self._call(self.address, len(self.jobs), tables, part, parts or len(values))
 
-    def run(self, process: Process, values: Sequence[_Given]) -> bool:
+    def run(self, process: Process, values: Sequence[_Given]) -> None:
         """Does all of the work."""
         if not self.is_slow:
             self.share(values, 0, 1)
-            return True
+            return
         function = process.callee(self.instructions[0].called[0])
         for job in self.jobs:
             parts = [_rows(values[end.member], end).reshape(-1) for end in job.sources]
@@ -260,7 +287,6 @@ class _Plan:
             for end in job.targets:
                 rows = _rows(values[end.member], end)
                 rows[...] = result.reshape(rows.shape) if parts else result
-        return True
 
 
 def _rows(given: _Given, end: _End) -> Any:
@@ -354,12 +380,18 @@ class _Native:
         prototype = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
         )
-        self.share = prototype(self._library.address("hlokit_share"))
+        self.address = self._library.address("hlokit_share")
+        self.share = prototype(self.address)
 
 
 @cache
 def _native() -> _Native:
     return _Native()
+
+
+def share_address() -> int:
+    """Of the function, for other machine code."""
+    return _native().address
 
 
 def _text() -> str:

@@ -54,11 +54,12 @@ class DeviceExecutable:
                 return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
                 routes=self._routes, communicating=self.executable.communicating, name=self._name, halt=stop_threads,
             )  # fmt: skip
-        return run_grid(
-            self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
-            return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
-            parallel=len(self._modules), halt=stop_threads, routes=self._routes,
-        )  # fmt: skip
+        with self.executable.together() as machine:
+            return run_grid(
+                self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
+                return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=machine,
+                parallel=len(self._modules), halt=stop_threads, routes=self._routes,
+            )  # fmt: skip
 
     @cached_property
     def _name(self) -> str:

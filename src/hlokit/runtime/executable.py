@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from hlokit.runtime.call import Caller
 from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.host_steps import HostSteps, array_leaves, leaves, tree
 from hlokit.runtime.interrupt import raise_interrupt, symbols
+from hlokit.runtime.meetings import Round
 from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import progress
 from hlokit.types.shape import Shape
@@ -84,6 +86,7 @@ class Executable:
         if threads is not None and threads < 1:
             raise ArgumentError(f"{module.name}: threads={threads}, expected at least 1")
         self.source = module
+        self._grid = grid or (1, 1)
         self.target = target or host()
         self.strict = strict
         self._limit = machine_memory() if memory_limit is None else memory_limit
@@ -128,12 +131,23 @@ class Executable:
         result = self.on(process, args)
         return (result, [_given(v) for v in process.outfeed]) if return_outfeed else result
 
-    def on(self, process: Process, args: Sequence[Any]) -> Any:
+    def on(self, process: Process, args: Sequence[Any], round: Round | None = None) -> Any:
         """The program's result on one device of a grid, which its steps of the reference ask for what they need."""
         if self._hosts is None:
             return self._run(args)
-        with self._hosts.running(process):
+        with self._hosts.running(process, round):
             return self._run(args)
+
+    @contextmanager
+    def together(self) -> Generator[Callable[[Process, Sequence[Any]], Any]]:
+        """`on`, for all devices of one run in this process. At its end no device runs any more."""
+        meetings = self._hosts.meetings if self._hosts is not None else None
+        if meetings is None:
+            yield self.on
+            return
+        round = meetings.take()
+        yield partial(self.on, round=round)
+        meetings.give(round)
 
     @property
     def entry(self) -> tuple[int, tuple[int, ...]] | None:
@@ -234,7 +248,7 @@ class Executable:
         say(f"machine code from {len(program.text):,} bytes of LLVM text")
         plan = plans.made(program, self.target, name, time_limit)
         if program.written.hosts:
-            self._hosts = HostSteps(program.written.hosts)
+            self._hosts = HostSteps(program.written.hosts, self._grid)
         elif key is not None:
             plans.store(key, plan, program, module, self.target, name)
         return plan
@@ -270,7 +284,7 @@ class Executable:
             list(array_leaves(module.entry.root.shape)),
             constants=[array.__array_interface__["data"][0] for array in plan.constants],
             temporaries=plan.peak.temporaries,
-            more=(workers.address, hosts.address if hosts is not None else 0, 0, *self.extra),
+            more=(workers.address, *((hosts.address, hosts.context) if hosts is not None else (0, 0)), *self.extra),
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlokit.errors import HlokitError
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import run_instruction
-from hlokit.interpreter.process import Process
+from hlokit.interpreter.process import Place, Process
 from hlokit.runtime.collectives import Collectives
+from hlokit.runtime.meetings import Meetings, Round, Switch, is_supported
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -24,27 +26,46 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, c
 
 
 class HostSteps:
-    """The steps by number. `address`: of the C function i32 (ptr context, i64 number, ptr table) that runs one.
+    """The steps by number. `address`: of the C function i32 (ptr context, i64 number, ptr table) that runs one, which
+    is to be given `context`.
 
-    A step belongs to the call that its thread is in: `running` says which process that is.
+    A step belongs to the call that its thread is in: `running` says which process that is. `grid`: (replicas,
+    partitions) of the runs in which small collectives need no Python (hlokit.runtime.meetings).
     """
 
-    def __init__(self, steps: Sequence[HostStep]) -> None:
+    def __init__(self, steps: Sequence[HostStep], grid: tuple[int, int] = (1, 1)) -> None:
         self.steps = list(steps)
         self.collectives = Collectives()
         self._current = threading.local()
         self._function = _PROTOTYPE(self._run)
         self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        self.context = 0
+        self.meetings = self._meetings(grid) if grid != (1, 1) and is_supported() else None
+        if self.meetings is not None:
+            self._switch = Switch(self.address)
+            self.address, self.context = self._switch.address, self._switch.context
+
+    def _meetings(self, grid: tuple[int, int]) -> Meetings | None:
+        processes = [Process(place=place) for place in Place.grid(*grid)]
+        try:
+            found = self.collectives.meetings(processes, [step.instructions[0] for step in self.steps])
+        except HlokitError:  # about groups: running says it
+            return None
+        return found if found.are_any else None
 
     @contextmanager
-    def running(self, process: Process) -> Generator[None, None, None]:
-        """Steps inside are `process`'s."""
-        before: Process | None = getattr(self._current, "process", None)
-        self._current.process = process
+    def running(self, process: Process, round: Round | None = None) -> Generator[None, None, None]:
+        """Steps inside are `process`'s, in a run whose devices meet at `round`."""
+        before: tuple[Process | None, Round | None] = getattr(self._current, "run", (None, None))
+        self._current.run = process, round
+        if round is not None:
+            Switch.enter(round.places[process.device])
         try:
             yield
         finally:
-            self._current.process = before
+            self._current.run = before
+            if round is not None:
+                Switch.enter(0)
 
     def raise_error(self) -> None:
         """Raises what the last step on this thread raised, if it is not yet known."""
@@ -55,8 +76,15 @@ class HostSteps:
 
     def _run(self, context: int, number: int, table: int) -> int:
         try:
-            process, step = self._current.process, self.steps[number]
-            if not (process.transport.shares_memory and self.collectives.run(process, step.instructions[0], table)):
+            step = self.steps[number]
+            process, round = self._current.run
+
+            def over() -> None:
+                if round is not None:
+                    round.next(process.device, number)
+
+            shares = process.transport.shares_memory
+            if not (shares and self.collectives.run(process, step.instructions[0], table, over)):
                 _evaluate(process, step, table)
         except BaseException as error:
             self._current.error = error
