@@ -1,0 +1,155 @@
+"""Processes end well: exit codes of processes that end while JAX has work for hlokit."""
+
+import pytest
+
+from tests.pjrt.harness import python
+
+_PENDING = """
+import jax.numpy as jnp
+try:
+    isinstance(jnp.ones(3) + 1, 5)
+except TypeError as error:
+    print("TypeError", error)
+for _ in range(20):
+    try:
+        [jnp.ones(3) * k for k in range(3)] + 5
+    except TypeError:
+        pass
+"""
+_POOL = """
+import sys, threading
+import jax, jax.numpy as jnp
+import numpy as np
+
+fs = [jax.jit(lambda x, k=k: jnp.sin(x) * k + jax.random.normal(jax.random.key(k), x.shape)) for k in range(4)]
+executables = [f.lower(jnp.ones(8)).compile() for f in fs]
+kept = [f(jnp.arange(8.0)) for f in fs] + [jax.device_put(np.ones((256, 256), np.float32))]
+
+
+def work():
+    for f in fs * 20:
+        f(jnp.ones(8))
+
+
+for _ in range(2):
+    threading.Thread(target=work).start()
+
+
+class Last:
+    def __del__(self):
+        try:
+            fs[0](jnp.ones(8))
+        except Exception:
+            pass
+
+
+sys.modules["kept until the end"] = Last()
+print("done", flush=True)
+"""
+_LATE = """
+import ctypes, os, sys
+import jax, jax.numpy as jnp
+from hlokit.interop.pjrt import layouts, programs
+from hlokit.interop.pjrt.execute import PROGRAM
+from hlokit.interop.pjrt.memory import read_word
+from hlokit.interop.pjrt.table import api
+
+compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
+process = ctypes.CDLL(None)
+
+
+class Late:
+    "Calls the table from a thread that is not Python's while the interpreter goes down."
+
+    def __init__(self, name, **fields):
+        self.name = name
+        self.arguments = layouts.struct(name)(size=layouts.size(name), **fields)
+        self.function = ctypes.c_void_p(read_word(api() + layouts.api_offset(name)))
+        self.kept = ctypes, os.write, process, compiled
+
+    def __del__(self):
+        ctypes, write, process, _ = self.kept
+        thread, result = ctypes.c_uint64(), ctypes.c_uint64()
+        at = ctypes.c_void_p(ctypes.addressof(self.arguments))
+        process.pthread_create(ctypes.byref(thread), None, self.function, at)
+        process.pthread_join(thread, ctypes.byref(result))
+        write(1, f"{self.name} {bool(result.value)} {sys.is_finalizing()}\\n".encode())
+
+
+address = next(iter(programs._programs))
+ctypes.c_uint64.from_address(address + PROGRAM["refs"]).value += 1
+late = [Late("LoadedExecutable_Destroy", executable=address), Late("Executable_Name", executable=address)]
+late += [Late("Client_Destroy"), Late("Event_Destroy")]
+for k, one in enumerate(late):
+    sys.modules[f"late {k}"] = one
+del late, one
+"""
+_QUEUE = """
+import ctypes, threading
+import jax, jax.numpy as jnp
+from hlokit.interop.pjrt import layouts, programs
+from hlokit.interop.pjrt.execute import PROGRAM
+from hlokit.interop.pjrt.memory import read_word
+from hlokit.interop.pjrt.table import api
+
+compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
+address = next(iter(programs._programs))
+refs = read_word(address + PROGRAM["refs"])
+assert refs >= 1
+destroy = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(read_word(api() + layouts.api_offset("LoadedExecutable_Destroy")))
+arguments = layouts.struct("LoadedExecutable_Destroy")(layouts.size("LoadedExecutable_Destroy"), 0, address)
+ctypes.c_uint64.from_address(address + PROGRAM["refs"]).value += 1
+other = threading.Thread(target=destroy, args=(ctypes.addressof(arguments),))
+other.start()
+other.join()
+assert address in programs._programs and read_word(address + PROGRAM["refs"]) == refs
+del compiled
+jax.clear_caches()
+programs.bury()
+assert address not in programs._programs
+print("buried")
+"""
+
+
+def test_an_exception_is_pending_while_jax_calls_in() -> None:
+    done = python("-c", _PENDING)
+    assert done.returncode == 0, done.stderr
+    assert "TypeError isinstance()" in done.stdout
+
+
+def test_threads_run_and_destroy_programs_at_the_end() -> None:
+    done = python("-c", _POOL)
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout
+
+
+def test_other_threads_call_in_while_the_interpreter_goes_down() -> None:
+    """Destroying is machine code's; what takes Python is refused."""
+    done = python("-c", _LATE)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.split("\n")[:-1])
+    refused = {line.split()[0]: line.split()[1] for line in lines}
+    assert refused == {
+        "LoadedExecutable_Destroy": "False", "Executable_Name": "True", "Client_Destroy": "False",
+        "Event_Destroy": "False",
+    }  # fmt: skip
+    assert all(line.endswith("True") for line in lines), lines
+
+
+def test_destroying_only_queues() -> None:
+    """Whatever thread destroys an executable, Python lets go of it later."""
+    done = python("-c", _QUEUE)
+    assert done.returncode == 0, done.stderr
+    assert "buried" in done.stdout
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_exit_codes_are_the_programs_own(code: int) -> None:
+    done = python("-c", f"import jax, sys; jax.jit(lambda x: x * 2)(1.0); sys.exit({code})")
+    assert done.returncode == code, done.stderr
+
+
+@pytest.mark.slow
+def test_twenty_of_twenty_exits_are_clean() -> None:
+    codes = [python("-c", _POOL).returncode for _ in range(20)]
+    assert codes == [0] * 20
