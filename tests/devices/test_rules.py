@@ -162,6 +162,29 @@ def test_one_replica() -> None:
         same(result, [TWO[0]] * 5)
 
 
+@rule("COMM-16")
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(
+    "pairs", ["{{0,1},{1,9}}", "{{0,1,1}}", "{{0,1},{1,1}}", "{{0,1},{0,0}}", "{{0,-1}}", "{{0,%s}}" % ("1" * 5000)]
+)  # fmt: skip
+def test_pairs_that_name_no_devices(run: Any, pairs: str) -> None:
+    told = f'channel_id=1, frontend_attributes={{_xla_send_recv_source_target_pairs="{pairs}"}}'
+    module = hk.parse(f"""
+HloModule m
+ENTRY main {{
+  x = f32[2] parameter(0)
+  t = token[] after-all()
+  r = (f32[2], u32[], token[]) recv(t), {told}
+  s = (f32[2], u32[], token[]) send(x, t), {told}
+  d = token[] send-done(s), {told}
+  e = (f32[2], token[]) recv-done(r), {told}
+  ROOT y = f32[2] get-tuple-element(e), index=0
+}}
+""")
+    with pytest.raises(hk.EvaluationError, match=r"r: _xla_send_recv_source_target_pairs=.*COMM-16"):
+        run(module, [TWO[0]], [TWO[1]], replicas=2)
+
+
 @rule("REPID-2", "GRP-4", "GRP-7")
 @pytest.mark.parametrize(
     ("groups", "options", "expected"),

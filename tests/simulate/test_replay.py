@@ -168,6 +168,14 @@ def test_an_unknown_loop_counts_once_and_says_so() -> None:
     assert times(found)["y"] == (5, 5 * TWO) and "counted 5 times" in found.notes[0]
 
 
+def test_loops_without_an_end_to_speak_of() -> None:
+    module = loop(7, "parameter(1)")
+    assert run(module, trip_count=2**53).seconds == pytest.approx(2**53 * TWO)
+    told = str(module).replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"%d"}}' % 10**30)
+    with pytest.raises(hk.UnsupportedError, match="w: 1000000000000000000000000000000 passes"):
+        run(hk.parse(told))
+
+
 def test_loops_in_loops() -> None:
     before = (
         LOOP.format(trips=4, direction="LT", step=1)

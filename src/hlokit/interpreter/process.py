@@ -178,15 +178,14 @@ class Process:
         """Who sends to whom when the current instruction is this device's `end` of a channel: 0 sends, 1 receives.
 
         As the pairs among its frontend attributes say (COMM-16), of partitions, or of replicas if there is but one
-        partition; None for a device that they do not name. Else as `routes` says.
+        partition; None for a device that they do not name. Else as `routes` says. EvaluationError for bad pairs.
         """
         extra = self._current.extra
         text = extra.frontend_attributes.get(PAIRS) if extra is not None else None
         if text is None:
             return self.routes.get(channel) or Route(channel, self.device, self.device)
-        numbers = [int(n) for n in re.findall(r"\d+", text)]
-        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         several = self.partition_count > 1
+        pairs = told_pairs(self._current.name, text, self.partition_count if several else self.replica_count)
         own = self.partition_id if several else self.replica_id
         found = next((pair[1 - end] for pair in pairs if pair[end] == own), None)
         if found is None:
@@ -212,6 +211,22 @@ class Process:
         if not self.infeed:
             raise EvaluationError("infeed: the queue is empty and nothing can arrive [INFEED-9]")
         return self.infeed.popleft()
+
+
+def told_pairs(name: str, text: str, count: int) -> list[tuple[int, int]]:
+    """The (source, target) pairs that `text`, a frontend attribute of the instruction `name`, says (COMM-16).
+
+    EvaluationError for what are no pairs of `count` devices, or have a source or a target twice.
+    """
+    found = re.findall(r"\d+", text)
+    numbers = [int(n) for n in found if len(n) < 10]
+    pairs = list(zip(numbers[::2], numbers[1::2]))
+    good = len(numbers) == len(found) == 2 * len(pairs) and re.fullmatch(r"[\d{},\s]*", text) is not None
+    good = good and all(n < count for n in numbers) and all(len(set(ends)) == len(pairs) for ends in zip(*pairs))
+    if not good:
+        wanted = f"pairs of {count} devices, no source and no target twice"
+        raise EvaluationError(f"{name}: {PAIRS}={text!r}, expected {wanted} [COMM-16]")
+    return pairs
 
 
 def _group_of(own: int, groups: ReplicaGroups, count: int) -> tuple[int, ...]:

@@ -47,8 +47,8 @@ def simulate(
     """
     if algorithm not in ALGORITHMS:
         raise ArgumentError(f"algorithm: {algorithm!r}, expected one of {', '.join(ALGORITHMS)}")
-    if trip_count is not None and trip_count < 0:
-        raise ArgumentError(f"trip_count: {trip_count}, expected at least 0")
+    if trip_count is not None and not 0 <= trip_count <= 2**53:
+        raise ArgumentError(f"trip_count: {trip_count}, expected 0 to 2^53")
     network = topology_of(topology, bandwidth, latency)
     counts = _counts(module, network.devices, replicas, partitions)
     if counts[0] * counts[1] != network.devices:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import communication_of, evaluation_order
-from hlokit.interpreter.process import PAIRS, Place, Process
+from hlokit.interpreter.process import PAIRS, Place, Process, told_pairs
 from hlokit.interpreter.transport import meeting_key
 from hlokit.ops.asynchronous import AsyncStart
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
@@ -33,6 +32,7 @@ from hlokit.types.shape import Shape
 ALGORITHMS = ("auto", "ring", "tree", "halving")
 
 _SMALL = 64
+_MOST_PASSES = 2**53
 
 
 class Work(NamedTuple):
@@ -240,6 +240,8 @@ class _Writer:
 
     def _trips(self, loop: Instruction) -> int:
         trips = trip_count(loop)
+        if trips is not None and trips > _MOST_PASSES:
+            raise UnsupportedError(f"simulate: {loop.name}: {trips} passes, at most {_MOST_PASSES} are counted")
         if trips is not None:
             return trips
         given = self.settings.trip_count
@@ -353,7 +355,9 @@ class _Writer:
         if text is None:
             return
         channel, side = op.channel_id or 0, 0 if isinstance(op, Send) else 1
-        pairs = _pairs(text)
+        several = self.settings.partitions > 1
+        count = self.settings.partitions if several else self.settings.replicas
+        pairs = told_pairs(instruction.name, text, count)
         if self.channel_pairs.setdefault(channel, pairs) != pairs:
             raise UnsupportedError(f"simulate: {instruction.name}: other pairs than before on channel {channel}")
         turn = self.met[channel, side] = self.met.get((channel, side), 0) + 1
@@ -537,11 +541,6 @@ def _needed(selector: Instruction) -> list[Instruction] | None:
             pending.append((instruction, True))
             pending += [(operand, False) for operand in instruction.operands]
     return list(found)
-
-
-def _pairs(text: str) -> list[tuple[int, int]]:
-    numbers = [int(n) for n in re.findall(r"\d+", text)]
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 __all__ = ["ALGORITHMS", "Communication", "Program", "Settings", "device_groups", "device_pairs", "program_of"]

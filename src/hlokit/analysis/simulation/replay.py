@@ -116,7 +116,7 @@ class Replay:
         self.link_bytes: Array = np.zeros(len(topology.bandwidths))
         units = [c.plan.units for c in program.communications]
         self.first_unit: Array = np.cumsum([0, *units])
-        self.runs: Array = np.zeros(sum(units), np.int64)
+        self.runs: Array = np.zeros(sum(units))  # loops in loops: more than integers hold
         self.seconds: Array = np.zeros(sum(units))
         self.log: list[Entry] = []
         self.occurrences: list[Occurrence] = []

@@ -153,7 +153,7 @@ def _times(replay: Replay) -> list[CollectiveTime]:
     found: list[CollectiveTime] = []
     for number, c in enumerate(replay.program.communications):
         own = slice(int(replay.first_unit[number]), int(replay.first_unit[number + 1]))
-        count = int(replay.runs[own].max(initial=0))
+        count = int(replay.runs[own].max(initial=0.0))
         total = float(replay.seconds[own].max(initial=0.0))
         each = total / count if count else 0.0
         found.append(
