@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -219,7 +218,7 @@ class Builder:
     def _extra(self) -> Extra:
         metadata = None
         if self._metadata is not None:
-            metadata = replace(self._metadata)
+            metadata = self._metadata.copied()
         if self.source_info:
             metadata = metadata or Metadata()
             if not metadata.source_file:
@@ -261,6 +260,14 @@ class Builder:
             yield
         finally:
             self._metadata = before
+
+    @property
+    def current_metadata(self) -> Metadata | None:
+        """What instructions appended now get a copy of."""
+        return self._metadata
+
+    def set_metadata(self, metadata: Metadata | None) -> None:
+        self._metadata = metadata
 
     @contextmanager
     def frontend_attributes(self, attributes: dict[str, str]) -> Generator[None]:

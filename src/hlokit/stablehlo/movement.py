@@ -60,6 +60,13 @@ def broadcast_to(site: Site, operand: XlaOp, shape: Shape, dimensions: tuple[int
     """The operand in the dimensions of `shape`, which StableHLO may name in any order."""
     if not operand.shape.is_array or len(dimensions) != operand.rank:
         raise site.error(f"{site.name}: {len(dimensions)} dimensions for {operand.shape}")
+    sizes = shape.dimensions
+    if (
+        not operand.shape.is_dynamic
+        and list(dimensions) == sorted(set(dimensions))
+        and all(0 <= d < len(sizes) and sizes[d] == size for d, size in zip(dimensions, operand.shape.dimensions))
+    ):
+        return site.emit(Broadcast(dimensions, Shape.array(operand.dtype, sizes)), operand)
     if sorted(dimensions) != list(dimensions) and len(set(dimensions)) == len(dimensions):
         order = sorted(range(len(dimensions)), key=lambda i: dimensions[i])
         operand = site.emit(Transpose(tuple(order)), operand)
