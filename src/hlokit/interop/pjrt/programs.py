@@ -25,6 +25,7 @@ from hlokit.interop.pjrt.running import Runner, runner
 from hlokit.interop.pjrt.source import module_of
 from hlokit.runtime.arena import Buffer
 from hlokit.stablehlo.lowering import MEMORY_KINDS
+from hlokit.types.dtype import pred
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -41,10 +42,10 @@ class Program:
         self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
         self.kept = Kept()
         entry = self.module.entry
-        self.parameters: list[Shape] = [p.shape for p in entry.parameters]
+        self.parameters: list[Shape] = [_carried(p.shape) for p in entry.parameters]
         root = entry.root.shape
         self.is_tuple = root.is_tuple
-        self.results: list[Shape] = list(root.elements) if root.is_tuple else [root]
+        self.results: list[Shape] = [_carried(shape) for shape in (root.elements if root.is_tuple else [root])]
         self.donated = {a.parameter for a in self.module.input_output_alias} | {n for n, _ in self.module.buffer_donor}
         self.memory_kinds = _memory_kinds(self.module, len(self.results))
         self.run: Runner = runner(self)
@@ -141,6 +142,11 @@ def bury() -> None:
         following = read_word(address + PROGRAM["next"])
         _programs.pop(address, None)
         address = following
+
+
+def _carried(shape: Shape) -> Shape:
+    """What a buffer holds for a value of this shape: for a token an array without elements, as JAX begins with."""
+    return pred[0] if shape.is_token else shape
 
 
 def nbytes(shape: Shape) -> int:
