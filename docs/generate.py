@@ -16,10 +16,12 @@ from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
+from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.ops import reference, summary
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
+WRITTEN = "<!-- written: begin (docs/generate.py) -->", "<!-- written: end -->"
 
 
 def builder_functions() -> dict[str, list[str]]:
@@ -124,17 +126,27 @@ def stablehlo_table() -> str:
     return "\n".join(lines)
 
 
-def with_table(path: Path, table: str) -> str:
+def written_table() -> str:
+    """The ops that are written as StableHLO, by the file that does it; then those that are expanded first."""
+    rows: dict[str, list[str]] = {}
+    for opcode in sorted(OPS):
+        file = f"{WRITERS[opcode].__module__.rpartition('.')[2]}.py" if opcode in WRITERS else "expanded first"
+        rows.setdefault(file, []).append(f"`{opcode}`")
+    lines = ["| file | ops |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {file} | {', '.join(rows[file])} |" for file in sorted(rows))])
+
+
+def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The page with this between its marks."""
-    head, rest = path.read_text().split(BEGIN)
-    return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
+    (head, rest), (begin, end) = page.split(marks[0]), marks
+    return f"{head}{begin}\n{table}\n{end}{rest.split(end)[1]}"
 
 
 def main() -> None:
     readme, stablehlo = ROOT / "README.md", ROOT / "docs/stablehlo.md"
     pages = {
-        readme: with_table(readme, table()),
-        stablehlo: with_table(stablehlo, stablehlo_table()),
+        readme: with_table(readme.read_text(), table()),
+        stablehlo: with_table(with_table(stablehlo.read_text(), stablehlo_table()), written_table(), WRITTEN),
         ROOT / "docs/reference/ops.md": ops_page(),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
