@@ -1,17 +1,19 @@
-"""Program: a module as the steps that its devices take, loops and branches included, with all costs known."""
+"""Program: a module written as the steps that its devices take, loops and branches included, with all costs known."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hlokit.analysis.cost import Cost, costs_of_instructions
 from hlokit.analysis.loops import trip_count
+from hlokit.analysis.simulation.overlap import overlapping
 from hlokit.analysis.simulation.schedules import Plan, by_size, direct, exchange, halving, ring, tree
+from hlokit.analysis.simulation.steps import Begin, Branch, Communication, End, Jump, Loop, Program, Repeat, Step, Work
 from hlokit.analysis.simulation.topology import Array, Topology
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.computation import Computation
@@ -33,84 +35,6 @@ ALGORITHMS = ("auto", "ring", "tree", "halving")
 
 _SMALL = 64
 _MOST_PASSES = 2**53
-
-
-class Work(NamedTuple):
-    """Computing, on every device for as long."""
-
-    name: str
-    seconds: float
-
-
-class Begin(NamedTuple):
-    """Comes to communication `number`, at these of its sides."""
-
-    number: int
-    sides: tuple[int, ...]
-
-
-class End(NamedTuple):
-    """Waits for it."""
-
-    number: int
-    sides: tuple[int, ...]
-
-
-class Loop(NamedTuple):
-    """`trips` passes of the steps up to the Repeat before `after`."""
-
-    name: str
-    trips: int
-    after: int
-
-
-class Repeat(NamedTuple):
-    loop: int
-
-
-class Branch(NamedTuple):
-    """Where each device goes on."""
-
-    targets: Array
-
-
-class Jump(NamedTuple):
-    target: int
-
-
-Step = Work | Begin | End | Loop | Repeat | Branch | Jump
-
-
-@dataclass
-class Communication:
-    """What devices do together: a collective, or the transfers of a send and its recv.
-
-    Groups, or single messages, are its units. A device comes to it at side 0; to a message that it receives at side 1.
-
-    unit_of     [sides, devices]: which unit a device has to do with there, or -1
-    nbytes      bytes of the operands on each device; of one message for messages
-    group_size  of the largest group; of messages: 2
-    """
-
-    name: str
-    kind: str
-    unit_of: Array
-    plan: Plan
-    nbytes: int
-    group_size: int
-
-    @property
-    def algorithm(self) -> str:
-        return self.plan.algorithm
-
-
-@dataclass
-class Program:
-    """`steps` of all devices, `communications` that they name by number, and what is to be known of the result."""
-
-    steps: list[Step] = field(default_factory=list[Step])
-    communications: list[Communication] = field(default_factory=list[Communication])
-    notes: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)
@@ -469,36 +393,8 @@ class _Writer:
         if computation not in self.orders:
             order = list(evaluation_order(computation))
             scheduled = computation.module is not None and computation.module.is_scheduled
-            self.orders[computation] = order if scheduled else _overlapping(order)
+            self.orders[computation] = order if scheduled else overlapping(order)
         return self.orders[computation]
-
-
-def _overlapping(order: list[Instruction]) -> list[Instruction]:
-    """The order with every start of a collective as early, and every done as late, as its operands and users allow."""
-    successors: dict[Instruction, list[Instruction]] = {}
-    for instruction in order:
-        for previous in instruction.control_predecessors:
-            successors.setdefault(previous, []).append(instruction)
-    for is_moved, backwards in ((_is_start, False), (_is_done, True)):
-        if not any(map(is_moved, order)):
-            continue
-        order = order[::-1] if backwards else order
-        place = {instruction: float(k) for k, instruction in enumerate(order)}
-        for k, i in enumerate(order):
-            if is_moved(i):
-                others = (*i.users, *successors.get(i, ())) if backwards else (*i.operands, *i.control_predecessors)
-                place[i] = max((place[o] for o in others), default=-1.0) + (k + 1) / (2 * len(order) + 2)
-        order = sorted(order, key=lambda i: place[i])
-        order = order[::-1] if backwards else order
-    return order
-
-
-def _is_start(instruction: Instruction) -> bool:
-    return instruction.opcode.endswith("-start")
-
-
-def _is_done(instruction: Instruction) -> bool:
-    return instruction.opcode.endswith("-done") and not isinstance(instruction.op, (SendDone, RecvDone))
 
 
 def _is_collective(instruction: Instruction) -> bool:
@@ -543,4 +439,4 @@ def _needed(selector: Instruction) -> list[Instruction] | None:
     return list(found)
 
 
-__all__ = ["ALGORITHMS", "Communication", "Program", "Settings", "device_groups", "device_pairs", "program_of"]
+__all__ = ["ALGORITHMS", "Settings", "device_groups", "device_pairs", "program_of"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlokit.analysis.simulation.program import Begin, Branch, Communication, End, Jump, Loop, Program, Repeat, Work
+from hlokit.analysis.simulation.steps import Begin, Branch, Communication, End, Jump, Loop, Program, Repeat, Work
 from hlokit.analysis.simulation.topology import Array, Topology
 from hlokit.errors import UnsupportedError
 
