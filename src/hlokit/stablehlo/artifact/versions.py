@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hlokit.errors import UnsupportedError
 from hlokit.stablehlo.artifact.cursor import failure
 from hlokit.stablehlo.tree import DialectAttribute, Dictionary, Operation, OtherType, Symbol
 
-_VERSIONED = re.compile(r"vhlo\.(.+)_v[0-9]+\Z")
+_VERSIONED = re.compile(r"vhlo\.(.+)_v([0-9]+)\Z")
+_OF_TWO_VERSIONS = {
+    "all_gather", "all_reduce", "all_to_all", "cbrt", "composite", "cosine", "dot_general", "dynamic_conv",
+    "dynamic_gather", "exponential", "exponential_minus_one", "gather", "log", "log_plus_one", "logistic",
+    "recv", "rsqrt", "scatter", "send", "sine", "sqrt", "tan", "tanh",
+}  # fmt: skip
+"""Operations that StableHLO 1.x has in a second version; of the others there is one."""
 _OF_FUNC = ("func", "call")
 _GATHER = (
     "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
@@ -49,6 +56,8 @@ def upgraded(operation: Operation) -> None:
     if found is None:
         return
     name, attributes = found[1], operation.attributes
+    if found[2] not in (("1", "2") if name in _OF_TWO_VERSIONS else ("1",)):
+        raise UnsupportedError(f"byte {operation.start}: {operation.name}: the version is not known")
     operation.name = f"func.{name}" if name in _OF_FUNC else f"stablehlo.{name}"
     for attribute, kind, parts in _GROUPED.get(name, ()):
         _group(attributes, attribute, kind, parts)
