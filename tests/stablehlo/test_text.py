@@ -187,7 +187,7 @@ def test_errors_show_the_place(body: str, line: int, message: str) -> None:
     [
         ("    %0 = stablehlo.trace %x : tensor<2x3xf32>\n    return %x : tensor<2x3xf32>", "%x: tensor<2x3xf32>", "line 3: stablehlo.trace"),
         ("    return %x : tensor<2x3xf32>", "%x: tensor<2x?xf32>", "line 2: func.func @main: argument 0"),
-        ("    %0 = stablehlo.uniform_dequantize %x : (tensor<2x!quant.uniform<i8:f32, 0.1:3>>) -> tensor<2xf32>\n    return %0 : tensor<2xf32>", "%x: tensor<2x!quant.uniform<i8:f32, 0.1:3>>", "quant.uniform<i8:f32, 0.1:3>"),
+        ("    %0 = stablehlo.uniform_dequantize %x : (tensor<2x!quant.any<i8:f32>>) -> tensor<2xf32>\n    return %0 : tensor<2xf32>", "%x: tensor<2x!quant.any<i8:f32>>", "quant.any<i8:f32>"),
     ],
 )  # fmt: skip
 def test_unsupported_is_named(body: str, signature: str, message: str) -> None:

@@ -21,7 +21,19 @@ from hlokit.stablehlo.lexer import (
     Lexer,
 )
 from hlokit.stablehlo.literals import DenseReader
-from hlokit.stablehlo.tree import Dense, DialectAttribute, Dictionary, FunctionType, OtherType, Place, Symbol, Type
+from hlokit.stablehlo.quantization import fits_axis, read_quantized
+from hlokit.stablehlo.tree import (
+    Dense,
+    DialectAttribute,
+    Dictionary,
+    FunctionType,
+    OtherType,
+    Place,
+    Quantized,
+    QuantizedTensor,
+    Symbol,
+    Type,
+)
 from hlokit.text.drafts import TupleSizes
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType
@@ -43,7 +55,7 @@ class AttributeReader:
 
     def __init__(self, lexer: Lexer) -> None:
         self.lexer = lexer
-        self.types: dict[str, Type] = {}
+        self.types: dict[str, Type | Quantized] = {}
         self.aliases: dict[str, Any] = {}
         self.resources: dict[str, str] = {}
         self._sizes = TupleSizes()
@@ -56,6 +68,10 @@ class AttributeReader:
             return lexer.kind != STRING
         return lexer.kind == WORD and self._element_named(lexer.value) is not None
 
+    def type_or_element(self) -> Type | Quantized:
+        """Reads what an alias may stand for: a type, or a quantised type of elements."""
+        return self._named_type() if self.lexer.kind == TYPE else self.type()
+
     def type(self) -> Type:
         """Reads a type. Those that HLO lacks are kept as text."""
         lexer = self.lexer
@@ -64,7 +80,8 @@ class AttributeReader:
         if lexer.value == "(":
             found: Type = self.function_type()
         elif lexer.kind == TYPE:
-            found = self._named_type()
+            named = self._named_type()
+            found = OtherType(lexer.text[start : lexer.start].strip()) if isinstance(named, Quantized) else named
         elif lexer.value == "tensor":
             found = self._tensor()
         elif lexer.value == "tuple":
@@ -82,7 +99,7 @@ class AttributeReader:
             found = OtherType(lexer.text[start : lexer.start].strip())
         else:
             element = self._element()
-            found = element[()] if isinstance(element, DType) else element
+            found = element[()] if isinstance(element, DType) else OtherType(str(element))
         lexer.leave()
         return found
 
@@ -116,7 +133,7 @@ class AttributeReader:
             raise self.lexer.error(str(error), start) from None
         return shape
 
-    def _named_type(self) -> Type:
+    def _named_type(self) -> Type | Quantized:
         lexer = self.lexer
         start, name = lexer.start, lexer.value[1:]
         lexer.advance()
@@ -126,8 +143,11 @@ class AttributeReader:
             return self.types[name]
         if "." not in name:
             raise lexer.error(f"the type !{name} is not defined (above)", start)
-        if lexer.value == "<":
-            lexer.balanced()
+        inner = lexer.balanced() if lexer.value == "<" else ""
+        if name == "quant.uniform":
+            element = read_quantized(inner)
+            if element is not None:
+                return element
         return OtherType(lexer.text[start : lexer.start].strip())
 
     def _tensor(self) -> Type:
@@ -146,12 +166,17 @@ class AttributeReader:
         element = self._element()
         encoding = self.attribute() if lexer.accept(",") else None
         lexer.expect(">")
-        if not isinstance(element, DType):
+        if isinstance(element, OtherType):
             return OtherType(lexer.text[start : lexer.start].strip())
         try:
-            return Shape.array(element, self._bounded(sizes, encoding))
+            if isinstance(element, DType):
+                return Shape.array(element, self._bounded(sizes, encoding))
+            tensor = QuantizedTensor(Shape.array(element.storage, self._bounded(sizes, encoding)), element)
         except ShapeError as error:
             raise lexer.error(str(error), start, error.label) from None
+        if not fits_axis(tensor.shape, element):
+            raise lexer.error(f"{len(element.scales)} scales for dimension {element.axis} of {tensor.shape}", start)
+        return tensor
 
     def _bounded(self, sizes: list[str], encoding: Any) -> list[int | str]:
         bounds: list[Any] = []
@@ -168,13 +193,15 @@ class AttributeReader:
                 result.append(f"<={bound}" if bound.isdecimal() else "?")
         return result
 
-    def _element(self) -> DType | OtherType:
+    def _element(self) -> DType | Quantized | OtherType:
         """An element type; one that HLO lacks as text."""
         lexer = self.lexer
         start = lexer.start
         if lexer.kind == TYPE:
             found = self._named_type()
-            return found if isinstance(found, OtherType) else OtherType(lexer.text[start : lexer.start].strip())
+            if isinstance(found, (OtherType, Quantized)):
+                return found
+            return OtherType(lexer.text[start : lexer.start].strip())
         if lexer.value == "complex":
             lexer.enter()
             lexer.advance()
@@ -343,6 +370,8 @@ class AttributeReader:
         if not lexer.accept(":"):
             raise lexer.unexpected("':' and the type of the elements")
         shape = self.type()
+        if isinstance(shape, QuantizedTensor):
+            shape = shape.shape
         if isinstance(shape, OtherType):
             raise UnsupportedError(f"{lexer.where(start)}: constants of type {shape} are not supported")
         if not isinstance(shape, Shape) or not shape.is_array or shape.is_dynamic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,16 +12,27 @@ from hlokit.builder.control import tuple_
 from hlokit.builder.core import Builder, XlaOp
 from hlokit.errors import ArgumentError, BuildError, HlokitError, ParseError, ShapeError, UnsupportedError
 from hlokit.hlo.computation import Computation
-from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.instruction import Instruction, Metadata
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.values import is_ndarray
 from hlokit.ops.elementwise import Copy
+from hlokit.stablehlo import quantized
 from hlokit.stablehlo.lexer import Lexer
 from hlokit.stablehlo.mapping import rule_of
 from hlokit.stablehlo.parser import parse_program
 from hlokit.stablehlo.shardings import mesh_of, sharding_of
-from hlokit.stablehlo.site import Site
-from hlokit.stablehlo.tree import Block, Function, Operation, Place, Program, Symbol
+from hlokit.stablehlo.site import Rule, Site
+from hlokit.stablehlo.tree import (
+    Block,
+    Function,
+    Operation,
+    Place,
+    Program,
+    Quantized,
+    QuantizedTensor,
+    Symbol,
+    Type,
+)
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
@@ -87,7 +99,10 @@ class _Lowering:
         self.partitions = self._count("mhlo.num_partitions", self._mesh_size())
         self.replicas = self._count("mhlo.num_replicas", 1)
         self._is_sharded = False
-        self.is_dynamic = any(isinstance(t, Shape) and t.is_unbounded for t in _types(program))
+        self.is_dynamic = self.is_quantized = False
+        for written in _types(program):
+            self.is_quantized = self.is_quantized or isinstance(written, QuantizedTensor)
+            self.is_dynamic = self.is_dynamic or (isinstance(written, Shape) and written.is_unbounded)
         self._channels: dict[tuple[Any, ...], int] = {}
         self._handles: dict[int, tuple[Any, ...]] = {}
 
@@ -171,6 +186,7 @@ class _Lowering:
             raise ArgumentError(f"@{main.name} takes {len(main.arguments)} arguments, found the shapes of {len(given)}")
         found: list[Shape] = []
         for i, (name, written) in enumerate(main.arguments):
+            written = written.shape if isinstance(written, QuantizedTensor) else written
             if not isinstance(written, Shape):
                 raise self._unsupported(main, f"argument {i} ({name}) of type {written}")
             if given is not None and not fits(written, given[i]):
@@ -189,9 +205,9 @@ class _Lowering:
         return UnsupportedError(f"{self.lexer.where(function.start)}: func.func @{function.name}: {what}")
 
     def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape], is_entry: bool = False) -> None:
-        for i, ((name, _), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
+        for i, ((name, written), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
             handle = scope.builder.parameter(i, shape, _named(name, i) if is_entry else "")
-            scope.define(name, [handle], function.start)
+            scope.define(name, [handle], function.start, [written])
             self.mark(handle.instruction, function.argument_attributes[i], function.start)
 
     def mark(self, instruction: Instruction, attributes: Mapping[str, Any], start: int) -> None:
@@ -336,15 +352,29 @@ class Scope:
         self.builder = builder
         self.outer = outer
         self._values: dict[str, list[XlaOp]] = {}
+        self._quantized: dict[str, list[Quantized | None]] = {}
         self._captured: dict[str, XlaOp] = {}
         self._constants: dict[int, Any] = {}
 
     # -- values
 
-    def define(self, name: str, handles: Sequence[XlaOp], start: int) -> None:
+    def define(self, name: str, handles: Sequence[XlaOp], start: int, types: Sequence[Type] = ()) -> None:
+        """Binds values, of the types that are written for them."""
         if name in self._values:
             raise self.lexer.error(f"{name} is defined twice", start)
         self._values[name] = list(handles)
+        if self.lowering.is_quantized:
+            self._quantized[name] = quantized.elements(types)
+
+    def quantized(self, reference: str) -> Quantized | None:
+        """How the value `%name` or `%name#i` is quantised."""
+        name, _, number = reference.partition("#")
+        scope: Scope | None = self
+        while scope is not None and name not in scope._values:
+            scope = scope.outer
+        found = scope._quantized.get(name, ()) if scope is not None else ()
+        index = int(number or 0)
+        return found[index] if index < len(found) else None
 
     def replace(self, values: Mapping[str, _Array]) -> None:
         """Constants for names that are bound to parameters."""
@@ -436,6 +466,7 @@ class Scope:
         self.outer = outer.outer
         self._values.update(outer._values)
         self._captured.update(outer._captured)
+        self._quantized.update(outer._quantized)
 
     # -- regions
 
@@ -443,8 +474,8 @@ class Scope:
         """A region as a computation, one parameter for each argument."""
         inner = Scope(self.lowering, Builder(name, source_info=False), self)
         self._check_arguments(block, parameters, site)
-        for i, ((argument, _), shape) in enumerate(zip(block.arguments, parameters, strict=True)):
-            inner.define(argument, [inner.builder.parameter(i, shape)], block.start)
+        for i, ((argument, written), shape) in enumerate(zip(block.arguments, parameters, strict=True)):
+            inner.define(argument, [inner.builder.parameter(i, shape)], block.start, [written])
         return inner._finished(block, site)
 
     def tupled(
@@ -456,8 +487,8 @@ class Scope:
         shapes = [*parameters, *(handle.shape for handle in captured.values())]
         state = inner.builder.parameter(0, Shape.tuple(shape.logical for shape in shapes), "state")
         elements = list(state)
-        for (argument, _), element in zip(block.arguments, elements):
-            inner.define(argument, [element], block.start)
+        for (argument, written), element in zip(block.arguments, elements):
+            inner.define(argument, [element], block.start, [written])
         inner._captured.update(zip(captured, elements[len(parameters) :], strict=True))
         return inner, elements
 
@@ -527,7 +558,7 @@ class Scope:
         if rule is None:
             raise site.unsupported("the operation is not known")
         before = self.builder.computation.next_id
-        results = self._lowered(rule, site)
+        results = self._lowered(self._rule(rule, operation), site)
         if operation.result_types:
             self._check(operation, operation.result_types, results)
         for result in results:
@@ -535,18 +566,28 @@ class Scope:
                 self.lowering.mark(result.instruction, operation.attributes, operation.start)
         self._bind(operation, results)
 
-    def _lowered(self, rule: Any, site: Site) -> list[XlaOp]:
+    def _rule(self, rule: Rule, operation: Operation) -> Rule:
+        """The rule, or on quantised values what that makes of it."""
+        if not self.lowering.is_quantized:
+            return rule
+        given = [self.quantized(reference) for reference in operation.operands]
+        if not any(given) and not any(quantized.elements(operation.result_types)):
+            return rule
+        return partial(quantized.lower, rule=rule, given=given)
+
+    def _lowered(self, rule: Rule, site: Site) -> list[XlaOp]:
         place = self._place(site.operation.place)
+        before = self.builder.current_metadata
+        if place is not None and (place.name or place.file):
+            self.builder.set_metadata(Metadata(op_name=place.name, source_file=place.file, source_line=place.line))
         try:
-            if place is not None and (place.name or place.file):
-                with self.builder.metadata(op_name=place.name, source_file=place.file, source_line=place.line):
-                    results = rule(site)
-            else:
-                results = rule(site)
+            results = rule(site)
         except (ShapeError, BuildError) as error:
             if isinstance(error, ShapeError):
                 error.location = None
             raise site.error(f"{site.name}: {error}", getattr(error, "label", None)) from None
+        finally:
+            self.builder.set_metadata(before)
         return [results] if isinstance(results, XlaOp) else list(results)
 
     def _bind(self, operation: Operation, results: Sequence[XlaOp]) -> None:
@@ -556,7 +597,7 @@ class Scope:
             raise self.lexer.error(message, operation.start)
         at = 0
         for name, count in operation.results:
-            self.define(name, results[at : at + count], operation.start)
+            self.define(name, results[at : at + count], operation.start, operation.result_types[at : at + count])
             at += count
 
     def _check(self, operation: Operation, declared: Sequence[Any], found: Sequence[XlaOp]) -> None:
@@ -619,6 +660,10 @@ def _work(root: Instruction, known: dict[Computation, int]) -> int:
 
 def fits(written: Any, shape: Shape) -> bool:
     """Whether a value of `shape` may have the type that is written, in which `?` stands for any size."""
+    if written is shape:
+        return True
+    if isinstance(written, QuantizedTensor):
+        written = written.shape
     if not isinstance(written, Shape):
         return False
     if written.is_tuple or not written.is_array:

@@ -45,7 +45,7 @@ def inlined(site: Site, operands: Sequence[XlaOp]) -> list[XlaOp]:
     inner = site.scope.inline()
     for (name, declared), operand in zip(block.arguments, operands, strict=True):
         site.check_type(declared, operand, name)
-        inner.define(name, [operand], block.start)
+        inner.define(name, [operand], block.start, [declared])
     return inner.results(block, None, site.operation.start)
 
 

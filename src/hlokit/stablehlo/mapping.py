@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlokit.stablehlo import checks, chlo, collectives, control, elementwise, movement, products, reductions
+from hlokit.stablehlo import checks, chlo, collectives, control, elementwise, movement, products, quantized, reductions
 from hlokit.stablehlo.site import Rule
 
 STABLEHLO: dict[str, Rule] = {
@@ -12,6 +12,7 @@ STABLEHLO: dict[str, Rule] = {
     **reductions.RULES,
     **control.RULES,
     **collectives.RULES,
+    **quantized.RULES,
 }
 """stablehlo.NAME; mhlo.NAME means the same."""
 

@@ -92,7 +92,7 @@ class _Parser:
         name = lexer.value[1:]
         lexer.advance()
         lexer.expect("=")
-        self.read.types[name] = self.read.type()
+        self.read.types[name] = self.read.type_or_element()
 
     def _resources(self) -> None:
         """{-# dialect_resources: { builtin: { name: "0x..." } } #-}; the first four bytes are an alignment."""

@@ -12,7 +12,7 @@ from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import Op
 from hlokit.stablehlo.literals import filled
-from hlokit.stablehlo.tree import Dense, DialectAttribute, Operation, Symbol
+from hlokit.stablehlo.tree import Dense, DialectAttribute, Operation, QuantizedTensor, Symbol
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Site:
         return shape
 
     def shape(self, type: Any) -> Shape:
+        type = type.shape if isinstance(type, QuantizedTensor) else type
         if not isinstance(type, Shape):
             raise self.unsupported(f"the type {type} is not supported")
         return type
@@ -161,6 +162,10 @@ class Site:
         return self.as_integers(self.get(*names, default=default), names[0])
 
     def as_integers(self, value: Any, name: str) -> tuple[int, ...]:
+        if isinstance(value, (list, tuple)):
+            listed: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+            if all(type(v) is int and abs(v) < 2**63 for v in listed):
+                return tuple(listed)
         array = self.as_array(value, name)
         return tuple(map(int, array.reshape(-1)))
 
@@ -180,6 +185,8 @@ class Site:
             if value.shape.size > _MOST:
                 raise self.error(f"{self.name}: {name} is too long")
             value = filled(value.array, value.shape)
+            if value.dtype == np.int64:
+                return value
         try:
             array: np.ndarray[Any, Any] = np.array(value, dtype=object)
             integral = all(isinstance(v, (int, np.integer, np.bool_)) for v in array.flat)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 
@@ -20,6 +21,33 @@ class OtherType:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantized:
+    """!quant.uniform<i8<low:high>:f32:axis, {scale:zero_point, ...}>: integers that stand for numbers.
+
+    An integer q is (q - zero_point) * scale. There is one pair, or one for each index of the dimension `axis`.
+    """
+
+    storage: DType
+    expressed: DType
+    low: int
+    high: int
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedTensor:
+    """A tensor of quantised elements; `shape` is that of the integers which store it."""
+
+    shape: Shape
+    element: Quantized
+
+    def __str__(self) -> str:
+        return f"{self.shape} of {self.element.expressed}"
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionType:
     """(inputs) -> results."""
 
@@ -27,7 +55,7 @@ class FunctionType:
     results: tuple[Type, ...]
 
 
-Type: TypeAlias = "Shape | OtherType | FunctionType"
+Type: TypeAlias = "Shape | QuantizedTensor | OtherType | FunctionType"
 
 
 @dataclass(frozen=True, slots=True)
