@@ -34,8 +34,40 @@ def check_errors():
         raise AssertionError("no error")
 
 
-def check_it_is_this_engine():
-    """Only machine code has a size."""
-    compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
-    found = compiled.memory_analysis() if os.environ.get("HLOKIT_BACKEND") != "interpreter" else None
-    assert (found is None) == (os.environ.get("HLOKIT_BACKEND") == "interpreter")
+def check_step_hooks():
+    from hlokit.interop.jax.plugin import step_hooks
+
+    seen = []
+    f = jax.jit(lambda x: jnp.sin(x) * 2)
+    with step_hooks(after=lambda instruction, values: seen.append(instruction.opcode)):
+        f(jnp.ones(3))
+    assert ("sine" in seen and "multiply" in seen) == (os.environ.get("HLOKIT_BACKEND") == "interpreter"), seen
+    count = len(seen)
+    f(jnp.ones(3))
+    assert len(seen) == count
+
+
+def check_nan_trap():
+    f = jax.jit(lambda x: jnp.log(x - 1) * 2)
+    assert np.isfinite(f(jnp.full(3, 2.0))).all()
+    os.environ["HLOKIT_TRAP_NAN"] = "1"
+    try:
+        f(jnp.zeros(3))
+        trapped = False
+    except jax.errors.JaxRuntimeError as error:
+        assert "log" in str(error) and "a NaN" in str(error), str(error)
+        trapped = True
+    finally:
+        del os.environ["HLOKIT_TRAP_NAN"]
+    assert trapped == (os.environ.get("HLOKIT_BACKEND") == "interpreter")
+
+
+def check_several_devices():
+    from jax import lax, shard_map
+    from jax.sharding import Mesh
+    from jax.sharding import PartitionSpec as P
+
+    f = shard_map(
+        lambda v: lax.psum(v, "i"), mesh=Mesh(np.array(jax.devices()), ("i",)), in_specs=P("i"), out_specs=P()
+    )
+    assert jax.jit(f)(jnp.arange(4.0)).tolist() == [2, 4]

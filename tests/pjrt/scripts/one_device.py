@@ -63,7 +63,13 @@ def check_exponents_only():
 
 def check_arrays_with_gaps():
     array = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
-    for seen in (array[::2], array[:, ::-1], array.transpose(2, 0, 1), array[1:, ::3, ::-2], np.broadcast_to(array[0], (2, 4, 5))):
+    for seen in (
+        array[::2],
+        array[:, ::-1],
+        array.transpose(2, 0, 1),
+        array[1:, ::3, ::-2],
+        np.broadcast_to(array[0], (2, 4, 5)),
+    ):
         np.testing.assert_array_equal(np.asarray(jax.device_put(seen)), seen)
 
 

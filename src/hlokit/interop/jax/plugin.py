@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from hlokit.interop.pjrt.running import step_hooks
+
+__all__ = ["initialize", "register", "step_hooks"]
+
 PRIORITY = 500
 """JAX's own CPU client has 0 and its GPU plugins 400: without JAX_PLATFORMS, hlokit is the default."""
 
@@ -13,7 +17,8 @@ def initialize() -> None:
     """Registers the platform, unless JAX was told to use others only. Called by JAX when it looks for its backends."""
     import jax
 
-    wanted: str = jax.config.jax_platforms or os.environ.get("JAX_PLATFORMS", "")  # pyright: ignore
+    config: Any = jax.config
+    wanted: str = config.jax_platforms or os.environ.get("JAX_PLATFORMS", "")
     if wanted and "hlokit" not in wanted.split(","):
         return
     register()
@@ -42,7 +47,7 @@ def register() -> None:
 
 
 def _use_compilation_cache(platform: str) -> None:
-    """JAX's persistent cache has a list of platforms of its own inside a function; this one serializes executables too."""
+    """JAX's persistent cache has its platforms in a list inside a function; this one serializes executables too."""
     from jax._src import compilation_cache  # pyright: ignore
 
     others: Any = compilation_cache.is_cache_used  # pyright: ignore

@@ -41,8 +41,8 @@ def write(module: Module, platform: str = "linux") -> None:
     text = f'@text_memory = internal constant [{len(NO_MEMORY)} x i8] c"{NO_MEMORY}"'
     module.globals["text_memory"] = text
     for function in (
-        _take_large(platform), _give_large(), _allocate(), _release(), _make_buffer(), _acquire(), _take(), _drop_buffer(),
-        _is_dense(), _get_user_data(), _set_user_data(),
+        _take_large(platform), _give_large(), _allocate(), _release(), _make_buffer(), _acquire(), _take(),
+        _drop_buffer(), _is_dense(), _get_user_data(), _set_user_data(),
     ):  # fmt: skip
         module.add(function, exported=True)
     for function in (

@@ -14,7 +14,7 @@ NODE = Record("next callback argument")
 _DESTROYED_WITH_THE_CLIENT = (
     "Client_Destroy", "TopologyDescription_Destroy", "ExecuteContext_Destroy", "AsyncTrackingEvent_Destroy",
 )  # fmt: skip
-"""The client is the process's, and all of these are its one handle: nothing is to be done, at the process's end least."""
+"""All of these are the process's one handle, which stays: nothing is to be done, least at the process's end."""
 DONE = 1
 """What a Python function gives if there was no error."""
 _INTERRUPTED = "KeyboardInterrupt"

@@ -12,8 +12,8 @@ from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, STORAGE
 from hlokit.interop.pjrt.code import Code, Record
 
 PROGRAM = Record(
-    "refs next deleted entry arguments results argument_rows result_rows fixed fixed_values arena_slot arena arena_size "
-    "device donates"
+    "refs next deleted entry arguments results argument_rows result_rows fixed fixed_values arena_slot arena "
+    "arena_size device donates"
 )
 """A loaded executable, and the executable that it comes from.
 
@@ -248,7 +248,8 @@ class _Execute:
         f = self.code
         self.short = f.new_block("short")
         with f.when(self.donates), f.loop("0", self.arguments) as loop:
-            with f.when(self.flag(loop.index, OVERWRITTEN)):
+            overwritten = self.flag(loop.index, OVERWRITTEN)
+            with f.when(overwritten):
                 place = self.item(self.held, loop.index)
                 storage, kept = f.load(place), f.load(self.kept, loop.index, "i8")
                 alone = f.both(

@@ -13,7 +13,12 @@ from typing import Any
 
 MAJOR, MINOR = 0, 112
 
-FUNCTIONS = """
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+FUNCTIONS = _words("""
 Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy Event_IsReady Event_Error
 Event_Await Event_OnReady Client_Create Client_Destroy Client_PlatformName Client_ProcessIndex Client_PlatformVersion
 Client_Devices Client_AddressableDevices Client_LookupDevice Client_LookupAddressableDevice Client_AddressableMemories
@@ -48,7 +53,7 @@ Buffer_DonateWithControlDependency Event_Create Event_Set Device_GetAttributes C
 LoadedExecutable_AddressableDeviceLogicalIds Buffer_Bitcast Error_ForEachPayload TopologyDescription_Fingerprint
 Executable_ParameterMemoryKinds Device_ClearMemoryStats TopologyDescription_MakeCanonicalShapeForMemorySpace
 TopologyDescription_GetMemorySpaceKindIds
-""".split()
+""")
 """The table's functions, in order."""
 
 _STRUCTS = """
@@ -196,16 +201,16 @@ TopologyDescription_Serialize: topology serialized_bytes serialized_bytes_size s
     serialized_topology_deleter
 """
 
-BUFFER_TYPES = """
+BUFFER_TYPES = _words("""
 invalid pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 bf16 c64 c128 f8e5m2 f8e4m3fn f8e4m3b11fnuz f8e5m2fnuz
 f8e4m3fnuz s4 u4 token s2 u2 f8e4m3 f8e3m4 f8e8m0fnu f4e2m1fn s1 u1
-""".split()
+""")
 """HLO's name of each PJRT_Buffer_Type, by number."""
 
-ERROR_CODES = """
+ERROR_CODES = _words("""
 OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED
 FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED
-""".split()
+""")
 STRING, INT64, INT64_LIST, FLOAT, BOOL = range(5)
 """Types of a NamedValue."""
 

@@ -20,7 +20,7 @@ from hlokit.types.sharding import Sharding
 _program: Any = layouts.struct("Program")
 _FORMAT = "hlo_with_config"
 _MOST = 1000
-"""Instructions up to which a program of one device is given: JAX asks four times a compile, for the text's sake alone."""
+"""Instructions up to which a program of one device is given: JAX asks four times a compile, for its text alone."""
 _KINDS = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5}
 
 

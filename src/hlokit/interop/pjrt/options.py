@@ -36,7 +36,7 @@ def parse(data: bytes, devices: int) -> Options:
         assignment = tuple(columns[p][r] for r in range(replicas) for p in range(partitions))
     else:
         first = _integer(build, 1, -1)
-        assignment = (first,) if count == 1 and 0 <= first else tuple(range(count))
+        assignment = (first,) if count == 1 and first >= 0 else tuple(range(count))
     if len(set(assignment)) != count or not all(0 <= number < devices for number in assignment):
         raise ArgumentError(f"devices {list(assignment)}: there are {devices} (HLOKIT_NUM_DEVICES)")
     return Options(replicas, partitions, assignment, bool(_integer(build, 6, 0)))

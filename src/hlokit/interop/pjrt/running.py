@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.values import is_ndarray
+from hlokit.interpreter.process import StepHook
 from hlokit.types.sharding import Sharding
 
 if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
     from hlokit.interop.pjrt.programs import Program
     from hlokit.runtime.executable import Executable
 
@@ -45,16 +49,16 @@ class Runner:
     def callable(self, module: HloModule, replicas: int, partitions: int, **options: Any) -> Callable[..., Any]:
         """What runs the module on so many devices, as hlokit.evaluate does, by the environment's choice."""
         if backend() == "interpreter":
-            from hlokit.interpreter.evaluate import evaluate
-
-            return partial(evaluate, module, replicas=replicas, partitions=partitions)
+            return partial(_evaluated, module, replicas, partitions)
         from hlokit.api import compile
 
         options = {"donate": (), **options}
         return compile(module, replicas=replicas, partitions=partitions, **options)
 
     def _listed(self, result: Any) -> list[Any]:
-        return list(result) if self.program.is_tuple else [result]
+        """The results; a token is an array without elements."""
+        values = list(result) if self.program.is_tuple else [result]
+        return [np.zeros(0, np.bool_) if value is None else value for value in values]
 
 
 class Interpreted(Runner):
@@ -72,18 +76,60 @@ class Interpreted(Runner):
 class Compiled(Runner):
     """One device's machine code. What it overwrites is copied first: only the way without Python works in place."""
 
-    executable: Executable
-
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        found: Any = self.callable(program.module, 1, 1, donate=None)
-        self.executable = found
-        native = self.executable.native
+        self._call: Any = self.callable(program.module, 1, 1, donate=None)
+        self.executable = self._call
+        native = self._call.native
         self._overwritten = native.overwritten if native is not None else sorted(program.donated)
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         values = [a.copy() if i in self._overwritten else a for i, a in enumerate(arguments[0])]
-        return [self._listed(self.executable(*values))]
+        return [self._listed(self._call(*values))]
+
+
+@contextmanager
+def step_hooks(before: StepHook | None = None, after: StepHook | None = None) -> Generator[None]:
+    """Inside, programs that the interpreter runs call these around every instruction, as hlokit.evaluate says."""
+    _hooks.append((before, after))
+    try:
+        yield
+    finally:
+        _hooks.pop()
+
+
+_hooks: list[tuple[StepHook | None, StepHook | None]] = [(None, None)]
+
+
+def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any) -> Any:
+    from hlokit.interpreter.evaluate import evaluate
+
+    before, after = _hooks[-1]
+    if os.environ.get("HLOKIT_TRAP_NAN", "0") not in ("", "0"):
+        after = _nan_trap(after)
+    return evaluate(module, *args, replicas=replicas, partitions=partitions, before=before, after=after)
+
+
+def _nan_trap(after: StepHook | None) -> StepHook:
+    """A hook that raises EvaluationError where an instruction has made a NaN of operands without."""
+    seen: set[Instruction] = set()
+
+    def trap(instruction: Instruction, values: tuple[Any, ...]) -> None:
+        if after is not None:
+            after(instruction, values)
+        if any(map(_has_nan, values)):
+            if not any(operand in seen for operand in instruction.operands) and instruction.operands:
+                raise EvaluationError(f"{instruction.name}: a NaN, of operands without: {instruction}")
+            seen.add(instruction)
+
+    return trap
+
+
+def _has_nan(value: Any) -> bool:
+    if not is_ndarray(value) or value.dtype.kind not in "fcV":
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.any(value != value))
 
 
 def backend() -> str:

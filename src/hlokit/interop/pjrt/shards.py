@@ -56,7 +56,9 @@ def whole(shards: Sequence[_Array], where: Sequence[Part], shape: Shape) -> _Arr
     value: _Array = np.empty(shape.dimensions, shape.dtype.numpy)
     for shard, part in zip(shards, where, strict=True):
         if value[part].shape != shard.shape:
-            raise ArgumentError(f"a shard of sizes {list(shard.shape)} where {list(value[part].shape)} of {shape} belong")
+            raise ArgumentError(
+                f"a shard of sizes {list(shard.shape)} where {list(value[part].shape)} of {shape} belong"
+            )
         value[part] = shard
     return value
 
@@ -75,7 +77,7 @@ class OnDevices(Runner):
         if self._made == [None]:
             self._made *= len(program.results)
         counts = (1, 1) if self._alone else (self._replicas, self._partitions)
-        self._call = self.callable(module, *counts)
+        self._call: Any = self.callable(module, *counts)
         if self._alone and hasattr(self._call, "memory_analysis"):
             self.executable = self._call
 
