@@ -109,10 +109,16 @@ class Collective:
     # -- all-reduce
 
     def reduced(self, mover: Mover, arrays: Sequence[Array], function: Function, any_nan: bool) -> Any:
-        """The result of a reduction over all members of all operands, which are of one type."""
+        """The result of a reduction over all members of all operands, which are of one type.
+
+        any_nan     a member has a NaN: which of two a sum takes over is a matter of their place in the array, so every
+                    member then folds whole arrays
+        """
+        if any_nan:
+            return tree(self._shape, iter(self._folded_whole(mover, arrays, function)))
         flat = np.concatenate([array.reshape(-1) for array in arrays])
         exact = exact_reduction(function, self._operands[0].dtype)
-        if exact is not None and not (any_nan and flat.dtype.kind not in "iub"):
+        if exact is not None:
             whole = _exactly(mover, self.members, flat, *exact)
         else:
             whole = self._folded_in_shares(mover, flat, function)
@@ -120,6 +126,14 @@ class Collective:
         pieces = np.split(whole, ends[:-1])
         results = [piece.reshape(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
         return tree(self._shape, iter(results))
+
+    def _folded_whole(self, mover: Mover, arrays: Sequence[Array], function: Function) -> list[Array]:
+        kinds = [(array.dtype, array.shape) for array in arrays]
+        data = buffer(packed_size(kinds))
+        pack(arrays, data)
+        parts = mover.gather(self.members, data, [data.nbytes] * len(self.members))
+        columns = zip(*(unpacked(part, kinds) for part in parts), strict=True)
+        return [folded(column, function) for column in columns]
 
     def _folded_in_shares(self, mover: Mover, flat: Array, function: Function) -> Array:
         count, size = len(self.members), flat.dtype.itemsize
@@ -214,7 +228,7 @@ def _ordered(bits: Array) -> Array:
 
 
 def has_nan(arrays: Sequence[Array]) -> bool:
-    return any(bool(np.isnan(array).any()) for array in arrays)
+    return arrays[0].dtype.kind not in "iub" and any(bool(np.any(array != array)) for array in arrays)
 
 
 def shapes_of(instruction: Any) -> list[Shape]:

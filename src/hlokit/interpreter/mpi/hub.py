@@ -30,6 +30,8 @@ class _Run:
         self.instructions = instructions
         self.running = set(range(len(names)))
         self.failure: Message | None = None
+        self.tags: dict[int, int] = {}
+        """Of what devices wait to send."""
 
 
 class Hub:
@@ -179,6 +181,8 @@ class Hub:
     def _exchange(self, run: _Run, rank: int, do: str, message: Message) -> None:
         exchange = run.exchange
         self._tag = (self._tag + 1) % 2**20
+        if do == "send":
+            run.tags[rank] = self._tag
         freed: list[int]
         if do == "offer":
             freed = exchange.offer(Route(*message["route"]))
@@ -199,7 +203,8 @@ class Hub:
             run.running.discard(rank)
         for device in freed:
             run.running.add(device)
-            self._tell(device, {"is": "go", "value": exchange.results.pop(device)})
+            given = exchange.results.pop(device)
+            self._tell(device, {"is": "go", "value": run.tags.pop(device) if given is None else given})
 
     def _stop(self, error: Message, rank: int | None = None) -> None:
         """The first error is the run's: all others stop."""

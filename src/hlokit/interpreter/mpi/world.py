@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -18,7 +19,7 @@ from mpi4py import MPI
 
 from hlokit.errors import EvaluationError, HlokitError
 from hlokit.interpreter.grid import Halt, placed
-from hlokit.interpreter.mpi.collective import Collective, exact_reduction, has_nan, leaves, shapes_of
+from hlokit.interpreter.mpi.collective import Collective, has_nan, leaves, shapes_of
 from hlokit.interpreter.mpi.hub import Hub
 from hlokit.interpreter.mpi.line import Line, Message, error_from, error_message
 from hlokit.interpreter.mpi.mover import Mover
@@ -33,6 +34,8 @@ _START_SECONDS = 300.0
 """For all ranks to come together at first."""
 _GRACE_SECONDS = 5.0
 """For a call of MPI that waits for a process that is gone to come back."""
+_LAST_WORDS_SECONDS = 1.0
+"""For other ranks to say what is wrong: mpiexec may end them as soon as one has ended."""
 
 
 class World:
@@ -50,6 +53,7 @@ class World:
     """
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
+        _ignore_notice()
         self._comm = (comm or MPI.COMM_WORLD).Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         self.stopped = False
@@ -204,11 +208,7 @@ class World:
             return NotImplemented
         arrays = list(leaves(operands))
         function = process.callee(instruction.called[0]) if instruction.called else None
-        any_nan = False
-        if plan.is_reduction:
-            assert function is not None
-            exact = exact_reduction(function, shapes_of(instruction)[0].dtype)
-            any_nan = exact is not None and arrays[0].dtype.kind not in "iub" and has_nan(arrays)
+        any_nan = plan.is_reduction and has_nan(arrays)
         if len(plan.members) > 1:
             any_nan = any(self._met(instruction, plan.members, any_nan))
         if plan.is_reduction:
@@ -346,7 +346,15 @@ def _addresses() -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found if not str(entry[4][0]).startswith("127.")))
 
 
+def _ignore_notice() -> None:
+    """MPICH's mpiexec -disable-auto-cleanup tells by SIGUSR1 that a process is gone, which would end this one."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and "PMI_RANK" in os.environ and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
 def _end_without_mpi() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(_LAST_WORDS_SECONDS)
     os._exit(1)

@@ -1,0 +1,55 @@
+"""Guard: the process that mpirun knows only waits for the one that works.
+
+mpirun ends all processes as soon as one dies by a signal, before they can say why. Of a guarded rank it learns a few
+seconds later: by then the others have seen it themselves, said so and ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+
+_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+"""Variables in which launchers say how many processes there are: MPICH's and Intel's, Open MPI's, MVAPICH's."""
+_WAIT_SECONDS = 4.0
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PARENT_DEATH_SIGNAL = 1
+
+
+def job_size(environment: Mapping[str, str] = os.environ) -> int:
+    """How many processes the MPI job has that this one was started in; 1 without one. MPI is not imported."""
+    found = (environment.get(name, "") for name in _SIZES)
+    return next((int(text) for text in found if text.isdecimal()), 1)
+
+
+def guarded() -> None:
+    """Goes on in a child process; this one waits for it, and ends as it does. To be called before MPI starts."""
+    if not hasattr(os, "fork"):
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _end_with(parent)
+        return
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for number in _FORWARDED:
+        signal.signal(number, lambda received, _: os.kill(child, received))
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        time.sleep(_WAIT_SECONDS)
+        os._exit(128 + os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+def _end_with(parent: int) -> None:
+    """This process is killed when its parent is."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

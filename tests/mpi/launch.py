@@ -1,0 +1,31 @@
+"""Runs a Python module on several processes under mpirun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MPIRUN = Path(sys.executable).parent / "mpirun"
+SECONDS = 180.0
+"""After which what hangs is ended. Nothing here takes a tenth of it, even on a busy machine."""
+
+
+def mpirun(count: int, *arguments: object, survive: bool = False) -> subprocess.CompletedProcess[str]:
+    """`python ARGUMENTS` on so many processes. survive: those that are left live on when one is killed."""
+    options = ["-disable-auto-cleanup"] if survive else []
+    command = [str(MPIRUN), *options, "-n", str(count), sys.executable, *map(str, arguments)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"{arguments} hangs\n{out}\n{err}") from None
+    return subprocess.CompletedProcess(command, process.returncode, out, err)

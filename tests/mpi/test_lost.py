@@ -1,0 +1,36 @@
+"""A rank that is killed, or leaves, makes the others fail with a clear error."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mpi.launch import mpirun
+
+pytest.importorskip("mpi4py")
+
+
+@pytest.mark.parametrize(
+    ("doomed", "when"),
+    [(1, "computing"), (0, "computing"), (2, "moving"), (1, "grouping"), (2, "idle"), (1, "machine code")],
+)
+def test_a_killed_rank_fails_the_others(doomed: int, when: str) -> None:
+    done = mpirun(3, "-m", "tests.mpi.doomed", doomed, when, survive=True)
+    assert done.returncode != 0
+    for rank in {0, 1, 2} - {doomed}:
+        said = f"rank {doomed} is gone: its process ended"
+        assert said in done.stdout + done.stderr, done.stdout + done.stderr
+        if when != "grouping":  # there MPI itself waits, and is ended
+            assert f"rank {rank}: " in done.stdout, done.stdout + done.stderr
+
+
+def test_a_rank_that_raises_outside_of_a_run_is_missed() -> None:
+    done = mpirun(3, "-m", "tests.mpi.doomed", 1, "raising")
+    assert done.returncode != 0 and "ValueError: not in a run" in done.stderr
+    assert done.stdout.splitlines() == ["rank 0: rank 1 has left", "rank 2: rank 1 has left"] or (
+        sorted(done.stdout.splitlines()) == ["rank 0: rank 1 has left", "rank 2: rank 1 has left"]
+    ), done.stdout
+
+
+def test_mpirun_ends_all_by_default() -> None:
+    done = mpirun(3, "-m", "tests.mpi.doomed", 1, "computing")
+    assert done.returncode != 0
