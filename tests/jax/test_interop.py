@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -288,6 +289,28 @@ def test_one_device_of_a_mesh() -> None:
     agrees(jax.shard_map(lambda x: jax.lax.psum(x, "i") * 2, mesh=mesh, in_specs=spec, out_specs=spec), X)
     sharding = jax.sharding.NamedSharding(mesh, spec)
     agrees(lambda x: jax.lax.with_sharding_constraint(x, sharding) + 1, jax.device_put(X, sharding))
+
+
+SEVERAL = """
+import jax, numpy as np, hlokit as hk, hlokit.interop.jax as hj
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("i",))
+spec = jax.sharding.PartitionSpec("i")
+f = jax.shard_map(lambda x: x * 2 + jax.lax.psum(x.sum(), "i"), mesh=mesh, in_specs=spec, out_specs=spec)
+x = np.arange(4, dtype=np.float32)
+try:
+    hj.jit(f)(x)
+    raise AssertionError("it ran")
+except hk.UnsupportedError as error:
+    assert "several devices" in str(error), error
+module = hj.lower(f, x)
+assert module.num_partitions == 2, module
+"""
+
+
+def test_several_devices_are_refused() -> None:
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", SEVERAL], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_checks() -> None:

@@ -12,7 +12,7 @@ import jax as _jax
 
 from hlokit.api import compile, evaluate
 from hlokit.errors import ArgumentError, UnsupportedError
-from hlokit.interop.jax.lowering import Lowered, device_result, host_array, is_tracing, lowered_of
+from hlokit.interop.jax.lowering import Lowered, is_tracing, lowered_of, maker, reader
 
 jax: Any = _jax  # JAX's own types are unknown to pyright in many places
 
@@ -91,8 +91,7 @@ class Function:
             raise ArgumentError(f"{self}: {error}") from error
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._inlined(args, kwargs)
-        program = self._program((fixed, tree, avals, _context()), args, kwargs)
-        return program(leaves, avals)
+        return self._program((fixed, tree, avals, _context()), args, kwargs)(leaves)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         """As methods are."""
@@ -118,35 +117,37 @@ class Function:
             return found
         with self._lock:
             if key not in self._programs:
-                self._programs[key] = self._made(args, kwargs)
+                self._programs[key] = self._made(args, kwargs, key[2])
             return self._programs[key]
 
-    def _made(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Program:
+    def _made(self, args: Sequence[Any], kwargs: dict[str, Any], avals: Sequence[Any]) -> _Program:
         lowered = lowered_of(self._jitted, args, kwargs, hoist=True)
-        if self._backend == "interpreter":
-            return _Program(lowered, functools.partial(evaluate, lowered.module, **self._options))
-        return _Program(lowered, compile(lowered.module, **self._options))
-
-
-class _Program:
-    """What runs for one kind of arguments."""
-
-    def __init__(self, lowered: Lowered, run: Callable[..., Any]) -> None:
         module = lowered.module
         if module.replica_count * module.num_partitions > 1:
             raise UnsupportedError(f"{module.name}: a program for several devices; hlokit.interop.jax.jit runs on one")
+        if self._backend == "interpreter":
+            return _Program(lowered, functools.partial(evaluate, module, **self._options), avals)
+        return _Program(lowered, compile(module, **self._options), avals)
+
+
+class _Program:
+    """What runs for one kind of arguments, whose avals are these."""
+
+    def __init__(self, lowered: Lowered, run: Callable[..., Any], avals: Sequence[Any]) -> None:
         self._run = run
-        self._lowered = lowered
-        self._results, self._tree = jax.tree.flatten(lowered.result)
+        self._lowered = lowered  # its callbacks live with it
+        results, self._tree = jax.tree.flatten(lowered.result)
+        self._readers = [reader(aval) for aval in avals]
+        self._makers = [maker(aval) for aval in results]
         self._tokens = lowered.tokens
         self._before = (*(None,) * self._tokens, *lowered.constants)
-        self._is_one = not module.entry.root.shape.is_tuple
+        self._is_one = not lowered.module.entry.root.shape.is_tuple
 
-    def __call__(self, leaves: Sequence[Any], avals: Sequence[Any]) -> Any:
-        values = self._run(*self._before, *map(host_array, leaves))
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        values = self._run(*self._before, *[read(leaf) for read, leaf in zip(self._readers, leaves, strict=True)])
         results = (values,) if self._is_one else values[self._tokens :]
-        given = [device_result(v, a) for v, a in zip(results, self._results, strict=True)]
-        return jax.tree.unflatten(self._tree, given)
+        made = [v if make is None else make(v) for make, v in zip(self._makers, results, strict=True)]
+        return jax.tree.unflatten(self._tree, made)
 
 
 class _Static:

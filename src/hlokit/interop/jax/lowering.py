@@ -81,7 +81,7 @@ def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: 
     inside: Any = lowered._lowering  # pyright: ignore
     if inside.compile_args.get("mut"):
         raise UnsupportedError(f"{traced.fun_name}: arguments or constants that are jax.Refs")
-    constants = tuple(host_array(constant) for constant in inside.const_args) if hoist else ()
+    constants = tuple(reader(jax.typeof(constant))(constant) for constant in inside.const_args) if hoist else ()
     return Lowered(parse(lowered.as_text()), constants, traced.out_info, inside.compile_args["keepalive"])
 
 
@@ -99,22 +99,23 @@ def is_tracing() -> bool:
     return getattr(_thread, "depth", 0) > 0
 
 
-def host_array(leaf: Any) -> Any:
-    """A leaf of JAX's as an array of NumPy's; keys of jax.random as their words."""
-    aval = jax.typeof(leaf)
-    if is_key(aval):
-        return np.asarray(jax.random.key_data(leaf))
-    return np.asarray(leaf, aval.dtype)
+def reader(aval: Any) -> Callable[[Any], Any]:
+    """What makes an array of NumPy's of a leaf that is such; of keys of jax.random their words."""
+    if _is_key(aval):
+        return lambda leaf: np.asarray(jax.random.key_data(leaf))
+    dtype = aval.dtype
+    return lambda leaf: np.asarray(leaf, dtype)
 
 
-def is_key(aval: Any) -> bool:
-    return jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key)
-
-
-def device_result(value: Any, aval: Any) -> Any:
-    """A leaf of the result: the array itself, of NumPy; for keys of jax.random an array of JAX's."""
-    if is_key(aval):
-        return jax.random.wrap_key_data(jax.numpy.asarray(value), impl=aval.dtype._impl.name)
+def maker(aval: Any) -> Callable[[Any], Any] | None:
+    """What makes a leaf of the result, for what is not the array itself."""
+    if _is_key(aval):
+        name = aval.dtype._impl.name
+        return lambda words: jax.random.wrap_key_data(jax.numpy.asarray(words), impl=name)
     if aval.dtype == jax.dtypes.float0:
-        return np.zeros(aval.shape, jax.dtypes.float0)
-    return value
+        return lambda _: np.zeros(aval.shape, jax.dtypes.float0)
+    return None
+
+
+def _is_key(aval: Any) -> bool:
+    return jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key)
