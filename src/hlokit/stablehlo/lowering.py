@@ -10,11 +10,20 @@ import numpy as np
 
 from hlokit.builder.control import tuple_
 from hlokit.builder.core import Builder, XlaOp
-from hlokit.errors import ArgumentError, BuildError, HlokitError, ParseError, ShapeError, UnsupportedError
+from hlokit.errors import (
+    ArgumentError,
+    BuildError,
+    HlokitError,
+    ParseError,
+    ShapeError,
+    UnsupportedError,
+    VerifyError,
+)
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction, Metadata
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.values import is_ndarray
+from hlokit.hlo.verifier import verify
 from hlokit.ops.elementwise import Copy
 from hlokit.stablehlo import quantized
 from hlokit.stablehlo.lexer import Lexer
@@ -83,7 +92,13 @@ def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None) -> HloM
 
 def lowered(program: Program, lexer: Lexer, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module that a tree of operations is, for arguments of these shapes; `lexer` places its errors."""
-    return _Lowering(program, lexer).module(arguments)
+    module = _Lowering(program, lexer).module(arguments)
+    if module.replica_count * module.num_partitions > 1:  # groups of devices are known to fit only now
+        try:
+            verify(module)
+        except VerifyError as error:
+            raise lexer.error(error.findings[0], 0) from None
+    return module
 
 
 class _Lowering:

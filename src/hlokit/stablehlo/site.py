@@ -116,6 +116,13 @@ class Site:
             raise self.error(f"{self.name}: the attribute {names[0]} is missing")
         return default
 
+    def listed(self, name: str) -> list[Any]:
+        """A list of attributes; empty where there is none."""
+        value = self.get(name, default=[])
+        if not isinstance(value, list):
+            raise self.error(f"{self.name}: {name} is no list")
+        return value  # pyright: ignore[reportUnknownVariableType]
+
     def integer(self, *names: str, default: Any = _MISSING) -> int:
         value = self.get(*names, default=default)
         value = value.array.item() if isinstance(value, Dense) and value.array.size == 1 else value
