@@ -17,7 +17,7 @@ from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather
 from hlokit.ops.elementwise import Copy
 from hlokit.ops.slicing import DynamicSlice
-from hlokit.stablehlo.shardings import Cut, Placement, cut_along, cuts_of, placements
+from hlokit.stablehlo.shardings import Cut, Placement, cut_along, cuts_of, placements, sharding_at
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.types import dtype as dtypes
 from hlokit.types.groups import ReplicaGroups
@@ -34,7 +34,29 @@ def manual_computation(site: Site) -> list[XlaOp]:
     shards = [_shard(site, v, _cuts(site, p, names)) for v, p in zip(site.operands, given, strict=True)]
     local = inlined(site, shards)
     made = _placements(site, "out_shardings", len(local))
-    return [_whole(site, v, _cuts(site, p, names)) for v, p in zip(local, made, strict=True)]
+    whole = [_whole(site, v, _cuts(site, p, names)) for v, p in zip(local, made, strict=True)]
+    for value, part, placement in zip(whole, local, made, strict=True):
+        if value is not part:
+            _wish(value, placement)
+    return whole
+
+
+def constrained(site: Site) -> list[XlaOp]:
+    """sdy.sharding_constraint: the value itself, which knows where it is wanted."""
+    (value,) = site.exactly(1)
+    found = placements(_text(site, "sharding"), site.scope.lowering.program.meshes)
+    if len(found) == 1:
+        _wish(value, found[0])
+    return [value]
+
+
+WISH = "hlokit.sharding"
+"""The frontend attribute of a whole value that says how the program would have it on the devices."""
+
+
+def _wish(value: XlaOp, placement: Placement) -> None:
+    if "unreduced" not in placement.rest:
+        value.instruction.ensure_extra().frontend_attributes[WISH] = str(sharding_at(placement))
 
 
 def inlined(site: Site, operands: Sequence[XlaOp]) -> list[XlaOp]:

@@ -160,7 +160,12 @@ def sharding_of(attribute: Any, meshes: Mapping[str, Any], is_tuple: bool = Fals
     found = placements(attribute, meshes)
     if len(found) != 1 or "unreduced" in found[0].rest:
         return None
-    mesh, dimensions = found[0].mesh, found[0].dimensions
+    return sharding_at(found[0])
+
+
+def sharding_at(placement: Placement) -> Sharding:
+    """The placement as HLO says it."""
+    mesh, dimensions = placement.mesh, placement.dimensions
     if not mesh.axes and mesh.devices != (0,):
         return Sharding("maximal", device=mesh.devices[0])
     used = [axis for axes in dimensions for axis in axes]

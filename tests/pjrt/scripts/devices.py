@@ -70,7 +70,18 @@ def check_out_shardings():
 
 def check_sharding_constraint():
     wanted = NamedSharding(MESH, P("b", "a"))
-    equal(jax.jit(lambda x: lax.with_sharding_constraint(x + 1, wanted) * 2)(put(X, "a", "b")), (X + 1) * 2)
+    made = jax.jit(lambda x: (lax.with_sharding_constraint(x + 1, wanted) * 2, x.sum()))(put(X, "a", "b"))
+    equal(made[0], (X + 1) * 2)
+    equal(made[1], X.sum())
+    assert made[0].sharding == wanted and made[1].sharding.is_fully_replicated
+
+
+def check_results_lie_where_they_came_from():
+    x = put(X, "a", "b")
+    assert (x * 2 + 1).sharding == x.sharding
+    y = jax.jit(shard_map(lambda v: v + 1, mesh=MESH, in_specs=P("a"), out_specs=P("a")))(x)
+    assert y.sharding == NamedSharding(MESH, P("a")), y.sharding
+    equal(y, X + 1)
 
 
 def check_shard_map():

@@ -6,15 +6,18 @@ A module of several partitions has whole values at its entry, with HLO shardings
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hlokit.errors import ArgumentError
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.running import Runner
+from hlokit.stablehlo.manual import WISH
+from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -72,10 +75,7 @@ class OnDevices(Runner):
         self._replicas, self._partitions = options.replicas, options.partitions
         self._shardings = [_sharding(p) for p in module.entry.parameters]
         self._alone = not meets(module)
-        found = _sharding(module.entry.root)
-        self._made = list(found.elements) if found is not None and found.kind == "tuple" else [found]
-        if self._made == [None]:
-            self._made *= len(program.results)
+        self._made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
         counts = (1, 1) if self._alone else (self._replicas, self._partitions)
         self._call: Any = self.callable(module, *counts)
         if self._alone and hasattr(self._call, "memory_analysis"):
@@ -130,5 +130,44 @@ def meets(module: HloModule) -> bool:
     )
 
 
-def _sharding(instruction: Any) -> Sharding | None:
+def _sharding(instruction: Instruction) -> Sharding | None:
     return instruction.extra.sharding if instruction.extra is not None else None
+
+
+def _results(module: HloModule) -> list[Sharding | None]:
+    """The shardings of the results: as the root says, else as the program would have them."""
+    root = module.entry.root
+    found = _sharding(root)
+    if found is not None:
+        return list(found.elements) if found.kind == "tuple" else [found]
+    known: dict[Instruction, Sharding | None] = {}
+    for instruction in module.entry.post_order():
+        known[instruction] = _wished(instruction, known)
+    if not root.shape.is_tuple:
+        return [known[root]]
+    if root.opcode != "tuple":
+        return [None] * len(root.shape.elements)
+    return [known[operand] for operand in root.operands]
+
+
+def _wished(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
+    """Where a value is wanted: what the program says, or where the operands of an elementwise operation are."""
+    extra = instruction.extra
+    if extra is not None and WISH in extra.frontend_attributes:
+        return parse_sharding(extra.frontend_attributes[WISH])
+    if extra is not None and extra.sharding is not None:
+        return extra.sharding
+    if not instruction.op.elementwise:
+        return None
+    dimensions = instruction.shape.dimensions
+    alike = (known[operand] for operand in instruction.operands if operand.shape.dimensions == dimensions)
+    return next((sharding for sharding in alike if is_cut(sharding)), None)
+
+
+def _usable(sharding: Sharding | None, shape: Shape) -> Sharding | None:
+    """The sharding if JAX can have it: parts of one size."""
+    if sharding is None or sharding.kind != "tiled":
+        return sharding
+    if len(sharding.tile) < shape.rank or any(size % count for size, count in zip(shape.dimensions, sharding.tile)):
+        return None
+    return sharding
