@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,10 +17,13 @@ def ask(questions: Sequence[Question], seconds: float = 600) -> dict[str, dict[s
     """The answers by id (see jaxlib_reader.py). A text that aborts the process has the error "aborted"."""
     answers: dict[str, dict[str, Any]] = {}
     rest = list(questions)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}  # not hlokit's own plugin
     while rest:
         request = "".join(json.dumps(question) + "\n" for question in rest)
         command = [sys.executable, "-m", "tests.stablehlo.jaxlib_reader"]
-        done = subprocess.run(command, input=request, capture_output=True, text=True, check=False, timeout=seconds)
+        done = subprocess.run(
+            command, input=request, capture_output=True, text=True, check=False, timeout=seconds, env=environment
+        )
         found = dict(line for line in map(json.loads, done.stdout.splitlines()) if line[0] != "begin")
         answers.update(found)
         if done.returncode == 0:

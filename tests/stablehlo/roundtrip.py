@@ -40,7 +40,8 @@ _BATCH = 200
 class Subject:
     """A module with arguments for each of its replicas; `tolerance`, `roles` of its outputs as a record has them.
 
-    recorded  outputs that are an authority; without them the module's own are
+    recorded   outputs that are an authority; without them the module's own are
+    is_judged  the semantics do not leave the result open
     """
 
     name: str
@@ -50,6 +51,7 @@ class Subject:
     runs: bool = True
     roles: tuple[int, ...] | None = None
     recorded: tuple[Any, ...] = ()
+    is_judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def golden_case(case: Case) -> Iterator[Subject]:
         return  # what hlokit refuses is for tests.golden.run to judge
     inputs = case.replica_inputs or (case.inputs,)
     roles = tuple(root_roles(case.program)) if case.op in ("Eigh", "SVD") else None
-    yield Subject(case.id, module, inputs, case.tolerance, case.kind == "ok", roles)
+    yield Subject(case.id, module, inputs, case.tolerance, case.kind == "ok", roles, is_judged=case.is_judged)
 
 
 def program_subjects(folder: Path) -> Iterator[Subject]:
@@ -94,16 +96,23 @@ def program_subjects(folder: Path) -> Iterator[Subject]:
 
 
 def fuzz_subjects(seeds: range, *, outside: bool) -> Iterator[Subject]:
-    """Random programs; for jaxlib such as its foldings keep (it drops inits that are no identities, and signs of 0)."""
+    """Random programs, without atan, which chlo composes of others.
+
+    For jaxlib such as its foldings keep: it drops inits that are no identities, and composes functions of complex
+    numbers of others.
+    """
     from tests.fuzz.programs import Options, random_draw
     from tests.fuzz.values import arguments
 
     for seed in seeds:
-        options = Options(instructions=10, dynamic=seed % 2 == 0 and not outside, depth=3, identities=outside)
+        options = Options(
+            instructions=10, dynamic=seed % 2 == 0 and not outside, depth=3, identities=outside,
+            opcodes=frozenset(hk.OPS) - {"atan"},
+        )  # fmt: skip
         module = random_draw(seed, options).module
         count = len([leaf for leaf in module.entry.root.shape.leaves() if leaf.is_array])
-        exact = ({"class": "exact"},) * count if outside else ()
-        yield Subject(f"seed {seed}", module, (tuple(arguments(module, seed)),), exact)
+        close = ({"class": "close", "rtol": 1e-4, "atol": 1e-5},) * count if outside else ()
+        yield Subject(f"seed {seed}", module, (tuple(arguments(module, seed)),), close)
 
 
 # -- ways
@@ -213,16 +222,22 @@ def _may_run(subject: Subject) -> bool:
     """On one device, with arrays of known sizes, and nothing from the host."""
     shapes = [leaf for i in (*subject.module.entry.parameters, subject.module.entry.root) for leaf in i.shape.leaves()]
     host = any(i.op.form == "communicate" for i in subject.module.instructions())
+    if not subject.is_judged:
+        return False
     return (
         subject.runs and len(subject.inputs) == 1 and not host and all(s.is_array and not s.is_dynamic for s in shapes)
     )
 
 
 def _outside(subject: Subject, answer: dict[str, Any], files: list[str], run: bool) -> Outcome:
+    if "No registered implementation" in answer.get("error", ""):
+        return Outcome(subject.name, SKIPPED, "XLA:CPU has no such custom call")
     if "error" in answer:
         return Outcome(subject.name, FAILED, f"jaxlib: {answer['error'][:260]}")
     if run and not files:
-        return Outcome(subject.name, SKIPPED, "runs on one device with arrays only")
+        return Outcome(
+            subject.name, SKIPPED, "several devices, a host, sizes of run time, or a result that is left open"
+        )
     if run:
         return judged(subject, [unpack(Path(files[1]))], wanted(subject, subject.tolerance), subject.tolerance)
     try:
