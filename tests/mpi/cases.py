@@ -1,6 +1,6 @@
 """What ranks check: each case is a function of a world, called on all ranks.
 
-    mpirun -n 4 python -m tests.mpi.cases [NAME...]      # prints "ok NAME" for each that passed; the first failure ends it
+mpirun -n 4 python -m tests.mpi.cases [NAME...]      # prints "ok NAME" for each that passed; the first failure ends it
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from mpi4py import MPI
 import hlokit as hk
 from hlokit.builder.core import emit
 from hlokit.ops.collectives import AllReduceDone, AllReduceStart
-from hlokit.types.shape import Shape
 from tests.devices.programs import F, add, is_replica, program
 
 Function = Callable[..., Any]
@@ -267,9 +266,7 @@ def queues(world: Any) -> None:
     arrays = [np.float32([d]) for d in range(world.size)]
     feeds = [[F(d + 1)] for d in range(world.size)]
     module, counts = program(function, hk.f32[1]), {"replicas": world.size}
-    wanted, outfed = hk.evaluate(
-        module, *([a] for a in arrays), **counts, infeed=feeds, seed=5, return_outfeed=True
-    )
+    wanted, outfed = hk.evaluate(module, *([a] for a in arrays), **counts, infeed=feeds, seed=5, return_outfeed=True)
     for run in (lambda *a, **k: hk.evaluate(module, *a, **counts, **k), hk.compile(module, **counts)):
         found = run(arrays[world.rank], infeed=feeds[world.rank], seed=5, return_outfeed=True, world=world)
         same(found[0], wanted[world.rank])
@@ -320,7 +317,9 @@ def deadlock(world: Any) -> None:
 
 
 def refused(world: Any) -> None:
-    module = program(lambda b, x: hk.conditional(is_replica(b, 0), x, lambda v: hk.all_reduce(v, add), x, hk.neg), hk.f32[2])
+    module = program(
+        lambda b, x: hk.conditional(is_replica(b, 0), x, lambda v: hk.all_reduce(v, add), x, hk.neg), hk.f32[2]
+    )
     found = error_of(lambda: hk.evaluate(module, np.zeros(2, F), replicas=world.size, world=world), hk.DeadlockError)
     assert "GRP-8" in str(found)
 

@@ -1,6 +1,6 @@
 """A job in which one rank ends in the midst: what do the others do?
 
-    mpirun -n 3 python -m tests.mpi.doomed RANK WHEN
+mpirun -n 3 python -m tests.mpi.doomed RANK WHEN
 """
 
 from __future__ import annotations

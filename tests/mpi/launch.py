@@ -14,10 +14,9 @@ SECONDS = 180.0
 """After which what hangs is ended. Nothing here takes a tenth of it, even on a busy machine."""
 
 
-def mpirun(count: int, *arguments: object, survive: bool = False) -> subprocess.CompletedProcess[str]:
-    """`python ARGUMENTS` on so many processes. survive: those that are left live on when one is killed."""
-    options = ["-disable-auto-cleanup"] if survive else []
-    command = [str(MPIRUN), *options, "-n", str(count), sys.executable, *map(str, arguments)]
+def mpirun(count: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """`python ARGUMENTS` on so many processes."""
+    command = [str(MPIRUN), "-n", str(count), sys.executable, *map(str, arguments)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,8 +18,9 @@ from hlokit.api import compile, evaluate, load, parse, verify
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
-from hlokit.runtime.devices import DeviceExecutable
+from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes
+from hlokit.tools.job import job, path_of
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -32,6 +34,8 @@ def run(
     input: Path | None = None,
     random: int | None = None,
     output: Path | None = None,
+    replicas: int | None = None,
+    partitions: int | None = None,
     seed: int = 0,
     backend: Literal["interpreter", "cpu"] | None = None,
     shadow: Path | None = None,
@@ -42,6 +46,9 @@ def run(
 ) -> None:
     """Runs a module's entry computation and prints its result.
 
+    On several devices {device} in the names of --input and --output stands for a device's number, replica by replica,
+    partition by partition. Under mpirun each process is a device.
+
     Parameters
     ----------
     file:
@@ -50,10 +57,15 @@ def run(
     input:
         an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...
         Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
+        Without {device} in its name all devices take the same.
     random:
-        make the arguments up, from this seed.
+        make the arguments up, from this seed; each device has its own.
     output:
         an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers.
+    replicas:
+        how many replicas run it; by default as many as the file says, under mpirun one a process.
+    partitions:
+        how many partitions run it.
     seed:
         the seed of the program's own random numbers.
     backend:
@@ -79,35 +91,54 @@ def run(
         backend = "cpu" if given or shadow is not None or profile is not None else "interpreter"
     if backend == "interpreter" and (given or shadow is not None or profile is not None):
         raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
-    modules = _loaded(file, input)
-    if len(modules) > 1 and (output is not None or profile is not None):
-        raise ArgumentError(f"--output, --profile: {file} holds {len(modules)} programs")
-    for module in modules:
-        verify(module)
-        arguments = _arguments(module, input, random)
-        if backend == "interpreter":
-            result = evaluate(module, *arguments, seed=seed)
-        else:
-            with _xla_flags(given):
-                executable = compile(module, shadow=shadow if shadow is not None else False)
-                result = executable(*arguments, seed=seed)
-                if profile is not None:
-                    if isinstance(executable, DeviceExecutable):
-                        raise UnsupportedError("--profile: for one device only")
-                    found = executable.profile(*arguments, seed=seed)
-                    print(found)
-                    found.save(profile)
-        _show(module, result, output)
+    with job() as devices:
+        modules = _loaded(file, None if input is None else path_of(input, devices.rank))
+        if len(modules) > 1 and (output is not None or profile is not None):
+            raise ArgumentError(f"--output, --profile: {file} holds {len(modules)} programs")
+        for module in modules:
+            verify(module)
+            places = devices.places(module, replicas, partitions)
+            _check_several(len(places), output, profile)
+            own = devices.own(places)
+            arguments = [_arguments(module, input, random, place.device) for place in own]
+            grid: dict[str, Any] = {"replicas": places[0].replica_count, "partitions": places[0].partition_count}
+            if backend == "interpreter":
+                results = devices.call(partial(evaluate, module), arguments, places, seed=seed, **grid)
+            else:
+                with _xla_flags(given):
+                    executable = compile(module, shadow=shadow if shadow is not None else False, **grid)
+                    results = devices.call(executable, arguments, places, seed=seed)
+                    if profile is not None and isinstance(executable, Executable):
+                        found = executable.profile(*arguments[0], seed=seed)
+                        print(found)
+                        found.save(profile)
+            heads = [f"{place}:\n" if len(places) > 1 else "" for place in own]
+            devices.say([head + _shown(module, result) for head, result in zip(heads, results, strict=True)])
+            if output is not None:
+                for place, result in zip(own, results, strict=True):
+                    _save(path_of(output, place.device), result)
 
 
-def _show(module: HloModule, result: Any, output: Path | None) -> None:
-    """Prints the parts of a result, and writes them to a file."""
-    leaves = _leaves(result)
-    for number, (leaf, shape) in enumerate(zip(leaves, module.program_shape.result.leaves(), strict=True)):
-        print(f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else ""))
-    if output is not None:
-        arrays: dict[str, Any] = {f"out{i}": _storable(leaf) for i, leaf in enumerate(leaves) if leaf is not None}
-        np.savez(output, allow_pickle=False, **arrays)
+def _check_several(count: int, output: Path | None, profile: Path | None) -> None:
+    if count > 1 and output is not None and "{device}" not in str(output):
+        raise ArgumentError(f"--output {output}: {{device}} is to be in the name, for {count} devices")
+    if count > 1 and profile is not None:
+        raise UnsupportedError("--profile: for one device only")
+
+
+def _shown(module: HloModule, result: Any) -> str:
+    """The parts of a result."""
+    shapes = module.program_shape.result.leaves()
+    return "\n".join(
+        f"out{number} = {shape}" + (f"\n{np.array2string(leaf, threshold=50)}" if leaf is not None else "")
+        for number, (leaf, shape) in enumerate(zip(_leaves(result), shapes, strict=True))
+    )
+
+
+def _save(path: Path, result: Any) -> None:
+    leaves = enumerate(_leaves(result))
+    arrays: dict[str, Any] = {f"out{i}": _storable(leaf) for i, leaf in leaves if leaf is not None}
+    np.savez(path, allow_pickle=False, **arrays)
 
 
 @contextmanager
@@ -156,13 +187,13 @@ def _one(file: Path, input: Path | None) -> HloModule:
         return load(file, arguments=[Shape.array(t, s) for t, s in zip(types, sizes, strict=True)])
 
 
-def _arguments(module: HloModule, input: Path | None, random: int | None) -> list[Any]:
+def _arguments(module: HloModule, input: Path | None, random: int | None, device: int) -> list[Any]:
     parameters = module.entry.parameters
     if input is not None:
-        with np.load(input, allow_pickle=False) as arrays:
+        with np.load(path_of(input, device), allow_pickle=False) as arrays:
             return arguments_from_arrays(module, arrays)
     if random is not None:
-        generator = np.random.default_rng(random)
+        generator = np.random.default_rng([random, device] if device else random)
         return [_made_up(generator, p.shape) for p in parameters]
     if parameters:
         raise ArgumentError(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 300.0
 """For all ranks to come together at first."""
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
 """For a call of MPI that waits for a process that is gone to come back."""
 _LAST_WORDS_SECONDS = 1.0
 """For other ranks to say what is wrong: mpiexec may end them as soon as one has ended."""
@@ -59,7 +59,8 @@ class World:
         self.stopped = False
         self.shares_memory = False
         self.lost: HlokitError | None = None
-        self._must_end = False
+        self.is_broken = False
+        """A process is gone in the midst of a run."""
         self._using = threading.Lock()
         self._in_mpi = False
         self._failing: Callable[[], None] = lambda: None
@@ -163,6 +164,18 @@ class World:
         if failure is not None:
             raise error_from(failure["error"])
 
+    def gather_text(self, text: str) -> list[str]:
+        """Every rank's text, by rank."""
+        everyone = list(range(self.size))
+
+        def gathered() -> list[str]:
+            data = np.frombuffer(text.encode(), np.uint8)
+            sizes = self._mover.gather(everyone, np.array([data.nbytes]).view(np.uint8), [8] * self.size)
+            parts = self._mover.gather(everyone, data, [int(size.view(np.int64)[0]) for size in sizes])
+            return [part.tobytes().decode() for part in parts]
+
+        return self.run([f"rank {rank}" for rank in everyone], "text", (), lambda: self._moved(gathered))
+
     # -- the transport
 
     def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
@@ -254,7 +267,7 @@ class World:
                 lost = error if isinstance(error, HlokitError) else EvaluationError(f"rank {self.rank}: {error!r}")
                 self._line.tell(do="break", error=error_message(lost, f"rank {self.rank}"))
             if isinstance(error, MPI.Exception):
-                time.sleep(_GRACE_SECONDS / 5)  # what it stumbled over may be known by then
+                time.sleep(_GRACE_SECONDS / 2)  # what it stumbled over may be known by then
                 self._check()
                 raise EvaluationError(f"MPI: {error}") from error
             raise
@@ -264,7 +277,7 @@ class World:
     def _noticed(self, message: Message) -> None:
         """On the listening thread: another device failed, or its process is gone."""
         if message["is"] == "lost" and self.lost is None:
-            self.lost, self._must_end = error_from(message["error"]), not message["left"]
+            self.lost, self.is_broken = error_from(message["error"]), not message["left"]
             timer = threading.Timer(_GRACE_SECONDS, self._give_up)
             timer.daemon = True
             timer.start()
@@ -279,7 +292,7 @@ class World:
         """MPI's own end would wait for a process that is gone: this one is then to end without it."""
         assert self.lost is not None
         atexit.unregister(_end_without_mpi)
-        if self._must_end:
+        if self.is_broken:
             atexit.register(_end_without_mpi)
         raise self.lost
 
