@@ -29,7 +29,7 @@ def outcomes(script: str, **environment: str) -> dict[str, str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
     """A Python process in which JAX finds the plugin as if the package were installed."""
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder))
@@ -37,7 +37,7 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "HLOKIT_BACKEND"))}
         variables |= {"PYTHONPATH": path, "JAX_PLATFORMS": "hlokit,cpu", **environment}
         command = [sys.executable, "-X", "faulthandler", *arguments]
-        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def _install(folder: Path) -> None:
