@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 import hlokit as hk
 from hlokit.builder.core import emit
@@ -408,6 +407,8 @@ CASES: dict[str, Callable[[Any], None]] = {
 
 
 def main(names: list[str]) -> None:
+    from mpi4py import MPI
+
     world = hk.mpi_world()
     for name in names or list(CASES):
         try:

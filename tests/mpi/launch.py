@@ -6,10 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 MPIRUN = Path(sys.executable).parent / "mpirun"
+needs_mpi = pytest.mark.skipif(
+    find_spec("mpi4py") is None or not MPIRUN.exists(), reason="no MPI: pip install mpi4py mpich"
+)
 SECONDS = 180.0
 """After which what hangs is ended. Nothing here takes a tenth of it, even on a busy machine."""
 

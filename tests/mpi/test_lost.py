@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mpi.launch import mpirun
+from tests.mpi.launch import mpirun, needs_mpi
 
-pytest.importorskip("mpi4py")
+pytestmark = needs_mpi
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""Collectives, channels, queues and errors on MPI processes are those of threads, bit for bit: see cases.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mpi.cases import CASES
+from tests.mpi.launch import mpirun, needs_mpi
+from tests.rules.labels import rule
+
+pytestmark = needs_mpi
+
+
+def passed(count: int) -> None:
+    done = mpirun(count, "-m", "tests.mpi.cases")
+    assert done.stdout.splitlines() == [f"ok {case}" for case in CASES], done.stdout + done.stderr
+
+
+@rule("ARED-2", "ARED-7", "MAX-1", "MAX-2", "AGATHER-2", "RSCAT-2", "A2A-2", "CPERM-2", "BEY-63", "BEY-65", "GRP-4")
+@rule("COMM-1", "COMM-11", "COMM-14", "INFEED-2", "OUTFEED-2", "RNG-7", "GRP-6", "GRP-8", "EXEC-2", "EXEC-3")
+def test_two_ranks_agree_with_threads() -> None:
+    passed(2)
+
+
+@pytest.mark.slow
+def test_four_ranks_agree_with_threads() -> None:
+    passed(4)
+
+
+@pytest.mark.slow
+def test_random_programs_on_four_ranks() -> None:
+    done = mpirun(4, "-m", "tests.fuzz.devices_mpi", "--count", 40, "--seed", 7000)
+    assert done.returncode == 0 and "0 failures" in done.stdout, done.stdout + done.stderr
