@@ -224,6 +224,7 @@ def _is_stablehlo(text: str) -> bool:
                         "module@",
                         "builtin.module",
                         "func.func",
+                        "sdy.mesh",
                         "#",
                         '"builtin.module"',
                         "!",

@@ -139,6 +139,8 @@ class AttributeReader:
         lexer.advance()
         if name in ("stablehlo.token", "mhlo.token"):
             return TOKEN
+        if name == "stablehlo.future":
+            return self._future(start)
         if name in self.types:
             return self.types[name]
         if "." not in name:
@@ -149,6 +151,14 @@ class AttributeReader:
             if element is not None:
                 return element
         return OtherType(lexer.text[start : lexer.start].strip())
+
+    def _future(self, start: int) -> Type:
+        """!stablehlo.future<types>: as the types themselves, a tuple of several."""
+        inner = self._listed_types("<", ">")
+        shapes = [t for t in inner if isinstance(t, Shape)]
+        if len(shapes) < len(inner):
+            return OtherType(self.lexer.text[start : self.lexer.start].strip())
+        return shapes[0] if len(shapes) == 1 else self._checked(Shape.tuple(shapes), start)
 
     def _tensor(self) -> Type:
         """tensor<2x?x3xf32, #stablehlo.bounds<...>>."""
@@ -403,7 +413,7 @@ class AttributeReader:
         inner = lexer.take(WORD, "an attribute's name")
         if lexer.value == "<":
             value = self._parameters(start)
-        elif lexer.value == "{":
+        elif lexer.value in ("{", "["):
             value = lexer.balanced()
         else:
             value = "" if lexer.value == ">" else lexer.value

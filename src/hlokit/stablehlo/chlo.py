@@ -17,11 +17,13 @@ from hlokit.builder import (
 )
 from hlokit.builder.core import XlaOp
 from hlokit.ops.elementwise import Mulhi
+from hlokit.ops.scan import Scan
 from hlokit.ops.sorting import TopK
 from hlokit.stablehlo.movement import RULES as MOVEMENT
 from hlokit.stablehlo.products import precisions
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.types.dimension_numbers import DotDimensionNumbers, RaggedDotDimensionNumbers
+from hlokit.types.shape import Shape
 
 UNARY: dict[str, Callable[[XlaOp], XlaOp]] = {
     "acos": hyperbolic.acos,
@@ -169,6 +171,32 @@ def _ragged_dot(site: Site) -> XlaOp:
     return contraction.ragged_dot(lhs, rhs, sizes, numbers, precisions(site) or None, site.result().dtype)
 
 
+def _scan(site: Site) -> list[XlaOp]:
+    """Inputs and initial carries; outputs and last carries. The region takes slices without the dimension."""
+    counts = site.integers("operandSegmentSizes")
+    if len(counts) != 2 or min(counts) < 0 or sum(counts) != len(site.operands):
+        raise site.error(f"{site.name}: operandSegmentSizes are the numbers of inputs and of initial values")
+    dimension, results = site.integer("dimension"), site.results
+    for operand in site.operands[: counts[0]]:
+        if not operand.shape.is_array or not 0 <= dimension < operand.rank:
+            raise site.error(f"{site.name}: {operand.shape} has no dimension {dimension}")
+    sizes = [o.shape.dimensions for o in site.operands[: counts[0]]]
+    slices = [
+        Shape.array(o.dtype, (*size[:dimension], *size[dimension + 1 :]))
+        for o, size in zip(site.operands, sizes, strict=False)
+    ]
+    parameters = [*slices, *(o.shape for o in site.operands[counts[0] :])]
+    fields: dict[str, Any] = {
+        "dimension": dimension,
+        "num_carries": counts[1],
+        "is_reverse": site.boolean("is_reverse", default=False),
+        "is_associative": site.boolean("is_associative", default=False),
+        "scan_shape": results[0] if len(results) == 1 else Shape.tuple(results),
+    }
+    called = (site.computation(0, parameters, "scanned"),)
+    return site.unpacked(site.emit(Scan(**fields), *site.operands, called=called), len(results))
+
+
 RULES: dict[str, Rule] = {
     **{name: _unary(function) for name, function in UNARY.items()},
     **{name: _binary(function) for name, function in BINARY.items()},
@@ -180,5 +208,6 @@ RULES: dict[str, Rule] = {
     "dynamic_reshape": MOVEMENT["dynamic_reshape"],
     "mulhi": _mulhi,
     "ragged_dot": _ragged_dot,
+    "scan": _scan,
     "top_k": _top_k,
 }

@@ -14,6 +14,7 @@ from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
 from hlokit.stablehlo import checks, dynamic, manual
+from hlokit.stablehlo.movement import constant
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
 from hlokit.types import dtype as dtypes
@@ -28,6 +29,12 @@ _API_VERSIONS = (
     "API_VERSION_TYPED_FFI",
 )
 _IDENTITIES = ("LayoutConstraint", "annotate_device_placement")
+_ON_SHARDINGS = (
+    "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute", "data_flow_edge",
+    "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "reshard", "sharded_to_unreduced",
+    "sharding_constraint", "sharding_group",
+)  # fmt: skip
+"""Shardy's operations on how values are shared out; the values, which are whole, they leave as they are."""
 _CHANNELS = {1: "device_to_device", 2: "device_to_host", 3: "host_to_device"}
 
 
@@ -172,7 +179,7 @@ def _custom(site: Site, target: str) -> list[XlaOp]:
         "output_shape": shape,
     }
     called: list[Any] = []
-    for symbol in site.get("called_computations", default=[]):
+    for symbol in site.listed("called_computations"):
         if not isinstance(symbol, Symbol):
             raise site.error(f"{site.name}: called_computations are @symbols")
         function = site.scope.lowering.program.functions.get(symbol.name)
@@ -216,7 +223,7 @@ def _laid_out(site: Site, shapes: list[Shape], name: str) -> list[Shape]:
 
 def _aliases(site: Site) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:
     found: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = []
-    for alias in site.get("output_operand_aliases", default=[]):
+    for alias in site.listed("output_operand_aliases"):
         value: Any = alias.value if isinstance(alias, DialectAttribute) else None
         if not isinstance(value, dict):
             raise site.error(f"{site.name}: output_operand_aliases are #stablehlo.output_operand_alias<...>")
@@ -297,6 +304,23 @@ def _recv(site: Site) -> list[XlaOp]:
     return [*site.unpacked(data, len(shapes)), after]
 
 
+def _async_start(site: Site) -> list[XlaOp]:
+    """The region's results at once: the future is their value, a tuple where there are several."""
+    results = manual.inlined(site, site.operands)
+    return results if len(results) == 1 else [site.emit(Tuple(), *results)]
+
+
+def _async_done(site: Site) -> list[XlaOp]:
+    (future,) = site.exactly(1)
+    return site.unpacked(future, len(site.operation.result_types))
+
+
+def _trace(site: Site) -> list[XlaOp]:
+    """A mark for a profiler."""
+    site.exactly(1)
+    return []
+
+
 def _same(site: Site) -> list[XlaOp]:
     """A hint for a partitioner: programs run on global values."""
     return site.exactly(1)
@@ -308,6 +332,8 @@ def _named_computation(site: Site) -> list[XlaOp]:
 
 RULES: dict[str, Rule] = {
     "after_all": _after_all,
+    "async_done": _async_done,
+    "async_start": _async_start,
     "case": _case,
     "composite": _composite,
     "create_token": _create_token,
@@ -319,6 +345,7 @@ RULES: dict[str, Rule] = {
     "outfeed": _outfeed,
     "recv": _recv,
     "send": _send,
+    "trace": _trace,
     "tuple": _tuple,
     "while": _while,
 }
@@ -326,11 +353,10 @@ RULES: dict[str, Rule] = {
 OTHER_RULES: dict[str, Rule] = {
     "builtin.unrealized_conversion_cast": _same,
     "func.call": _call,
+    "sdy.constant": constant,
     "sdy.manual_computation": manual.manual_computation,
     "sdy.named_computation": _named_computation,
-    "sdy.propagation_barrier": _same,
-    "sdy.reshard": _same,
-    "sdy.sharding_constraint": _same,
-    "sdy.sharding_group": _same,
+    **{f"sdy.{name}": _same for name in _ON_SHARDINGS},
+    "sdy.sharding_constraint": manual.constrained,
 }
 """Operations of other dialects."""

@@ -165,6 +165,7 @@ RULES: dict[str, Rule] = {
 
 MHLO_RULES: dict[str, Rule] = {
     **{name: _accurate(op_class) for name, op_class in MHLO_ACCURATE.items()},
+    "copy": _plain(elementwise.Copy),
     "stochastic_convert": _stochastic_convert,
 }
 """mhlo.NAME, where it is not what stablehlo.NAME or chlo.NAME is."""

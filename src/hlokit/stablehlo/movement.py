@@ -26,7 +26,7 @@ _GATHER_LISTS = (
 )  # fmt: skip
 
 
-def _constant(site: Site) -> XlaOp:
+def constant(site: Site) -> XlaOp:
     value = site.get("value")
     if not isinstance(value, Dense):
         raise site.error(f"{site.name}: the value is no dense<...>")
@@ -248,7 +248,7 @@ RULES: dict[str, Rule] = {
     "broadcast": _broadcast,
     "broadcast_in_dim": _broadcast_in_dim,
     "concatenate": _concatenate,
-    "constant": _constant,
+    "constant": constant,
     "dynamic_broadcast_in_dim": _dynamic_broadcast_in_dim,
     "dynamic_conv": _dynamic_conv,
     "dynamic_gather": _dynamic_gather,

@@ -410,7 +410,7 @@ class _Parser:
                 self._items(operation, 1)
                 lexer.expect(")")
             elif lexer.value == "[":
-                operation.words.append(self._slices())
+                operation.words.append(lexer.balanced() if lexer.peek() == "{" else self._slices())
             elif lexer.value == "{":
                 operation.attributes.update(read.dictionary())
             elif lexer.value == "<":
@@ -541,6 +541,24 @@ class _Parser:
         operation.regions.append(self._region(arguments))
         operation.operand_types = operation.result_types = tuple(types)
 
+    def _scan(self, operation: Operation) -> None:
+        """(%a, ..) inits (%b, ..) dimension=0 attributes {...} {...} : type."""
+        lexer, read = self.lexer, self.read
+        inputs = self._values_in_parentheses()
+        lexer.expect("inits")
+        inits = self._values_in_parentheses()
+        operation.operands = inputs + inits
+        operation.attributes["operandSegmentSizes"] = (len(inputs), len(inits))
+        while lexer.kind == WORD and lexer.peek() == "=":
+            name = lexer.value
+            lexer.advance()
+            lexer.advance()
+            operation.attributes[name] = read.attribute(typed=False)
+        if lexer.accept("attributes"):
+            operation.attributes.update(read.dictionary())
+        operation.regions.append(self._region())
+        self._types(operation)
+
     def _manual_computation(self, operation: Operation) -> None:
         """(%a, %b) in_shardings=[..] out_shardings=[..] manual_axes={..} (%c: type) {...} : type."""
         lexer, read = self.lexer, self.read
@@ -565,6 +583,8 @@ def _dictionaries(value: Any, count: int) -> list[Mapping[str, Any]]:
 
 _FORMS = {
     "constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
+    "sdy.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
+    "chlo.scan": _Parser._scan,  # pyright: ignore[reportPrivateUsage]
     "chlo.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
     "reduce": _Parser._reduce,  # pyright: ignore[reportPrivateUsage]
     "while": _Parser._while,  # pyright: ignore[reportPrivateUsage]

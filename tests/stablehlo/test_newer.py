@@ -1,0 +1,113 @@
+"""Operations of newer StableHLO, CHLO and Shardy: futures, scans, what moves shards about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+BODY = """{
+  ^bb0(%x: tensor<4xf32>, %c: tensor<4xf32>):
+    %s = stablehlo.add %x, %c : tensor<4xf32>
+    stablehlo.return %s, %s : tensor<4xf32>, tensor<4xf32>
+  }"""
+TYPES = "(tensor<3x4xf32>, tensor<4xf32>) -> (tensor<3x4xf32>, tensor<4xf32>)"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "chlo.scan(%a) inits (%b) dimension=0 attributes {{is_associative = true, is_reverse = {0}}} {1} : {2}",
+        '"chlo.scan"(%a, %b) <{{dimension = 0 : i64, is_reverse = {0}, operandSegmentSizes = array<i32: 1, 1>, '
+        "resultSegmentSizes = array<i32: 1, 1>}}> ({1}) : {2}",
+    ],
+)
+def test_scan(form: str, reverse: bool) -> None:
+    text = f"""func.func @main(%a: tensor<3x4xf32>, %b: tensor<4xf32>) -> (tensor<3x4xf32>, tensor<4xf32>) {{
+  %0:2 = {form.format(str(reverse).lower(), BODY, TYPES)}
+  return %0#0, %0#1 : tensor<3x4xf32>, tensor<4xf32>
+}}"""
+    outputs, carry = hk.evaluate(hk.parse(text), X, np.ones(4, np.float32))
+    rows = X[::-1] if reverse else X
+    expected = np.cumsum(rows, 0) + 1
+    assert np.array_equal(outputs, expected[::-1] if reverse else expected)
+    assert np.array_equal(carry, X.sum(0) + 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dimension = 0", "dimension = 2", "no dimension 2"),
+        ("array<i32: 1, 1>, resultSegmentSizes", "array<i32: 2, 1>, resultSegmentSizes", "operandSegmentSizes"),
+    ],
+)
+def test_scans_that_are_none(old: str, new: str, message: str) -> None:
+    text = f"""func.func @main(%a: tensor<3x4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {{
+  %0:2 = "chlo.scan"(%a, %b) <{{dimension = 0 : i64, operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}}> ({BODY}) : {TYPES}
+  return %0#1 : tensor<4xf32>
+}}"""
+    assert old in text
+    with pytest.raises(hk.ParseError, match=message):
+        hk.parse(text.replace(old, new))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_futures(count: int) -> None:
+    types = ", ".join(["tensor<4xf32>"] * count)
+    names = ", ".join(f"%r#{i}" for i in range(count)) if count > 1 else "%r"
+    text = f"""func.func @main(%a: tensor<2xf32>) -> ({types}) {{
+  %f = "stablehlo.async_start"(%a) ({{
+  ^bb0(%x: tensor<2xf32>):
+    %g = "stablehlo.all_gather"(%x) <{{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}}> : (tensor<2xf32>) -> tensor<4xf32>
+    stablehlo.return {", ".join(["%g"] * count)} : {types}
+  }}) : (tensor<2xf32>) -> !stablehlo.future<{types}>
+  "stablehlo.trace"(%a) {{tag = "between"}} : (tensor<2xf32>) -> ()
+  {"%r:2" if count > 1 else "%r"} = "stablehlo.async_done"(%f) : (!stablehlo.future<{types}>) -> ({types})
+  return {names} : {types}
+}}"""
+    results = hk.evaluate(hk.parse(text), [X[0, :2]], [X[1, :2]], replicas=2)
+    for result in results:
+        for part in result if count > 1 else (result,):
+            assert part.tolist() == [0, 1, 4, 5]
+
+
+def test_what_shardy_does_with_shards_leaves_whole_values() -> None:
+    text = """sdy.mesh @mesh = <["x"=2]>
+func.func @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %c = sdy.constant dense<1.0> : tensor<4x4xf32>
+  %0 = stablehlo.add %a, %c : tensor<4x4xf32>
+  %1 = sdy.all_gather [{"x"}, {}] %0 out_sharding=<@mesh, [{}, {}]> : tensor<4x4xf32>
+  %2 = sdy.all_reduce {"x"} %1 out_sharding=<@mesh, [{}, {}]> : tensor<4x4xf32>
+  %3 = sdy.all_slice [{"x"}, {}] %2 out_sharding=<@mesh, [{"x"}, {}]> : tensor<4x4xf32>
+  %4 = sdy.all_to_all [{"x"}: 0->1] %3 out_sharding=<@mesh, [{}, {"x"}]> : tensor<4x4xf32>
+  %5 = sdy.collective_permute %4 out_sharding=<@mesh, [{}, {"x"}]> : tensor<4x4xf32>
+  %6 = sdy.data_flow_edge %5 sharding=<@mesh, [{}, {"x"}]> : tensor<4x4xf32>
+  %7 = sdy.propagation_barrier %6 allowed_direction=BACKWARD : tensor<4x4xf32>
+  %8 = sdy.reshard %7 <@mesh, [{"x"}, {}]> : tensor<4x4xf32>
+  sdy.sharding_group %8 group_id=21 : tensor<4x4xf32>
+  return %8 : tensor<4x4xf32>
+}"""
+    values = np.arange(16, dtype=np.float32).reshape(4, 4)
+    for result in hk.evaluate(hk.parse(text), [values], [values]):
+        assert np.array_equal(result, values + 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("func.func @main(%a: tensor<*xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }", "without a rank"),
+        ("func.func @main(%a: tensor<2xtf32>) -> tensor<2xtf32> { return %a : tensor<2xtf32> }", "tf32"),
+        ("func.func @main(%a: tensor<2xf6E2M3FN>) -> tensor<2xf6E2M3FN> { return %a : tensor<2xf6E2M3FN> }", "f6E2M3FN"),
+        ("func.func @main() {\n  cf.br ^bb1\n^bb1:\n  return\n}", "line 2: .*branches"),
+        ("func.func @main(%a: tensor<i1>) {\n  cf.assert %a, \"m\"\n  return\n}", r"line 2: cf\.assert"),
+        ("func.func @main(%a: tensor<2xf32>) {\n  %0 = shape.shape_of %a : tensor<2xf32> -> tensor<1xindex>\n  return\n}", r"line 2: shape\.shape_of"),
+        ("module {\n  module @x {\n  }\n  func.func @main() { return }\n}", "line 2: module"),
+    ],
+)  # fmt: skip
+def test_what_is_not_read_is_named(text: str, message: str) -> None:
+    with pytest.raises(hk.UnsupportedError, match=message):
+        hk.parse(text)
