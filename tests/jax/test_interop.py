@@ -245,6 +245,11 @@ def test_arguments_that_are_none(wrong: Any) -> None:
         hj.jit(lambda x: x)(wrong)
 
 
+def test_shapes_are_no_values() -> None:
+    with pytest.raises(ArgumentError, match="no array"):
+        hj.jit(lambda x: x + 1)(jax.ShapeDtypeStruct((2,), np.float32))
+
+
 def test_other_errors() -> None:
     with pytest.raises(ArgumentError, match="hashable"):
         hj.jit(lambda x, s: x, static_argnums=1)(X, [1])

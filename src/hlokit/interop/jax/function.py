@@ -144,7 +144,11 @@ class _Program:
         self._is_one = not lowered.module.entry.root.shape.is_tuple
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        values = self._run(*self._before, *[read(leaf) for read, leaf in zip(self._readers, leaves, strict=True)])
+        try:
+            arrays = [read(leaf) for read, leaf in zip(self._readers, leaves, strict=True)]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"an argument is no array: {error}") from error
+        values = self._run(*self._before, *arrays)
         results = (values,) if self._is_one else values[self._tokens :]
         made = [v if make is None else make(v) for make, v in zip(self._makers, results, strict=True)]
         return jax.tree.unflatten(self._tree, made)
