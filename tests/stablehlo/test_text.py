@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 
@@ -185,7 +184,7 @@ def test_errors_show_the_place(body: str, line: int, message: str) -> None:
 @pytest.mark.parametrize(
     ("body", "signature", "message"),
     [
-        ("    %0 = stablehlo.trace %x : tensor<2x3xf32>\n    return %x : tensor<2x3xf32>", "%x: tensor<2x3xf32>", "line 3: stablehlo.trace"),
+        ("    %0 = stablehlo.tracks %x : tensor<2x3xf32>\n    return %x : tensor<2x3xf32>", "%x: tensor<2x3xf32>", "line 3: stablehlo.tracks"),
         ("    return %x : tensor<2x3xf32>", "%x: tensor<2x?xf32>", "line 2: func.func @main: argument 0"),
         ("    %0 = stablehlo.uniform_dequantize %x : (tensor<2x!quant.any<i8:f32>>) -> tensor<2xf32>\n    return %0 : tensor<2xf32>", "%x: tensor<2x!quant.any<i8:f32>>", "quant.any<i8:f32>"),
     ],
