@@ -103,14 +103,13 @@ def _call_site(entries: Entries, cursor: Cursor) -> Place:
 
 
 def _file(entries: Entries, cursor: Cursor) -> Place:
-    name = entries.inner(cursor)
-    line, _ = cursor.varint(), cursor.varint()
-    return _in_file(name, line, cursor)
+    name, line, _ = cursor.varints(3)
+    return _in_file(entries.attribute(name, cursor), line, cursor)
 
 
 def _file_range(entries: Entries, cursor: Cursor) -> Place:
     name = entries.inner(cursor)
-    numbers = [cursor.varint() for _ in range(cursor.varint())]
+    numbers = cursor.varints(cursor.varint())
     return _in_file(name, numbers[0] if numbers else 0, cursor)
 
 

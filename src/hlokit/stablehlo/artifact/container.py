@@ -37,6 +37,7 @@ class Container:
     """The sections' content. `operations` is the one that the reader of operations goes on with.
 
     version       of the format, not of a dialect
+    size          of the whole input, in bytes
     names         of operations, with their dialects, and whether the writer knew the operation
     properties    of operations, and where each lies
     resources     of dialects: the bytes of each that has some
@@ -44,6 +45,7 @@ class Container:
 
     version: int
     producer: str
+    size: int
     strings: list[str] = field(default_factory=list[str])
     dialects: list[str] = field(default_factory=list[str])
     names: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
@@ -64,7 +66,7 @@ def read_container(data: bytes) -> Container:
     end = data.find(b"\0", cursor.position)
     if end < 0:
         raise IndexError
-    container = Container(version, cursor.take(end - cursor.position).decode("ascii", "replace"))
+    container = Container(version, cursor.take(end - cursor.position).decode("ascii", "replace"), len(data))
     cursor.byte()
     sections = _sections(cursor)
     for number in (_STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS):

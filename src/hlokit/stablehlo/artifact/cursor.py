@@ -46,6 +46,23 @@ class Cursor:
             return int.from_bytes(self.data[start + 1 : end], "little")
         return int.from_bytes(self.data[start:end], "little") >> (more + 1)
 
+    def head(self) -> tuple[int, int, int]:
+        """What every operation begins with: its name, a byte of flags, its location. Most are of one or two bytes."""
+        data, position = self.data, self.position
+        first = data[position]
+        if first & 1:
+            name = first >> 1
+            position += 1
+        else:
+            name = self.varint()
+            position = self.position
+        mask, first = data[position], data[position + 1]
+        if first & 3 == 2:
+            self.position = position + 3
+            return name, mask, (first | data[position + 2] << 8) >> 2
+        self.position = position + 1
+        return name, mask, self.varint()
+
     def varints(self, count: int) -> list[int]:
         """`count` unsigned integers; those of one byte without a call each, which is half the time of reading."""
         data, position = self.data, self.position

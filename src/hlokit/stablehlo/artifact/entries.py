@@ -24,15 +24,16 @@ Codec: TypeAlias = "Callable[[Entries, Cursor], Any]"
 _UNREAD: Any = object()
 _OPEN: Any = object()
 _DYNAMIC = -(2**63)
-_MOST_PARTS = 1_000_000
-_MOST_TYPE_PARTS = 20_000
+_MOST_PARTS = 4_000_000
+_MOST_TYPE_PARTS = 200_000
 
 
 class Entries:
     """The tables. A value is what the text parser would give: numbers, strings, lists, Dense, DialectAttribute, Place.
 
     attributes, types   by dialect and code
-    An entry may name others; `_parts` counts them all, so that what is small to write is not too large to handle.
+    An entry may name others, and operations name entries, each as often as they like. `_parts` counts what stands for
+    the whole: entries, and their bytes by eights; so that what is small to write is not too large to handle.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Entries:
         self._attribute_parts = [1] * len(container.attributes)
         self._type_parts = [1] * len(container.types)
         self._parts = 0
+        self._most = _MOST_PARTS + container.size
         self._depth = 0
 
     # -- by number
@@ -73,6 +75,12 @@ class Entries:
         self._parts += self._type_parts[index]
         return value
 
+    def count(self, parts: int, cursor: Cursor) -> None:
+        """So many parts more, of what is read from `cursor`. ParseError if they are too many in all."""
+        self._parts += parts
+        if self._parts > self._most:
+            raise cursor.error(f"attributes and types of more than {self._most} parts in all")
+
     def _read(self, is_type: bool, index: int, cursor: Cursor) -> Any:
         table = self._types if is_type else self._attributes
         entry = (self.container.types if is_type else self.container.attributes)[index]
@@ -82,11 +90,12 @@ class Entries:
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise cursor.error(f"nested more than {MAX_NESTING} deep")
-        outside, self._parts = self._parts, 1
+        outside, self._parts = self._parts, 1 + (len(entry.data) >> 3)
         table[index] = _OPEN
         value = self._decoded(entry, is_type) if entry.is_encoded else self._of_text(entry, is_type)
-        if self._parts > (_MOST_TYPE_PARTS if is_type else _MOST_PARTS):
-            raise failure(f"{what} {index} has {self._parts} parts", entry.offset)
+        if is_type and self._parts > _MOST_TYPE_PARTS:
+            raise failure(f"type {index} has {self._parts} parts", entry.offset)
+        self.count(0, cursor)
         table[index] = value
         (self._type_parts if is_type else self._attribute_parts)[index] = self._parts
         self._parts += outside
@@ -96,7 +105,11 @@ class Entries:
     def _decoded(self, entry: Entry, is_type: bool) -> Any:
         cursor = Cursor(entry.data, entry.offset)
         try:
-            code = cursor.varint()
+            code = entry.data[0] >> 1
+            cursor.position = 1
+            if not entry.data[0] & 1:
+                cursor.position = 0
+                code = cursor.varint()
             codec = (self._type_codecs if is_type else self._attribute_codecs).get(entry.dialect, {}).get(code)
             if codec is None:
                 what = "type" if is_type else "attribute"
@@ -113,7 +126,6 @@ class Entries:
     def _of_text(self, entry: Entry, is_type: bool) -> Any:
         """An entry that is written as text."""
         text = entry.data.removesuffix(b"\0").decode(errors="replace")
-        self._parts += len(text)
         return self.parsed(text, is_type, entry.offset)
 
     def parsed(self, text: str, is_type: bool, offset: int) -> Any:

@@ -52,6 +52,7 @@ class OperationReader:
         self._properties = container.properties
         self._entries = entries
         self._depth = 0
+        self._known_properties: dict[tuple[int, str], dict[str, Any]] = {}
 
     def module(self, cursor: Cursor) -> Operation:
         """The one operation of the top level, which is a module."""
@@ -103,12 +104,12 @@ class OperationReader:
         """An operation, and the number of the value that is defined next."""
         entries = self._entries
         start = cursor.base + cursor.position
-        index = cursor.varint()
+        index, mask, location = cursor.head()
         if index >= len(self._names):
             raise cursor.error(f"operation name {index} of {len(self._names)}")
         name, is_known = self._names[index]
-        mask = cursor.byte()
-        place = place_of(entries.attribute(cursor.varint(), cursor), cursor)
+        place = place_of(entries.attribute(location, cursor), cursor)
+        entries.count(0, cursor)
         attributes = dict(self._dictionary(cursor)) if mask & _ATTRIBUTES else {}
         if mask & _PROPERTIES:
             attributes.update(self._held(cursor, name, is_known))
@@ -171,6 +172,8 @@ class OperationReader:
         index = cursor.varint()
         if self._version < PROPERTIES or index >= len(self._properties):
             raise cursor.error(f"properties {index} of {len(self._properties)}")
+        if (index, name) in self._known_properties:
+            return self._known_properties[index, name]
         held = Cursor(*self._properties[index])
         try:
             found = self._by_name(held, name) if is_known else self._dictionary(held)
@@ -178,6 +181,7 @@ class OperationReader:
             raise held.error(f"properties of {name} that end too early") from None
         if held.rest:
             raise held.error(f"{held.rest} bytes too many in the properties of {name}")
+        self._known_properties[index, name] = found
         return found
 
     def _by_name(self, cursor: Cursor, name: str) -> dict[str, Any]:

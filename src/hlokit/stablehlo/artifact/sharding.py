@@ -17,7 +17,11 @@ def _quoted(name: str) -> str:
 
 def _texts(entries: Entries, cursor: Cursor, kind: str) -> list[str]:
     """A list of attributes of one kind, each as text."""
-    return [_text(entries.inner(cursor), cursor, kind) for _ in range(cursor.varint())]
+    found: list[str] = []
+    for number in cursor.varints(cursor.varint()):
+        found.append(_text(entries.attribute(number, cursor), cursor, kind))
+        entries.count(len(found[-1]), cursor)
+    return found
 
 
 def _text(value: Any, cursor: Cursor, kind: str) -> str:
@@ -31,7 +35,14 @@ def _attribute(kind: str, text: str) -> DialectAttribute:
 
 
 def _manual_axes(entries: Entries, cursor: Cursor) -> DialectAttribute:
-    return _attribute("manual_axes", ", ".join(_quoted(str(name)) for name in entries.inner_list(cursor)))
+    names: list[str] = []
+    for number in cursor.varints(cursor.varint()):
+        name = entries.attribute(number, cursor)
+        if not isinstance(name, str):
+            raise cursor.error("an axis whose name is no string")
+        names.append(_quoted(name))
+        entries.count(len(name), cursor)
+    return _attribute("manual_axes", ", ".join(names))
 
 
 def _mesh_axis(entries: Entries, cursor: Cursor) -> DialectAttribute:

@@ -26,6 +26,8 @@ from hlokit.stablehlo.tree import Dense, DialectAttribute, Symbol
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
+_WEIGHT = 8
+"""What an attribute as text counts for: an attribute that is named often is written as often."""
 _UNIT_CODE = ("builtin", 7)
 _DIGITS = {32: 9, 64: 17}
 _TENSOR_CODES = (("builtin", 13), ("builtin", 14), ("vhlo", 20), ("vhlo", 21))
@@ -39,6 +41,7 @@ def written(entries: Entries, dictionary: NumberedDictionary) -> str:
 def _attribute(entries: Entries, number: int) -> str:
     entry = entries.container.attributes[number]
     cursor = Cursor(entry.data, entry.offset)
+    entries.count(_WEIGHT, cursor)
     if not entry.is_encoded:
         return entry.data.removesuffix(b"\0").decode(errors="replace")
     code = entry.dialect, cursor.varint()
