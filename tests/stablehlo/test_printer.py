@@ -263,6 +263,19 @@ def test_text_stays_small_where_computations_are_shared() -> None:
     assert hk.evaluate(hk.parse(text), np.float32(0.5)) == hk.evaluate(module, np.float32(0.5))
 
 
+def test_names_that_mlir_cannot_have() -> None:
+    b = hk.Builder('a "module"')
+    x = b.parameter(0, hk.f32[2], "a b")
+    b.parameter(1, hk.Shape.tuple([hk.f32[2], hk.f32[2]]), "a_b")
+    inner = hk.Builder("f-1 é")
+    called = inner.build_computation(hk.sin(inner.parameter(0, hk.f32[2])))
+    module = b.build(hk.call(b, called, [x]))
+    text = hk.to_stablehlo(module)
+    assert "@main(%a_b: " in text and "%a_b.1: " in text and 'func.call @"f-1 \\C3\\A9"(%a_b)' in text
+    again = hk.parse(text)
+    assert again.name == 'a "module"' and [p.name for p in again.entry.parameters] == ["a_b", "a_b.1", "a_b.2"]
+
+
 def test_convert_writes_and_reads_stablehlo(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     hlo, mlir, proto, again = (tmp_path / name for name in ("m.hlo", "m.mlir", "m.pb", "n.mlir"))
     hlo.write_text(EVERYTHING)

@@ -190,8 +190,8 @@ def _custom_call(site: Site) -> list[Value]:
     operands = [site.packed(i) for i in range(len(site.instruction.operands))]
     results = _results(site.shape)
     bound, values = site.into.bind(results)
-    target = symbol_text(op.custom_call_target) if op.custom_call_target else '@""'
-    attributes = dictionary_text(_custom_attributes(site, op, len(results))) or ""
+    target = symbol_text(op.custom_call_target)
+    attributes = dictionary_text(_custom_attributes(site, op, len(results)))
     types = f"({types_text(o.shape for o in operands)}) -> {results_text(results)}"
     listed = ", ".join(o.name for o in operands)
     site.into.line(f"{bound}stablehlo.custom_call {target}({listed}) {attributes} : {types}{site.location()}")

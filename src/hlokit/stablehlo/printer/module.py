@@ -10,7 +10,7 @@ from hlokit.hlo.names import Names
 from hlokit.stablehlo.lowering import GLOBAL_VALUES, MEMORY_KINDS
 from hlokit.stablehlo.printer.function import FunctionWriter, Symbols, check_type, private_function, returned_text
 from hlokit.stablehlo.printer.site import Value, marks_of
-from hlokit.stablehlo.printer.spelling import dictionary_text, string_text, symbol_text, type_text
+from hlokit.stablehlo.printer.spelling import dictionary_text, string_text, symbol_text, type_text, value_text
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -51,7 +51,7 @@ def _main(module: HloModule, symbols: Symbols) -> list[str]:
         check_type(parameter)
         for i, leaf in enumerate(parameter.shape.leaves()):
             name = parameter.name if parameter.shape is leaf else f"{parameter.name}.{i}"
-            value = Value(f"%{names.unique(name)}", leaf.logical)
+            value = Value(f"%{names.unique(value_text(name))}", leaf.logical)
             marks = {**_argument_marks(parameter, i), **donated.get((number, i), {}), **_layout_mode(leaf)}
             text = f"{value.name}: {type_text(leaf)}{' ' + dictionary_text(marks) if marks else ''}"
             listed.append(text + writer.location(parameter))

@@ -14,6 +14,7 @@ UNIT = ""
 """The value of an attribute that only is there."""
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*\Z")
+_NO_VALUE = re.compile(r"[^A-Za-z0-9_$.\-]")
 _PLAIN = frozenset(range(0x20, 0x7F)) - {ord('"'), ord("\\")}
 
 
@@ -76,6 +77,12 @@ def symbol_text(name: str) -> str:
 def word_text(name: str) -> str:
     """A key of a dictionary, or a symbol without its @."""
     return name if _BARE.match(name) else string_text(name)
+
+
+def value_text(name: str) -> str:
+    """A name for a value, without its %, with only what such a name may hold."""
+    plain = _NO_VALUE.sub("_", name)
+    return plain if plain and not plain[0].isdigit() else f"_{plain}"
 
 
 def list_text(values: Iterable[object]) -> str:
