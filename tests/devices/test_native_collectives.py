@@ -215,8 +215,30 @@ ENTRY main {
 
 
 @rule("HASYNC-6", "HOP-32", "HOP-35")
-def test_started_and_done() -> None:
-    check(hk.parse(STARTED), [[values(hk.f32, (6,), r), values(hk.f32, (2, 3), r)] for r in range(2)])
+def test_started_and_done(native: None) -> None:
+    """Neither the state's operands nor what is done are copied."""
+    module = hk.parse(STARTED)
+    check(module, [[values(hk.f32, (6,), r), values(hk.f32, (2, 3), r)] for r in range(2)])
+    steps = hk.compile(module, replicas=2).executable.program.block.steps
+    assert [step.name for step in steps] == ["a", "g", "c"]
+
+
+STATE = """
+HloModule state
+
+ENTRY main {
+  p = f32[6] parameter(0)
+  q = f32[6] add(p, p)
+  c = (f32[6], f32[6], u32[], u32[]) collective-permute-start(q), source_target_pairs={{0,1}}
+  k = f32[6] get-tuple-element(c), index=0
+  e = f32[6] collective-permute-done(c)
+  ROOT r = (f32[6], f32[6], f32[6]) tuple(k, e, q)
+}
+"""
+
+
+def test_a_states_operands_are_values_as_others(native: None) -> None:
+    check(hk.parse(STATE), [[values(hk.f32, (6,), r)] for r in range(2)])
 
 
 @pytest.mark.parametrize("rows", [2, LARGE])

@@ -140,6 +140,15 @@ class Lowering(Source):
             operand = instruction.operands[0]
             before = sum(leaf_count(s) for s in operand.shape.elements[: op.index])
             return operand, before + number
+        if op.picks is not None:
+            operand = instruction.operands[0]
+            return operand, number + sum(leaf_count(s) for s in operand.shape.elements[: op.picks])
+        if number < op.kept(instruction.shape):
+            for operand in instruction.operands:
+                count = leaf_count(operand.shape)
+                if number < count:
+                    return operand, number
+                number -= count
         if _only_marks(instruction):
             return instruction.operands[0], number
         return None
@@ -180,7 +189,7 @@ class Lowering(Source):
             for operand in self._needed_in_memory(instruction):
                 self._store(operand, f"{instruction.opcode} {instruction.name} reads it from memory")
             for k in range(leaf_count(instruction.shape)):
-                self._store(Leaf(instruction, k), "other kernels cannot hold it")
+                self._store(self.leaf(instruction, k), "other kernels cannot hold it")
         for leaf in results:
             self._store(leaf, "a result")
         self._store_small_updates()
@@ -582,7 +591,7 @@ class Lowering(Source):
     def _other_steps(self, instruction: Instruction) -> list[Step]:
         op = instruction.op
         reads = [self.stored[leaf] for o in instruction.operands for leaf in self._array_leaves(o)]
-        writes = [self.stored[leaf] for leaf in self._array_leaves(instruction)]
+        writes = [self.stored[leaf] for leaf in self._array_leaves(instruction) if leaf.instruction is instruction]
         if isinstance(op, While):
             return self._while(instruction, reads, writes)
         if isinstance(op, Conditional):
@@ -866,12 +875,13 @@ _MOST_TRIPS = 2**20
 
 def _only_marks(instruction: Instruction) -> bool:
     """Its leaves are its first operand's, wherever these lie."""
-    return instruction.op.passes_on and instruction.op.form == "control"
+    return instruction.op.passes_on and instruction.op.form in ("control", "communicate")
 
 
 def _makes_nothing(instruction: Instruction) -> bool:
     """It groups, picks or marks what others make, or has no array at all: nothing has to run for it."""
-    if isinstance(instruction.op, (Tuple, GetTupleElement)) or _only_marks(instruction):
+    op = instruction.op
+    if isinstance(op, (Tuple, GetTupleElement)) or op.picks is not None or _only_marks(instruction):
         return True
     is_plain = instruction.op.form == "control" and not instruction.called and not _has_effect(instruction)
     return is_plain and not leaf_count(instruction.shape)

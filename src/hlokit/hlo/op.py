@@ -130,6 +130,10 @@ class Op:
     """A function of real numbers that takes a polynomial or a table: what analyses count apart from arithmetic."""
     passes_on: ClassVar[bool] = False
     """Its value is the first operand's, as it is: it only orders, marks or copies."""
+    picks: ClassVar[int | None] = None
+    """Its value is that element of its operand, a tuple."""
+    keeps_operands: ClassVar[bool] = False
+    """The first element of its result, a tuple, is its operands, or the first of them, as they are."""
     whole_values: ClassVar[bool] = False
     """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
     shape_required: ClassVar[bool] = False
@@ -216,6 +220,10 @@ class Op:
     def is_exact(self, *operands: Shape) -> bool:
         """Whether the form gives the reference's bits, where primitives do; strict code has the reference otherwise."""
         return True
+
+    def kept(self, result: Shape) -> int:
+        """So many arrays that a result of this shape begins with are the operands' (`keeps_operands`)."""
+        return sum(leaf.is_array for leaf in result.elements[0].leaves()) if self.keeps_operands else 0
 
     def has_side_effect(self) -> bool:
         """Running this op is observable; `side_effect`, unless the attributes decide."""

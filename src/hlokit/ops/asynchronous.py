@@ -22,6 +22,7 @@ class AsyncStart(Op, name="async-start"):
     state: ResultShape
 
     roles = ("calls",)
+    keeps_operands = True
     form = "control"
     rules = "HASYNC"
     whole_values = True
@@ -43,6 +44,7 @@ class AsyncUpdate(Op, name="async-update"):
     """The state of an operation under way, a step later."""
 
     arity = 1
+    passes_on = True
     form = "control"
     rules = "HASYNC"
     shape_required = True
@@ -60,6 +62,7 @@ class AsyncDone(Op, name="async-done"):
     """Waits for the operation and gives its result."""
 
     arity = 1
+    picks = 1
     form = "control"
     rules = "HASYNC"
     shape_required = True
@@ -95,6 +98,7 @@ class CopyDone(Op, name="copy-done"):
     """Waits for a copy and gives it."""
 
     arity = 1
+    picks = 0
     form = "control"
     rules = "HOP-41"
     shape_required = True

@@ -57,6 +57,7 @@ class AllReduceDone(Op, name="all-reduce-done"):
     """Waits for an all-reduce and gives its result."""
 
     arity = 1
+    passes_on = True
     form = "communicate"
     rules = "HASYNC"
     shape_required = True
@@ -122,6 +123,8 @@ class AllGather(Op, name="all-gather"):
 class AllGatherStart(AllGather, name="all-gather-start"):
     """Begins an all-gather; the state holds (operand, result), or a tuple of each (HOP-32)."""
 
+    keeps_operands = True
+
     def infer(self, *operands: Shape) -> Shape:
         parts = self.result.elements
         given = Shape.tuple(operands) if parts and parts[0].is_tuple else operands[0]
@@ -146,6 +149,7 @@ class AllGatherDone(Op, name="all-gather-done"):
     """Waits for an all-gather and gives its result."""
 
     arity = 1
+    picks = 1
     form = "communicate"
     rules = "HASYNC"
     shape_required = True

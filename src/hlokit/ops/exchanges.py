@@ -244,6 +244,8 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
 
     state: ResultShape
 
+    keeps_operands = True
+
     def infer(self, *operands: Shape) -> Shape:
         _check_pairs(self.source_target_pairs)
         moved, parts = self._moved(operands), self.state.elements
@@ -268,6 +270,7 @@ class CollectivePermuteDone(Op, name="collective-permute-done"):
     """Waits for a collective-permute and gives its result."""
 
     arity = 1
+    picks = 1
     form = "communicate"
     rules = "HASYNC"
     shape_required = True

@@ -75,7 +75,7 @@ class _Job:
 
 
 class _Given:
-    """What a member gives to the meeting; `table`: of the pointers of its operands, then its results."""
+    """What a member gives to the meeting; `table`: of the pointers of its operands, then of the results it makes."""
 
     __slots__ = ("instruction", "table")
 
@@ -237,8 +237,11 @@ def _jobs(instructions: Sequence[Instruction], transfers: Sequence[Transfer]) ->
     zeros: list[_End] = []
     arrays = [_arrays(instruction) for instruction in instructions]
     for own, (transfer, (operands, results)) in enumerate(zip(transfers, arrays, strict=True)):
+        kept = instructions[own].op.kept(instructions[own].shape)
         for move in transfer.moves[own]:
-            target = _end(own, len(operands) + move.result, results[move.result], move.block)
+            if move.result < kept:
+                continue
+            target = _end(own, len(operands) + move.result - kept, results[move.result], move.block)
             sources = tuple(_end(p.member, p.operand, arrays[p.member][0][p.operand], p.block) for p in move.sources)
             (targets.setdefault(sources, []) if sources else zeros).append(target)
     jobs = [_Job(sources, tuple(ends)) for sources, ends in targets.items()]
@@ -292,7 +295,8 @@ class _Plan:
 def _rows(given: _Given, end: _End) -> Any:
     """The elements there, a row for each run of bytes."""
     operands, results = _arrays(given.instruction)
-    dtype = (*operands, *results)[end.slot].dtype.numpy
+    kept = given.instruction.op.kept(given.instruction.shape)
+    dtype = (*operands, *results[kept:])[end.slot].dtype.numpy
     address = ctypes.c_uint64.from_address(given.table + 8 * end.slot).value + end.offset
     rows, size = end.total // end.inner, dtype.itemsize
     memory = (ctypes.c_char * ((rows - 1) * end.stride + end.inner)).from_address(address)
@@ -310,7 +314,7 @@ def _end(member: int, slot: int, shape: Shape, block: Block | None) -> _End:
 
 
 def _arrays(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:
-    """The arrays of the operands and of the result: what the pointers in a step's table are of."""
+    """The arrays of the operands and of the result."""
     operands = [leaf for o in instruction.operands for leaf in o.shape.leaves() if leaf.is_array]
     return operands, [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
 

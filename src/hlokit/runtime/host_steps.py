@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +102,8 @@ def _evaluate(process: Process, step: HostStep, table: int) -> None:
         arrays = [view(next(pointers), leaf) for leaf in array_leaves(operand.shape)]
         operands.append(tree(operand.shape, iter(a.copy() for a in arrays) if kept else iter(arrays), TOKEN_VALUE))
     value = run_instruction(process, instruction, operands)
-    for leaf, array in zip(array_leaves(instruction.shape), leaves(value), strict=True):
+    made = zip(array_leaves(instruction.shape), leaves(value), strict=True)
+    for leaf, array in islice(made, instruction.op.kept(instruction.shape), None):
         view(next(pointers), leaf)[...] = array
 
 
