@@ -3,10 +3,10 @@
     python -m bench.collectives            # two minutes; prints a Markdown table
 
 Arrays are f32; of operand and result the larger has 64 MB on each replica. The small rows are a call with one
-all-reduce of 4 floats, and one pass of a loop in which there is nothing else. The ratio is XLA's time to hlokit's: above 1 hlokit
-is faster. All is measured again in a process whose malloc spares XLA page faults, and whose memcpy stores large arrays
-past the caches: there the floor is the time that the bytes take which must be read and written at least, each operand
-and each result once, when as many threads as there are cores copy.
+all-reduce of 4 floats, and one pass of a loop in which there is nothing else. The ratio is XLA's time to hlokit's:
+above 1 hlokit is faster. All is measured again in a process whose malloc spares XLA page faults, and whose memcpy
+stores large arrays past the caches: there the floor is the time that the bytes take which must be read and written at
+least, each operand and each result once, when as many threads as there are cores copy.
 """
 
 from __future__ import annotations
