@@ -1,0 +1,163 @@
+"""Cases: public functions of JAX, what they are called with, and how closely both sides must agree."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+TYPES: dict[str, Any] = {
+    "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "c64": np.complex64,
+    "i32": np.int32, "u8": np.uint8, "bool": np.bool_,
+}  # fmt: skip
+TOLERANCE = {"float32": 1e-5, "complex64": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
+"""By element type, relative to the element and to the array's largest; other types must be equal."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One function with one set of arguments, jitted as one program with its gradient and vmap.
+
+    `f` takes the arguments; without it the function `name` does. Arguments are trees of NumPy arrays. `types`: those of
+    float32 are cast to each. `host`: called as it is, not in jit (no gradient, no vmap). `no_grad`, `no_vmap`: JAX has
+    none, which is checked. `batch`: arguments to be stacked with the first, in place of their mirror images.
+    `tolerance`: in place of TOLERANCE, for `reason`. `unsupported`: the text with which hlokit refuses the case.
+    """
+
+    name: str
+    f: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    label: str = ""
+    types: str = "f32"
+    host: bool = False
+    no_grad: bool = False
+    no_vmap: bool = False
+    batch: tuple[Any, ...] | None = None
+    tolerance: float = 0.0
+    reason: str = ""
+    unsupported: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        assert bool(self.tolerance) == bool(self.reason), f"{self.name}: a tolerance of its own has a reason"
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}[{self.label}]" if self.label else self.name
+
+    @property
+    def module(self) -> str:
+        return self.name.rpartition(".")[0]
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        return self.f or resolved(self.name)
+
+    def arguments(self, type: str) -> tuple[Any, ...]:
+        return jax.tree.map(lambda x: _cast(x, type), self.args)
+
+    def batches(self, type: str) -> tuple[Any, ...]:
+        """Two sets of arguments, stacked."""
+        first = self.arguments(type)
+        if self.batch is not None:
+            return jax.tree.map(lambda x, y: np.stack([x, _cast(y, type)]), first, self.batch)
+        return jax.tree.map(lambda x: np.stack([x, np.flip(x)]), first)
+
+
+def case(name: str, f: Callable[..., Any] | None, *args: Any, **flags: Any) -> Case:
+    return Case(name, f, args, **flags)
+
+
+def each(module: str, names: str, *args: Any, **flags: Any) -> Iterator[Case]:
+    """Functions that are called with the same arguments."""
+    for name in names.split():
+        yield Case(f"{module}.{name}", None, args, **flags)
+
+
+def _cast(x: Any, type: str) -> Any:
+    """The array, where it is of float32, as another type: small integers, signs as truth values, some imaginary part."""
+    if np.asarray(x).dtype != np.float32 or type == "f32":
+        return np.asarray(x)
+    if type == "c64":
+        return (x + 0.5j * np.flip(x)).astype(np.complex64)
+    if type == "bool":
+        return np.asarray(x) > 0
+    if type in ("i32", "u8"):
+        return (np.abs(x) if type == "u8" else x).__mul__(4).astype(TYPES[type])
+    return np.asarray(x).astype(TYPES[type])
+
+
+def resolved(name: str) -> Any:
+    """The public object of this name."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError:
+        return getattr(resolved(module), attribute)  # a method of a class
+
+
+def names_used(code: CodeType) -> set[str]:
+    """Every name and attribute in the code and the functions in it."""
+    inner = [names_used(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return {*code.co_names, *code.co_freevars}.union(*inner)
+
+
+def areas() -> list[str]:
+    """The names of the tables."""
+    package = importlib.import_module("tests.jax_functions.areas")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+
+
+@cache
+def cases(area: str) -> dict[str, Case]:
+    """A table, by id."""
+    found: dict[str, Case] = {}
+    for one in importlib.import_module(f"tests.jax_functions.areas.{area}").CASES:
+        assert one.id not in found, one.id
+        found[one.id] = one
+    return found
+
+
+_device: list[Any] = []
+
+
+def devices() -> list[Any]:
+    """The devices of the side that runs now."""
+    return jax.devices(_device[0].platform)
+
+
+# -- arguments
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+def uniform(*shape: int, low: float = 0.0, high: float = 1.0, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, *shape]).uniform(low, high, size=shape).astype(np.float32)
+
+
+def integers(*shape: int, low: int = 0, high: int = 10, seed: int = 0, dtype: Any = np.int32) -> Any:
+    return np.random.default_rng([seed, *shape]).integers(low, high, size=shape).astype(dtype)
+
+
+def symmetric(n: int, seed: int = 0) -> Any:
+    a = normal(n, n, seed=seed)
+    return a + a.T
+
+
+def positive(n: int, seed: int = 0) -> Any:
+    a = normal(n, n, seed=seed)
+    return a @ a.T + n * np.eye(n, dtype=np.float32)
+
+
+KEY = np.uint32([0, 42])
+"""A key of jax.random as its words."""
