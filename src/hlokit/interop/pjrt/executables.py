@@ -103,16 +103,6 @@ def _name(a: Any) -> None:
     a.executable_name, a.executable_name_size = program_at(a.executable).kept.text(program_at(a.executable).name)
 
 
-@function("Executable_NumReplicas")
-def _replicas(a: Any) -> None:
-    a.num_replicas = program_at(a.executable).options.replicas
-
-
-@function("Executable_NumPartitions")
-def _partitions(a: Any) -> None:
-    a.num_partitions = program_at(a.executable).options.partitions
-
-
 @function("Executable_OutputElementTypes")
 def _types(a: Any) -> None:
     program = program_at(a.executable)

@@ -13,7 +13,7 @@ from hlokit.interop.pjrt.code import Code, Record
 
 PROGRAM = Record(
     "refs next deleted entry arguments results argument_rows result_rows fixed fixed_values arena_slot arena "
-    "arena_size device donates"
+    "arena_size device donates replicas partitions"
 )
 """A loaded executable, and the executable that it comes from.
 
@@ -37,7 +37,9 @@ def write(module: Module) -> None:
         module.add(function, exported=True)
     for function in (
         _drop("Executable_Destroy"), _drop("LoadedExecutable_Destroy"), _get_executable(), _is_deleted(), _delete(),
-        _num_outputs(), _execute(),
+        _number("Executable_NumOutputs", "num_outputs", "results"),
+        _number("Executable_NumReplicas", "num_replicas", "replicas"),
+        _number("Executable_NumPartitions", "num_partitions", "partitions"), _execute(),
     ):  # fmt: skip
         module.add(function, exported=True)
 
@@ -99,9 +101,10 @@ def _delete() -> Code:
     return f
 
 
-def _num_outputs() -> Code:
-    f = Code("Executable_NumOutputs", "Executable_NumOutputs")
-    f.give("num_outputs", f.load(f.given("executable"), PROGRAM["results"], "i64"), "i64")
+def _number(name: str, field: str, own: str) -> Code:
+    """JAX asks for these at every call."""
+    f = Code(name, name)
+    f.give(field, f.load(f.given("executable"), PROGRAM[own], "i64"), "i64")
     f.ret()
     return f
 

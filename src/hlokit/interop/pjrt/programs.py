@@ -14,6 +14,7 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
+from hlokit.interop.jax.callbacks import calls
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
 from hlokit.interop.pjrt.client import KINDS, Device, devices
@@ -39,6 +40,7 @@ class Program:
         self.code, self.serialized_options = code, options
         self.options: Options = parse(options, len(devices()))
         self.module = module_of(code)
+        self.callbacks = calls(self.module)
         self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
         self.kept = Kept()
         entry = self.module.entry
@@ -70,6 +72,7 @@ class Program:
         fields = {
             "refs": 1, "arguments": len(self.parameters), "results": len(self.results),
             "argument_rows": self.kept.text(bytes(rows))[0], "result_rows": self.kept.text(bytes(made))[0],
+            "replicas": self.options.replicas, "partitions": self.options.partitions,
             "device": self.devices[0].address, "donates": int(bool(self.donated or overwritten)),
         }  # fmt: skip
         if len(rows) != ARGUMENT.size * len(self.parameters) or len(made) != RESULT.size * len(self.results):
@@ -108,12 +111,13 @@ def deserialized(data: bytes, options: bytes) -> Program:
     """What `serialized` wrote; `options`, where given, in place of its own. ParseError for anything else."""
     head, _, rest = data.removeprefix(_MAGIC).partition(b"\n")
     try:
-        sizes = json.loads(head) if data.startswith(_MAGIC) else None
-    except ValueError:
-        sizes = None
-    if not isinstance(sizes, dict) or sizes["options"] + sizes["code"] != len(rest):  # pyright: ignore[reportUnknownArgumentType]
+        sizes = json.loads(head) if data.startswith(_MAGIC) else {}
+        counts = [int(sizes["options"]), int(sizes["code"])]
+    except (ValueError, KeyError, TypeError):
+        counts = [-1]
+    if min(counts) < 0 or sum(counts) != len(rest):
         raise ParseError("the bytes are no executable of hlokit's")
-    own = rest[: sizes["options"]]
+    own = rest[: counts[0]]
     return Program(rest[len(own) :], options or own)
 
 
