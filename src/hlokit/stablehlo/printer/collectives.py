@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlokit.ops.exchanges import AllToAll, CollectivePermute
+from hlokit.stablehlo.printer.elementwise import same
 from hlokit.stablehlo.printer.site import Rule, Site, Value
 from hlokit.stablehlo.printer.spelling import UNIT, matrix_text
 from hlokit.types.groups import ReplicaGroups
@@ -172,16 +173,12 @@ def _identity(name: str) -> Rule:
     return rule
 
 
-def _passed(site: Site) -> Sequence[Value]:
-    return site.states(0)
-
-
 RULES: dict[str, Rule] = {
     "all-gather": _all_gather,
     "all-gather-done": _done,
     "all-gather-start": _all_gather_start,
     "all-reduce": _all_reduce,
-    "all-reduce-done": _passed,
+    "all-reduce-done": same,
     "all-reduce-start": _all_reduce,
     "all-to-all": _all_to_all,
     "collective-broadcast": _collective_broadcast,

@@ -10,6 +10,7 @@ from hlokit.ops.communication import Infeed, Outfeed, Recv, RecvDone, Send
 from hlokit.ops.control_flow import Call
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement
+from hlokit.stablehlo.printer.elementwise import same
 from hlokit.stablehlo.printer.site import Rule, Site, Value
 from hlokit.stablehlo.printer.spelling import (
     boolean_text,
@@ -42,10 +43,6 @@ def element(site: Site, index: int) -> Sequence[Value]:
     elements = site.instruction.operands[0].shape.elements
     first = sum(len(list(e.leaves())) for e in elements[:index])
     return site.states(0)[first : first + len(list(elements[index].leaves()))]
-
-
-def _same(site: Site) -> Sequence[Value]:
-    return site.states(0)
 
 
 def _after_all(site: Site) -> list[Value]:
@@ -304,13 +301,13 @@ RULES: dict[str, Rule] = {
     "after-all": _after_all,
     "async-done": _async_done,
     "async-start": _async_start,
-    "async-update": _same,
+    "async-update": same,
     "call": _call,
     "conditional": _conditional,
     "copy-done": _copy_done,
     "copy-start": _copy_start,
     "custom-call": _custom_call,
-    "domain": _same,
+    "domain": same,
     "fusion": _call,
     "get-tuple-element": _get_tuple_element,
     "infeed": _infeed,

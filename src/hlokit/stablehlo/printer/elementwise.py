@@ -37,7 +37,7 @@ def _accuracy(site: Site) -> dict[str, str]:
     return {"result_accuracy": f"#stablehlo.result_accuracy<{mode}>"}
 
 
-def _same(site: Site) -> Sequence[Value]:
+def same(site: Site) -> Sequence[Value]:
     """The operand itself."""
     return site.states(0)
 
@@ -115,7 +115,7 @@ RULES: dict[str, Rule] = {
     "compare": _compare,
     "complex": _cast("stablehlo.complex"),
     "convert": _cast("stablehlo.convert"),
-    "copy": _same,
+    "copy": same,
     "erf": _function("chlo.erf"),
     "imag": _cast("stablehlo.imag"),
     "is-finite": _cast("stablehlo.is_finite"),
