@@ -111,3 +111,71 @@ func.func @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
 def test_what_is_not_read_is_named(text: str, message: str) -> None:
     with pytest.raises(hk.UnsupportedError, match=message):
         hk.parse(text)
+
+
+_SUM = """({
+      ^bb0(%p: tensor<i64>, %q: tensor<i64>):
+        %s = stablehlo.add %p, %q : tensor<i64>
+        stablehlo.return %s : tensor<i64>
+    })"""
+
+
+def collective(name: str, attributes: str) -> hk.HloModule:
+    return hk.parse(f"""func.func @main(%a: tensor<1xi64>) -> tensor<1xi64> {{
+    %0 = "stablehlo.{name}"(%a) {_SUM} {{{attributes}}} : (tensor<1xi64>) -> tensor<1xi64>
+    return %0 : tensor<1xi64>
+}}""")
+
+
+NONE = "channel_handle = #stablehlo.channel_handle<handle = 0, type = 0>"
+ONE = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>"
+
+
+@pytest.mark.parametrize(
+    ("groups", "grid", "expected"),
+    [
+        (f"replica_groups = dense<[[2, 0], [1, 3]]> : tensor<2x2xi64>, {NONE}", (4, 1), [0, 6, 4, 0]),
+        (f"replica_groups = dense<> : tensor<0x0xi64>, {NONE}", (4, 1), [10, 0, 0, 0]),
+        (f"replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>, {ONE}", (2, 2), [0, 0, 10, 0]),
+        (f"replica_groups = dense<[[3, 0], [1, 2]]> : tensor<2x2xi64>, {ONE}, use_global_device_ids", (4, 1), [0, 5, 0, 5]),
+    ],
+)  # fmt: skip
+def test_collective_reduce_gives_the_first_of_each_group_the_result(
+    groups: str, grid: tuple[int, int], expected: list[int]
+) -> None:
+    values = [[np.array([d + 1])] for d in range(4)]
+    results = hk.evaluate(collective("collective_reduce", groups), *values, replicas=grid[0], partitions=grid[1])
+    assert [int(result[0]) for result in results] == expected
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [
+        ('name = "y", sub_axis_info = (1)2', [40, 60, 40, 60, 120, 140, 120, 140]),
+        (
+            'name = "y", sub_axis_info = #stablehlo.sub_axis_info<pre_size = 2, size = 2>',
+            [30, 30, 70, 70, 110, 110, 150, 150],
+        ),
+        ('name = "x"', [60, 80, 100, 120] * 2),
+    ],
+)
+def test_groups_along_axes_of_a_mesh_written_in_place(axis: str, expected: list[int]) -> None:
+    axes = ", ".join(f'#stablehlo.mesh_axis<name = "{name}", size = {size}>' for name, size in (("x", 2), ("y", 4)))
+    groups = f"#stablehlo.replica_group_mesh_axes<mesh = #stablehlo.mesh<axes = [{axes}]>, axes = [#stablehlo.axis_ref<{axis}>]>"
+    module = collective("all_reduce", f"replica_groups = {groups}, {NONE}")
+    results = hk.evaluate(module, *([np.array([10 * (d + 1)])] for d in range(8)), replicas=8)
+    assert [int(result[0]) for result in results] == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ('#stablehlo.replica_group_mesh_axes<mesh = @none, axes = [#stablehlo.axis_ref<name = "x">]>', "@none"),
+        ("#stablehlo.replica_group_mesh_axes<mesh = #stablehlo.mesh<axes = 3>, axes = []>", "axes"),
+        ("#stablehlo.replica_group_mesh_axes<axes = []>", "mesh"),
+        ("#stablehlo.other<axes = []>", "axes of a mesh"),
+    ],
+)
+def test_groups_that_are_none(groups: str, message: str) -> None:
+    with pytest.raises(hk.ParseError, match=message):
+        collective("all_reduce", f"replica_groups = {groups}, {NONE}")

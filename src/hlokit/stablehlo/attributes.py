@@ -267,6 +267,8 @@ class AttributeReader:
             return value
         if kind in (INTEGER, FLOAT, MINUS):
             return self._number()
+        if word == "(" and lexer.peek().isdecimal():
+            return self._sub_axis()
         if word == "[":
             return self._list()
         if word == "{":
@@ -319,6 +321,15 @@ class AttributeReader:
         lexer = self.lexer
         word = lexer.peek()
         return bool(word) and (word[0] == "!" or word in (*_OPEN, "none") or self._element_named(word) is not None)
+
+    def _sub_axis(self) -> Dictionary:
+        """`(pre_size)size`: a part of an axis of a mesh."""
+        lexer = self.lexer
+        lexer.expect("(")
+        found = Dictionary(pre_size=lexer.integer())
+        lexer.expect(")")
+        found["size"] = lexer.integer()
+        return found
 
     def _typed(self, value: Any) -> Any:
         self.lexer.expect(":")

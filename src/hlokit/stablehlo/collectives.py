@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from hlokit.builder import collectives as build
+from hlokit.builder import constants, elementwise
 from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
-from hlokit.stablehlo.shardings import Axis, cut_along, mesh_of
+from hlokit.stablehlo.shardings import Axis, Mesh, cut_along, mesh_of
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute, Symbol
+from hlokit.types import dtype as dtypes
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import Shape
 
@@ -26,14 +30,31 @@ def _groups(site: Site) -> ReplicaGroups:
 def _groups_along(site: Site, given: DialectAttribute) -> ReplicaGroups:
     """#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>."""
     parameters = site.parameters("replica_groups")
-    name, axes = parameters.get("mesh"), parameters.get("axes")
-    meshes = site.scope.lowering.program.meshes
+    axes = parameters.get("axes")
     if not given.name.endswith("replica_group_mesh_axes") or not isinstance(axes, list):
         raise site.error(f"{site.name}: replica_groups are lists of devices, or axes of a mesh")
-    if not isinstance(name, Symbol) or name.name not in meshes:
-        raise site.unsupported("a mesh that is not one of the module's")
     listed: list[Any] = axes  # pyright: ignore[reportUnknownVariableType]
-    return ReplicaGroups.explicit(cut_along(mesh_of(meshes[name.name]), [_axis(site, a) for a in listed]).groups)
+    return ReplicaGroups.explicit(
+        cut_along(_mesh(site, parameters.get("mesh")), [_axis(site, a) for a in listed]).groups
+    )
+
+
+def _mesh(site: Site, given: Any) -> Mesh:
+    """@mesh, or #stablehlo.mesh<axes = [#stablehlo.mesh_axis<name = "x", size = 2>], device_ids = [..]>."""
+    if isinstance(given, Symbol):
+        meshes = site.scope.lowering.program.meshes
+        if given.name not in meshes:
+            raise site.error(f"{site.name}: the mesh @{given.name} is not defined")
+        return mesh_of(meshes[given.name])
+    mesh = site.as_parameters(given, "mesh")
+    axes: Any = mesh.get("axes")
+    if not isinstance(axes, list):
+        raise site.error(f"{site.name}: a mesh is #stablehlo.mesh<axes = [..]>")
+    named = [site.as_parameters(axis, "axes") for axis in axes]  # pyright: ignore[reportUnknownVariableType]
+    written = ", ".join(f'"{axis.get("name")}"={site.as_integers([axis.get("size")], "size")[0]}' for axis in named)
+    if "device_ids" in mesh:
+        written += f"], device_ids={list(site.as_integers(mesh['device_ids'], 'device_ids'))}"
+    return mesh_of(f"[{written}]")
 
 
 def _axis(site: Site, given: Any) -> Axis:
@@ -77,6 +98,22 @@ def _all_gather(site: Site) -> list[XlaOp]:
 def _all_reduce(site: Site) -> list[XlaOp]:
     called = (site.reducer(site.operands[:1]),)
     return site.unpacked(site.emit(AllReduce(**_common(site)), *site.operands, called=called), len(site.operands))
+
+
+def _collective_reduce(site: Site) -> list[XlaOp]:
+    """The sum, or what the region computes, on the first of each group; zeros on the others."""
+    results, fields = _all_reduce(site), _common(site)
+    groups: ReplicaGroups = fields["replica_groups"]
+    replica, partition = build.replica_id(site.builder), build.partition_id(site.builder)
+    device = replica
+    if fields["use_global_device_ids"]:
+        device = replica * np.uint32(site.scope.lowering.partitions) + partition
+    first = site.builder.constant(False, dtypes.pred)
+    for root in [group[0] for group in groups.groups] or [0]:
+        first = elementwise.or_(first, elementwise.eq(device, np.uint32(root)))
+    if fields["channel_id"] is not None and not fields["use_global_device_ids"]:
+        first = elementwise.and_(first, elementwise.eq(partition, np.uint32(0)))
+    return [elementwise.select(first, result, constants.zeros_like(result)) for result in results]
 
 
 def _reduce_scatter(site: Site) -> list[XlaOp]:
@@ -124,6 +161,7 @@ RULES: dict[str, Rule] = {
     "all_to_all": _all_to_all,
     "collective_broadcast": _collective_broadcast,
     "collective_permute": _collective_permute,
+    "collective_reduce": _collective_reduce,
     "cross-replica-sum": _cross_replica_sum,
     "partition_id": _partition_id,
     "reduce_scatter": _reduce_scatter,
