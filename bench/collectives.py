@@ -176,7 +176,7 @@ def measure(rounds: int) -> None:
 def measured(rounds: int, tunables: str) -> list[dict[str, Any]]:
     """The rows of a process of its own, whose C library is so tuned."""
     command = [sys.executable, "-m", "bench.collectives", "--measure", "--rounds", str(rounds)]
-    environment = {**os.environ, "GLIBC_TUNABLES": tunables}
+    environment = {**os.environ, "GLIBC_TUNABLES": tunables, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
