@@ -396,12 +396,26 @@ def other_program(world: Any) -> None:
     assert "rank 1 runs another program than rank 0" in str(found), str(found)
 
 
+def closed(world: Any) -> None:
+    """One who has left runs nothing, and the others learn of it."""
+    from mpi4py import MPI
+
+    module = program(lambda b, x: hk.all_reduce(x, add), hk.f32[2])
+    other = hk.mpi_world(MPI.COMM_WORLD)
+    if world.rank == 1:
+        other.close()
+    found = error_of(lambda: hk.evaluate(module, np.zeros(2, F), replicas=world.size, world=other), hk.EvaluationError)
+    assert str(found) == ("this rank has left its world" if world.rank == 1 else "rank 1 has left"), str(found)
+    if world.rank != 1:
+        other.close()
+
+
 CASES: dict[str, Callable[[Any], None]] = {
     case.__name__: case
     for case in (
         all_reduce, all_reduce_of_flags, extremes_without_nan, groups, exchanges, several_operands, no_elements,
         large, ragged, partitions, control_flow, dynamic_sizes, channels, untaken_values, queues, host_transfers,
-        deadlock, refused, groups_that_disagree, failing_device, own_error, bad_arguments, other_program,
+        deadlock, refused, groups_that_disagree, failing_device, own_error, bad_arguments, other_program, closed,
     )
 }  # fmt: skip
 

@@ -109,9 +109,8 @@ class Line:
                     self._take(message)
         except (OSError, ValueError):
             pass
-        if not self._closed:
-            error = {"kind": "EvaluationError", "text": "rank 0 is gone: its process ended"}
-            self._take({"is": "lost", "error": error, "left": False})
+        text = "this rank has left its world" if self._closed else "rank 0 is gone: its process ended"
+        self._take({"is": "lost", "error": {"kind": "EvaluationError", "text": text}, "left": self._closed})
 
     def _take(self, message: Message) -> None:
         if message["is"] in ("stop", "lost"):

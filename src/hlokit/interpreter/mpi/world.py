@@ -63,7 +63,7 @@ class World:
         """A process is gone in the midst of a run."""
         self._using = threading.Lock()
         self._in_mpi = False
-        self._failing: Callable[[], None] = lambda: None
+        self._failing: Callable[[], None] = _nothing
         self._numbers: dict[Instruction, int] = {}
         self._collectives: dict[Instruction, Collective | None] = {}
         self._mover = Mover(self._comm, self._check, self._blocked)
@@ -119,29 +119,35 @@ class World:
             except BaseException as raised:
                 error = raised
             finally:
-                self._failing = lambda: None
                 resume()
             self._ended(names[self.rank], error)
             return result
 
     def _begun(self, program: str, halt: Halt | None) -> Callable[[], None]:
-        """Waits for all ranks to begin. Gives what lets native code run again."""
+        """Waits for all ranks to begin. Gives what ends the halting of native code."""
         self.stopped = self.lost is not None
-        resumes: list[Callable[[], None]] = []
         threads = [threading.get_ident()]
+        lock = threading.Lock()
+        resumes: list[Callable[[], None]] = []
 
         def failing() -> None:
-            if halt is not None:
-                resumes.append(halt(threads))
+            with lock:
+                if halt is not None and self._failing is failing:
+                    resumes.append(halt(threads))
+
+        def resume() -> None:
+            with lock:
+                self._failing = _nothing
+                while resumes:
+                    resumes.pop()()
 
         self._failing = failing
-        self._expect("begun", self._line.ask(do="begin", program=program))
-
-        def again() -> None:
-            for resume in resumes:
-                resume()
-
-        return again
+        try:
+            self._expect("begun", self._line.ask(do="begin", program=program))
+        except BaseException:
+            resume()
+            raise
+        return resume
 
     def _ended(self, name: str, error: BaseException | None) -> None:
         if self.lost is not None:
@@ -357,6 +363,10 @@ def _addresses() -> list[str]:
     """Where other machines may reach this one."""
     found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found if not str(entry[4][0]).startswith("127.")))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _ignore_notice() -> None:
