@@ -111,7 +111,7 @@ def deserialized(data: bytes, options: bytes) -> Program:
     """What `serialized` wrote; `options`, where given, in place of its own. ParseError for anything else."""
     head, _, rest = data.removeprefix(_MAGIC).partition(b"\n")
     try:
-        sizes = json.loads(head) if data.startswith(_MAGIC) else {}
+        sizes: Any = json.loads(head) if data.startswith(_MAGIC) else {}
         counts = [int(sizes["options"]), int(sizes["code"])]
     except (ValueError, KeyError, TypeError):
         counts = [-1]
