@@ -1,6 +1,7 @@
 """Linear algebra and callbacks of JAX programs on the platform: run by test_platform.py."""
 
 import contextlib
+import gc
 import io
 import os
 
@@ -156,6 +157,20 @@ def check_errors_are_raised():
     agrees(host_sine, X)  # and the next program runs
     wrong = jax.jit(lambda x: jax.pure_callback(lambda v: np.zeros(2, np.float32), kind, x))
     fails_with("Expected: (3,), Actual: (2,)", wrong, X)
+
+
+def check_callbacks_live_as_long_as_their_programs():
+    """JAX's fast path holds the executable alone."""
+    run = jax.jit(host_sine)
+    x = jnp.asarray(X)
+    for _ in range(3):
+        run(x)
+    for module in (jax._src.pjit, jax._src.interpreters.pxla):
+        for cache in vars(module).values():
+            if hasattr(cache, "cache_clear"):
+                cache.cache_clear()
+    gc.collect()
+    np.testing.assert_allclose(run(x), np.sin(X), rtol=1e-6)
 
 
 def check_programs_in_callbacks():

@@ -238,7 +238,7 @@ ENTRY e {
   ROOT r = f32[] custom-call(x), custom_call_target="xla_ffi_python_cpu_callback",
     api_version=API_VERSION_TYPED_FFI, backend_config={index = 987654321 : ui64}
 }""")
-    with pytest.raises(EvaluationError, match="no callback 987654321"):
+    with pytest.raises(EvaluationError, match=r"no callback .*987654321"):
         hk.evaluate(module, 1.0)
 
 

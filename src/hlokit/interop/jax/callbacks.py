@@ -1,7 +1,7 @@
 """Python functions that JAX programs call: jax.debug.print, pure_callback, io_callback, buffer_callback.
 
 A program names a callback by a number. Numbers count from 0 in the order of lowering, so that the same script makes the
-same programs. Who holds the lowered program holds its callbacks; they are found by number as long as they live.
+same programs. They are found by number as long as they live: who can run a program holds those that it `calls`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 
 from hlokit.builder.custom_calls import Invocation, register_custom_call
 from hlokit.errors import EvaluationError
+from hlokit.hlo.module import HloModule
+from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
 
 Callback = Callable[..., Any]
@@ -34,6 +36,18 @@ def add(callback: Callback) -> int:
         number, _count = _count, _count + 1
         _callbacks[number] = callback
     return number
+
+
+def calls(module: HloModule) -> list[Callback]:
+    """The callbacks that the module names, to be held as long as it may run."""
+    configs = [
+        instruction.extra.backend_config
+        for computation in module.all_computations
+        for instruction in computation.instructions
+        if isinstance(instruction.op, CustomCall) and instruction.op.custom_call_target in (*_TARGETS, _BUFFER_TARGET)
+        if instruction.extra is not None
+    ]
+    return [callback for callback in map(_find, configs) if callback is not None]
 
 
 def install(platform: str) -> None:
@@ -102,8 +116,13 @@ def _call_with_buffers(call: Invocation) -> Any:
 
 
 def _callback(call: Invocation) -> Callback:
-    number = ffi_attributes(call.opaque).get("index")
-    found = _callbacks.get(number) if isinstance(number, int) else None
+    found = _find(call.opaque)
     if found is None:
-        raise EvaluationError(f"{call.op.custom_call_target}: this process has no callback {number}")
+        raise EvaluationError(f"{call.op.custom_call_target}: this process has no callback {call.opaque}")
     return found
+
+
+def _find(backend_config: str) -> Callback | None:
+    """The callback whose number is the attribute `index`. EvaluationError: not attributes."""
+    number = ffi_attributes(backend_config).get("index")
+    return _callbacks.get(number) if isinstance(number, int) else None

@@ -14,7 +14,7 @@ import numpy as np
 from hlokit.api import parse
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.interop.jax import rules
+from hlokit.interop.jax import callbacks, rules
 
 jax: Any = _jax  # JAX's own types are unknown to pyright in many places
 
@@ -29,7 +29,7 @@ class Lowered:
     """A JAX function as a module.
 
     Parameters are tokens, then `constants`, then the leaves of the arguments; results are tokens, then the leaves of
-    the result, which `result` has as ShapeDtypeStructs in their tree. `keep` must live as long as the module runs.
+    the result, which `result` has as ShapeDtypeStructs in their tree. `keep`: its callbacks, to be held while it may run.
     """
 
     module: HloModule
@@ -82,7 +82,8 @@ def lowered_of(jitted: Any, args: Sequence[Any], kwargs: dict[str, Any], hoist: 
     if inside.compile_args.get("mut"):
         raise UnsupportedError(f"{traced.fun_name}: arguments or constants that are jax.Refs")
     constants = tuple(reader(jax.typeof(constant))(constant) for constant in inside.const_args) if hoist else ()
-    return Lowered(parse(lowered.as_text()), constants, traced.out_info, inside.compile_args["keepalive"])
+    module = parse(lowered.as_text())
+    return Lowered(module, constants, traced.out_info, callbacks.calls(module))
 
 
 @contextmanager
