@@ -29,7 +29,7 @@ class Lowered:
     """A JAX function as a module.
 
     Parameters are tokens, then `constants`, then the leaves of the arguments; results are tokens, then the leaves of
-    the result, which `result` has as ShapeDtypeStructs in their tree. `keep`: its callbacks, to be held while it may run.
+    the result, which `result` has as ShapeDtypeStructs in their tree. `keep`: its callbacks, held while it may run.
     """
 
     module: HloModule
