@@ -52,6 +52,16 @@ def test_what_holds(engine: Engine, type: str, a: str, b: str, check: str) -> No
     assert engine(program(constants(type, a, b) + "  " + check.format(type))) == ()
 
 
+def test_an_operation_may_follow_a_constant(engine: Engine) -> None:
+    body = """  %a = stablehlo.constant dense<5.0> : tensor<f64>
+  check.expect_almost_eq_const %a, dense<5.05> : tensor<f64> {tolerance = 0.1 : f64}
+  %b = stablehlo.constant dense<5.0001> : tensor<f64>
+  check.expect_almost_eq%a, %b : tensor<f64>
+  check.expect_eq_const %a, dense<5.0> : tensor<f64>
+  %c = stablehlo.add %a, %b : tensor<f64>"""
+    assert engine(program(body)) == ()
+
+
 FAIL = [
     ("tensor<2x2xi32>", "[[1, 2], [3, 4]]", "[[1, 2], [5, 4]]", "check.expect_eq %a, %b : {0}", r"line 4: check\.expect_eq: at \[1, 0\], 3 \(actual\), 5 \(expected\); 1 of 4"),
     ("tensor<i32>", "1", "1", "check.expect_eq_const %a, dense<7> : {0}", r"1 \(actual\), 7 \(expected\)"),

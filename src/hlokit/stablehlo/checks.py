@@ -33,7 +33,7 @@ def _expected_constant(site: Site) -> list[XlaOp]:
     if len(site.operands) == 2:
         return _expected(site)
     (actual,) = site.exactly(1)
-    value = site.get("value", default=next((w for w in site.operation.words if isinstance(w, Dense)), None))
+    value = site.get("value", default=None)
     if not isinstance(value, Dense) or value.shape.logical is not actual.shape.logical:
         raise site.error(f"{site.name}: the value is a dense<...> of type {actual.shape}")
     return _called(site, _target(site), [actual, constant_of(site, value)])

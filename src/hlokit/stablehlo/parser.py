@@ -541,6 +541,15 @@ class _Parser:
         operation.regions.append(self._region(arguments))
         operation.operand_types = operation.result_types = tuple(types)
 
+    def _expectation(self, operation: Operation) -> None:
+        """%a, dense<...> : type {attributes}."""
+        lexer = self.lexer
+        operation.operands.append(lexer.take(VALUE))
+        lexer.expect(",")
+        operation.attributes["value"] = self.read.attribute()
+        if lexer.at("{"):
+            operation.attributes.update(self.read.dictionary())
+
     def _scan(self, operation: Operation) -> None:
         """(%a, ..) inits (%b, ..) dimension=0 attributes {...} {...} : type."""
         lexer, read = self.lexer, self.read
@@ -584,6 +593,8 @@ def _dictionaries(value: Any, count: int) -> list[Mapping[str, Any]]:
 _FORMS = {
     "constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
     "sdy.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
+    "check.expect_eq_const": _Parser._expectation,  # pyright: ignore[reportPrivateUsage]
+    "check.expect_almost_eq_const": _Parser._expectation,  # pyright: ignore[reportPrivateUsage]
     "chlo.scan": _Parser._scan,  # pyright: ignore[reportPrivateUsage]
     "chlo.constant": _Parser._constant,  # pyright: ignore[reportPrivateUsage]
     "reduce": _Parser._reduce,  # pyright: ignore[reportPrivateUsage]
