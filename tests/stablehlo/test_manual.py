@@ -123,6 +123,8 @@ def test_replicas_of_partitions() -> None:
     ("old", "new", "error", "message"),
     [
         ('[{"x"}, {}]>] out', '[{"z"}, {}]>] out', hk.ParseError, "z"),
+        ('[{"x"}, {}]>] out', '[{"z":(1)2}, {}]>] out', hk.ParseError, "z"),
+        ('[{"x"}, {}]>] out', '[{"x":(3)2}, {}]>] out', hk.ParseError, "axis"),
         ("in_shardings=[<@mesh", "in_shardings=[<@other", hk.ParseError, "other"),
         ('"x"=4', '"x"=3', hk.UnsupportedError, "3 parts"),
         ('"x"=4', '"x"=8', hk.ParseError, "the type"),

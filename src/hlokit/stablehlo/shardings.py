@@ -47,7 +47,7 @@ class Mesh:
         """(size, size of all that is minor to it within the axis). Raises ShapeError if the mesh has no such part."""
         whole = self.axes.get(axis.name, 0)
         size = axis.size or whole
-        if axis.pre < 1 or size < 1 or whole % (axis.pre * size):
+        if not whole or axis.pre < 1 or size < 1 or whole % (axis.pre * size):
             raise ShapeError("HSHARD-5", "the axis", axis, f"a part of the mesh {dict(self.axes)}")
         return size, whole // (axis.pre * size)
 
