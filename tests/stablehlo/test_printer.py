@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import pytest
 import hlokit as hk
 from hlokit.stablehlo.printer.mapping import RULES
 from hlokit.tools.main import main
+from tests.fuzz import devices
 from tests.golden.cases import read_cases
+from tests.golden.player import flatten
 from tests.golden.programs import BUNDLED
 from tests.golden.sample import SAMPLE
 from tests.stablehlo import roundtrip
@@ -157,6 +160,38 @@ def test_random_programs_round_trip_bit_for_bit() -> None:
     assert not [o for o in outcomes if o.status == FAILED]
     refused = [o for o in outcomes if o.status == UNSUPPORTED]
     assert all("elements of s1" in o.what or "elements of u1" in o.what for o in refused) and len(refused) < 40
+
+
+def test_programs_of_several_devices_round_trip() -> None:
+    compared = 0
+    for seed in range(60):
+        program = devices.random_program(seed)
+        module = devices.module_of(program)
+        try:
+            again = hk.parse(hk.to_stablehlo(module))
+        except hk.UnsupportedError as error:
+            assert str(error).endswith("collective-broadcast(...): groups of different sizes")
+            continue
+        assert (again.replica_count, again.num_partitions) == (module.replica_count, module.num_partitions)
+        found, wanted = (flatten(hk.evaluate(m, *_given(program))) for m in (again, module))
+        assert bits_differ(found, wanted) is None, seed
+        compared += 1
+    assert compared > 50
+
+
+def _given(program: devices.Program) -> list[Any]:
+    return list(program.inputs) if len(program.inputs) == 1 else program.arguments
+
+
+def test_ragged_all_to_all_is_a_custom_call() -> None:
+    tables = "\n".join(f"t{i} = s32[2] parameter({i})" for i in range(2, 6))
+    module = hk.parse(
+        f"HloModule m, replica_count=2\nENTRY e {{\na = f32[4] parameter(0)\no = f32[4] parameter(1)\n{tables}\n"
+        "ROOT x = f32[4] ragged-all-to-all(a, o, t2, t3, t4, t5), replica_groups={{0,1}} }"
+    )
+    text = hk.to_stablehlo(module)
+    assert "backend_config = {channel_id = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}" in text
+    assert hk.parse(text).entry.root.op is module.entry.root.op
 
 
 def test_a_wrong_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from hlokit.builder import collectives as build
 from hlokit.builder import constants, elementwise
 from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
+from hlokit.ops.exchanges import RaggedAllToAll
 from hlokit.stablehlo.shardings import Axis, Mesh, cut_along, mesh_of
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute, Symbol
@@ -142,6 +143,18 @@ def _collective_broadcast(site: Site) -> XlaOp:
     return build.collective_broadcast(operand, groups, _channel(site, groups))
 
 
+def _ragged_all_to_all(site: Site) -> XlaOp:
+    """A custom call: groups and channel are in its configuration."""
+    config: Any = site.get("backend_config", default={})
+    if not isinstance(config, dict):
+        raise site.error(f"{site.name}: the configuration of ragged_all_to_all is a dictionary")
+    site.operation.attributes["replica_groups"] = config.get("replica_groups", ())  # pyright: ignore[reportUnknownMemberType]
+    handle = site.as_integers([config.get("channel_id", 0)], "channel_id")[0]  # pyright: ignore[reportUnknownMemberType]
+    groups = _groups(site)
+    channel = site.scope.lowering.channel(handle, site.name, groups) if handle > 0 else None
+    return site.emit(RaggedAllToAll(channel, groups), *site.exactly(6))
+
+
 def _cross_replica_sum(site: Site) -> XlaOp:
     (operand,) = site.exactly(1)
     return build.cross_replica_sum(operand, _groups(site))
@@ -167,3 +180,6 @@ RULES: dict[str, Rule] = {
     "reduce_scatter": _reduce_scatter,
     "replica_id": _replica_id,
 }
+
+CUSTOM_CALLS: dict[str, Rule] = {"ragged_all_to_all": _ragged_all_to_all}
+"""By the target's name."""

@@ -13,7 +13,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
-from hlokit.stablehlo import checks, dynamic, manual
+from hlokit.stablehlo import checks, collectives, dynamic, manual
 from hlokit.stablehlo.movement import constant
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Block, Dense, DialectAttribute, Dictionary, Symbol
@@ -121,6 +121,8 @@ def _custom_call(site: Site) -> list[XlaOp]:
         return []
     if target in checks.RULES:
         return _listed(checks.RULES[target](site))
+    if target in collectives.CUSTOM_CALLS:
+        return _listed(collectives.CUSTOM_CALLS[target](site))
     if target in dynamic.CUSTOM_CALLS:
         return _listed(dynamic.CUSTOM_CALLS[target](site))
     if target.startswith(("mhlo.", "chlo.", "stablehlo.")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlokit.ops.exchanges import AllToAll, CollectivePermute
+from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute
 from hlokit.stablehlo.printer.elementwise import same
 from hlokit.stablehlo.printer.site import Rule, Site, Value
 from hlokit.stablehlo.printer.spelling import UNIT, matrix_text
@@ -128,15 +128,18 @@ def _all_to_all_of_tuple(site: Site) -> list[Value]:
 def _ragged_all_to_all(site: Site) -> list[Value]:
     """A custom call of that name."""
     op: Any = site.instruction.op
-    config = f"replica_groups = {_groups(op.replica_groups)}"
-    if op.channel_id is not None:
-        config += f", channel_id = {op.channel_id} : i64"
-    attributes = {"api_version": "4 : i32", "backend_config": f"{{{config}}}"}
+    channel = f"channel_id = {op.channel_id or 0} : i64"  # jaxlib dies where there is none; 0 says none
+    config = f"{{{channel}, replica_groups = {_groups(op.replica_groups)}}}"
+    attributes = {"api_version": "4 : i32", "backend_config": config}
     return [site.applied("stablehlo.custom_call @ragged_all_to_all", site.operands, "", attributes)]
 
 
 def _collective_broadcast(site: Site) -> list[Value]:
-    """One operation for each operand."""
+    """One operation for each operand. Only all-reduce may have groups of different sizes in StableHLO."""
+    op = site.instruction.op
+    assert isinstance(op, CollectiveBroadcast)
+    if len(set(map(len, op.replica_groups.groups))) > 1:
+        raise site.unsupported("groups of different sizes")
     values: list[Value] = []
     for operand, leaf in zip(site.operands, site.leaves, strict=True):
         shapes = None if len(site.operands) == 1 else [leaf]
