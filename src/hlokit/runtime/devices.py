@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from numpy.lib.array_utils import byte_bounds
+
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.values import is_ndarray, is_sequence
 from hlokit.interpreter.mpmd import fingerprint, refuse_deadlock, routes_of, run_grid, run_rank
 from hlokit.interpreter.process import Place
 from hlokit.runtime.executable import Executable
@@ -54,9 +57,10 @@ class DeviceExecutable:
                 return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
                 routes=self._routes, communicating=self.executable.communicating, name=self._name, halt=stop_threads,
             )  # fmt: skip
+        given = apart(args) if self.executable.plan.overwritten else args
         with self.executable.together() as machine:
             return run_grid(
-                self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
+                self._modules, given, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
                 return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=machine,
                 parallel=len(self._modules), halt=stop_threads, routes=self._routes,
             )  # fmt: skip
@@ -65,6 +69,37 @@ class DeviceExecutable:
     def _name(self) -> str:
         """What all ranks of a world must agree on."""
         return "machine code " + fingerprint(self._modules, (self.replica_count, self.partition_count))
+
+
+def apart(args: Sequence[Any]) -> list[Any]:
+    """The devices' arguments, arrays that share memory with another device's copied: what one device overwrites, the
+    others have as it was."""
+    spans = sorted((*byte_bounds(a), d, id(a)) for d, own in enumerate(args) for a in _arrays(own) if a.size)
+    shared: set[int] = set()
+    end = 0
+    last: set[tuple[int, int]] = set()
+    for start, past, device, number in spans:
+        if start >= end:
+            last = set()
+        last.add((device, number))
+        end = max(end, past)
+        if len({d for d, _ in last}) > 1:
+            shared |= {n for _, n in last}
+    return [_copied(own, shared) for own in args] if shared else list(args)
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    if is_sequence(value):
+        for part in value:
+            yield from _arrays(part)
+    elif is_ndarray(value):
+        yield value
+
+
+def _copied(value: Any, chosen: set[int]) -> Any:
+    if is_sequence(value):
+        return [_copied(part, chosen) for part in value]
+    return value.copy() if id(value) in chosen else value
 
 
 __all__ = ["DeviceExecutable"]
