@@ -126,6 +126,42 @@ OPERATIONS = (
     '"chlo.erf"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>',
     '"chlo.ragged_dot"(%rl, %rhs, %rg) <{ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>, precision_config = [#chlo<precision DEFAULT>, #chlo<precision HIGH>]}> : (tensor<11x5xf32>, tensor<3x5x7xf32>, tensor<3xi64>) -> tensor<11x7xf32>',
 )
+PROGRAMS = (
+    """func.func @main(%a: tensor<3x4xf32>, %b: tensor<4xf32>) -> (tensor<3x4xf32>, tensor<4xf32>) {
+ %0:2 = "chlo.scan"(%a, %b) <{dimension = 0 : i64, is_reverse = true, operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 1>}> ({^bb0(%x: tensor<4xf32>, %s: tensor<4xf32>):
+ %r = stablehlo.add %x, %s : tensor<4xf32>
+ stablehlo.return %r, %r : tensor<4xf32>, tensor<4xf32>}) : (tensor<3x4xf32>, tensor<4xf32>) -> (tensor<3x4xf32>, tensor<4xf32>)
+ func.return %0#0, %0#1 : tensor<3x4xf32>, tensor<4xf32> }""",
+    """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+ %f = "stablehlo.async_start"(%a) ({
+ ^bb0(%x: tensor<4xf32>):
+   %g = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0]]> : tensor<1x1xi64>}> : (tensor<4xf32>) -> tensor<4xf32>
+   stablehlo.return %g : tensor<4xf32>
+ }) : (tensor<4xf32>) -> !stablehlo.future<tensor<4xf32>>
+ %0 = "stablehlo.async_done"(%f) : (!stablehlo.future<tensor<4xf32>>) -> tensor<4xf32>
+ func.return %0 : tensor<4xf32> }""",
+    """sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>}) -> tensor<8x8xf32> {
+ %0 = sdy.all_gather [{"x"}, {}] %a out_sharding=<@m, [{}, {"y"}]> : tensor<8x8xf32>
+ %1 = sdy.all_slice [{"x"}, {}] %0 out_sharding=<@m, [{"x"}, {"y"}]> : tensor<8x8xf32>
+ %2 = sdy.collective_permute %1 out_sharding=<@m, [{"y"}, {"x"}]> : tensor<8x8xf32>
+ %4 = sdy.reshard %2 <@m, [{"y"}, {"x"}]> : tensor<8x8xf32>
+ sdy.sharding_group %4 group_id=1 : tensor<8x8xf32>
+ %5 = sdy.propagation_barrier %4 allowed_direction=FORWARD : tensor<8x8xf32>
+ %6 = sdy.named_computation<"foo">(%5) (%arg: tensor<8x8xf32>) { sdy.return %arg : tensor<8x8xf32> } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+ func.return %6 : tensor<8x8xf32> }""",
+    """sdy.mesh @m = <["x"=2, "y"=4]>
+func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x", ?}p1, {"y":(1)2}]>}) -> tensor<8x8xf32> {
+ %3 = sdy.all_to_all [{"x"}: 0->1] %a out_sharding=<@m, [{?}, {"y":(1)2, "x"}p0]> : tensor<8x8xf32>
+ %b = stablehlo.custom_call @foo(%3) {mhlo.backend_config = {}} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+ func.return %b : tensor<8x8xf32> }""",
+    """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+ %r = "stablehlo.all_reduce"(%a) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @m, axes = [#stablehlo.axis_ref<name = "x", sub_axis_info = (1)2>]>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, use_global_device_ids}> ({
+ ^bb0(%x: tensor<f32>, %y: tensor<f32>): %s = stablehlo.add %x, %y : tensor<f32> stablehlo.return %s : tensor<f32> }) : (tensor<4xf32>) -> tensor<4xf32>
+ func.return %r : tensor<4xf32> }
+ sdy.mesh @m = <["x"=4]>""",
+)
+"""Newer operations."""
 ARGUMENTS = {
     "x": "tensor<2x3xf32>", "y": "tensor<2x3xf32>", "v": "tensor<3xf32>", "s": "tensor<f32>", "i": "tensor<2xi32>",
     "n": "tensor<i32>", "p": "tensor<i1>", "m": "tensor<3x3xf32>", "im": "tensor<1x4x4x1xf32>",
@@ -200,7 +236,7 @@ def texts() -> Iterator[str]:
     from jax._src.interpreters.mlir import make_ir_context
     from jaxlib.mlir import ir
 
-    for text in (*(forms["generic"] for forms in FORMS), *map(program, OPERATIONS)):
+    for text in (*(forms["generic"] for forms in FORMS), *map(program, OPERATIONS), *PROGRAMS):
         if "!quant" in text:  # a dialect that Python's contexts lack
             yield text
             continue

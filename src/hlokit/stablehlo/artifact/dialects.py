@@ -8,9 +8,9 @@ from typing import Any
 from hlokit.stablehlo.artifact import builtin, sharding
 from hlokit.stablehlo.artifact.cursor import Cursor
 from hlokit.stablehlo.artifact.entries import Codec, Entries
-from hlokit.stablehlo.tree import DialectAttribute, Dictionary, Type
+from hlokit.stablehlo.tree import DialectAttribute, Dictionary, OtherType, Type
 from hlokit.types import dtype as dtypes
-from hlokit.types.shape import TOKEN
+from hlokit.types.shape import TOKEN, Shape
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 _COMPARISONS = ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
@@ -40,7 +40,9 @@ def _parameters(name: str, parts: Mapping[str, Any]) -> Codec:
     def codec(entries: Entries, cursor: Cursor) -> DialectAttribute:
         found = Dictionary()
         for part, read in parts.items():
-            found[part] = read(entries, cursor)
+            value = read(entries, cursor)
+            if value is not None:
+                found[part] = value
         return DialectAttribute(f"stablehlo.{name}", found)
 
     return codec
@@ -58,6 +60,25 @@ def _flag(entries: Entries, cursor: Cursor) -> bool:
     return bool(cursor.byte())
 
 
+def _optional(entries: Entries, cursor: Cursor) -> Any:
+    """An attribute behind a byte that says whether there is one."""
+    return entries.inner(cursor) if cursor.byte() else None
+
+
+def _vhlo_optional(entries: Entries, cursor: Cursor) -> Any:
+    """An attribute behind an integer that says whether there is one."""
+    return entries.inner(cursor) if cursor.varint() else None
+
+
+def _future(entries: Entries, cursor: Cursor) -> Type:
+    """As the types themselves, a tuple of several."""
+    types = entries.inner_types(cursor)
+    shapes = [kind for kind in types if isinstance(kind, Shape)]
+    if len(shapes) < len(types):
+        return OtherType(f"!stablehlo.future<{', '.join(map(str, types))}>")
+    return shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
+
+
 def _bounds(entries: Entries, cursor: Cursor) -> DialectAttribute:
     return DialectAttribute("stablehlo.bounds", cursor.signed_list())
 
@@ -69,6 +90,7 @@ _ALIAS = _parameters(
 _ACCURACY = _parameters(
     "result_accuracy", {"atol": Entries.double, "rtol": Entries.double, "ulps": _number, "mode": Entries.inner}
 )
+_SUB_AXIS = _parameters("sub_axis_info", {"pre_size": _number, "size": _number})
 
 # -- vhlo
 
@@ -111,6 +133,9 @@ _VHLO_ATTRIBUTES: dict[int, Codec] = {
     18: _bounds,
     19: _word("result_accuracy_mode", _ACCURACIES),
     20: _ACCURACY,
+    21: _SUB_AXIS,
+    22: _parameters("axis_ref", {"name": Entries.inner, "sub_axis_info": _vhlo_optional}),
+    23: _parameters("replica_group_mesh_axes", {"mesh": Entries.inner, "axes": Entries.inner}),
 }
 
 
@@ -197,6 +222,7 @@ _VHLO_TYPES: dict[int, Codec] = {
     38: builtin.fixed("f6E2M3FN"),
     39: builtin.fixed("f6E3M2FN"),
     40: builtin.fixed(dtypes.f8e8m0fnu),
+    42: _future,
 }
 
 # -- stablehlo and chlo
@@ -271,6 +297,9 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
     ),
     16: _word("result_accuracy_mode", _ACCURACIES),
     17: _ACCURACY,
+    18: _parameters("replica_group_mesh_axes", {"mesh": Entries.inner, "axes": Entries.inner_list}),
+    19: _SUB_AXIS,
+    20: _parameters("axis_ref", {"name": Entries.string, "sub_axis_info": _optional}),
 }
 
 _CHLO_ATTRIBUTES: dict[int, Codec] = {
@@ -287,6 +316,6 @@ ATTRIBUTES: dict[str, dict[int, Codec]] = {
 }
 TYPES: dict[str, dict[int, Codec]] = {
     "builtin": builtin.TYPES,
-    "stablehlo": {0: lambda entries, cursor: TOKEN},
+    "stablehlo": {0: lambda entries, cursor: TOKEN, 1: _future},
     "vhlo": _VHLO_TYPES,
 }

@@ -11,6 +11,7 @@ from hlokit.stablehlo.artifact.container import (
     LAZY_REGIONS,
     OPERATIONS,
     PROPERTIES,
+    SEGMENT_PROPERTIES,
     USE_LISTS,
     Container,
 )
@@ -190,6 +191,9 @@ class OperationReader:
             raise UnsupportedError(f"byte {cursor.offset}: {name}: what its properties are is not known")
         found: dict[str, Any] = {}
         for attribute in known:
+            if attribute.startswith("#"):
+                found[attribute[1:]] = self._segments(cursor, name)
+                continue
             if not attribute.endswith("?"):
                 found[attribute] = self._entries.inner(cursor)
                 continue
@@ -197,6 +201,15 @@ class OperationReader:
             if is_there:
                 found[attribute[:-1]] = self._entries.attribute(index, cursor)
         return found
+
+    def _segments(self, cursor: Cursor, name: str) -> list[int]:
+        """Numbers of operands or results: a list."""
+        if self._version < SEGMENT_PROPERTIES:
+            raise UnsupportedError(f"byte {cursor.offset}: {name} in MLIR bytecode of version {self._version}")
+        count, is_sparse = cursor.flagged()
+        if is_sparse:
+            raise UnsupportedError(f"byte {cursor.offset}: {name}: sparse numbers of operands")
+        return cursor.varints(count)
 
     def _skip_use_lists(self, cursor: Cursor, count: int) -> None:
         """The order in which the uses of values are kept in memory: no matter here."""

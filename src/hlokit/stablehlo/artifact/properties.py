@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# In these tables `?` follows an attribute that may be left out, and a line that is indented goes on with the last.
+# In these tables `?` follows an attribute that may be left out, `#` stands before numbers of operands or results, which
+# come last. A line that is indented goes on with the one before.
 
 _VHLO = """
 all_gather all_gather_dim replica_groups channel_id use_global_device_ids
@@ -142,7 +143,15 @@ chlo.constant value
 chlo.constant_like value
 chlo.broadcast_compare broadcast_dimensions? comparison_direction compare_type?
 chlo.ragged_dot ragged_dot_dimension_numbers precision_config?
+chlo.scan dimension is_associative? is_reverse? scan_dim_size? #operandSegmentSizes #resultSegmentSizes
 chlo.top_k k
+sdy.all_gather gathering_axes out_sharding
+sdy.all_reduce reduction_axes out_sharding
+sdy.all_slice slicing_axes out_sharding
+sdy.all_to_all params out_sharding
+sdy.collective_permute out_sharding
+sdy.constant value
+sdy.data_flow_edge sharding?
 sdy.mesh sym_name mesh
 sdy.sharding_constraint sharding
 sdy.reshard sharding
@@ -150,6 +159,9 @@ sdy.sharding_group group_id
 sdy.manual_computation in_shardings out_shardings manual_axes
 sdy.named_computation name in_shardings? out_shardings?
 sdy.propagation_barrier allowed_direction
+sdy.reduce_scatter reduce_scatter_axes out_sharding
+sdy.replicated_to_unreduced axes out_sharding
+sdy.sharded_to_unreduced axes out_sharding
 """
 _CHLO_BROADCASTING = (
     "add and atan2 complex divide maximum minimum multiply next_after or polygamma power remainder shift_left "
@@ -170,7 +182,7 @@ def _table(text: str, prefix: str = "") -> dict[str, tuple[str, ...]]:
     for line in text.strip().replace("\n    ", " ").splitlines():
         name, *attributes = line.split()
         words = " ".join(_SHORT.get(word, word) for word in attributes).split()
-        found[prefix + name] = tuple(sorted(words, key=lambda word: word.rstrip("?")))
+        found[prefix + name] = tuple(sorted(words, key=lambda word: (word[0] == "#", word.rstrip("?"))))
     return found
 
 

@@ -121,6 +121,25 @@ def _rule(entries: Entries, cursor: Cursor) -> DialectAttribute:
     return _attribute("op_sharding_rule", "")
 
 
+def _axis_list(entries: Entries, cursor: Cursor) -> DialectAttribute:
+    return _attribute("axis_ref_list", f"{{{', '.join(_texts(entries, cursor, 'axis_ref'))}}}")
+
+
+def _axis_lists(entries: Entries, cursor: Cursor) -> DialectAttribute:
+    return _attribute("list_of_axis_ref_lists", f"[{', '.join(_texts(entries, cursor, 'axis_ref_list'))}]")
+
+
+def _exchange(entries: Entries, cursor: Cursor) -> DialectAttribute:
+    """{"x"}: 0->1."""
+    axes = ", ".join(_texts(entries, cursor, "axis_ref"))
+    source = cursor.signed()
+    return _attribute("all_to_all_param", f"{{{axes}}}: {source}->{cursor.signed()}")
+
+
+def _exchanges(entries: Entries, cursor: Cursor) -> DialectAttribute:
+    return _attribute("all_to_all_param_list", f"[{', '.join(_texts(entries, cursor, 'all_to_all_param'))}]")
+
+
 def _joined(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
@@ -137,6 +156,10 @@ ATTRIBUTES: dict[int, Codec] = {
     8: _dimension_mapping,
     9: _tensor_mapping,
     10: _rule,
+    11: _axis_list,
+    12: _axis_lists,
+    13: _exchange,
+    14: _exchanges,
     15: _sharding(unreduced=True),
     16: _per_value,
     17: _sharding(unreduced=True, has_operation=True),

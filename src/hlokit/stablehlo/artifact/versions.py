@@ -70,6 +70,9 @@ def upgraded(operation: Operation) -> None:
     for attribute in ("callee", "decomposition", "called_computations"):
         if attribute in attributes:
             attributes[attribute] = _symbols(operation, attributes[attribute])
+    groups = getattr(attributes.get("replica_groups"), "value", None)
+    if isinstance(groups, Dictionary) and "mesh" in groups:  # axes of a mesh
+        groups["mesh"] = _symbols(operation, groups["mesh"])
     if name == "func" and not attributes.get("sym_visibility"):
         attributes.pop("sym_visibility", None)
 
@@ -86,6 +89,8 @@ def _symbols(operation: Operation, value: Any) -> Any:
     """Names of functions are strings in vhlo."""
     if isinstance(value, list):
         return [_symbols(operation, part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, Symbol):
+        return value
     if not isinstance(value, str):
         raise failure(f"{operation.name}: a function's name that is no string", operation.start)
     return Symbol(value)
