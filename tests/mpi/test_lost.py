@@ -11,7 +11,14 @@ pytestmark = needs_mpi
 
 @pytest.mark.parametrize(
     ("doomed", "when"),
-    [(1, "computing"), (0, "computing"), (2, "moving"), (1, "grouping"), (2, "idle"), (1, "machine code")],
+    [
+        (1, "computing"),
+        (0, "computing"),
+        (1, "grouping"),
+        pytest.param(2, "moving", marks=pytest.mark.slow),
+        pytest.param(2, "idle", marks=pytest.mark.slow),
+        pytest.param(1, "machine code", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_rank_fails_the_others(doomed: int, when: str) -> None:
     done = mpirun(3, "-m", "tests.mpi.doomed", doomed, when)
