@@ -30,13 +30,16 @@ def outcomes(script: str, **environment: str) -> dict[str, str]:
 
 
 def python(*arguments: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A Python process in which JAX finds the plugin as if the package were installed."""
+    """A Python process in which JAX finds the plugin as if the package were installed.
+
+    HLOKIT_JAX_PYTHON: another Python, with another JAX.
+    """
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder))
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT), folder])
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "HLOKIT_BACKEND"))}
         variables |= {"PYTHONPATH": path, "JAX_PLATFORMS": "hlokit,cpu", **environment}
-        command = [sys.executable, "-X", "faulthandler", *arguments]
+        command = [os.environ.get("HLOKIT_JAX_PYTHON", sys.executable), "-X", "faulthandler", *arguments]
         return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout, check=False)
 
 
