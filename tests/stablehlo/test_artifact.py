@@ -123,3 +123,71 @@ def test_integers() -> None:
         with pytest.raises(IndexError):
             Cursor(data[:-1]).varint()
     assert [Cursor(bytes([2 * code + 1])).signed() for code in range(5)] == [0, -1, 1, -2, 2]
+
+
+# -- what no writer makes
+
+
+def number(value: int) -> bytes:
+    length = max(1, -(-value.bit_length() // 7))
+    return ((value << length) | (1 << (length - 1))).to_bytes(length, "little")
+
+
+def numbers(*values: int) -> bytes:
+    return b"".join(map(number, values))
+
+
+def section(kind: int, data: bytes) -> bytes:
+    return bytes([kind]) + number(len(data)) + data
+
+
+def bytecode(attributes: list[bytes], operations: bytes) -> bytes:
+    """Version 1 of the format: a module whose attributes are attribute 0; attribute 1 is an unknown place, 2 "n"."""
+    strings = [b"builtin\0", b"module\0", b"n\0"]
+    entries = [*attributes[:1], numbers(15), numbers(2, 2), *attributes[1:]]
+    return b"".join(
+        (
+            b"ML\xefR" + number(1) + b"test\0",
+            section(0, numbers(len(strings), *map(len, reversed(strings))) + b"".join(strings)),
+            section(1, numbers(1, 0) + numbers(0, 1, 1)),
+            section(2, b"".join(entries)),
+            section(3, numbers(len(entries), 0) + numbers(0, len(entries), *(len(e) << 1 | 1 for e in entries))),
+            section(4, operations),
+        )
+    )
+
+
+MODULE = number(1 << 1) + number(0) + b"\x11" + numbers(1, 0)  # a block of one operation: attributes, regions
+EMPTY = MODULE + numbers(1 << 1 | 1, 0)
+
+
+def pairs(*indices: int) -> bytes:
+    """A dictionary {n = attribute}."""
+    return numbers(1, len(indices)) + b"".join(numbers(2, index) for index in indices)
+
+
+DEEP = [pairs(3), *(numbers(0, 1, i) for i in range(4, 200)), numbers(0, 0)]
+DOUBLED = [pairs(3), *(numbers(0, 2, i, i) for i in range(4, 40)), numbers(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (bytecode([pairs()], EMPTY), "no function is called main"),
+        (bytecode([pairs(0)], EMPTY), "attribute 0 holds itself"),
+        (bytecode([pairs(3), numbers(0, 1, 3)], EMPTY), "attribute 3 holds itself"),
+        (bytecode([pairs(9)], EMPTY), "attribute 9 of 3"),
+        (bytecode(DEEP, EMPTY), "nested more than 64 deep"),
+        (bytecode(DOUBLED, EMPTY), "parts in all"),
+        (bytecode([numbers(2, 2)], EMPTY), "no dictionary"),
+        (bytecode([pairs() + b"\x01"], EMPTY), "1 bytes too many"),
+        (bytecode([pairs()], MODULE + numbers(1 << 1 | 1, 1, 1 << 60, 0)), "a region of 0 values"),
+        (bytecode([pairs()], MODULE + numbers(1 << 1 | 1, 1, 0, 1 << 60)), "ends too early"),
+        (bytecode([pairs()], (MODULE + numbers(1 << 1 | 1, 1, 0)) * 100), "nested more than 64 deep"),
+        (bytecode([pairs()], EMPTY + b"\x01"), "1 bytes after the module"),
+        (bytecode([numbers(1, 1 << 62)], EMPTY), "ends too early"),
+    ],
+)
+def test_what_no_writer_makes(data: bytes, message: str) -> None:
+    with pytest.raises(ParseError, match=re.escape(message)):
+        parse_artifact(data)
