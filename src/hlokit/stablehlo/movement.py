@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.builder import dynamic, indexing, movement, slicing
+from hlokit.builder import dynamic, elementwise, indexing, movement, slicing
 from hlokit.builder.core import XlaOp
 from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
+from hlokit.ops.reshaping import DynamicReshape
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.structure import Constant
 from hlokit.stablehlo.dynamic import known_shape
 from hlokit.stablehlo.literals import is_splat
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import Dense
+from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 from hlokit.types.window import PaddingDimension
@@ -104,7 +106,13 @@ def _inferred(site: Site, operand: XlaOp, written: Shape) -> Shape:
 
 
 def _dynamic_reshape(site: Site) -> XlaOp:
-    operand, _ = site.exactly(2)
+    """A reshape where the sizes are known; else one at run time, which the result's type bounds."""
+    operand, sizes = site.exactly(2)
+    result = site.result()
+    if result.is_array and not result.is_unbounded and site.constant(1) is None:
+        vector = elementwise.convert_element_type(sizes, dtypes.s32)
+        scalars = [movement.reshape(indexing.slice(vector, [i], [i + 1], [1]), ()) for i in range(result.rank)]
+        return site.emit(DynamicReshape(result), operand, *scalars)
     return movement.reshape(operand, known_shape(site, site.result(), 1))
 
 

@@ -59,10 +59,11 @@ def _dynamic_reshape(site: Site) -> list[Value]:
     """The sizes as one vector."""
     operand, *sizes = site.operands
     ones = [site.short("stablehlo.reshape", [s], s.shape.with_dimensions((1,)), types="function") for s in sizes]
-    vector = site.integers((), dtypes.s32)
     if ones:
         joined = ones[0].shape.with_dimensions((len(ones),))
         vector = site.short("stablehlo.concatenate", ones, joined, ", dim = 0", types="function")
+    else:
+        vector = site.integers((), dtypes.s32)
     return [site.short("stablehlo.dynamic_reshape", [operand, vector], types="function")]
 
 
