@@ -78,7 +78,7 @@ def test_what_is_not_there_says_so_by_name() -> None:
     module = hk.Builder("t")
     module.parameter(0, hk.f32[2])
     built = module.build()
-    trace = 'func.func @main() {\n  "stablehlo.trace"() : () -> ()\n  return\n}'
-    for attempt in (lambda: hk.compile(built, backend="gpu"), lambda: hk.parse(trace)):
+    unknown = 'func.func @main() {\n  "stablehlo.tracks"() : () -> ()\n  return\n}'
+    for attempt in (lambda: hk.compile(built, backend="gpu"), lambda: hk.parse(unknown)):
         with pytest.raises(hk.UnsupportedError):
             attempt()
