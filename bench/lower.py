@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from bench.programs import Program, select
 
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else JAX finds hlokit itself
 FOLDER = Path(__file__).parent.parent / "tests" / "data" / "bench"
 
 

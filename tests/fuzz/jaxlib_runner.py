@@ -15,6 +15,7 @@ os.environ["XLA_FLAGS"] = " ".join(
     )
 )
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "9"
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import ml_dtypes
