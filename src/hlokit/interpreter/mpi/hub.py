@@ -64,21 +64,23 @@ class Hub:
         self._thread.join(seconds)
 
     def _serve(self) -> None:
-        while self._open:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._server:
-                    self._accept()
-                elif key.fileobj in self._ranks:
-                    self._read(key.fileobj)  # type: ignore[arg-type]
-        for end in (self._server, *self._ranks):
-            end.close()
+        try:
+            while self._open:
+                for key, _ in self._selector.select():
+                    if key.fileobj is self._server:
+                        self._accept()
+                    elif key.fileobj in self._ranks:
+                        self._read(key.fileobj)  # type: ignore[arg-type]
+        finally:  # whatever happens: ranks see that the hub is gone
+            for end in (self._server, *self._ranks):
+                end.close()
 
     def _accept(self) -> None:
         try:
             end, _ = self._server.accept()
+            prepare(end)
         except OSError:
             return
-        prepare(end)
         self._ranks[end], self._streams[end] = None, Incoming()
         self._selector.register(end, selectors.EVENT_READ)
 
@@ -86,7 +88,7 @@ class Hub:
         try:
             data = end.recv(1 << 16)
             messages = self._streams[end].add(data)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             data, messages = b"", []
         for message in messages:
             if not self._handle(end, message):
