@@ -28,7 +28,7 @@ class Case:
 
     `f` takes the arguments; without it the function `name` does. Arguments are trees of NumPy arrays. `types`: those of
     float32 are cast to each. `host`: called as it is, not in jit (no gradient, no vmap). `no_grad`, `no_vmap`: JAX has
-    none, which is checked. `batch`: arguments to be stacked with the first, in place of their mirror images.
+    none, which is checked. `by`: the only arguments that JAX can differentiate by. `batch`: arguments to be stacked with the first, in place of their mirror images.
     `tolerance`: in place of TOLERANCE, for `reason`. `unsupported`: the text with which hlokit refuses the case.
     """
 
@@ -40,6 +40,7 @@ class Case:
     host: bool = False
     no_grad: bool = False
     no_vmap: bool = False
+    by: tuple[int, ...] | None = None
     batch: tuple[Any, ...] | None = None
     tolerance: float = 0.0
     reason: str = ""

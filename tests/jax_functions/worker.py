@@ -72,7 +72,7 @@ def _parts(case: Case) -> dict[str, tuple[Callable[..., Any], Any]]:
         args, batches = case.arguments(type), case.batches(type)
         parts[f"value {type}"] = f, args
         if _has_gradient(case, f, args):
-            parts[f"grad {type}"] = _gradient(f), args
+            parts[f"grad {type}"] = _gradient(case, f), args
         if case.no_vmap:
             _has_no("vmap", case, jax.vmap(f), batches)
         elif args:
@@ -83,7 +83,7 @@ def _parts(case: Case) -> dict[str, tuple[Callable[..., Any], Any]]:
 def _has_gradient(case: Case, f: Callable[..., Any], args: Any) -> bool:
     inexact = [any(map(_is_inexact, jax.tree.leaves(side))) for side in (args, jax.eval_shape(f, *args))]
     if case.no_grad and all(inexact):
-        _has_no("gradient", case, _gradient(f), args)
+        _has_no("gradient", case, _gradient(case, f), args)
     return all(inexact) and not case.no_grad
 
 
@@ -99,12 +99,13 @@ def _is_inexact(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+def _gradient(case: Case, f: Callable[..., Any]) -> Callable[..., Any]:
     """The derivatives of a weighted sum of every result by every argument."""
 
     def gradient(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
-        places = [n for n, x in enumerate(leaves) if _is_inexact(x)]
+        chosen = [jax.tree.map(lambda _, n=n: case.by is None or n in case.by, arg) for n, arg in enumerate(args)]
+        places = [n for n, (x, by) in enumerate(zip(leaves, jax.tree.leaves(chosen))) if by and _is_inexact(x)]
 
         def results(values: Any) -> Any:
             filled = [values[places.index(n)] if n in places else x for n, x in enumerate(leaves)]
