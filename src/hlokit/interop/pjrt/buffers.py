@@ -435,11 +435,20 @@ def _memory_at(f: Code) -> int:
     return layouts.place(f.arguments, "memory")[0]
 
 
+def _known_type(f: Code, type: str) -> None:
+    """Types of later versions, and those that no array has, are Python's to refuse."""
+    with f.leaving(f.compare("uge", type, len(layouts.BUFFER_TYPES), "i32")):
+        _in_python(f, f.name)
+    with f.leaving(f.compare("eq", f.load("@item_sizes", f.times8(f.wide(type)), "i64"), 0)):
+        _in_python(f, f.name)
+
+
 def _from_host() -> Code:
     """Copies dense data, or takes it as it lies; data with gaps is Python's."""
     name = "Client_BufferFromHostBuffer"
     f = Code(name, name)
     type, rank, dims = f.given("type", "i32"), f.given("num_dims", "i64"), f.given("dims")
+    _known_type(f, type)
     item = f.load("@item_sizes", f.times8(f.wide(type)), "i64")
     strided = f.compare("ne", f.given("num_byte_strides", "i64"), 0)
     strides = f.given("byte_strides")
@@ -485,6 +494,7 @@ def _view() -> Code:
     name = "Client_CreateViewOfDeviceBuffer"
     f = Code(name, name)
     type, rank, dims = f.given("element_type", "i32"), f.given("num_dims", "i64"), f.given("dims")
+    _known_type(f, type)
     with f.leaving(f.negated(f.call("i1", "is_dense", f"ptr {f.given('layout')}", f"i64 {rank}"))):
         _in_python(f, name)
     item = f.load("@item_sizes", f.times8(f.wide(type)), "i64")

@@ -177,7 +177,7 @@ def numpy_type(number: int) -> np.dtype[Any]:
     """NumPy's type for a PJRT_Buffer_Type."""
     from hlokit.types.dtype import DTYPES
 
-    name = layouts.BUFFER_TYPES[number] if number < len(layouts.BUFFER_TYPES) else "unknown"
+    name = layouts.BUFFER_TYPES[number] if 0 <= number < len(layouts.BUFFER_TYPES) else "unknown"
     if name not in DTYPES or not DTYPES[name].is_array:
         raise ArgumentError(f"a buffer of {name} (type {number})")
     return DTYPES[name].numpy

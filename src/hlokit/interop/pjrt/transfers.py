@@ -33,6 +33,7 @@ def _from_host(a: Any) -> None:
 @function("Client_CreateViewOfDeviceBuffer")
 def _view(a: Any) -> None:
     _only_row_major(a.layout, a.num_dims, "a view of another library's array")
+    raise UnsupportedError(f"a view of elements of type {a.element_type}")
 
 
 @function("Client_CreateUninitializedBuffer")
