@@ -28,34 +28,34 @@ class Outcome:
         return any(part.startswith(kind) for part in self.parts)
 
 
-def outcomes(area: str, ids: Iterable[str]) -> Iterator[Outcome]:
+def outcomes(ids: Iterable[str]) -> Iterator[Outcome]:
     """What came of each case. A process that dies or hangs fails the case that it was in; the rest run in another."""
-    table, left = cases(area), list(ids)
+    left = list(ids)
     while left:
-        environment = dict(table[left[0]].environment)
-        group = [id for id in left if dict(table[id].environment) == environment]
-        for outcome in _in_one_process(area, group, environment):
+        environment = cases()[left[0]].environment
+        group = [id for id in left if cases()[id].environment == environment]
+        for outcome in _in_one_process(group, dict(environment)):
             left.remove(outcome.case.id)
             yield outcome
 
 
-def _in_one_process(area: str, ids: list[str], environment: dict[str, str]) -> Iterator[Outcome]:
-    output, ended = _output(area, ids, environment)
+def _in_one_process(ids: list[str], environment: dict[str, str]) -> Iterator[Outcome]:
+    output, ended = _output(ids, environment)
     begun = ids[0]
     for line in output.splitlines():
         event = json.loads(line) if line.startswith(('{"begins', '{"ends')) else {}
         begun = event.get("begins", begun)
         if "ends" in event:
             begun = ""
-            yield Outcome(cases(area)[event["ends"]], event["parts"], event["error"], event["cpu"])
+            yield Outcome(cases()[event["ends"]], event["parts"], event["error"], event["cpu"])
     if begun:
-        yield Outcome(cases(area)[begun], error=f"the process ended in it: {ended}")
+        yield Outcome(cases()[begun], error=f"the process ended in it: {ended}")
 
 
-def _output(area: str, ids: list[str], environment: dict[str, str]) -> tuple[str, str]:
+def _output(ids: list[str], environment: dict[str, str]) -> tuple[str, str]:
     """What the process printed, and how it ended."""
     try:
-        done = python("-m", "tests.jax_functions.worker", area, *ids, timeout=TIMEOUT, **environment)
+        done = python("-m", "tests.jax_functions.worker", *ids, timeout=TIMEOUT, **environment)
     except subprocess.TimeoutExpired as error:
         return (error.stdout or b"").decode(), f"{TIMEOUT} seconds were over"
     return done.stdout, f"exit code {done.returncode}\n{done.stderr[-4000:]}"
@@ -68,21 +68,26 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     options = parser.parse_args()
-    chosen = {
-        area: [id for id, one in cases(area).items() if options.module in (None, one.module) and options.only in id]
-        for area in options.area or areas()
-    }
+    chosen = [
+        id
+        for id, one in cases().items()
+        if one.area in (options.area or areas()) and options.module in (None, one.module) and options.only in id
+    ]
+    groups = [[id for id in chosen if cases()[id].area == area] for area in areas()]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(lambda row: [_told(outcome) for outcome in outcomes(*row)], chosen.items())
-        found = [outcome for area in results for outcome in area]
+        found = [outcome for told in pool.map(_told, groups) for outcome in told]
     print(summary(found))
     return int(any(outcome.error for outcome in found))
 
 
-def _told(outcome: Outcome) -> Outcome:
-    end = "FAILED" if outcome.error else "refused" if outcome.case.unsupported else "passed"
-    print(f"{end:8}{outcome.cpu:6.1f} s  {outcome.case.id}: {', '.join(outcome.parts)}\n{outcome.error}".rstrip(), flush=True)
-    return outcome
+def _told(ids: list[str]) -> list[Outcome]:
+    found: list[Outcome] = []
+    for outcome in outcomes(ids):
+        end = "FAILED" if outcome.error else "refused" if outcome.case.unsupported else "passed"
+        row = f"{end:8}{outcome.cpu:6.1f} s  {outcome.case.id}: {', '.join(outcome.parts)}\n{outcome.error}"
+        print(row.rstrip(), flush=True)
+        found.append(outcome)
+    return found
 
 
 def summary(found: list[Outcome]) -> str:

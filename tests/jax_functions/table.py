@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -46,6 +46,7 @@ class Case:
     reason: str = ""
     unsupported: str = ""
     environment: tuple[tuple[str, str], ...] = ()
+    area: str = ""
 
     def __post_init__(self) -> None:
         assert bool(self.tolerance) == bool(self.reason), f"{self.name}: a tolerance of its own has a reason"
@@ -99,16 +100,30 @@ def _cast(x: Any, type: str) -> Any:
 def resolved(name: str) -> Any:
     """The public object of this name."""
     module, _, attribute = name.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError:
-        return getattr(resolved(module), attribute)  # a method of a class
+    return getattr(importlib.import_module(module), attribute)
 
 
-def names_used(code: CodeType) -> set[str]:
-    """Every name and attribute in the code and the functions in it."""
-    inner = [names_used(c) for c in code.co_consts if isinstance(c, CodeType)]
-    return {*code.co_names, *code.co_freevars}.union(*inner)
+def names_used(f: Callable[..., Any]) -> set[str]:
+    """Every name, attribute and text in the function, its defaults, and the functions of its module that it calls."""
+    found, pending, seen = set[str](), [f], set[int]()
+    while pending:
+        function = pending.pop()
+        if id(function) in seen or not hasattr(function, "__code__"):
+            continue
+        seen.add(id(function))
+        names = _names(function.__code__)
+        found |= names
+        values = [*(function.__defaults__ or ()), *(cell.cell_contents for cell in function.__closure__ or ())]
+        found |= {value for value in values if isinstance(value, str)}
+        found |= {value.__name__ for value in values if hasattr(value, "__name__")}
+        pending += [value for value in values if callable(value)]
+        pending += [function.__globals__[name] for name in names if name in function.__globals__]
+    return found
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return {*code.co_names, *code.co_freevars, *(c for c in code.co_consts if isinstance(c, str))}.union(*inner)
 
 
 def areas() -> list[str]:
@@ -118,12 +133,13 @@ def areas() -> list[str]:
 
 
 @cache
-def cases(area: str) -> dict[str, Case]:
-    """A table, by id."""
+def cases() -> dict[str, Case]:
+    """All tables, by id."""
     found: dict[str, Case] = {}
-    for one in importlib.import_module(f"tests.jax_functions.areas.{area}").CASES:
-        assert one.id not in found, one.id
-        found[one.id] = one
+    for area in areas():
+        for one in importlib.import_module(f"tests.jax_functions.areas.{area}").CASES:
+            assert one.id not in found, one.id
+            found[one.id] = replace(one, area=area)
     return found
 
 

@@ -1,6 +1,6 @@
 """Runs cases in a process whose default platform is hlokit. Prints a line of JSON as each begins and as it ends.
 
-python -m tests.jax_functions.worker AREA ID...
+python -m tests.jax_functions.worker ID...
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.jax_functions.table import TOLERANCE, Case, cases
 PLATFORMS = ("hlokit", "cpu")
 
 
-def main(area: str, *ids: str) -> None:
+def main(*ids: str) -> None:
     assert jax.default_backend() == "hlokit"
     for id in ids:
         print(json.dumps({"begins": id}), flush=True)
         start = time.process_time()
         try:
-            parts, error = check(cases(area)[id]), ""
+            parts, error = check(cases()[id]), ""
         except Exception:
             parts, error = [], traceback.format_exc(limit=-6)
         print(json.dumps({"ends": id, "parts": parts, "error": error, "cpu": time.process_time() - start}), flush=True)
@@ -36,8 +36,8 @@ def main(area: str, *ids: str) -> None:
 
 def check(case: Case) -> list[str]:
     """The parts that agreed: "value f32", "grad f32", "vmap f32", ... An error names the part that did not."""
-    parts = {} if case.host else _parts(case)
     with _on("cpu"):
+        parts = {} if case.host else _parts(case)
         wanted = _evaluated(case, parts)
     with _on("hlokit"):
         if case.unsupported:

@@ -61,7 +61,7 @@ SHAPES = [
     *[case(f"{M}.gather", lambda x, n, mode=mode: lax.gather(x, n, ROWS, (1, 4), mode=mode), X, PLACES, label=mode)
       for mode in ("clip", "fill")],
     scatters("scatter", ONCE, Y[:2]),
-    *[scatters(f"scatter_{f}", PLACES, normal(4, 4)) for f in "add sub max min".split()],
+    *[scatters(f"scatter_{f}", PLACES, normal(4, 4)) for f in ["add", "sub", "max", "min"]],
     case(f"{M}.scatter_mul", lambda x, n, y: lax.scatter_mul(x, n, y, INTO, unique_indices=True), X, ONCE, Y[:2]),
     case(f"{M}.scatter_apply", lambda x, n: lax.scatter_apply(x, n, jnp.sin, INTO, update_shape=(2, 4), unique_indices=True), X, ONCE, no_grad=True),
     case(f"{M}.iota", lambda: lax.iota(jnp.float32, 5)),
@@ -72,8 +72,8 @@ SHAPES = [
 ]  # fmt: skip
 NUMBERS = (((1,), (1,)), ((0,), (0,)))
 REDUCTIONS = [
-    *[axis(f, types=WIDE) for f in "cumsum cumprod".split()],
-    *[axis(f, types="f32 bf16 i32") for f in "cummax cummin".split()],
+    *[axis(f, types=WIDE) for f in ["cumsum", "cumprod"]],
+    *[axis(f, types="f32 bf16 i32") for f in ["cummax", "cummin"]],
     axis("cumlogsumexp", types="f32 bf16"),
     case(f"{M}.argmax", lambda x: lax.argmax(x, 1, jnp.int32), X, types="f32 bf16 i32 bool"),
     case(f"{M}.argmin", lambda x: lax.argmin(x, 0, jnp.uint8), X, types="f32 bf16 i32 bool"),

@@ -12,7 +12,7 @@ A, B, P, H = normal(4, 4), normal(4, 3), positive(4), symmetric(4)
 TALL, WIDE, LOWER = normal(5, 3), normal(3, 5), np.tril(positive(4))
 SIGNAL, CUBE = normal(3, 8), normal(2, 3, 4)
 BOTH = "f32 c64"
-EIG = dict(tolerance=2e-4, reason="single precision LAPACK: an error in proportion to the matrix's condition")
+EIG = {"tolerance": 2e-4, "reason": "single precision LAPACK: an error in proportion to the matrix's condition"}
 
 NUMPY = [
     *each(N, "cholesky", P),
@@ -62,7 +62,7 @@ SCIPY = [
     *each(S, "leslie", A[0], A[1, :3]),
     case(f"{S}.funm", lambda a: jsl.funm(a, jnp.cos), A, no_grad=True, **EIG),
     *[case(f"{S}.{f}", lambda a, f=f: a + getattr(jsl, f)(4), A)
-      for f in "hadamard hilbert invhilbert pascal invpascal".split()],
+      for f in ["hadamard", "hilbert", "invhilbert", "pascal", "invpascal"]],
     case(f"{S}.helmert", lambda a: a @ jsl.helmert(4, full=True), A),
     *each(S, "hankel toeplitz", A[0], A[1]),
     case(f"{S}.hessenberg", lambda a: jsl.hessenberg(a, calc_q=True), A, no_grad=True, **EIG),

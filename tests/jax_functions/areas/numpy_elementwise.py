@@ -9,7 +9,7 @@ M = "jax.numpy"
 X, Y = normal(3, 4), normal(3, 4, seed=1)
 UNIT = uniform(3, 4, low=-0.9, high=0.9)
 ABOVE = uniform(3, 4, low=1.1, high=4)
-I, J = integers(3, 4, low=-9), integers(3, 4, low=1, seed=1)
+N, J = integers(3, 4, low=-9), integers(3, 4, low=1, seed=1)
 BYTES = integers(3, 4, high=200, dtype=np.uint8), integers(3, 4, low=1, high=7, dtype=np.uint8, seed=1)
 ODD = np.float32([0, -0.0, 1, -1, 2.5, -2.5, 0.5, 1e-30, 1e30, np.inf, -np.inf, np.nan])
 WIDE = "f32 bf16 i32 c64"
@@ -33,7 +33,7 @@ CASES = [
     *each(M, "spacing", ODD[:9], no_grad=True),
     *each(M, "frexp modf", X * 3),
     *each(M, "logical_not", X, types="f32 i32 bool u8"),
-    *each(M, "invert bitwise_not bitwise_invert bitwise_count", I),
+    *each(M, "invert bitwise_not bitwise_invert bitwise_count", N),
     *each(M, "add subtract multiply", X, Y, types="f32 bf16 i32 u8 c64"),
     *each(M, "divide true_divide", X, ABOVE, types="f32 bf16 i32 c64"),
     *each(M, "floor_divide remainder mod fmod divmod", X * 5, ABOVE, types="f32 bf16 i32 u8"),
@@ -47,14 +47,14 @@ CASES = [
     *each(M, "equal not_equal", X, np.where(Y > 0, X, Y), types="f32 bf16 i32 c64 bool"),
     *each(M, "greater greater_equal less less_equal", X, Y, types="f32 bf16 i32 u8 bool"),
     *each(M, "logical_and logical_or logical_xor", X, Y, types="f32 i32 bool"),
-    *each(M, "bitwise_and bitwise_or bitwise_xor", I, J),
+    *each(M, "bitwise_and bitwise_or bitwise_xor", N, J),
     *each(M, "left_shift right_shift bitwise_left_shift bitwise_right_shift", *BYTES),
-    *each(M, "gcd lcm", I, J),
+    *each(M, "gcd lcm", N, J),
     *each(M, "isclose", X, X + np.float32(1e-6)),
     *each(M, "allclose array_equal array_equiv", X, X),
     case(f"{M}.clip", lambda x: jnp.clip(x, -0.5, 0.7), X, types="f32 bf16 i32"),
-    case(f"{M}.where", None, I > 0, X, Y),
-    case(f"{M}.select", lambda a, b, x, y: jnp.select([a, b], [x, y], 7), I > 3, I > 0, X, Y),
+    case(f"{M}.where", None, N > 0, X, Y),
+    case(f"{M}.select", lambda a, b, x, y: jnp.select([a, b], [x, y], 7), N > 3, N > 0, X, Y),
     case(f"{M}.piecewise", lambda x: jnp.piecewise(x, [x < -0.5, x > 0.5], [jnp.sin, jnp.exp, 0.25]), X),
     case(f"{M}.interp", jnp.interp, X, np.float32([-1, 0, 0.5, 2]), normal(4, seed=2),
          batch=(Y, np.float32([-2, 0, 1, 1.5]), normal(4, seed=3))),

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from tests.jax_functions.table import case, each, integers, normal, uniform
+from tests.jax_functions.table import case, each, integers, normal
 
 M = "jax.numpy"
 X, Y, CUBE = normal(3, 4), normal(3, 4, seed=1), normal(2, 3, 4)

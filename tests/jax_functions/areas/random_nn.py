@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.jax_functions.table import KEY, case, each, integers, normal, positive, uniform
 
-R, M, I = "jax.random", "jax.nn", "jax.nn.initializers"
+R, M, INIT = "jax.random", "jax.nn", "jax.nn.initializers"
 X, Y = normal(3, 4), normal(3, 4, seed=1)
 A = uniform(4, low=0.5, high=3)
 UNIT = uniform(4, low=0.2, high=0.8)
@@ -15,11 +15,13 @@ UNIT = uniform(4, low=0.2, high=0.8)
 def draw(name, *values, label="", **flags):
     """A sample of 3 x 4 with these parameters after the key."""
     shape = {"shape": (3, 4)}
-    return case(f"{R}.{name}", lambda key, *v: getattr(jax.random, name)(key, *v, **shape), KEY, *values, label=label, **flags)
+    return case(
+        f"{R}.{name}", lambda key, *v: getattr(jax.random, name)(key, *v, **shape), KEY, *values, label=label, **flags
+    )
 
 
 RANDOM = [
-    *[draw(f) for f in "bits cauchy exponential gumbel laplace logistic maxwell normal".split()],
+    *[draw(f) for f in ["bits", "cauchy", "exponential", "gumbel", "laplace", "logistic", "maxwell", "normal"]],
     draw("uniform"),
     draw("rayleigh", A),
     case(f"{R}.normal", lambda key: jax.random.normal(key, (7,), jnp.bfloat16), KEY, label="bf16"),
@@ -92,12 +94,11 @@ NN = [
     case(f"{M}.scaled_dot_general", lambda a, b: jax.nn.scaled_dot_general(a, b, (((1,), (1,)), ((), ())), configs=[jax.nn.get_scaled_dot_general_config("mxfp8")] * 3), normal(4, 64), normal(3, 64), no_grad=True),
 ]  # fmt: skip
 INITIALIZERS = [
-    *[case(f"{I}.{f}", lambda key, f=f: getattr(jax.nn.initializers, f)()(key, (4, 6), jnp.float32), KEY)
-      for f in "glorot_normal glorot_uniform he_normal he_uniform kaiming_normal kaiming_uniform lecun_normal lecun_uniform "
-               "normal orthogonal truncated_normal uniform xavier_normal xavier_uniform".split()],
-    case(f"{I}.variance_scaling", lambda key: jax.nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")(key, (4, 6), jnp.bfloat16), KEY),
-    case(f"{I}.delta_orthogonal", lambda key: jax.nn.initializers.delta_orthogonal()(key, (3, 3, 2, 4), jnp.float32), KEY),
-    case(f"{I}.constant", lambda key: jax.nn.initializers.constant(3)(key, (2, 3), jnp.float32), KEY),
-    *[case(f"{I}.{f}", lambda key, f=f: getattr(jax.nn.initializers, f)(key, (2, 3), jnp.float32), KEY) for f in ("ones", "zeros")],
+    *[case(f"{INIT}.{f}", lambda key, f=f: getattr(jax.nn.initializers, f)()(key, (4, 6), jnp.float32), KEY)
+      for f in ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal", "orthogonal", "truncated_normal", "uniform", "xavier_normal", "xavier_uniform"]],
+    case(f"{INIT}.variance_scaling", lambda key: jax.nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")(key, (4, 6), jnp.bfloat16), KEY),
+    case(f"{INIT}.delta_orthogonal", lambda key: jax.nn.initializers.delta_orthogonal()(key, (3, 3, 2, 4), jnp.float32), KEY),
+    case(f"{INIT}.constant", lambda key: jax.nn.initializers.constant(3)(key, (2, 3), jnp.float32), KEY),
+    *[case(f"{INIT}.{f}", lambda key, f=f: getattr(jax.nn.initializers, f)(key, (2, 3), jnp.float32), KEY) for f in ("ones", "zeros")],
 ]  # fmt: skip
 CASES = [*RANDOM, *NN, *INITIALIZERS]

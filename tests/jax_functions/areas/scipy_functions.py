@@ -9,7 +9,7 @@ import jax.scipy.ndimage
 import jax.scipy.optimize
 import jax.scipy.signal
 import jax.scipy.sparse.linalg
-import jax.scipy.stats
+import jax.scipy.stats  # noqa: F401
 import numpy as np
 from jax.scipy.spatial.transform import Rotation, Slerp
 
@@ -19,7 +19,7 @@ M, S = "jax.scipy.special", "jax.scipy.stats"
 X, UNIT = normal(3, 4), uniform(3, 4, low=0.1, high=0.9)
 A, B = uniform(3, 4, low=0.5, high=3), uniform(3, 4, low=0.5, high=3, seed=1)
 K = integers(3, 4, high=6)
-LOOSE = dict(tolerance=1e-4, reason="a series or a difference of large terms: one rounding of its terms shows")
+LOOSE = {"tolerance": 1e-4, "reason": "a series or a difference of large terms: one rounding of its terms shows"}
 
 SPECIAL = [
     *each(M, "erf erfc", X, types="f32 bf16"),
@@ -112,7 +112,7 @@ def matvec(a):
     return lambda x: a @ x
 
 
-SOLVER = dict(tolerance=1e-4, reason="an iterative solver: the number of steps may differ by one")
+SOLVER = {"tolerance": 1e-4, "reason": "an iterative solver: the number of steps may differ by one"}
 ROTATION = normal(3)
 OTHERS = [
     case("jax.scipy.ndimage.map_coordinates", lambda x, c: jsp.ndimage.map_coordinates(x, [c[0], c[1]], order=1, mode="wrap"), normal(5, 6), uniform(2, 7, high=5)),

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import jax.ref
 import numpy as np
 from jax import export
-from jax.experimental import checkify, io_callback, jet, ode, sparse
 from jax.example_libraries import optimizers, stax
+from jax.experimental import checkify, io_callback, jet, ode, sparse
 
 from tests.jax_functions.table import KEY, case, devices, integers, normal, positive
 
@@ -255,7 +255,9 @@ def _polymorphic(x):
 
 
 def _ahead(x):
-    return jax.jit(g).lower(x).compile()(x)
+    compiled = jax.jit(g).lower(x).compile()
+    assert isinstance(compiled, jax.stages.Compiled)
+    return compiled(x)
 
 
 def _stored(x):
@@ -358,7 +360,12 @@ def _network(layer, shape):
 
 
 def _layer(name, make, shape, x):
-    return case(f"jax.example_libraries.stax.{name}", lambda key, x: (getattr(stax, name), _network(make, shape)(key, x))[1], KEY, x)
+    return case(
+        f"jax.example_libraries.stax.{name}",
+        lambda key, x: (getattr(stax, name), _network(make, shape)(key, x))[1],
+        KEY,
+        x,
+    )
 
 
 PICTURES = normal(2, 6, 5, 3)
