@@ -92,6 +92,18 @@ def test_split(length: int, kind: str) -> None:
     _check(kind, "f32" if kind == "RFFT" else "c64", (2, length), 1)
 
 
+@pytest.mark.parametrize("kind", ["FFT", "IFFT", "RFFT", "IRFFT"])
+@pytest.mark.parametrize("sizes", [(1 << 21,), (2, 4 * 401 * 409), (67 * 71 * 73,)], ids=str)
+def test_three_parts(sizes: tuple[int, ...], kind: str) -> None:
+    """Lengths that are no products of two short ones, or whose halves are none."""
+    _check(kind, "f32" if kind == "RFFT" else "c64", sizes, 1)
+
+
+@pytest.mark.parametrize("kind", ["FFT", "IRFFT"])
+def test_three_parts_across(kind: str) -> None:
+    _check(kind, "c128", (2 * 401 * 409, 3), 2)
+
+
 @pytest.mark.parametrize("kind", ["FFT", "IRFFT"])
 @pytest.mark.parametrize("element", ["c64", "c128"])
 @pytest.mark.parametrize("target", [avx2(), baseline("x86-64")], ids=["avx2", "sse2"])

@@ -1,7 +1,7 @@
-"""fft: every transform is passes along one dimension, many sequences at once; long ones are split in two (six-step).
+"""fft: every transform is passes along one dimension, many sequences at once; long ones are split in two or three.
 
 A pass takes up to 1024 elements, 512 if the length has a prime factor above 31; two passes take the product of two such
-lengths. Other lengths are left to the reference.
+lengths, three that of three. Other lengths are left to the reference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -45,8 +45,8 @@ def fft(call: Call, module: Module) -> Routine | None:
     op: Any = call.op
     kind: str = op.fft_type
     lengths: tuple[int, ...] = op.fft_length
-    whole = kind in ("FFT", "IFFT") or work_size(_packed(lengths[-1])) is None
-    if not all(map(_is_possible, lengths if whole else lengths[:-1])):
+    last = lengths[-1] if kind in ("FFT", "IFFT") else _packed(lengths[-1])
+    if not all(map(_is_possible, (*lengths[:-1], last))):
         return None
     wide = call.results[0].dtype.real.bits == 64
     lanes = Lanes("double" if wide else "float", max(4, call.target.vector_bytes // (8 if wide else 4)))
@@ -55,7 +55,7 @@ def fft(call: Call, module: Module) -> Routine | None:
 
 
 def _is_possible(n: int) -> bool:
-    return work_size(n) is not None or _halves(n) is not None
+    return work_size(n) is not None or _parts(n) is not None
 
 
 def _halves(n: int) -> tuple[int, int] | None:
@@ -66,9 +66,37 @@ def _halves(n: int) -> tuple[int, int] | None:
     return None
 
 
+def _parts(n: int) -> tuple[int, int, int] | None:
+    """(a, b, c) with a b c = n, near to each other, for each of which a buffer is large enough; b = 1 if possible."""
+    if halves := _halves(n):
+        return halves[0], 1, halves[1]
+    for c in range(round(n ** (1 / 3)), 1, -1):
+        if n % c == 0 and work_size(c) is not None and (halves := _halves(n // c)):
+            return *halves, c
+    return None
+
+
 def _packed(n: int) -> int:
     """Elements of the complex sequence for a real one of n."""
     return n // 2 if n % 2 == 0 else n
+
+
+def _unpacked(f: Function, lanes: Lanes, z: Complex, y: Complex, root: Complex) -> Complex:
+    """X_k = E_k + w^k O_k, for elements k and half - k of the transform of E + i O: of even and odd places."""
+    even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
+    odd = lanes.do(f, "fadd", z[1], y[1]), lanes.do(f, "fsub", y[0], z[0])
+    return lanes.scale(f, lanes.add(f, even, lanes.mul(f, odd, root)), 0.5)
+
+
+def _repacked(f: Function, lanes: Lanes, z: Complex, y: Complex, root: Complex) -> Complex:
+    """Twice E + i O from X: what `_unpacked` undoes."""
+    even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
+    odd = lanes.do(f, "fsub", z[0], y[0]), lanes.do(f, "fadd", z[1], y[1])
+    turned = lanes.mul(f, odd, (root[0], f.let(f"fneg {lanes.type} {root[1]}")))
+    return lanes.do(f, "fsub", even[0], turned[1]), lanes.do(f, "fadd", even[1], turned[0])
+
+
+_Combined: TypeAlias = Callable[[Function, Lanes, Complex, Complex, Complex], Complex]
 
 
 @dataclass(frozen=True)
@@ -157,11 +185,11 @@ class _Fft:
 
     def _along(self, axis: _Axis) -> None:
         few = axis.inner == 1 and axis.outer < self.lanes.count // 2 and axis.n >= _SPLIT
-        halves = _halves(axis.n) if few or work_size(axis.n) is None else None
-        if halves is None:
+        parts = _parts(axis.n) if few or work_size(axis.n) is None else None
+        if parts is None:
             self._direct(axis)
         else:
-            self._in_two(axis, *halves)
+            self._in_parts(axis, *parts)
 
     def _direct(self, axis: _Axis) -> None:
         f, work = self._begin(axis.n)
@@ -186,13 +214,16 @@ class _Fft:
                 self._store_columns(f, Columns(target, base, axis.inner, valid), n, get)
         self._end(f, groups, n)
 
-    def _in_two(self, axis: _Axis, n1: int, n2: int) -> None:
-        """x as n1 x n2: along n1, times exp(-2 pi i k1 j2 / n), along n2, and the result as n2 x n1."""
+    def _in_parts(self, axis: _Axis, n1: int, n2: int, n3: int) -> None:
+        """x as n1 x (n2 n3): along n1, times exp(-2 pi i k1 j / n), the same within each row, and along n3."""
         between = self._taken(axis.outer * axis.n * axis.inner)
-        self._first_half(replace(axis, target=between), n1, n2)
-        self._second_half(replace(axis, source=between), n1, n2)
+        self._first_part(replace(axis, target=between), n1, n2 * n3)
+        if n2 > 1:
+            self._first_part(_Axis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
+        self._last_part(replace(axis, source=between), n1, n2, n3)
 
-    def _first_half(self, axis: _Axis, n1: int, n2: int) -> None:
+    def _first_part(self, axis: _Axis, n1: int, n2: int) -> None:
+        """Along n1 of n1 x n2, and the weights; source and target may be the same."""
         f, work = self._begin(n1)
         lanes, n = self.lanes, axis.n
         core = write_core(self.module, lanes, n1)
@@ -222,39 +253,44 @@ class _Fft:
             self._store_columns(f, Columns(target, base, stride, valid), n1, get)
         self._end(f, groups, n1)
 
-    def _second_half(self, axis: _Axis, n1: int, n2: int) -> None:
-        f, work = self._begin(n2)
+    def _last_part(self, axis: _Axis, n1: int, n2: int, n3: int) -> None:
+        """Along n3 of n1 x n2 x n3; the result is n3 x n2 x n1."""
+        f, work = self._begin(n3)
         lanes, n = self.lanes, axis.n
-        core = write_core(self.module, lanes, n2)
+        core = write_core(self.module, lanes, n3)
         source, target = axis.source.pointer(f), axis.target.pointer(f)
-        outer_size, inner_size = (axis.outer, n1) if axis.inner == 1 else (axis.outer * n1, axis.inner)
+        outer_size, inner_size = (axis.outer * n2, n1) if axis.inner == 1 else (axis.outer * n1 * n2, axis.inner)
         groups = self._groups(outer_size, inner_size, columns=True)
-        with self._each(f, groups, n2) as group:
+        with self._each(f, groups, n3) as group:
             outer, column, valid = self._column_group(f, group.index, inner_size)
             if axis.inner == 1:
-                start = f.let(f"mul i64 {outer}, {n}")
-                rows = self._rows(f, self._element(f, source, start), column, n1, n2)
-                load_rows(f, lanes, rows, n2, work[0])
-                base = f.let(f"add i64 {start}, {column}")
-            else:
-                whole, k1 = f.let(f"udiv i64 {outer}, {n1}"), f.let(f"urem i64 {outer}, {n1}")
+                whole, k2 = f.let(f"udiv i64 {outer}, {n2}"), f.let(f"urem i64 {outer}, {n2}")
                 start = f.let(f"mul i64 {whole}, {n}")
-                row = f.let(f"add i64 {start}, {f.let(f'mul i64 {k1}, {n2}')}")
+                first = f.let(f"add i64 {start}, {f.let(f'mul i64 {k2}, {n3}')}")
+                rows = self._rows(f, self._element(f, source, first), column, n1, n2 * n3)
+                load_rows(f, lanes, rows, n3, work[0])
+                row = f.let(f"add i64 {start}, {f.let(f'mul i64 {k2}, {n1}')}")
+                base = f.let(f"add i64 {row}, {column}")
+            else:
+                whole, rest = f.let(f"udiv i64 {outer}, {n1 * n2}"), f.let(f"urem i64 {outer}, {n1 * n2}")
+                k1, k2 = f.let(f"udiv i64 {rest}, {n2}"), f.let(f"urem i64 {rest}, {n2}")
+                start = f.let(f"mul i64 {whole}, {n}")
+                row = f.let(f"add i64 {start}, {f.let(f'mul i64 {rest}, {n3}')}")
                 base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
-                self._load_columns(f, Columns(source, base, axis.inner, valid), n2, work[0], False)
-                row = f.let(f"add i64 {start}, {k1}")
+                self._load_columns(f, Columns(source, base, axis.inner, valid), n3, work[0], False)
+                row = f.let(f"add i64 {f.let(f'add i64 {start}, {k1}')}, {f.let(f'mul i64 {k2}, {n1}')}")
                 base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
             done = self._transform(f, core, work)
             get = self._get(f, done, axis.turned[1], axis.factor)
-            self._store_columns(f, Columns(target, base, n1 * axis.inner, valid), n2, get)
-        self._end(f, groups, n2)
+            self._store_columns(f, Columns(target, base, n1 * n2 * axis.inner, valid), n3, get)
+        self._end(f, groups, n3)
 
     # -- real sequences: of even length as half as many complex numbers
 
     def _real_to_complex(self, outer: int, n: int) -> None:
         half = _packed(n)
         if work_size(half) is None:
-            self._real_to_complex_whole(outer, n)
+            (self._real_to_complex_whole if n % 2 else self._real_to_complex_long)(outer, n)
             return
         f, work = self._begin(half)
         lanes, count = self.lanes, n // 2 + 1
@@ -276,7 +312,7 @@ class _Fft:
         self._end(f, groups, n)
 
     def _unpacked(self, f: Function, done: str, n: int) -> Callable[[Lanes, str, str], Complex]:
-        """X_k = E_k + w^k O_k, for the transforms E + i O of the elements at even and odd places."""
+        """Element k of the real sequences' transforms from those in buffer `done`."""
         half = n // 2
         self.lanes.store(f, self.lanes.load(f, done, "0"), done, str(half))
         weights = self._unpacking_roots(n)
@@ -284,17 +320,15 @@ class _Fft:
         def get(lanes: Lanes, first: str, k: str) -> Complex:
             base = f.let(f"getelementptr {lanes.scalar}, ptr {done}, i64 {first}")
             z, y = lanes.load(f, base, k), lanes.load(f, base, f.let(f"sub i64 {half}, {k}"))
-            even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
-            odd = lanes.do(f, "fadd", z[1], y[1]), lanes.do(f, "fsub", y[0], z[0])
-            turned = lanes.mul(f, odd, self._root(f, lanes, weights, k))
-            return lanes.scale(f, lanes.add(f, even, turned), 0.5)
+            return _unpacked(f, lanes, z, y, self._root(f, lanes, weights, k))
 
         return get
 
     def _complex_to_real(self, outer: int, n: int, given: int, source_place: _Place) -> None:
         half = _packed(n)
         if work_size(half) is None:
-            self._complex_to_real_whole(outer, n, given, source_place)
+            way = self._complex_to_real_whole if n % 2 else self._complex_to_real_long
+            way(outer, n, given, source_place)
             return
         f, work = self._begin(half)
         lanes, factor = self.lanes, 1 / self.total
@@ -341,12 +375,8 @@ class _Fft:
         with f.loop("0", str(half)) as loop:
             z = lanes.load(f, work[1], loop.index)
             y = lanes.load(f, work[1], f.let(f"sub i64 {half}, {loop.index}"))
-            even = lanes.do(f, "fadd", z[0], y[0]), lanes.do(f, "fsub", z[1], y[1])
-            odd = lanes.do(f, "fsub", z[0], y[0]), lanes.do(f, "fadd", z[1], y[1])
-            real, imag = self._root(f, lanes, weights, loop.index)
-            turned = lanes.mul(f, odd, (real, f.let(f"fneg {lanes.type} {imag}")))
-            own = lanes.do(f, "fsub", even[0], turned[1]), lanes.do(f, "fadd", even[1], turned[0])
-            lanes.store(f, (own[1], own[0]), work[0], loop.index)
+            own = _repacked(f, lanes, z, y, self._root(f, lanes, weights, loop.index))
+            lanes.store(f, swapped(own), work[0], loop.index)
 
     def _unpacking_roots(self, n: int) -> str:
         name = f"roots_{self.lanes.scalar}_real_{n}"
@@ -355,6 +385,69 @@ class _Fft:
     def _root(self, f: Function, lanes: Lanes, weights: str, k: str) -> Complex:
         place = f.let(f"shl i64 {k}, 1")
         return lanes.spread(f, weights, place), lanes.spread(f, weights, f.let(f"add i64 {place}, 1"))
+
+    def _real_to_complex_long(self, outer: int, n: int) -> None:
+        half, done = n // 2, self._taken(outer * (n // 2))
+        self._along(_Axis(outer, half, 1, _OPERAND, done))
+        self._pairs(outer, half, (done, half), (_RESULT, half + 1), _unpacked)
+
+    def _complex_to_real_long(self, outer: int, n: int, given: int, source: _Place) -> None:
+        half, packed = n // 2, self._taken(outer * (n // 2))
+        self._pairs(outer, half, (source, given), (packed, half), _repacked)
+        self._along(_Axis(outer, half, 1, packed, _RESULT, (True, True), 1 / self.total))
+
+    def _pairs(
+        self, outer: int, half: int, source: tuple[_Place, int], target: tuple[_Place, int], combined: _Combined
+    ) -> None:
+        """A phase: combined(x[k], x[half - k], exp(-pi i k / half)) in each row. Source and target are a place and the
+        length of its rows.
+
+        A packed row has no element `half`: it is element 0. Of spectra both ends are real.
+        """
+        f = Function(f"{self.name}_{len(self.phases)}", _PARAMETERS)
+        lanes, count, spectra = self.lanes, target[1], combined is _repacked
+        width, per_row = lanes.count, -(-count // _CHUNK)
+        arrays = source[0].pointer(f), target[0].pointer(f)
+        weights = Weights(self.module, lanes, 2 * half, half)
+        one = Lanes(lanes.scalar, 1)
+        with f.loop("%begin", "%end") as chunk:
+            row, part = f.let(f"udiv i64 {chunk.index}, {per_row}"), f.let(f"urem i64 {chunk.index}, {per_row}")
+            given, taken = (
+                self._element(f, array, f.let(f"mul i64 {row}, {length}"))
+                for array, length in zip(arrays, (source[1], target[1]), strict=True)
+            )
+            low = f.let(f"mul i64 {part}, {_CHUNK}")
+            high = least(f, f.let(f"add i64 {low}, {_CHUNK}"), str(count))
+            # all lanes of a vector, and what goes with them, lie inside of the row
+            inner = f.let(f"call i64 @llvm.smax.i64(i64 {low}, i64 {width})")
+            last = f.let(f"call i64 @llvm.smax.i64(i64 {inner}, i64 {least(f, high, str(half - half % width))})")
+
+            def single(k: str) -> None:
+                z = one.load(f, given, k if spectra else f.let(f"urem i64 {k}, {half}"))
+                back = f.let(f"sub i64 {half}, {k}")
+                y = one.load(f, given, back if spectra else f.let(f"urem i64 {back}, {half}"))
+                if spectra:
+                    at_end = f.let(f"icmp eq i64 {f.let(f'urem i64 {k}, {half}')}, 0")
+                    z, y = (
+                        (real, f.let(f"select i1 {at_end}, {lanes.scalar} 0.0, {lanes.scalar} {imag}"))
+                        for real, imag in (z, y)
+                    )
+                one.store(f, combined(f, one, z, y, weights.one(f, k)), taken, k)
+
+            with f.loop(low, least(f, inner, high)) as loop:
+                single(loop.index)
+            with f.loop(inner, last, width) as loop:
+                k = loop.index
+                back = f.let(f"sub i64 {half - width + 1}, {k}")
+                z = load_column(f, lanes, Columns(given, k, 0), "0")
+                y = lanes.reverse(f, load_column(f, lanes, Columns(given, back, 0), "0"))
+                value = combined(f, lanes, z, y, weights.next(f, k))
+                store_column(f, lanes, Columns(taken, k, 0), "0", value)
+            with f.loop(last, high) as loop:
+                single(loop.index)
+        f.do("ret void")
+        self.module.add(f)
+        self.phases.append(Phase(f.name, outer * per_row))
 
     def _real_to_complex_whole(self, outer: int, n: int) -> None:
         """By way of complex numbers."""

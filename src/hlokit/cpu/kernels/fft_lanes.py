@@ -97,6 +97,11 @@ class Lanes:
         more = self.do(f, "fsub", a[0], b[1]), self.do(f, "fadd", a[1], b[0])
         return less, more
 
+    def reverse(self, f: Function, a: Complex) -> Complex:
+        order = ", ".join(f"i32 {lane}" for lane in reversed(range(self.count)))
+        head, rest = f"shufflevector {self.type}", f"{self.type} poison, <{self.count} x i32> <{order}>"
+        return f.let(f"{head} {a[0]}, {rest}"), f.let(f"{head} {a[1]}, {rest}")
+
     def load(self, f: Function, base: str, index: str) -> Complex:
         """An element of a work buffer."""
         places = self._places(f, base, index)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, roots, table
+from hlokit.cpu.kernels.fft_memory import Columns, load_column
 from hlokit.cpu.llvm import Function, Module, vector
 
 
@@ -58,17 +59,41 @@ class Weights:
         high = self.lanes.load(f, memory[1], f.let(f"lshr i64 {k}, {self._low}"))
         return self.lanes.mul(f, high, low)
 
+    def one(self, f: Function, k: str) -> Complex:
+        """exp(-2 pi i k / n), for k (i64) up to n."""
+        low, high, bits = *self._tables(), self._bits
+        one = Lanes(self.lanes.scalar, 1)
+        fine = one.load(f, low, f.let(f"and i64 {k}, {(1 << bits) - 1}"))
+        return one.mul(f, one.load(f, high, f.let(f"lshr i64 {k}, {bits}")), fine)
+
+    def next(self, f: Function, k: str) -> Complex:
+        """exp(-2 pi i (k + l) / n) for lanes l, where k is a multiple of their count."""
+        low, high, bits = *self._tables(), self._bits
+        fine = load_column(f, self.lanes, Columns(low, f.let(f"and i64 {k}, {(1 << bits) - 1}"), 0), "0")
+        place = f.let(f"shl i64 {f.let(f'lshr i64 {k}, {bits}')}, 1")
+        coarse = self.lanes.spread(f, high, place), self.lanes.spread(f, high, f.let(f"add i64 {place}, 1"))
+        return self.lanes.mul(f, coarse, fine)
+
+    @property
+    def _bits(self) -> int:
+        """Of exponents below, in the tables of roots."""
+        return max(4, self.n.bit_length() // 2)
+
+    def _tables(self) -> tuple[str, str]:
+        """Roots at steps of 1, and of all the bits below."""
+        fine, coarse = np.arange(1 << self._bits), np.arange(0, self.n + 1, 1 << self._bits)
+        head, scalar = f"roots_{self.lanes.scalar}_{self.n}", self.lanes.scalar
+        low = table(self.module, f"{head}_fine", scalar, roots(fine, self.n))
+        return low, table(self.module, f"{head}_coarse", scalar, roots(coarse, self.n))
+
     def _powers(self, f: Function, exponents: str) -> Complex:
         """exp(-2 pi i e / n) for e below n."""
-        bits = self.n.bit_length() // 2
-        fine, coarse = np.arange(1 << bits), np.arange(0, self.n, 1 << bits)
         type = vector("i64", self.lanes.count)
-        head = f"roots_{self.lanes.scalar}_{self.n}"
-        scalar = self.lanes.scalar
+        bits, tables = self._bits, self._tables()
         low = f.let(f"and {type} {exponents}, splat (i64 {(1 << bits) - 1})")
         high = f.let(f"lshr {type} {exponents}, splat (i64 {bits})")
-        first = self._gathered(f, table(self.module, f"{head}_fine", scalar, roots(fine, self.n)), low)
-        second = self._gathered(f, table(self.module, f"{head}_coarse", scalar, roots(coarse, self.n)), high)
+        first = self._gathered(f, tables[0], low)
+        second = self._gathered(f, tables[1], high)
         return self.lanes.mul(f, first, second)
 
     def _gathered(self, f: Function, base: str, places: str) -> Complex:
