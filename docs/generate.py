@@ -82,6 +82,8 @@ def compiled(op: type[Op]) -> str:
         return "expanded"
     if op.opcode == "custom-call":
         return "LAPACK; else reference"
+    if op.transfer is not Op.transfer:
+        return "native exchange"
     return _CONTROL.get(op.opcode, "reference")
 
 
