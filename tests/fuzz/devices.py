@@ -490,9 +490,7 @@ def _around(
     return Deadlock(kind, seen, devices, lambda world=None: _run(module, program.arguments, counts, world, **more))
 
 
-def _run(
-    module: hk.HloModule, arguments: list[list[Array]], counts: dict[str, int], world: Any, **queues: Any
-) -> Any:
+def _run(module: hk.HloModule, arguments: list[list[Array]], counts: dict[str, int], world: Any, **queues: Any) -> Any:
     if world is None:
         return hk.evaluate(module, *arguments, **counts, **queues)
     own = {name: queue[world.rank] for name, queue in queues.items()}
