@@ -1,6 +1,7 @@
 """Kernels that are joined: no two of them may need each other."""
 
 import numpy as np
+import pytest
 
 import hlokit as hk
 
@@ -29,3 +30,44 @@ def test_two_joined_kernels_do_not_need_each_other() -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 64, 5)).astype(np.float32)
     for got, want in zip(hk.compile(module)(x, y), hk.evaluate(module, x, y), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+ORDERED = """HloModule m
+ENTRY e {
+  x = f32[8,8] parameter(0)
+  y = f32[8,8] parameter(1)
+  first = f32[8,8] multiply(x, y)
+  early = f32[8,8] dot(first, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  late = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, control-predecessors={early}
+  second = f32[8,8] subtract(x, late)
+  ROOT r = (f32[8,8], f32[8,8], f32[8,8]) tuple(first, early, second)
+}
+"""
+EFFECTS = """HloModule m, replica_count=2
+add { p = f32[] parameter(0)
+      q = f32[] parameter(1)
+      ROOT r = f32[] add(p, q) }
+ENTRY e {
+  x = f32[8,8] parameter(0)
+  y = f32[8,8] parameter(1)
+  first = f32[8,8] multiply(x, y)
+  moved = f32[8,8] dot(first, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  early = f32[8,8] all-reduce(moved), replica_groups={{0,1}}, to_apply=add
+  late = f32[8,8] all-reduce(x), replica_groups={{0,1}}, to_apply=add
+  second = f32[8,8] subtract(x, late)
+  ROOT r = (f32[8,8], f32[8,8], f32[8,8]) tuple(first, early, second)
+}
+"""
+
+
+@pytest.mark.parametrize("text", [ORDERED, EFFECTS], ids=["control", "effects"])
+def test_joined_kernels_keep_the_order_of_others(text: str) -> None:
+    """first and second read x and y; between them stand early and late, of which late must wait for early."""
+    hk.compile(hk.parse(text))
+
+
+def test_a_kernel_may_wait_for_another() -> None:
+    module = hk.parse(ORDERED)
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32)
+    for got, want in zip(hk.compile(module)(x, y), hk.evaluate(module, x, y), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

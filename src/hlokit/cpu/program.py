@@ -758,6 +758,8 @@ class _Reach:
     def __init__(self, lowering: Lowering) -> None:
         self.lowering = lowering
         self._with: dict[Instruction, set[Instruction]] = {}
+        effects = [i for i in lowering.order if _has_effect(i)]
+        self._last_effect = dict(zip(effects[1:], effects, strict=False))  # effects keep their order
         self._spans: list[tuple[int, int]] = []  # of joined kernels, from first to last position, disjoint and sorted
 
     def between(self, first: _Kernel, second: _Kernel) -> bool:
@@ -779,16 +781,25 @@ class _Reach:
                     continue
                 is_stored = any(Leaf(operand, k) in lowering.stored for k in range(leaf_count(operand.shape)))
                 (tainted if is_stored and operand not in own else stack).append(operand)
+            tainted += instruction.control_predecessors
         seen = set(tainted)
         while tainted:  # behind a stored value: reaching a target is a path through another step
             instruction = tainted.pop()
-            for operand in (*instruction.operands, *self._with.get(instruction, ())):
-                if operand in targets:
+            for before in self._awaited(instruction):
+                if before in targets:
                     return True
-                if operand not in seen and lowering.position[operand] >= low:
-                    seen.add(operand)
-                    tainted.append(operand)
+                if before not in seen and lowering.position[before] >= low:
+                    seen.add(before)
+                    tainted.append(before)
         return bool(targets & seen)
+
+    def _awaited(self, instruction: Instruction) -> Iterator[Instruction]:
+        """What is done before it: its operands, what its kernel computes too, and what the order of effects asks."""
+        yield from instruction.operands
+        yield from self._with.get(instruction, ())
+        yield from instruction.control_predecessors
+        if instruction in self._last_effect:
+            yield self._last_effect[instruction]
 
     def join(self, first: _Kernel, second: _Kernel, both: _Kernel) -> None:
         """From now on each of them needs what the other needs."""
