@@ -68,9 +68,20 @@ def _renamed(names: Iterable[str], platform: str) -> list[str]:
     return [platform if name == "cpu" else name for name in names]
 
 
+def _exported(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
+    """What was exported for the CPU runs too, if it was not exported for `platform`."""
+    as_cpu = callbacks.as_cpu(rule, platform)
+
+    def changed(context: Any, *args: Any, exported: Any, **parameters: Any) -> Any:
+        chosen = rule if platform in exported.platforms else as_cpu
+        return chosen(context, *args, exported=exported, **parameters)
+
+    return changed
+
+
 _CHANGED = {
     "buffer_callback": callbacks.as_cpu,
-    "call_exported": callbacks.as_cpu,
+    "call_exported": _exported,
     "cond": _choice("branches_platforms"),
     "platform_index": _choice("platforms"),
 }
