@@ -12,11 +12,6 @@ from hlokit.ops.control_flow import Conditional, While
 from hlokit.ops.structure import GetTupleElement, Parameter
 from hlokit.types.shape import Shape
 
-_SAME_ON_ALL = ("all-reduce", "all-reduce-start", "all-gather", "all-gather-start", "collective-broadcast")
-"""What gives every member of a group the same value."""
-
-_WHOLE = ("tuple", "opt-barrier", "copy", "domain", "after-all")
-
 
 class Divergence:
     """Finds the loops and conditionals whose course may differ from device to device and matters to others.
@@ -55,8 +50,10 @@ class Divergence:
             return tuple(operands)
         if isinstance(op, GetTupleElement):
             return operands[0][op.index] if is_sequence(operands[0]) else operands[0]
-        if instruction.opcode in _WHOLE:
-            return operands[0] if operands else False
+        if op.passes_on:
+            return operands[0]
+        if op.picks is not None and is_sequence(operands[0]):
+            return operands[0][op.picks]
         if isinstance(op, While):
             return self._loop(instruction, operands[0])
         if isinstance(op, Conditional):
@@ -68,10 +65,10 @@ class Divergence:
             return _all(shape, True)
         if any(self.matters(i) for called in instruction.called for i in called.instructions):
             self.found[instruction] = None  # how often it calls depends on the op
-        if instruction.opcode in _SAME_ON_ALL and self.whole(instruction):
-            return _all(shape, False)
-        if instruction.opcode in ("all-reduce-done", "all-gather-done"):
-            return _all(shape, _any(operands[0]))
+        if op.same_in_group and self.whole(instruction):
+            if not op.keeps_operands:
+                return _all(shape, False)
+            return tuple(_all(element, number == 0) for number, element in enumerate(shape.elements))
         return _all(shape, op.has_side_effect() or op.asks_device or any(map(_any, operands)))
 
     def _loop(self, loop: Instruction, state: Any) -> Any:

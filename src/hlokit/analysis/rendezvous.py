@@ -30,9 +30,7 @@ from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import MAX_CALL_DEPTH, Place, Process
 from hlokit.interpreter.transport import Exchange, Route, meeting_key
 from hlokit.ops.asynchronous import placeholder
-from hlokit.ops.collectives import AllGather, AllReduce
 from hlokit.ops.control_flow import Conditional, While
-from hlokit.ops.exchanges import CollectiveBroadcast
 from hlokit.ops.structure import Constant, GetTupleElement, Parameter
 from hlokit.types.shape import Shape
 
@@ -42,7 +40,6 @@ _SMALL = 64
 """Values of more elements are not computed with, only named."""
 _CALLED_STEPS = 1000
 """Instructions that a call which concerns no other device may take to be computed."""
-_SAME = (AllReduce, AllGather, CollectiveBroadcast)
 _STARTS = ("call", "fusion", "async-start")
 
 
@@ -403,18 +400,21 @@ class _Device:
             return self._computed(instruction, operands)
         if any(self.search.communicates(i) for c in instruction.called for i in c.instructions):
             raise _TooLong  # a collective in a function of scalars: how often it runs depends on the op
-        return (yield from self._collective(instruction))
+        return (yield from self._collective(instruction, operands))
 
-    def _collective(self, instruction: Instruction) -> _Walk:
+    def _collective(self, instruction: Instruction, operands: Sequence[Any]) -> _Walk:
         key = (instruction, self.number)
         if key not in self.search.members:
             self.search.members[key] = _meeting(self.process, instruction)
         members = self.search.members[key]
         if members is None:
             return self._fresh(instruction)
+        op = instruction.op
         number = yield _Meet(instruction, members)
-        own = () if isinstance(instruction.op, _SAME) else (self.number,)
-        return self._named(instruction.shape, "met", number, *own)
+        made = self._named(instruction.shape, "met", number, *(() if op.same_in_group else (self.number,)))
+        if not op.keeps_operands:
+            return made
+        return (tuple(operands) if instruction.shape.elements[0].is_tuple else operands[0], *made[1:])
 
     def _transfer(self, instruction: Instruction) -> _Walk:
         op: Any = instruction.op
@@ -473,8 +473,8 @@ class _Device:
             return operands[0][op.index]
         if instruction.opcode == "tuple":
             return tuple(operands)
-        if instruction.opcode == "async-done" and is_sequence(operands[0]):
-            return operands[0][1]
+        if op.picks is not None and is_sequence(operands[0]):
+            return operands[0][op.picks]
         if op.passes_on:
             return operands[0]
         if shape.is_token:

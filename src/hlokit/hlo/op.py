@@ -134,6 +134,8 @@ class Op:
     """Its value is that element of its operand, a tuple."""
     keeps_operands: ClassVar[bool] = False
     """The first element of its result, a tuple, is its operands, or the first of them, as they are."""
+    same_in_group: ClassVar[bool] = False
+    """A collective that gives all members of a group the same; but for what it keeps of its operands."""
     whole_values: ClassVar[bool] = False
     """The reference moves values without looking inside: it receives dynamic arrays as they are (values.Dynamic)."""
     shape_required: ClassVar[bool] = False

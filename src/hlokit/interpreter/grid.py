@@ -40,8 +40,8 @@ class Grid:
         self._parallel = parallel
         self.shares_memory = parallel >= len(names)
         self._halt = halt
-        self._resume: Callable[[], None] | None = None
-        self._threads: list[_Worker] = []
+        self._resumes: dict[int, Callable[[], None]] = {}
+        self._threads: list[tuple[_Worker, threading.Lock]] = []
         self._over = threading.Event()
         self._results: list[Any] = [None] * len(names)
 
@@ -59,10 +59,9 @@ class Grid:
                 self._stop(error)
             raise
         finally:
-            for thread in self._threads:
-                thread.finish()
-            if self._resume is not None:
-                self._resume()
+            for _, busy in self._threads:
+                with busy:
+                    pass
         if self._failure is not None:
             try:
                 raise self._failure
@@ -126,14 +125,15 @@ class Grid:
         self.stopped = True
         self._failure = error
         self._ready.clear()
-        if self._halt is not None:
-            self._resume = self._halt([thread.ident or 0 for thread in self._threads])
+        for device, (thread, _) in enumerate(self._threads):
+            if self._halt is not None and device not in self.exchange.finished:
+                self._resumes[device] = self._halt([thread.ident or 0])
         for device in range(len(self.names)):
             if device not in self._running and device not in self.exchange.finished:
                 self._running.add(device)
                 self._turns[device].release()
 
-    def _begun(self, device: int, body: Callable[[], Any]) -> _Worker:
+    def _begun(self, device: int, body: Callable[[], Any]) -> tuple[_Worker, threading.Lock]:
         context = contextvars.copy_context()
         return _Worker.begun(self.names[device], lambda: context.run(self._device, device, body))
 
@@ -151,9 +151,14 @@ class Grid:
         with self._lock:
             if error is not None:
                 self._stop(placed(self.names[device], error))
+            self._resumes.pop(device, _nothing)()  # now, since another run may have the thread next
             self._running.discard(device)
             self.exchange.finished.add(device)
             self._dispatch()
+
+
+def _nothing() -> None:
+    pass
 
 
 def placed(device: str, error: BaseException) -> BaseException:
@@ -186,27 +191,28 @@ class _Worker(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name=_IDLE, daemon=True)
-        self._work: Callable[[], object] | None = None
-        self._go, self._done = _locked(), _locked()
+        self._work: tuple[Callable[[], object], threading.Lock] | None = None
+        self._go = _locked()
 
     @staticmethod
-    def begun(name: str, work: Callable[[], object]) -> _Worker:
-        """A thread of this name that does the work, which must not raise; to be waited for by `finish`."""
+    def begun(name: str, work: Callable[[], object]) -> tuple[_Worker, threading.Lock]:
+        """A thread of this name that does the work, which must not raise; the lock is held until that is done.
+
+        EvaluationError if there are no more threads to be had.
+        """
         with _idle_lock:
             worker = _idle.pop() if _idle else None
         if worker is None:
             worker = _Worker()
-            worker.start()
+            try:
+                worker.start()
+            except RuntimeError as error:
+                raise EvaluationError(f"no thread for {name}: {error}") from None
         worker.name = name
-        worker._work = work
+        busy = _locked()
+        worker._work = work, busy
         worker._go.release()
-        return worker
-
-    def finish(self) -> None:
-        """Waits until the work is done."""
-        self._done.acquire()
-        with _idle_lock:
-            _idle.append(self)
+        return worker, busy
 
     def run(self) -> None:
         while True:
@@ -215,14 +221,16 @@ class _Worker(threading.Thread):
                     if self in _idle:
                         _idle.remove(self)
                         return
-            work, self._work = self._work, None
+            assert self._work is not None
+            (work, busy), self._work = self._work, None
             try:
-                if work is not None:
-                    work()
+                work()
             finally:
-                work = None  # what it holds is not to wait for the next
+                del work  # what it holds is not to wait for the next
                 self.name = _IDLE
-                self._done.release()
+                with _idle_lock:
+                    _idle.append(self)
+                busy.release()
 
 
 def _forget() -> None:

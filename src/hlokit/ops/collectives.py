@@ -32,6 +32,7 @@ class AllReduce(Op, name="all-reduce"):
     rules = "ARED"
     shape_required = True
     side_effect = True
+    same_in_group = True
     ignored_attributes = ("mode",)
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
@@ -84,6 +85,7 @@ class AllGather(Op, name="all-gather"):
     form = "communicate"
     rules = "AGATHER"
     side_effect = True
+    same_in_group = True
 
     def infer(self, *operands: Shape) -> Shape:
         self._check_gathered(operands, self.result)

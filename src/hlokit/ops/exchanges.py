@@ -131,6 +131,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
     rules = "BEY-63"
     shape_required = True
     side_effect = True
+    same_in_group = True
 
     def infer(self, *operands: Shape) -> Shape:
         check_groups(self.replica_groups, self.channel_id, equal=False, dense=False)
