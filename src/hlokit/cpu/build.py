@@ -7,7 +7,20 @@ from math import prod
 from typing import Any, NamedTuple, NoReturn
 
 from hlokit.analysis.loops import Counter, counter, invariants
-from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, Pair, RuntimeInt, affine_deps, children, reachable
+from hlokit.cpu.expr import (
+    HOLE,
+    Axis,
+    Buffer,
+    Expressions,
+    Fold,
+    Node,
+    Pair,
+    RuntimeInt,
+    affine_deps,
+    affine_of,
+    children,
+    reachable,
+)
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Value
@@ -532,6 +545,9 @@ class Build(Emitter):
         for node in reachable(combined):  # whether a node needs an accumulator, children first
             if node not in needed and any(child in needed for child in children(node)):
                 needed.add(node)
+                affine = affine_of(node)
+                if affine is not None and affine_deps(affine) & ~HOLE:
+                    raise UnsupportedError("a pass of the loop has indices that depend on its state and on axes")
         stack = [(node, False) for node in reversed(combined)]
         while stack:
             node, done = stack.pop()

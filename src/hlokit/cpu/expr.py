@@ -167,12 +167,19 @@ def _deps(op: str, args: tuple[Node, ...], data: Any) -> int:
     return deps
 
 
+def affine_of(node: Node) -> Affine | None:
+    """The affine in a number, range or load."""
+    if node.op == "number":
+        return node.data
+    if node.op == "range":
+        return node.data[0]
+    return node.data[1] if node.op in ("load", "current") else None
+
+
 def children(node: Node) -> list[Node]:
     """What a node needs, run-time integers of its affines and the insides of a fold among it."""
     found = list(node.args)
-    affine = node.data if node.op == "number" else node.data[0] if node.op == "range" else None
-    if node.op in ("load", "current"):
-        affine = node.data[1]
+    affine = affine_of(node)
     if affine is not None:
         found += [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
     if node.op == "fold":

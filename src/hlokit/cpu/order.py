@@ -9,7 +9,18 @@ from math import prod
 from typing import Any
 
 from hlokit.cpu import parted, segments, tiles
-from hlokit.cpu.expr import Axis, Buffer, Expressions, Fold, Node, RuntimeInt, affine_deps, children, reachable
+from hlokit.cpu.expr import (
+    Axis,
+    Buffer,
+    Expressions,
+    Fold,
+    Node,
+    RuntimeInt,
+    affine_deps,
+    affine_of,
+    children,
+    reachable,
+)
 from hlokit.forms.affine import Affine
 
 COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt", "div", "sqrt", "rem"}
@@ -159,15 +170,6 @@ def _bound_together(bound: Sequence[Axis], outer: Axis, inner: Axis) -> bool:
     if outer not in bound and inner not in bound:
         return True
     return outer in bound and inner in bound and bound.index(inner) == bound.index(outer) + 1
-
-
-def affine_of(node: Node) -> Affine | None:
-    """The affine in a number, range or load."""
-    if node.op == "number":
-        return node.data
-    if node.op == "range":
-        return node.data[0]
-    return node.data[1] if node.op in ("load", "current") else None
 
 
 def runtime_nodes(affine: Affine) -> list[Node]:

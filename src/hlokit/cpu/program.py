@@ -230,9 +230,8 @@ class Lowering(Source):
         """An update of a small part of an array is done in place: its update is stored, and the array that it is of."""
         for instruction in self.order:
             if isinstance(instruction.op, DynamicUpdateSlice) and Leaf(instruction, 0) in self.stored:
-                array, update = (self.leaf(o) for o in instruction.operands[:2])
-                if update.shape.size * 4 <= array.shape.size:
-                    self._store(array, "it is updated in place")
+                if _is_small_update(instruction):
+                    self._store(self.leaf(instruction.operands[0]), "it is updated in place")
 
     # -- building kernels
 
@@ -307,8 +306,7 @@ class Lowering(Source):
                 kernel.fills = self._fills(instruction)
                 return kernel
             if isinstance(instruction.op, DynamicUpdateSlice) and self.leaf(instruction.operands[0]) in self.stored:
-                array, update = (self.leaf(o) for o in instruction.operands[:2])
-                if update.shape.size * 4 <= array.shape.size:
+                if _is_small_update(instruction):
                     return self._retried(lambda splits: self._update(instruction, splits))
             return self._retried(lambda splits: self._map([roots], splits))
         except (UnsupportedError, NotImplementedError) as error:
@@ -873,7 +871,15 @@ def _may_be_element_loop(loop: Instruction) -> bool:
         op = instruction.op
         if op.form not in ("map", "index") and op.opcode not in ("parameter", "tuple", "get-tuple-element"):
             return False
+        if isinstance(op, DynamicUpdateSlice) and _is_small_update(instruction):
+            return False  # in place it costs what the update is; as a fold every pass goes through the array
     return True
+
+
+def _is_small_update(instruction: Instruction) -> bool:
+    """Whether a dynamic-update-slice is of a small part of its array."""
+    array, update = (operand.shape for operand in instruction.operands[:2])
+    return update.size * 4 <= array.size
 
 
 _DEEP = 3 * MAX_DEPTH
