@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction
     from hlokit.interpreter.process import Process
 
+MEETING = "hlokit.meeting"
+"""The frontend attribute that names the meeting of a collective of which machine code has copies."""
 _SHOWN = 16
 """Waiting devices that a deadlock's message names."""
 
@@ -78,11 +80,11 @@ class Apart(Transport, Protocol):
 
 
 def meeting_key(instruction: Instruction) -> Hashable:
-    """Where the members of a collective meet: at its channel, with others of its kind, or at this instruction (GRP-6).
-
-    Transports between operating-system processes put the names of computation and instruction for the instruction.
-    """
+    """Where the members of a collective meet: at its channel, with others of its kind, or at this instruction (GRP-6),
+    of which there may be copies."""
     channel = getattr(instruction.op, "channel_id", None)
+    if channel is None and instruction.extra is not None:
+        channel = instruction.extra.frontend_attributes.get(MEETING)
     return instruction if channel is None else (_kind(instruction), channel)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from numpy.lib.array_utils import byte_bounds
 
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence
 from hlokit.interpreter.mpmd import fingerprint, refuse_deadlock, routes_of, run_grid, run_rank
 from hlokit.interpreter.process import Place
+from hlokit.interpreter.transport import MEETING
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.interrupt import stop_threads
 
@@ -35,7 +38,7 @@ class DeviceExecutable:
         self._modules = [module] * (counts[0] * counts[1])
         refuse_deadlock(self._modules, counts)
         self._routes = routes_of(self._modules, Place.grid(*counts))
-        self.executable = Executable(module, grid=counts, **options)
+        self.executable = Executable(with_meetings(module), grid=counts, **options)
 
     def __call__(
         self,
@@ -69,6 +72,30 @@ class DeviceExecutable:
     def _name(self) -> str:
         """What all ranks of a world must agree on."""
         return "machine code " + fingerprint(self._modules, (self.replica_count, self.partition_count))
+
+
+def with_meetings(module: HloModule) -> HloModule:
+    """The module, or a copy in which collectives that are reached in several ways say so: the passes copy them for each
+    way, and devices that go different ways are to meet nevertheless."""
+    if not any(True for _ in _shared_meetings(module)):
+        return module
+    copy = module.clone()
+    for instruction in _shared_meetings(copy):
+        parent = instruction.parent
+        assert parent is not None
+        instruction.ensure_extra().frontend_attributes[MEETING] = f"{parent.name}/{instruction.name}"
+    return copy
+
+
+def _shared_meetings(module: HloModule) -> Iterator[Instruction]:
+    """The instructions that have, but lack, a channel, of computations that are called in several ways."""
+    ways = Counter({module.entry: 1})
+    for computation in reversed(module.computations()):  # callers before what they call
+        for instruction in computation.instructions:
+            for called in instruction.called:
+                ways[called] = min(2, ways[called] + ways[computation])
+        if ways[computation] > 1:
+            yield from (i for i in computation.instructions if getattr(i.op, "channel_id", 0) is None)
 
 
 def apart(args: Sequence[Any]) -> list[Any]:
