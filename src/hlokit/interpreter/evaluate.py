@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from hlokit.interpreter.mpi.world import World
 
 
+_MOST_DEVICES = 1 << 16
+
+
 def evaluate(
     module: HloModule,
     *args: Any,
@@ -91,13 +94,16 @@ def evaluate(
 
 
 def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
-    """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1."""
+    """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1,
+    and for more devices than 65536."""
     counts = (
         module.replica_count if replicas is None else replicas,
         module.num_partitions if partitions is None else partitions,
     )
     if min(counts) < 1:
         raise ArgumentError(f"replicas={counts[0]}, partitions={counts[1]}: at least one of each [EXEC-2]")
+    if math.prod(counts) > _MOST_DEVICES:
+        raise ArgumentError(f"replicas={counts[0]}, partitions={counts[1]}: more than {_MOST_DEVICES} devices [EXEC-2]")
     return counts
 
 

@@ -63,6 +63,9 @@ def evaluate_mpmd(
     )  # fmt: skip
 
 
+_MOST_THREADS = 4096
+
+
 def run_grid(
     modules: Sequence[HloModule],
     args: Sequence[Sequence[Any]],
@@ -89,6 +92,8 @@ def run_grid(
     routes      `routes_of` the modules, for who knows them already
     """
     places = Place.grid(*counts)
+    if len(places) > _MOST_THREADS:
+        raise ArgumentError(f"{modules[0].name}: {len(places)} devices, at most {_MOST_THREADS} in a process [EXEC-2]")
     _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
     values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
     if machine is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from cyclopts import Parameter
@@ -180,9 +182,8 @@ def _one(file: Path, input: Path | None) -> HloModule:
     except UnknownSizes as error:
         if input is None:
             raise ArgumentError(f"{error} -- or give the arguments themselves: --input FILE.npz") from None
-        with np.load(input, allow_pickle=False) as arrays:
-            found = _named_arrays(arrays, [name for name, _ in error.parameters])
-            sizes = [array.shape for array in found]
+        found = _named_arrays(_arrays_in(input), [name for name, _ in error.parameters])
+        sizes = [array.shape for array in found]
         types = [written.dtype for _, written in error.parameters]
         return load(file, arguments=[Shape.array(t, s) for t, s in zip(types, sizes, strict=True)])
 
@@ -190,9 +191,10 @@ def _one(file: Path, input: Path | None) -> HloModule:
 def _arguments(module: HloModule, input: Path | None, random: int | None, device: int) -> list[Any]:
     parameters = module.entry.parameters
     if input is not None:
-        with np.load(path_of(input, device), allow_pickle=False) as arrays:
-            return arguments_from_arrays(module, arrays)
+        return arguments_from_arrays(module, _arrays_in(path_of(input, device)))
     if random is not None:
+        if random < 0:
+            raise ArgumentError(f"--random {random}, expected a seed of at least 0")
         generator = np.random.default_rng([random, device] if device else random)
         return [_made_up(generator, p.shape) for p in parameters]
     if parameters:
@@ -200,6 +202,15 @@ def _arguments(module: HloModule, input: Path | None, random: int | None, device
             f"{module.name} takes {len(parameters)} argument(s): give --input FILE.npz or --random SEED"
         )
     return []
+
+
+def _arrays_in(path: Path) -> dict[str, _Array]:
+    """The arrays of an .npz. ArgumentError for what is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (BadZipFile, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, zlib.error) as error:
+        raise ArgumentError(f"{path}: no .npz of arrays: {error}") from None
 
 
 def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:

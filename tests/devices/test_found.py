@@ -1,0 +1,257 @@
+"""What a reviewer found broken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.analysis.rendezvous import PROVED, check_rendezvous
+from hlokit.interpreter import grid as grids
+from hlokit.interpreter.grid import Grid
+from hlokit.tools.main import main
+
+_ADD = """
+add {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] add(a, b)
+}
+"""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+# -- threads
+
+
+class _Halted:
+    """In place of what stops native code: the threads that are stopped now."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def halt(self, threads: Sequence[int]) -> Callable[[], None]:
+        self.threads += threads
+
+        def call_off() -> None:
+            for thread in threads:
+                self.threads.remove(thread)
+
+        return call_off
+
+
+def test_a_thread_that_is_through_is_stopped_no_more() -> None:
+    """Another run may have it before the slowest device of this one is through."""
+    halted, slow, all_run = _Halted(), threading.Event(), threading.Barrier(3)
+    grid = Grid(["a", "b", "c"], 3, halted.halt)
+    errors: list[BaseException] = []
+
+    def fails() -> None:
+        all_run.wait()
+        raise hk.EvaluationError("it fails")
+
+    def quick() -> None:
+        all_run.wait()
+        until(lambda: grid.stopped)
+
+    def lasts() -> None:
+        all_run.wait()
+        slow.wait(20)
+
+    def run() -> None:
+        try:
+            grid.run([fails, quick, lasts])
+        except hk.EvaluationError as error:
+            errors.append(error)
+
+    runner = threading.Thread(target=run)
+    runner.start()
+    try:
+        until(lambda: grid.stopped and len(halted.threads) == 1)
+    finally:
+        slow.set()
+        runner.join()
+    assert len(errors) == 1
+    assert halted.threads == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends signals")
+def test_a_second_interrupt_leaves_no_thread_stopped() -> None:
+    halted, slow = _Halted(), threading.Event()
+    grid = Grid(["a", "b"], 2, halted.halt)
+    timers = [threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)) for delay in (0.1, 0.3)]
+
+    def interrupted() -> None:
+        for timer in timers:
+            timer.start()
+        slow.wait(20)
+
+    with pytest.raises(KeyboardInterrupt):
+        grid.run([interrupted, lambda: slow.wait(20)])
+    for timer in timers:
+        timer.join()
+    slow.set()
+    until(lambda: halted.threads == [])
+    until(lambda: all(t in grids._idle for t in threading.enumerate() if isinstance(t, grids._Worker)))
+
+
+def test_no_more_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    left = 2
+
+    def starts(thread: threading.Thread) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(grids, "_idle", [])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", starts)
+        with pytest.raises(hk.EvaluationError, match="can't start new thread"):
+            Grid([f"replica {d}" for d in range(5)]).run([lambda: None] * 5)
+
+
+# -- meetings
+
+_SHARED = (
+    "HloModule shared, replica_count=3"
+    + _ADD
+    + """
+shared {
+  x = s32[4] parameter(0)
+  ROOT r = s32[4] all-reduce(x), replica_groups={}, to_apply=add
+}
+left {
+  x = s32[4] parameter(0)
+  ROOT r = s32[4] call(x), to_apply=shared
+}
+right {
+  x = s32[4] parameter(0)
+  y = s32[4] multiply(x, x)
+  ROOT r = s32[4] call(y), to_apply=shared
+}
+ENTRY e {
+  x = s32[4] parameter(0)
+  i = u32[] replica-id()
+  s = s32[] convert(i)
+  ROOT r = s32[4] conditional(s, x, x, x), branch_computations={left, right, BRANCH}
+}
+"""
+)
+
+
+@pytest.mark.parametrize("branch", ["right", "shared"])
+def test_a_collective_that_is_reached_in_two_ways_is_one(branch: str) -> None:
+    """Machine code has a copy of it for each call: those meet too."""
+    module = hk.parse(_SHARED.replace("BRANCH", branch))
+    args = [[np.full(4, 2 + k, np.int32)] for k in range(3)]
+    wanted = hk.evaluate(module, *args)
+    run: Any = hk.compile(module)
+    for _ in range(2):
+        assert [a.tobytes() for a in run(*args)] == [a.tobytes() for a in wanted]
+
+
+_OPERAND_OF_STATE = (
+    "HloModule m, replica_count=2"
+    + _ADD
+    + """
+cond {
+  n = s32[] parameter(0)
+  z = s32[] constant(0)
+  ROOT c = pred[] compare(n, z), direction=GT
+}
+body {
+  n = s32[] parameter(0)
+  r = s32[] all-reduce(n), replica_groups={}, to_apply=add
+  z = s32[] constant(0)
+  k = s32[] multiply(r, z)
+  o = s32[] constant(1)
+  m = s32[] subtract(n, o)
+  ROOT q = s32[] add(m, k)
+}
+ENTRY e {
+  x = s32[1] parameter(0)
+  st = (s32[1], s32[2]) all-gather-start(x), replica_groups={}, dimensions={0}
+  d = s32[2] all-gather-done(st)
+  whole = s32[1] slice(d), slice={[0:1]}
+  own = s32[1] get-tuple-element(st), index=0
+  n = s32[] reshape(CHOSEN)
+  ROOT w = s32[] while(n), condition=cond, body=body
+}
+"""
+)
+
+
+def test_the_operand_in_the_state_of_an_all_gather_is_the_devices_own() -> None:
+    def state(chosen: str) -> str:
+        module = hk.parse(_OPERAND_OF_STATE.replace("CHOSEN", chosen))
+        return check_rendezvous([module] * 2, 2, 1).state
+
+    assert state("whole") == PROVED
+    assert state("own") != PROVED
+
+
+# -- the command
+
+_TEXT = "HloModule m, replica_count=2\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n"
+
+
+def _header(shape: str) -> bytes:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    import zipfile
+
+    (tmp_path / "m.hlo").write_text(_TEXT)
+    np.savez(tmp_path / "good.npz", x=np.ones(4, np.float32))
+    np.savez(tmp_path / "objects.npz", x=np.array([object()] * 4, dtype=object))
+    good = (tmp_path / "good.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(good[:100])
+    (tmp_path / "changed.npz").write_bytes(good.replace(b"\0\0\x80\x3f", b"\0\0\x80\x40"))
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.save(tmp_path / "single.npy", np.ones(4, np.float32))
+    for name, content in {"short": b"\x93NUMPY\x01\x00\xff\xff", "huge": _header("(4000000000000,)")}.items():
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            archive.writestr("x.npy", content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            ["--input", name]
+            for name in ("objects.npz", "cut.npz", "changed.npz", "empty.npz", "single.npy", "short.npz", "huge.npz")
+        ),
+        ["--random", "-1"],
+        ["--random", "1", "--replicas", "100000"],
+        ["--random", "1", "--replicas", "99999999999999999999"],
+    ],
+)
+def test_run_with_what_it_cannot_take(
+    folder: Path, options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "m.hlo", *options])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("error: ")
