@@ -112,10 +112,11 @@ def _reduce_exp(x: Value) -> tuple[Value, Value]:
 
 
 def exp(x: Value) -> Value:
-    bounds = (-104.0, 89.0) if x.bits == 32 else (-746.0, 710.0)
-    n, r = _reduce_exp(_clamp(x, *bounds))
+    largest, least = (89.0, -103.97207641601562) if x.bits == 32 else (710.0, -745.1332191019412)
+    is_kept = x.compare("uge", least)  # below, as in a masked softmax, the machine would take a hundred times longer
+    n, r = _reduce_exp(x.operand(largest).where(x.gt(largest), x))
     power = horner(r, (1.0, 1.0, *_table("EXP", x)))
-    return scale(power, n)
+    return scale(power, n.where(is_kept, 0.0)).where(is_kept, 0.0)
 
 
 def expm1(x: Value) -> Value:
