@@ -15,6 +15,8 @@ from tests.pjrt.harness import python
 
 TIMEOUT = 1800
 """Seconds for the cases of one process."""
+GROUP = 40
+"""Cases for each process of `main`, which tells of them when it ends."""
 
 
 @dataclass
@@ -74,6 +76,7 @@ def main() -> int:
         if one.area in (options.area or areas()) and options.module in (None, one.module) and options.only in id
     ]
     groups = [[id for id in chosen if cases()[id].area == area] for area in areas()]
+    groups = [group[k : k + GROUP] for group in groups for k in range(0, len(group), GROUP)]
     with ThreadPoolExecutor(options.jobs) as pool:
         found = [outcome for told in pool.map(_told, groups) for outcome in told]
     print(summary(found))

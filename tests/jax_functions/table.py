@@ -18,7 +18,14 @@ TYPES: dict[str, Any] = {
     "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "c64": np.complex64,
     "i32": np.int32, "u8": np.uint8, "bool": np.bool_,
 }  # fmt: skip
-TOLERANCE = {"float32": 1e-5, "complex64": 1e-5, "bfloat16": 2.0**-6, "float16": 2.0**-9}
+TOLERANCE = {
+    "float32": 1e-5,
+    "complex64": 1e-5,
+    "bfloat16": 2.0**-6,
+    "float16": 2.0**-9,
+    "float64": 1e-13,
+    "complex128": 1e-13,
+}
 """By element type, relative to the element and to the array's largest; other types must be equal."""
 
 

@@ -9,7 +9,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.jax_functions.table import case, devices, integers, normal
+from tests.jax_functions.table import case, devices, normal
 
 FOUR = (("HLOKIT_NUM_DEVICES", "4"), ("XLA_FLAGS", "--xla_force_host_platform_device_count=4"))
 X, Y = normal(8, 4), normal(8, 4, seed=1)
@@ -119,7 +119,6 @@ CASES = [
     over("experimental.mesh_utils.create_device_mesh", lambda x: jax.device_put(x, NamedSharding(Mesh(jax.experimental.mesh_utils.create_device_mesh((2, 2), devices()[:4]), ("i", "j")), P("i", "j"))) * 2, X, host=True),
     over("experimental.multihost_utils.process_allgather", lambda x: jax.experimental.multihost_utils.process_allgather(spread(x, "i"), tiled=True), X, host=True),
     case("jax.lax.with_sharding_constraint", constrained, X, environment=FOUR),
-    case("jax.lax.ragged_all_to_all", lambda x: _ragged(x), integers(16), environment=FOUR, no_vmap=True),
 ]  # fmt: skip
 
 
@@ -133,13 +132,3 @@ def _resharded(x):
         jax.make_mesh((4,), ("i",), devices=devices()[:4], axis_types=(jax.sharding.AxisType.Explicit,))
     ):
         return jax.jit(lambda v: jax.sharding.reshard(jnp.sin(v), P(None, "i")))(jax.device_put(x, P("i")))
-
-
-def _ragged(x):
-    """Device n sends one element to each."""
-
-    def body(x):
-        ones, n = jnp.ones(4, jnp.int32), lax.axis_index("i")
-        return lax.ragged_all_to_all(x, x * 0, jnp.arange(4), ones, jnp.full(4, n), ones, axis_name="i")
-
-    return jax.shard_map(body, mesh=mesh(), in_specs=P("i"), out_specs=P("i"), check_vma=False)(x)

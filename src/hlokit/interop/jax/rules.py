@@ -79,10 +79,23 @@ def _exported(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
     return changed
 
 
+def _whole(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
+    """A function with a partitioner of its own runs on whole values: there is no partitioner that could ask it."""
+
+    def changed(context: Any, *args: Any, call: Any, **parameters: Any) -> Any:
+        from jax.extend.core import jaxpr_as_fun
+        from jax.interpreters import mlir
+
+        return mlir.lower_fun(jaxpr_as_fun(call), multiple_results=True)(context, *args)  # pyright: ignore
+
+    return changed
+
+
 _CHANGED = {
     "buffer_callback": callbacks.as_cpu,
     "call_exported": _exported,
     "cond": _choice("branches_platforms"),
+    "custom_partitioning": _whole,
     "platform_index": _choice("platforms"),
 }
 """What is made of rules, common to all platforms, that ask which it is."""
