@@ -255,3 +255,82 @@ def test_run_with_what_it_cannot_take(
         main(["run", "m.hlo", *options])
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith("error: ")
+
+
+# -- members that disagree
+
+_DIVERGES = (
+    "HloModule m, replica_count=2"
+    + _ADD
+    + """
+one {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  k = s32[] constant(1)
+  ROOT c = s32[] add(a, k)
+}
+two {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  k = s32[] constant(2)
+  ROOT c = s32[] add(a, k)
+}
+greater {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  k = pred[] compare(a, b), direction=GT
+  ROOT c = s32[] select(k, a, b)
+}
+less {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  k = pred[] compare(a, b), direction=LT
+  ROOT c = s32[] select(k, a, b)
+}
+left {
+  x = s32[4] parameter(0)
+  ROOT r = s32[4] all-reduce(x), replica_groups={}, channel_id=1, to_apply=LEFT
+}
+right {
+  x = s32[4] parameter(0)
+  ROOT r = s32[4] all-reduce(x), replica_groups={}, channel_id=1, to_apply=RIGHT
+}
+ENTRY e {
+  x = s32[4] parameter(0)
+  i = u32[] replica-id()
+  s = s32[] convert(i)
+  ROOT r = s32[4] conditional(s, x, x), branch_computations={left, right}
+}
+"""
+)
+
+
+def _compiled(module: hk.HloModule, *args: Any) -> Any:
+    return hk.compile(module)(*args)
+
+
+@pytest.mark.rule("GRP-6")
+@pytest.mark.parametrize("run", [hk.evaluate, _compiled])
+@pytest.mark.parametrize(("left", "right"), [("one", "two"), ("greater", "less")])
+def test_members_whose_computations_differ_in_attributes(run: Any, left: str, right: str) -> None:
+    module = hk.parse(_DIVERGES.replace("LEFT", left).replace("RIGHT", right))
+    with pytest.raises(hk.EvaluationError, match=r"computations differ.*GRP-6"):
+        run(module, [np.arange(4, dtype=np.int32)], [np.arange(4, dtype=np.int32)])
+
+
+_SIZES = {
+    "all-reduce(x), replica_groups={}, to_apply=add": "s32[<=4,2]",
+    "all-gather(x), replica_groups={}, dimensions={1}": "s32[<=4,4]",
+    "all-to-all(x), replica_groups={}, dimensions={1}": "s32[<=4,2]",
+}
+
+
+@pytest.mark.rule("GRP-6")
+@pytest.mark.parametrize("operation", _SIZES)
+def test_members_whose_sizes_differ(operation: str) -> None:
+    text = f"HloModule m, replica_count=2\n{_ADD}\nENTRY e {{\n  x = s32[<=4,2] parameter(0)\n"
+    module = hk.parse(f"{text}  ROOT r = {_SIZES[operation]} {operation}\n}}\n")
+    rows = [[np.ones((n, 2), np.int32)] for n in (3, 2)]
+    assert [r.shape[0] for r in hk.evaluate(module, rows[0], rows[0])] == [3, 3]
+    with pytest.raises(hk.EvaluationError, match="GRP-6"):
+        hk.evaluate(module, *rows)

@@ -238,8 +238,9 @@ class Exchange:
         for name, value in ours.items():
             if theirs.get(name, value) != value:
                 raise differ(name, value, theirs[name], "GRP-6")
-        if [_formula(c) for c in a.called] != [_formula(c) for c in b.called]:
-            raise differ("computations", a.called[0].root.opcode, b.called[0].root.opcode, "GRP-6")
+        known: set[tuple[Computation, Computation]] = set()
+        if not all(_are_alike(c, d, known) for c, d in zip(a.called, b.called, strict=True)):
+            raise differ("computations", *(str(i.called[0].root) for i in (a, b)), "GRP-6")
 
 
 def _attributes(op: Op) -> dict[str, Any]:
@@ -248,11 +249,21 @@ def _attributes(op: Op) -> dict[str, Any]:
     return {a.name: getattr(op, a.name) for a in type(op).attributes if a.name not in ignored}
 
 
-def _formula(computation: Computation) -> list[tuple[str, tuple[int, ...]]]:
-    """A computation without its names."""
-    order = computation.post_order()
-    number = {instruction: k for k, instruction in enumerate(order)}
-    return [(i.opcode, tuple(number[o] for o in i.operands)) for i in order]
+def _are_alike(a: Computation, b: Computation, known: set[tuple[Computation, Computation]]) -> bool:
+    """Whether computations are the same but for names; `known`: pairs that are, or that are being compared."""
+    if a is b or (a, b) in known:
+        return True
+    known.add((a, b))
+    ours, theirs = a.post_order(), b.post_order()
+    other = dict(zip(ours, theirs))
+    return len(ours) == len(theirs) and all(
+        i.op is j.op
+        and i.shape.static is j.shape.static
+        and tuple(other[o] for o in i.operands) == j.operands
+        and len(i.called) == len(j.called)
+        and all(_are_alike(c, d, known) for c, d in zip(i.called, j.called))
+        for i, j in other.items()
+    )
 
 
 class Alone:

@@ -107,7 +107,7 @@ class AllGather(Op, name="all-gather"):
     def _gathered(self, operands: Sequence[Array], result: Shape, process: Device) -> list[Array]:
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         contributions = process.meet(self, members, operands)
-        gathered = [np.concatenate(parts, self.dimension) for parts in zip(*contributions, strict=True)]
+        gathered = [joined(parts, self.dimension) for parts in zip(*contributions, strict=True)]
         for array, shape in zip(gathered, result.elements or (result,), strict=True):
             if array.shape[self.dimension] != shape.dimensions[self.dimension] and not shape.is_dynamic:
                 raise EvaluationError(f"all-gather: {len(members)} devices, but a result of {shape} [AGATHER-4]")
@@ -331,11 +331,25 @@ def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> li
 def _folded(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
     results: list[Array] = []
     for parts in zip(*contributions, strict=True):
+        _check_sizes(parts)
         result = parts[0]
         for part in parts[1:]:
             result = to_apply.batched(result, part)
         results.append(result)
     return results
+
+
+def _check_sizes(parts: Sequence[Array], but: int | None = None) -> None:
+    """Run-time sizes are the same for all members, `but` for one dimension. EvaluationError (GRP-6)."""
+    sizes = dict.fromkeys(tuple(n for d, n in enumerate(part.shape) if d != but) for part in parts)
+    if len(sizes) > 1:
+        raise EvaluationError(f"members' operands have sizes that differ: {', '.join(map(str, sizes))} [GRP-6]")
+
+
+def joined(parts: Sequence[Array], dimension: int) -> Array:
+    """The members' parts, side by side along a dimension."""
+    _check_sizes(parts, dimension)
+    return np.concatenate(parts, dimension)
 
 
 def one_or_tuple(values: Sequence[Array]) -> Any:

@@ -10,7 +10,7 @@ from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Device, Move, Place, Transfer
 from hlokit.ops.asynchronous import placeholder
-from hlokit.ops.collectives import check_groups, one_or_tuple
+from hlokit.ops.collectives import check_groups, joined, one_or_tuple
 from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
 from hlokit.types.dtype import DType
 from hlokit.types.groups import ReplicaGroups
@@ -60,7 +60,7 @@ class AllToAll(Op, name="all-to-all"):
         if operands[0].shape[self.dimension] % len(members):
             raise EvaluationError(f"all-to-all: {operands[0].shape} cannot be cut for {len(members)} devices [A2A-4]")
         blocks = tuple(np.split(operands[0], len(members), self.dimension))
-        return np.concatenate([sent[position] for sent in process.meet(self, members, blocks)], self.dimension)
+        return joined([sent[position] for sent in process.meet(self, members, blocks)], self.dimension)
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
         members = process.members(self.replica_groups, self.channel_id, False, over_partitions=True)
