@@ -240,7 +240,7 @@ class Exchange:
                 raise differ(name, value, theirs[name], "GRP-6")
         known: set[tuple[Computation, Computation]] = set()
         if not all(_are_alike(c, d, known) for c, d in zip(a.called, b.called, strict=True)):
-            raise differ("computations", *(str(i.called[0].root) for i in (a, b)), "GRP-6")
+            raise differ("computations", a.called[0].root, b.called[0].root, "GRP-6")
 
 
 def _attributes(op: Op) -> dict[str, Any]:
