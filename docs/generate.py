@@ -1,4 +1,5 @@
-"""Writes what comes out of the registry: the tables in README.md and docs/stablehlo.md, and docs/reference/ops.md.
+"""Writes what comes out of the registry: the tables in README.md and docs/stablehlo.md, and docs/reference/ops.md; and
+from the tables of tests/jax_functions what docs/jax.md says of JAX's functions.
 
     python docs/generate.py [--check]
 
@@ -8,7 +9,9 @@ With --check nothing is written, and the exit status says whether all are up to 
 from __future__ import annotations
 
 import ast
+import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import hlokit
@@ -138,6 +141,22 @@ def written_table() -> str:
     return "\n".join([*lines, *(f"| {file} | {', '.join(rows[file])} |" for file in sorted(rows))])
 
 
+def jax_functions() -> str:
+    """The public functions of JAX that the tests compare with its CPU client, and those that hlokit refuses."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    sys.path.insert(0, str(ROOT))
+    from tests.jax_functions.table import cases
+
+    works = {case.name: case.module for case in cases().values() if not case.unsupported}
+    refused = {case.name: case.reason for case in cases().values() if case.unsupported}
+    counts = Counter(works.values())
+    lines = [f"The tests compare {len(works)} functions in {len(counts)} public modules with JAX's CPU client:", ""]
+    lines += [", ".join(f"`{module}` {count}" for module, count in sorted(counts.items())) + "."]
+    lines += ["", "Of what they try, this does not work:" if refused else "All of them agree."]
+    lines += ["", *(f"- `{name}`: {reason}" for name, reason in sorted(refused.items()))] if refused else []
+    return "\n".join(lines)
+
+
 def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The page with this between its marks."""
     (head, rest), (begin, end) = page.split(marks[0]), marks
@@ -145,10 +164,11 @@ def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> 
 
 
 def main() -> None:
-    readme, stablehlo = ROOT / "README.md", ROOT / "docs/stablehlo.md"
+    readme, stablehlo, jax = (ROOT / name for name in ("README.md", "docs/stablehlo.md", "docs/jax.md"))
     pages = {
         readme: with_table(readme.read_text(), table()),
         stablehlo: with_table(with_table(stablehlo.read_text(), stablehlo_table()), written_table(), WRITTEN),
+        jax: with_table(jax.read_text(), jax_functions()),
         ROOT / "docs/reference/ops.md": ops_page(),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]

@@ -36,7 +36,8 @@ class Case:
     `f` takes the arguments; without it the function `name` does. Arguments are trees of NumPy arrays. `types`: those of
     float32 are cast to each. `host`: called as it is, not in jit (no gradient, no vmap). `no_grad`, `no_vmap`: JAX has
     none, which is checked. `by`: the only arguments that JAX can differentiate by. `batch`: arguments to be stacked with the first, in place of their mirror images.
-    `tolerance`: in place of TOLERANCE, for `reason`. `unsupported`: the text with which hlokit refuses the case.
+    `tolerance`: in place of TOLERANCE, for `reason`. `unsupported`: the text of the error in which it ends on hlokit,
+    which docs/jax.md lists with the `reason`.
     """
 
     name: str
@@ -56,7 +57,8 @@ class Case:
     area: str = ""
 
     def __post_init__(self) -> None:
-        assert bool(self.tolerance) == bool(self.reason), f"{self.name}: a tolerance of its own has a reason"
+        special = self.tolerance or self.unsupported
+        assert bool(special) == bool(self.reason), f"{self.id}: a tolerance of its own and a refusal have a reason"
 
     @property
     def id(self) -> str:

@@ -115,9 +115,11 @@ CASES = [
     case("jax.profiler.trace", lambda x: (jax.profiler.trace, traced(x))[1], X, host=True),
     case("jax.experimental.compute_on.compute_on", lambda x: (compute_on, on_host(x))[1], X, host=True),
     case("jax.experimental.layout.Layout", lambda x: _laid_out(x), X, host=True,
-         unsupported="Unexpected XLA layout override"),
+         unsupported="Unexpected XLA layout override",
+         reason="arrays have one order in memory, row-major"),
     case("jax.numpy.from_dlpack", lambda x: (jnp.from_dlpack, on_loan(x))[1], X, host=True, label="out",
-         unsupported="cannot be used as a DLPack device"),
+         unsupported="cannot be used as a DLPack device",
+         reason="`np.from_dlpack(x)` of an array on hlokit: jaxlib knows no DLPack number for the platform"),
     case("jax.lax.rng_uniform", lambda a: lax.rng_uniform(a, a + 1, (1000,)).mean().round(0), np.float32(0.1), host=True),
     case("jax.random.normal", lambda key: jax.random.normal(jax.random.wrap_key_data(key), (257,)), KEY, label="many"),
 ]  # fmt: skip
