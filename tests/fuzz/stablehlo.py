@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import random
 import re
 import resource
@@ -17,13 +18,17 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from hlokit.errors import ParseError, UnsupportedError
+from hlokit.errors import ArgumentError, ParseError, UnsupportedError
+from hlokit.hlo.module import HloModule
 from hlokit.hlo.verifier import verify
-from hlokit.stablehlo.lowering import parse_stablehlo
+from hlokit.stablehlo.lowering import UnknownSizes, parse_stablehlo
+from hlokit.stablehlo.tree import QuantizedTensor
+from hlokit.types.shape import Shape
 from tests.fuzz.text import MEMORY, SECONDS_PER_TEXT, edited
 from tests.golden.check import CaseTimeout, time_limit
 from tests.golden.programs import BUNDLED, STABLEHLO
 
+_RECORDED = [BUNDLED.parent / f"stablehlo_{name}.jsonl.gz" for name in ("manual", "dynamic", "forms")]
 _TOKEN = re.compile(r"[A-Za-z_%#@!][\w.$\-]*|-?[0-9][\w.\-]*|\s+|.", re.DOTALL)
 _WORDS = [
     "0",
@@ -108,7 +113,61 @@ _WORDS = [
     "}>",
     "({",
     "})",
+    "!quant.uniform<i8:f32, 0.5:3>",
+    "!quant.uniform<u8<1:255>:f32:0, {2.0:7, 0.5:7}>",
+    "tensor<2x!quant.uniform<i4:bf16, 0.5>>",
+    "stablehlo.uniform_quantize",
+    "stablehlo.uniform_dequantize",
+    "stablehlo.dynamic_broadcast_in_dim",
+    "stablehlo.set_dimension_size",
+    "#stablehlo.bounds<4, ?>",
+    "sdy.manual_computation",
+    "sdy.mesh",
+    "sdy.return",
+    "manual_axes={",
+    "in_shardings=[",
+    "<@mesh, [{}]>",
+    "check.expect_eq",
+    "interpreter.run_parallel",
+    "interpreter.probe",
+    "indices_of_shape_operands",
 ]
+_WRITTEN = [
+    """func.func @main(%a: tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>, %w: tensor<3x4x!quant.uniform<i8:f32:1, {0.5, 1.0, 2.0, 0.25}>>) -> tensor<2x4x!quant.uniform<u8:f32, 2.0:128>> {
+  %0 = stablehlo.uniform_dequantize %a : (tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<2x3xf32>
+  %1 = stablehlo.tanh %0 : tensor<2x3xf32>
+  %2 = stablehlo.uniform_quantize %1 : (tensor<2x3xf32>) -> tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>
+  %3 = stablehlo.reverse %2, dims = [1] : tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>
+  %4 = stablehlo.dot_general %3, %w, contracting_dims = [1] x [0] : (tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>, tensor<3x4x!quant.uniform<i8:f32:1, {0.5, 1.0, 2.0, 0.25}>>) -> tensor<2x4x!quant.uniform<u8:f32, 2.0:128>>
+  %i = stablehlo.constant() {value = dense<3> : tensor<i8>} : () -> tensor<!quant.uniform<i8:f32, 0.5:3>>
+  %5 = stablehlo.reduce(%a init: %i) applies stablehlo.add across dimensions = [1] : (tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>, tensor<!quant.uniform<i8:f32, 0.5:3>>) -> tensor<2x!quant.uniform<i8:f32, 0.5:3>>
+  return %4 : tensor<2x4x!quant.uniform<u8:f32, 2.0:128>>
+}""",
+    """module {
+func.func public @main() -> (tensor<2xi32>) {
+  %a = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+  %b = stablehlo.add %a, %a : tensor<2xi32>
+  check.expect_eq_const %b, dense<[2, 4]> : tensor<2xi32>
+  check.expect_eq %a, %a : tensor<2xi32>
+  %c = interpreter.probe %b, probe_id = "p" : tensor<2xi32>
+  interpreter.print %c : tensor<2xi32>
+  %d = stablehlo.constant dense<2.0> : tensor<f64>
+  check.expect_almost_eq %d, %d, tolerance = 0.6 : tensor<f64>
+  check.expect_close %d, %d, max_ulp_difference = 1 : tensor<f64>, tensor<f64>
+  %r:2 = "interpreter.run_parallel"(%a, %b) {programs = [[@one, @one]]} : (tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>)
+  func.return %r#1 : tensor<2xi32>
+}
+func.func private @one(%a: tensor<2xi32>) -> tensor<2xi32> {
+  %0 = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%x: tensor<i32>, %y: tensor<i32>):
+      %1 = stablehlo.add %x, %y : tensor<i32>
+      stablehlo.return %1 : tensor<i32>
+  }) {replica_groups = dense<0> : tensor<1x1xi64>} : (tensor<2xi32>) -> tensor<2xi32>
+  func.return %0 : tensor<2xi32>
+}
+}""",
+]
+"""Quantised types, checks and grids of processes, which JAX does not write."""
 
 
 def mutated(text: str, other: str, random_: random.Random) -> str:
@@ -125,7 +184,9 @@ def check(text: str) -> tuple[str | None, str]:
     try:
         with time_limit(SECONDS_PER_TEXT):
             try:
-                module = parse_stablehlo(text)
+                module = _parsed(text)
+            except ArgumentError:  # sizes that the program itself refuses
+                return None, "refused"
             except ParseError as error:
                 return (None if error.line and str(error) else f"an error without line: {error}"), "refused"
             except UnsupportedError:
@@ -139,9 +200,24 @@ def check(text: str) -> tuple[str | None, str]:
         return f"{type(error).__name__}: {str(error)[:300]} ({place.filename}:{place.lineno})", "wrong"
 
 
+def _parsed(text: str) -> HloModule:
+    """The module; sizes of the entry's arguments that are not known are 2."""
+    try:
+        return parse_stablehlo(text)
+    except UnknownSizes as error:
+        types = [t.shape if isinstance(t, QuantizedTensor) else t for _, t in error.parameters]
+        return parse_stablehlo(text, [_sized(t) if t.is_unbounded else t for t in types])
+
+
+def _sized(shape: Shape) -> Shape:
+    return Shape.array(shape.dtype, [2 if size < 0 else size for size in shape.dimensions])
+
+
 def programs() -> list[str]:
-    """The bundled texts."""
-    return [gzip.decompress(path.read_bytes()).decode() for path in sorted(BUNDLED.glob(f"*{STABLEHLO}.gz"))]
+    """The bundled and the recorded texts."""
+    bundled = [gzip.decompress(path.read_bytes()).decode() for path in sorted(BUNDLED.glob(f"*{STABLEHLO}.gz"))]
+    recorded = [json.loads(line) for path in _RECORDED for line in gzip.decompress(path.read_bytes()).splitlines()]
+    return bundled + [text for record in recorded for text in record.values() if "func.func" in str(text)] + _WRITTEN
 
 
 def run(seed: int, seconds: float, count: int = sys.maxsize) -> tuple[list[str], Counter[str]]:

@@ -68,7 +68,7 @@ class Builder:
         Raises BuildError (BUILDER-6) for a number that is taken or negative.
         """
         shape = as_shape(shape)
-        if number < 0 or any(p.op.number == number for p in self.computation.parameters):  # type: ignore[attr-defined]
+        if number < 0 or self.computation.has_parameter(number):
             problem = "negative" if number < 0 else "taken"
             raise self._record(BuildError(f"parameter number {number} is {problem}", "BUILDER-6"))
         leaves, flags = len(list(shape.leaves())), len(replicated_at_leaf_buffers)

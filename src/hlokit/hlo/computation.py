@@ -71,6 +71,9 @@ class Computation:
         """Parameter instructions by number."""
         return [self._parameters[number] for number in sorted(self._parameters)]
 
+    def has_parameter(self, number: int) -> bool:
+        return number in self._parameters
+
     @property
     def program_shape(self) -> ProgramShape:
         parameters = self.parameters

@@ -385,7 +385,10 @@ class _Parser:
         self._types(operation)
 
     def _constant(self, operation: Operation) -> None:
-        """{attributes} dense<...> : type."""
+        """{attributes} dense<...> : type; the generic form without a name where value and result differ in type."""
+        if self.lexer.at("("):
+            self._generic(operation)
+            return
         if self.lexer.value == "{":
             operation.attributes.update(self.read.dictionary())
         operation.attributes["value"] = self.read.attribute()

@@ -1,0 +1,36 @@
+"""What hostile texts found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from tests.counting import function_calls
+
+Q = "tensor<!quant.uniform<i8:f32, 0.5:3>>"
+
+
+@pytest.mark.parametrize("attributes", ["{{{0}}}", "<{{{0}}}>"])
+def test_a_constant_of_another_type_than_its_value(attributes: str) -> None:
+    given = attributes.format("value = dense<7> : tensor<i8>")
+    text = f"func.func @main() -> {Q} {{\n  %i = stablehlo.constant() {given} : () -> {Q}\n  return %i : {Q}\n}}"
+    assert hk.evaluate(hk.parse(text)) == np.int8(7)
+
+
+def _parameters(count: int) -> str:
+    listed = ", ".join(f"%a{i}: tensor<f32>" for i in range(count))
+    return f"func.func @main({listed}) -> tensor<f32> {{\n  return %a0 : tensor<f32>\n}}"
+
+
+LONG: dict[str, Callable[[int], str]] = {"parameters": _parameters}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_work_is_linear(name: str) -> None:
+    """Ten times the text is no more than some fourteen times the work."""
+    short, long = (LONG[name](count) for count in (100, 1000))
+    hk.parse(short)
+    assert function_calls(lambda: hk.parse(long)) < 14 * function_calls(lambda: hk.parse(short))
