@@ -53,12 +53,14 @@ def calls(module: HloModule) -> list[Callback]:
 def install(platform: str) -> None:
     """Makes JAX's lowering rules for callbacks take `platform`, and hlokit's programs find the callbacks."""
     from jax._src import callback as module
+    from jax.interpreters import mlir
 
     callback: Any = module
+    public: Any = mlir
     for target in _TARGETS:
         register_custom_call(target, _call, whole_call=True, replace=True)
     register_custom_call(_BUFFER_TARGET, _call_with_buffers, whole_call=True, replace=True)
-    callback.emit_python_callback = as_cpu(callback.emit_python_callback, platform)
+    callback.emit_python_callback = public.emit_python_callback = as_cpu(callback.emit_python_callback, platform)
 
 
 def as_cpu(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
