@@ -25,7 +25,24 @@ def _parameters(count: int) -> str:
     return f"func.func @main({listed}) -> tensor<f32> {{\n  return %a0 : tensor<f32>\n}}"
 
 
-LONG: dict[str, Callable[[int], str]] = {"parameters": _parameters}
+def _sizes(count: int) -> str:
+    rows = [
+        f"%s{i} = stablehlo.add %c, %c : tensor<1xi32>\n"
+        f"%r{i} = stablehlo.dynamic_reshape %a, %s{i} : (tensor<4xf32>, tensor<1xi32>) -> tensor<?xf32>\n"
+        for i in range(count)
+    ]
+    body = "%c = stablehlo.constant dense<2> : tensor<1xi32>\n" + "".join(rows)
+    return f"func.func @main(%a: tensor<4xf32>) -> tensor<?xf32> {{\n{body} return %r0 : tensor<?xf32>\n}}"
+
+
+def test_what_sizes_are_made_of_runs_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not what else the program does, whether that depends on arguments or not."""
+    text = _sizes(1).replace("%s0", "interpreter.print %a : tensor<4xf32>\ninterpreter.print %c : tensor<1xi32>\n%s0", 1)
+    module = hk.parse(text)
+    assert not capsys.readouterr().out and module.entry.root.shape.dimensions == (4,)
+
+
+LONG: dict[str, Callable[[int], str]] = {"parameters": _parameters, "sizes": _sizes}
 
 
 @pytest.mark.parametrize("name", LONG)

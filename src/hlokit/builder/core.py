@@ -309,11 +309,7 @@ class Builder:
         if not self.is_constant(op):
             raise BuildError(f"{op!r} is not a compile-time constant", "BUILDER-12")
         module = HloModule(f"{self.name}.constant")
-        module.add_computation(self.computation.clone(self.name, module), entry=True)
-        module.entry.set_root(module.entry.instructions[self.computation.instructions.index(op.instruction)])
-        module.entry.remove_dead()
-        for parameter in module.entry.parameters:
-            module.entry.drop_parameter(parameter)
+        module.add_computation(self.computation.part(op.instruction, self.name, module), entry=True)
         adopt_callees(module)
         return module
 

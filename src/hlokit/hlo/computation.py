@@ -205,17 +205,6 @@ class Computation:
         instruction.parent = None
         self.version += 1
 
-    def drop_parameter(self, parameter: Instruction) -> None:
-        """Removes a parameter that nothing uses; the numbers of the others stay."""
-        self._own(parameter)
-        if parameter.users or self.root is parameter:
-            return
-        self.root_or_none = self.root
-        del self._instructions[parameter]
-        del self._parameters[parameter.op.number]  # type: ignore[attr-defined]
-        parameter.parent = None
-        self.version += 1
-
     def inline(self, call: Instruction) -> Instruction:
         """Replaces a call, for which nothing may wait, by copies of the called computation's instructions.
 
@@ -242,6 +231,23 @@ class Computation:
             values[instruction] = copy._copy(instruction, values)
         copy.root_or_none = values[self.root]
         copy.reorder(values[instruction] for instruction in self._instructions)
+        return copy
+
+    def part(self, root: Instruction, name: str, module: HloModule | None = None) -> Computation:
+        """A copy of `root` and of what it is made of, alone, with the same called computations."""
+        copy = Computation(name, module)
+        values: dict[Instruction, Instruction] = {}
+        stack = [root]
+        while stack:
+            instruction = stack[-1]
+            before = (*instruction.operands, *instruction.control_predecessors)
+            missing = [i for i in before if i not in values]
+            stack += missing
+            if not missing:
+                stack.pop()
+                if instruction not in values:
+                    values[instruction] = copy._copy(instruction, values)
+        copy.root_or_none = values[root]
         return copy
 
     def reorder(self, order: Iterable[Instruction]) -> None:
