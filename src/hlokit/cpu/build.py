@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,6 +20,7 @@ from hlokit.cpu.expr import (
     affine_deps,
     affine_of,
     children,
+    identity_name,
     reachable,
 )
 from hlokit.errors import UnsupportedError
@@ -89,15 +91,29 @@ class Split(Exception):
         self.factor = factor
 
 
-class Group:
-    """A dimension's extent as axes, outer first: one axis, or several where reshapes cut it."""
+class Turn(Exception):
+    """A cumulative fold from the end goes along this axis: its dimension has to be walked backwards."""
 
-    def __init__(self, extent: int, axes: Sequence[Axis]) -> None:
+    def __init__(self, axis: Axis) -> None:
+        super().__init__(axis.name)
+        self.axis = axis
+
+
+class Group:
+    """A dimension's extent as axes, outer first: one axis, or several where reshapes cut it.
+
+    `turned`: its places are counted from the last to the first.
+    """
+
+    def __init__(self, extent: int, axes: Sequence[Axis], turned: bool = False) -> None:
         self.extent = extent
         self.axes = tuple(axes)
+        self.turned = turned
         self.affine = Affine.of(0)
         for axis in axes:
             self.affine = self.affine * axis.extent + axis
+        if turned:
+            self.affine = self.affine * -1 + (extent - 1)
         self.deps = 0
         for axis in axes:
             self.deps |= axis.bit
@@ -140,11 +156,23 @@ class Source:
 
 
 class Build(Emitter):
-    """The expressions of one kernel. `splits`: factors of its groups by their number, found by earlier tries."""
+    """The expressions of one kernel, by what earlier tries found.
 
-    def __init__(self, source: Source, splits: Mapping[int, Sequence[int]], *, strict: bool = False) -> None:
+    splits     factors of its groups by their number
+    turned     numbers of groups that are walked backwards; None: none may be
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        splits: Mapping[int, Sequence[int]],
+        *,
+        turned: AbstractSet[int] | None = None,
+        strict: bool = False,
+    ) -> None:
         self.source = source
         self.splits = splits
+        self.turned = turned
         self.strict = strict
         self.expressions = Expressions()
         self.groups: list[Group] = []
@@ -158,6 +186,7 @@ class Build(Emitter):
         self.spent: dict[Leaf, int] = {}
         self._open: list[Leaf] = []
         self._bits = 1
+        self._scanned: set[Axis] = set()  # along which cumulative folds go
         self._runtime: dict[tuple[Node, int, int], RuntimeInt] = {}
 
     # -- axes
@@ -169,7 +198,7 @@ class Build(Emitter):
         for factor in factors:
             self._bits += 1
             axes.append(Axis(f"i{self._bits - 2}", factor, 1 << (self._bits - 1)))
-        self.groups.append(Group(extent, axes))
+        self.groups.append(Group(extent, axes, self.turned is not None and len(self.groups) in self.turned))
         return self.groups[-1]
 
     def index(self, sizes: Sequence[int]) -> Index:
@@ -299,10 +328,13 @@ class Build(Emitter):
         sizes = operands[0].shape.dimensions
         if 0 in sizes:
             return inits
-        scanned = [k for k, d in enumerate(spec.dimensions) if d.size > 1 and d.is_scan(sizes[k])]
-        rest = [d for k, d in enumerate(spec.dimensions) if k not in scanned]
-        if len(scanned) == 1 and sizes[scanned[0]] > 4 and all(d.is_kept for d in rest):
-            return self._scan(instruction, operands, inits, combiner, index, scanned[0])
+        scanned = [k for k, d in enumerate(spec.dimensions) if d.size > 1]
+        if len(scanned) == 1 and sizes[scanned[0]] > 4 and all(d.is_kept for d in spec.dimensions if d.size <= 1):
+            (k,) = scanned
+            if spec.dimensions[k].is_scan(sizes[k]):
+                return self._scan(instruction, operands, inits, combiner, index, k, forwards=True)
+            if spec.dimensions[k].is_reverse_scan(sizes[k]) and not self.strict and self._commutes(inits, combiner):
+                return self._scan(instruction, operands, inits, combiner, index, k, forwards=False)
         steps = prod(d.size for d in spec.dimensions)
         places: list[Affine] = []
         bound: list[Axis] = []
@@ -366,15 +398,21 @@ class Build(Emitter):
         valid: Node | None,
         scan: Axis | None = None,
     ) -> Sequence[Any]:
+        results, slots = self._combining(inits, bodies, combiner)
+        fold = Fold(bound, _parts(inits), _parts(bodies), results, slots, valid, scan)
+        node = self.expressions.node("fold", fold.inits[0].dtype, (), fold)
+        return self._assembled(node, [v.dtype for v in inits])
+
+    def _combining(
+        self, inits: Sequence[Any], bodies: Sequence[Any], combiner: CalledFunction
+    ) -> tuple[tuple[Node, ...], tuple[tuple[int, int], ...]]:
+        """The combiner on holes, and what these hold: accumulators, then elements."""
         accumulators = [self._hole(v.dtype, k) for k, v in enumerate(inits)]
         elements = [self._hole(v.dtype, k + len(inits)) for k, v in enumerate(bodies)]
         outer, self.guards = self.guards, ()
         results = combiner.results(*accumulators, *elements)
         self.guards = outer
-        slots = tuple(hole.data for hole in _parts([*accumulators, *elements]))
-        fold = Fold(bound, _parts(inits), _parts(bodies), _parts(results), slots, valid, scan)
-        node = self.expressions.node("fold", fold.inits[0].dtype, (), fold)
-        return self._assembled(node, [v.dtype for v in inits])
+        return _parts(results), tuple(hole.data for hole in _parts([*accumulators, *elements]))
 
     def _hole(self, dtype: DType, place: int) -> Any:
         if dtype.is_complex:
@@ -403,19 +441,34 @@ class Build(Emitter):
         combiner: CalledFunction,
         index: Index,
         dimension: int,
+        *,
+        forwards: bool,
     ) -> Sequence[Any]:
-        """Prefix folds: read at the whole axis that the kernel goes along, else they are stored."""
+        """Folds up to each element, or from it on, where the kernel goes along the whole axis; else they are stored."""
         place = index[dimension]
-        axis = next((a for g in self.groups for a in g.axes if Affine.of(a) is place), None)
+        reading = {Affine.of(a): a for g in self.groups for a in g.axes}
+        backwards = {Affine.of(a) * -1 + (a.extent - 1): a for a in reading.values()}
+        axis = reading.get(place) or backwards.get(place)
         others = 0
         for k, affine in enumerate(index):
             others |= affine_deps(affine) if k != dimension else 0
         if axis is None or axis.extent != operands[0].shape.dimensions[dimension] or self.guards or others & axis.bit:
-            raise Cut(self.source.leaf(instruction, 0), "a prefix fold read elsewhere than along its axis")
+            raise Cut(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
+        if (place in reading) is not forwards:
+            group = next(g for g in self.groups if axis in g.axes)
+            if self.turned is None or group.turned or len(group.axes) > 1 or self._folding or axis in self._scanned:
+                raise Cut(self.source.leaf(instruction, 0), "a cumulative fold against its kernel's direction")
+            raise Turn(axis)
+        self._scanned.add(axis)
         self._folding.append(axis.bit)
         bodies = [operand(index) for operand in operands]
         self._folding.pop()
         return self._folded(inits, bodies, combiner, (), None, axis)
+
+    def _commutes(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
+        """Whether the combiner is one associative and commutative op."""
+        combined, _ = self._combining(inits, inits, combiner)
+        return len(combined) == 1 and identity_name(combined[0]) is not None
 
     def _written_out(
         self,

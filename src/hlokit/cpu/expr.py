@@ -204,3 +204,15 @@ def reachable(roots: Sequence[Node], below: Callable[[Node], Sequence[Node]] = c
             stack.append((node, True))
             stack += [(child, False) for child in reversed(below(node)) if child not in seen]
     return order
+
+
+def identity_name(node: Node) -> str | None:
+    """The primitive, for one of add, mul, max, min, and, or, xor on the two holes (narrow floats: in f32)."""
+    if node.op == "convert" and node.args[0].op in ("add", "mul", "max", "min"):
+        node = node.args[0]
+        args = [a.args[0] if a.op == "convert" else a for a in node.args]
+    else:
+        args = list(node.args)
+    if node.op in ("add", "mul", "max", "min", "and", "or", "xor") and [a.op for a in args] == ["hole", "hole"]:
+        return node.op if {a.data[0] for a in args} == {0, 1} and args[0].data[1] == args[1].data[1] else None
+    return None

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, reachable
-from hlokit.cpu.order import Loops, Store, identity_name, places_of
+from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, identity_name, reachable
+from hlokit.cpu.order import Loops, Store, places_of
 from hlokit.cpu.portion import portions
 from hlokit.cpu.steps import (
     Block,

@@ -19,6 +19,7 @@ from hlokit.cpu.expr import (
     affine_deps,
     affine_of,
     children,
+    identity_name,
     reachable,
 )
 from hlokit.forms.affine import Affine
@@ -307,18 +308,6 @@ def reassociates(fold: Fold) -> bool:
     if n == 1 and identity_name(fold.combined[0]) is not None:
         return True
     return all(_selects(node) for node in fold.combined)
-
-
-def identity_name(node: Node) -> str | None:
-    """The primitive, for one of add, mul, max, min, and, or, xor on the two holes (narrow floats: in f32)."""
-    if node.op == "convert" and node.args[0].op in ("add", "mul", "max", "min"):
-        node = node.args[0]
-        args = [a.args[0] if a.op == "convert" else a for a in node.args]
-    else:
-        args = list(node.args)
-    if node.op in ("add", "mul", "max", "min", "and", "or", "xor") and [a.op for a in args] == ["hole", "hole"]:
-        return node.op if {a.data[0] for a in args} == {0, 1} and args[0].data[1] == args[1].data[1] else None
-    return None
 
 
 def _selects(node: Node) -> bool:

@@ -21,6 +21,7 @@ from hlokit.cpu.build import (
     Reference,
     Source,
     Split,
+    Turn,
     array_leaves,
     too_often,
 )
@@ -336,10 +337,14 @@ class Lowering(Source):
     def _retried(self, make: Callable[[Mapping[int, Sequence[int]]], _Kernel], *, cuts: bool = True) -> _Kernel:
         """Builds until no leaf has to be cut and no axis split. Without `cuts` nothing new is stored."""
         splits: dict[int, list[int]] = {}
+        self._turned: frozenset[int] = frozenset()
         for _ in range(200):
             build_groups: list[Group] = []
             try:
                 return make(splits)
+            except Turn as turn:
+                number = next(k for k, g in enumerate(self._last.groups) if turn.axis in g.axes)
+                self._turned |= {number}
             except Split as split:
                 build_groups = self._last.groups
                 number = next(k for k, g in enumerate(build_groups) if split.axis in g.axes)
@@ -357,14 +362,16 @@ class Lowering(Source):
                     self._store(leaf, str(found))
                 else:
                     self._host(leaf.instruction, str(found))
-                splits = {}
+                splits, self._turned = {}, frozenset()
         raise UnsupportedError("no kernel was found in 200 tries")
 
     _last: Build
     _last_roots: Sequence[Leaf] = ()
 
-    def _new_build(self, splits: Mapping[int, Sequence[int]], roots: Sequence[Leaf]) -> Build:
-        self._last = Build(self, splits, strict=self.context.strict)
+    def _new_build(self, splits: Mapping[int, Sequence[int]], roots: Sequence[Leaf], *, in_order: bool = True) -> Build:
+        """`in_order`: the kernel's axes are walked from first to last."""
+        turned = None if in_order else self._turned
+        self._last = Build(self, splits, turned=turned, strict=self.context.strict)
         self._last_roots = roots
         self._open = frozenset(roots)
         return self._last
@@ -372,7 +379,7 @@ class Lowering(Source):
     def _map(self, groups: Sequence[Sequence[Leaf]], splits: Mapping[int, Sequence[int]]) -> _Kernel:
         """Leaves of equal dimensions, or of the leading ones of the first, each element stored where it belongs."""
         roots = [leaf for group in groups for leaf in group]
-        build = self._new_build(splits, roots)
+        build = self._new_build(splits, roots, in_order=False)
         dimensions = roots[0].shape.dimensions
         index = build.index(dimensions)
         axes = [axis for group in build.groups for axis in group.axes]

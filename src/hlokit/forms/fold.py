@@ -30,6 +30,10 @@ class FoldDimension:
         """Output position o meets the elements 0..o of a dimension of this extent, as in a cumulative sum."""
         return self.size >= extent and self == FoldDimension(self.output, self.size, low=self.size - 1)
 
+    def is_reverse_scan(self, extent: int) -> bool:
+        """Output position o meets the elements from o on, as in a cumulative sum from the end."""
+        return self.output is not None and self.size >= extent and self == FoldDimension(self.output, self.size)
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:

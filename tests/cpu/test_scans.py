@@ -1,0 +1,105 @@
+"""Cumulative folds, from the first element and from the last; loops that are none over elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+
+WINDOWS = """HloModule m
+fold {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] {op}(a, b) }}
+ENTRY e {{
+  x = f32[7,50,9] parameter(0)
+  i = f32[] constant({init})
+  first = f32[7,50,9] reduce-window(x, i), window={{size=1x50x1 pad=0_0x49_0x0_0}}, to_apply=fold
+  last = f32[7,50,9] reduce-window(x, i), window={{size=1x50x1 pad=0_0x0_49x0_0}}, to_apply=fold
+  ROOT r = {root}
+}}
+"""
+ROOTS = {
+    "f32[7,50,9] negate(last)": lambda first, last: -last,
+    "f32[7,50,9] reverse(last), dimensions={1}": lambda first, last: last[:, ::-1],
+    "f32[7,50,9] subtract(first, last)": lambda first, last: first - last,
+    "f32[7,50,9] subtract(last, first)": lambda first, last: last - first,
+    "(f32[7,50,9], f32[7,50,9]) tuple(last, first)": lambda first, last: (last, first),
+    "f32[7,1,4] slice(last), slice={[0:7],[3:4],[2:6]}": lambda first, last: last[:, 3:4, 2:6],
+}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("op", ["add", "maximum"])
+def test_from_either_end(op: str, root: str) -> None:
+    x = np.random.default_rng(0).normal(size=(7, 50, 9)).astype(np.float32)
+    run = np.cumsum if op == "add" else np.maximum.accumulate
+    first, last = run(x, axis=1), np.flip(run(np.flip(x, 1), axis=1), 1)
+    compiled = hk.compile(hk.parse(WINDOWS.format(op=op, init="0" if op == "add" else "-inf", root=root)), threads=1)
+    want = ROOTS[root](first, last)
+    got = compiled(x)
+    for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (got, want)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    if "slice" not in root:
+        assert " over " not in compiled.as_text("loops"), "no window is gone through"
+
+
+def test_no_order_is_changed_that_matters() -> None:
+    """A subtraction from the end, and strict code, go through each window."""
+    x = np.random.default_rng(1).normal(size=(7, 50, 9)).astype(np.float32)
+    for op, strict in (("subtract", False), ("add", True)):
+        module = hk.parse(WINDOWS.format(op=op, init="0", root="f32[7,50,9] negate(last)"))
+        np.testing.assert_array_equal(hk.compile(module, threads=1, strict=strict)(x), hk.evaluate(module, x))
+
+
+UPDATES = """HloModule m
+body {{
+  p = (s32[], s32[], f32[{rows},16], f32[16]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  k = s32[] get-tuple-element(p), index=1
+  a = f32[{rows},16] get-tuple-element(p), index=2
+  x = f32[16] get-tuple-element(p), index=3
+  one = s32[] constant(1)
+  zero = s32[] constant(0)
+  i2 = s32[] add(i, one)
+  k2 = s32[] add(k, one)
+  f = f32[] convert(k)
+  fb = f32[16] broadcast(f), dimensions={{}}
+  y = f32[16] multiply(x, fb)
+  u = f32[1,16] reshape(y)
+  d = f32[{rows},16] dynamic-update-slice(a, u, k, zero)
+  ROOT t = (s32[], s32[], f32[{rows},16], f32[16]) tuple(i2, k2, d, x)
+}}
+condition {{
+  p = (s32[], s32[], f32[{rows},16], f32[16]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant({rows})
+  ROOT r = pred[] compare(i, n), direction=LT
+}}
+ENTRY e {{
+  x = f32[16] parameter(0)
+  zero = s32[] constant(0)
+  z = f32[] constant(0)
+  a = f32[{rows},16] broadcast(z), dimensions={{}}
+  t = (s32[], s32[], f32[{rows},16], f32[16]) tuple(zero, zero, a, x)
+  w = (s32[], s32[], f32[{rows},16], f32[16]) while(t), condition=condition, body=body
+  ROOT r = f32[{rows},16] get-tuple-element(w), index=2
+}}
+"""
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_a_loop_that_updates_at_a_place_in_its_state(rows: int) -> None:
+    x = np.arange(16, dtype=np.float32)
+    want = x * np.arange(rows, dtype=np.float32)[:, None]
+    np.testing.assert_array_equal(hk.compile(hk.parse(UPDATES.format(rows=rows)), threads=1)(x), want)
+
+
+def test_exp_of_what_vanishes() -> None:
+    for dtype, least in ((hk.f32, -103.97), (hk.f64, -745.13)):
+        b = hk.Builder("exp")
+        exp = hk.compile(b.build(hk.exp(b.parameter(0, dtype[37], "x"))), threads=1)
+        x = np.linspace(least * 1.01, least * 0.99, 37).astype(dtype.numpy)
+        x[:4] = [-np.inf, -1e30, np.nan, np.inf]
+        with np.errstate(all="ignore"):
+            want = np.exp(x)
+        tiny = np.finfo(dtype.numpy).smallest_subnormal
+        np.testing.assert_allclose(exp(x), want, rtol=0, atol=tiny * 1.0)
