@@ -51,3 +51,19 @@ def test_work_is_linear(name: str) -> None:
     short, long = (LONG[name](count) for count in (100, 1000))
     hk.parse(short)
     assert function_calls(lambda: hk.parse(long)) < 14 * function_calls(lambda: hk.parse(short))
+
+
+def _captured(count: int) -> str:
+    made = "".join(f"%{i} = stablehlo.add %a, %a : tensor<f32>\n" for i in range(count))
+    used = "".join(f"%s{i} = stablehlo.add %a, %{i} : tensor<f32>\n" for i in range(count))
+    body = f"%p = stablehlo.compare LT, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>\n{made}"
+    branches = f"{{ {used} stablehlo.return %s0 : tensor<f32> }}, {{ stablehlo.return %a : tensor<f32> }}"
+    body += f'%r = "stablehlo.if"(%p) ({branches}) : (tensor<i1>) -> tensor<f32>\n'
+    return f"func.func @main(%a: tensor<f32>) -> tensor<f32> {{\n{body} return %r : tensor<f32>\n}}"
+
+
+def test_printing_is_linear() -> None:
+    """A region that uses many values of the outside."""
+    short, long = (hk.parse(_captured(count)) for count in (100, 1000))
+    hk.to_stablehlo(short)
+    assert function_calls(lambda: hk.to_stablehlo(long)) < 14 * function_calls(lambda: hk.to_stablehlo(short))

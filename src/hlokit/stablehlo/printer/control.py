@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from hlokit.hlo.instruction import Instruction
@@ -40,9 +42,14 @@ def _get_tuple_element(site: Site) -> Sequence[Value]:
 
 def element(site: Site, index: int) -> Sequence[Value]:
     """The leaves of one element of the operand."""
-    elements = site.instruction.operands[0].shape.elements
-    first = sum(len(list(e.leaves())) for e in elements[:index])
-    return site.states(0)[first : first + len(list(elements[index].leaves()))]
+    places = _places(site.instruction.operands[0].shape)
+    return site.states(0)[places[index] : places[index + 1]]
+
+
+@lru_cache(maxsize=64)
+def _places(shape: Shape) -> list[int]:
+    """Where the leaves of each element begin; at the end, their number."""
+    return list(accumulate((len(list(e.leaves())) for e in shape.elements), initial=0))
 
 
 def _after_all(site: Site) -> list[Value]:
