@@ -19,7 +19,8 @@ _WIDE = 1 << 13  # elements of such lines
 _LANES = 16  # counts in a vector
 _CHUNK = 4096  # elements of short lines that make a chunk
 _LONG = 1 << 15  # elements from which a line is worth several chunks
-_SEGMENTS = 16  # that a long line is split into
+_SEGMENTS = 16  # that a long line is split into at most: each goes through the counts of all
+_SEGMENT = 1 << 13  # elements that are worth a segment
 _PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
@@ -86,7 +87,7 @@ class RadixSort:
 
     def write(self) -> Routine:
         """Writes the functions; gives the phases."""
-        if self.data.size >= _LONG and self.data.lines < _SEGMENTS:
+        if self.data.size >= _LONG and self.data.lines < self._segments:
             return self._split_lines()
         return self._whole_lines()
 
@@ -154,8 +155,13 @@ class RadixSort:
     # -- long lines, each in several segments
 
     @property
+    def _segments(self) -> int:
+        """Of a long line."""
+        return min(_SEGMENTS, 1 << (self.data.size // _SEGMENT).bit_length() - 1)
+
+    @property
     def _segment(self) -> int:
-        return -(-self.data.size // _SEGMENTS)
+        return -(-self.data.size // self._segments)
 
     @property
     def _counts_at(self) -> int:
@@ -164,7 +170,7 @@ class RadixSort:
 
     @property
     def _current_at(self) -> int:
-        return self._counts_at + 4 * _SEGMENTS * self._values
+        return self._counts_at + 4 * self._segments * self._values
 
     @property
     def _flags_at(self) -> int:
@@ -177,10 +183,10 @@ class RadixSort:
 
     @property
     def _line_bytes(self) -> int:
-        return self._differences_at + 8 * _SEGMENTS
+        return self._differences_at + 8 * self._segments
 
     def _split_lines(self) -> Routine:
-        chunks = self.data.lines * _SEGMENTS
+        chunks = self.data.lines * self._segments
         self._write_counting()
         self._write_dealing()
         phases = [Phase(self._write_first(), chunks)]
@@ -260,7 +266,7 @@ class RadixSort:
 
                     before = summed("0", segment, "zeroinitializer")
                     f.do(f"store {type} {before}, ptr {at(f, places, digit.index, 4)}")
-                    total = summed(segment, str(_SEGMENTS), before)
+                    total = summed(segment, str(self._segments), before)
                     f.do(f"store {type} {total}, ptr {at(f, totals, digit.index, 4)}")
                 with f.loop("0", str(self._values), carries=[("i32", "0")]) as loop:
                     place = at(f, places, loop.index, 4)
@@ -274,10 +280,10 @@ class RadixSort:
 
     def _differs(self, f: Function, memory: str, shift: str) -> str:
         """Whether keys of the line differ in the digit."""
-        type = vector("i64", _SEGMENTS)
+        type = vector("i64", self._segments)
         place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._differences_at}")
         every = f.let(f"load {type}, ptr {place}")
-        bits = f.let(f"call i64 @llvm.vector.reduce.or.v{_SEGMENTS}i64({type} {every})")
+        bits = f.let(f"call i64 @llvm.vector.reduce.or.v{self._segments}i64({type} {every})")
         digit = f.let(f"and i64 {f.let(f'lshr i64 {bits}, {shift}')}, {self._values - 1}")
         return f.let(f"icmp ne i64 {digit}, 0")
 
@@ -303,8 +309,8 @@ class RadixSort:
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
             place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._flags_at}")
-            flags = f.let(f"load <{_SEGMENTS} x i8>, ptr {place}")
-            some = f.let(f"call i8 @llvm.vector.reduce.or.v{_SEGMENTS}i8(<{_SEGMENTS} x i8> {flags})")
+            flags = f.let(f"load <{self._segments} x i8>, ptr {place}")
+            some = f.let(f"call i8 @llvm.vector.reduce.or.v{self._segments}i8(<{self._segments} x i8> {flags})")
             with f.when(f.let(f"icmp ne i8 {some}, 0")):
                 items, _ = self._buffers(f, memory, str(self._digits))
                 start = self.data.line_start(f, line.index)
@@ -314,7 +320,7 @@ class RadixSort:
 
     def _chunk(self, f: Function, chunk: str) -> tuple[str, str, tuple[str, str]]:
         """(line, segment of it, the segment's bounds)."""
-        line, segment = f.let(f"udiv i64 {chunk}, {_SEGMENTS}"), f.let(f"urem i64 {chunk}, {_SEGMENTS}")
+        line, segment = f.let(f"udiv i64 {chunk}, {self._segments}"), f.let(f"urem i64 {chunk}, {self._segments}")
         low = f.let(f"mul i64 {segment}, {self._segment}")
         return line, segment, (low, least(f, f.let(f"add i64 {low}, {self._segment}"), str(self.data.size)))
 
