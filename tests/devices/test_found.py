@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.analysis.rendezvous import PROVED, check_rendezvous
+from hlokit.analysis.rendezvous import PROVED, UNDECIDED, check_rendezvous
+from hlokit.analysis.simulation import simulate
 from hlokit.interpreter import grid as grids
 from hlokit.interpreter.grid import Grid
 from hlokit.tools.main import main
@@ -334,3 +335,20 @@ def test_members_whose_sizes_differ(operation: str) -> None:
     assert [r.shape[0] for r in hk.evaluate(module, rows[0], rows[0])] == [3, 3]
     with pytest.raises(hk.EvaluationError, match="GRP-6"):
         hk.evaluate(module, *rows)
+
+
+# -- deep programs
+
+
+def test_calls_that_nest_deeper_than_python() -> None:
+    text = f"HloModule deep, replica_count=2\n{_ADD}\nf0 {{\n  x = s32[4] parameter(0)\n"
+    text += "  ROOT r = s32[4] all-reduce(x), replica_groups={}, to_apply=add\n}\n"
+    for k in range(1, 600):
+        text += f"f{k} {{\n  x = s32[4] parameter(0)\n  ROOT r = s32[4] call(x), to_apply=f{k - 1}\n}}\n"
+    module = hk.parse(text + "ENTRY e {\n  x = s32[4] parameter(0)\n  ROOT r = s32[4] call(x), to_apply=f599\n}\n")
+    assert check_rendezvous([module] * 2, 2, 1).state == UNDECIDED
+    args = [[np.full(4, k, np.int32)] for k in range(2)]
+    with pytest.raises(hk.EvaluationError, match="nest deeper"):
+        hk.evaluate(module, *args)
+    with pytest.raises(hk.UnsupportedError, match="nest too deeply"):
+        simulate(module, "ring:2", bandwidth=1e9, latency=1e-6)

@@ -83,6 +83,8 @@ def check_rendezvous(
         return _Search(modules, places, steps, paths).finding()
     except EvaluationError as error:
         return Finding(REFUTED, str(error), error)
+    except RecursionError:
+        return Finding(UNDECIDED, "calls nest too deeply to be followed")
 
 
 def _holds_all(instruction: Instruction, places: Sequence[Place]) -> bool:

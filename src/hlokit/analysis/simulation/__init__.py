@@ -13,7 +13,7 @@ from hlokit.analysis.simulation.quantities import BANDWIDTH, FLOPS, quantity
 from hlokit.analysis.simulation.replay import Segment, replayed
 from hlokit.analysis.simulation.result import CollectiveTime, LinkUse, Simulation
 from hlokit.analysis.simulation.topology import topology as topology_of
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import device_counts
 from hlokit.interpreter.mpmd import refuse_deadlock
@@ -61,7 +61,10 @@ def simulate(
         None if flops is None else quantity(flops, "flops", FLOPS),
         None if memory_bandwidth is None else quantity(memory_bandwidth, "memory_bandwidth", BANDWIDTH),
     )
-    program = program_of(module, network, Settings(*counts, algorithm, *rates, trip_count))
+    try:
+        program = program_of(module, network, Settings(*counts, algorithm, *rates, trip_count))
+    except RecursionError:
+        raise UnsupportedError(f"{module.name}: calls nest too deeply to be simulated") from None
     return Simulation.of(module.name, *counts, replayed(program, network))
 
 
