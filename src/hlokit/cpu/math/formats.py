@@ -103,23 +103,15 @@ def _wrap_small(value: Value, target: DType) -> Value:
 
 
 def _float_to_integer(value: Value, source: DType, target: DType) -> Value:
-    """Towards zero; out of range saturates, NaN gives 0."""
+    """Towards zero; out of range saturates, NaN gives 0. (LLVM's saturating conversions go lane by lane.)"""
     value = widen(value, source)
-    lanes, wide = value.lanes, f"i{max(32, target.bits)}"
-    sign = "s" if target.is_signed or target.bits < 32 else "u"
-    name = f"llvm.fpto{sign}i.sat.{_suffix(lanes, wide)}.{_suffix(lanes, value.scalar)}"
-    whole = lanes.let(f"call {lanes.type(wide)} @{name}({value.type} {value.name})", wide)
-    if target.bits >= 32:
-        return whole
     low, high = integer_range(target)
-    whole = lanes.call("smax", wide, lanes.call("smin", wide, whole, whole.operand(high)), whole.operand(low))
-    return whole.cast("trunc", scalar_type(target))
-
-
-def _suffix(lanes: Lanes, scalar: str) -> str:
-    from hlokit.cpu.math.lanes import mangled
-
-    return mangled(scalar, lanes.lanes)
+    is_signed = target.is_signed or target.bits < 32
+    inside = value.operand(0.0).where(value.compare("uge", float(high + 1)), value)
+    inside = value.operand(float(low)).where(inside.lt(float(low)), inside)
+    whole = inside.cast("fptosi" if is_signed else "fptoui", f"i{max(32, target.bits)}")
+    whole = whole.operand(high).where(value.compare("oge", float(high + 1)), whole)
+    return whole if target.bits >= 32 else whole.cast("trunc", scalar_type(target))
 
 
 def _integer_to_float(value: Value, source: DType, target: DType) -> Value:
