@@ -37,7 +37,9 @@ def _sizes(count: int) -> str:
 
 def test_what_sizes_are_made_of_runs_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """Not what else the program does, whether that depends on arguments or not."""
-    text = _sizes(1).replace("%s0", "interpreter.print %a : tensor<4xf32>\ninterpreter.print %c : tensor<1xi32>\n%s0", 1)
+    text = _sizes(1).replace(
+        "%s0", "interpreter.print %a : tensor<4xf32>\ninterpreter.print %c : tensor<1xi32>\n%s0", 1
+    )
     module = hk.parse(text)
     assert not capsys.readouterr().out and module.entry.root.shape.dimensions == (4,)
 
