@@ -352,3 +352,16 @@ def test_calls_that_nest_deeper_than_python() -> None:
         hk.evaluate(module, *args)
     with pytest.raises(hk.UnsupportedError, match="nest too deeply"):
         simulate(module, "ring:2", bandwidth=1e9, latency=1e-6)
+
+
+@pytest.mark.rule("GRP-2")
+@pytest.mark.parametrize("command", [["check"], ["run", "--random", "1"]])
+def test_more_ids_than_memory(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    groups = "[1,1000000000]<=[1000000000]"
+    text = f"HloModule m, replica_count=2\n{_ADD}\nENTRY e {{\n  x = s32[4] parameter(0)\n"
+    file = tmp_path / "m.hlo"
+    file.write_text(f"{text}  ROOT r = s32[4] all-reduce(x), replica_groups={groups}, to_apply=add\n}}\n")
+    with pytest.raises(SystemExit) as ended:
+        main([command[0], str(file), *command[1:]])
+    assert ended.value.code == 1
+    assert "GRP-2" in capsys.readouterr().err

@@ -208,7 +208,7 @@ def routes_of(modules: Sequence[HloModule], places: Sequence[Place]) -> list[dic
                 others, rivals = ([d for d in ds if places[d].replica_id == replica] for ds in (others, rivals))
             if max(len(others), len(rivals)) > 1:
                 sides = (rivals, others) if is_sender else (others, rivals)
-                names = [", ".join(str(places[d]) for d in side) for side in sides]
+                names = [", ".join(str(places[d]) for d in side) or "nobody" for side in sides]
                 raise EvaluationError(f"channel {channel}: sent on by {names[0]}, received by {names[1]} [COMM-3]")
             other = others[0] if others else None
             own[channel] = Route(channel, device, other) if is_sender else Route(channel, other, device)

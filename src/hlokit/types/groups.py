@@ -11,6 +11,8 @@ import numpy as np
 from hlokit.errors import ShapeError
 from hlokit.types.integers import integers
 
+_MOST_IDS = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroups:
@@ -43,8 +45,13 @@ class ReplicaGroups:
         return ReplicaGroups((), (count, size), sizes, order)
 
     def expand(self, participants: int) -> tuple[tuple[int, ...], ...]:
-        """The groups as lists of ids; `participants` is what an empty list stands for (GRP-1)."""
+        """The groups as lists of ids; `participants` is what an empty list stands for (GRP-1).
+
+        ShapeError (GRP-2) for more ids than any machine has devices: a short text may say so many.
+        """
         if self.iota_dimensions is not None:
+            if math.prod(self.reshape) > _MOST_IDS:
+                raise ShapeError("GRP-2", "replica groups", str(self), f"at most {_MOST_IDS} ids")
             ids = np.arange(math.prod(self.reshape)).reshape(self.reshape).transpose(self.transpose)
             return tuple(tuple(int(i) for i in row) for row in ids.reshape(self.iota_dimensions))
         return self.groups or (tuple(range(participants)),)
