@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-slow test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-libraries test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -27,8 +27,16 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
-test-slow: $(READY)
+test-slow: .venv/.libraries
 	$(PYTEST) -m slow
+
+# flax, optax, equinox, diffrax and numpyro on the platform hlokit
+test-libraries: .venv/.libraries
+	$(PYTEST) tests/libraries
+
+.venv/.libraries: $(READY)
+	$(BIN)/python -m pip install -q --group libraries
+	@touch $@
 
 test-golden: $(READY)
 	$(PYTEST) -m golden_full --golden="$(GOLDEN)"
