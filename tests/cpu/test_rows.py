@@ -175,3 +175,26 @@ ENTRY e {{
     np.testing.assert_allclose(compiled(x), want, rtol=1e-5, atol=1e-3)
     whole = sum(b.size >= count for step in compiled.program.block.steps for b in step.writes)
     assert whole == 1 or count % 1024, "the scans of rows are not stored"
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_costly_values_that_are_the_same_in_all_rows_are_computed_once(fold: bool) -> None:
+    """Of a column each, and within a fold's body."""
+    root = "ROOT r = f32[600,40] multiply(x, cb)"
+    if fold:
+        root = "z = f32[] constant(0)\n  p = f32[600,40] multiply(x, cb)\n  ROOT r = f32[600] reduce(p, z), dimensions={1}, to_apply=sum"
+    text = f"""HloModule m
+sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }}
+ENTRY e {{
+  x = f32[600,40] parameter(0)
+  y = f32[40] parameter(1)
+  c = f32[40] cosine(y)
+  cb = f32[600,40] broadcast(c), dimensions={{1}}
+  {root}
+}}"""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(600, 40)).astype(np.float32), rng.normal(size=40).astype(np.float32)
+    compiled = hk.compile(hk.parse(text), threads=1)
+    want = x * np.cos(y)
+    np.testing.assert_allclose(compiled(x, y), want.sum(1) if fold else want, rtol=1e-5, atol=1e-5)
+    assert any("it is the same in" in why for _, _, why in compiled.reasons)

@@ -181,6 +181,8 @@ class Build(Emitter):
         self.bindings: dict[Leaf, Callable[[Index], Any]] = {}
         self._passes: tuple[int, ...] = ()
         self._folding: list[int | None] = []
+        self._inside = 0  # axes that the fold whose body is being built depends on
+        self.around: Sequence[Axis] = ()  # the kernel's loops, outermost first, where nothing else orders them
         self.reads: dict[Leaf, dict[Index, int]] = {}
         self.weights: dict[Leaf, int] = {}
         self.spent: dict[Leaf, int] = {}
@@ -227,12 +229,13 @@ class Build(Emitter):
                 self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
                 raise Cut(leaf, "the chain of instructions is too long for one kernel")
-            before = self.expressions.work
+            before, costly = self.expressions.work, self.expressions.costly
             self._open.append(leaf)
             found = self.memo[key] = self._computed(leaf, index)
             self._open.pop()
             weight = max(0, self.expressions.work - before - 1) * self._repeats(leaf)  # one load there is anyway
             self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
+            self._check_invariant(leaf, index, weight + 10 * (self.expressions.costly - costly), found)
             if len(self.expressions.nodes) > _MAX_NODES:
                 raise Cut(max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large")
         return found
@@ -248,6 +251,22 @@ class Build(Emitter):
         operand = self.source.leaf(leaf.instruction.operands[0]).shape
         if again and operand.size >= _STAGE and operand.size >= 64 * leaf.shape.size:
             raise Cut(leaf, "the first stage of a fold in two")
+
+    def _check_invariant(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
+        """What does not depend on an outer loop, yet on one in it, is computed again in each of its steps."""
+        if cost < _COSTLY_INVARIANT or not self.around or self._passes or not leaf.shape.rank:
+            return
+        deps = 0
+        for affine in index:
+            deps |= affine_deps(affine)
+        last = max((k for k, axis in enumerate(self.around) if axis.bit & (deps | self._inside)), default=-1)
+        steps = prod(axis.extent for axis in self.around[: last + 1] if not axis.bit & deps)
+        elements = self._let_through(deps)
+        if steps < _MANY_STEPS or not too_often(elements * steps, elements, cost):
+            return
+        if any(node.op == "fold" for node in reachable(_parts([value]))):
+            return  # loops are ordered by what folds depend on
+        raise Cut(leaf, f"it is the same in {steps} steps of a loop around it")
 
     def _count(self, leaf: Leaf, index: Index) -> None:
         """Cuts while building: as soon as it is clear that a leaf is computed too often."""
@@ -366,7 +385,9 @@ class Build(Emitter):
         if valid is not True:
             self.guards = self._with(outer, valid)
         self._folding.append(sum(axis.bit for axis in bound))
+        inside, self._inside = self._inside, own
         bodies = [operand(tuple(places)) for operand in operands]
+        self._inside = inside
         self._folding.pop()
         self.guards = outer
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
@@ -828,6 +849,10 @@ def too_often(evaluations: int, elements: int, cost: int) -> bool:
     """More work than writing a leaf and reading it again."""
     return (evaluations - elements) * cost > 8 * elements + 20000
 
+
+_COSTLY_INVARIANT = 8
+_MANY_STEPS = 8
+"""From here on a value that is the same in all steps of a loop is stored before it."""
 
 _APPROXIMATED = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt"])
 """Primitives that the reference and machine code compute by different polynomials."""

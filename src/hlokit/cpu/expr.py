@@ -12,6 +12,9 @@ from hlokit.forms.affine import Affine, Key
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
+COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt", "div", "sqrt", "rem"}
+"""Primitives that take ten times as long as an addition."""
+
 HOLE = 1
 """The bit of what a fold's combiner takes: such nodes live where the combiner is applied."""
 
@@ -125,6 +128,7 @@ class Expressions:
     def __init__(self) -> None:
         self.nodes: dict[tuple[Any, ...], Node] = {}
         self.work = 0  # nodes that cost something at every step: not constants, not what places and their tests are
+        self.costly = 0  # those of them that take ten times as long
 
     def node(self, op: str, dtype: DType, args: Sequence[Node] = (), data: Any = None) -> Node:
         """The one node of this meaning."""
@@ -132,6 +136,7 @@ class Expressions:
         key = (op, dtype, args, (data.tobytes(), data.dtype) if op == "const" else data)
         found = self.nodes.get(key)
         if found is None:
+            self.costly += op in COSTLY
             self.work += op not in ("const", "number", "range") and (dtype is not dtypes.pred or op == "load")
             found = self.nodes[key] = Node(op, dtype, args, data, _deps(op, args, data), len(self.nodes))
         return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from hlokit.cpu import parted, segments, tiles
 from hlokit.cpu.expr import (
+    COSTLY,
     Axis,
     Buffer,
     Expressions,
@@ -23,9 +24,6 @@ from hlokit.cpu.expr import (
     reachable,
 )
 from hlokit.forms.affine import Affine
-
-COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt", "div", "sqrt", "rem"}
-"""Primitives that take ten times as long as an addition."""
 
 STREAM_BYTES = 32 << 20
 """A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read.

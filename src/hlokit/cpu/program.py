@@ -383,6 +383,7 @@ class Lowering(Source):
         dimensions = roots[0].shape.dimensions
         index = build.index(dimensions)
         axes = [axis for group in build.groups for axis in group.axes]
+        build.around = axes
         stores: list[Store] = []
         for leaf in roots:
             sizes = leaf.shape.dimensions
