@@ -20,6 +20,21 @@ def test_a_constant_of_another_type_than_its_value(attributes: str) -> None:
     assert hk.evaluate(hk.parse(text)) == np.int8(7)
 
 
+def test_more_dimensions_than_arrays_have() -> None:
+    """NumPy's limit is 64: a constant was a ValueError, and so was an HLO program that runs."""
+    for rank in (65, 3000):
+        type = f"tensor<{'1x' * rank}i32>"
+        with pytest.raises(hk.UnsupportedError, match="line 2: tensors of more than 64 dimensions"):
+            hk.parse(
+                f"func.func @main() -> i32 {{\n  %0 = stablehlo.constant dense<1> : {type}\n  return %0 : {type}\n}}"
+            )
+    shape = f"s32[{','.join('1' * 65)}]"
+    module = hk.parse(f"ENTRY e {{ c = s32[] constant(3)\n ROOT b = {shape} broadcast(c), dimensions={{}} }}")
+    for run in (hk.evaluate, lambda m: hk.compile(m)()):
+        with pytest.raises(hk.EvaluationError, match="too large for an array"):
+            run(module)
+
+
 def _parameters(count: int) -> str:
     listed = ", ".join(f"%a{i}: tensor<f32>" for i in range(count))
     return f"func.func @main({listed}) -> tensor<f32> {{\n  return %a0 : tensor<f32>\n}}"

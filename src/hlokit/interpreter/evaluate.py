@@ -309,6 +309,10 @@ def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[i
     return uses
 
 
+_MOST_DIMENSIONS = 64
+"""NumPy's limit."""
+
+
 def machine_memory() -> int:
     """The machine's physical memory in bytes."""
     try:
@@ -337,7 +341,8 @@ def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
 def _has_array(shape: Shape) -> bool:
     """Whether NumPy can hold it: without elements too, the other sizes must multiply to what a pointer can span."""
     return all(
-        leaf.nbytes or not leaf.is_array or math.prod(filter(None, leaf.dimensions)) * leaf.dtype.bits < 2**63
+        leaf.rank <= _MOST_DIMENSIONS
+        and (leaf.nbytes or not leaf.is_array or math.prod(filter(None, leaf.dimensions)) * leaf.dtype.bits < 2**63)
         for leaf in shape.leaves()
     )
 

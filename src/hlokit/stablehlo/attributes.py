@@ -23,6 +23,7 @@ from hlokit.stablehlo.lexer import (
 from hlokit.stablehlo.literals import DenseReader
 from hlokit.stablehlo.quantization import fits_axis, read_quantized
 from hlokit.stablehlo.tree import (
+    MAX_RANK,
     Dense,
     DialectAttribute,
     Dictionary,
@@ -172,6 +173,8 @@ class AttributeReader:
         if lexer.text.startswith("*", found.end()):
             raise UnsupportedError(f"{lexer.where(start)}: tensors without a rank are not supported")
         sizes = found[1].replace(" ", "").split("x")[:-1]
+        if len(sizes) > MAX_RANK:
+            raise UnsupportedError(f"{lexer.where(start)}: tensors of more than {MAX_RANK} dimensions")
         lexer.jump(found.end())
         element = self._element()
         encoding = self.attribute() if lexer.accept(",") else None

@@ -9,6 +9,9 @@ from typing import Any, TypeAlias
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
+MAX_RANK = 64
+"""Dimensions of a tensor: NumPy's limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class OtherType:

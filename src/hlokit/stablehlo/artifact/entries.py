@@ -13,7 +13,7 @@ from hlokit.stablehlo.artifact.cursor import Cursor, failure
 from hlokit.stablehlo.attributes import AttributeReader
 from hlokit.stablehlo.lexer import END, Lexer
 from hlokit.stablehlo.literals import DenseReader
-from hlokit.stablehlo.tree import Dense, DialectAttribute, OtherType, Type
+from hlokit.stablehlo.tree import MAX_RANK, Dense, DialectAttribute, OtherType, Type
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
@@ -207,6 +207,8 @@ class Entries:
 
     def tensor(self, cursor: Cursor, sizes: list[int], element: Type, encoding: Any = None) -> Type:
         """A ranked tensor; sizes of -2**63 are not known, but may be bounded by the encoding."""
+        if len(sizes) > MAX_RANK:
+            raise UnsupportedError(f"byte {cursor.offset}: tensors of more than {MAX_RANK} dimensions")
         if not isinstance(element, Shape) or not element.is_array:
             text = "".join("?x" if size == _DYNAMIC else f"{size}x" for size in sizes)
             return self.parsed(f"tensor<{text}{element}>", True, cursor.offset)
