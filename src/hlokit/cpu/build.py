@@ -420,6 +420,15 @@ class Build(Emitter):
         scan: Axis | None = None,
     ) -> Sequence[Any]:
         results, slots = self._combining(inits, bodies, combiner)
+        dtype = results[0].dtype
+        is_extreme = len(results) == 1 and identity_name(results[0]) in ("max", "min")
+        if is_extreme and dtype.is_floating and dtype.bits < 32:  # nothing rounds, so it is narrowed once, at the end
+            inits, bodies = ([self.convert(v, dtypes.f32) for v in values] for values in (inits, bodies))
+            holes = [self._hole(dtypes.f32, k) for k in (0, 1)]
+            extreme = self.primitive(PRIMITIVES[identity_name(results[0]) or ""], holes, dtypes.f32)
+            fold = Fold(bound, _parts(inits), _parts(bodies), (extreme,), slots, valid, scan)  # type: ignore[arg-type]
+            node = self.expressions.node("fold", dtypes.f32, (), fold)
+            return [self.convert(v, dtype) for v in self._assembled(node, [dtypes.f32])]
         fold = Fold(bound, _parts(inits), _parts(bodies), results, slots, valid, scan)
         node = self.expressions.node("fold", fold.inits[0].dtype, (), fold)
         return self._assembled(node, [v.dtype for v in inits])
