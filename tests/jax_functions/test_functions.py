@@ -1,4 +1,4 @@
-"""JAX's public functions on the platform hlokit: every twentieth case; all of them, slowly."""
+"""JAX's public functions on the platform hlokit: every twentieth case, some 40 s of one core; all of them, slowly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.jax_functions.run import outcomes
 from tests.jax_functions.table import areas, cases
 
-ONE = [id for id, case in cases().items() if not case.environment][::20]
+ONE = [id for id, case in cases().items() if not case.environment][1::20]
 SEVERAL = [id for id, case in cases().items() if case.environment][::20]
 
 
