@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import prod
@@ -661,6 +662,8 @@ class Build(Emitter):
         if name == "select":
             return self._select(operands[0], operands[1], operands[2])
         nodes: Any = tuple(operands)
+        if dtype is dtypes.pred and name in _TESTS and all(n.op == "const" and _is_whole(n.dtype) for n in nodes):
+            return self.expressions.flag(_TESTS[name](*(int(n.data) for n in nodes)))
         if name in _COMPARED and nodes[0].op == "convert" and nodes[1].op == "const":
             narrow = self._narrow_comparison(name, *nodes)
             if narrow is not None:
@@ -874,6 +877,23 @@ _COMPARED = {
     "eq": (0, 1),
 }
 """Of the difference: where the comparison holds."""
+
+
+_TESTS: dict[str, Callable[..., bool]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "and": lambda a, b: bool(a & b),
+    "or": lambda a, b: bool(a | b),
+}
+"""Of constants that are whole numbers or truth values."""
+
+
+def _is_whole(dtype: DType) -> bool:
+    return dtype.is_integral or dtype is dtypes.pred
 
 
 def _affine_of(node: Node) -> Affine | None:
