@@ -20,6 +20,45 @@ def test_a_constant_of_another_type_than_its_value(attributes: str) -> None:
     assert hk.evaluate(hk.parse(text)) == np.int8(7)
 
 
+def _axis(number: int, scales: str = "1.0, 2.0, 3.0") -> str:
+    return f"!quant.uniform<i8:f32:{number}, {{{scales}}}>"
+
+
+MOVES = [
+    ("transpose %a, dims = [1, 0]", "3x3", _axis(1), "3x3", _axis(0), True),
+    ("transpose %a, dims = [1, 0]", "3x3", _axis(1), "3x3", _axis(1), False),
+    ("broadcast_in_dim %a, dims = [1]", "3", _axis(0), "3x3", _axis(1), True),
+    ("broadcast_in_dim %a, dims = [1]", "3", _axis(0), "3x3", _axis(0), False),
+    ("broadcast_in_dim %a, dims = [0]", "1", _axis(0, "2.0:1"), "2", _axis(0, "2.0:1, 2.0:1"), True),
+    ("broadcast_in_dim %a, dims = [0]", "1", _axis(0, "2.0:1"), "2", _axis(0, "2.0:1, 3.0:1"), False),
+    ("reshape %a", "2x3", _axis(1), "2x3x1", _axis(1), True),
+    ("reshape %a", "3x3", _axis(0), "3x3", _axis(1), False),
+    ("reverse %a, dims = [0]", "3", _axis(0), "3", _axis(0), False),
+]
+
+
+@pytest.mark.parametrize(("operation", "before", "element", "after", "result", "fits"), MOVES)
+def test_scales_move_with_their_dimension(
+    operation: str, before: str, element: str, after: str, result: str, fits: bool
+) -> None:
+    types = f"tensor<{before}x{element}>", f"tensor<{after}x{result}>"
+    body = f"  %0 = stablehlo.{operation} : ({types[0]}) -> {types[1]}\n  return %0 : {types[1]}"
+    text = f"func.func @main(%a: {types[0]}) -> {types[1]} {{\n{body}\n}}"
+    if fits:
+        hk.verify(hk.parse(text))
+    else:
+        with pytest.raises(hk.ParseError, match="quantised in different ways"):
+            hk.parse(text)
+
+
+def test_quantised_values_go_out_as_they_are() -> None:
+    body = '%t = stablehlo.create_token : !stablehlo.token\n  %o = "stablehlo.outfeed"(%a, %t) {outfeed_config = ""} : '
+    body += f"({Q}, !stablehlo.token) -> !stablehlo.token\n  return %a : {Q}"
+    module = hk.parse(f"func.func @main(%a: {Q}) -> {Q} {{\n  {body}\n}}")
+    _, sent = hk.evaluate(module, np.int8(7), return_outfeed=True)
+    assert [np.asarray(v).dtype for v in np.atleast_1d(sent[0])] == [np.int8]
+
+
 def test_more_dimensions_than_arrays_have() -> None:
     """NumPy's limit is 64: a constant was a ValueError, and so was an HLO program that runs."""
     for rank in (65, 3000):

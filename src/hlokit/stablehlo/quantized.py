@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -51,13 +52,17 @@ _HOLDS = frozenset(
         "get_dimension_size",
         "get_tuple_element",
         "if",
+        "infeed",
         "map",
         "optimization_barrier",
+        "outfeed",
+        "recv",
         "reduce",
         "reduce_scatter",
         "reduce_window",
         "scatter",
         "select_and_scatter",
+        "send",
         "set_dimension_size",
         "sort",
         "tuple",
@@ -77,7 +82,7 @@ def lower(site: Site, rule: Rule, given: Sequence[Quantized | None]) -> XlaOp | 
     if name in _HOLDS or dialect not in ("stablehlo", "mhlo", "chlo"):
         _spell_out(site, given)
         return rule(site)
-    if name in _MOVES and not _is_same(site, given):
+    if name in _MOVES and not _fits_move(site, name, given):
         raise site.error(f"{site.name}: operands and result are quantised in different ways")
     if name in _MOVES or (name == "select" and _is_same(site, given)):
         return rule(site)
@@ -108,6 +113,36 @@ def _uniform_dequantize(site: Site, given: Sequence[Quantized | None]) -> XlaOp:
 def _is_same(site: Site, given: Sequence[Quantized | None]) -> bool:
     found = [e for e in (*given, *elements(site.operation.result_types)) if e is not None]
     return all(same_but_axis(found[0], other) for other in found)
+
+
+def _fits_move(site: Site, name: str, given: Sequence[Quantized | None]) -> bool:
+    """Whether the integers stand for the same numbers where they are moved to."""
+    found = [e for e in (*given, *elements(site.operation.result_types)) if e is not None]
+    if all(e.axis is None for e in found):
+        return _is_same(site, given)
+    if len(found) != 2 or found[0].axis is None or found[1].axis is None:
+        return False
+    source, target = found
+    spread = replace(
+        source, scales=source.scales * len(target.scales), zero_points=source.zero_points * len(target.scales)
+    )
+    alike = source if name not in _BROADCASTS or len(source.scales) > 1 else spread
+    return same_but_axis(alike, target) and _is_at(site, name, found[0].axis, found[1].axis)
+
+
+_BROADCASTS = ("broadcast_in_dim", "dynamic_broadcast_in_dim")
+
+
+def _is_at(site: Site, name: str, axis: int, there: int) -> bool:
+    """Whether the operand's dimension `axis` is the result's dimension `there`."""
+    if name in _BROADCASTS:
+        return site.integers("broadcast_dimensions", "dims")[axis : axis + 1] == (there,)
+    if name == "transpose":
+        return site.integers("permutation", "dims")[there : there + 1] == (axis,)
+    if name not in ("reshape", "dynamic_reshape"):
+        return False
+    before, after = site.operand(0).shape.dimensions, site.result().dimensions
+    return site.result().is_unbounded or math.prod(before[:axis]) == math.prod(after[:there])
 
 
 def _on_numbers(site: Site, rule: Rule, given: Sequence[Quantized | None]) -> list[XlaOp]:
