@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint test-slow test-libraries test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-libraries test-jax-newest test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -38,6 +38,15 @@ test-libraries: .venv/.libraries
 	$(BIN)/python -m pip install -q --group libraries
 	@touch $@
 
+# The platform with the newest JAX, on another Python
+test-jax-newest: $(READY) .venv-newest/.hlokit
+	HLOKIT_JAX_PYTHON=$(abspath .venv-newest/bin/python) $(PYTEST) tests/pjrt
+	.venv-newest/bin/python -m pytest -q tests/jax -m "not slow"
+
+.venv-newest/.hlokit: .venv-newest/.ready pyproject.toml
+	.venv-newest/bin/python -m pip install -q --editable . pytest hypothesis
+	@touch $@
+
 test-golden: $(READY)
 	$(PYTEST) -m golden_full --golden="$(GOLDEN)"
 
@@ -52,6 +61,7 @@ NEWEST ?= $(shell for p in python3.14 python3.13 python3.12 $(wildcard ~/.pyenv/
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 
 .venv-newest/.ready:
+	@test -n "$(NEWEST)" || { echo "the newest JAX needs Python 3.12 or newer with venv" >&2; exit 1; }
 	$(NEWEST) -m venv .venv-newest
 	.venv-newest/bin/python -m pip install -q jax
 	@touch $@

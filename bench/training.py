@@ -43,7 +43,7 @@ def adam(loss_of: Callable[..., Any], rate: float = 1e-3) -> Callable[..., Any]:
     return jax.jit(step, donate_argnums=0)
 
 
-def momentum(loss_of: Callable[..., Any], rate: float = 0.05) -> Callable[..., Any]:
+def momentum(loss_of: Callable[..., Any], rate: float = 0.002) -> Callable[..., Any]:
     """A jitted step of gradient descent with momentum, whose state is donated."""
     import jax
 
