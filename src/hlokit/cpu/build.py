@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
+
 from hlokit.analysis.loops import Counter, counter, invariants
 from hlokit.cpu.expr import (
     HOLE,
@@ -34,6 +36,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_sequence
 from hlokit.ops.control_flow import While
 from hlokit.ops.movement import Broadcast
+from hlokit.ops.structure import Constant
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
@@ -216,6 +219,10 @@ class Build(Emitter):
     def element(self, leaf: Leaf, index: Index) -> Any:
         """The element of an array: loaded if it lies in memory, else computed here."""
         buffer = self.source.buffer(leaf)
+        op = leaf.instruction.op
+        if buffer is not None and isinstance(op, Constant) and leaf.shape == op.literal.shape and not leaf.number:
+            if all(i.is_constant for i in index):
+                return self.literal(op.literal, index)
         if buffer is not None:
             return self.load(buffer, leaf.shape, index)
         bound = self.bindings.get(leaf)
@@ -662,6 +669,11 @@ class Build(Emitter):
         if name == "select":
             return self._select(operands[0], operands[1], operands[2])
         nodes: Any = tuple(operands)
+        if name in ("to_bits", "from_bits") and _is_integer_of_bytes(dtype) and _is_integer_of_bytes(nodes[0].dtype):
+            if nodes[0].dtype is dtype:
+                return nodes[0]
+            if nodes[0].op == "const" and nodes[0].dtype.bits == dtype.bits:
+                return self.expressions.const(nodes[0].data.view(dtype.numpy), dtype)
         if dtype is dtypes.pred and name in _TESTS and all(n.op == "const" and _is_whole(n.dtype) for n in nodes):
             return self.expressions.flag(_TESTS[name](*(int(n.data) for n in nodes)))
         if name in _COMPARED and nodes[0].op == "convert" and nodes[1].op == "const":
@@ -725,6 +737,11 @@ class Build(Emitter):
         return self.expressions.const(value, dtype)
 
     def literal(self, literal: Literal, index: Index) -> Value:
+        is_there = isinstance(literal.value, np.ndarray) and not literal.shape.dtype.is_complex
+        if is_there and all(i.is_constant for i in index):
+            place = tuple(i.constant for i in index)
+            if all(0 <= i < n for i, n in zip(place, literal.shape.dimensions, strict=True)):
+                return self.constant(literal.value[place], literal.shape.dtype)  # type: ignore[index]
         return self.load(self.source.constant(literal), literal.shape, index)
 
     def number(self, affine: Affine) -> Value:
@@ -892,6 +909,10 @@ _TESTS: dict[str, Callable[..., bool]] = {
 """Of constants that are whole numbers or truth values."""
 
 
+def _is_integer_of_bytes(dtype: DType) -> bool:
+    return dtype.is_integral and dtype.bits >= 8 and dtype is not dtypes.pred
+
+
 def _is_whole(dtype: DType) -> bool:
     return dtype.is_integral or dtype is dtypes.pred
 
@@ -913,8 +934,6 @@ def _fits(affine: Affine, dtype: DType) -> bool:
 
 
 def _components(value: Any, dtype: DType) -> tuple[Any, Any]:
-    import numpy as np
-
     whole: Any = np.asarray(value).astype(dtype.numpy)[()]
     return whole.real, whole.imag
 
