@@ -27,8 +27,8 @@ def initialize() -> None:
 def register() -> None:
     """Makes the table of functions and hands it to JAX."""
     from jax._src import xla_bridge  # pyright: ignore
-    from jax._src.interpreters import mlir  # pyright: ignore
 
+    from hlokit.interop.jax.rules import install
     from hlokit.interop.pjrt import client, executables, optimized, transfers  # noqa: F401  # pyright: ignore
     from hlokit.interop.pjrt.table import capsule
 
@@ -36,13 +36,7 @@ def register() -> None:
         return
     xla_bridge._nonexperimental_plugins.add(client.PLATFORM)  # pyright: ignore  # else a warning at every start
     xla_bridge.register_plugin(client.PLATFORM, priority=PRIORITY, c_api=capsule())  # pyright: ignore
-    if client.PLATFORM not in mlir._platforms_with_donation:  # pyright: ignore
-        mlir._platforms_with_donation.append(client.PLATFORM)  # pyright: ignore
     _use_compilation_cache(client.PLATFORM)
-    try:
-        from hlokit.interop.jax.rules import install  # pyright: ignore
-    except ImportError:
-        return
     install(client.PLATFORM)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit import api
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax.callbacks import calls
@@ -23,7 +24,6 @@ from hlokit.interop.pjrt.memory import Kept, read_word, view
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.interop.pjrt.running import Runner, runner
-from hlokit.interop.pjrt.source import module_of
 from hlokit.runtime.arena import Buffer
 from hlokit.stablehlo.lowering import MEMORY_KINDS
 from hlokit.types.dtype import pred
@@ -39,7 +39,7 @@ class Program:
     def __init__(self, code: bytes, options: bytes) -> None:
         self.code, self.serialized_options = code, options
         self.options: Options = parse(options, len(devices()))
-        self.module = module_of(code)
+        self.module = api.parse(code)
         self.callbacks = calls(self.module)
         self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
         self.kept = Kept()
