@@ -13,6 +13,7 @@ from bench.programs import (
     gather,
     gemm,
     growth,
+    held_out,
     linalg,
     loop,
     model,
@@ -49,12 +50,15 @@ PROGRAMS: tuple[Program, ...] = (
 )
 
 BY_NAME = {program.name: program for program in PROGRAMS}
+HELD_OUT = tuple(held_out.PROGRAMS)
 CATEGORIES = tuple(dict.fromkeys(program.category for program in PROGRAMS))
 
 
 def named(name: str) -> Program:
-    """A program of the list, or FAMILY@SIZE of those that come in sizes."""
-    return growth.named(name) if "@" in name else BY_NAME[name]
+    """A program of the list, or held out, or FAMILY@SIZE of those that come in sizes."""
+    if "@" in name:
+        return growth.named(name)
+    return BY_NAME.get(name) or next(program for program in HELD_OUT if program.name == name)
 
 
 def select(only: str | None = None, categories: tuple[str, ...] = (), quick: bool = False) -> list[Program]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from bench.programs.program import Draw, Lazy, Program
@@ -94,7 +95,8 @@ def _linear(size: int) -> Any:
 
 
 def _attention(size: int) -> Any:
-    length = size // 256
+    """Four heads, so long that their scores are so many elements."""
+    length = 1 << (size // 4).bit_length() // 2
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         return nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k) / 8, -1) @ v
@@ -109,7 +111,7 @@ def _normal(size: int) -> Any:
 FAMILIES: dict[str, Family] = {
     "elementwise": _vectors(2, lambda x, y: x * y + x - 2 * y),
     "transcendental": _vectors(1, lambda x: jnp.tanh(x) * jnp.exp(-x)),
-    "bf16": lambda size: (lambda draw: (draw.normal(size).astype(jnp.bfloat16),), lambda x: nn.silu(x) + x),
+    "bf16": lambda size: (lambda draw: (draw.normal(size, dtype=ml_dtypes.bfloat16),), lambda x: nn.silu(x) + x),
     "transpose": _matrix(lambda x: x.T + 1),
     "concatenate": _vectors(2, lambda x, y: jnp.concatenate([x, y[::-1]])),
     "sum": _vectors(1, lambda x: x.sum()),
