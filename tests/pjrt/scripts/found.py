@@ -1,5 +1,8 @@
 """What a hostile reviewer found, on one device."""
 
+import threading
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,3 +22,44 @@ def check_exported_functions() -> None:
         assert "exported for platforms" in str(error)
     else:
         raise AssertionError("a function that was exported for another platform ran")
+
+
+def _in_threads(work: Callable[[], None], count: int = 4) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def check_threads_that_donate_one_array() -> None:
+    """One of them has it; the others are told."""
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    for _ in range(20):
+        x, found = jnp.zeros(5000), []
+
+        def work(x: jax.Array = x, found: list[object] = found) -> None:
+            try:
+                found.append(step(x))
+            except (RuntimeError, ValueError) as error:
+                found.append(error)
+
+        _in_threads(work)
+        made = [value for value in found if isinstance(value, jax.Array)]
+        assert len(found) == 4 and len(made) == 1, found
+        np.testing.assert_array_equal(made[0], np.ones(5000))
+
+
+def check_an_array_that_its_program_deletes() -> None:
+    """A callback deletes the argument of the program that calls it, and others take memory."""
+    held = [jnp.arange(70000.0)]
+
+    def delete(value: np.ndarray) -> np.ndarray:
+        held.pop().delete()
+        for _ in range(5):
+            jnp.full(70000, 7.0).block_until_ready()
+        return value
+
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    result = jax.jit(lambda x: jax.pure_callback(delete, shape, x[0]) + x[5] + x.sum() * 0)(held[0])
+    assert result == 5
