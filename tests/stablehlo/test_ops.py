@@ -97,3 +97,17 @@ def test_composites_keep_their_name() -> None:
         "composite.attributes": "{s = 2 : i32}",
         "composite.version": "3",
     }
+
+
+@pytest.mark.parametrize(("one", "other"), [("f32", "bf16"), ("bf16", "f32"), ("f8E4M3FN", "f8E5M2"), ("f16", "bf16")])
+def test_products_of_two_types(one: str, other: str) -> None:
+    """Exact: small integers."""
+    body = f"stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<2x3x{one}>, tensor<3x2x{other}>)"
+    module = hk.parse(f"""func.func @main(%a: tensor<2x3x{one}>, %b: tensor<3x2x{other}>) -> tensor<2x2xf32> {{
+      %r = {body} -> tensor<2x2xf32>
+      return %r : tensor<2x2xf32>
+    }}""")
+    a, b = (p.shape.dtype.numpy for p in module.entry.parameters)
+    x, y = np.arange(6).reshape(2, 3), np.arange(6).reshape(3, 2)
+    for run in (hk.compile(module), lambda *v: hk.evaluate(module, *v)):
+        np.testing.assert_array_equal(run(x.astype(a), y.astype(b)), x @ y)

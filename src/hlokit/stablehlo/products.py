@@ -18,6 +18,7 @@ from hlokit.ops.random import Rng, RngGetAndUpdateState
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
+from hlokit.types.dtype import f32
 from hlokit.types.shape import Shape
 from hlokit.types.window import Window
 
@@ -63,7 +64,16 @@ def _dot_general(site: Site) -> XlaOp:
         lists = (batch[0], contracting[0], batch[1], contracting[1])
     fields: dict[str, Any] = dict(zip(_DOT_LISTS, lists, strict=True))
     fields |= {"operand_precision": precisions(site), "algorithm": _algorithm(site), "output_shape": site.result()}
-    return site.emit(Dot(**fields), *site.exactly(2))
+    return site.emit(Dot(**fields), *_of_one_type(*site.exactly(2)))
+
+
+def _of_one_type(lhs: XlaOp, rhs: XlaOp) -> tuple[XlaOp, XlaOp]:
+    """StableHLO multiplies floating types that differ; HLO's dot wants one type (DOTG-16): one that holds both."""
+    types = lhs.shape.dtype, rhs.shape.dtype
+    if types[0] == types[1] or not all(t.is_floating for t in types):
+        return lhs, rhs
+    common = max(*types, f32, key=lambda t: t.bits)
+    return elementwise.convert_element_type(lhs, common), elementwise.convert_element_type(rhs, common)
 
 
 def _pair(site: Site, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

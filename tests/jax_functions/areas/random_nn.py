@@ -89,9 +89,6 @@ NN = [
     case(f"{M}.gelu", lambda x: jax.nn.gelu(x, approximate=False), X, label="exact", types="f32 bf16"),
     case(f"{M}.one_hot", lambda n: jax.nn.one_hot(n, 5), integers(3, 4, low=-1, high=6)),
     case(f"{M}.dot_product_attention", lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), Q, K, V, types="f32 bf16"),
-    case(f"{M}.scaled_matmul", lambda a, b, s, t: jax.nn.scaled_matmul(a.astype(jnp.float8_e4m3fn), b.astype(jnp.float8_e4m3fn), s.astype(jnp.float8_e8m0fnu), t.astype(jnp.float8_e8m0fnu)),
-         normal(1, 4, 64), normal(1, 3, 64), uniform(1, 4, 2, low=0.5, high=2), uniform(1, 3, 2, low=0.5, high=2), no_grad=True),
-    case(f"{M}.scaled_dot_general", lambda a, b: jax.nn.scaled_dot_general(a, b, (((1,), (1,)), ((), ())), configs=[jax.nn.get_scaled_dot_general_config("mxfp8")] * 3), normal(4, 64), normal(3, 64), no_grad=True),
 ]  # fmt: skip
 INITIALIZERS = [
     *[case(f"{INIT}.{f}", lambda key, f=f: getattr(jax.nn.initializers, f)()(key, (4, 6), jnp.float32), KEY)
