@@ -23,8 +23,8 @@ class TreeReductionRewriter(Pass):
     """reduce(x) over a leading dimension (and others) is the reduction of `parts` reductions.
 
     For operands of `least` elements and more, reducers that are one op with a neutral value, and leading dimensions of
-    twice as many elements as parts. Where the parts do not come out even, neutral values fill the last one. Sums of
-    floats are grouped otherwise.
+    twice as many elements as parts. There are half to twice as many parts where these come out even, each of more than
+    32 elements; else neutral values fill the last of `parts`. Sums of floats are grouped otherwise.
     """
 
     name = "tree-reduction-rewriter"
@@ -51,16 +51,26 @@ class TreeReductionRewriter(Pass):
             return None
         if sizes[leading] < 2 * self.parts:
             return None
+        count = self._count(sizes[leading])
         dtype = operand.shape.dtype
         first = computation.add(Constant(Literal.of(dtype.numpy.type(neutral), dtype[()])))
-        part = -(-sizes[leading] // self.parts)
-        missing = part * self.parts - sizes[leading]
+        part = -(-sizes[leading] // count)
+        missing = part * count - sizes[leading]
         if missing:
             padding = [PaddingDimension(0, missing if d == leading else 0) for d in range(len(sizes))]
             operand = computation.add(Pad(tuple(padding)), [operand, first])
-        split = reshaped(operand, (*sizes[:leading], self.parts, part, *sizes[leading + 1 :]))
+        split = reshaped(operand, (*sizes[:leading], count, part, *sizes[leading + 1 :]))
         inner = tuple(d if d < leading else d + 1 for d in sorted(dimensions))
         parts = computation.add(Reduce(inner), [split, first], reduce.called)
-        assert math.prod(parts.shape.dimensions) == self.parts * reduce.shape.size
+        assert math.prod(parts.shape.dimensions) == count * reduce.shape.size
         at = sum(1 for d in range(leading) if d not in inner)
         return computation.add(Reduce((at,)), [parts, init], reduce.called, shape=reduce.shape)
+
+    def _count(self, size: int) -> int:
+        """How many parts: the number nearest to `parts` that divides the dimension into long ones."""
+        around = sorted(range(self.parts // 2, 2 * self.parts + 1), key=lambda n: abs(n - self.parts))
+        return next((n for n in around if n and size % n == 0 and size // n > _SHORT), self.parts)
+
+
+_SHORT = 32
+"""Elements of a part that a kernel may write out side by side, and with all parts in it: too much code."""
