@@ -675,7 +675,7 @@ class Build(Emitter):
             if nodes[0].op == "const" and nodes[0].dtype.bits == dtype.bits:
                 return self.expressions.const(nodes[0].data.view(dtype.numpy), dtype)
         if dtype is dtypes.pred and name in _TESTS and all(n.op == "const" and _is_whole(n.dtype) for n in nodes):
-            return self.expressions.flag(_TESTS[name](*(int(n.data) for n in nodes)))
+            return self.expressions.flag(bool(_TESTS[name](int(nodes[0].data), int(nodes[1].data))))
         if name in _COMPARED and nodes[0].op == "convert" and nodes[1].op == "const":
             narrow = self._narrow_comparison(name, *nodes)
             if narrow is not None:
@@ -896,15 +896,15 @@ _COMPARED = {
 """Of the difference: where the comparison holds."""
 
 
-_TESTS: dict[str, Callable[..., bool]] = {
+_TESTS: dict[str, Callable[[int, int], int]] = {
     "lt": operator.lt,
     "le": operator.le,
     "gt": operator.gt,
     "ge": operator.ge,
     "eq": operator.eq,
     "ne": operator.ne,
-    "and": lambda a, b: bool(a & b),
-    "or": lambda a, b: bool(a | b),
+    "and": min,
+    "or": max,
 }
 """Of constants that are whole numbers or truth values."""
 
