@@ -7,19 +7,15 @@ failure.
 
 from __future__ import annotations
 
-import argparse
 import random
-import resource
 import sys
-import time
 import traceback
-from collections import Counter
-from collections.abc import Sequence
 
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.verifier import verify
 from hlokit.stablehlo.artifact import parse_artifact
-from tests.fuzz.text import MEMORY, SECONDS_PER_TEXT, edited
+from tests.fuzz.rounds import Fuzzer
+from tests.fuzz.text import SECONDS_PER_TEXT, edited
 from tests.golden.check import CaseTimeout, time_limit
 from tests.stablehlo.make_artifacts import recorded
 
@@ -74,48 +70,7 @@ def artifacts() -> list[bytes]:
     return [data for record in recorded() for data in record["artifacts"].values()]
 
 
-def run(seed: int, seconds: float, count: int = sys.maxsize) -> tuple[list[str], Counter[str]]:
-    """Fuzzes for a time or a number of inputs: the failures, and how often what happened."""
-    known = artifacts()
-    failures: list[str] = []
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    number = 0
-    while number < count and time.monotonic() < end:
-        wrong, way = check(made(known, seed, number))
-        counts[way] += 1
-        if wrong is not None:
-            failures.append(f"seed {seed}, number {number}: {wrong}")
-        number += 1
-    return failures, counts
-
-
-def made(known: Sequence[bytes], seed: int, number: int) -> bytes:
-    """The input of this number."""
-    random_ = random.Random(f"{seed}-{number}")
-    return mutated(random_.choice(known), random_.choice(known), random_)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.artifact", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument(
-        "--show", type=int, metavar="NUMBER", help="print the input of this number and what comes of it"
-    )
-    options = parser.parse_args(arguments)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    if options.show is not None:
-        data = made(artifacts(), seed, options.show)
-        print(data, check(data), sep="\n----\n")
-        return 0
-    print(f"seed {seed}")
-    failures, counts = run(seed, options.seconds)
-    print("\n".join(failures[:50]))
-    print(f"{counts.total()} inputs, {dict(counts)}, {len(failures)} failures")
-    return 1 if failures else 0
-
+FUZZER = Fuzzer(artifacts, mutated, check)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(FUZZER.main("tests.fuzz.artifact", __doc__))

@@ -6,17 +6,12 @@ raise ParseError (with a line) or UnsupportedError, in bounded time and memory. 
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import random
 import re
-import resource
 import sys
-import time
 import traceback
-from collections import Counter
-from collections.abc import Sequence
 
 from hlokit.errors import ArgumentError, ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
@@ -24,7 +19,8 @@ from hlokit.hlo.verifier import verify
 from hlokit.stablehlo.lowering import UnknownSizes, parse_stablehlo
 from hlokit.stablehlo.tree import QuantizedTensor
 from hlokit.types.shape import Shape
-from tests.fuzz.text import MEMORY, SECONDS_PER_TEXT, edited
+from tests.fuzz.rounds import Fuzzer
+from tests.fuzz.text import SECONDS_PER_TEXT, edited
 from tests.golden.check import CaseTimeout, time_limit
 from tests.golden.programs import BUNDLED, STABLEHLO
 
@@ -220,46 +216,12 @@ def programs() -> list[str]:
     return bundled + [text for record in recorded for text in record.values() if "func.func" in str(text)] + _WRITTEN
 
 
-def run(seed: int, seconds: float, count: int = sys.maxsize) -> tuple[list[str], Counter[str]]:
-    """Fuzzes for a time or a number of texts: the failures, and how often what happened."""
-    texts = [text for text in programs() if len(text) < 20_000]
-    failures: list[str] = []
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    number = 0
-    while number < count and time.monotonic() < end:
-        wrong, way = check(made(texts, seed, number))
-        counts[way] += 1
-        if wrong is not None:
-            failures.append(f"seed {seed}, number {number}: {wrong}")
-        number += 1
-    return failures, counts
+def short_programs() -> list[str]:
+    """Those that are read many times a second."""
+    return [text for text in programs() if len(text) < 20_000]
 
 
-def made(texts: Sequence[str], seed: int, number: int) -> str:
-    """The text of this number."""
-    random_ = random.Random(f"{seed}-{number}")
-    return mutated(random_.choice(texts), random_.choice(texts), random_)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.stablehlo", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--show", type=int, metavar="NUMBER", help="print the text of this number and what comes of it")
-    options = parser.parse_args(arguments)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    if options.show is not None:
-        text = made([text for text in programs() if len(text) < 20_000], seed, options.show)
-        print(text, check(text), sep="\n----\n")
-        return 0
-    print(f"seed {seed}")
-    failures, counts = run(seed, options.seconds)
-    print("\n".join(failures[:50]))
-    print(f"{counts.total()} texts, {dict(counts)}, {len(failures)} failures")
-    return 1 if failures else 0
-
+FUZZER = Fuzzer(short_programs, mutated, check)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(FUZZER.main("tests.fuzz.stablehlo", __doc__))

@@ -14,7 +14,7 @@ from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.compare import same_module
 from hlokit.stablehlo.artifact import parse_artifact
 from hlokit.stablehlo.artifact.cursor import Cursor
-from tests.fuzz.artifact import run
+from tests.fuzz.artifact import FUZZER
 from tests.golden.programs import BUNDLED, program_names, read_program
 from tests.stablehlo.make_artifacts import recorded
 from tests.stablehlo.test_ops import without_metadata
@@ -83,7 +83,7 @@ def test_every_beginning_is_refused(data: bytes) -> None:
 
 
 def test_random_mutations() -> None:
-    failures, counts = run(seed=7, seconds=60, count=1500)
+    failures, counts = FUZZER.run(seed=7, seconds=60, count=1500)
     assert not failures
     assert counts["read"] and counts["refused"]
 

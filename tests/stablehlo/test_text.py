@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from tests.fuzz.stablehlo import run
+from tests.fuzz.stablehlo import FUZZER
 
 
 def function(body: str, signature: str = "%x: tensor<2x3xf32>", result: str = "tensor<2x3xf32>") -> str:
@@ -224,6 +224,6 @@ def test_calls_do_not_nest() -> None:
 
 
 def test_mutated_programs_end_in_a_module_or_an_error() -> None:
-    failures, counts = run(seed=5, seconds=20, count=300)
+    failures, counts = FUZZER.run(seed=5, seconds=20, count=300)
     assert not failures, "\n".join(failures)
     assert counts["read"] and counts["refused"]

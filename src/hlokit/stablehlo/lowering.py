@@ -417,11 +417,11 @@ class Scope:
         outside = self.outer.value(reference, start) if self.outer is not None else None
         if outside is None:
             raise self.lexer.error(f"{reference} is not defined (above)", start)
-        copy = self._copied(outside.instruction)
-        known = self._outer_size(outside) if copy is None else None
-        if known is not None:
+        if _is_copied(outside.instruction):
+            copy = self._copied(outside.instruction)
+        elif (known := self._outer_size(outside)) is not None:
             copy = self.builder.constant(known)
-        if copy is None:
+        else:
             message = f"the region uses {reference} of the outside, which is no constant"
             raise UnsupportedError(f"{self.lexer.where(start)}: {message}")
         self._captured[reference] = copy
@@ -441,14 +441,10 @@ class Scope:
         index = int(number or 0) if len(number) < 10 else -1
         return handles[index] if handles is not None and 0 <= index < len(handles) else None
 
-    def _copied(self, instruction: Instruction, depth: int = _COPIED_DEPTH) -> XlaOp | None:
-        """The same value made in this scope, or None if it depends on more than constants."""
-        if not depth or instruction.opcode not in _COPIED:
-            return None
-        operands = [self._copied(operand, depth - 1) for operand in instruction.operands]
-        if any(operand is None for operand in operands):
-            return None
-        return self.builder.emit(instruction.op, [o for o in operands if o is not None], shape=instruction.shape)
+    def _copied(self, instruction: Instruction) -> XlaOp:
+        """The same value, which `_is_copied`, made in this scope."""
+        operands = [self._copied(operand) for operand in instruction.operands]
+        return self.builder.emit(instruction.op, operands, shape=instruction.shape)
 
     def constant(self, handle: XlaOp) -> Any:
         """The array that `handle` is, whatever the arguments; None if it depends on them."""
@@ -696,6 +692,7 @@ def _named(value: str, index: int) -> str:
 
 
 def _is_copied(instruction: Instruction, depth: int = _COPIED_DEPTH) -> bool:
+    """Whether a region makes the value anew: it depends on constants alone, over few instructions."""
     if not depth or instruction.opcode not in _COPIED:
         return False
     return all(_is_copied(operand, depth - 1) for operand in instruction.operands)
