@@ -2,8 +2,9 @@
 
     python -m bench.measure [--json FILE]
 
-Rates are those of all cores together, the best of several tries: what the hardware allows.
-AMX is not measured: bf16 and s8 peaks are those of the vector instructions.
+Rates are those of all cores together, the best of several tries: what the hardware allows. bf16 and s8 are those of
+matrix registers (AMX) where there are such; f32 stays that of multiply-adds, which products may exceed there
+(docs/decisions/0005-products-in-parts.md).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from bench.limits import Limits
+from hlokit.cpu.target import host
 
 CHAINS = 12  # independent accumulators: enough to hide the latency of two units
 TRIES = 7
@@ -92,6 +94,24 @@ def dot_s8(operand: str) -> str:
     intrinsic = "@llvm.x86.avx512.vpdpbusd.512"
     return f"declare {S32} {intrinsic}({S32}, {operand}, {operand})\n" + arithmetic(
         "i8", S32, operand, f"{{next}} = call {S32} {intrinsic}({S32} {{a}}, {operand} %x, {operand} %x)"
+    )
+
+
+def matrix(name: str, instruction: str) -> str:
+    """%n times four products in matrix registers of 16 rows of 64 bytes."""
+    registers = range(8)
+    configuration = b"\1".ljust(16, b"\0") + b"\x40\0" * 8 + bytes(16) + b"\x10" * 8 + bytes(8)
+    shown = "".join(f"\\{byte:02x}" for byte in configuration)
+    zeros = [f"  call void @llvm.x86.tilezero(i8 {r})" for r in registers]
+    begin = "\n".join([f"  call void @llvm.x86.ldtilecfg(ptr @{name}_registers)", *zeros])
+    body = "\n".join(f"  call void @llvm.x86.{instruction}(i8 {r}, i8 {4 + r // 2}, i8 {6 + r % 2})" for r in range(4))
+    end = "  call void @llvm.x86.tilestored64(i8 0, ptr %p, i64 64)\n  call void @llvm.x86.tilerelease()"
+    return (
+        f'@{name}_registers = constant [64 x i8] c"{shown}"\n'
+        "declare void @llvm.x86.ldtilecfg(ptr)\ndeclare void @llvm.x86.tilezero(i8)\n"
+        f"declare void @llvm.x86.{instruction}(i8, i8, i8)\n"
+        "declare void @llvm.x86.tilestored64(i8, ptr, i64)\ndeclare void @llvm.x86.tilerelease()\n"
+        + counted_loop(name, "ptr %p", begin, [], body, end)
     )
 
 
@@ -175,25 +195,34 @@ def measure() -> Limits:
 
     scratch = [aligned_bytes(4096) for _ in range(threads)]
 
-    def arithmetic_rate(name: str, text: str, per_vector: int) -> float:
+    def arithmetic_rate(name: str, text: str, per_step: int, steps: int = 2_000_000) -> float:
         function = compiler.function(text, name, 1)
         addresses = [array.ctypes.data for array in scratch]
-        steps = 2_000_000
         tries = [together(lambda number: function(addresses[number], steps), threads)[1] for _ in range(TRIES)]
-        return CHAINS * per_vector * steps * threads / min(tries)
+        return per_step * steps * threads / min(tries)
+
+    def vector_rate(name: str, text: str, per_vector: int) -> float:
+        return arithmetic_rate(name, text, CHAINS * per_vector)
+
+    def matrix_rate(name: str, instruction: str, per_register: int) -> float:
+        return arithmetic_rate(name, matrix(name, instruction), 4 * per_register, 500_000)
 
     features = compiler.llvm.get_host_cpu_features()
-    peaks = {"f32": arithmetic_rate("f32", KERNELS["f32"], 32), "f64": arithmetic_rate("f64", KERNELS["f64"], 16)}
+    peaks = {"f32": vector_rate("f32", KERNELS["f32"], 32), "f64": vector_rate("f64", KERNELS["f64"], 16)}
     peaks["bf16"] = peaks["f32"]  # by conversion
     if features.get("avx512bf16"):  # slower than that on some
-        peaks["bf16"] = max(peaks["f32"], arithmetic_rate("bf16", KERNELS["bf16"], 64))
+        peaks["bf16"] = max(peaks["f32"], vector_rate("bf16", KERNELS["bf16"], 64))
     peaks["i8"] = peaks["f32"]
     if features.get("avx512vnni"):
         try:
-            peaks["i8"] = arithmetic_rate("i8", dot_s8(S32), 128)
+            peaks["i8"] = vector_rate("i8", dot_s8(S32), 128)
         except RuntimeError:
-            peaks["i8"] = arithmetic_rate("i8", dot_s8("<64 x i8>"), 128)
-    vector_ops = arithmetic_rate("vector", KERNELS["vector"], 16)
+            peaks["i8"] = vector_rate("i8", dot_s8("<64 x i8>"), 128)
+    if host().has("amx-bf16"):
+        peaks["bf16"] = max(peaks["bf16"], matrix_rate("bf16_registers", "tdpbf16ps", 2 * 16 * 16 * 32))
+    if host().has("amx-int8"):
+        peaks["i8"] = max(peaks["i8"], matrix_rate("i8_registers", "tdpbssd", 2 * 16 * 16 * 64))
+    vector_ops = vector_rate("vector", KERNELS["vector"], 16)
 
     source, destination = (aligned_bytes(BEYOND_CACHES * MB // 2) for _ in range(2))
 

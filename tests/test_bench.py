@@ -4,11 +4,13 @@ import json
 import math
 import re
 import xml.etree.ElementTree as xml
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 import hlokit as hk
+from bench import goals
 from bench import report as reporting
 from bench.limits import Limits
 from bench.lower import FOLDER, stored_text
@@ -169,3 +171,28 @@ def test_plot_is_well_formed() -> None:
     root = xml.fromstring(reporting.svg(synthetic()))
     bars = [element for element in root.iter("{http://www.w3.org/2000/svg}rect") if element.get("fill") != "white"]
     assert len(bars) == 2
+
+
+def test_goals_are_about_programs_of_the_benchmark() -> None:
+    named = [*goals.ELSEWHERE, *(name for name, _ in (*goals.PEAKS, *goals.SLOWNESS, *goals.COMPILES)), *goals.STREAMS]
+    assert set(named) <= set(BY_NAME)
+
+
+def test_goals_of_a_run() -> None:
+    rows = [
+        Row(
+            program.category,
+            program.name,
+            1.0,
+            "memory",
+            {"xla": Timing([6.0], [9.0]), "hlokit": Timing([2.0], [12.0])},
+        )
+        for program in PROGRAMS
+    ]
+    rows[0].timings["xla"] = Timing([1.0], [9.0])
+    found = {f.what: f for f in goals.Goals(Report({"limits": asdict(Limits())}, rows, {}, 0.0)).figures()}
+    assert found["programs below 0.95"].seen == f"{rows[0].name} 0.5"
+    assert found["compile time over XLA's, geometric mean"].seen == "1.33"
+    assert not found["copy_16M: of memory's bandwidth"].reached and found["nbody_2048"].seen == "2 ms, 3.00 times"
+    assert found["layernorm_8192x1024"].reached == (3.0 >= 2.75 / 0.9)
+    assert "| compile exp_4M | <= 10 ms | 12 ms | no |" in goals.markdown(list(found.values()))
