@@ -41,6 +41,7 @@ Y = np.array([[10, 20], [30, 40]], np.float32)
 
 @pytest.fixture(params=["builtin", "python"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(calling, "_early", False)
     if request.param == "python":
         monkeypatch.setattr(calling, "_native", lambda: None)
         monkeypatch.setattr(calling, "_layout_is_known", lambda: False)
@@ -82,6 +83,17 @@ def test_result_alone_or_in_a_tuple(way: str, release: bool, temporaries: int) -
     several = add(release=release, temporaries=temporaries).call(X, Y)
     assert isinstance(several, tuple) and len(several) == 1
     np.testing.assert_array_equal(several[0], X + Y)
+
+
+def test_builtin_function_is_made_for_the_second_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "_early", True)
+    first = add(unwrap=True)
+    assert not isinstance(first.call, type(len))
+    np.testing.assert_array_equal(first.call(X, Y), X + Y)
+    assert not isinstance(first.call, type(len))
+    np.testing.assert_array_equal(first.call(X, Y), X + Y)
+    assert isinstance(first.call, type(len)) == (calling._native() is not None)
+    assert isinstance(add().call, type(len)) == (calling._native() is not None)
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,14 @@ class Rng(Op, name="rng"):
         return Kernel("rng", prologue=(0, 1), epilogue=(0,))
 
 
+# below, Generator is quoted: evaluated, it would import numpy.random, which takes 10 ms
+
+
 def _working_type(element_type: dtypes.DType) -> np.dtype[np.float32] | np.dtype[np.float64]:
     return np.dtype(np.float64) if element_type is dtypes.f64 else np.dtype(np.float32)
 
 
-def _uniform_floats(random: np.random.Generator, low: Array, high: Array, shape: Shape) -> Array:
+def _uniform_floats(random: "np.random.Generator", low: Array, high: Array, shape: Shape) -> Array:
     wide = _working_type(shape.dtype)
     unit = random.random(shape.dimensions, wide)  # type: ignore[arg-type]
     start, end = low.astype(wide), high.astype(wide)
@@ -63,7 +66,7 @@ def _uniform_floats(random: np.random.Generator, low: Array, high: Array, shape:
     return np.where(rounded.astype(wide) >= end, low, rounded)  # rounding may reach the open end (RNG-5)
 
 
-def _uniform_integers(random: np.random.Generator, low: Array, high: Array, shape: Shape) -> Array:
+def _uniform_integers(random: "np.random.Generator", low: Array, high: Array, shape: Shape) -> Array:
     wide = np.uint64 if shape.dtype.kind == "unsigned" else np.int64
     start, end = int(low), int(high)
     if end <= start:  # RNG-6: no value is right

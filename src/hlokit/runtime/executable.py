@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.cpu.cache import recorded
+from hlokit.cpu.cache import folder, recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host
@@ -119,12 +119,12 @@ class Executable:
         arrays_in = all(p.shape.is_array for p in module.entry.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
         self._flat = arrays_in and arrays_out and self._is_static and not root.is_token
-        self._plain = self._caller.call if self._flat and self._hosts is None else None
+        self._plain = self._caller if self._flat and self._hosts is None else None
 
     def __call__(self, *args: Any, infeed: Iterable[Any] = (), seed: int = 0, return_outfeed: bool = False) -> Any:
         """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
         if self._plain is not None and not return_outfeed:
-            return self._plain(*args)
+            return self._plain.call(*args)
         if self._hosts is None:
             return (self._run(args), []) if return_outfeed else self._run(args)
         process = Process(infeed=infeed, seed=seed)
@@ -161,7 +161,7 @@ class Executable:
     @property
     def native(self) -> Caller | None:
         """What calls the machine code, for callers that do so without Python; None if it takes more than that."""
-        return self._caller if self._plain is not None and isinstance(self._caller, Caller) else None
+        return self._plain if isinstance(self._plain, Caller) else None
 
     @cached_property
     def program(self) -> Program:
@@ -236,7 +236,7 @@ class Executable:
         """The cache's plan, or one newly made; the code of one that needs too much memory is not even compiled."""
         module, name = self._static, self.source.name
         key = None
-        if self._is_static:
+        if self._is_static and folder() is not None:
             options = {"passes left out": ",".join(self._settings.disabled)} if self._settings.disabled else {}
             key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self._donated), **options)
             found = plans.stored(key, module)
@@ -261,14 +261,16 @@ class Executable:
             )
 
     def _loaded(self, threads: int | None) -> Caller:
-        plan, workers, hosts = self.plan, pool(threads), self._hosts
-        functions = {**workers.symbols, **(symbols() if plan.polls else {})}
+        plan, hosts = self.plan, self._hosts
+        workers = pool(threads) if plan.parallel else None  # its code takes 20 ms where the cache has it not
+        functions = {**(workers.symbols if workers else {}), **(symbols() if plan.polls else {})}
         if plan.lapack:
             from hlokit.cpu.lapack import lapack_addresses
 
             functions |= lapack_addresses(plan.lapack)
         library = Library(plan.objects, functions)
         module = self._static
+        hosts_at = (hosts.address, hosts.context) if hosts is not None else (0, 0)
         parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
 
         def failed() -> None:
@@ -284,7 +286,7 @@ class Executable:
             list(array_leaves(module.entry.root.shape)),
             constants=[array.__array_interface__["data"][0] for array in plan.constants],
             temporaries=plan.peak.temporaries,
-            more=(workers.address, *((hosts.address, hosts.context) if hosts is not None else (0, 0)), *self.extra),
+            more=(workers.address if workers else 0, *hosts_at, *self.extra),
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,

@@ -25,7 +25,7 @@ def twin(
     objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
     names = tuple(lapack_names(traced.text))
     made.use(
-        replace(executable.plan, objects=tuple(objects), lapack=names, polls=traced.polls, work=1e9),
+        replace(executable.plan, objects=tuple(objects), lapack=names, polls=traced.polls, parallel=True, work=1e9),
         HostSteps(traced.hosts) if traced.hosts else None,
     )
     return made
