@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from hlokit.cpu.jit import Library, compile_object
 from hlokit.cpu.kernels.routine import Call, Routine
 from hlokit.cpu.lapack import lapack, lapack_address, lapack_symbols
 from hlokit.cpu.llvm import Module
-from hlokit.cpu.target import host
+from hlokit.cpu.target import Target, host
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.custom_targets.lapack_routines import split_target
+from hlokit.types.dtype import dtype
+from hlokit.types.shape import shape_of
+from tests.cpu.native import avx2
 from tests.test_lapack import FOLDER, PROGRAMS, recorded
 
 
@@ -58,7 +62,8 @@ def operands_of(instruction: Instruction) -> list[Any]:
     return arrays
 
 
-def run(call: Call, operands: list[Any]) -> list[Any]:
+def run(call: Call, operands: list[Any], backwards: bool = False) -> list[Any]:
+    """The results; `backwards`: the chunks of every phase one by one from the last."""
     module = Module()
     routine = lapack(call, module)
     assert isinstance(routine, Routine)
@@ -70,8 +75,90 @@ def run(call: Call, operands: list[Any]) -> list[Any]:
     table = np.array([*(a.ctypes.data for a in arrays), scratch.ctypes.data + -scratch.ctypes.data % 64], np.uint64)
     for phase in routine.phases:
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        function(library.address(phase.function))(table.ctypes.data, 0, phase.chunks)
+        written = function(library.address(phase.function))
+        for begin in reversed(range(phase.chunks)) if backwards else [0]:
+            written(table.ctypes.data, begin, begin + 1 if backwards else phase.chunks)
     return results
+
+
+def factorization(routine: str, *operands: Any, target: Target | None = None) -> tuple[list[Any], list[Any], Call]:
+    """What machine code and SciPy give for getrf, geqrf or orgqr of these operands."""
+    a = operands[0]
+    batch, (rows, columns) = a.shape[:-2], a.shape[-2:]
+    kind, steps = shape_of(a).dtype, min(rows, columns)
+    matrix, tau = str(kind[a.shape]), str(kind[(*batch, steps)])
+    results = {
+        "getrf": f"({matrix}, {dtype('s32')[(*batch, steps)]}, {dtype('s32')[batch]})",
+        "geqrf": f"({matrix}, {tau})",
+        "orgqr": matrix,
+    }[routine]
+    name = f"lapack_{'s' if kind.name == 'f32' else 'd'}{routine}_ffi"
+    lines = [f"  p{i} = {shape_of(x)} parameter({i})" for i, x in enumerate(operands)]
+    names = ", ".join(f"p{i}" for i in range(len(operands)))
+    attributes = f'custom_call_target="{name}", api_version=API_VERSION_TYPED_FFI'
+    lines.append(f"  ROOT r = {results} custom-call({names}), {attributes}")
+    (instruction,) = lapack_calls("HloModule m\n\nENTRY e {\n" + "\n".join(lines) + "\n}\n")
+    call = call_of(instruction)
+    if target is not None:
+        call = replace(call, target=target)
+    expected = instruction.op.reference(*operands, shape=instruction.shape, backend_config="")
+    expected = list(expected) if instruction.shape.is_tuple else [expected]
+    return run(call, list(operands)), expected, call
+
+
+SIZES = [
+    # in lanes
+    ((20, 5, 5), "f32", host),
+    ((9, 12, 12), "f64", host),
+    ((17, 3, 11), "f32", host),
+    ((33, 10, 6), "f32", host),
+    ((5, 7, 9), "f64", avx2),
+    ((16, 1, 1), "f32", host),
+    ((70, 4, 4), "f32", avx2),
+]
+
+
+def normal(sizes: tuple[int, ...], element: str) -> Any:
+    return np.random.default_rng(sum(sizes)).normal(size=sizes).astype(dtype(element).numpy)
+
+
+def tolerance_of(element: str, sizes: tuple[int, ...]) -> float:
+    return max(sizes[-2:]) * (1e-6 if element == "f32" else 1e-14) + 1e-6 * (element == "f32")
+
+
+@pytest.mark.parametrize(("sizes", "element", "target"), SIZES)
+def test_lu(sizes: tuple[int, ...], element: str, target: Any) -> None:
+    a = normal(sizes, element)
+    got, (factors, pivots, info), call = factorization("getrf", a, target=target())
+    np.testing.assert_array_equal(got[1], pivots)
+    np.testing.assert_array_equal(got[2], info)
+    tolerance = 10 * tolerance_of(element, sizes)
+    np.testing.assert_allclose(got[0], factors, tolerance, tolerance)
+    assert [x.tobytes() for x in run(call, [a], backwards=True)] == [x.tobytes() for x in got]
+
+
+@pytest.mark.parametrize("sizes", [(20, 6, 6), (2, 60, 60)])
+def test_lu_out_of_the_ordinary(sizes: tuple[int, ...]) -> None:
+    """Ties, zero columns, tiny and infinite elements, as LAPACK has them."""
+    a = normal(sizes, "f32")
+    a[0] = np.sign(a[0])
+    a[0, :, 0] = 1
+    a[1, :, 3] = 0
+    (factors, pivots, info), expected, _ = factorization("getrf", a)
+    np.testing.assert_array_equal(pivots, expected[1])
+    np.testing.assert_array_equal(info, expected[2])
+    assert info[1] == 4
+    np.testing.assert_allclose(factors, expected[0], 1e-4, 1e-4)
+    tiny = normal(sizes, "f32") * np.float32(1e-38)
+    (factors, pivots, _), expected, _ = factorization("getrf", tiny)
+    np.testing.assert_array_equal(pivots[:, 0], expected[1][:, 0])
+    assert np.isfinite(factors).all() and np.abs(np.tril(factors, -1)).max() < 1.001
+    spoilt = normal(sizes, "f32")
+    spoilt[0, 2, 1], spoilt[1, 1, 2] = np.nan, np.inf
+    (factors, pivots, _), expected, _ = factorization("getrf", spoilt)
+    assert np.isnan(factors[0]).any() and not np.isfinite(factors[1]).all()
+    assert ((pivots > 0) & (pivots <= sizes[-2])).all()
+    np.testing.assert_allclose(factors[2:], expected[0][2:], 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if not p.startswith("eigvals_")])

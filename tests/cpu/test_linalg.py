@@ -123,22 +123,47 @@ def test_triangular_solve_of_sizes(element: str, size: int, count: int) -> None:
     assert compiled(a, b, backwards=True)[0].tobytes() == x.tobytes()
 
 
-@pytest.mark.parametrize("element", ["f32", "c128"])
-def test_the_other_triangle_is_not_read(element: str) -> None:
-    size = 60
-    a, b = system(element, size), random_array(element, size, 3)
-    a[np.triu_indices(size, 1)] = np.nan
+@pytest.mark.parametrize(
+    ("element", "target", "ways"),
+    [
+        ("f32", "host", WAYS[::5]),
+        ("c64", "host", WAYS[1::5]),
+        ("c128", "host", WAYS[2::7]),
+        ("f64", "avx2", WAYS[1::7]),
+        ("c64", "avx2", WAYS[3::11]),
+    ],
+)
+def test_triangular_solve_in_lanes(element: str, target: str, ways: list[Any]) -> None:
+    size, count, batch = 7, 6, (5, 7)
+    a = system(element, size, batch)
+    for left, lower, unit, transpose in ways:
+        b = random_array(element, *batch, *((size, count) if left else (count, size)))
+        op, compiled = solver(
+            a, b, TARGETS[target](), left_side=left, lower=lower, unit_diagonal=unit, transpose_a=transpose
+        )
+        (x,) = compiled(a, b)
+        assert_near(x, op.reference(a, b), element)
+        assert compiled(a, b, backwards=True)[0].tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize(("element", "batch"), [("f32", ()), ("c128", ()), ("f32", (20,)), ("c128", (20,))])
+def test_the_other_triangle_is_not_read(element: str, batch: tuple[int, ...]) -> None:
+    size = 9 if batch else 60
+    a, b = system(element, size, batch), random_array(element, *batch, size, 3)
+    a[(..., *np.triu_indices(size, 1))] = np.nan
     op, compiled = solver(a, b, host(), left_side=True, lower=True)
     assert_near(compiled(a, b)[0], op.reference(a, b), element)
 
 
 @pytest.mark.parametrize("element", ["f32", "c64"])
+@pytest.mark.parametrize("batch", [1, 20])
 @pytest.mark.parametrize("size", [1e-42, 1e-37, 1e37, np.inf])
-def test_diagonals_out_of_the_ordinary(element: str, size: float) -> None:
+def test_diagonals_out_of_the_ordinary(element: str, size: float, batch: int) -> None:
     a = np.diag([size, 1]).astype(dtype(element).numpy)
     b = np.array([[size], [1]]).astype(a.dtype) if np.isfinite(size) else np.ones((2, 1), a.dtype)
+    a, b = np.stack([a] * batch), np.stack([b] * batch)
     _, compiled = solver(a, b, host(), left_side=True, lower=True)
-    np.testing.assert_allclose(compiled(a, b)[0], [[1 if np.isfinite(size) else 0], [1]], 1e-5)
+    np.testing.assert_allclose(compiled(a, b)[0], [[[1 if np.isfinite(size) else 0], [1]]] * batch, 1e-5)
 
 
 def definite(element: str, size: int, batch: tuple[int, ...] = ()) -> Any:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hlokit.cpu.kernels import cholesky, triangular_solve
+from hlokit.cpu.kernels import cholesky, lu_lanes, triangular_solve
 from hlokit.cpu.kernels.factored import Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import clear, offset, plus, up
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.system import system_of
 from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
 from hlokit.errors import HlokitError
 from hlokit.ops.custom import CustomCall
@@ -89,10 +90,13 @@ def lapack(call: Call, module: Module) -> Routine | None:
     if name == "trsm":
         left, lower, unit, transpose = (chr(attributes[n]) for n in ("side", "uplo", "diag", "trans_x"))
         ways = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
-        system = triangular_solve.system_of(
-            call.operands[1], a.dimensions[-1], left == "L", lower == "L", unit == "U", ways[transpose]
-        )
+        system = system_of(call.operands[1], a.dimensions[-1], left == "L", lower == "L", unit == "U", ways[transpose])
         return triangular_solve.routine(system, module, call.target)
+    if name == "getrf" and not a.dtype.is_complex:
+        rows, columns = a.dimensions[-2:]
+        batched = lu_lanes.in_lanes(lu_lanes.Pivoted(a.dtype, prod(job.batch), rows, columns), module, call.target)
+        if batched is not None:
+            return batched
     if job.finite_only or job.pairs:
         return None
     return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)

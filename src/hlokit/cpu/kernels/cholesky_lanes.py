@@ -8,44 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.batch_lanes import Groups, are_worth_it, block_of, matrices, transpose
 from hlokit.cpu.kernels.factored import INFO, Factored
-from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panel_copy import transposed
-from hlokit.cpu.kernels.panels import (
-    CHUNK_WORK,
-    Panels,
-    less_product,
-    load,
-    offset,
-    one,
-    panels_for,
-    plus,
-    store,
-    times,
-    up,
-)
+from hlokit.cpu.kernels.flow import table_pointer
+from hlokit.cpu.kernels.panels import Panels, less_product, load, offset, one, panels_for, plus, store, up
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.llvm import Function, Module, float_constant, splat
 from hlokit.cpu.target import Target
-
-LARGEST = 64
-"""Rows of the largest matrix that is factored so: beyond it a group leaves the second-level cache."""
 
 
 def in_lanes(s: Factored, module: Module, target: Target) -> Routine | None:
     """The routine; None for too few or too large matrices."""
     p = panels_for(s.dtype, target)
-    if s.size > LARGEST or s.batch < p.lanes // 2 or s.batch < 2:
+    if not are_worth_it(p, s.batch, s.size**2):
         return None
-    plan = _Plan(s, p, _block(p, target), target.vector_bytes)
-    return Routine((Phase(_phase(plan, module), plan.chunks),), plan.chunks * plan.scratch)
-
-
-def _block(p: Panels, target: Target) -> int:
-    """Rows and columns of a block that fits the registers."""
-    if target.vector_bytes == 64 or target.arch == "aarch64":
-        return 4 if p.parts == 1 else 3
-    return 3 if p.parts == 1 else 2
+    plan = _Plan(s, p, block_of(p, target), target.vector_bytes)
+    chunks = plan.groups.chunks
+    return Routine((Phase(_phase(plan, module), chunks),), chunks * plan.scratch)
 
 
 @dataclass(frozen=True)
@@ -59,17 +38,9 @@ class _Plan:
     """Bytes."""
 
     @property
-    def groups(self) -> int:
-        return -(-self.s.batch // self.p.lanes)
-
-    @property
-    def groups_a_chunk(self) -> int:
+    def groups(self) -> Groups:
         n = self.s.size
-        return max(1, CHUNK_WORK // ((n**3 // 4 + 3 * n**2) * self.p.parts**2))
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.groups // self.groups_a_chunk)
+        return Groups(self.p, self.s.batch, (n**3 // 4 + 3 * n**2) * self.p.parts**2)
 
     @property
     def scalars(self) -> int:
@@ -109,44 +80,17 @@ def _phase(plan: _Plan, module: Module) -> str:
     factor = _factor(plan, module)
     operand, result, scratch = (table_pointer(f, i) for i in (0, 1, s.scratch))
     infos = table_pointer(f, INFO) if s.info else ""
-    with f.loop("%begin", "%end") as chunk:
-        memory = offset(f, scratch, (chunk.index, plan.scratch))
-        first = times(f, chunk.index, plan.groups_a_chunk)
-        last = least(f, plus(f, first, plan.groups_a_chunk), str(plan.groups))
-        with f.loop(first, last) as group:
-            start = times(f, group.index, p.lanes)
-            # lanes after the last matrix do the same as it and write the same
-            numbers = [least(f, plus(f, start, lane), str(s.batch - 1)) for lane in range(p.lanes)]
-            places = [times(f, number, s.matrix) for number in numbers]
-            _transposed(f, plan, [offset(f, operand, (place, 1)) for place in places], memory, into=True)
-            f.do(f"call void @{factor}(ptr {memory})")
-            _transposed(f, plan, [offset(f, result, (place, 1)) for place in places], memory, into=False)
-            if s.info:
-                for lane, number in enumerate(numbers):
-                    value = f.let(f"load i32, ptr {offset(f, memory, plan.info + 4 * lane)}, align 4")
-                    f.do(f"store i32 {value}, ptr {offset(f, infos, (number, 4))}, align 4")
+    with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
+        transpose(f, p, plan.scalars, matrices(f, operand, numbers, s.matrix), memory, into=True)
+        f.do(f"call void @{factor}(ptr {memory})")
+        transpose(f, p, plan.scalars, matrices(f, result, numbers, s.matrix), memory, into=False)
+        if s.info:
+            for lane, number in enumerate(numbers):
+                value = f.let(f"load i32, ptr {offset(f, memory, plan.info + 4 * lane)}, align 4")
+                f.do(f"store i32 {value}, ptr {offset(f, infos, (number, 4))}, align 4")
     f.do("ret void")
     module.add(f, exported=True)
     return f.name
-
-
-def _transposed(f: Function, plan: _Plan, matrices: list[str], memory: str, into: bool) -> None:
-    """Copies the matrices' scalars to [scalar][lane], or back."""
-    p = plan.p
-    whole = plan.scalars // p.lanes * p.lanes
-    with f.loop("0", str(whole), p.lanes) as loop:
-        there = [offset(f, m, (loop.index, p.bytes)) for m in matrices]
-        here = offset(f, memory, (loop.index, plan.vector))
-        lines = [offset(f, here, i * plan.vector) for i in range(p.lanes)]
-        source, target = (there, lines) if into else (lines, there)
-        for row, place in zip(transposed(f, p, [load(f, p, x, p.lanes) for x in source]), target, strict=True):
-            store(f, p, row, place, p.lanes)
-    with f.loop(str(whole), str(plan.scalars)) as loop:
-        for lane, matrix in enumerate(matrices):
-            there = offset(f, matrix, (loop.index, p.bytes))
-            here = offset(f, memory, (loop.index, plan.vector), lane * p.bytes)
-            source, target = (there, here) if into else (here, there)
-            store(f, p, load(f, p, source), target)
 
 
 def _factor(plan: _Plan, module: Module) -> str:

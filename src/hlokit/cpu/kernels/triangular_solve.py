@@ -7,11 +7,10 @@ whose rows and columns count from the end.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 from hlokit.cpu.kernels import panels
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panel_copy import Strides, copy
+from hlokit.cpu.kernels.panel_copy import copy
 from hlokit.cpu.kernels.panels import (
     Items,
     Panels,
@@ -26,35 +25,13 @@ from hlokit.cpu.kernels.panels import (
     up,
 )
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.system import System, scaled_reciprocal, system_of
+from hlokit.cpu.kernels.triangular_lanes import in_lanes
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve
-from hlokit.types.dtype import DType
-from hlokit.types.shape import Shape
 
 TYPES = ("f32", "f64", "c64", "c128")
-
-
-@dataclass(frozen=True)
-class System:
-    """A batch of systems l x = b with lower triangles l of size x size and `columns` right sides.
-
-    a, b         bytes to the elements (0, 0) of l and b in their matrices; strides from there
-    """
-
-    dtype: DType
-    batch: int
-    size: int
-    columns: int
-    unit: bool
-    a: int
-    a_strides: Strides
-    b: int
-    b_strides: Strides
-
-    @property
-    def element(self) -> int:
-        return self.dtype.bits // 8
 
 
 def triangular_solve(call: Call, module: Module) -> Routine | None:
@@ -71,26 +48,6 @@ def triangular_solve(call: Call, module: Module) -> Routine | None:
 KERNELS["triangular-solve"] = triangular_solve
 
 
-def system_of(b: Shape, size: int, left: bool, lower: bool, unit: bool, transpose: str) -> System:
-    element = b.dtype.bits // 8
-    rows, columns = b.dimensions[-2:]
-    i, k = (
-        (size * element, element) if transpose in ("NO_TRANSPOSE", "TRANSPOSE_INVALID") else (element, size * element)
-    )
-    if (size * element, element) != (i, k):
-        lower = not lower
-    x, y = columns * element, element
-    if not left:
-        i, k, x, y, lower = k, i, y, x, not lower
-    a_first = b_first = 0
-    if not lower:
-        a_first, b_first = (size - 1) * (i + k), (size - 1) * x
-        i, k, x = -i, -k, -x
-    count = columns if left else rows
-    a_strides = Strides(k, i, transpose == "ADJOINT")
-    return System(b.dtype, prod(b.dimensions[:-2]), size, count, unit, a_first, a_strides, b_first, Strides(x, y))
-
-
 def routine(s: System, module: Module, target: Target) -> Routine:
     """Two phases: the triangle's panels, then the right sides' stripes. The table: a, b, x, scratch."""
     if not s.batch * s.size * s.columns:
@@ -98,6 +55,9 @@ def routine(s: System, module: Module, target: Target) -> Routine:
         f.do("ret void")
         module.add(f, exported=True)
         return Routine((Phase(f.name),))
+    batched = in_lanes(s, module, target)
+    if batched is not None:
+        return batched
     full = panels_for(s.dtype, target)
     blocks = min(full.blocks, -(-s.size // full.rows))
     p = replace(full, blocks=blocks, vectors=min(full.vectors, -(-s.columns // full.lanes)))
@@ -168,9 +128,7 @@ class _Plan:
 
     @property
     def name(self) -> str:
-        s = self.s
-        places = f"{s.a}_{s.a_strides.name}_{s.b}_{s.b_strides.name}"
-        return f"{s.batch}_{s.size}_{s.columns}_{places}_{'unit_' if s.unit else ''}{self.p.name}"
+        return f"{self.s.name}_{self.p.name}"
 
     def panel(self, f: Function, scratch: str, number: str) -> str:
         """The place of a matrix's panel: those before it have 1, 2, 3... times panel_bytes."""
@@ -224,45 +182,6 @@ def _reciprocals(f: Function, plan: _Plan, panel: str, target: str, first: str, 
         for c in range(p.parts + 1):
             value = one(p) if c != 1 or p.parts == 1 else float_constant(0.0, p.scalar)
             store(f, p, value, offset(f, target, (row.index, p.reciprocal), c * p.bytes))
-
-
-def scaled_reciprocal(f: Function, p: Panels, value: list[str]) -> list[str]:
-    """[components of r, scale] with 1 / value = r * scale."""
-    kind, suffix, reach = p.scalar, f"f{8 * p.bytes}", 64 if p.bytes == 4 else 512
-
-    def constant(x: float) -> str:
-        return float_constant(x, kind)
-
-    sizes = [f.let(f"call {kind} @llvm.fabs.{suffix}({kind} {v})") for v in value]
-    size = sizes[0]
-    if p.parts == 2:
-        size = f.let(
-            f"select i1 {f.let(f'fcmp ogt {kind} {sizes[0]}, {sizes[1]}')}, {kind} {sizes[0]}, {kind} {sizes[1]}"
-        )
-    tiny = f.let(f"fcmp olt {kind} {size}, {constant(2.0**-reach)}")
-    huge = f.let(f"fcmp ogt {kind} {size}, {constant(2.0**reach)}")
-    scale = f.let(f"select i1 {tiny}, {kind} {constant(2.0**reach)}, {kind} {constant(1.0)}")
-    scale = f.let(f"select i1 {huge}, {kind} {constant(2.0**-reach)}, {kind} {scale}")
-    parts = [f.let(f"fmul {kind} {v}, {scale}") for v in value]
-    if p.parts == 1:
-        return [f.let(f"fdiv {kind} {constant(1.0)}, {parts[0]}"), scale]
-    return [*_complex_reciprocal(f, kind, sizes, parts), scale]
-
-
-def _complex_reciprocal(f: Function, kind: str, sizes: list[str], parts: list[str]) -> list[str]:
-    """Smith's: q = small / large, 1 / (large + i small) = (1 - i q) / (large + small q); mirrored if im is larger."""
-    one, zero = float_constant(1.0, kind), float_constant(0.0, kind)
-    real_is_large = f.let(f"fcmp oge {kind} {sizes[0]}, {sizes[1]}")
-
-    def pick(a: str, b: str) -> str:
-        return f.let(f"select i1 {real_is_large}, {kind} {a}, {kind} {b}")
-
-    large, small = pick(parts[0], parts[1]), pick(parts[1], parts[0])
-    quotient = f.let(f"fdiv {kind} {small}, {large}")
-    quotient = f.let(f"select i1 {f.let(f'fcmp oeq {kind} {small}, {zero}')}, {kind} {zero}, {kind} {quotient}")
-    below = f.let(f"fadd {kind} {large}, {f.let(f'fmul {kind} {small}, {quotient}')}")
-    first, second = (f.let(f"fdiv {kind} {x}, {below}") for x in (one, quotient))
-    return [pick(first, second), f.let(f"fneg {kind} {pick(second, first)}")]
 
 
 def _solve(plan: _Plan, module: Module) -> str:
