@@ -29,6 +29,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 CALLED = """
+latter { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] copy(q) }
 sum { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }
 add64 { p = c64[] parameter(0) q = c64[] parameter(1) ROOT r = c64[] add(p, q) }
 second { p = u8[] parameter(0) q = u8[] parameter(1) ROOT r = u8[] copy(q) }
@@ -151,6 +152,58 @@ def test_scatter_of_complex() -> None:
     scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add64"""
     indices = np.random.default_rng(0).integers(-5, 505, (6000, 1))
     same(text, numbers((500,), "c64"), indices, numbers((6000,), "c64"), threads=2)
+
+
+@pytest.mark.parametrize("sizes, window", [((40, 500), 1), ((40, 30, 6), 6), ((40, 30, 3), 3), ((7, 7000), 1)])
+def test_scatter_in_batches(sizes: tuple[int, ...], window: int) -> None:
+    """Index vectors of one batch index never hit what another's do: batches are shared out, in order inside."""
+    batch, table = sizes[:2]
+    whole, more = ",".join(map(str, sizes)), f",{window}" if window > 1 else ""
+    moved = "2" if more else ""
+    text = f"""x = f32[{whole}] parameter(0) i = s32[{batch},900,1] parameter(1) u = f32[{batch},900{more}] parameter(2)
+    ROOT r = f32[{whole}] scatter(x, i, u), update_window_dims={{{moved}}}, inserted_window_dims={{1}},
+    scatter_dims_to_operand_dims={{1}}, input_batching_dims={{0}}, scatter_indices_batching_dims={{0}},
+    index_vector_dim=2, to_apply=latter"""
+    indices = np.random.default_rng(0).integers(-5, table + 5, (batch, 900, 1)).astype(np.int32)
+    assert loops_of(text).parallel == 1
+    same(text, numbers(sizes), indices, numbers((batch, 900, *sizes[2:])), threads=2)
+
+
+def test_scatter_across_columns() -> None:
+    """Windows outside the index vectors: each row is a window's own."""
+    text = """x = f32[300,70] parameter(0) i = s32[200,1] parameter(1) u = f32[300,200] parameter(2)
+    ROOT r = f32[300,70] scatter(x, i, u), update_window_dims={0}, inserted_window_dims={1},
+    scatter_dims_to_operand_dims={1}, index_vector_dim=1, to_apply=latter"""
+    indices = np.random.default_rng(0).integers(-5, 75, (200, 1)).astype(np.int32)
+    assert loops_of(text).parallel == 1
+    same(text, numbers((300, 70)), indices, numbers((300, 200)), threads=2)
+
+
+@pytest.mark.parametrize("n", [20000, 20011])
+@pytest.mark.parametrize("table, window", [(50, 1), (50, 3), (40, 40)])
+@pytest.mark.parametrize("type", ["s32", "s64", "s8"])
+def test_many_updates_of_a_small_array(n: int, table: int, window: int, type: str) -> None:
+    """They go to copies of it."""
+    more, moved = (f",{window}", "1") if window > 1 else ("", "")
+    text = f"""x = f32[{table}{more}] parameter(0) i = {type}[{n},1] parameter(1) u = f32[{n}{more}] parameter(2)
+    ROOT r = f32[{table}{more}] scatter(x, i, u), update_window_dims={{{moved}}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=sum"""
+    rows = (window,) * bool(more)
+    indices = (
+        np.random.default_rng(0).integers(-5, table + 5, (n, 1)).astype({"s32": "i4", "s64": "i8", "s8": "i1"}[type])
+    )
+    indices[::97] = np.iinfo(indices.dtype).min
+    same(text, numbers((table, *rows)), indices, numbers((n, *rows)), threads=2)
+
+
+def test_scatter_at_indices_that_cost_much_is_of_stored_ones() -> None:
+    text = """x = f32[30000] parameter(0) y = f32[9000,1] parameter(1) u = f32[9000] parameter(2)
+    s = f32[9000,1] sine(y) t = f32[9000,1] multiply(s, y) h = f32[] constant(30000) b = f32[9000,1] broadcast(h), dimensions={}
+    v = f32[9000,1] multiply(t, b) i = s32[9000,1] convert(v)
+    ROOT r = f32[30000] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"""
+    program = compile_program(hk.parse("HloModule m\n" + CALLED + "ENTRY e {\n" + text + "\n}\n"), host())
+    assert sum(isinstance(step, KernelStep) for step in program.block.steps) == 2
 
 
 def test_scatter_of_rows_in_order() -> None:

@@ -11,6 +11,7 @@ import hlokit as hk
 from hlokit.hlo.module import HloModule
 from hlokit.passes.conv_canonicalization import ConvCanonicalization
 from hlokit.passes.reduce_window_rewriter import ReduceWindowRewriter
+from hlokit.passes.scatter_splitter import ScatterSplitter
 from hlokit.passes.tree_reduction_rewriter import TreeReductionRewriter
 from tests.fuzz.properties import leaves
 
@@ -119,6 +120,28 @@ def test_reductions_in_two_stages(op: str, sizes: tuple[int, ...], dimensions: t
     assert opcodes(result).count("reduce") == 2 and opcodes(after(result, TreeReductionRewriter(16, 64))) == opcodes(result)
     x = random(*sizes) if op != "multiply" else 1 + random(*sizes) / 16
     close(module, result, x, np.float32(0.75), exactly=op == "maximum")
+
+
+@pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
+@pytest.mark.parametrize(("table", "counts", "window"), [((5,), (800,), ()), ((3, 4), (40, 20), (4,)), ((6,), (641,), ()), ((), (700,), ())])
+def test_scatters_into_copies(op: str, table: tuple[int, ...], counts: tuple[int, ...], window: tuple[int, ...]) -> None:
+    taken = len(table) - len(window)
+    sizes, updates, indices = (",".join(map(str, n)) for n in (table, counts + window, (*counts, taken)))
+    places, moved = ",".join(map(str, range(taken))), ",".join(map(str, range(len(counts), len(counts) + len(window))))
+    module = program(f"x = f32[{sizes}] parameter(0) i = s32[{indices}] parameter(1) u = f32[{updates}] parameter(2) ROOT r = f32[{sizes}] scatter(x, i, u), update_window_dims={{{moved}}}, inserted_window_dims={{{places}}}, scatter_dims_to_operand_dims={{{places}}}, index_vector_dim={len(counts)}, to_apply={op}")
+    result = after(module, ScatterSplitter(parts=8, least=600))
+    assert opcodes(result)[-2:] == ["reduce", "map"] and opcodes(result).count("scatter") == 1
+    u = random(*counts, *window) if op != "multiply" else 1 + random(*counts, *window) / 100
+    close(module, result, random(*table), np.random.default_rng(1).integers(-2, 8, (*counts, taken)).astype(np.int32), u, exactly=op == "maximum")
+
+
+def test_scatters_that_stay_whole() -> None:
+    """Of few updates for an element, of a combiner without a neutral value, of unsigned numbers that share out unevenly."""
+    line = "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
+    subtract = "subtract { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] subtract(p, q) }\n"
+    for type, count, table, op in (("s32", 800, 500, "add"), ("s32", 800, 5, "subtract"), ("u32", 641, 5, "add")):
+        body = f"x = f32[{table}] parameter(0) i = {type}[{count},1] parameter(1) u = f32[{count}] parameter(2) ROOT r = f32[{table}] scatter(x, i, u), {line}, to_apply={op}"
+        assert opcodes(after(program(body, REDUCERS + subtract), ScatterSplitter(parts=8, least=600))) == ["scatter"]
 
 
 def test_reductions_that_stay_in_one_stage() -> None:

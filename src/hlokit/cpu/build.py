@@ -272,7 +272,7 @@ class Build(Emitter):
         elements = self._let_through(deps)
         if steps < _MANY_STEPS or not too_often(elements * steps, elements, cost):
             return
-        if any(node.op == "fold" for node in reachable(_parts([value]))):
+        if any(node.op == "fold" for node in reachable(parts_of([value]))):
             return  # loops are ordered by what folds depend on
         raise Cut(leaf, f"it is the same in {steps} steps of a loop around it")
 
@@ -434,10 +434,10 @@ class Build(Emitter):
             inits, bodies = ([self.convert(v, dtypes.f32) for v in values] for values in (inits, bodies))
             holes = [self._hole(dtypes.f32, k) for k in (0, 1)]
             extreme = self.primitive(PRIMITIVES[identity_name(results[0]) or ""], holes, dtypes.f32)
-            fold = Fold(bound, _parts(inits), _parts(bodies), (extreme,), slots, valid, scan)  # type: ignore[arg-type]
+            fold = Fold(bound, parts_of(inits), parts_of(bodies), (extreme,), slots, valid, scan)  # type: ignore[arg-type]
             node = self.expressions.node("fold", dtypes.f32, (), fold)
             return [self.convert(v, dtype) for v in self._assembled(node, [dtypes.f32])]
-        fold = Fold(bound, _parts(inits), _parts(bodies), results, slots, valid, scan)
+        fold = Fold(bound, parts_of(inits), parts_of(bodies), results, slots, valid, scan)
         node = self.expressions.node("fold", fold.inits[0].dtype, (), fold)
         return self._assembled(node, [v.dtype for v in inits])
 
@@ -450,7 +450,7 @@ class Build(Emitter):
         outer, self.guards = self.guards, ()
         results = combiner.results(*accumulators, *elements)
         self.guards = outer
-        return _parts(results), tuple(hole.data for hole in _parts([*accumulators, *elements]))
+        return parts_of(results), tuple(hole.data for hole in parts_of([*accumulators, *elements]))
 
     def _hole(self, dtype: DType, place: int) -> Any:
         if dtype.is_complex:
@@ -591,8 +591,8 @@ class Build(Emitter):
             self.bindings[Leaf(body.parameters[0], k)] = self._carried(loop, k, holes, kept, count, trip, index)
         results = {k: self.element(self.source.leaf(body.root, k), index if shapes[k].rank else ()) for k in state}
         self.bindings, self._passes = saved, outer
-        inits, combined = _parts(list(starts.values())), _parts(list(results.values()))
-        own = _parts(list(holes.values()))
+        inits, combined = parts_of(list(starts.values())), parts_of(list(results.values()))
+        own = parts_of(list(holes.values()))
         combined, bodies, slots = self._with_elements(combined, own, place + 500)
         fold = Fold(trip.axes, inits, bodies, combined, slots, ordered=True)
         node = self.expressions.node("fold", inits[0].dtype, (), fold)
@@ -774,7 +774,7 @@ class Build(Emitter):
         self.guards = outer
         return self._select(condition, first, second)
 
-    def as_index(self, value: Value, low: int, high: int) -> Affine:
+    def as_index(self, value: Value, low: int, high: int, inside: bool = False) -> Affine:
         node: Any = value
         if node.op == "const":
             return Affine.of(max(low, min(int(node.data), high - 1)))
@@ -786,9 +786,9 @@ class Build(Emitter):
         least, most = _limits(node.dtype)
         if node.dtype.bits < 8:
             node = self.convert(node, dtypes.s8 if node.dtype.is_signed else dtypes.u8)
-        if low > least:
+        if low > least and not inside:
             node = self.max(node, min(low, most))
-        if high - 1 < most:
+        if high - 1 < most and not inside:
             node = self.min(node, max(high - 1, least))
         if max(low, least) > high - 1 or low > most:  # all values of the type lie on one side
             return Affine.of(high - 1 if max(low, least) > high - 1 else low)
@@ -938,6 +938,6 @@ def _components(value: Any, dtype: DType) -> tuple[Any, Any]:
     return whole.real, whole.imag
 
 
-def _parts(values: Sequence[Any]) -> tuple[Node, ...]:
+def parts_of(values: Sequence[Any]) -> tuple[Node, ...]:
     """Complex values as their components, in line."""
     return tuple(p for v in values for p in ((v.real, v.imag) if isinstance(v, Pair) else (v,)))

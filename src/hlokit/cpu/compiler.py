@@ -35,6 +35,7 @@ PIPELINE: tuple[PassLike, ...] = (
     "conv-canonicalization",
     "tree-reduction-rewriter",
     "reduce-window-rewriter",
+    "scatter-splitter",
     Simplify(fast=True),
     "cse",
     "dce",

@@ -329,7 +329,8 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     for fold in (n for n in nodes if n.op == "fold" and n in places):
         steps = sum(16.0 if n.op in COSTLY else 1.0 for n in reachable(fold.data.combined))
         costs.append((places[fold].loops + fold.data.bound, steps))
-    candidates: list[Axis | None] = [a for a in loops.order if not a.bit & loops.serial and a.extent >= 4]
+    last = max((k for k, a in enumerate(loops.order) if a.bit & loops.serial), default=-1)
+    candidates: list[Axis | None] = [a for a in loops.order[last + 1 :] if a.extent >= 4]
     scans = 0
     for node in nodes:
         if node.op == "fold" and node.data.scan is not None:

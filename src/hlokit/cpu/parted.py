@@ -45,6 +45,8 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     """Parts a kernel with axes that must run in order, where its targets allow it and the updates are many."""
     outer = [axis for axis in loops.order if axis.bit & loops.serial]
     inner = [axis for axis in loops.order if not axis.bit & loops.serial]
+    if not loops.order or not loops.order[0].bit & loops.serial:
+        return  # axes outside the serial ones are shared out
     if vector_bytes < 64 or not outer or any(n.op == "fold" for n in nodes):
         return  # packing a vector is one instruction with AVX-512 only
     updates, window = prod(a.extent for a in outer), prod(a.extent for a in inner)

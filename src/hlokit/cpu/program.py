@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from hlokit.analysis.loops import counter
+from hlokit.cpu import scattering
 from hlokit.cpu.build import (
     MAX_DEPTH,
     Build,
@@ -23,11 +24,12 @@ from hlokit.cpu.build import (
     Split,
     Turn,
     array_leaves,
+    parts_of,
     too_often,
 )
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
 from hlokit.cpu.kernels.routine import KERNELS
-from hlokit.cpu.order import STREAM_BYTES, Store, arrange
+from hlokit.cpu.order import STREAM_BYTES, Store, arrange, runtime_nodes
 from hlokit.cpu.steps import (
     Block,
     ConditionalStep,
@@ -419,7 +421,7 @@ class Lowering(Source):
         axes = [axis for group in build.groups for axis in group.axes]
         target = op.target(build, index, *readers)
         guards: list[Any] = [g for g in target.guards if not isinstance(g, bool)]
-        guards = [g for g in guards if g.op != "const" or not g.data]
+        guards = [g for g in scattering.joined(build, guards) if g.op != "const" or not g.data]
         if any(g is False for g in target.guards):
             guards = [build.expressions.flag(False)]
         outer = build.guards
@@ -432,6 +434,13 @@ class Lowering(Source):
             self._current(build, Leaf(instruction, k), place, tuple(guards), everything) for k in range(spec.count)
         ]
         updates = [readers[spec.count + 1 + k](index) for k in range(spec.count)]
+        if scattering.goes_one_by_one(spec, sizes):
+            made = [(spec.count, (*guards, *runtime_nodes(place)))]
+            made += [(spec.count + 1 + k, parts_of([update])) for k, update in enumerate(updates)]
+            for number, nodes in made:
+                leaf = self.leaf(instruction.operands[number])
+                if leaf not in self.stored and scattering.is_work_for_vectors(nodes):
+                    raise Cut(leaf, f"{instruction.name} goes one by one")
         build.guards = ()
         combined = _combiner(build, instruction, spec.combiner).results(*current, *updates)
         build.guards = outer
@@ -441,11 +450,15 @@ class Lowering(Source):
                 self._store(leaf, "scatter writes it")
             stores += _stores_of(self.stored[leaf], place, combined[leaf.number], tuple(guards))
         serial = 0
+        apart = [axis for axis in axes if scattering.keeps_apart(axis, place)]
+        axes = [*apart, *(axis for axis in axes if axis not in apart)]
         moving = {u for u, _ in spec.window}
         last = max((u for u in range(len(index)) if u not in moving and sizes[u] > 1), default=-1)
         for u, affine in enumerate(index):
             if u <= last and not spec.is_unique:  # windows overlap: an axis of theirs outside such a loop is no other
                 serial |= affine_deps(affine)
+        for axis in apart:
+            serial &= ~axis.bit
         kernel = _Kernel(roots, build, stores, axes, serial, inlined=_evaluations(build, stores, axes))
         return kernel
 

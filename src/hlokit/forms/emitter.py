@@ -69,8 +69,11 @@ class Emitter(ABC):
         """See guarded; none of the conditions is known."""
 
     @abstractmethod
-    def as_index(self, value: Value, low: int, high: int) -> Affine:
-        """An integer of any type, as the number it is, moved into [low, high), which is not empty."""
+    def as_index(self, value: Value, low: int, high: int, inside: bool = False) -> Affine:
+        """An integer of any type, as the number it is, moved into [low, high), which is not empty.
+
+        `inside`: it is there already wherever the index is used.
+        """
 
     @abstractmethod
     def quotient(self, affine: Affine, divisor: int) -> Affine:

@@ -152,7 +152,7 @@ class Scatter(Op, name="scatter"):
                 return Target((False,), tuple(places))
             wide = emit.convert(start, dtypes.s64)  # unsigned numbers beyond it become negative: outside as well
             guards += [emit.ge(wide, 0), emit.le(wide, last)]
-            places[d] += emit.as_index(start, 0, last + 1)
+            places[d] += emit.as_index(start, 0, last + 1, inside=True)
         return Target(tuple(guards), tuple(places))
 
 

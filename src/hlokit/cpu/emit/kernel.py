@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cached_property
 
 from hlokit.cpu import parted, segments, tiles
 from hlokit.cpu.emit.folds import FoldWriter
@@ -80,6 +81,9 @@ class KernelWriter(FoldWriter):
             self._in_piece(scope, level, split)
             return
         stores = self._stored
+        if level == self._guarded and "guarded" not in scope.memo:
+            self._where_guarded(scope, level)
+            return
         ready = [s for s in stores if self._level(s) == level]
         self._stores(ready, scope)
         if level == len(loops.order) or all(self._level(s) <= level for s in stores):
@@ -105,12 +109,47 @@ class KernelWriter(FoldWriter):
                 return self._inner(inner, level + 1)
 
             self._loop(scope, "0", str(loops.steps(axis)), 1, [], block, some=True)
+        elif loops.serial and axis is loops.order[-1] and axis.extent < 4 and not pairs:  # a window of a few elements
+            for k in range(axis.extent):
+                self._axis_loop(scope, axis, [], body, low=k, high=k + 1)
         else:
             self._axis_loop(scope, axis, pairs, body)
 
     def _level(self, store: Store) -> int:
         deps = store.deps
         return max((k + 1 for k, axis in enumerate(self.loops.order) if axis.bit & deps), default=0)
+
+    # -- guards
+
+    @cached_property
+    def _guarded(self) -> int:
+        """The level of the nest at which the guards of a scatter that has no parts are tested; -1: at each store."""
+        loops = self.loops
+        guards = loops.stores[0].guards
+        if not loops.serial or loops.parted is not None or any(store.guards != guards for store in loops.stores):
+            return -1
+        deps = [guard.deps for guard in guards]
+        if not deps or not all(deps):
+            return -1
+        level = max((k + 1 for k, axis in enumerate(loops.order) if any(axis.bit & d for d in deps)), default=-1)
+        if any(axis in (loops.vector, loops.tile) or axis in loops.pieces for axis in loops.order[:level]):
+            return -1
+        return level
+
+    def _where_guarded(self, scope: Scope, level: int) -> None:
+        """The rest of the nest, only where the guards hold."""
+        guards = self.loops.stores[0].guards
+        guard = self._guard(guards, scope)
+        inner = self._beside(scope)
+        inner.memo = {**scope.memo, **dict.fromkeys(guards, Val("true")), "guarded": True}
+        then, after = self.fn.new_block("inside"), self.fn.new_block("outside")
+        with self.at(scope) as fn:
+            fn.branch(guard.name if guard is not None else "true", then, after)
+            fn.start(then)
+        self._nest(inner, level)
+        with self.at(scope) as fn:
+            fn.jump(after)
+            fn.start(after)
 
     # -- segments
 
@@ -218,7 +257,8 @@ class KernelWriter(FoldWriter):
                 from_low = fn.let(f"sub {type} {place}, {begin}")
                 mine = fn.let(f"icmp ult {type} {from_low}, {width}")
                 if mask is not None:
-                    mine = fn.let(f"and <{lanes} x i1> {mine}, {mask}")
+                    bits = f"<{lanes} x i1>"
+                    mine = fn.let(f"select {bits} {mask}, {bits} {mine}, {bits} zeroinitializer")
                 for memory, name, dtype in zip(lists, [numbers, *values], types, strict=True):
                     if dtype.bits < 32:
                         name = fn.let(f"sext {vector(scalar_type(dtype), lanes)} {name} to {type}")

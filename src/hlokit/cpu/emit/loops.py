@@ -44,15 +44,23 @@ class LoopWriter:
 
     # -- loops
 
-    def _axis_loop(self, parent: Scope, axis: Axis, carries: list[tuple[str, str]], body: Body) -> list[str]:
-        """All steps of an axis one by one."""
+    def _axis_loop(
+        self,
+        parent: Scope,
+        axis: Axis,
+        carries: list[tuple[str, str]],
+        body: Body,
+        low: int = 0,
+        high: int | None = None,
+    ) -> list[str]:
+        """The steps of an axis one by one: all of them, or those from low to high."""
 
         def bound(scope: Scope, carried: list[str]) -> list[str]:
             scope.bits |= axis.bit
             scope.axes[axis] = scope.memo["index"]
             return body(scope, carried)
 
-        return self._loop(parent, "0", str(axis.extent), 1, carries, bound, some=True)
+        return self._loop(parent, str(low), str(axis.extent if high is None else high), 1, carries, bound, some=True)
 
     def _vector_loop(
         self,
