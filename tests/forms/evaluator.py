@@ -110,7 +110,7 @@ class NumpyEmitter(Emitter):
         assert first.dtype is second.dtype
         return Element(first.dtype, np.where(holds, first.data, second.data))
 
-    def as_index(self, value: Value, low: int, high: int) -> Affine:
+    def as_index(self, value: Value, low: int, high: int, inside: bool = False) -> Affine:
         assert low < high, "no index is left"
         data: Array = value.data  # type: ignore[attr-defined]
         wide = np.minimum(data, np.uint64(2**63 - 1)) if data.dtype == np.uint64 else data
