@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import hlokit as hk
 
@@ -36,3 +37,47 @@ def test_operands_are_read_before_any_result_of_the_kernel_is_written() -> None:
     module = hk.parse(SEVERAL_RESULTS)
     for got, wanted in zip(hk.compile(module)(*arguments), hk.evaluate(module, *arguments), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-3)
+
+
+UPDATE = "u = f32[40,5] dynamic-update-slice(x, new, i, z)"
+SCATTER = """w = s32[1] reshape(i) u = f32[40,5] scatter(x, w, new), update_window_dims={0,1}, inserted_window_dims={},
+  scatter_dims_to_operand_dims={0}, index_vector_dim=0, to_apply=latter"""
+
+
+@pytest.mark.parametrize("update", [UPDATE, SCATTER], ids=["update", "scatter"])
+def test_a_row_made_of_others_is_written_in_place(update: str) -> None:
+    """In a loop: what reads the array comes first, and nothing of the array is copied."""
+    module = hk.parse(f"""HloModule m
+latter {{ p = f32[] parameter(0) ROOT q = f32[] parameter(1) }}
+body {{
+  s = (s32[], f32[40,5]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[40,5] get-tuple-element(s), index=1
+  k = s32[] constant(1)
+  z = s32[] constant(0)
+  j = s32[] subtract(i, k)
+  row = f32[1,5] dynamic-slice(x, j, z), dynamic_slice_sizes={{1,5}}
+  old = f32[1,5] dynamic-slice(x, i, z), dynamic_slice_sizes={{1,5}}
+  new = f32[1,5] add(row, old)
+  {update}
+  n = s32[] add(i, k)
+  ROOT r = (s32[], f32[40,5]) tuple(n, u)
+}}
+more {{
+  s = (s32[], f32[40,5]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  k = s32[] constant(40)
+  ROOT r = pred[] compare(i, k), direction=LT
+}}
+ENTRY main {{
+  x = f32[40,5] parameter(0)
+  k = s32[] constant(1)
+  s = (s32[], f32[40,5]) tuple(k, x)
+  w = (s32[], f32[40,5]) while(s), condition=more, body=body
+  ROOT r = f32[40,5] get-tuple-element(w), index=1
+}}""")
+    x = np.random.default_rng(0).integers(0, 9, (40, 5)).astype(np.float32)
+    compiled = hk.compile(module)
+    np.testing.assert_array_equal(compiled(x), hk.evaluate(module, x))
+    np.testing.assert_array_equal(compiled(x), np.cumsum(x, 0))
+    assert not [r for r in compiled.reasons if r[1] == "copied" and "800 bytes" in r[2] and "starts" not in r[2]]

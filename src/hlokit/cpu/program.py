@@ -406,6 +406,7 @@ class Lowering(Source):
             value = start(())
             place.append(build.as_index(value, 0, bound - size + 1) + i)
         value = update(index)
+        self._check_apart(instruction, 1, parts_of([value]))
         stores = _stores_of(self.stored[root], row_major(tuple(place), array.shape.dimensions), value)
         self._open = frozenset()
         source = self.stored[self.leaf(instruction.operands[0])]
@@ -434,13 +435,14 @@ class Lowering(Source):
             self._current(build, Leaf(instruction, k), place, tuple(guards), everything) for k in range(spec.count)
         ]
         updates = [readers[spec.count + 1 + k](index) for k in range(spec.count)]
-        if scattering.goes_one_by_one(spec, sizes):
-            made = [(spec.count, (*guards, *runtime_nodes(place)))]
-            made += [(spec.count + 1 + k, parts_of([update])) for k, update in enumerate(updates)]
-            for number, nodes in made:
-                leaf = self.leaf(instruction.operands[number])
-                if leaf not in self.stored and scattering.is_work_for_vectors(nodes):
+        made = [(spec.count, (*guards, *runtime_nodes(place)))]
+        made += [(spec.count + 1 + k, parts_of([update])) for k, update in enumerate(updates)]
+        for number, nodes in made:
+            leaf = self.leaf(instruction.operands[number])
+            if leaf not in self.stored and scattering.goes_one_by_one(spec, sizes):
+                if scattering.is_work_for_vectors(nodes):
                     raise Cut(leaf, f"{instruction.name} goes one by one")
+            self._check_apart(instruction, number, nodes)
         build.guards = ()
         combined = _combiner(build, instruction, spec.combiner).results(*current, *updates)
         build.guards = outer
@@ -461,6 +463,16 @@ class Lowering(Source):
             serial &= ~axis.bit
         kernel = _Kernel(roots, build, stores, axes, serial, inlined=_evaluations(build, stores, axes))
         return kernel
+
+    def _check_apart(self, instruction: Instruction, number: int, nodes: Sequence[Node]) -> None:
+        """An operand that is computed from the array of which a small part is updated is stored before: the array is
+        then read no more, and need not be copied."""
+        array, leaf = self.leaf(instruction.operands[0]), self.leaf(instruction.operands[number])
+        source = self.stored.get(array)
+        if source is None or leaf in self.stored or leaf.shape.size * 4 > array.shape.size:
+            return
+        if any(node.op == "load" and node.data[0] is source for node in reachable(nodes)):
+            raise Cut(leaf, f"it is computed from what {instruction.name} updates")
 
     def _current(self, build: Build, leaf: Leaf, place: Affine, guards: tuple[Node, ...], deps: int) -> Any:
         """What is at the target now: read anew for every update."""
