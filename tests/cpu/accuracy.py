@@ -56,12 +56,16 @@ def in_f64(name: str) -> Callable[..., Array]:
     """The function in NumPy's or SciPy's f64."""
     from scipy.special import erf
 
-    return {"atan2": np.arctan2, "pow": np.power, "erf": erf}.get(name) or getattr(np, name)
+    def rsqrt(x: Array) -> Array:
+        return 1 / np.sqrt(x)
+
+    return {"atan2": np.arctan2, "pow": np.power, "erf": erf, "rsqrt": rsqrt}.get(name) or getattr(np, name)
 
 
 _EXACT: dict[str, Callable[..., Any]] = {
     "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
     "pow": mp.power,
+    "rsqrt": lambda x: 1 / mp.sqrt(x),
 }
 
 
@@ -76,6 +80,7 @@ def exact(name: str, *operands: float) -> Any:
         "tanh": abs(x) > 100,
         "erf": abs(x) > 30,
         "log": x <= 0,
+        "rsqrt": x < 0,
         "log1p": x <= -1,
         "pow": x < 0 or abs(operands[-1] * math.log(abs(x))) > 800,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,53 @@ def polished_sine(terms: list[float], scalar: str) -> list[float]:
     return [float(v) for v in best]
 
 
+def pieces(f: Callable[[Any], Any], limit: float, slope: float) -> list[list[float]]:
+    """The columns of math/pieces.py for an odd f of this slope at 0: centres, then coefficients, of 32 pieces."""
+    import numpy as np
+
+    steps = 0.5 * 2.0 ** np.arange(4)
+    places = np.append(np.outer(steps, 1 + np.arange(8) / 8).ravel(), 8.0)
+    edges = np.minimum((places - 0.5) * (limit / 7.49), limit)
+    rows: list[list[float]] = []
+    for k, (low, high) in enumerate(pairwise(edges)):
+        centre = _centre(f, low, high) if k else 0.0
+        known = [float(np.float32(f(centre)))] if k else [0.0, float(np.float32(slope))]
+        rows.append([centre, *_piece(f, low or high / 1000, high, centre, known)])
+    return np.transpose(rows).tolist()
+
+
+def _centre(f: Callable[[Any], Any], low: float, high: float) -> float:
+    """The float near the middle whose value comes closest to a float."""
+    import numpy as np
+
+    bits = np.float32((low + high) / 2).view(np.int32) + np.arange(-3000, 3000, dtype=np.int32)
+    near = bits.view(np.float32).astype(float)
+    near = near[abs(near - (low + high) / 2) < 0.04 * (high - low)]
+    values = f(near)
+    return float(near[(abs(values - values.astype(np.float32)) / np.spacing(values.astype(np.float32))).argmin()])
+
+
+def _piece(f: Callable[[Any], Any], low: float, high: float, centre: float, known: list[float]) -> list[float]:
+    """Five coefficients in x less the centre, the unknown ones of least relative error, rounded one by one."""
+    import numpy as np
+
+    x = (low + high) / 2 - (high - low) / 2 * np.cos(np.pi * (np.arange(400) + 0.5) / 400)
+    t, value, unit = x - centre, f(x), high - low
+    weight = 1 / value
+    if not centre:  # close to 0 the slope's own rounding is all there is
+        weight *= np.minimum(1, t / (0.03 * high)) ** 0.25
+    while len(known) < 5:
+        rest = (value - np.polyval(known[::-1], t)) * weight
+        basis = np.stack([(t / unit) ** k * weight for k in range(len(known), 5)], 1)
+        share, c = np.ones(len(x)), basis[0]
+        for _ in range(30):  # Lawson's iteration
+            c = np.linalg.lstsq(basis * np.sqrt(share)[:, None], rest * np.sqrt(share), rcond=None)[0]
+            share *= abs(basis @ c - rest)
+            share = share / share.sum() + 1e-9
+        known = [*known, float(np.float32(c[0] / unit ** len(known)))]
+    return known
+
+
 def split(value: Real, scalar: str, parts: int, bits: int) -> list[float]:
     """value as a sum of floats, all but the last of `bits` bits, truncated."""
     found: list[float] = []
@@ -204,10 +252,13 @@ SIN_SERIES = [mp.mpf(-1) ** (k + 1) / mp.factorial(2 * k + 3) for k in range(8)]
 ATAN_SERIES = [mp.mpf(-1) ** (k + 1) / (2 * k + 3) for k in range(14)]
 
 
-def tables() -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+def tables() -> dict[str, list[Any]]:
+    import numpy as np
+    from scipy import special
 
-    def note(name: str, values: list[float], error: Real = 0) -> None:
+    found: dict[str, list[Any]] = {}
+
+    def note(name: str, values: list[Any], error: Real = 0) -> None:
         found[name] = values
         print(name, len(values), f"error 2^{float(mp.log(error, 2)):.1f}" if error else "", flush=True)
 
@@ -262,6 +313,9 @@ def tables() -> dict[str, list[float]]:
     note("ERFC_Q64", [rounded(v, "double") for v in q])
     tail = small(_atanh, [mp.mpf(1) / (2 * k + 5) for k in range(14)])
     note("ATANH64", *polynomial(tail, 8, lambda t: mp.mpf(1), 0, 0.0401, "double"))
+    for name, f, limit, slope in (("TANH", np.tanh, 9.4, 1.0), ("ERF", special.erf, 4.0, 2 / np.sqrt(np.pi))):
+        note(f"{name}_LIMIT32", [limit])
+        note(f"{name}_PIECES32", pieces(f, limit, slope))
     note("THIRD64", split(mp.mpf(1) / 3, "double", 2, 53))
     return found
 
@@ -275,6 +329,7 @@ def main() -> None:
         "",
     ]
     for name, values in tables().items():
+        values = [tuple(v) if isinstance(v, list) else v for v in values]
         row = f"{name} = ({', '.join(repr(v) for v in values)},)"
         if len(row) > 118:
             row = "\n".join([f"{name} = (", *(f"    {v!r}," for v in values), ")"])

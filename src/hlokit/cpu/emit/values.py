@@ -10,6 +10,7 @@ from hlokit.cpu.emit.loops import LoopWriter
 from hlokit.cpu.emit.scope import Scope, Val
 from hlokit.cpu.expr import Axis, Buffer, Node, RuntimeInt, children, reachable
 from hlokit.cpu.llvm import float_constant, memory_type, scalar_type, splat, vector
+from hlokit.cpu.math.functions import has_short_rsqrt
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -115,12 +116,28 @@ class ValueWriter(LoopWriter):
         of = args[1].dtype if node.op == "select" else args[0].dtype
         if node.op == "div" and lanes > 1 and self._is_inverted(values[1], of):
             return self._divided(names[0], values[1], lanes, node, scope)
+        if node.op == "div" and (squared := self._under_root(args[1], scope)) is not None:
+            return self._divided_by_root(node, names[0], self._spread(squared, lanes, of, scope), lanes, scope)
         with self.at(scope) as fn:
             more: dict[str, Any] = {"uniform_condition": True} if uniform else {}
             name = primitives.emit(
                 fn, node.op, of, lanes, names, node.dtype, target=self.target, strict=self.loops.strict, **more
             )
         return Val(name, lanes)
+
+    def _under_root(self, divisor: Node, scope: Scope) -> Val | None:
+        """What the divisor is the root of, where x * rsqrt takes less than the division."""
+        if divisor.op != "sqrt" or divisor.dtype.name != "f32" or self.loops.strict or not has_short_rsqrt(self.target):
+            return None
+        return scope.holder(divisor.args[0].deps).memo.get(divisor.args[0])
+
+    def _divided_by_root(self, node: Node, name: str, squared: str, lanes: int, scope: Scope) -> Val:
+        dtype = node.dtype
+        with self.at(scope) as fn:
+            root = primitives.emit(fn, "rsqrt", dtype, lanes, [squared], dtype, target=self.target)
+            if node.args[0].op == "const" and node.args[0].data == 1:
+                return Val(root, lanes)
+            return Val(primitives.emit(fn, "mul", dtype, lanes, [name, root], dtype, target=self.target), lanes)
 
     def _is_inverted(self, divisor: Val, dtype: DType) -> bool:
         """Whether all lanes are divided by one number, found at run time: its reciprocal is taken once."""

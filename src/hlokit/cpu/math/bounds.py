@@ -16,6 +16,7 @@ BOUNDS: dict[tuple[str, DType], float] = {
     ("erf", f32): 2.0,
     ("pow", f32): 1.0,
     ("cbrt", f32): 1.0,
+    ("rsqrt", f32): 1.5,
     ("exp", f64): 1.0,
     ("expm1", f64): 2.0,
     ("log", f64): 1.0,
@@ -27,6 +28,7 @@ BOUNDS: dict[tuple[str, DType], float] = {
     ("erf", f64): 2.0,
     ("pow", f64): 1.0,
     ("cbrt", f64): 1.0,
+    ("rsqrt", f64): 1.5,
 }
 """Greatest |computed - exact| / ulp(exact), one unit of a denormal being that of the least normal number.
 

@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from hlokit.cpu.math import coefficients
-from hlokit.cpu.math.lanes import MANTISSA, Value
+from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
 from hlokit.cpu.math.large_angle import correct_large
+from hlokit.cpu.math.pieces import has_pieces, odd_by_pieces
+from hlokit.cpu.target import Target
 
 
 def _table(name: str, x: Value) -> Sequence[float]:
@@ -131,7 +133,9 @@ def expm1(x: Value) -> Value:
 
 
 def tanh(x: Value) -> Value:
-    """x + x^3 T(x^2) for small x, else 1 - 2 / (exp(2|x|) + 1)."""
+    """In pieces; else x + x^3 T(x^2) for small x, above 1 - 2 / (exp(2|x|) + 1)."""
+    if has_pieces(x):
+        return odd_by_pieces(x, coefficients.TANH_LIMIT32[0], coefficients.TANH_PIECES32)
     size = x.abs()
     limit = 10.0 if x.bits == 32 else 20.0
     size = x.operand(limit).where(size.gt(limit), size)
@@ -239,6 +243,29 @@ def atan2(y: Value, x: Value) -> Value:
 # -- roots
 
 
+def has_short_rsqrt(target: Target) -> bool:
+    """Whether rsqrt of floats takes less than a division."""
+    return target.arch == "x86_64" and target.has("avx512f") and target.has("avx512vl")
+
+
+def rsqrt(x: Value) -> Value:
+    """1 / sqrt(x); where the machine knows it to 14 bits, by one step of third order."""
+    lanes = x.lanes
+    if x.bits == 64 or not has_short_rsqrt(lanes.target):
+        return 1.0 / lanes.call("sqrt", x.scalar, x)
+    if lanes.lanes < 4:
+        return lanes.first(rsqrt(Lanes(lanes.fn, 4, lanes.target).padded(x)))
+    width = _intrinsic_width(x)
+    pieces: list[Value] = []
+    for part in lanes.split(x, width):
+        operands = f"{part.type} {part.name}, {part.type} zeroinitializer, i{max(8, width)} -1"
+        pieces.append(part.lanes.let(f"call {part.type} @llvm.x86.avx512.rsqrt14.ps.{32 * width}({operands})", "float"))
+    y = lanes.join(pieces)
+    error = (x * y).fma(-y, 1.0)
+    better = (y * error).fma(error.fma(0.375, 0.5), y)
+    return better.where(error.compare("ord", error), y)  # y is right for zeros, infinity and what has no root
+
+
 def cbrt(x: Value) -> Value:
     """Newton's iteration from a third of the bits, twice Halley's."""
     bits = MANTISSA[x.scalar]
@@ -270,6 +297,8 @@ def cbrt(x: Value) -> Value:
 
 
 def erf(x: Value) -> Value:
+    if has_pieces(x):
+        return odd_by_pieces(x, coefficients.ERF_LIMIT32[0], coefficients.ERF_PIECES32)
     return _erf32(x) if x.bits == 32 else _erf64(x)
 
 
@@ -415,4 +444,5 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "tanh": tanh,
     "atan2": atan2,
     "cbrt": cbrt,
+    "rsqrt": rsqrt,
 }

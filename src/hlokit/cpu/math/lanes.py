@@ -65,6 +65,23 @@ class Lanes:
         bits = self.fn.let(f"bitcast {self.type('i1')} {condition.name} to i{self.lanes}")
         return self.fn.let(f"icmp ne i{self.lanes} {bits}, 0")
 
+    def padded(self, value: Value) -> Value:
+        """A value of fewer lanes with zeros after them."""
+        own, kind = value.lanes.lanes, value.type
+        if own == 1:
+            return self.let(
+                f"insertelement {self.type(value.scalar)} zeroinitializer, {kind} {value.name}, i64 0", value.scalar
+            )
+        mask = ", ".join(f"i32 {min(k, own)}" for k in range(self.lanes))
+        text = f"shufflevector {kind} {value.name}, {kind} zeroinitializer, <{self.lanes} x i32> <{mask}>"
+        return self.let(text, value.scalar)
+
+    def first(self, value: Value) -> Value:
+        """Undoes padded."""
+        if self.lanes == 1:
+            return self.let(f"extractelement {value.type} {value.name}, i64 0", value.scalar)
+        return value.lanes.split(value, self.lanes)[0]
+
     def split(self, value: Value, width: int) -> list[Value]:
         """The value in pieces of `width` lanes, which divides the number of lanes."""
         if width == self.lanes:
@@ -160,6 +177,9 @@ class Value:
 
     def __truediv__(self, other: Value | float) -> Value:
         return self.binary("fdiv", other)
+
+    def __rtruediv__(self, other: Value | float) -> Value:
+        return self.operand(other) / self
 
     def __neg__(self) -> Value:
         return self.lanes.let(f"fneg {self.type} {self.name}", self.scalar) if self.is_float else 0 - self

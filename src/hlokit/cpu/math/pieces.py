@@ -1,0 +1,53 @@
+"""Odd functions that approach 1, by 32 polynomials: each lane takes its coefficients from registers (AVX-512)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlokit.cpu.llvm import float_constant
+from hlokit.cpu.math.lanes import Lanes, Value
+
+_WIDTH = 16
+"""Floats of a register; two registers hold the numbers of all pieces."""
+
+LAST = 7.49
+"""Where |x| = limit lies, of places in [0.5, 8)."""
+
+
+def has_pieces(x: Value) -> bool:
+    """Whether the machine takes any of 32 floats in one instruction."""
+    return x.scalar == "float" and x.lanes.target.arch == "x86_64" and x.lanes.target.has("avx512f")
+
+
+def odd_by_pieces(x: Value, limit: float, columns: Sequence[Sequence[float]]) -> Value:
+    """f(|x|), beyond the limit as there, with the sign of x; f is a polynomial in |x| less the centre of its piece.
+
+    columns   for all 32 pieces the centres; then the coefficients, from the constant ones up
+
+    There are four sizes of pieces, eight of each, each twice as wide as the one before: two bits of the exponent and
+    three of the mantissa of |x| * 7.49 / limit + 0.5, which lies in [0.5, 8).
+    """
+    if x.lanes.lanes < _WIDTH:
+        wide = Lanes(x.lanes.fn, _WIDTH, x.lanes.target)
+        return x.lanes.first(odd_by_pieces(wide.padded(x), limit, columns))
+    size = x.abs()
+    size = x.operand(limit).where(size.gt(limit), size)
+    place = size.fma(LAST / limit, 0.5).as_bits() >> 20
+    centre, *terms = (_chosen(place, column) for column in columns)
+    t = size - centre
+    total = terms[-1]
+    for term in reversed(terms[:-1]):
+        total = total.fma(t, term)
+    return total.copysign(x)
+
+
+def _chosen(place: Value, column: Sequence[float]) -> Value:
+    """The number of each lane's piece. The lowest five bits of the place count; of 0.5's they are 16."""
+    one, two = (
+        ", ".join(f"float {float_constant(v, 'float')}" for v in half) for half in (column[_WIDTH:], column[:_WIDTH])
+    )
+    head = f"call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512(<16 x float> <{one}>, <16 x i32>"
+    lanes = place.lanes
+    return lanes.join(
+        [p.lanes.let(f"{head} {p.name}, <16 x float> <{two}>)", "float") for p in lanes.split(place, _WIDTH)]
+    )
