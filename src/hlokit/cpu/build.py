@@ -185,6 +185,7 @@ class Build(Emitter):
         self.bindings: dict[Leaf, Callable[[Index], Any]] = {}
         self._passes: tuple[int, ...] = ()
         self._folding: list[int | None] = []
+        self._folded_for: list[int] = []  # the axes on which folds that are in no other fold depend
         self._inside = 0  # axes that the fold whose body is being built depends on
         self.around: Sequence[Axis] = ()  # the kernel's loops, outermost first, where nothing else orders them
         self.reads: dict[Leaf, dict[Index, int]] = {}
@@ -376,6 +377,7 @@ class Build(Emitter):
             values = self._written_out(spec.dimensions, sizes, operands, inits, combiner, index)
             self._folding.pop()
             return values
+        self._check_nesting(instruction, own)
         for d, size in zip(spec.dimensions, sizes, strict=True):
             step = Affine.of(0)
             if d.size > 1:
@@ -399,6 +401,14 @@ class Build(Emitter):
         self._folding.pop()
         self.guards = outer
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
+
+    def _check_nesting(self, instruction: Instruction, own: int) -> None:
+        """One of two folds, of which each needs an axis that the other does not, is computed anew for all of them."""
+        if any(axes is not None for axes in self._folding):
+            return
+        if any(own & ~other and other & ~own for other in self._folded_for):
+            raise Cut(self.source.leaf(instruction, 0), "another fold needs other loops around it")
+        self._folded_for.append(own)
 
     def _place(self, d: FoldDimension, size: int, index: Index, step: Affine) -> tuple[Affine, list[Condition]]:
         """The operand's place at a step, and where it is one."""

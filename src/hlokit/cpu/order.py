@@ -23,6 +23,7 @@ from hlokit.cpu.expr import (
     identity_name,
     reachable,
 )
+from hlokit.cpu.unrolled import unrolled
 from hlokit.forms.affine import Affine
 
 STREAM_BYTES = 32 << 20
@@ -110,8 +111,14 @@ def arrange(
 ) -> Loops:
     """The loops of a kernel with these root axes and stores."""
     order, stores, serial = merged(list(axes), list(stores), serial)
-    nodes = reachable([root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))])
+    nodes = _nodes(stores)
     order = _folds_first(order, nodes)
+    if not serial and not strict:
+        short = unrolled(order, stores, nodes, _loops_round, substituted)
+        if short[0] is not order:
+            order, stores, serial = merged(*short, serial)
+            nodes = _nodes(stores)
+            order = _folds_first(order, nodes)
     loops = Loops(order, stores, serial, strict=strict)
     _choose_vector(loops, nodes, vector_bytes)
     loops.streamed = _touched_bytes(loops, nodes) >= stream_bytes
@@ -122,15 +129,22 @@ def arrange(
     return loops
 
 
+def _nodes(stores: Sequence[Store]) -> list[Node]:
+    """All that the stores need, children first."""
+    return reachable([root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))])
+
+
+def _loops_round(order: Sequence[Axis], stores: Sequence[Store]) -> dict[Node, tuple[Axis, ...]]:
+    return {node: place.loops for node, place in places_of(Loops(list(order), list(stores))).items()}
+
+
 # -- merging
 
 
 def merged(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[Axis], list[Store], int]:
     """Neighbouring axes that every affine counts through as one become one."""
     while True:
-        nodes = reachable(
-            [root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))]
-        )
+        nodes = _nodes(stores)
         pair = _mergeable(axes, stores, nodes, serial)
         if pair is None:
             return axes, stores, serial
@@ -176,9 +190,11 @@ def runtime_nodes(affine: Affine) -> list[Node]:
     return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
 
 
-def substituted(stores: Sequence[Store], mapping: dict[Axis, Affine]) -> list[Store]:
-    """The stores with axes replaced by affines of other axes."""
-    expressions = Expressions()
+def substituted(
+    stores: Sequence[Store], mapping: dict[Axis, Affine], expressions: Expressions | None = None
+) -> list[Store]:
+    """The stores with axes replaced by affines of other axes; tests that this decides are folded away."""
+    expressions = expressions or Expressions()
     new: dict[Node, Node] = {}
     runtime: dict[RuntimeInt, RuntimeInt] = {}
     places: dict[Affine, Affine] = {}
@@ -203,7 +219,7 @@ def substituted(stores: Sequence[Store], mapping: dict[Axis, Affine]) -> list[St
             found = places[affine] = Affine.sum(terms)
         return found
 
-    for node in reachable([r for store in stores for r in (store.node, *store.guards, *runtime_nodes(store.place))]):
+    for node in _nodes(stores):
         data = node.data
         if node.op == "number":
             data = moved(data)
@@ -224,8 +240,11 @@ def substituted(stores: Sequence[Store], mapping: dict[Axis, Affine]) -> list[St
                 valid=None if fold.valid is None else new[fold.valid],
                 scan=None if fold.scan is None else axis(fold.scan),
             )
-        new[node] = expressions.node(node.op, node.dtype, [new[a] for a in node.args], data)
-    return [replace(s, place=moved(s.place), node=new[s.node], guards=tuple(new[g] for g in s.guards)) for s in stores]
+        new[node] = segments.folded(expressions, node.op, node.dtype, [new[a] for a in node.args], data)
+    return [
+        replace(s, place=moved(s.place), node=new[s.node], guards=segments.needed(new[g] for g in s.guards))
+        for s in stores
+    ]
 
 
 def _moved_bits(deps: int, mapping: dict[Axis, Affine]) -> int:
@@ -245,7 +264,7 @@ def _folds_first(order: list[Axis], nodes: Sequence[Node]) -> list[Axis]:
         if node.op == "fold":
             if node.data.scan is not None:
                 scanned |= node.data.scan.bit
-            elif any(axis in order for axis in node.data.bound):
+            else:
                 needed |= node.deps
     return sorted(order, key=lambda axis: 2 if scanned & axis.bit else 0 if needed & axis.bit else needed != 0)
 
@@ -341,7 +360,7 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     own: dict[Node, Axis | None] = {}
     folds = [n for n in nodes if n.op == "fold" and n in places and n.data.bound]
     for fold in folds:
-        own[fold] = _own_vector(fold, accesses, loops.strict)
+        own[fold] = _own_vector(fold, loops.strict)
     for candidate in [*candidates, None]:
         cost = 0.0
         for affine, place in accesses:
@@ -428,13 +447,17 @@ def _is_long(fold: Node) -> bool:
     return prod(axis.extent for axis in fold.data.bound) >= 64
 
 
-def _own_vector(fold: Node, accesses: Sequence[tuple[Affine, Place]], strict: bool) -> Axis | None:
+def _own_vector(fold: Node, strict: bool) -> Axis | None:
+    """The axis among its own along which vectors read what the fold needs at the least cost."""
     if strict or not reassociates(fold.data):
         return None
-    inside = [(affine, place) for affine, place in accesses if place.fold is fold]
+    data: Fold = fold.data
+    roots = [*data.bodies, *((data.valid,) if data.valid is not None else ())]
+    below = reachable(roots, lambda node: () if node.op == "fold" else children(node))
+    inside = [n.data[1] for n in below if n.op in ("load", "current") and n.deps & ~fold.deps]
     best: tuple[float, Axis | None] = (float("inf"), None)
-    for axis in reversed(fold.data.bound):
-        cost = sum(_stride_class(affine, axis) for affine, _ in inside) + (4.0 if axis.extent < 16 else 0.0)
+    for axis in reversed(data.bound):
+        cost = sum(_stride_class(affine, axis) for affine in inside) * max(1.0, 16.0 / axis.extent)
         if cost < best[0]:
             best = (cost, axis)
     if best[1] is None or best[1].extent < 4:
@@ -467,15 +490,18 @@ def _widest(loops: Loops, nodes: Sequence[Node]) -> int:
 
 def _choose_chunks(loops: Loops, nodes: Sequence[Node]) -> None:
     """At most 16 chunks of the outer axes, by shapes alone; one where the work is small."""
-    scanned = 0
+    scanned, most = 0, len(loops.order)
     for node in nodes:
         if node.op == "fold" and node.data.scan is not None:
             scanned |= node.data.scan.bit
+        elif node.op == "fold":  # in the steps of axes that are chunked together all is computed anew
+            around = [k for k, axis in enumerate(loops.order) if axis.bit & node.deps]
+            most = min(most, max(around, default=0) + 1)
     if loops.work < 8000.0 or not loops.order:
         return
     count, taken = 1, 0
     for axis in loops.order:
-        if axis.bit & (loops.serial | scanned) or count >= 32:
+        if axis.bit & (loops.serial | scanned) or count >= 32 or taken >= most:
             break
         if (axis is loops.vector or axis is loops.order[-1] is loops.tile) and taken:
             break

@@ -7,15 +7,16 @@ what it guards is loaded plainly or not at all. What is left between them is don
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.expr import Axis, Expressions, Node, RuntimeInt, reachable
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 
 if TYPE_CHECKING:
     from hlokit.cpu.order import Loops, Store
@@ -96,7 +97,7 @@ def within(stores: Sequence[Store], known: Mapping[Axis, Span], expressions: Exp
     moved: list[Store] = []
     for s in stores:
         guards = [new[g] for g in s.guards]
-        moved.append(replace(s, node=new[s.node], guards=tuple(g for g in guards if not _is(g, True))))
+        moved.append(replace(s, node=new[s.node], guards=needed(guards)))
     return moved
 
 
@@ -106,6 +107,11 @@ def _runtime(place: Affine) -> list[Node]:
 
 def _is(node: Node, value: bool) -> bool:
     return node.op == "const" and node.dtype is dtypes.pred and bool(node.data) is value
+
+
+def needed(guards: Iterable[Node]) -> tuple[Node, ...]:
+    """The guards that are not known to hold."""
+    return tuple(guard for guard in guards if not _is(guard, True))
 
 
 def _known(node: Node, known: Mapping[Axis, Span], new: Mapping[Node, Node], expressions: Expressions) -> Node:
@@ -121,23 +127,32 @@ def _known(node: Node, known: Mapping[Axis, Span], new: Mapping[Node, Node], exp
             return expressions.flag(True)
         return expressions.flag(False) if two < low or one >= high else node
     args = [new[a] for a in node.args]
-    if node.op == "select" and args[0].op == "const":
+    if len(args) == len(node.args) and all(a is b for a, b in zip(args, node.args)):
+        return node
+    return folded(expressions, node.op, node.dtype, args, node.data)
+
+
+def folded(expressions: Expressions, op: str, dtype: DType, args: Sequence[Node], data: Any) -> Node:
+    """The node of this meaning, where operands may be tests whose outcome is known."""
+    if op == "range" and data[0].is_constant:
+        return expressions.flag(data[1] <= data[0].constant < data[2])
+    if op == "number" and data.is_constant:
+        return expressions.const(data.constant, dtype)
+    if op == "select" and args[0].op == "const":
         return args[1] if args[0].data else args[2]
-    if node.op == "select" and args[1] is args[2]:
+    if op == "select" and args[1] is args[2]:
         return args[1]
-    if node.op == "not" and args[0].op == "const":
+    if op == "not" and args[0].op == "const" and dtype is dtypes.pred:
         return expressions.flag(not args[0].data)
-    if node.op in ("and", "or") and node.dtype is dtypes.pred:
-        neutral = node.op == "and"
+    if op in ("and", "or") and dtype is dtypes.pred:
+        neutral = op == "and"
         if any(_is(a, not neutral) for a in args):
             return expressions.flag(not neutral)
         args = [a for a in args if not _is(a, neutral)]
         if len(args) < 2:
             return args[0] if args else expressions.flag(neutral)
-    if node.op == "load":
+    if op == "load":
         if any(_is(a, False) for a in args):  # nothing asks for it: a select beyond it is folded too
-            return expressions.const(0, node.dtype)
+            return expressions.const(0, dtype)
         args = [a for a in args if not _is(a, True)]
-    if len(args) == len(node.args) and all(a is b for a, b in zip(args, node.args)):
-        return node
-    return expressions.node(node.op, node.dtype, args, node.data)
+    return expressions.node(op, dtype, args, data)

@@ -227,34 +227,73 @@ class MemoryWriter(ValueWriter):
         for _, same in groupby(stores, key=lambda s: id(s.buffer)):
             run = list(same)
             while run:
-                store = run.pop(0)
-                if run and self._is_pair(store, run[0], scope):
-                    self._store_pair(store, run.pop(0), scope)
+                count = self._side_by_side(run, scope)
+                if count == 1:
+                    self._store(run[0], scope)
                 else:
-                    self._store(store, scope)
+                    self._interleaved(run[:count], scope)
+                run = run[count:]
 
-    def _is_pair(self, first: Store, second: Store, scope: Scope) -> bool:
-        lane = first.place.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
-        return (
-            lane == 2
-            and second.place is first.place + 1
-            and not first.guards
-            and not second.guards
-            and scope.mask is None
-            and not self._terms(first.place, scope)[2]
-        )
+    def _side_by_side(self, run: Sequence[Store], scope: Scope) -> int:
+        """How many of the stores fill memory together: every lane's elements lie side by side. 1: the first alone."""
+        first = run[0]
+        count = first.place.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
+        if count not in (2, 3, 4) or len(run) < count or self._terms(first.place, scope)[2]:
+            return 1
+        if scope.mask is not None and not scope.mask.startswith("<"):
+            return 1
+        if any(s.guards or s.place is not first.place + k for k, s in enumerate(run[:count])):
+            return 1
+        return count
 
-    def _store_pair(self, first: Store, second: Store, scope: Scope) -> None:
-        """Two components side by side."""
-        lanes = scope.lanes
-        names = [self._spread(self.value(s.node, scope), lanes, s.node.dtype, scope) for s in (first, second)]
-        type = memory_type(first.buffer.dtype)
-        pointer, _, _ = self._address(first.buffer, first.place, scope)
-        order = "<" + ", ".join(f"i32 {k // 2 + lanes * (k % 2)}" for k in range(2 * lanes)) + ">"
-        half, whole = vector(type, lanes), vector(type, 2 * lanes)
+    def _interleaved(self, stores: Sequence[Store], scope: Scope) -> None:
+        """Whole vectors of what the stores put side by side."""
+        count, lanes, buffer = len(stores), scope.lanes, stores[0].buffer
+        type, size = memory_type(buffer.dtype), buffer.dtype.numpy.itemsize
+        names = [self._spread(self.value(s.node, scope), lanes, s.node.dtype, scope) for s in stores]
+        pointer, _, _ = self._address(buffer, stores[0].place, scope)
+        valid = count * (lanes if scope.mask is None else scope.mask.count("true"))
+        width = min(lanes, 64 // size)
+        whole = vector(type, width)
         with self.at(scope) as fn:
-            both = fn.let(f"shufflevector {half} {names[0]}, {half} {names[1]}, <{2 * lanes} x i32> {order}")
-            fn.do(f"store {whole} {both}, ptr {pointer}, align {first.buffer.dtype.numpy.itemsize}")
+            names = [self._to_memory(name, buffer.dtype, lanes) for name in names]
+            for start in range(0, lanes * count, width):
+                if start >= valid:
+                    break
+                name = self._mixed(names, type, lanes, range(start, start + width))
+                place = fn.let(f"getelementptr {type}, ptr {pointer}, i64 {start}") if start else pointer
+                if start + width <= valid:
+                    fn.do(f"store {whole} {name}, ptr {place}, align {size}")
+                    continue
+                mask = ", ".join(f"i1 {'true' if start + k < valid else 'false'}" for k in range(width))
+                fn.do(
+                    f"call void @llvm.masked.store.v{width}{_mangled(type)}.p0({whole} {name}, "
+                    f"ptr align {size} {place}, <{width} x i1> <{mask}>)"
+                )
+
+    def _mixed(self, names: Sequence[str], type: str, lanes: int, places: range) -> str:
+        """Those places of the values' elements in turn: one of the first, one of the second, and so on."""
+        fn, count, width = self.fn, len(names), len(places)
+        low = places.start // count
+        first = min(low, lanes - width)
+        if lanes > width:  # what the places come from fits a register
+            order = ", ".join(f"i32 {first + k}" for k in range(width))
+            given = vector(type, lanes)
+            names = [fn.let(f"shufflevector {given} {n}, {given} poison, <{width} x i32> <{order}>") for n in names]
+        else:
+            first = 0
+        given = vector(type, width)
+        mixed = names[0]
+        for number in range(1, count):
+            order = ", ".join(
+                f"i32 {width + p // count - first}" if p % count == number
+                else f"i32 {p // count - first}" if number == 1 and p % count == 0
+                else f"i32 {k}" if p % count < number
+                else "i32 poison"
+                for k, p in enumerate(places)
+            )  # fmt: skip
+            mixed = fn.let(f"shufflevector {given} {mixed}, {given} {names[number]}, <{width} x i32> <{order}>")
+        return mixed
 
     def _store(self, store: Store, scope: Scope) -> None:
         value = self.value(store.node, scope)
