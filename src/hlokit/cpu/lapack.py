@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hlokit.cpu.kernels import cholesky, lu_lanes, triangular_solve
+from hlokit.cpu.kernels import cholesky, lu, triangular_solve
 from hlokit.cpu.kernels.factored import Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import clear, offset, plus, up
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.stripes import Matrix
 from hlokit.cpu.kernels.system import system_of
 from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
 from hlokit.errors import HlokitError
@@ -94,9 +95,7 @@ def lapack(call: Call, module: Module) -> Routine | None:
         return triangular_solve.routine(system, module, call.target)
     if name == "getrf" and not a.dtype.is_complex:
         rows, columns = a.dimensions[-2:]
-        batched = lu_lanes.in_lanes(lu_lanes.Pivoted(a.dtype, prod(job.batch), rows, columns), module, call.target)
-        if batched is not None:
-            return batched
+        return lu.routine(Matrix(a.dtype, prod(job.batch), rows, columns), module, call.target)
     if job.finite_only or job.pairs:
         return None
     return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.panel_copy import transposed
 from hlokit.cpu.kernels.panels import CHUNK_WORK, Panels, load, offset, plus, store, times
-from hlokit.cpu.llvm import Function, float_constant, splat
+from hlokit.cpu.llvm import Function
 from hlokit.cpu.target import Target
 
 LARGEST = 4096
@@ -57,9 +57,9 @@ class Groups:
                 yield memory, [least(f, plus(f, start, lane), str(self.batch - 1)) for lane in range(self.p.lanes)]
 
 
-def are_worth_it(p: Panels, batch: int, elements: int) -> bool:
+def are_worth_it(p: Panels, batch: int, elements: int, largest: int = LARGEST) -> bool:
     """Whether there are enough matrices, and small ones."""
-    return elements <= LARGEST and batch >= max(2, p.lanes // 2)
+    return elements <= largest and batch >= max(2, p.lanes // 2)
 
 
 def block_of(p: Panels, target: Target) -> int:
@@ -91,15 +91,6 @@ def transpose(f: Function, p: Panels, scalars: int, places: Sequence[str], memor
             here = offset(f, memory, (loop.index, vector), lane * p.bytes)
             source, target = (there, here) if into else (here, there)
             store(f, p, load(f, p, source), target)
-
-
-def everywhere(p: Panels, value: float) -> str:
-    """A constant in every lane."""
-    return splat(float_constant(value, p.scalar), p.scalar, p.lanes)
-
-
-def magnitude(f: Function, p: Panels, value: str) -> str:
-    return f.let(f"call {p.vector} @llvm.fabs.{p.suffix}({p.vector} {value})")
 
 
 def chosen(f: Function, p: Panels, condition: str, a: str, b: str) -> str:

@@ -15,7 +15,6 @@ from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panel_copy import copy
 from hlokit.cpu.kernels.panels import (
-    Items,
     Panels,
     clear,
     less_product,
@@ -32,16 +31,13 @@ from hlokit.cpu.kernels.panels import (
     up,
 )
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.stepped import HEAD, Stepped, part
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky
 from hlokit.types.shape import Shape
 
 TYPES = ("f32", "f64", "c64", "c128")
-_STEP = 8
-"""Bytes to the number of the step in scratch, for all matrices in that of the first."""
-MATRICES_AT_ONCE = 4
-"""Batches of as many matrices are a chunk each matrix."""
 
 
 def cholesky(call: Call, module: Module) -> Routine | None:
@@ -73,17 +69,9 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
         return batched
     plan = _Plan(s, panels_for(s.dtype, target))
     pack, first, step, unpack = _pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module)
-    if s.batch >= MATRICES_AT_ONCE or plan.stripes == 1:
-        return Routine(
-            (Phase(_whole(plan, module, pack, first, step, unpack), plan.matrices.chunks),), plan.scratch_bytes
-        )
-    phases = [Phase(_each(plan, module, pack, "pack", plan.stripes), s.batch * plan.stripes)]
-    phases.append(Phase(_each(plan, module, first, "first", 1), s.batch))
-    each, advance = _each_step(plan, module, step), _advance(plan, module)
-    for count in range(plan.stripes - 1, 0, -1):
-        phases += [Phase(each, s.batch * count), Phase(advance)]
-    phases.append(Phase(_each(plan, module, unpack, "unpack", plan.stripes), s.batch * plan.stripes))
-    return Routine(tuple(phases), plan.scratch_bytes)
+    counts = range(plan.stripes - 1, 0, -1)
+    steps = Stepped(f"cholesky_{plan.name}", s.batch, s.scratch, plan.matrix, plan.work, plan.stripes, counts)
+    return steps.routine(module, pack, first, step, unpack)
 
 
 def _nothing(s: Factored, module: Module) -> Routine:
@@ -97,7 +85,7 @@ def _nothing(s: Factored, module: Module) -> Routine:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Scratch of a matrix: its info and step, then its reciprocals, then its stripes, each as far as its diagonal."""
+    """Scratch of a matrix: its info, then its reciprocals, then its stripes, each as far as its diagonal."""
 
     s: Factored
     p: Panels
@@ -111,12 +99,12 @@ class _Plan:
         return self.stripes * self.p.width
 
     @property
-    def matrices(self) -> Items:
-        return Items(self.s.batch, self.padded**3 * self.p.parts**2 // (6 * self.p.lanes) + self.padded**2)
+    def work(self) -> int:
+        return self.padded**3 * self.p.parts**2 // (6 * self.p.lanes) + self.padded**2
 
     @property
     def stripes_at(self) -> int:
-        return up(64 + self.padded * self.p.reciprocal, 64)
+        return up(HEAD + self.padded * self.p.reciprocal, 64)
 
     @property
     def unit(self) -> int:
@@ -129,10 +117,6 @@ class _Plan:
         return up(self.stripes_at + self.unit * self.stripes * (self.stripes + 1) // 2, 64)
 
     @property
-    def scratch_bytes(self) -> int:
-        return self.s.batch * self.matrix
-
-    @property
     def name(self) -> str:
         return f"{self.s.name}_{self.p.name}"
 
@@ -141,13 +125,9 @@ class _Plan:
         return offset(f, memory, self.stripes_at, (f.let(f"lshr i64 {before}, 1"), self.unit))
 
 
-_PART = [("ptr", "table"), ("i64", "matrix"), ("i64", "number"), ("i64", "step")]
-
-
 def _part(plan: _Plan, name: str) -> tuple[Function, str]:
-    """A function of the table, a matrix, a stripe's number and a step; with the matrix's scratch memory."""
-    f = Function(f"cholesky_{name}_{plan.name}", _PART, attributes="noinline")
-    return f, offset(f, table_pointer(f, plan.s.scratch), ("%matrix", plan.matrix))
+    """A part, with the matrix's scratch memory."""
+    return part(f"cholesky_{name}_{plan.name}"), "%memory"
 
 
 def _pack(plan: _Plan, module: Module) -> str:
@@ -156,7 +136,6 @@ def _pack(plan: _Plan, module: Module) -> str:
     f, memory = _part(plan, "pack")
     with f.when(f.let("icmp eq i64 %number, 0")):
         f.do(f"store i32 0, ptr {memory}, align 4")
-        f.do(f"store i64 0, ptr {offset(f, memory, _STEP)}, align 8")
     stripe = plan.stripe(f, memory, "%number")
     first = times(f, "%number", p.width)
     columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
@@ -178,7 +157,7 @@ def _first(plan: _Plan, module: Module) -> str:
     """Factors the first stripe's diagonal."""
     f, memory = _part(plan, "first")
     diagonal = _diagonal(plan.p, module)
-    stripe, reciprocals = offset(f, memory, plan.stripes_at), offset(f, memory, 64)
+    stripe, reciprocals = offset(f, memory, plan.stripes_at), offset(f, memory, HEAD)
     f.do(f"call void @{diagonal}(ptr {stripe}, ptr {stripe}, ptr {reciprocals}, ptr {memory}, i64 0)")
     f.do("ret void")
     module.add(f)
@@ -198,7 +177,7 @@ def _step(plan: _Plan, module: Module) -> str:
     diagonal = _diagonal(p, module)
     following = plus(f, "%step", 1)
     stripe = plan.stripe(f, memory, plus(f, following, "%number"))
-    panel, reciprocals = plan.stripe(f, memory, "%step"), offset(f, memory, 64)
+    panel, reciprocals = plan.stripe(f, memory, "%step"), offset(f, memory, HEAD)
     row = times(f, "%step", p.width)
     f.do(f"call void @{solve}(ptr {stripe}, ptr {panel}, ptr {reciprocals}, ptr null, i64 {row})")
     with f.when(f.let("icmp eq i64 %number, 0")):
@@ -235,13 +214,13 @@ def _factor(p: Panels, module: Module) -> str:
         store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
         pivot = load(f, p, offset(f, corner, i * p.bytes))
         positive = f.let(f"fcmp ogt {kind} {pivot}, {float_constant(0.0, kind)}")
-        note_pivot(f, positive, "%info", plus(f, "%row", i + 1))
+        panels.note_pivot(f, positive, "%info", plus(f, "%row", i + 1))
         root = f.let(f"call {kind} @llvm.sqrt.f{8 * p.bytes}({kind} {pivot})")
         reciprocal = f.let(f"fdiv {kind} {one(p)}, {root}")
         place = offset(f, "%r", i * p.reciprocal)
         zero = float_constant(0.0, kind)
-        for c, part in enumerate([reciprocal, zero, one(p)] if p.parts == 2 else [reciprocal, one(p)]):
-            store(f, p, part, offset(f, place, c * p.bytes))
+        for c, value in enumerate([reciprocal, zero, one(p)] if p.parts == 2 else [reciprocal, one(p)]):
+            store(f, p, value, offset(f, place, c * p.bytes))
         factor = spread(f, p, reciprocal)
         rows[i] = [[f.let(f"fmul {p.vector} {x}, {factor}") for x in vector] for vector in rows[i]]
         store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
@@ -254,15 +233,6 @@ def _factor(p: Panels, module: Module) -> str:
     f.do("ret void")
     module.add(f)
     return name
-
-
-def note_pivot(f: Function, positive: str, info: str, order: str) -> None:
-    """Sets the i32 at `info` to the i64 `order`, unless the pivot is positive or it is set already."""
-    before = f.let(f"load i32, ptr {info}, align 4")
-    is_set = f.let(f"icmp ne i32 {before}, 0")
-    kept = f.let(f"or i1 {positive}, {is_set}")
-    number = f.let(f"trunc i64 {order} to i32")
-    f.do(f"store i32 {f.let(f'select i1 {kept}, i32 {before}, i32 {number}')}, ptr {info}, align 4")
 
 
 def _unpack(plan: _Plan, module: Module) -> str:
@@ -319,61 +289,3 @@ def _copy_triangle(f: Function, plan: _Plan, packed: str, array: str, columns: s
             if c and s.strides.conjugate:
                 value = f.let(f"fsub {p.scalar} {float_constant(0.0, p.scalar)}, {value}")  # 0 on the diagonal, not -0
             store(f, p, value, offset(f, there, c * p.bytes))
-
-
-def _each(plan: _Plan, module: Module, part: str, name: str, count: int) -> str:
-    """The phase that calls a part for chunks of (matrix, number)."""
-    f = Function(f"cholesky_each_{name}_{plan.name}", _PHASE)
-    _chunks(f, part, str(count), "0")
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name
-
-
-def _each_step(plan: _Plan, module: Module, part: str) -> str:
-    """The phase of a step. Which one it is stands in scratch, so that one function serves for all."""
-    f = Function(f"cholesky_each_step_{plan.name}", _PHASE)
-    step = f.let(f"load i64, ptr {offset(f, table_pointer(f, plan.s.scratch), _STEP)}, align 8")
-    _chunks(f, part, f.let(f"sub nsw i64 {plan.stripes - 1}, {step}"), step)
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name
-
-
-def _chunks(f: Function, part: str, count: str, step: str) -> None:
-    with f.loop("%begin", "%end") as chunk:
-        matrix, number = f.let(f"udiv i64 {chunk.index}, {count}"), f.let(f"urem i64 {chunk.index}, {count}")
-        f.do(f"call void @{part}(ptr %table, i64 {matrix}, i64 {number}, i64 {step})")
-
-
-def _advance(plan: _Plan, module: Module) -> str:
-    """The phase after a step: the next."""
-    f = Function(f"cholesky_advance_{plan.name}", _PHASE)
-    place = offset(f, table_pointer(f, plan.s.scratch), _STEP)
-    step = f.let(f"load i64, ptr {place}, align 8")
-    f.do(f"store i64 {plus(f, step, 1)}, ptr {place}, align 8")
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name
-
-
-def _whole(plan: _Plan, module: Module, pack: str, first: str, step: str, unpack: str) -> str:
-    """The phase that factors whole matrices."""
-    f = Function(f"cholesky_{plan.name}", _PHASE)
-    with plan.matrices.each(f) as matrix:
-
-        def call(part: str, number: str, at: str) -> None:
-            f.do(f"call void @{part}(ptr %table, i64 {matrix}, i64 {number}, i64 {at})")
-
-        with f.loop("0", str(plan.stripes)) as stripe:
-            call(pack, stripe.index, "0")
-        call(first, "0", "0")
-        with f.loop("0", str(plan.stripes - 1)) as at:
-            count = f.let(f"sub nsw i64 {plan.stripes - 1}, {at.index}")
-            with f.loop("0", count) as stripe:
-                call(step, stripe.index, at.index)
-        with f.loop("0", str(plan.stripes)) as stripe:
-            call(unpack, stripe.index, "0")
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name

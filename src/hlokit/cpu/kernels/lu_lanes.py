@@ -6,45 +6,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels import batch_lanes
-from hlokit.cpu.kernels.batch_lanes import Groups, chosen, everywhere, magnitude, matrices, transpose
+from hlokit.cpu.kernels.batch_lanes import Groups, chosen, matrices, transpose
 from hlokit.cpu.kernels.flow import table_pointer
-from hlokit.cpu.kernels.panels import Panels, less_product, load, offset, panels_for, plus, store, up
+from hlokit.cpu.kernels.panels import (
+    Panels,
+    everywhere,
+    less_product,
+    load,
+    magnitude,
+    offset,
+    panels_for,
+    plus,
+    store,
+    up,
+)
 from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.stripes import Matrix
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
-from hlokit.types.dtype import DType
 
+_LARGEST = 1600
+"""Elements of the largest matrix: each pivot goes through all that is left, beyond it stripes are faster."""
 _COLUMNS = 4
 """Columns that go down the rows together."""
 
 
-@dataclass(frozen=True)
-class Pivoted:
-    """A batch of rows x columns matrices; the table has operand, result, pivots (s32, from 1), info (s32), scratch."""
-
-    dtype: DType
-    batch: int
-    rows: int
-    columns: int
-
-    @property
-    def steps(self) -> int:
-        return min(self.rows, self.columns)
-
-    @property
-    def matrix(self) -> int:
-        """Bytes of a matrix."""
-        return self.rows * self.columns * (self.dtype.bits // 8)
-
-    @property
-    def name(self) -> str:
-        return f"{self.dtype.name}_{self.batch}_{self.rows}_{self.columns}"
-
-
-def in_lanes(s: Pivoted, module: Module, target: Target) -> Routine | None:
-    """The routine for real matrices; None for too few or too large ones."""
+def in_lanes(s: Matrix, module: Module, target: Target) -> Routine | None:
+    """The routine; None for too few or too large matrices. The table: that of lu.py."""
     p = panels_for(s.dtype, target)
-    if not batch_lanes.are_worth_it(p, s.batch, s.rows * s.columns):
+    if not batch_lanes.are_worth_it(p, s.batch, s.rows * s.columns, _LARGEST):
         return None
     plan = _Plan(s, p)
     chunks = plan.groups.chunks
@@ -55,12 +45,12 @@ def in_lanes(s: Pivoted, module: Module, target: Target) -> Routine | None:
 class _Plan:
     """Scratch of a chunk: the group's elements, pivots as integers of the elements' width, info of every lane."""
 
-    s: Pivoted
+    s: Matrix
     p: Panels
 
     @property
     def groups(self) -> Groups:
-        return Groups(self.p, self.s.batch, 2 * self.s.rows * self.s.columns * (self.s.steps + 2))
+        return Groups(self.p, self.s.batch, 2 * self.s.rows * self.s.columns * (self.s.least + 2))
 
     @property
     def vector(self) -> int:
@@ -78,7 +68,7 @@ class _Plan:
 
     @property
     def info(self) -> int:
-        return self.pivots + self.s.steps * self.vector
+        return self.pivots + self.s.least * self.vector
 
     @property
     def scratch(self) -> int:
@@ -104,10 +94,10 @@ def _phase(plan: _Plan, module: Module) -> str:
     operand, result, pivots, info, scratch = (table_pointer(f, i) for i in range(5))
     scalars = s.rows * s.columns
     with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, p, scalars, matrices(f, operand, numbers, s.matrix), memory, into=True)
+        transpose(f, p, scalars, matrices(f, operand, numbers, s.bytes), memory, into=True)
         f.do(f"call void @{factor}(ptr {memory})")
-        transpose(f, p, scalars, matrices(f, result, numbers, s.matrix), memory, into=False)
-        _hand_out(f, plan, offset(f, memory, plan.pivots), matrices(f, pivots, numbers, 4 * s.steps), s.steps)
+        transpose(f, p, scalars, matrices(f, result, numbers, s.bytes), memory, into=False)
+        _hand_out(f, plan, offset(f, memory, plan.pivots), matrices(f, pivots, numbers, 4 * s.least), s.least)
         _hand_out(f, plan, offset(f, memory, plan.info), matrices(f, info, numbers, 4), 1)
     f.do("ret void")
     module.add(f, exported=True)
@@ -128,7 +118,7 @@ def _factor(plan: _Plan, module: Module) -> str:
     s = plan.s
     f = Function(f"lu_lanes_factor_{s.name}", [("ptr", "memory")], attributes="noinline")
     f.do(f"store {plan.integers} zeroinitializer, ptr {offset(f, '%memory', plan.info)}, align 4")
-    with f.loop("0", str(s.steps)) as step:
+    with f.loop("0", str(s.least)) as step:
         row = offset(f, "%memory", (step.index, plan.row))
         below = plus(f, step.index, 1)
         pivots = _pivots(f, plan, offset(f, row, (step.index, plan.vector)), step.index)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
+from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type, splat
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
@@ -291,6 +291,24 @@ def panel_rows(module: Module, p: Panels, name: str, finish: Finish, conjugate: 
     return name
 
 
+def everywhere(p: Panels, value: float) -> str:
+    """A constant in every lane."""
+    return splat(float_constant(value, p.scalar), p.scalar, p.lanes)
+
+
+def magnitude(f: Function, p: Panels, value: str) -> str:
+    return f.let(f"call {p.vector} @llvm.fabs.{p.suffix}({p.vector} {value})")
+
+
+def note_pivot(f: Function, positive: str, info: str, order: str) -> None:
+    """Sets the i32 at `info` to the i64 `order`, unless the pivot is positive or it is set already."""
+    before = f.let(f"load i32, ptr {info}, align 4")
+    is_set = f.let(f"icmp ne i32 {before}, 0")
+    kept = f.let(f"or i1 {positive}, {is_set}")
+    number = f.let(f"trunc i64 {order} to i32")
+    f.do(f"store i32 {f.let(f'select i1 {kept}, i32 {before}, i32 {number}')}, ptr {info}, align 4")
+
+
 def clear(f: Function, place: str, count: str) -> None:
     """Zeros over `count` bytes."""
     f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {count}, i1 false)")
@@ -310,14 +328,15 @@ CHUNK_WORK = 50_000
 
 @dataclass(frozen=True)
 class Items:
-    """Pieces of work that a phase does several of in a chunk, each of about `work` vector operations."""
+    """Pieces of work that a phase does `fewest` or more of in a chunk, each of about `work` vector operations."""
 
     count: int
     work: int
+    fewest: int = 1
 
     @property
     def a_chunk(self) -> int:
-        return max(1, min(self.count, CHUNK_WORK // max(1, self.work)))
+        return max(self.fewest, min(self.count, CHUNK_WORK // max(1, self.work)))
 
     @property
     def chunks(self) -> int:

@@ -1,0 +1,200 @@
+"""Stripes of a matrix's columns and the columns themselves: what LU and QR factorizations are made of (stepped.py).
+
+A stripe is copied to scratch memory as [row][width] (panels.py). Before it is factored it is transposed to columns,
+[width][tall]: there a column is contiguous, and from there the stripes beyond it are changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.panel_copy import Strides, copy
+from hlokit.cpu.kernels.panels import Panels, clear, offset, panels_for, times, up
+from hlokit.cpu.kernels.stepped import HEAD, part
+from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.target import Target
+from hlokit.types.dtype import DType
+
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A batch of row-major matrices of real numbers."""
+
+    dtype: DType
+    batch: int
+    rows: int
+    columns: int
+
+    @property
+    def least(self) -> int:
+        """The less of rows and columns."""
+        return min(self.rows, self.columns)
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row."""
+        return self.columns * (self.dtype.bits // 8)
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.row
+
+    @property
+    def name(self) -> str:
+        return f"{self.dtype.name}_{self.batch}_{self.rows}_{self.columns}"
+
+
+@dataclass(frozen=True)
+class Stripes:
+    """Where the stripes of a matrix are in its scratch; after them the columns of those that are factored.
+
+    kind    of factorization, in names
+    extra   bytes that each factored stripe has besides its columns
+    """
+
+    kind: str
+    m: Matrix
+    target: Target
+    extra: int = 0
+
+    @cached_property
+    def p(self) -> Panels:
+        full = panels_for(self.m.dtype, self.target)
+        together = max(1, full.rows // full.lanes)
+        vectors = min(full.vectors, up(-(-self.m.columns // full.lanes), together))
+        return replace(full, vectors=vectors, blocks=vectors * full.lanes // full.rows)
+
+    @cached_property
+    def tall(self) -> Panels:
+        """A panel as high as a column: of an odd number of lines, so that columns meet in few sets of the cache."""
+        lines = -(-self.m.rows * self.p.bytes // _LINE) | 1
+        return replace(self.p, blocks=lines * _LINE // self.p.bytes // self.p.rows)
+
+    @property
+    def count(self) -> int:
+        return -(-self.m.columns // self.p.width)
+
+    @property
+    def factored(self) -> int:
+        """How many stripes are factored: the first ones."""
+        return -(-self.m.least // self.p.width)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a stripe, those of padding too."""
+        return self.tall.height
+
+    @property
+    def stripe_bytes(self) -> int:
+        return self.rows * self.p.stripe_row
+
+    @property
+    def columns_bytes(self) -> int:
+        return self.p.width * self.tall.panel_column + up(self.extra, _LINE)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a matrix's scratch."""
+        return HEAD + self.count * self.stripe_bytes + self.factored * self.columns_bytes
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}_{self.m.name}_{self.p.name}"
+
+    def stripe(self, f: Function, number: str) -> str:
+        return offset(f, "%memory", HEAD, (number, self.stripe_bytes))
+
+    def column(self, f: Function, number: str) -> str:
+        """The first column of a factored stripe."""
+        return offset(f, "%memory", HEAD + self.count * self.stripe_bytes, (number, self.columns_bytes))
+
+    def extras(self, f: Function, number: str) -> str:
+        return offset(f, self.column(f, number), self.p.width * self.tall.panel_column)
+
+    def part(self, name: str) -> Function:
+        return part(f"{self.name}_{name}")
+
+    def pack(self, module: Module) -> str:
+        """The part that copies a stripe of the operand; zeros are where there is none."""
+        f = self.part("pack")
+        stripe = self.stripe(f, "%number")
+        array, columns = self._array(f, 0)
+        if self.rows != self.m.rows or self.m.columns % self.p.width:
+            with f.when("true" if self.rows != self.m.rows else f.let(f"icmp slt i64 {columns}, {self.p.width}")):
+                clear(f, stripe, str(self.stripe_bytes))
+        f.do(f"call void @{self._copy(module, True)}(ptr {stripe}, ptr {array}, i64 {self.m.rows}, i64 {columns})")
+        return self.end(f, module)
+
+    def unpack(self, module: Module, before: Callable[[Function, str], None] | None = None) -> str:
+        """The part that copies a stripe to the result. before(function, stripe): what is done to it first."""
+        f = self.part("unpack")
+        stripe = self.stripe(f, "%number")
+        if before is not None:
+            before(f, stripe)
+        self.hand_out(f, module, stripe, "0")
+        return self.end(f, module)
+
+    def hand_out(self, f: Function, module: Module, stripe: str, first: str) -> None:
+        """Copies stripe %number, from row `first` on, to the result."""
+        array, columns = self._array(f, self.result)
+        rows = f.let(f"sub nsw i64 {self.m.rows}, {first}")
+        array, stripe = offset(f, array, (first, self.m.row)), offset(f, stripe, (first, self.p.stripe_row))
+        f.do(f"call void @{self._copy(module, False)}(ptr {stripe}, ptr {array}, i64 {rows}, i64 {columns})")
+
+    @property
+    def result(self) -> int:
+        """The table's place of the result that the stripes go to."""
+        return 1
+
+    def _copy(self, module: Module, into: bool) -> str:
+        return copy(module, self.p, self.p.width, Strides(self.m.row, self.p.bytes), into)
+
+    def _array(self, f: Function, place: int) -> tuple[str, str]:
+        """The stripe's place in an array, and how many columns it has there."""
+        first = times(f, "%number", self.p.width)
+        array = offset(f, table_pointer(f, place), ("%matrix", self.m.bytes), (first, self.p.bytes))
+        return array, self.columns_of(f, first)
+
+    def transpose(self, f: Function, module: Module, stripe: str, columns: str, first: str, into: bool) -> None:
+        """Copies a stripe's rows from `first` on to columns, or back."""
+        p = self.p
+        strides = Strides(p.bytes, self.tall.panel_column)
+        packed, array = offset(f, stripe, (first, p.stripe_row)), offset(f, columns, (first, p.bytes))
+        rows = f.let(f"sub nsw i64 {self.rows}, {first}")
+        name = copy(module, p, p.width, strides, not into)
+        f.do(f"call void @{name}(ptr {packed}, ptr {array}, i64 {rows}, i64 {p.width})")
+
+    def steps_of(self, f: Function, first: str) -> str:
+        """How many columns of a stripe are factored whose first one is the matrix's column `first`."""
+        return least(f, f.let(f"sub nsw i64 {self.m.least}, {first}"), str(self.p.width))
+
+    def columns_of(self, f: Function, first: str) -> str:
+        """How many columns the stripe has whose first one is the matrix's column `first`."""
+        return least(f, f.let(f"sub nsw i64 {self.m.columns}, {first}"), str(self.p.width))
+
+    def end(self, f: Function, module: Module) -> str:
+        f.do("ret void")
+        module.add(f)
+        return f.name
+
+
+# -- columns by vectors
+
+
+def rows_from(f: Function, p: Panels, first: str, row: str) -> str:
+    """Which lanes of the vector that begins with row `first` are below the row before `row`."""
+    integers = f"<{p.lanes} x i64>"
+    counted = ", ".join(f"i64 {i}" for i in range(p.lanes))
+    start = f.let(f"insertelement {integers} poison, i64 {f.let(f'sub nsw i64 {row}, {first}')}, i32 0")
+    start = f.let(f"shufflevector {integers} {start}, {integers} poison, <{p.lanes} x i32> zeroinitializer")
+    return f.let(f"icmp sge {integers} <{counted}>, {start}")
+
+
+def aligned(f: Function, p: Panels, row: str) -> str:
+    """The row that the vector with this row begins with."""
+    return f.let(f"and i64 {row}, {-p.lanes}")
