@@ -1,8 +1,8 @@
 """LAPACK custom-calls in machine code: SciPy's routines called as C functions, without Python.
 
 The calls are those of ops/custom_targets/lapack_routines.py, each matrix copied to and from the routine's column-major
-order. potrf and trsm are hlokit's own kernels. The text names a routine `hlokit_lapack_dsyevd`; whoever loads the code
-gets the addresses from `lapack_symbols`.
+order. potrf, trsm, and of real matrices getrf, geqrf and orgqr are hlokit's own kernels. The text names a routine
+`hlokit_lapack_dsyevd`; whoever loads the code gets the addresses from `lapack_symbols`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hlokit.cpu.kernels import cholesky, lu, triangular_solve
+from hlokit.cpu.kernels import cholesky, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.factored import Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import clear, offset, plus, up
@@ -93,9 +93,13 @@ def lapack(call: Call, module: Module) -> Routine | None:
         ways = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
         system = system_of(call.operands[1], a.dimensions[-1], left == "L", lower == "L", unit == "U", ways[transpose])
         return triangular_solve.routine(system, module, call.target)
-    if name == "getrf" and not a.dtype.is_complex:
-        rows, columns = a.dimensions[-2:]
-        return lu.routine(Matrix(a.dtype, prod(job.batch), rows, columns), module, call.target)
+    if name in ("getrf", "geqrf", "orgqr") and not a.dtype.is_complex:
+        matrix = Matrix(a.dtype, prod(job.batch), *a.dimensions[-2:])
+        if name == "getrf":
+            return lu.routine(matrix, module, call.target)
+        if name == "geqrf":
+            return qr.routine(matrix, module, call.target)
+        return qr_product.routine(matrix, call.operands[1].dimensions[-1], module, call.target)
     if job.finite_only or job.pairs:
         return None
     return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)

@@ -41,7 +41,7 @@ def routine(m: Matrix, module: Module, target: Target) -> Routine:
     batched = lu_lanes.in_lanes(m, module, target)
     if batched is not None:
         return batched
-    s = Stripes("lu", m, target)
+    s = Stripes("lu", m, target, 1, m.least)
     counts = range(s.count - 1, s.count - 1 - s.factored, -1) if s.count > s.factored else range(s.count - 1, 0, -1)
     work = m.rows * m.columns * (m.least + 8 * s.p.lanes) // (2 * s.p.lanes)
     steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work, s.count, counts)

@@ -53,14 +53,16 @@ class Matrix:
 class Stripes:
     """Where the stripes of a matrix are in its scratch; after them the columns of those that are factored.
 
-    kind    of factorization, in names
-    extra   bytes that each factored stripe has besides its columns
+    kind        of factorization, in names
+    result      the table's place of what the stripes go to
+    steps       columns that are factored: the first ones
     """
 
     kind: str
     m: Matrix
     target: Target
-    extra: int = 0
+    result: int
+    steps: int
 
     @cached_property
     def p(self) -> Panels:
@@ -82,7 +84,7 @@ class Stripes:
     @property
     def factored(self) -> int:
         """How many stripes are factored: the first ones."""
-        return -(-self.m.least // self.p.width)
+        return -(-self.steps // self.p.width)
 
     @property
     def rows(self) -> int:
@@ -95,7 +97,12 @@ class Stripes:
 
     @property
     def columns_bytes(self) -> int:
-        return self.p.width * self.tall.panel_column + up(self.extra, _LINE)
+        return self.p.width * self.tall.panel_column + self.extra
+
+    @property
+    def extra(self) -> int:
+        """Bytes that each factored stripe has besides its columns, a multiple of 64."""
+        return 0
 
     @property
     def memory(self) -> int:
@@ -104,7 +111,7 @@ class Stripes:
 
     @property
     def name(self) -> str:
-        return f"{self.kind}_{self.m.name}_{self.p.name}"
+        return f"{self.kind}_{self.m.name}_{self.steps}_{self.p.name}"
 
     def stripe(self, f: Function, number: str) -> str:
         return offset(f, "%memory", HEAD, (number, self.stripe_bytes))
@@ -113,9 +120,6 @@ class Stripes:
         """The first column of a factored stripe."""
         return offset(f, "%memory", HEAD + self.count * self.stripe_bytes, (number, self.columns_bytes))
 
-    def extras(self, f: Function, number: str) -> str:
-        return offset(f, self.column(f, number), self.p.width * self.tall.panel_column)
-
     def part(self, name: str) -> Function:
         return part(f"{self.name}_{name}")
 
@@ -123,12 +127,16 @@ class Stripes:
         """The part that copies a stripe of the operand; zeros are where there is none."""
         f = self.part("pack")
         stripe = self.stripe(f, "%number")
-        array, columns = self._array(f, 0)
+        self.read(f, module, stripe)
+        return self.end(f, module)
+
+    def read(self, f: Function, module: Module, stripe: str) -> None:
+        """Copies stripe %number of the operand."""
+        array, columns = self._array(f, 0, "%number")
         if self.rows != self.m.rows or self.m.columns % self.p.width:
             with f.when("true" if self.rows != self.m.rows else f.let(f"icmp slt i64 {columns}, {self.p.width}")):
                 clear(f, stripe, str(self.stripe_bytes))
         f.do(f"call void @{self._copy(module, True)}(ptr {stripe}, ptr {array}, i64 {self.m.rows}, i64 {columns})")
-        return self.end(f, module)
 
     def unpack(self, module: Module, before: Callable[[Function, str], None] | None = None) -> str:
         """The part that copies a stripe to the result. before(function, stripe): what is done to it first."""
@@ -136,27 +144,20 @@ class Stripes:
         stripe = self.stripe(f, "%number")
         if before is not None:
             before(f, stripe)
-        self.hand_out(f, module, stripe, "0")
+        self.write(f, module, stripe, "%number")
         return self.end(f, module)
 
-    def hand_out(self, f: Function, module: Module, stripe: str, first: str) -> None:
-        """Copies stripe %number, from row `first` on, to the result."""
-        array, columns = self._array(f, self.result)
-        rows = f.let(f"sub nsw i64 {self.m.rows}, {first}")
-        array, stripe = offset(f, array, (first, self.m.row)), offset(f, stripe, (first, self.p.stripe_row))
-        f.do(f"call void @{self._copy(module, False)}(ptr {stripe}, ptr {array}, i64 {rows}, i64 {columns})")
-
-    @property
-    def result(self) -> int:
-        """The table's place of the result that the stripes go to."""
-        return 1
+    def write(self, f: Function, module: Module, stripe: str, number: str) -> None:
+        """Copies a stripe, whose number is given, to the result."""
+        array, columns = self._array(f, self.result, number)
+        f.do(f"call void @{self._copy(module, False)}(ptr {stripe}, ptr {array}, i64 {self.m.rows}, i64 {columns})")
 
     def _copy(self, module: Module, into: bool) -> str:
         return copy(module, self.p, self.p.width, Strides(self.m.row, self.p.bytes), into)
 
-    def _array(self, f: Function, place: int) -> tuple[str, str]:
-        """The stripe's place in an array, and how many columns it has there."""
-        first = times(f, "%number", self.p.width)
+    def _array(self, f: Function, place: int, number: str) -> tuple[str, str]:
+        """A stripe's place in an array, and how many columns it has there."""
+        first = times(f, number, self.p.width)
         array = offset(f, table_pointer(f, place), ("%matrix", self.m.bytes), (first, self.p.bytes))
         return array, self.columns_of(f, first)
 
@@ -171,7 +172,7 @@ class Stripes:
 
     def steps_of(self, f: Function, first: str) -> str:
         """How many columns of a stripe are factored whose first one is the matrix's column `first`."""
-        return least(f, f.let(f"sub nsw i64 {self.m.least}, {first}"), str(self.p.width))
+        return least(f, f.let(f"sub nsw i64 {self.steps}, {first}"), str(self.p.width))
 
     def columns_of(self, f: Function, first: str) -> str:
         """How many columns the stripe has whose first one is the matrix's column `first`."""
