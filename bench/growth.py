@@ -1,9 +1,11 @@
-"""Time against size, from 2 thousand to 4 million elements: curves of hlokit and XLA, and their cliffs.
+"""Time against size, over three decades for each category: curves of hlokit and XLA, and their cliffs.
 
-    python -m bench.growth --json FILE --markdown FILE --svg FILE     # about ten minutes
+    python -m bench.growth              # eight minutes; the report goes to build/growth: growth.json, .md, .svg
+    python -m bench.growth --only sort --to FOLDER
 
 A cliff is a step between neighbouring sizes, each twice the one before, at which the time for an element grows more
-than twofold, and XLA's does not.
+than twofold, and XLA's does not. Where one shows, both sizes are measured once more: it counts if it is there again.
+A size is left out when XLA took so long for the one before that the run would not end in time.
 """
 
 from __future__ import annotations
@@ -14,44 +16,72 @@ import json
 import os
 import re
 import tempfile
-from dataclasses import asdict
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from bench.limits import Limits
-from bench.programs.growth import FAMILIES, SIZES, named
+from bench.programs.growth import FAMILIES, named
 from bench.report import Row, geometric_mean, number
 from bench.run import Bench, Effort, available, machine
 
-EFFORT = Effort(rounds=3, turn=0.03, least=2, pause=0.01, compiles=1, cold=0, seconds=1500, patience=60)
+EFFORT = Effort(rounds=3, turn=0.015, least=2, pause=0.005, compiles=1, cold=0, seconds=450, patience=60)
 KINDS = ["hlokit", "xla", "xla-tunables"]
 CLIFF = 2.0
+SLOW_MS, SLOWEST_MS = 30.0, 600.0
+"""A call of XLA that takes longer is measured less often; twice as many elements are then left out."""
 
-Curves = dict[str, dict[int, Row]]
+Curve = dict[int, Row]
 
 
-def measured(families: list[str]) -> Curves:
+def measured(families: Sequence[str], effort: Effort) -> dict[str, Curve]:
+    """The curves. Each family has an equal share of effort.seconds, and what those before it have left."""
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    curves: Curves = {}
+    curves: dict[str, Curve] = {}
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hlokit-growth-", dir=folder) as scratch:
-        bench = Bench(list(available(KINDS)), Limits(), Path(scratch), EFFORT.patience, fresh=False)
+        bench = Bench(list(available(KINDS)), Limits(), Path(scratch), effort.patience, fresh=False)
         try:
-            for family in families:
-                curves[family] = {size: bench.row(named(f"{family}@{size}"), EFFORT) for size in SIZES}
+            for number_of, family in enumerate(families):
+                end = begun + effort.seconds * (number_of + 1) / len(families)
+                curves[family] = curve(bench, family, effort, end)
                 print(line(family, curves[family]), flush=True)
+        except KeyboardInterrupt:
+            print("interrupted: the report holds what was measured", flush=True)
         finally:
             bench.stop()
     return curves
 
 
-def line(family: str, rows: dict[int, Row]) -> str:
+def curve(bench: Bench, family: str, effort: Effort, end: float) -> Curve:
+    """A family's rows; after the moment `end` each size gets one turn."""
+    rows: Curve = {}
+    last = 0.0
+    for size in FAMILIES[family].sizes:
+        if last > SLOWEST_MS / 2:
+            break
+        is_late = time.monotonic() > end or last > SLOW_MS
+        rows[size] = bench.row(named(f"{family}@{size}"), replace(effort, rounds=1) if is_late else effort)
+        last = rows[size].xla_ms or last
+    for size, _, _ in cliffs(rows):
+        for again in (size // 2, size):
+            row = bench.row(named(f"{family}@{again}"), effort)
+            if row.problem is None and (row.median("hlokit") or 0) < (rows[again].median("hlokit") or 0):
+                rows[again] = row
+    return rows
+
+
+def line(family: str, rows: Curve) -> str:
     """The ratios at all sizes, and what went wrong."""
     ratios = " ".join(f"{number(row.ratio) or 'fails':>5}" for row in rows.values())
     problems = "".join(f"\n    {size}: {row.problem}" for size, row in rows.items() if row.problem)
-    return f"{family:26} {ratios}{problems}"
+    steps = "".join(f"\n    cliff at {size}: {ours:.1f}, XLA {theirs:.1f}" for size, ours, theirs in cliffs(rows))
+    return f"{family:26} {ratios}{steps}{problems}"
 
 
-def cliffs(rows: dict[int, Row]) -> list[tuple[int, float, float]]:
+def cliffs(rows: Curve) -> list[tuple[int, float, float]]:
     """(size, hlokit's step, XLA's step) where the time for an element grows more than twofold, and XLA's does not."""
     found: list[tuple[int, float, float]] = []
     for size, after in itertools.pairwise(sorted(rows)):
@@ -65,26 +95,41 @@ def cliffs(rows: dict[int, Row]) -> list[tuple[int, float, float]]:
     return found
 
 
-def markdown(curves: Curves) -> str:
+def markdown(curves: dict[str, Curve]) -> str:
+    """A row a family: the better XLA's time over hlokit's, and cliffs with (hlokit's step, XLA's step)."""
     about = machine()
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = [f"{about['cpu']}, {about['cores']} cores; {versions}.", ""]
-    lines += ["The better XLA over hlokit by the number of elements; cliffs: size (hlokit's step, XLA's step).", ""]
-    lines += [f"| program | {' | '.join(_short(size) for size in SIZES)} | mean | cliffs |"]
-    lines += ["|---" * (len(SIZES) + 3) + "|"]
+    lines += ["| category | family | sizes | least ratio | at | largest | mean | cliffs that XLA does not have |"]
+    lines += ["|---" * 8 + "|"]
     for family, rows in curves.items():
-        cells = [number(row.ratio) or "fails" for row in rows.values()]
-        steps = ", ".join(f"{_short(s)} ({ours:.1f}, {theirs:.1f})" for s, ours, theirs in cliffs(rows))
-        mean = number(geometric_mean(row.ratio for row in rows.values()))
-        lines.append(f"| {family} | {' | '.join(cells)} | {mean} | {steps} |")
+        ratios = {size: row.ratio for size, row in rows.items() if row.ratio is not None}
+        failing = [size for size, row in rows.items() if row.problem]
+        if not ratios:
+            lines.append(f"| {FAMILIES[family].category} | {family} | fails | | | | | |")
+            continue
+        least = min(ratios, key=lambda size: ratios[size])
+        steps = [f"{_short(s)} ({ours:.1f}, {theirs:.1f})" for s, ours, theirs in cliffs(rows)]
+        steps += [f"{_short(size)} fails" for size in failing]
+        cells = [
+            FAMILIES[family].category,
+            family,
+            f"{_short(min(rows))} to {_short(max(rows))} {'' if (u := FAMILIES[family].unit) == 'elements' else u}",
+            f"{ratios[least]:.2f}",
+            _short(least),
+            number(max(ratios.values())) or "",
+            number(geometric_mean(ratios.values())) or "",
+            ", ".join(steps) or "none",
+        ]
+        lines.append(f"| {' | '.join(cell.strip() for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _short(size: int) -> str:
-    return f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}K"
+    return f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}K" if size >= 1 << 10 else str(size)
 
 
-def draw(curves: Curves, path: Path) -> None:
+def draw(curves: dict[str, Curve], path: Path) -> None:
     """Nanoseconds for an element against elements, a panel a family."""
     import matplotlib
 
@@ -92,18 +137,22 @@ def draw(curves: Curves, path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "hlokit"  # else names in the file differ from run to run
     from matplotlib import pyplot
 
-    columns = 5
-    figure, axes = pyplot.subplots(-(-len(curves) // columns), columns, figsize=(16, 2.6 * -(-len(curves) // columns)))
+    columns = min(5, len(curves))
+    rows = -(-len(curves) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(3.2 * columns, 2.6 * rows), squeeze=False)
     for axis in axes.flat[len(curves) :]:
         axis.set_visible(False)
-    for axis, (family, rows) in zip(axes.flat, curves.items()):
-        for label, colour, time in (
+    for axis, (family, of) in zip(axes.flat, curves.items()):
+        for label, colour, time_of in (
             ("XLA", "#c62", lambda row: row.xla_ms),
             ("hlokit", "#2a7", lambda row: row.median("hlokit")),
         ):
-            points = [(size, time(row) * 1e6 / size) for size, row in rows.items() if time(row) is not None]
+            points = [(size, time_of(row) * 1e6 / size) for size, row in of.items() if time_of(row) is not None]
             axis.loglog(*zip(*points), color=colour, label=label, marker=".") if points else None
-        axis.set_title(family, fontsize=9)
+        for size, _, _ in cliffs(of):
+            axis.axvline(size, color="#b00", linewidth=0.7)
+        unit = FAMILIES[family].unit
+        axis.set_title(family if unit == "elements" else f"{family}: ns for each", fontsize=9)
         axis.tick_params(labelsize=7)
     axes.flat[0].legend(fontsize=7)
     figure.supxlabel("elements", fontsize=9)
@@ -112,7 +161,7 @@ def draw(curves: Curves, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def to_json(curves: Curves) -> dict[str, Any]:
+def to_json(curves: dict[str, Curve]) -> dict[str, Any]:
     rows = {family: {size: _stored(row) for size, row in of.items()} for family, of in curves.items()}
     return {"machine": machine(), "curves": rows}
 
@@ -124,19 +173,17 @@ def _stored(row: Row) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="REGEX", default=".", help="families whose name holds this")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--svg", type=Path)
+    parser.add_argument("--seconds", type=float, default=EFFORT.seconds, help="about how long all of it takes")
+    parser.add_argument("--to", type=Path, default=Path("build/growth"), metavar="FOLDER", help="where the report goes")
     options = parser.parse_args()
-    curves = measured([family for family in FAMILIES if re.search(options.only, family)])
+    families = [family for family in FAMILIES if re.search(options.only, family)]
+    curves = measured(families, replace(EFFORT, seconds=options.seconds * len(families) / len(FAMILIES)))
     table = markdown(curves)
     print(table)
-    if options.json is not None:
-        options.json.write_text(json.dumps(to_json(curves), indent=1) + "\n")
-    if options.markdown is not None:
-        options.markdown.write_text(table)
-    if options.svg is not None:
-        draw(curves, options.svg)
+    options.to.mkdir(parents=True, exist_ok=True)
+    (options.to / "growth.json").write_text(json.dumps(to_json(curves), indent=1) + "\n")
+    (options.to / "growth.md").write_text(table)
+    draw(curves, options.to / "growth.svg")
 
 
 if __name__ == "__main__":

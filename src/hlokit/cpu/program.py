@@ -373,7 +373,8 @@ class Lowering(Source):
     def _new_build(self, splits: Mapping[int, Sequence[int]], roots: Sequence[Leaf], *, in_order: bool = True) -> Build:
         """`in_order`: the kernel's axes are walked from first to last."""
         turned = None if in_order else self._turned
-        self._last = Build(self, splits, turned=turned, strict=self.context.strict)
+        half = computes_half(self.context.target)
+        self._last = Build(self, splits, turned=turned, strict=self.context.strict, half=half)
         self._last_roots = roots
         self._open = frozenset(roots)
         return self._last
@@ -919,7 +920,7 @@ _DEEP = 3 * MAX_DEPTH
 """Instructions in a row: where values are used again, building meets its limit later."""
 _MAX_FOLDS = 6
 """Folds in a kernel that need each other: each goes through what is between it and memory again."""
-_MOST_TRIPS = 2**20
+_MOST_TRIPS = 2**24
 """Passes of a loop in one kernel, which no signal ends before it is done."""
 
 
