@@ -110,20 +110,16 @@ SIZES = [
     # in lanes
     ((20, 5, 5), "f32", host),
     ((9, 12, 12), "f64", host),
-    ((17, 3, 11), "f32", host),
     ((33, 10, 6), "f32", host),
     ((5, 7, 9), "f64", avx2),
     ((16, 1, 1), "f32", host),
-    ((70, 4, 4), "f32", avx2),
     # by stripes
-    ((1, 1), "f32", host),
     ((40, 40), "f32", host),
     ((100, 100), "f32", host),
     ((2, 150, 150), "f64", host),
     ((5, 70, 130), "f32", host),
     ((50, 300), "f32", host),
     ((300, 50), "f64", host),
-    ((97, 96), "f32", host),
     ((96, 145), "f32", host),
     ((2, 60, 75), "f64", avx2),
     ((61, 60), "f32", avx2),
@@ -161,10 +157,16 @@ def test_qr(sizes: tuple[int, ...], element: str, target: Any) -> None:
     assert [x.tobytes() for x in run(call, [a], backwards=True)] == [x.tobytes() for x in got]
 
 
-@pytest.mark.parametrize(("sizes", "element", "target"), [case for case in SIZES if case[0][-2] >= case[0][-1]])
-@pytest.mark.parametrize("share", [1, 0.5, 0])
+SHARES = [((20, 5, 5), "f32", host), ((40, 40), "f32", host), ((100, 100), "f32", host)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "element", "target", "share"),
+    [(*case, 1) for case in SIZES if case[0][-2] >= case[0][-1]] + [(*case, s) for case in SHARES for s in (0.5, 0)],
+)
 def test_product_of_reflectors(sizes: tuple[int, ...], element: str, target: Any, share: float) -> None:
-    (a, taus), _, _ = factorization("geqrf", normal(sizes, element))
+    """From SciPy's reflectors: a share of them."""
+    _, (a, taus), _ = factorization("geqrf", normal(sizes, element))
     taus = np.ascontiguousarray(taus[..., : int(share * taus.shape[-1])])
     (got,), (wanted,), call = factorization("orgqr", a, taus, target=target())
     tolerance = tolerance_of(element, sizes)
@@ -172,8 +174,7 @@ def test_product_of_reflectors(sizes: tuple[int, ...], element: str, target: Any
     assert run(call, [a, taus], backwards=True)[0].tobytes() == got.tobytes()
 
 
-@pytest.mark.parametrize("sizes", [(20, 6, 6), (2, 60, 60)])
-@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize(("sizes", "element"), [((20, 6, 6), "f32"), ((20, 6, 6), "f64"), ((2, 60, 60), "f32")])
 def test_qr_out_of_the_ordinary(sizes: tuple[int, ...], element: str) -> None:
     """Columns of zeros, identities, tiny and huge elements."""
     a = normal(sizes, element)

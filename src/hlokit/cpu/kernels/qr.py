@@ -20,6 +20,7 @@ from hlokit.cpu.kernels.panels import (
     store,
     times,
 )
+from hlokit.cpu.kernels.qr_lanes import qr_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
@@ -37,6 +38,9 @@ def routine(m: Matrix, module: Module, target: Target) -> Routine:
     """The table: operand, result (r, and v below its diagonal), the reflectors' factors, scratch."""
     if not m.batch * m.least:
         return nothing(m, module)
+    batched = qr_in_lanes(m, module, target)
+    if batched is not None:
+        return batched
     s = Reflecting("qr", m, target, 1, m.least)
     last = s.count - s.factored
     counts = range(s.count - 1, last - 1, -1) if last else range(s.count - 1, 0, -1)
@@ -108,29 +112,35 @@ def _factor(s: Reflecting, module: Module) -> str:
     parameters = [("ptr", "columns"), ("ptr", "spare"), ("ptr", "taus")]
     parameters += [("i64", "first"), ("i64", "steps"), ("i64", "count")]
     f = Function(f"qr_columns_{s.tall.name}", parameters, attributes="noinline")
-    change = {count: _reflect(s, module, count) for count in _COLUMNS}
     with f.loop("0", "%steps") as step:
         row = plus(f, "%first", step.index)
         tau = _reflector(f, s, offset(f, "%columns", (step.index, column)), row)
         store(f, p, tau, offset(f, "%taus", (row, p.bytes)))
-        start, low = aligned(f, p, row), plus(f, step.index, 1)
-        for count in _COLUMNS:
-            rest = f.let(f"sub nsw i64 %count, {low}")
-            high = plus(f, low, f.let(f"and i64 {rest}, {-count}"))
-            with f.loop(low, high, count) as other:
-                place = offset(f, "%columns", (other.index, column))
-                f.do(f"call void @{change[count]}(ptr {place}, ptr %spare, {p.scalar} {tau}, i64 {start})")
-            low = high
+        reflect(f, s, module, tau, aligned(f, p, row), plus(f, step.index, 1), "%count")
     f.do("ret void")
     module.add(f)
     return f.name
+
+
+def reflect(f: Function, s: Reflecting, module: Module, tau: str, start: str, low: str, high: str) -> None:
+    """Applies the reflector in %spare to columns `low` to `high` of %columns, from row `start` on."""
+    for count in _COLUMNS:
+        whole = plus(f, low, f.let(f"and i64 {f.let(f'sub nsw i64 {high}, {low}')}, {-count}"))
+        with f.loop(low, whole, count) as other:
+            place = offset(f, "%columns", (other.index, s.tall.panel_column))
+            change = _reflect(s, module, count)
+            f.do(f"call void @{change}(ptr {place}, ptr %spare, {s.p.scalar} {tau}, i64 {start})")
+        low = whole
 
 
 def _reflect(s: Reflecting, module: Module, count: int) -> str:
     """void f(ptr columns, ptr v, scalar tau, i64 start): columns -= v tau (v^T columns), from row `start` on."""
     p = s.p
     parameters = [("ptr", "columns"), ("ptr", "v"), (p.scalar, "tau"), ("i64", "start")]
-    f = Function(f"reflect_columns_{count}_{s.tall.name}", parameters, attributes="noinline")
+    name = f"reflect_columns_{count}_{s.tall.name}"
+    if name in module.functions:
+        return name
+    f = Function(name, parameters, attributes="noinline")
     lines = [offset(f, "%columns", c * s.tall.panel_column) for c in range(count)]
     with f.loop("%start", str(s.rows), p.lanes, carries=[(p.vector, everywhere(p, 0.0))] * count) as loop:
         v = load(f, p, offset(f, "%v", (loop.index, p.bytes)), p.lanes)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panels import clear, offset, one, plus, store, times
-from hlokit.cpu.kernels.qr import nothing
+from hlokit.cpu.kernels.panels import clear, load, offset, one, plus, spread, store, times
+from hlokit.cpu.kernels.qr import nothing, reflect
+from hlokit.cpu.kernels.qr_lanes import product_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
 from hlokit.cpu.kernels.routine import Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix
+from hlokit.cpu.kernels.stripes import Matrix, aligned
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
 
@@ -35,12 +36,20 @@ def routine(m: Matrix, reflectors: int, module: Module, target: Target) -> Routi
     """The table: operand (v below its diagonal), the reflectors' factors, result, scratch."""
     if not m.batch * m.least:
         return nothing(m, module)
+    batched = product_in_lanes(m, reflectors, module, target)
+    if batched is not None:
+        return batched
     s = _Product("qr_product", m, target, RESULT, reflectors)
+    if s.count == s.factored == 1:
+        return _narrow(Reflecting("qr_narrow", m, target, RESULT, reflectors), module)
     counts = range(s.count - s.factored + 1, s.count + 1) if s.factored else ()
-    work = m.rows * m.columns * (2 * reflectors + 8 * s.p.lanes) // s.p.lanes
-    steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work, s.count, counts)
+    steps = Stepped(s.name, m.batch, SCRATCH, s.memory, _work(s), s.count, counts)
     start = s.part("first")
     return steps.routine(module, _pack(s, module), s.end(start, module), _step(s, module), s.unpack(module))
+
+
+def _work(s: Reflecting) -> int:
+    return s.m.rows * s.m.columns * (2 * s.steps + 8 * s.p.lanes) // s.p.lanes
 
 
 def _pack(s: _Product, module: Module) -> str:
@@ -69,3 +78,47 @@ def _step(s: _Product, module: Module) -> str:
     source = f.let(f"sub nsw i64 {s.factored - 1}, %step")
     s.apply(f, module, s.reflectors(f, source), source, s.stripe(f, plus(f, source, "%number")), True)
     return s.end(f, module)
+
+
+# -- one stripe: one reflector after the other
+
+
+def _narrow(s: Reflecting, module: Module) -> Routine:
+    steps = Stepped(s.name, s.m.batch, SCRATCH, s.memory, _work(s), 1, ())
+    first = s.part("first")
+    taus = offset(first, table_pointer(first, TAUS), ("%matrix", s.steps * s.p.bytes))
+    stripe, columns, spare = s.stripe(first, "0"), s.column(first, "0"), s.spare(first, "0")
+    s.transpose(first, module, stripe, columns, "0", True)
+    first.do(f"call void @{_multiply(s, module)}(ptr {columns}, ptr {spare}, ptr {taus})")
+    s.transpose(first, module, stripe, columns, "0", False)
+    pack, start = s.pack(module), s.end(first, module)
+    return steps.routine(module, pack, start, start, s.unpack(module))
+
+
+def _multiply(s: Reflecting, module: Module) -> str:
+    """void f(ptr columns, ptr spare, ptr taus): columns of v become those of the product."""
+    p, column = s.p, s.tall.panel_column
+    f = Function(f"qr_multiply_{s.name}", [("ptr", n) for n in ("columns", "spare", "taus")], attributes="noinline")
+    with f.loop(str(s.steps), str(s.m.columns)) as other:
+        line = offset(f, "%columns", (other.index, column))
+        clear(f, line, str(column))
+        store(f, p, one(p), offset(f, line, (other.index, p.bytes)))
+    with f.loop("0", str(s.steps)) as backwards:
+        step = f.let(f"sub nsw i64 {s.steps - 1}, {backwards.index}")
+        line, start = offset(f, "%columns", (step, column)), aligned(f, p, step)
+        tau = load(f, p, offset(f, "%taus", (step, p.bytes)))
+        clear(f, line, times(f, step, p.bytes))
+        store(f, p, one(p), offset(f, line, (step, p.bytes)))
+        places = [offset(f, x, (start, p.bytes)) for x in ("%spare", line)]
+        size = times(f, f.let(f"sub nsw i64 {s.rows}, {start}"), p.bytes)
+        f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {places[0]}, ptr {places[1]}, i64 {size}, i1 false)")
+        reflect(f, s, module, tau, start, plus(f, step, 1), str(s.m.columns))
+        minus = f.let(f"fneg {p.scalar} {tau}")
+        factor = spread(f, p, minus)
+        with f.loop(start, str(s.rows), p.lanes) as loop:
+            place = offset(f, line, (loop.index, p.bytes))
+            store(f, p, f.let(f"fmul {p.vector} {load(f, p, place, p.lanes)}, {factor}"), place, p.lanes)
+        store(f, p, f.let(f"fadd {p.scalar} {minus}, {one(p)}"), offset(f, line, (step, p.bytes)))
+    f.do("ret void")
+    module.add(f)
+    return f.name
