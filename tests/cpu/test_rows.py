@@ -198,3 +198,15 @@ ENTRY e {{
     want = x * np.cos(y)
     np.testing.assert_allclose(compiled(x, y), want.sum(1) if fold else want, rtol=1e-5, atol=1e-5)
     assert any("it is the same in" in why for _, _, why in compiled.reasons)
+
+
+@pytest.mark.parametrize(("rows", "count", "asks"), [(1024, 1024, True), (64, 1024, False), (1100, 1000, True)])
+def test_rows_of_large_arrays_are_asked_for(rows: int, count: int, asks: bool) -> None:
+    """By the pass that goes through a row for the second time, not by every pass."""
+    text = SOFTMAX.replace("COUNT", str(count)).replace("f32[5", f"f32[{rows}")
+    compiled = hk.compile(hk.parse(text), threads=1)
+    found = compiled.program.text.count("call void @llvm.prefetch")
+    assert 4 <= found <= 8 if asks else not found
+    x = np.random.default_rng(0).normal(size=(rows, count)).astype(np.float32)
+    wide = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(compiled(x), wide / wide.sum(1, keepdims=True), rtol=1e-5)

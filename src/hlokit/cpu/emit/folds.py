@@ -68,12 +68,14 @@ class FoldWriter(MemoryWriter):
         for fold in group:
             for init in fold.data.inits:
                 self.value(init, scope)
+        outer, self._pass = self._pass, node
         axis = self.loops.folds.get(node)
         bound = [a for a in node.data.bound if a is not axis]
         if axis is not None and scope.lane_axis is None:
             values = self._vector_fold(group, bound, axis, scope)
         else:
             values = self._plain_fold(group, list(node.data.bound), scope)
+        self._pass = outer
         for fold in group:
             count = len(fold.data.inits)
             scope.memo[fold], values = values[:count], values[count:]

@@ -10,14 +10,30 @@ from hlokit.cpu.emit.scope import Scope, Val
 from hlokit.cpu.emit.values import ValueWriter
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt
 from hlokit.cpu.llvm import memory_type, splat, vector
-from hlokit.cpu.order import Store
+from hlokit.cpu.order import Loops, Store
+from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
+_FAR = 4 << 20
+"""Bytes of an array from which on its rows are asked for before they are read."""
+_ROWS = (256, 256 << 10)
+"""Bytes of rows that are asked for: of shorter ones there are several in a page, longer ones would be gone again."""
+_NEAR = 16 << 10
+"""Bytes of a row that the nearest cache has room for, besides what is being done."""
+_AHEAD = 2048
+"""Bytes to ask ahead, at least."""
+
 
 class MemoryWriter(ValueWriter):
     """Writes loads and stores."""
+
+    def __init__(self, loops: Loops, name: str, target: Target) -> None:
+        super().__init__(loops, name, target)
+        self._pass: Node | None = None  # the fold whose loop is being written
+        self._first: dict[Node, Node | None] = {}  # for loads the pass that reads them first
+        self._asking: dict[Node, Node | None] = {}  # and the one that asks for the next row
 
     # -- tiles
 
@@ -106,6 +122,7 @@ class MemoryWriter(ValueWriter):
                         mask = self._reversed(mask, "i1", lanes)
                 if mask is None:
                     name = fn.let(f"load {whole}, ptr {pointer}, align {align}")
+                    self._ask_ahead(node, pointer, scope)
                 else:
                     suffix = f"v{lanes}{_mangled(type)}"
                     name = fn.let(
@@ -124,6 +141,28 @@ class MemoryWriter(ValueWriter):
                     f"{vector('i1', lanes)} {chosen}, {whole} zeroinitializer)"
                 )
         return self._from_memory(Val(name, lanes), buffer.dtype, scope)
+
+    def _ask_ahead(self, node: Node, pointer: str, scope: Scope) -> None:
+        """Asks for the next row, where this one is gone through for the second time: then there is time to fetch it.
+
+        Each row is a stream of its own, which the machine's prefetching sees when much of it is read.
+        """
+        buffer, affine = node.data[:2]
+        axis, loops = scope.lane_axis, self.loops
+        if self._first.setdefault(node, self._pass) is self._pass or buffer.nbytes < _FAR or axis not in loops.order:
+            return
+        if self._asking.setdefault(node, self._pass) is not self._pass:
+            return
+        outer = [a for a in loops.order[: loops.order.index(axis)] if affine.coefficient(a)]
+        size = buffer.dtype.numpy.itemsize
+        row = axis.extent * size
+        if not outer or not _ROWS[0] <= row <= _ROWS[1]:
+            return
+        rows = -(-_AHEAD // row) * affine.coefficient(outer[-1])
+        place = self.fn.let(f"getelementptr {memory_type(buffer.dtype)}, ptr {pointer}, i64 {rows}")
+        for line in range(max(1, scope.lanes * size // 64)):
+            at = self.fn.let(f"getelementptr i8, ptr {place}, i64 {line * 64}") if line else place
+            self.fn.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {3 if row <= _NEAR else 2}, i32 1)")
 
     def _from_memory(self, value: Val, dtype: DType, scope: Scope) -> Val:
         """What was loaded, as registers hold it: pred as i1; integers below a byte extended."""
