@@ -26,6 +26,7 @@ from hlokit.cpu.expr import (
     identity_name,
     reachable,
 )
+from hlokit.cpu.half import in_half
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
 from hlokit.forms.emitter import Condition, Emitter, Value
@@ -164,6 +165,7 @@ class Build(Emitter):
 
     splits     factors of its groups by their number
     turned     numbers of groups that are walked backwards; None: none may be
+    half       whether the machine computes in f16
     """
 
     def __init__(
@@ -173,11 +175,13 @@ class Build(Emitter):
         *,
         turned: AbstractSet[int] | None = None,
         strict: bool = False,
+        half: bool = False,
     ) -> None:
         self.source = source
         self.splits = splits
         self.turned = turned
         self.strict = strict
+        self.half = half
         self.expressions = Expressions()
         self.groups: list[Group] = []
         self.guards: tuple[Node, ...] = ()
@@ -564,7 +568,7 @@ class Build(Emitter):
         UnsupportedError where a pass reads the state elsewhere than at this index.
         """
         found = counter(loop)
-        if found is None or found.index is None or self.guards:
+        if found is None or found.index is None or (self.guards and index):
             raise UnsupportedError(f"{loop.name}: no counted loop over elements")
         init = loop.operands[0]
         kept = invariants(loop)
@@ -576,7 +580,9 @@ class Build(Emitter):
         key = ("loop", loop, index, self._passes)
         values = self.memo.get(key)
         if values is None:
+            guards, self.guards = self.guards, ()  # a loop over scalars is the same whoever reads it
             values = self.memo[key] = self._passed(loop, found, kept, shapes[number].dimensions, index)
+            self.guards = guards
         return values[number]
 
     def _passed(
@@ -690,6 +696,8 @@ class Build(Emitter):
             narrow = self._narrow_comparison(name, *nodes)
             if narrow is not None:
                 return narrow
+        if self.half and (narrow := in_half(self.expressions, name, nodes, dtype)) is not None:
+            return narrow
         return self._affine_result(name, nodes, dtype) or self.expressions.node(name, dtype, nodes)
 
     def _narrow_comparison(self, name: str, wide: Node, constant: Node) -> Value | None:

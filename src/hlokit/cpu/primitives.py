@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.cpu.half import computes_half
 from hlokit.cpu.llvm import Function, scalar_type
 from hlokit.cpu.math import formats, functions
 from hlokit.cpu.math.lanes import Lanes, Value
@@ -65,8 +66,8 @@ def emit(
         return _reinterpret(name, values[0], dtype, result).name
     if name in _COMPARISONS:
         return _compare(name, dtype, *values).name
-    if dtype.name in ("f32", "f64"):
-        return _floating(name, *values, contracts=not strict).name
+    if dtype.name in ("f16", "f32", "f64"):
+        return _floating(name, *values, contracts=not strict and dtype.bits > 16).name
     if not dtype.is_floating and not dtype.is_complex:
         return _integral(name, dtype, *values).name
     raise _unsupported(name, dtype)
@@ -83,6 +84,8 @@ def _select(condition: Value, then: Value, otherwise: Value, uniform: bool) -> V
 
 
 def _compare(name: str, dtype: DType, x: Value, y: Value) -> Value:
+    if dtype.name == "f16" and computes_half(x.lanes.target):
+        return x.compare(_COMPARISONS[name], y)
     if dtype.is_floating:
         return formats.widen(x, dtype).compare(_COMPARISONS[name], formats.widen(y, dtype))
     signed = "s" if dtype.is_signed else "u"
@@ -147,7 +150,7 @@ def _extreme_of_any(predicate: str, x: Value, y: Value) -> Value:
 
     vrange sorts zeros itself.
     """
-    if x.bits * x.lanes.lanes >= 512 and x.lanes.target.has("avx512dq"):
+    if x.bits > 16 and x.bits * x.lanes.lanes >= 512 and x.lanes.target.has("avx512dq"):
         return _ranged(predicate, x, y).where(x.compare("ord", y), x + y)
     one, other = x.where(x.compare(predicate, y), y), y.where(y.compare(predicate, x), x)
     bits = one.as_bits() & other.as_bits() if predicate == "ogt" else one.as_bits() | other.as_bits()
@@ -175,6 +178,8 @@ def _constant_float(x: Value) -> float | None:
         return None
     if text == "zeroinitializer":
         return 0.0
+    if text.startswith("0xH"):
+        return struct.unpack("<e", int(text[3:], 16).to_bytes(2, "little"))[0]
     if text.startswith("0x"):
         return struct.unpack("<d", int(text, 16).to_bytes(8, "little"))[0]
     return float(text)

@@ -28,6 +28,7 @@ from hlokit.cpu.build import (
     too_often,
 )
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
+from hlokit.cpu.half import computes_half
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.order import STREAM_BYTES, Store, arrange, runtime_nodes
 from hlokit.cpu.steps import (

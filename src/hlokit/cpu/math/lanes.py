@@ -160,8 +160,8 @@ class Value:
         return self.cast("bitcast", f"i{self.bits}")
 
     def as_float(self) -> Value:
-        """The float or double with these bits."""
-        return self.cast("bitcast", "float" if self.bits == 32 else "double")
+        """The half, float or double with these bits."""
+        return self.cast("bitcast", next(scalar for scalar, bits in FLOAT_BITS.items() if bits == self.bits))
 
     def __add__(self, other: Value | float) -> Value:
         return self.binary("fadd" if self.is_float else "add", other)
