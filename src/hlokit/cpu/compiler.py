@@ -10,6 +10,7 @@ from hlokit.cpu.build import array_leaves
 from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare_kernels, prepare_routines, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Module
+from hlokit.cpu.merging import merged
 from hlokit.cpu.program import Context, Lowering
 from hlokit.cpu.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
@@ -96,6 +97,7 @@ def compile_program(
     written = Written(llvm)
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
     writer.entry(block)
+    llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
     text = llvm.text() + DECLARATIONS + (INTERRUPTED if written.polls else "")
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
 

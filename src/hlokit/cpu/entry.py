@@ -209,7 +209,8 @@ class _Preparation:
             return ()
         phases = routine.phases
         if routine.flushes:
-            phases = tuple(replace(p, function=flushing(p.function, module, self.target)) for p in phases)
+            for phase in phases:
+                flushing(phase.function, module, self.target)
         return self.taken(module, phases)
 
     def call(self, step: RoutineStep | PackStep) -> Call:
@@ -312,37 +313,37 @@ class EntryWriter:
 
     def entry(self, block: Block) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
-        inner = self.block(block)
         fn = Function("hlokit_entry", [("ptr", "bases")], "i32")
-        count = max(1, len(self.assignment.slots))
-        slots = fn.alloca("ptr", count)
+        fn.alloca("ptr", max(1, len(self.assignment.slots)), 8, name="%slots")
         for number, home in enumerate(self.assignment.slots):
-            pointer = self._fixed(fn, home)
-            slot = fn.let(f"getelementptr ptr, ptr {slots}, i64 {number}")
-            fn.do(f"store ptr {pointer}, ptr {slot}")
-        status = fn.let(f"call i32 @{inner}(ptr %bases, ptr {slots})")
+            slot = fn.let(f"getelementptr ptr, ptr %slots, i64 {number}")
+            fn.do(f"store ptr {self._fixed(fn, home)}, ptr {slot}")
+        self._steps(fn, block)
         for number, home in enumerate(self.assignment.slots):
             if home.result is not None:  # a loop's last value may lie in the other place
-                self._brought_home(fn, slots, number, home)
-        fn.do(f"ret i32 {status}")
+                self._brought_home(fn, number, home)
+        fn.do("ret i32 0")
         self.written.module.add(fn, exported=True)
 
-    def _brought_home(self, fn: Function, slots: str, number: int, home: Home) -> None:
-        slot = fn.let(f"getelementptr ptr, ptr {slots}, i64 {number}")
+    def _brought_home(self, fn: Function, number: int, home: Home) -> None:
+        slot = fn.let(f"getelementptr ptr, ptr %slots, i64 {number}")
         last, wanted = fn.let(f"load ptr, ptr {slot}"), self._fixed(fn, home)
         with fn.when(fn.let(f"icmp ne ptr {last}, {wanted}")):
             fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {wanted}, ptr {last}, i64 {home.nbytes}, i1 false)")
 
     def block(self, block: Block) -> str:
         """A function that runs the steps; gives its name."""
+        fn = self._function()
+        self._steps(fn, block)
+        return self._finished(fn)
+
+    def _steps(self, fn: Function, block: Block) -> None:
         steps = block.steps
         if len(steps) > _PART:
-            parts = [Block(steps[k : k + _PART], chains=block.chains) for k in range(0, len(steps), _PART)]
-            fn = self._function()
-            for part in parts:
-                self._checked(fn, f"call i32 @{self.block(part)}(ptr %bases, ptr %slots)")
-            return self._finished(fn)
-        fn = self._function()
+            for k in range(0, len(steps), _PART):
+                part = self.block(Block(steps[k : k + _PART], chains=block.chains))
+                self._checked(fn, f"call i32 @{part}(ptr %bases, ptr %slots)")
+            return
         since = 0.0
         chains = {chain[0]: chain for chain in block.chains if set(chain) <= set(steps) and self.is_chained(chain)}
         inside = {step for chain in chains.values() for step in chain}
@@ -355,7 +356,6 @@ class EntryWriter:
             if since > _LONG_NS:
                 self._poll(fn)
                 since = 0.0
-        return self._finished(fn)
 
     def _function(self, kind: str = "block") -> Function:
         self.written.functions += 1
@@ -554,23 +554,23 @@ class EntryWriter:
             table = fn.alloca("ptr", len(buffers))
         for k, buffer in enumerate(buffers):
             pointer = self.pointer(fn, buffer)
-            place = fn.let(f"getelementptr ptr, ptr {table}, i64 {k}") if k else table
+            place = fn.once(f"getelementptr ptr, ptr {table}, i64 {k}") if k else table
             fn.do(f"store ptr {pointer}, ptr {place}")
         return table
 
     def pointer(self, fn: Function, buffer: Buffer) -> str:
         home = self.assignment.homes[buffer]
         if home.slot is not None:
-            place = fn.let(f"getelementptr ptr, ptr %slots, i64 {home.slot}")
+            place = fn.once(f"getelementptr ptr, ptr %slots, i64 {home.slot}")
             return fn.let(f"load ptr, ptr {place}")
         return self._fixed(fn, home)
 
     def _fixed(self, fn: Function, home: Home) -> str:
         if home.kind == "arena":
             base = self._base(fn, self.arena)
-            return fn.let(f"getelementptr i8, ptr {base}, i64 {home.offset}")
+            return fn.once(f"getelementptr i8, ptr {base}, i64 {home.offset}")
         return self._base(fn, self.starts[home.kind] + home.offset)
 
     def _base(self, fn: Function, number: int) -> str:
-        place = fn.let(f"getelementptr ptr, ptr %bases, i64 {number}")
-        return fn.let(f"load ptr, ptr {place}, !invariant.load !1")
+        place = fn.once(f"getelementptr ptr, ptr %bases, i64 {number}")
+        return fn.once(f"load ptr, ptr {place}, !invariant.load !1")

@@ -60,6 +60,7 @@ class Function:
         self.block = "entry"
         self._count = 0
         self._entry: list[str] = []
+        self._once: dict[str, str] = {}
 
     def fresh(self, prefix: str = "v") -> str:
         """A new name, with % before it."""
@@ -76,10 +77,18 @@ class Function:
         """Appends an instruction without result."""
         self.lines.append(f"  {instruction}")
 
-    def alloca(self, type: str, count: int = 1, align: int = 64) -> str:
+    def alloca(self, type: str, count: int = 1, align: int = 64, name: str = "") -> str:
         """Stack memory, taken once at the function's entry wherever this is called."""
-        name = self.fresh("stack")
+        name = name or self.fresh("stack")
         self._entry.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
+        return name
+
+    def once(self, instruction: str) -> str:
+        """The name of what is computed at the function's entry, the first time that it is asked for."""
+        name = self._once.get(instruction)
+        if name is None:
+            name = self._once[instruction] = self.fresh("e")
+            self._entry.append(f"  {name} = {instruction}")
         return name
 
     def table_pointer(self, number: int) -> str:
