@@ -1,7 +1,8 @@
 """fft: every transform is passes along one dimension, many sequences at once; long ones are split in two or three.
 
 A pass takes up to 1024 elements, 512 if the length has a prime factor above 31; two passes take the product of two such
-lengths, three that of three. Other lengths are left to the reference.
+lengths, three that of three. Other lengths, and few sequences of those with a large prime factor, are convolutions
+(fft_chirp.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, roots, swapped, table, work_size, write_core
+from hlokit.cpu.kernels.fft_axis import Axis, Place
+from hlokit.cpu.kernels.fft_chirp import LONGEST, Chirp
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, factors, roots, swapped, table, work_size, write_core
 from hlokit.cpu.kernels.fft_memory import (
     Columns,
     load_column,
@@ -25,7 +28,7 @@ from hlokit.cpu.kernels.fft_memory import (
     store_rows,
 )
 from hlokit.cpu.kernels.fft_weights import Weights
-from hlokit.cpu.kernels.flow import least, table_pointer, unused_name
+from hlokit.cpu.kernels.flow import least, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Loop, Module
 
@@ -55,7 +58,7 @@ def fft(call: Call, module: Module) -> Routine | None:
 
 
 def _is_possible(n: int) -> bool:
-    return work_size(n) is not None or _parts(n) is not None
+    return work_size(n) is not None or _parts(n) is not None or n <= LONGEST
 
 
 def _halves(n: int) -> tuple[int, int] | None:
@@ -99,35 +102,7 @@ def _repacked(f: Function, lanes: Lanes, z: Complex, y: Complex, root: Complex) 
 _Combined: TypeAlias = Callable[[Function, Lanes, Complex, Complex, Complex], Complex]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """An array: its number in the table, and the byte at which it begins."""
-
-    number: int
-    offset: int = 0
-
-    def pointer(self, f: Function) -> str:
-        return f.let(f"getelementptr i8, ptr {table_pointer(f, self.number)}, i64 {self.offset}")
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """Transforms along the middle of outer x n x inner complex numbers.
-
-    turned     the parts are swapped in loading, and in storing: what makes the inverse of the forward transform
-    factor     by which results are multiplied
-    """
-
-    outer: int
-    n: int
-    inner: int
-    source: _Place
-    target: _Place
-    turned: tuple[bool, bool] = (False, False)
-    factor: float = 1.0
-
-
-_OPERAND, _RESULT = _Place(0), _Place(1)
+_OPERAND, _RESULT = Place(0), Place(1)
 
 
 @dataclass
@@ -139,6 +114,8 @@ class _Fft:
     inverse: bool
     phases: list[Phase] = field(default_factory=list[Phase])
     scratch: int = 0
+    most: int = 0
+    """Bytes of scratch that are taken at the same time."""
 
     @property
     def _complex(self) -> int:
@@ -161,37 +138,48 @@ class _Fft:
         else:
             turned = (self.inverse, self.inverse)
             factor = 1 / self.total if self.inverse and rank == 1 else 1.0
-            self._along(_Axis(outer, lengths[-1], 1, _OPERAND, _RESULT, turned, factor))
+            self._along(Axis(outer, lengths[-1], 1, _OPERAND, _RESULT, turned, factor))
             self._axes(result, rank - 1, _RESULT, _RESULT, True)
-        return Routine(tuple(self.phases), self.scratch)
+        return Routine(tuple(self.phases), self.most)
 
-    def _axes(self, sizes: tuple[int, ...], count: int, source: _Place, target: _Place, scaled: bool) -> None:
+    def _axes(self, sizes: tuple[int, ...], count: int, source: Place, target: Place, scaled: bool) -> None:
         """The `count` dimensions before the last one."""
         for step in range(count):
             d = len(sizes) - 2 - step
             factor = 1 / self.total if self.inverse and scaled and step == count - 1 else 1.0
             outer, inner = math.prod(sizes[:d]), math.prod(sizes[d + 1 :])
             turned = (self.inverse, self.inverse)
-            self._along(_Axis(outer, sizes[d], inner, source, target, turned, factor))
+            self._along(Axis(outer, sizes[d], inner, source, target, turned, factor))
             source = target
 
-    def _taken(self, count: int) -> _Place:
+    def _taken(self, count: int) -> Place:
         """Scratch memory for complex numbers."""
-        place = _Place(2, self.scratch)
+        place = Place(2, self.scratch)
         self.scratch += -(-count * self._complex // 64) * 64
+        self.most = max(self.most, self.scratch)
         return place
 
     # -- complex sequences
 
-    def _along(self, axis: _Axis) -> None:
-        few = axis.inner == 1 and axis.outer < self.lanes.count // 2 and axis.n >= _SPLIT
-        parts = _parts(axis.n) if few or work_size(axis.n) is None else None
-        if parts is None:
+    def _along(self, axis: Axis) -> None:
+        few = axis.inner == 1 and self._are_few(axis.outer, axis.n)
+        fits = work_size(axis.n) is not None
+        parts = _parts(axis.n) if few or not fits else None
+        start = self.scratch
+        if (few and fits and factors(axis.n) is None) or (not fits and parts is None):
+            chirp = Chirp(self.name, self.module, self.lanes, self.phases, self._along, self._taken)
+            chirp.write(axis)
+        elif parts is None:
             self._direct(axis)
         else:
             self._in_parts(axis, *parts)
+        self.scratch = start
 
-    def _direct(self, axis: _Axis) -> None:
+    def _are_few(self, rows: int, n: int) -> bool:
+        """Whether rows of n leave most lanes idle, and n is worth more phases."""
+        return rows < self.lanes.count // 2 and n >= _SPLIT
+
+    def _direct(self, axis: Axis) -> None:
         f, work = self._begin(axis.n)
         lanes, n = self.lanes, axis.n
         core = write_core(self.module, lanes, n)
@@ -214,15 +202,15 @@ class _Fft:
                 self._store_columns(f, Columns(target, base, axis.inner, valid), n, get)
         self._end(f, groups, n)
 
-    def _in_parts(self, axis: _Axis, n1: int, n2: int, n3: int) -> None:
+    def _in_parts(self, axis: Axis, n1: int, n2: int, n3: int) -> None:
         """x as n1 x (n2 n3): along n1, times exp(-2 pi i k1 j / n), the same within each row, and along n3."""
         between = self._taken(axis.outer * axis.n * axis.inner)
         self._first_part(replace(axis, target=between), n1, n2 * n3)
         if n2 > 1:
-            self._first_part(_Axis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
+            self._first_part(Axis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
         self._last_part(replace(axis, source=between), n1, n2, n3)
 
-    def _first_part(self, axis: _Axis, n1: int, n2: int) -> None:
+    def _first_part(self, axis: Axis, n1: int, n2: int) -> None:
         """Along n1 of n1 x n2, and the weights; source and target may be the same."""
         f, work = self._begin(n1)
         lanes, n = self.lanes, axis.n
@@ -253,7 +241,7 @@ class _Fft:
             self._store_columns(f, Columns(target, base, stride, valid), n1, get)
         self._end(f, groups, n1)
 
-    def _last_part(self, axis: _Axis, n1: int, n2: int, n3: int) -> None:
+    def _last_part(self, axis: Axis, n1: int, n2: int, n3: int) -> None:
         """Along n3 of n1 x n2 x n3; the result is n3 x n2 x n1."""
         f, work = self._begin(n3)
         lanes, n = self.lanes, axis.n
@@ -289,7 +277,7 @@ class _Fft:
 
     def _real_to_complex(self, outer: int, n: int) -> None:
         half = _packed(n)
-        if work_size(half) is None:
+        if work_size(half) is None or self._are_few(outer, half):
             (self._real_to_complex_whole if n % 2 else self._real_to_complex_long)(outer, n)
             return
         f, work = self._begin(half)
@@ -324,9 +312,9 @@ class _Fft:
 
         return get
 
-    def _complex_to_real(self, outer: int, n: int, given: int, source_place: _Place) -> None:
+    def _complex_to_real(self, outer: int, n: int, given: int, source_place: Place) -> None:
         half = _packed(n)
-        if work_size(half) is None:
+        if work_size(half) is None or self._are_few(outer, half):
             way = self._complex_to_real_whole if n % 2 else self._complex_to_real_long
             way(outer, n, given, source_place)
             return
@@ -388,16 +376,16 @@ class _Fft:
 
     def _real_to_complex_long(self, outer: int, n: int) -> None:
         half, done = n // 2, self._taken(outer * (n // 2))
-        self._along(_Axis(outer, half, 1, _OPERAND, done))
+        self._along(Axis(outer, half, 1, _OPERAND, done))
         self._pairs(outer, half, (done, half), (_RESULT, half + 1), _unpacked)
 
-    def _complex_to_real_long(self, outer: int, n: int, given: int, source: _Place) -> None:
+    def _complex_to_real_long(self, outer: int, n: int, given: int, source: Place) -> None:
         half, packed = n // 2, self._taken(outer * (n // 2))
         self._pairs(outer, half, (source, given), (packed, half), _repacked)
-        self._along(_Axis(outer, half, 1, packed, _RESULT, (True, True), 1 / self.total))
+        self._along(Axis(outer, half, 1, packed, _RESULT, (True, True), 1 / self.total))
 
     def _pairs(
-        self, outer: int, half: int, source: tuple[_Place, int], target: tuple[_Place, int], combined: _Combined
+        self, outer: int, half: int, source: tuple[Place, int], target: tuple[Place, int], combined: _Combined
     ) -> None:
         """A phase: combined(x[k], x[half - k], exp(-pi i k / half)) in each row. Source and target are a place and the
         length of its rows.
@@ -468,10 +456,10 @@ class _Fft:
             f.do(f"store {bits} {value}, ptr {self._element(f, _RESULT.pointer(f), index)}, align {self._complex // 2}")
 
         self._map(outer * n, widen)
-        self._along(_Axis(outer, n, 1, wide, done))
+        self._along(Axis(outer, n, 1, wide, done))
         self._map(outer * count, cut)
 
-    def _complex_to_real_whole(self, outer: int, n: int, given: int, source: _Place) -> None:
+    def _complex_to_real_whole(self, outer: int, n: int, given: int, source: Place) -> None:
         """By way of the whole complex sequence, whose second half are the conjugates of the first."""
         wide, done = self._taken(outer * n), self._taken(outer * n)
         scalar = self.lanes.scalar
@@ -498,7 +486,7 @@ class _Fft:
             f.do(f"store {scalar} {value}, ptr {place}")
 
         self._map(outer * n, mirror)
-        self._along(_Axis(outer, n, 1, wide, done, (True, True), 1 / self.total))
+        self._along(Axis(outer, n, 1, wide, done, (True, True), 1 / self.total))
         self._map(outer * n, narrow)
 
     # -- parts

@@ -52,7 +52,7 @@ class Weights:
                 one = f.let(f"insertelement {type} poison, i64 {k}, i64 0")
                 all_k = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
                 exponents = f.let(f"mul {type} {places}, {all_k}")
-                self.lanes.store(f, self._powers(f, exponents), base, loop.index)
+                self.lanes.store(f, self.powers(f, exponents), base, loop.index)
 
     def at(self, f: Function, memory: tuple[str, str], k: str) -> Complex:
         low = self.lanes.load(f, memory[0], f.let(f"and i64 {k}, {(1 << self._low) - 1}"))
@@ -86,7 +86,7 @@ class Weights:
         low = table(self.module, f"{head}_fine", scalar, roots(fine, self.n))
         return low, table(self.module, f"{head}_coarse", scalar, roots(coarse, self.n))
 
-    def _powers(self, f: Function, exponents: str) -> Complex:
+    def powers(self, f: Function, exponents: str) -> Complex:
         """exp(-2 pi i e / n) for e below n."""
         type = vector("i64", self.lanes.count)
         bits, tables = self._bits, self._tables()
