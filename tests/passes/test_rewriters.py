@@ -13,6 +13,7 @@ from hlokit.passes.conv_canonicalization import ConvCanonicalization
 from hlokit.passes.reduce_window_rewriter import ReduceWindowRewriter
 from hlokit.passes.scatter_splitter import ScatterSplitter
 from hlokit.passes.tree_reduction_rewriter import TreeReductionRewriter
+from hlokit.passes.while_loop_scalarizer import WhileLoopScalarizer
 from tests.fuzz.properties import leaves
 
 REDUCERS = "".join(
@@ -120,6 +121,86 @@ def test_reductions_in_two_stages(op: str, sizes: tuple[int, ...], dimensions: t
     assert opcodes(result).count("reduce") == 2 and opcodes(after(result, TreeReductionRewriter(16, 64))) == opcodes(result)
     x = random(*sizes) if op != "multiply" else 1 + random(*sizes) / 16
     close(module, result, x, np.float32(0.75), exactly=op == "maximum")
+
+
+def loop_of(state: str, elements: str, body: str, trips: int = 5) -> HloModule:
+    """A counted loop over (s32[], state): `body` makes `next` of `x`, `y` and `i`; the result is all the state but i."""
+    taken = "\n".join(f"{name} = {type} get-tuple-element(s), index={k + 1}" for k, (name, type) in enumerate(zip("xy", elements.split())))
+    names = ["x", "y"][: len(elements.split())]
+    following, given = (", ".join(f"{mark}{name}" for name in names) for mark in ("new_", ""))
+    parameters = "\n".join(f"{name} = {type} parameter({k})" for k, (name, type) in enumerate(zip(names, elements.split())))
+    return hk.parse(f"""HloModule m
+body {{ s = (s32[], {state}) parameter(0)
+i = s32[] get-tuple-element(s), index=0
+{taken}
+one = s32[] constant(1)
+n = s32[] add(i, one)
+{body}
+ROOT r = (s32[], {state}) tuple(n, {following}) }}
+more {{ s = (s32[], {state}) parameter(0) i = s32[] get-tuple-element(s), index=0 k = s32[] constant({trips}) ROOT r = pred[] compare(i, k), direction=LT }}
+ENTRY e {{
+{parameters}
+z = s32[] constant(0)
+s = (s32[], {state}) tuple(z, {given})
+ROOT w = (s32[], {state}) while(s), condition=more, body=body }}""")
+
+
+TURNED = """a = f32[1] slice(x), slice={[5:6]}
+b = f32[5] slice(x), slice={[0:5]}
+t = f32[6] concatenate(a, b), dimensions={0}
+new_x = f32[6] add(x, t)"""
+SWAPPED = """t = f32[3,2] transpose(x), dimensions={1,0}
+u = f32[2,3] reshape(t)
+v = f32[2,3] broadcast(y), dimensions={}
+w = f32[2,3] multiply(u, v)
+new_x = f32[2,3] sine(w)
+new_y = f32[] negate(y)"""
+SQUARED = """d = f32[2,2] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+h = f32[] constant(0.25)
+g = f32[2,2] broadcast(h), dimensions={}
+e = f32[2,2] multiply(d, g)
+f = f32[2] dot(e, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+new_x = f32[2,2] add(e, x)
+new_y = f32[2] negate(f)"""
+BATCHED = """d = f32[2,3,3] dot(x, x), lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={0}, rhs_contracting_dims={0}
+e = f32[2,3,2] dot(d, y), lhs_batch_dims={0}, rhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_contracting_dims={0}
+f = f32[2,2,3] transpose(e), dimensions={0,2,1}
+h = f32[] constant(0.125)
+g = f32[2,2,3] broadcast(h), dimensions={}
+new_x = f32[2,2,3] multiply(f, g)
+new_y = f32[3,2,2] transpose(new_x), dimensions={2,0,1}"""
+
+
+@pytest.mark.parametrize(
+    ("state", "elements", "body"),
+    [("f32[2,2,3], f32[3,2,2]", "f32[2,2,3] f32[3,2,2]", BATCHED), ("f32[6]", "f32[6]", TURNED), ("f32[2,3], f32[]", "f32[2,3] f32[]", SWAPPED), ("f32[2,2], f32[2]", "f32[2,2] f32[2]", SQUARED)],
+)
+def test_loops_over_scalars(state: str, elements: str, body: str) -> None:
+    module = loop_of(state, elements, body)
+    result = after(module, WhileLoopScalarizer(elements=24, work=200))
+    (loop,) = [i for i in result.entry.instructions if i.opcode == "while"]
+    assert all(element.rank == 0 for element in loop.shape.elements) and opcodes(after(result, WhileLoopScalarizer())) == opcodes(result)
+    args = [random(*p.shape.dimensions) for p in module.entry.parameters]
+    close(module, result, *args)
+    compiled = hk.compile(module)
+    for a, b in zip(leaves(compiled(*args)), leaves(hk.evaluate(module, *args)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    assert " until " not in compiled.as_text("loops") or "dot" in body  # the loop is inside of the kernel of each result
+
+
+@pytest.mark.parametrize(
+    ("state", "body"),
+    [
+        ("f32[6]", "new_x = f32[6] multiply(x, x)"),  # nothing moves
+        ("f32[60]", "new_x = f32[60] reverse(x), dimensions={0}"),  # too many
+        ("f32[6]", "a = f32[1] dynamic-slice(x, i), dynamic_slice_sizes={1} b = f32[] reshape(a) new_x = f32[6] broadcast(b), dimensions={}"),
+        ("f32[16]", "a = f32[16] sine(x) new_x = f32[16] reverse(a), dimensions={0}"),  # much work
+        ("bf16[2,2]", "new_x = bf16[2,2] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
+    ],
+)
+def test_loops_that_stay(state: str, body: str) -> None:
+    module = loop_of(state, state, body)
+    assert str(after(module, WhileLoopScalarizer())) == str(after(module))
 
 
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])

@@ -37,6 +37,7 @@ PIPELINE: tuple[PassLike, ...] = (
     "tree-reduction-rewriter",
     "reduce-window-rewriter",
     "scatter-splitter",
+    "while-loop-scalarizer",
     Simplify(fast=True),
     "cse",
     "dce",

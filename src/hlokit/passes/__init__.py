@@ -17,6 +17,7 @@ from hlokit.passes import tuple_simplifier as tuple_simplifier
 from hlokit.passes import while_loop_constant_sinking as while_loop_constant_sinking
 from hlokit.passes import while_loop_invariant_code_motion as while_loop_invariant_code_motion
 from hlokit.passes import while_loop_range_simplifier as while_loop_range_simplifier
+from hlokit.passes import while_loop_scalarizer as while_loop_scalarizer
 from hlokit.passes import while_loop_simplifier as while_loop_simplifier
 from hlokit.passes import while_loop_trip_count_annotator as while_loop_trip_count_annotator
 from hlokit.passes import while_loop_unroller as while_loop_unroller

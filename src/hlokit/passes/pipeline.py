@@ -101,7 +101,8 @@ DEFAULT = (
 """What `optimize` does when it is not told otherwise: passes that keep every bit.
 
 Not among them: "dynamic-padder", which changes what a program takes and gives; "op-expander", "conv-canonicalization",
-"tree-reduction-rewriter", "reduce-window-rewriter", "scatter-splitter" and "algsimp-fast", which round otherwise.
+"tree-reduction-rewriter", "reduce-window-rewriter", "scatter-splitter", "while-loop-scalarizer" and "algsimp-fast",
+which round otherwise.
 """
 
 
