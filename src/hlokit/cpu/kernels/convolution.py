@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlokit.cpu.kernels.depthwise import suits
 from hlokit.cpu.kernels.direct_convolution import tile_by_tile
+from hlokit.cpu.kernels.matrix_convolution import in_matrix_registers
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.kernels.scalar_convolution import element_by_element
 from hlokit.cpu.kernels.sliding import Sliding, by_features, sliding, without_holes
@@ -45,7 +46,7 @@ def _part(call: Call, module: Module, s: Sliding) -> Routine:
         lanes = call.target.vector_bytes // (s.wide.bits // 8)
         if suits(s, lanes):
             routine = tile_by_tile(call, module, by_features(s))
-        routine = routine or tile_by_tile(call, module, s)
+        routine = routine or in_matrix_registers(call, module, s) or tile_by_tile(call, module, s)
     return routine or element_by_element(call, module, s)
 
 

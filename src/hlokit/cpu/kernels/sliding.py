@@ -191,6 +191,14 @@ def finished(f: Function, module: Module, prefix: str) -> str:
     return f.name
 
 
+def finished_apart(f: Function, module: Module, prefix: str) -> str:
+    """Ends a function that kernels call and adds it, as `finished` does. Gives the name."""
+    f.do("ret void")
+    f.name = f"{prefix}_{sha256(f.text().encode()).hexdigest()[:16]}"
+    module.add(f)
+    return f.name
+
+
 def sum_type(operand: DType, result: DType) -> DType:
     """What products are summed in: f32 or wider, complex of it, integers of the result's width (they wrap alike)."""
     if result.is_complex or operand.is_complex:

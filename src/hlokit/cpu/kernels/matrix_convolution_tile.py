@@ -1,0 +1,136 @@
+"""The innermost part of a convolution in matrix registers, and the same sums by vectors for numbers beyond their range.
+
+Neither knows shapes: tables say where the lines of each step lie, so that one function serves all convolutions.
+"""
+
+from __future__ import annotations
+
+from hlokit.cpu.kernels.convolution_tile import multiplied
+from hlokit.cpu.kernels.elements import broadcast, load, pointer, store
+from hlokit.cpu.kernels.matrix_convolution_plan import LINE, PRODUCTS, ROWS, Factors
+from hlokit.cpu.kernels.split import joined
+from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.types.dtype import f32
+
+REGISTER = ROWS * LINE
+SUMS_BYTES = 2 * LINE
+"""Of a row of sums."""
+_LHS, _RHS = 4, 6
+"""Numbers of the first registers that hold factors; sums begin at 0."""
+_HEIGHT = 8
+"""Rows that are summed at once by vectors."""
+
+
+def configure(f: Function, module: Module) -> None:
+    """All registers have 16 rows of 64 bytes."""
+    row_bytes = LINE.to_bytes(2, "little") * 8
+    configuration = b"\1".ljust(16, b"\0") + row_bytes.ljust(32, b"\0") + (bytes([ROWS]) * 8).ljust(16, b"\0")
+    f.do(f"call void @llvm.x86.ldtilecfg(ptr {module.table('matrix_registers_whole', 'i8', configuration)})")
+
+
+def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
+    """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i64 panel, i1 first): sums of registers.
+
+    lhs     the first output's lines; `places` has each step's offset to it, `part` is that to the next part (bytes)
+    rhs     a packed panel; `panel` bytes to the next one
+    out     `rows` x `columns` registers of sums, SUMS_BYTES a row; they are added to those there unless `first` holds
+    """
+    name = f"matrix_convolution_{factors.multiply}_{factors.parts}_{rows}x{columns}"
+    if name in module.functions:
+        return name
+    parameters = [("ptr noalias readonly", n) for n in ("lhs", "rhs", "out", "places")]
+    parameters[2] = ("ptr noalias", "out")
+    parameters += [("i64", "steps"), ("i64", "part"), ("i64", "panel"), ("i1", "first")]
+    f = Function(name, parameters, attributes="noinline nounwind")
+    sums = [
+        (2 * i + j, pointer(f, "%out", str(i * ROWS * SUMS_BYTES + j * LINE), 1))
+        for i in range(rows)
+        for j in range(columns)
+    ]
+    zero, former, begun = (f.new_block(n) for n in ("zero", "former", "begun"))
+    f.branch("%first", zero, former)
+    f.start(zero)
+    for number, _ in sums:
+        f.do(f"call void @llvm.x86.tilezero(i8 {number})")
+    f.jump(begun)
+    f.start(former)
+    for number, out in sums:
+        _load(f, number, out, SUMS_BYTES)
+    f.jump(begun)
+    f.start(begun)
+    with f.loop("0", "%steps", carries=[("ptr", "%rhs")]) as loop:
+        (rhs,) = loop.carried
+        place = f.let(f"load i64, ptr {pointer(f, '%places', loop.index, 8)}")
+        lhs = pointer(f, "%lhs", place, 1)
+        lines = [lhs]
+        for _ in range(factors.parts - 1):
+            lines.append(pointer(f, lines[-1], "%part", 1))
+        panels = [rhs, pointer(f, rhs, "%panel", 1)][:columns]
+        loaded: dict[int, int] = {}
+        for p, q in PRODUCTS[factors.parts]:
+            if loaded.get(_RHS) != q:
+                for j in range(columns):
+                    _load(f, _RHS + j, pointer(f, panels[j], str(q * REGISTER), 1))
+                loaded[_RHS] = q
+            for i in range(rows):
+                _load(f, _LHS + i, pointer(f, lines[p], str(i * REGISTER), 1))
+            for i in range(rows):
+                for j in range(columns):
+                    f.do(f"call void @llvm.x86.{factors.multiply}(i8 {2 * i + j}, i8 {_LHS + i}, i8 {_RHS + j})")
+        loop.next = [pointer(f, rhs, str(factors.parts * REGISTER), 1)]
+    for number, out in sums:
+        f.do(f"call void @llvm.x86.tilestored64(i8 {number}, ptr {out}, i64 {SUMS_BYTES})")
+    f.do("ret void")
+    module.add(f)
+    return name
+
+
+def _load(f: Function, register: int, address: str, row_bytes: int = LINE) -> None:
+    f.do(f"call void @llvm.x86.tileloadd64(i8 {register}, ptr {address}, i64 {row_bytes})")
+
+
+def whole(module: Module) -> str:
+    """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i64 rows, i1 raw, i1 first): one panel's sums.
+
+    As `tile`, for any f32: lhs must be raw (split.py), rhs is if `raw` holds. `rows` is rounded up to 8.
+    """
+    name = "matrix_convolution_whole"
+    if name in module.functions:
+        return name
+    parameters = [("ptr", n) for n in ("lhs", "rhs", "out", "places")]
+    parameters += [("i64", "steps"), ("i64", "part"), ("i64", "rows"), ("i1", "raw"), ("i1", "first")]
+    f = Function(name, parameters, attributes="noinline nounwind")
+    kind = vector("float", ROWS)
+    with f.loop("0", "%rows", _HEIGHT) as block:
+        first = pointer(f, "%lhs", block.index, LINE)
+        outs = [pointer(f, "%out", f.let(f"add i64 {block.index}, {row}"), SUMS_BYTES) for row in range(_HEIGHT)]
+        sums = [load(f, "float", ROWS, out) for out in outs]
+        sums = [f.let(f"select i1 %first, {kind} zeroinitializer, {kind} {value}") for value in sums]
+        with f.loop("0", "%steps", carries=[(kind, value) for value in sums]) as step:
+            place = f.let(f"load i64, ptr {pointer(f, '%places', step.index, 8)}")
+            lines = pointer(f, first, place, 1)
+            panel = pointer(f, "%rhs", step.index, 3 * REGISTER)
+            with f.loop("0", str(ROWS), carries=[(kind, v) for v in step.carried]) as unit:
+                line, sums = pointer(f, panel, unit.index, LINE), list(unit.carried)
+                parts = [load(f, "i32", ROWS, pointer(f, line, str(p * REGISTER), 1)) for p in range(3)]
+                weights = joined(f, parts, "%raw")
+                upper = pointer(f, lines, unit.index, 4)
+                lower = pointer(f, upper, "%part", 1)
+                for row in range(_HEIGHT):
+                    for own, x in enumerate(_factors(f, upper, lower, row)):
+                        sums[row] = multiplied(f, f32, broadcast(f, x, "float", ROWS), weights[own], sums[row], ROWS)
+                unit.next = sums
+            step.next = unit.results
+        for out, value in zip(outs, step.results, strict=True):
+            store(f, "float", ROWS, value, out)
+    f.do("ret void")
+    module.add(f)
+    return name
+
+
+def _factors(f: Function, upper: str, lower: str, row: int) -> tuple[str, str]:
+    """The two numbers of a raw pair, given where its row 0 lies."""
+    a, b = (f.let(f"load i32, ptr {pointer(f, base, str(row * LINE), 1)}") for base in (upper, lower))
+    low = f.let(f"call i32 @llvm.fshl.i32(i32 {a}, i32 {f.let(f'shl i32 {b}, 16')}, i32 16)")
+    high = f.let(f"or i32 {f.let(f'and i32 {a}, -65536')}, {f.let(f'lshr i32 {b}, 16')}")
+    return f.let(f"bitcast i32 {low} to float"), f.let(f"bitcast i32 {high} to float")

@@ -1,0 +1,195 @@
+"""Convolutions in matrix registers: against f64, numbers beyond their range, all kinds of shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hlokit.cpu.kernels import convolution as routine
+from hlokit.cpu.kernels import matrix_convolution_plan as plans
+from hlokit.cpu.kernels.convolution import convolution
+from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.sliding import sliding
+from hlokit.cpu.llvm import Module
+from hlokit.ops.convolution import Convolution
+from hlokit.types import dtype as dtypes
+from hlokit.types.shape import Shape
+from hlokit.types.window import WindowDimension
+from tests.cpu import test_convolution as small
+from tests.cpu.native import avx2, host
+from tests.cpu.test_convolution import NCHW, NHWC, SAME, check, compiled, make, operands
+
+pytestmark = pytest.mark.skipif(not host().has("amx-bf16"), reason="a machine with matrix registers")
+
+CASES = {
+    "nhwc": (make(NHWC, [SAME] * 2), (2, 14, 19, 64), (3, 3, 64, 48)),
+    "nchw": (make(NCHW, [SAME] * 2), (2, 64, 14, 19), (40, 64, 3, 3)),
+    "stride_2": (make(NHWC, [WindowDimension(3, 2, 0, 1)] * 2), (2, 28, 28, 64), (3, 3, 64, 64)),
+    "stride_2_nchw": (make(NCHW, [WindowDimension(3, 2, 0, 1)] * 2), (2, 64, 28, 28), (64, 64, 3, 3)),
+    "in_goes": (make(NHWC, [SAME] * 2), (4, 7, 7, 512), (3, 3, 512, 96)),
+    "one_by_one": (make(NCHW, [WindowDimension(1)] * 2), (2, 96, 28, 28), (64, 96, 1, 1)),
+    "groups": (make(NHWC, [SAME] * 2, 2), (2, 14, 14, 64), (3, 3, 32, 64)),
+}  # fmt: skip
+
+
+def uses(op: Convolution, lhs: Shape, rhs: Shape) -> bool:
+    return plans.matrix_plan(sliding(op, lhs, rhs, op.infer(lhs, rhs)), host()) is not None
+
+
+def error(op: Convolution, got: Any, left: Any, right: Any) -> float:
+    """The largest error where results are finite, in units of 2^-24 of the sum of the products' sizes."""
+    wide = make(op.dim_labels, list(op.window.dimensions), op.feature_group_count, result=dtypes.f64)
+    with np.errstate(all="ignore"):
+        a, b = left.astype(np.float64), right.astype(np.float64)
+        want, size = wide.reference(a, b), wide.reference(np.abs(a), np.abs(b))
+        is_finite = np.abs(want) < np.finfo(np.float32).max
+        found = np.abs(got - want)[is_finite] / (size[is_finite] + 1e-300)
+    return float(found.max(initial=0) * 2**24)
+
+
+def both_ways(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, list[Any]]:
+    """The convolution in matrix registers and by vectors, and operands."""
+    op, left, right = CASES[name]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    assert uses(op, lhs, rhs)
+    run, _ = compiled(op, lhs, rhs)
+    with monkeypatch.context() as patch:
+        patch.setattr(plans, "_FEW", 1 << 62)
+        former, _ = compiled(op, lhs, rhs)
+    return run, former, operands(lhs, rhs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_less_accurate_than_vectors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, former, (a, b) = both_ways(name, monkeypatch)
+    op = CASES[name][0]
+    assert 0.1 < error(op, run(a, b), a, b) <= error(op, former(a, b), a, b)
+
+
+SIZES = [(1e-36, 1.0), (1.0, 1e-33), (1e-17, 1e-17), (1e-37, 1e37), (1e19, 1e17), (1e-25, 1e-3)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", ["nhwc", "nchw"])
+def test_sizes_whose_parts_are_lost(name: str, sizes: tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, former, operands = both_ways(name, monkeypatch)
+    a, b = (x * np.float32(size) for x, size in zip(operands, sizes, strict=True))
+    op = CASES[name][0]
+    assert error(op, run(a, b), a, b) <= max(8.0, 1.5 * error(op, former(a, b), a, b))
+
+
+SPECIAL = {
+    "inf": (np.inf, 0.5),
+    "nan": (np.nan, 0.5),
+    "inf_weights": (0.5, -np.inf),
+    "both": (np.inf, np.nan),
+    "all_bits": (np.uint32(0xFFFFFFFF).view(np.float32), 0.5),
+    "last_bit": (0.5, np.uint32(0x7F800001).view(np.float32)),
+    "largest": (3.4e38, 1e-10),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("name", ["nchw", "stride_2", "in_goes"])
+def test_special_numbers(name: str, kind: str) -> None:
+    """They are where the reference has them, and nothing else suffers."""
+    op, left, right = CASES[name]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    run, _ = compiled(op, lhs, rhs)
+    a, b = operands(lhs, rhs)
+    rng = np.random.default_rng(1)
+    for x, value in zip((a, b), SPECIAL[kind], strict=True):
+        x.reshape(-1)[rng.integers(0, x.size, 2)] = value
+    got = run(a, b)
+    with np.errstate(all="ignore"):
+        want = op.reference(a, b)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert np.isfinite(got[np.isfinite(want)]).all()
+    assert error(op, got, a, b) <= 8
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_padding_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONV-6: an infinite weight meets padding's zeros, but none of those that fill lines and registers."""
+    op, left, right = make(NHWC, [SAME] * 2), (2, 14, 19, 40), (3, 3, 40, 40)
+    monkeypatch.setattr(plans, "_WORTH", {1: 0.0, 3: 0.0})
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    assert uses(op, lhs, rhs)
+    a, b = operands(lhs, rhs)
+    a, b = np.abs(a), np.abs(b)
+    b[0, 1, 39, 39] = np.inf
+    got, want = compiled(op, lhs, rhs)[0](a, b), op.reference(a, b)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    assert np.isnan(want).any() and np.isinf(want).any()
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small and unfit shapes too."""
+    monkeypatch.setattr(plans, "_FEW", 0)
+    monkeypatch.setattr(plans, "_WORTH", {1: 0.0, 3: 0.0})
+    monkeypatch.setattr(routine, "_FEW", 0)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("name", small.CASES)
+def test_shapes(name: str) -> None:
+    small.test_shapes(name)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_random(seed: int) -> None:
+    small.test_random(seed)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("seed", range(12))
+def test_small_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that do not divide the outputs, panels apart, features in goes."""
+    monkeypatch.setattr(plans, "_PATCH", 1 << 16)
+    monkeypatch.setattr(plans, "_WORKING", 1 << 15)
+    monkeypatch.setattr(plans, "_CHUNK", 1 << 8)
+    numbers = (NHWC, NCHW)[seed % 2]
+    window = [WindowDimension(3, 1 + seed % 3, 1, 1, 1, 1 + seed // 6), WindowDimension(2, 1 + seed // 3 % 2, 1, 0)]
+    features, image, kernel = (96, 64, 7)[seed % 3], (13, 21 + seed), (3, 2)
+    lhs = (2, *image, features) if numbers is NHWC else (2, features, *image)
+    rhs = (*kernel, features, 70) if numbers is NHWC else (70, features, *kernel)
+    op = make(numbers, window)
+    assert uses(op, dtypes.f32[lhs], dtypes.f32[rhs])
+    check(op, dtypes.f32[lhs], dtypes.f32[rhs])
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("numbers", ["nhwc", "nchw"])
+@pytest.mark.parametrize(("operand", "result"), [("bf16", "bf16"), ("bf16", "f32"), ("s8", "s32"), ("u8", "s32")])
+def test_types(operand: str, result: str, numbers: str) -> None:
+    for features in (5, 70):
+        nhwc, nchw = ((2, 6, 17, features), (3, 3, features, 40)), ((2, features, 6, 17), (40, features, 3, 3))
+        op = make({"nhwc": NHWC, "nchw": NCHW}[numbers], [SAME] * 2, result=dtypes.dtype(result))
+        lhs, rhs = (dtypes.dtype(operand)[shape] for shape in (nhwc if numbers == "nhwc" else nchw))
+        assert uses(op, lhs, rhs)
+        check(op, lhs, rhs)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "input_gradient_stride_2"])
+def test_epilogue_gets_each_element_once(name: str) -> None:
+    small.test_epilogue_gets_each_element_once(name)
+
+
+def test_machines_without_them() -> None:
+    op, left, right = CASES["nhwc"]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    assert plans.matrix_plan(sliding(op, lhs, rhs, op.infer(lhs, rhs)), avx2()) is None
+    check(op, lhs, rhs, avx2())
+
+
+def test_strict_has_none() -> None:
+    op, left, right = CASES["nhwc"]
+    shapes = dtypes.f32[left], dtypes.f32[right]
+    assert convolution(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is None
