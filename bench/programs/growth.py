@@ -56,10 +56,10 @@ def _matrix(function: Callable[[Any], Any]) -> Callable[[int], Made]:
 
 
 def _product(dtype: Any, out: Any) -> Callable[[int], Made]:
-    """Of two matrices."""
+    """Of two square matrices, whose sides are multiples of eight."""
 
     def make(size: int) -> Made:
-        rows, inner = _square(size)
+        rows = inner = 8 * round(size**0.5 / 8)
 
         def draw_one(draw: Draw, *sides: int) -> Any:
             return draw.integers(-9, 9, *sides, dtype=dtype) if dtype is np.int8 else draw.normal(*sides, dtype=dtype)
@@ -216,13 +216,13 @@ def _without_signs(results: list[Any]) -> list[Any]:
 
 
 def _attention(size: int) -> Made:
-    """Four heads, so long that their scores are so many elements."""
-    length = 1 << (size // 4).bit_length() // 2
+    """Four heads, whose scores are so many elements."""
+    queries, keys = _square(size // 4)
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         return nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k) / 8, -1) @ v
 
-    return lambda draw: tuple(draw.normal(4, length, 64) for _ in range(3)), attend
+    return lambda draw: (draw.normal(4, queries, 64), draw.normal(4, keys, 64), draw.normal(4, keys, 64)), attend
 
 
 def _training(size: int) -> Made:
