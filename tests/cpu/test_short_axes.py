@@ -123,3 +123,51 @@ ENTRY e {
     x = np.random.default_rng(0).normal(size=(60, 70)).astype(np.float32)
     np.testing.assert_allclose(compiled(x), x - x.sum(1, keepdims=True) - x.sum(0), rtol=1e-4, atol=1e-4)
     assert len(kernels(compiled)) == 2
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "s32"])
+@pytest.mark.parametrize(
+    ("shapes", "numbers", "subscripts"),
+    [
+        (((70, 4, 3), (70, 3)), "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}", "bij,bj->bi"),
+        (((3, 70), (4, 3, 70)), "lhs_batch_dims={1}, rhs_batch_dims={2}, lhs_contracting_dims={0}, rhs_contracting_dims={1}", "jb,ijb->bi"),
+        (((90, 3), (3, 2)), "lhs_contracting_dims={1}, rhs_contracting_dims={0}", "ij,jk->ik"),
+        (((3, 2), (90, 3)), "lhs_contracting_dims={0}, rhs_contracting_dims={1}", "jk,ij->ki"),
+        (((2, 100, 3), (3, 2)), "lhs_contracting_dims={2,0}, rhs_contracting_dims={0,1}", "kij,jk->i"),
+        (((65, 2, 2), (65, 2, 2)), "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}", "bij,bjk->bik"),
+    ],
+)  # fmt: skip
+def test_sums_of_few_products(dtype: str, shapes: tuple[tuple[int, ...], ...], numbers: str, subscripts: str) -> None:
+    rng = np.random.default_rng(0)
+    numpy = {"f32": np.float32, "f64": np.float64, "s32": np.int32}[dtype]
+    x, y = ((rng.normal(size=shape) * 5).astype(numpy) for shape in shapes)
+    want = np.einsum(subscripts, x, y)
+    kinds = [f"{dtype}[{','.join(map(str, a.shape))}]" for a in (x, y, want)]
+    text = f"HloModule m\nENTRY e {{\n  x = {kinds[0]} parameter(0)\n  y = {kinds[1]} parameter(1)\n"
+    compiled = hk.compile(hk.parse(f"{text}  ROOT r = {kinds[2]} dot(x, y), {numbers}\n}}"), threads=1)
+    np.testing.assert_allclose(compiled(x, y), want, rtol=1e-5, atol=1e-5)
+    assert len(kernels(compiled)) == len(compiled.program.block.steps) == 1
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_product_is_made_in_the_order_in_which_it_is_read(side: int) -> None:
+    z, w = "f32[13,20,11] parameter(2)", "f32[30,11,13] dot(y, x), lhs_batch_dims={0}, rhs_batch_dims={0}"
+    dot = "dot(w, z), lhs_contracting_dims={2,1}, rhs_contracting_dims={0,2}"
+    shape = "f32[30,20]"
+    if side:
+        dot, shape = "dot(z, w), lhs_contracting_dims={0,2}, rhs_contracting_dims={2,1}", "f32[20,30]"
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[30,13] parameter(0)
+  y = f32[30,11] parameter(1)
+  z = {z}
+  w = {w}
+  ROOT r = {shape} {dot}
+}}"""
+    module = hk.parse(text)
+    rng = np.random.default_rng(0)
+    x, y, z = (rng.normal(size=s).astype(np.float32) for s in ((30, 13), (30, 11), (13, 20, 11)))
+    want = np.einsum("bi,ioj,bj->bo", x, z, y)
+    compiled = hk.compile(module, threads=1)
+    np.testing.assert_allclose(compiled(x, y, z), want.T if side else want, rtol=1e-4, atol=1e-4)
+    assert "[30,13,11]" in compiled.as_text("hlo") and "[30,11,13]" not in compiled.as_text("hlo")

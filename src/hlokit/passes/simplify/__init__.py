@@ -4,6 +4,7 @@ from hlokit.passes.simplify import arithmetic as arithmetic
 from hlokit.passes.simplify import broadcasts as broadcasts
 from hlokit.passes.simplify import conversions as conversions
 from hlokit.passes.simplify import powers as powers
+from hlokit.passes.simplify import products as products
 from hlokit.passes.simplify import reductions as reductions
 from hlokit.passes.simplify import scatters as scatters
 from hlokit.passes.simplify import shapes as shapes

@@ -1,0 +1,130 @@
+"""Laws of products of matrices that round differently: tiny ones are sums, one may be turned for the next."""
+
+from __future__ import annotations
+
+from math import prod
+
+from hlokit.analysis.reducers import single_op
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.ops.contraction import Dot, free_dimensions
+from hlokit.ops.elementwise import Add, Multiply
+from hlokit.ops.movement import Broadcast
+from hlokit.ops.reduction import Reduce
+from hlokit.ops.structure import Constant, Parameter
+from hlokit.passes.simplify.rules import simplifies
+from hlokit.types.dtype import DType
+from hlokit.types.literal import Literal
+
+_LEAST = 64
+"""Elements of a result from which on vectors of them are worth more than a routine for products."""
+_INNER = 12
+_WORK = 128
+"""Products in a sum; and in all sums of a batch index with one vector."""
+
+
+@simplifies(Dot, static=True, fast=True)
+def dot_of_few(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """Many sums of few products are reduce(multiply(x, y)): vectors go along the results, and what follows is fused."""
+    op, (lhs, rhs) = instruction.op, instruction.operands
+    assert isinstance(op, Dot)
+    dtype = instruction.shape.dtype
+    if op.algorithm is not None or not (lhs.shape.dtype is rhs.shape.dtype is dtype) or not _is_summed(dtype):
+        return None
+    left = free_dimensions(lhs.shape.rank, op.lhs_batch_dims, op.lhs_contracting_dims)
+    right = free_dimensions(rhs.shape.rank, op.rhs_batch_dims, op.rhs_contracting_dims)
+    inner = prod(lhs.shape.dimensions[d] for d in op.lhs_contracting_dims)
+    batch = prod(lhs.shape.dimensions[d] for d in op.lhs_batch_dims)
+    less, more = sorted((prod(lhs.shape.dimensions[d] for d in left), prod(rhs.shape.dimensions[d] for d in right)))
+    if instruction.shape.size < _LEAST or not 1 < inner <= _INNER or not _is_small(batch, less, more, inner):
+        return None
+    rank, batches = instruction.shape.rank, range(len(op.lhs_batch_dims))
+    sizes = (*instruction.shape.dimensions, *(lhs.shape.dimensions[d] for d in op.lhs_contracting_dims))
+    last, whole = range(rank, len(sizes)), instruction.shape.with_dimensions(sizes)
+
+    def spread(operand: Instruction, places: dict[int, int]) -> Instruction:
+        return computation.add(Broadcast(tuple(places[d] for d in range(len(places))), whole), [operand])
+
+    rows, columns = range(len(batches), len(batches) + len(left)), range(len(batches) + len(left), rank)
+    wide = [
+        spread(lhs, dict(zip((*op.lhs_batch_dims, *left, *op.lhs_contracting_dims), (*batches, *rows, *last)))),
+        spread(rhs, dict(zip((*op.rhs_batch_dims, *right, *op.rhs_contracting_dims), (*batches, *columns, *last)))),
+    ]
+    zero = computation.add(Constant(Literal.of(dtype.numpy.type(0), dtype[()])))
+    product = computation.add(Multiply(), wide)
+    return computation.add(Reduce(tuple(last)), [product, zero], [_sum(computation, dtype)], shape=instruction.shape)
+
+
+def _is_small(batch: int, less: int, more: int, inner: int) -> bool:
+    """Matrices by vectors, little for each batch index; matrices by 3 by 3 ones, or batches of 2 by 2 ones."""
+    if less == 1:
+        return inner * more <= _WORK if batch > 1 else True
+    return max(less, inner) <= (2 if batch > 1 else 3)
+
+
+def _is_summed(dtype: DType) -> bool:
+    return dtype.name in ("f32", "f64") or (dtype.is_integral and dtype.bits >= 32)
+
+
+def _sum(computation: Computation, dtype: DType) -> Computation:
+    """x + y: one that the module has, or a new one."""
+    module = computation.module
+    assert module is not None
+    scalar = dtype[()]
+    for one in module.all_computations:
+        if one.root.shape is scalar and len(one.parameters) == 2 and isinstance(single_op(one), Add):
+            return one
+    made = Computation("sum", module)
+    made.set_root(made.add(Add(), [made.add(Parameter(k, scalar)) for k in (0, 1)]))
+    module.add_computation(made)
+    return made
+
+
+@simplifies(Dot, static=True, fast=True)
+def dot_of_turned_dot(instruction: Instruction, computation: Computation) -> Instruction | None:
+    """dot(dot(x, y), z) may read dot(y, x): what is contracted then lies in the order in which z has it."""
+    op = instruction.op
+    assert isinstance(op, Dot)
+    if op.algorithm is not None or len(op.lhs_contracting_dims) < 2:
+        return None
+    pairs = list(zip(op.lhs_contracting_dims, op.rhs_contracting_dims, strict=True))
+    for side, inner in enumerate(instruction.operands):
+        mine = [pair[side] for pair in sorted(pairs, key=lambda pair: pair[1 - side])]
+        turned = _turned(inner) if mine != sorted(mine) and len(inner.users) == 1 and not inner.is_root else None
+        if turned is None:
+            continue
+        new, place = turned
+        if [place[d] for d in mine] != sorted(place[d] for d in mine):
+            continue
+        operands = list(instruction.operands)
+        operands[side] = computation.add(new, [inner.operands[1], inner.operands[0]])
+        names = _NUMBERS[side]
+        free = free_dimensions(inner.shape.rank, *(getattr(op, name) for name in names))
+        if [place[d] for d in free] != sorted(place[d] for d in free):
+            continue
+        changes = {name: tuple(place[d] for d in getattr(op, name)) for name in names}
+        return computation.add(op.replace(**changes), operands, shape=instruction.shape)
+    return None
+
+
+_NUMBERS = (("lhs_batch_dims", "lhs_contracting_dims"), ("rhs_batch_dims", "rhs_contracting_dims"))
+
+
+def _turned(instruction: Instruction) -> tuple[Dot, dict[int, int]] | None:
+    """The product of its operands the other way round, and where its dimensions then are."""
+    op = instruction.op
+    if not isinstance(op, Dot) or op.algorithm is not None:
+        return None
+    batch, rank = len(op.lhs_batch_dims), instruction.shape.rank
+    split = instruction.operands[0].shape.rank - len(op.lhs_contracting_dims)
+    old = [*range(batch), *range(split, rank), *range(batch, split)]
+    sizes = [instruction.shape.dimensions[d] for d in old]
+    turned = op.replace(
+        lhs_batch_dims=op.rhs_batch_dims,
+        rhs_batch_dims=op.lhs_batch_dims,
+        lhs_contracting_dims=op.rhs_contracting_dims,
+        rhs_contracting_dims=op.lhs_contracting_dims,
+        operand_precision=op.operand_precision[::-1],
+        output_shape=op.output_shape.with_dimensions(sizes),
+    )
+    return turned, {d: k for k, d in enumerate(old)}
