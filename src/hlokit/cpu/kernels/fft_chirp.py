@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.fft_axis import Axis, Place
-from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, swapped
+from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, convolution_size, swapped
 from hlokit.cpu.kernels.fft_memory import Columns, load_column, store_column
 from hlokit.cpu.kernels.fft_weights import Weights
 from hlokit.cpu.kernels.flow import greatest, least
@@ -19,14 +19,10 @@ from hlokit.cpu.llvm import Function, Module, float_constant, vector
 
 LONGEST = 1 << 25
 """Squares of places are exact in doubles."""
+_UNIT = 64
+"""Lengths of convolutions are multiples of it: whole vectors, and products of two short ones."""
 _CHUNK = 1 << 13  # elements that make a chunk
 _PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
-
-
-def size_for(n: int) -> int:
-    """The length of the convolution: at least 2 n - 1, a multiple of 64 of small factors."""
-    units = -(-(2 * n - 1) // 64)
-    return 64 * min(m << max(0, (-(-units // m) - 1).bit_length()) for m in (1, 3, 5, 9, 15))
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Chirp:
     taken: Callable[[int], Place]
 
     def write(self, axis: Axis) -> None:
-        n, size, w = axis.n, size_for(axis.n), self.lanes.count
+        n, size, w = axis.n, convolution_size(axis.n, _UNIT), self.lanes.count
         chirp, filters = self.taken(-(-n // w) * w), self.taken(size)
         wide = self.taken(axis.outer * size * axis.inner)
         source, target, between = _Rows(axis.source, n), _Rows(axis.target, n), _Rows(wide, size)

@@ -44,8 +44,17 @@ def factors(n: int) -> list[int] | None:
 
 def work_size(n: int) -> int | None:
     """The elements of a work buffer for sequences of length n; None: too many."""
-    needed = n if factors(n) is not None else 1 << (2 * n - 2).bit_length()
-    return needed if needed <= LARGEST else None
+    if factors(n) is not None:
+        return n if n <= LARGEST else None
+    needed = convolution_size(n)
+    return needed if needed <= 2 * LARGEST else None
+
+
+def convolution_size(n: int, unit: int = 1) -> int:
+    """The length that makes a transform of n a convolution: of at least 2 n - 1, the cheapest multiple of `unit`."""
+    units = -(-(2 * n - 1) // unit)
+    sizes = [unit * (m << max(0, (-(-units // m) - 1).bit_length())) for m in (1, 3, 5, 9, 15)]
+    return min(sizes, key=lambda size: (size * len(factors(size) or ()), size))
 
 
 @dataclass(frozen=True)
