@@ -9,6 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.hlo.module import HloModule
+from hlokit.passes.conditional_simplifier import ConditionalSimplifier
 from hlokit.passes.conv_canonicalization import ConvCanonicalization
 from hlokit.passes.reduce_window_rewriter import ReduceWindowRewriter
 from hlokit.passes.scatter_splitter import ScatterSplitter
@@ -123,13 +124,14 @@ def test_reductions_in_two_stages(op: str, sizes: tuple[int, ...], dimensions: t
     close(module, result, x, np.float32(0.75), exactly=op == "maximum")
 
 
-def loop_of(state: str, elements: str, body: str, trips: int = 5) -> HloModule:
+def loop_of(state: str, elements: str, body: str, called: str = "") -> HloModule:
     """A counted loop over (s32[], state): `body` makes `next` of `x`, `y` and `i`; the result is all the state but i."""
     taken = "\n".join(f"{name} = {type} get-tuple-element(s), index={k + 1}" for k, (name, type) in enumerate(zip("xy", elements.split())))
     names = ["x", "y"][: len(elements.split())]
     following, given = (", ".join(f"{mark}{name}" for name in names) for mark in ("new_", ""))
     parameters = "\n".join(f"{name} = {type} parameter({k})" for k, (name, type) in enumerate(zip(names, elements.split())))
     return hk.parse(f"""HloModule m
+{called}
 body {{ s = (s32[], {state}) parameter(0)
 i = s32[] get-tuple-element(s), index=0
 {taken}
@@ -137,12 +139,44 @@ one = s32[] constant(1)
 n = s32[] add(i, one)
 {body}
 ROOT r = (s32[], {state}) tuple(n, {following}) }}
-more {{ s = (s32[], {state}) parameter(0) i = s32[] get-tuple-element(s), index=0 k = s32[] constant({trips}) ROOT r = pred[] compare(i, k), direction=LT }}
+more {{ s = (s32[], {state}) parameter(0) i = s32[] get-tuple-element(s), index=0 k = s32[] constant(5) ROOT r = pred[] compare(i, k), direction=LT }}
 ENTRY e {{
 {parameters}
 z = s32[] constant(0)
 s = (s32[], {state}) tuple(z, {given})
 ROOT w = (s32[], {state}) while(s), condition=more, body=body }}""")
+
+
+CHOICES = """a { s = (f32[3], s32[]) parameter(0) x = f32[3] get-tuple-element(s), index=0 n = s32[] get-tuple-element(s), index=1
+y = f32[3] add(x, x) ROOT r = (f32[3], s32[]) tuple(y, n) }
+b { s = (f32[3], s32[]) parameter(0) x = f32[3] get-tuple-element(s), index=0 n = s32[] get-tuple-element(s), index=1
+y = f32[3] negate(x) m = s32[] add(n, n) ROOT r = (f32[3], s32[]) tuple(y, m) }
+c { x = f32[3] parameter(0) ROOT y = f32[3] reverse(x), dimensions={0} }
+d { x = f32[3] parameter(0) ROOT y = f32[3] exponential(x) }
+"""
+
+
+@pytest.mark.parametrize("selector", ["two = s32[] constant(2) at = s32[] subtract(i, two)", "two = s32[] constant(2) at = pred[] compare(i, two), direction=LT"])
+def test_cheap_branches_in_loops(selector: str) -> None:
+    """All are computed; a number outside selects the last."""
+    branches, operands = ("branch_computations={a, b, a}", "at, both, both, both") if "subtract" in selector else ("true_computation=a, false_computation=b", "at, both, both")
+    body = f"{selector} both = (f32[3], s32[]) tuple(x, i) t = (f32[3], s32[]) conditional({operands}), {branches} new_x = f32[3] get-tuple-element(t), index=0"
+    module = loop_of("f32[3]", "f32[3]", body, CHOICES)
+    result = after(module, ConditionalSimplifier(work=24), "dce")
+    assert "conditional" not in str(result) and "conditional" in str(after(module, "conditional-simplifier"))
+    x = random(3)
+    close(module, result, x, exactly=True)
+    for strict in (False, True):  # with and without the pass
+        np.testing.assert_array_equal(hk.compile(module, strict=strict)(x)[1], hk.evaluate(module, x)[1])
+
+
+def test_branches_that_are_chosen() -> None:
+    """Outside of loops, and those that take long."""
+    body = "two = s32[] constant(2) at = pred[] compare(i, two), direction=LT new_x = f32[3] conditional(at, x, x), true_computation=c, false_computation=d"
+    module = loop_of("f32[3]", "f32[3]", body, CHOICES)
+    assert "conditional" in str(after(module, ConditionalSimplifier(work=24)))
+    outside = program("x = f32[3] parameter(0) p = pred[] parameter(1)\nROOT r = f32[3] conditional(p, x, x), true_computation=c, false_computation=c2", CHOICES + "c2 { x = f32[3] parameter(0) ROOT y = f32[3] negate(x) }\n")
+    assert opcodes(after(outside, ConditionalSimplifier(work=24))) == ["conditional"]
 
 
 TURNED = """a = f32[1] slice(x), slice={[5:6]}

@@ -15,6 +15,7 @@ from hlokit.cpu.program import Context, Lowering
 from hlokit.cpu.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
 from hlokit.hlo.module import HloModule
+from hlokit.passes.conditional_simplifier import ConditionalSimplifier
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
 from hlokit.passes.simplify import Simplify
@@ -37,6 +38,7 @@ PIPELINE: tuple[PassLike, ...] = (
     "tree-reduction-rewriter",
     "reduce-window-rewriter",
     "scatter-splitter",
+    ConditionalSimplifier(work=24),
     "while-loop-scalarizer",
     Simplify(fast=True),
     "cse",
