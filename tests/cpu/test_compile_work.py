@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.steps import KernelStep
@@ -52,6 +54,14 @@ def products(count: int) -> HloModule:
     return b.build(x)
 
 
+def mixed(x: hk.XlaOp, y: hk.XlaOp, rounds: int) -> tuple[hk.XlaOp, hk.XlaOp]:
+    """Two values that need each other in each round, as in counter-based random numbers."""
+    for k in range(rounds):
+        x = x + y
+        y = ((y << (k % 13 + 1)) | (y >> (31 - k % 13))) ^ x
+    return x, y
+
+
 def growth(make: Callable[[int], HloModule], small: int) -> float:
     """Calls for four times the program, over calls for the program."""
     first, second = (make(n) for n in (small, 4 * small))
@@ -88,3 +98,17 @@ def test_different_products_share_their_tiles() -> None:
     text = compiled(b.build(hk.dot(hk.dot(x, x), y))).text
     tiles = [line.split("(")[0] for line in text.splitlines() if line.startswith("define") and "@tile_" in line]
     assert len({name.partition(".r")[0] for name in tiles}) == len(tiles)
+
+
+def test_long_chains_are_cut_where_little_is_alive() -> None:
+    b = hk.Builder("keys")
+    keys = b.parameter(0, hk.u32[2])
+    first, second = mixed(keys, keys ^ 7, 24)
+    scalars = [hk.reshape(hk.slice(v, [k], [k + 1], [1]), []) for v in (first, second) for k in (0, 1)]
+    large = [hk.broadcast(v, [5000]) + b.iota(hk.u32[5000], 0) for v in scalars]
+    module = b.build(hk.xor(*mixed(large[0] ^ large[2], large[1] ^ large[3], 24)))
+    program = compiled(module)
+    stored = [buffer.size for step in program.block.steps for buffer in step.writes]
+    assert sum(size == 5000 for size in stored) == 1, stored
+    given = np.array([3, 2**31 + 5], np.uint32)
+    np.testing.assert_array_equal(hk.compile(module)(given), hk.evaluate(module, given))

@@ -27,6 +27,7 @@ from hlokit.cpu.build import (
     parts_of,
     too_often,
 )
+from hlokit.cpu.chain_cuts import smallest_frontier
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
 from hlokit.cpu.half import computes_half
 from hlokit.cpu.kernels.routine import KERNELS
@@ -244,21 +245,29 @@ class Lowering(Source):
 
         Of folds that need each other each goes through all before it again, so that few make a chain too long.
         """
-        depths: dict[Instruction, tuple[int, int]] = {}
-        for instruction in self.order:
-            if instruction not in live or not instruction.operands or not self._is_kernel(instruction):
-                continue
+        order = [i for i in self.order if i in live and i.operands and self._is_kernel(i)]
+        depths: dict[Instruction, int] = {}
+        folds: dict[Instruction, int] = {}
+
+        def inside(instruction: Instruction) -> list[Leaf]:
             leaves = [self.leaf(o, k) for o in instruction.operands for k in range(leaf_count(o.shape))]
-            inside = [leaf for leaf in leaves if leaf.instruction in depths and leaf not in self.stored]
-            depth, folds = (max((depths[leaf.instruction][n] for leaf in inside), default=0) for n in (0, 1))
-            if instruction.op.form == "fold" and folds >= _MAX_FOLDS:
-                for leaf in inside:
+            return [leaf for leaf in leaves if leaf.instruction in depths and leaf not in self.stored]
+
+        k = 0
+        while k < len(order):
+            instruction = order[k]
+            is_fold = instruction.op.form == "fold"
+            if is_fold and max((folds[leaf.instruction] for leaf in inside(instruction)), default=0) >= _MAX_FOLDS:
+                for leaf in inside(instruction):
                     self._store(leaf, "too many folds need each other")
-                depth = folds = 0
-            depths[instruction] = (depth + 1, folds + (instruction.op.form == "fold"))
-            if depth + 1 >= _DEEP:
-                for k in range(leaf_count(instruction.shape)):
-                    self._store(Leaf(instruction, k), "the chain of instructions is too long for one kernel")
+            before = [leaf.instruction for leaf in inside(instruction)]
+            depths[instruction] = 1 + max((depths[i] for i in before), default=0)
+            folds[instruction] = is_fold + max((folds[i] for i in before), default=0)
+            if depths[instruction] >= _DEEP:
+                k, cut = smallest_frontier(order, k, depths, inside)
+                for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
+                    self._store(leaf, "the chain of instructions is too long for one kernel")
+            k += 1
 
     def _kernels(self) -> list[_Kernel]:
         kernels: dict[_Key, _Kernel] = {}

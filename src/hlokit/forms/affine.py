@@ -47,7 +47,7 @@ class Affine:
         """A number, a key or an affine as an affine."""
         if isinstance(value, Affine):
             return value
-        return _make(0, {value: 1}) if isinstance(value, Key) else _make(value, {})
+        return _of(0, ((value, 1),)) if isinstance(value, Key) else _of(value, ())
 
     @staticmethod
     def sum(terms: Iterable[AffineLike]) -> Affine:
@@ -76,8 +76,10 @@ class Affine:
 
     def __add__(self, other: AffineLike) -> Affine:
         if isinstance(other, int):
-            return _make(self.constant + other, dict(self.terms))
+            return _of(self.constant + other, self.terms) if other else self
         other = Affine.of(other)
+        if not other.terms or not self.terms:
+            return _of(self.constant + other.constant, self.terms or other.terms)
         terms = dict(self.terms)
         for key, c in other.terms:
             terms[key] = terms.get(key, 0) + c
@@ -86,7 +88,9 @@ class Affine:
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Affine:
-        return _make(self.constant * factor, {key: c * factor for key, c in self.terms})
+        if factor == 1:
+            return self
+        return _of(self.constant * factor, tuple((key, c * factor) for key, c in self.terms) if factor else ())
 
     __rmul__ = __mul__
 
@@ -125,7 +129,14 @@ Index: TypeAlias = tuple[Affine, ...]
 
 
 def _make(constant: int, coefficients: Mapping[Key, int]) -> Affine:
-    terms = tuple(sorted(((k, c) for k, c in coefficients.items() if c), key=lambda term: term[0].number))
+    terms = [(k, c) for k, c in coefficients.items() if c]
+    if len(terms) > 1:
+        terms.sort(key=lambda term: term[0].number)
+    return _of(constant, tuple(terms))
+
+
+def _of(constant: int, terms: tuple[tuple[Key, int], ...]) -> Affine:
+    """The one affine of these terms, which are in order."""
     found = _interned.get((constant, terms))
     if found is not None:
         return found
