@@ -15,6 +15,7 @@ from hlokit.cpu.llvm import Function, Module, float_constant, splat, vector
 
 Complex = tuple[str, str]
 LARGEST_PRIME = 31
+_L1_BYTES = 1 << 14
 LARGEST = 1024  # elements of a work buffer: both are on the stack
 
 
@@ -163,9 +164,10 @@ def table(module: Module, name: str, scalar: str, values: np.ndarray) -> str:  #
 
 def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     """(a function (ptr %a, ptr %b) that transforms the n elements in work buffer a, whether the result is in b)."""
-    radices = factors(n)
-    if radices is None:
+    found = factors(n)
+    if found is None:
         return _write_convolution(module, lanes, n), False
+    radices = _passes(lanes, found)
     name = f"fft_{lanes.scalar}{lanes.count}_{n}"
     in_other = len(radices) % 2 == 1
     if name in module.functions:
@@ -173,21 +175,34 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     f = Function(name, [("ptr", "a"), ("ptr", "b")], attributes="noinline")
     source, target = "%a", "%b"
     stride = 1
-    for radix in radices:
+    for first, second in radices:
+        radix = first * second
         m = n // stride // radix
+        if second == 1:
+            step = _write_pass(module, lanes, first, m > 1)
+        else:
+            step = _write_double(module, lanes, first, second, m > 1)
+        weights = "null"
         if m > 1:
-            step = _write_pass(module, lanes, radix, True)
             exponents = np.outer(np.arange(m), np.arange(1, radix))
             head = f"roots_{lanes.scalar}_{radix}_{m}"
             weights = table(module, head, lanes.scalar, roots(exponents, radix * m).reshape(-1))
-        else:
-            step, weights = _write_pass(module, lanes, radix, False), "null"
         f.do(f"call void @{step}(ptr {source}, ptr {target}, ptr {weights}, i64 {m}, i64 {stride})")
         source, target = target, source
         stride *= radix
     f.do("ret void")
     module.add(f)
     return name, in_other
+
+
+def _passes(lanes: Lanes, radices: list[int]) -> list[tuple[int, int]]:
+    """The radices by ones (with 1), or by twos if the buffers leave the first-level cache: half as many passes."""
+    by_twos = math.prod(radices) * 2 * lanes.count * lanes.scalar_bytes > _L1_BYTES
+    if not by_twos:
+        return [(radix, 1) for radix in radices]
+    odd = radices[: len(radices) % 2]
+    even = radices[len(odd) :]
+    return [*((radix, 1) for radix in odd), *zip(even[: len(even) // 2], even[len(even) // 2 :], strict=True)]
 
 
 def _write_convolution(module: Module, lanes: Lanes, n: int) -> str:
@@ -262,6 +277,62 @@ def _write_pass(module: Module, lanes: Lanes, radix: int, weighted: bool) -> str
                 moved = lanes.mul(f, value, weights[k - 1]) if k and weights else value
                 lanes.store(f, moved, "%target", place)
                 place = f.let(f"add i64 {place}, %s")
+    f.do("ret void")
+    module.add(f)
+    return name
+
+
+def _write_double(module: Module, lanes: Lanes, first: int, second: int, weighted: bool) -> str:
+    """A pass of radix first * second, itself of two steps: what is between them stays in the first-level cache."""
+    name = f"fft_{lanes.scalar}{lanes.count}_by{first}x{second}{'' if weighted else '_last'}"
+    if name in module.functions:
+        return name
+    radix = first * second
+    pointers = ["source", "target", "weights"]
+    f = Function(name, [*(("ptr noalias", p) for p in pointers), ("i64", "m"), ("i64", "s")], attributes="noinline")
+    between = f.alloca(lanes.type, 2 * radix)
+    exponents = np.outer(np.arange(second), np.arange(1, first))
+    inner = table(module, f"roots_{lanes.scalar}_{first}_{second}", lanes.scalar, roots(exponents, radix).reshape(-1))
+    across = f.let("mul i64 %m, %s")
+
+    def weight(values: str, number: str) -> Complex:
+        place = f.let(f"shl i64 {number}, 1")
+        return lanes.spread(f, values, place), lanes.spread(f, values, f.let(f"add i64 {place}, 1"))
+
+    with f.loop("0", "%m") as outer, f.loop("0", "%s") as along:
+        start = f.let(f"add i64 {f.let(f'mul i64 {outer.index}, %s')}, {along.index}")
+        with f.loop("0", str(second)) as j:
+            place = f.let(f"add i64 {start}, {f.let(f'mul i64 {j.index}, {across}')}")
+            step = f.let(f"mul i64 {across}, {second}")
+            values: list[Complex] = []
+            for _ in range(first):
+                values.append(lanes.load(f, "%source", place))
+                place = f.let(f"add i64 {place}, {step}")
+            base = f.let(f"mul i64 {j.index}, {first - 1}")
+            for k, value in enumerate(butterfly(f, lanes, values)):
+                moved = lanes.mul(f, value, weight(inner, f.let(f"add i64 {base}, {k - 1}"))) if k else value
+                lanes.store(f, moved, between, f.let(f"add i64 {j.index}, {k * second}"))
+        goal = f.let(f"mul i64 {f.let(f'mul i64 {outer.index}, {radix}')}, %s")
+        goal = f.let(f"add i64 {goal}, {along.index}")
+        base = f.let(f"sub i64 {f.let(f'mul i64 {outer.index}, {radix - 1}')}, 1")
+
+        def finish(k: str, weighted_from: int) -> None:
+            """Element k of all the first step's transforms; the first `weighted_from` results have no weights."""
+            line = f.let(f"mul i64 {k}, {second}")
+            values = [lanes.load(f, between, f.let(f"add i64 {line}, {j}")) for j in range(second)]
+            place = f.let(f"add i64 {goal}, {f.let(f'mul i64 {k}, %s')}")
+            step = f.let(f"mul i64 %s, {first}")
+            for q, value in enumerate(butterfly(f, lanes, values)):
+                if q >= weighted_from:
+                    number = f.let(f"add i64 {f.let(f'add i64 {base}, {k}')}, {q * first}")
+                    value = lanes.mul(f, value, weight("%weights", number))
+                lanes.store(f, value, "%target", place)
+                place = f.let(f"add i64 {place}, {step}")
+
+        if weighted:
+            finish("0", 1)
+        with f.loop("1" if weighted else "0", str(first)) as k:
+            finish(k.index, 0 if weighted else second)
     f.do("ret void")
     module.add(f)
     return name
