@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -379,7 +380,7 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     widest = _widest(loops, nodes)
     loops.lanes = max(2, vector_bytes // widest)
     inner = sum(1 for n in nodes if loops.vector is not None and n.deps & loops.vector.bit)
-    loops.unroll = 4 if inner <= 14 else 2 if inner <= 40 else 1
+    loops.unroll = 4 if inner <= 14 else 2 if inner <= 40 or _most_held(nodes, loops.vector) <= _HELD else 1
     if loops.vector is not None and loops.vector.bit & scans:
         loops.unroll = 1
     elif loops.vector is not None and any(loops.vector in places[f].loops and _is_long(f) for f in folds):
@@ -387,6 +388,25 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
         if any(f.data.ordered for f in folds):  # a loop's state stays in registers, and needs no lines of memory
             held = max(len(f.data.inits) + len(f.data.bodies) for f in folds)
             loops.unroll = 4 if 4 * held <= _REGISTERS else 2 if 2 * held <= _REGISTERS else 1
+
+
+_HELD = 4
+"""Vectors that a long step may hold for two steps to go at once: their chains of operations overlap."""
+
+
+def _most_held(nodes: Sequence[Node], axis: Axis | None) -> int:
+    """Vectors held at a time at most, if the nodes are computed in this order; choices of constants are free."""
+    if axis is None:
+        return 0
+    free = {n for n in nodes if n.dtype.kind == "pred" or not n.deps & axis.bit}
+    held = {n for n in nodes if n not in free and not (n.args and all(a in free for a in n.args))}
+    last = {child: k for k, node in enumerate(nodes) for child in children(node) if child in held}
+    ends = Counter(last.values())
+    now = most = 0
+    for k, node in enumerate(nodes):
+        now += (node in last) - ends[k]
+        most = max(most, now)
+    return most
 
 
 def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:

@@ -167,12 +167,11 @@ def log(x: Value) -> Value:
 def log1p(x: Value) -> Value:
     """1 + x gives the exponent e; x 2^-e + (2^-e - 1) the mantissa, rounded once."""
     total = x + 1.0
-    e, _ = exponent_and_mantissa(total)
+    e, m = exponent_and_mantissa(total)
     down = scale(x.operand(1.0), -e)
     result = _log_of_parts(e, x.fma(down, down - 1.0))
-    result = result.where(total.gt(0.0), x.operand(-math.inf).where(total.eq(0.0), math.nan))
-    result = x.where(x.compare("oeq", math.inf), result)
-    return x.where(x.abs().lt(2.0 ** -(MANTISSA[x.scalar] + 2)), result)
+    result = e.where(e.abs().compare("oeq", math.inf), result)
+    return m.where(m.compare("uno", m), result).copysign(x)
 
 
 # -- angles
