@@ -10,13 +10,15 @@ import pytest
 import hlokit
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.kernels.sort import recognise, sort
+from hlokit.cpu.kernels.sort_vector import VectorSort, supports
 from hlokit.cpu.kernels.topk import topk
+from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target, baseline
 from hlokit.hlo.module import HloModule
 from hlokit.ops.sorting import Sort, TopK
 from hlokit.types.dtype import dtype
 from hlokit.types.shape import shape_of
-from tests.cpu.native import avx2, host
+from tests.cpu.native import Native, avx2, host
 from tests.cpu.routines import Routines, bits
 
 _RANDOM = np.random.default_rng(3)
@@ -154,12 +156,65 @@ def test_components() -> None:
 
 @pytest.mark.parametrize("target", [avx2(), baseline("x86-64")], ids=["avx2", "sse2"])
 @pytest.mark.parametrize("size", [50, 300, 40000])
-@pytest.mark.parametrize("element", ["f32", "f64"])
-def test_other_targets(element: str, size: int, target: Target) -> None:
+@pytest.mark.parametrize(("element", "others"), [("f32", []), ("f32", ["s32"]), ("f32", ["s8"]), ("f64", ["u64"])])
+def test_other_targets(element: str, others: list[str], size: int, target: Target) -> None:
     if not host().triple.startswith("x86_64"):
         pytest.skip("not this machine's")
-    operands = [_elements(element, (size,)), _positions((size,), 0)]
+    operands = [_elements(e, (size,)) for e in (element, *others)]
     _check(operands, 0, [*_canonical(element), f"ROOT r = pred[] {_KEYS['JAX LT']}"], target)
+
+
+@pytest.mark.parametrize("sizes", [(40000,), (3, 300), (700, 5), (40, 37)], ids=str)
+@pytest.mark.parametrize("last", [0, 1])
+def test_positions(last: int, sizes: tuple[int, ...]) -> None:
+    """What seems to be the elements' numbers, and is but for one; and what is."""
+    dimension = len(sizes) - 1 if sizes[0] == 3 else 0
+    operands = [_elements("s16", sizes), _positions(sizes, dimension).copy(), _positions(sizes, dimension)]
+    operands[1].reshape(-1)[-1] += last
+    _check(operands, dimension, ["ROOT r = pred[] compare(p0, p1), direction=LT"])
+
+
+@pytest.mark.parametrize("kind", ["random", "sorted", "falling", "few", "equal", "greatest", "one", "organ pipe"])
+def test_orders_of_long_lines(kind: str) -> None:
+    rising = np.arange(150000, dtype=np.uint32)
+    random = _RANDOM.integers(0, 2**32, rising.size, np.uint32)
+    operand = {
+        "random": random,
+        "sorted": rising,
+        "falling": rising[::-1],
+        "few": random % 3,
+        "equal": rising * 0,
+        "greatest": np.uint32(2**32 - 1) - random % 2,
+        "one": np.where(rising == 77777, 5, 2**31).astype(np.uint32),
+        "organ pipe": np.minimum(rising, rising[::-1]),
+    }[kind]
+    _check([np.ascontiguousarray(operand)], 0, ["ROOT r = pred[] compare(p0, p1), direction=LT"])
+
+
+@pytest.mark.parametrize("patience", [0, 64])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_vectors(bits: int, patience: int) -> None:
+    """Items of all counts, in place; those that follow are great ones. Without patience pivots halve ranges."""
+    if not supports(host()):
+        pytest.skip("not this machine's")
+    of = np.dtype(f"u{bits // 8}")
+    for size in (60, 100, 3000):
+        module, sorter = Module(), VectorSort("items", bits, size, patience)
+        sorter.write(module)
+        f = Function("sort", [("ptr", "items"), ("i64", "n"), ("ptr", "spare")])
+        sorter.call(f, "%items", "%n", "%spare")
+        f.do("ret void")
+        module.add(f, exported=True)
+        native = Native(module.text())
+        for count in sorted({0, 1, 33, size // 2, size - 1, size}):
+            random = _RANDOM.integers(0, 2**bits, count, of)
+            for values in (random, random % of.type(7), ~(random % of.type(2)), np.sort(random)):
+                items = np.full(count + sorter.overrun + 64, 2**bits - 1, of)
+                items[64 : 64 + count] = values
+                items[:64] = 77
+                native("sort", items[64:], count, np.empty(count + sorter.padding, of))
+                assert np.array_equal(items[64 : 64 + count], np.sort(values))
+                assert (items[:64] == 77).all() and (items[64 + count :] == 2**bits - 1).all()
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,15 @@ class KeyMap:
         is_nan = f.let(f"icmp ugt i{self.bits} {magnitude}, {self._infinity}")
         return f.let(f"icmp eq i{self.bits} {magnitude}, 0"), is_nan
 
+    def is_special(self, f: Function, raw: str, lanes: int = 1) -> str:
+        """Whether elements are other than what `write_back` makes of their keys: -0, NaNs."""
+        scalar, type = f"i{self.bits}", vector(f"i{self.bits}", lanes)
+        sign = 1 << (self.bits - 1)
+        magnitude = f.let(f"and {type} {raw}, {_constant(sign - 1, scalar, lanes)}")
+        nan = f.let(f"icmp ugt {type} {magnitude}, {_constant(self._infinity, scalar, lanes)}")
+        negative_zero = f.let(f"icmp eq {type} {raw}, {_constant(sign, scalar, lanes)}")
+        return f.let(f"or {vector('i1', lanes)} {nan}, {negative_zero}")
+
     @property
     def merged_keys(self) -> tuple[int, int]:
         """The keys of zeros and NaNs."""

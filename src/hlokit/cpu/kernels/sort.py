@@ -9,14 +9,18 @@ from hlokit.cpu.kernels.flow import Element, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.kernels.sort_merge import MergeSort
+from hlokit.cpu.kernels.sort_quick import QuickSort, fits
 from hlokit.cpu.kernels.sort_radix import RadixSort
 from hlokit.cpu.kernels.sort_rank import RankSort
+from hlokit.cpu.kernels.sort_vector import supports
 from hlokit.cpu.llvm import Module
 
 __all__ = ["KeyOrder", "recognise", "sort"]
 
 _RANKED = {32: 192, 64: 96}
 """By the bits of the keys: the longest lines for which comparing all with all is faster than counting digits."""
+_TINY = 16
+"""The longest lines for which that is faster than networks."""
 
 
 def sort(call: Call, module: Module) -> Routine | None:
@@ -36,6 +40,8 @@ def sort(call: Call, module: Module) -> Routine | None:
     if order is not None:
         data = KeyedLines(order, elements, outer, size, inner)
         if data.key_bits <= 64 and size < 2**31:
+            if supports(call.target) and fits(data) and size > _TINY:
+                return QuickSort(name, data, module).write()
             if size <= _RANKED[data.bits]:
                 return RankSort(name, data, call.target.vector_bytes).write(module)
             return RadixSort(name, data, module).write()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.comparators import Key, KeyOrder
-from hlokit.cpu.kernels.flow import Element, at
+from hlokit.cpu.kernels.flow import Element, While, at
 from hlokit.cpu.llvm import Function, Module
 
 
@@ -76,12 +76,47 @@ class KeyedLines:
             else:
                 combined = wide
             if self.only is not None and key.map.merges:
-                nan = key.map.merged(f, raw)[1]
-                negative_zero = f.let(f"icmp eq i{key.map.bits} {raw}, {1 << (key.map.bits - 1)}")
-                special = f.let(f"or i1 {nan}, {negative_zero}")
+                special = key.map.is_special(f, raw)
         return combined, special
 
     def copy(self, f: Function, source: list[str], target: list[str]) -> None:
         """Moves an element of every operand from address to address."""
         for element, a, b in zip(self.elements, source, target, strict=True):
             element.store(f, element.load(f, a), b)
+
+    def restore(self, f: Function, module: Module, source: list[str], target: list[str]) -> None:
+        """Writes zeros and NaNs of `only`'s operand to its sorted result anew, in their order."""
+        key = self.only
+        assert key is not None
+        element = self.elements[key.operand]
+        zero, nan = key.map.merged_keys
+        with f.loop("0", "2", carries=[("i64", "0")] * 2) as which:
+            first = f.let(f"icmp eq i64 {which.index}, 0")
+            sought = f.let(f"select i1 {first}, i{self.bits} {zero}, i{self.bits} {nan}")
+            which.next = [which.carried[1], self._lower_bound(f, module, target, sought)]
+        starts = which.results
+        nowhere = f.alloca(element.moved)
+        with f.loop("0", str(self.size), carries=[("i64", s) for s in starts]) as loop:
+            raw = element.load(f, self.addresses(f, source, loop.index)[key.operand])
+            found = key.map.merged(f, raw)
+            place = f.let(f"select i1 {found[0]}, i64 {loop.carried[0]}, i64 {loop.carried[1]}")
+            address = self.addresses(f, target, place)[key.operand]
+            some = f.let(f"or i1 {found[0]}, {found[1]}")
+            element.store(f, raw, f.let(f"select i1 {some}, ptr {address}, ptr {nowhere}"))
+            loop.next = [
+                f.let(f"add i64 {place}, {f.let(f'zext i1 {is_kind} to i64')}")
+                for place, is_kind in zip(loop.carried, found, strict=True)
+            ]
+
+    def _lower_bound(self, f: Function, module: Module, target: list[str], key: str) -> str:
+        """The place of the first element of the sorted line whose key is not below."""
+        search = While(f, [("i64", "0"), ("i64", str(self.size))])
+        low, high = search.values
+        search.test(f.let(f"icmp slt i64 {low}, {high}"))
+        middle = f.let(f"lshr i64 {f.let(f'add i64 {low}, {high}')}, 1")
+        below = f.let(f"icmp ult i{self.bits} {self.key(f, module, target, middle)[0]}, {key}")
+        above = f.let(f"add i64 {middle}, 1")
+        search.again(
+            f.let(f"select i1 {below}, i64 {above}, i64 {low}"), f.let(f"select i1 {below}, i64 {high}, i64 {middle}")
+        )
+        return low

@@ -120,7 +120,7 @@ class RadixSort:
                 self._finish(f, sorted_items, source, target, ("0", size))
                 if special:
                     with f.when(special):
-                        self._restore(f, sorted_items, source, target)
+                        data.restore(f, self.module, source, target)
         self._done(f)
         return Routine((Phase(f.name, chunks),), chunks * 2 * self._buffer_bytes)
 
@@ -312,10 +312,9 @@ class RadixSort:
             flags = f.let(f"load <{self._segments} x i8>, ptr {place}")
             some = f.let(f"call i8 @llvm.vector.reduce.or.v{self._segments}i8(<{self._segments} x i8> {flags})")
             with f.when(f.let(f"icmp ne i8 {some}, 0")):
-                items, _ = self._buffers(f, memory, str(self._digits))
                 start = self.data.line_start(f, line.index)
                 source, target = (self.data.moved(f, bases, start) for bases in (operands, results))
-                self._restore(f, items, source, target)
+                self.data.restore(f, self.module, source, target)
         return self._done(f)
 
     def _chunk(self, f: Function, chunk: str) -> tuple[str, str, tuple[str, str]]:
@@ -407,41 +406,6 @@ class RadixSort:
             small = element.size < self._item_bits // 8
             value = f.let(f"trunc {self._item} {along} to {element.moved}") if small else along
             element.store(f, value, goal[self._carried])
-
-    def _restore(self, f: Function, items: str, source: list[str], target: list[str]) -> None:
-        """Writes zeros and NaNs of the operand to the result anew, in their order."""
-        key = self.data.only
-        assert key is not None
-        element = self.data.elements[key.operand]
-        starts = [self._lower_bound(f, items, k) for k in key.map.merged_keys]
-        nowhere = f.alloca(element.moved)
-        with f.loop("0", str(self.data.size), carries=[("i64", s) for s in starts]) as loop:
-            raw = element.load(f, self.data.addresses(f, source, loop.index)[key.operand])
-            found = key.map.merged(f, raw)
-            place = f.let(f"select i1 {found[0]}, i64 {loop.carried[0]}, i64 {loop.carried[1]}")
-            address = self.data.addresses(f, target, place)[key.operand]
-            some = f.let(f"or i1 {found[0]}, {found[1]}")
-            element.store(f, raw, f.let(f"select i1 {some}, ptr {address}, ptr {nowhere}"))
-            loop.next = [
-                f.let(f"add i64 {place}, {f.let(f'zext i1 {is_kind} to i64')}")
-                for place, is_kind in zip(loop.carried, found, strict=True)
-            ]
-
-    def _lower_bound(self, f: Function, items: str, key: int) -> str:
-        """The place of the first item with a key that is not below."""
-        search = While(f, [("i64", "0"), ("i64", str(self.data.size))])
-        low, high = search.values
-        search.test(f.let(f"icmp slt i64 {low}, {high}"))
-        middle = f.let(f"lshr i64 {f.let(f'add i64 {low}, {high}')}, 1")
-        item = f.let(f"load {self._item}, ptr {at(f, items, middle, self._item_bytes)}, align {self._align}")
-        if self._item_bits > self.data.bits:
-            item = f.let(f"trunc {self._item} {item} to i{self.data.bits}")
-        below = f.let(f"icmp ult i{self.data.bits} {item}, {key}")
-        above = f.let(f"add i64 {middle}, 1")
-        search.again(
-            f.let(f"select i1 {below}, i64 {above}, i64 {low}"), f.let(f"select i1 {below}, i64 {high}, i64 {middle}")
-        )
-        return low
 
     def _deal(self, f: Function, source: str, target: str, places: str, shift: str, bounds: tuple[str, str]) -> None:
         """Moves items to where the place of their digit says, which then counts on."""

@@ -1,0 +1,379 @@
+"""Sorting unsigned integers in place with AVX-512: quicksort that parts many at once, networks for what fits registers.
+
+Partitions compress what goes left and what goes right to the front of vectors. Some hundred items are a matrix of
+vectors: a network sorts its columns, then bitonic merges join neighbouring columns, until one is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.flow import While, at
+from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.target import Target
+
+_UNROLLED = 4  # vectors that a partition reads at once
+_ROWS = 8  # of a matrix; two are merged in registers, of which there are 32
+
+
+def supports(target: Target) -> bool:
+    """Whether the machine can."""
+    return target.vector_bytes == 64
+
+
+@dataclass(frozen=True)
+class VectorSort:
+    """Sorts n items of `bits` bits, 32 or 64, n up to `size`.
+
+    The `overrun` items after them, which must all be greater than or equal to each of them, are permuted: networks take
+    no notice of ends. `spare` has n + `padding` items of memory.
+
+    Pivots are medians of samples in the first `patience` of partitions inside one another; then they halve the range of
+    what items may be, which `bits` further ones end.
+    """
+
+    name: str
+    bits: int
+    size: int
+    patience: int = 64
+
+    @property
+    def lanes(self) -> int:
+        return 512 // self.bits
+
+    @property
+    def padding(self) -> int:
+        """Items that `spare` is longer."""
+        return _UNROLLED * self.lanes
+
+    @property
+    def overrun(self) -> int:
+        """Items that follow and may be permuted."""
+        return self._most
+
+    @property
+    def _scalar(self) -> str:
+        return f"i{self.bits}"
+
+    @property
+    def _type(self) -> str:
+        return vector(self._scalar, self.lanes)
+
+    @property
+    def _mask(self) -> str:
+        return vector("i1", self.lanes)
+
+    @property
+    def _most(self) -> int:
+        """Items that a network sorts."""
+        return next((h for h in (4, _ROWS) if h * self.lanes >= self.size), 2 * _ROWS) * self.lanes
+
+    def write(self, module: Module) -> None:
+        self._write_network(module)
+        if self.size <= self._most:
+            return
+        self._write_partition(module)
+        parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), ("i64", "patience")]
+        f = Function(self.name, [*parameters, (self._scalar, "low"), (self._scalar, "high")], attributes="noinline")
+        scalar = self._scalar
+        rest = While(f, [("ptr", "%items"), ("i64", "%n"), ("i64", "%patience"), (scalar, "%low")])
+        items, n, patience, low = rest.values
+        rest.test(f.let(f"icmp sgt i64 {n}, {self._most}"))
+        patient = f.let(f"icmp sgt i64 {patience}, 0")
+        sampled, middle = self._sampled_median(f, items, n), self._middle(f, low, "%high")
+        pivot = f.let(f"select i1 {patient}, {scalar} {sampled}, {scalar} {middle}")
+        left = self.part(f, items, n, "%spare", pivot)
+        none, some, follow, done = (f.new_block(b) for b in ("none", "some", "follow", "sorted"))
+        f.branch(f.let(f"icmp eq i64 {left}, 0"), none, some)
+        f.start(none)  # below the pivot: part off those that equal it
+        above = f.let(f"add {scalar} {pivot}, 1")
+        equal = self.part(f, items, n, "%spare", above)
+        f.branch(f.let(f"icmp eq {scalar} {above}, 0"), done, follow)
+        f.start(some)
+        less, below = f.let(f"sub i64 {patience}, 1"), f.let(f"sub {scalar} {pivot}, 1")
+        f.do(
+            f"call void @{self.name}(ptr {items}, i64 {left}, ptr %spare, i64 {less}, {scalar} {low}, {scalar} {below})"
+        )
+        f.jump(follow)
+        f.start(follow)
+        sorted_count = f.let(f"phi i64 [ {equal}, %{none} ], [ {left}, %{some} ]")
+        least_item = f.let(f"phi {scalar} [ {above}, %{none} ], [ {pivot}, %{some} ]")
+        rest.again(
+            at(f, items, sorted_count, self.bits // 8),
+            f.let(f"sub i64 {n}, {sorted_count}"),
+            f.let(f"sub i64 {patience}, 1"),
+            least_item,
+        )
+        f.do(f"call void @{self.name}_network(ptr {items}, i64 {n})")
+        f.jump(done)
+        f.start(done)
+        f.do("ret void")
+        module.add(f)
+
+    def call(self, f: Function, items: str, n: str, spare: str) -> None:
+        """Sorts."""
+        if self.size <= self._most:
+            f.do(f"call void @{self.name}_network(ptr {items}, i64 {n})")
+        else:
+            bounds = f"{self._scalar} 0, {self._scalar} -1"
+            f.do(f"call void @{self.name}(ptr {items}, i64 {n}, ptr {spare}, i64 {self.patience}, {bounds})")
+
+    def part(self, f: Function, items: str, n: str, spare: str, pivot: str) -> str:
+        """Brings the items below the pivot before the others; gives how many they are."""
+        return f.let(f"call i64 @{self.name}_part(ptr {items}, i64 {n}, ptr {spare}, {self._scalar} {pivot})")
+
+    # -- pivots
+
+    def _sampled_median(self, f: Function, items: str, n: str) -> str:
+        """About the median: of nine vectors lane by lane, then of lanes, always medians of three."""
+        stride = f.let(f"lshr i64 {f.let(f'sub i64 {n}, {self.lanes}')}, 3")
+        with f.loop("0", "9", 3, carries=[(self._type, "poison")] * 3) as loop:
+            places = [f.let(f"mul i64 {stride}, {f.let(f'add i64 {loop.index}, {k}')}") for k in range(3)]
+            loop.next = [*loop.carried[1:], self._median(f, *(self._load(f, items, place) for place in places))]
+        lanes = self._median(f, *loop.results)
+        for step in (-(-self.lanes // 3), 1):
+            lanes = self._median(f, lanes, self._rotated(f, lanes, step), self._rotated(f, lanes, 2 * step))
+        return f.let(f"extractelement {self._type} {lanes}, i64 0")
+
+    def _median(self, f: Function, a: str, b: str, c: str) -> str:
+        less, greater = self._sorted(f, a, b)
+        return self._call2(f, "umax", less, self._call2(f, "umin", greater, c))
+
+    def _rotated(self, f: Function, value: str, by: int) -> str:
+        lanes = ", ".join(f"i32 {(k + by) % self.lanes}" for k in range(self.lanes))
+        return f.let(f"shufflevector {self._type} {value}, {self._type} poison, <{self.lanes} x i32> <{lanes}>")
+
+    def _middle(self, f: Function, low: str, high: str) -> str:
+        """Halfway between the bounds of a range, at least 1 above the lower one if there is more in it."""
+        span = f.let(f"sub {self._scalar} {high}, {low}")
+        half = f.let(f"sub {self._scalar} {span}, {f.let(f'lshr {self._scalar} {span}, 1')}")
+        return f.let(f"add {self._scalar} {low}, {half}")
+
+    # -- partitions
+
+    def _write_partition(self, module: Module) -> None:
+        """Items below the pivot stay, moved to the front; the others go to the spare memory, then back."""
+        parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), (self._scalar, "pivot")]
+        f = Function(f"{self.name}_part", parameters, "i64", "noinline")
+        pivots = self.spread(f, "%pivot")
+        block = _UNROLLED * self.lanes
+        whole = f.let(f"and i64 %n, {-block}")
+        with f.loop("0", whole, block, carries=[("i64", "0")]) as loop:
+            (left,) = loop.carried
+            places = [loop.index, *(f.let(f"add i64 {loop.index}, {k * self.lanes}") for k in range(1, _UNROLLED))]
+            values = [self._load(f, "%items", place) for place in places]
+            for place, value in zip(places, values, strict=True):
+                below = f.let(f"icmp ult {self._type} {value}, {pivots}")
+                above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
+                right = f.let(f"sub i64 {place}, {left}")
+                self._store(f, self._compressed(f, value, below), "%items", left)
+                self._store(f, self._compressed(f, value, above), "%spare", right)
+                left = f.let(f"add i64 {left}, {self._count(f, below)}")
+            loop.next = [left]
+        with f.loop(whole, "%n", self.lanes, carries=[("i64", loop.results[0])]) as tail:
+            (left,) = tail.carried
+            inside = self.inside(f, f.let(f"sub i64 %n, {tail.index}"))
+            value = self._masked_load(f, "%items", tail.index, inside, "poison")
+            less = f.let(f"icmp ult {self._type} {value}, {pivots}")
+            below = f.let(f"and {self._mask} {less}, {inside}")
+            above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
+            self._store(f, self._compressed(f, value, above), "%spare", f.let(f"sub i64 {tail.index}, {left}"))
+            count = self._count(f, below)
+            self._masked_store(f, self._compressed(f, value, below), "%items", left, self.inside(f, count))
+            tail.next = [f.let(f"add i64 {left}, {count}")]
+        (left,) = tail.results
+        right = f.let(f"sub i64 %n, {left}")
+        whole = f.let(f"and i64 {right}, {-self.lanes}")
+        goal = self._place(f, "%items", left)
+        with f.loop("0", whole, self.lanes) as back:
+            self._store(f, self._load(f, "%spare", back.index), goal, back.index)
+        inside = self.inside(f, f.let(f"sub i64 {right}, {whole}"))
+        self._masked_store(f, self._load(f, "%spare", whole), goal, whole, inside)
+        f.do(f"ret i64 {left}")
+        module.add(f)
+
+    def _compressed(self, f: Function, value: str, mask: str) -> str:
+        """The lanes that are set, in front."""
+        return f.let(
+            f"call {self._type} @llvm.experimental.vector.compress.v{self.lanes}{self._scalar}"
+            f"({self._type} {value}, {self._mask} {mask}, {self._type} poison)"
+        )
+
+    def _count(self, f: Function, mask: str) -> str:
+        bits = f"i{self.lanes}"
+        count = f.let(f"call {bits} @llvm.ctpop.{bits}({bits} {f.let(f'bitcast {self._mask} {mask} to {bits}')})")
+        return f.let(f"zext {bits} {count} to i64")
+
+    # -- networks
+
+    def _write_network(self, module: Module) -> None:
+        """Sorts the first n items, `_most` at most, and some of those that follow."""
+        rows = next((h for h in (4, _ROWS) if h * self.lanes >= self.size), _ROWS)
+        f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline")
+        self._store_rows(f, self._sorted_matrix(f, self._load_rows(f, rows)))
+        f.do("ret void")
+        module.add(f)
+        f = Function(f"{self.name}_network", [("ptr", "items"), ("i64", "n")], attributes="noinline")
+        f.do(f"call void @{self.name}_matrix(ptr %items)")
+        if self._most > rows * self.lanes:
+            with f.when(f.let(f"icmp sgt i64 %n, {rows * self.lanes}")):
+                f.do(f"call void @{self.name}_matrix(ptr {self._place(f, '%items', str(rows * self.lanes))})")
+                self._store_rows(f, self._merged_halves(f, self._load_rows(f, 2 * rows)))
+        f.do("ret void")
+        module.add(f)
+
+    def _load_rows(self, f: Function, height: int) -> list[str]:
+        return [self._load(f, "%items", str(k * self.lanes)) for k in range(height)]
+
+    def _store_rows(self, f: Function, rows: list[str]) -> None:
+        for k, row in enumerate(rows):
+            self._store(f, row, "%items", str(k * self.lanes))
+
+    def _sorted_matrix(self, f: Function, rows: list[str]) -> list[str]:
+        """Sorts columns, then merges neighbouring ones, which are sorted row by row, until all are one."""
+        for a, b in _odd_even_network(len(rows)):
+            rows[a], rows[b] = self._sorted(f, rows[a], rows[b])
+        merge = While(f, [("i64", "1"), *((self._type, row) for row in rows)])
+        width, *rows = merge.values  # columns that are sorted together
+        merge.test(f.let(f"icmp slt i64 {width}, {self.lanes}"))
+        double = f.let(f"shl i64 {width}, 1")
+        mirror = f.let(f"sub i64 {double}, 1")
+        lanes = self._lanes_xor(f, mirror)
+        height = len(rows)
+        while height > 1:  # each row with its mirror image, in halves of halves
+            for first in range(0, len(rows), height):
+                self._sort_mirrored(f, rows, range(first, first + height), lanes)
+            height //= 2
+        merge.again(double, *self._merged_within(f, rows, mirror, width))
+        return list(merge.values[1:])
+
+    def _merged_halves(self, f: Function, rows: list[str]) -> list[str]:
+        """Merges rows that are sorted up to the middle, and from there on."""
+        self._sort_mirrored(f, rows, range(len(rows)), self._lanes_xor(f, str(self.lanes - 1)))
+        distance = len(rows) // 4
+        while distance:
+            for k in range(len(rows)):
+                if not k & distance:
+                    rows[k], rows[k + distance] = self._sorted(f, rows[k], rows[k + distance])
+            distance //= 2
+        return self._merged_within(f, rows, str(self.lanes // 2), str(self.lanes // 2))
+
+    def _sort_mirrored(self, f: Function, rows: list[str], span: range, lanes: str) -> None:
+        for k in range(len(span) // 2):
+            a, b = span[k], span[-1 - k]
+            rows[a], rows[b] = self._sorted(f, rows[a], self._permuted(f, rows[b], lanes))
+
+    def _merged_within(self, f: Function, rows: list[str], flip: str, width: str) -> list[str]:
+        """The stages of a merge inside rows: lanes `flip` apart, then `width` / 2 apart, a quarter, ..., 1.
+
+        Two rows at a time: the lower lanes of both, and the upper ones, make a vector each. So they trade the bit that
+        tells the rows apart with a bit of the lanes' number at each stage, and get it back in the end.
+        """
+        stage = While(f, [("i64", flip), ("i64", width), *((self._type, row) for row in rows)])
+        flip, distance, *rows = stage.values
+        stage.test(f.let(f"icmp ne i64 {distance}, 0"))
+        other = f.let(f"or i64 {distance}, {self.lanes}")  # of the second row
+        bit = f.let(f"and {self._type} {self.lane_numbers}, {self._spread_narrow(f, distance)}")
+        upper = f.let(f"icmp ne {self._type} {bit}, zeroinitializer")
+        moved = self._select(f, upper, self._spread_narrow(f, other), "zeroinitializer")
+        low = f.let(f"xor {self._type} {self.lane_numbers}, {moved}")
+        high = f.let(f"xor {self._type} {low}, {self._spread_narrow(f, flip)}")
+        after: list[str] = []
+        for a, b in zip(rows[::2], rows[1::2], strict=True):
+            after += self._sorted(f, self._picked(f, a, low, b), self._picked(f, a, high, b))
+        nearer = f.let(f"lshr i64 {distance}, 1")
+        stage.again(nearer, nearer, *after)
+        ends = f.let(f"sub i64 {f.let(f'shl i64 {width}, 1')}, 1")
+        inner = f.let(f"and {self._type} {self.lane_numbers}, {self._spread_narrow(f, ends)}")
+        outer = f.let(f"xor {self._type} {self.lane_numbers}, {inner}")
+        half = f.let(f"lshr {self._type} {inner}, {splat('1', self._scalar, self.lanes)}")
+        odd = f.let(f"and {self._type} {inner}, {splat('1', self._scalar, self.lanes)}")
+        row = f.let(f"mul {self._type} {odd}, {splat(str(self.lanes), self._scalar, self.lanes)}")
+        first = f.let(f"or {self._type} {f.let(f'or {self._type} {outer}, {half}')}, {row}")
+        second = f.let(f"or {self._type} {first}, {self._spread_narrow(f, width)}")
+        rows = list(stage.values[2:])
+        return [self._picked(f, a, lanes, b) for a, b in zip(rows[::2], rows[1::2]) for lanes in (first, second)]
+
+    # -- parts
+
+    @property
+    def lane_numbers(self) -> str:
+        return f"<{', '.join(f'{self._scalar} {k}' for k in range(self.lanes))}>"
+
+    def _lanes_xor(self, f: Function, flip: str) -> str:
+        return f.let(f"xor {self._type} {self.lane_numbers}, {self.spread(f, self._narrow(f, flip))}")
+
+    def _permuted(self, f: Function, value: str, lanes: str) -> str:
+        kind = "si" if self.bits == 32 else "di"
+        return f.let(
+            f"call {self._type} @llvm.x86.avx512.permvar.{kind}.512({self._type} {value}, {self._type} {lanes})"
+        )
+
+    def _picked(self, f: Function, a: str, lanes: str, b: str) -> str:
+        """Lanes of two vectors by their numbers."""
+        kind = "d" if self.bits == 32 else "q"
+        return f.let(
+            f"call {self._type} @llvm.x86.avx512.vpermi2var.{kind}.512({self._type} {a}, {self._type} {lanes}, "
+            f"{self._type} {b})"
+        )
+
+    def _select(self, f: Function, mask: str, a: str, b: str) -> str:
+        return f.let(f"select {self._mask} {mask}, {self._type} {a}, {self._type} {b}")
+
+    def _spread_narrow(self, f: Function, value: str) -> str:
+        return self.spread(f, self._narrow(f, value))
+
+    def _sorted(self, f: Function, a: str, b: str) -> tuple[str, str]:
+        return self._call2(f, "umin", a, b), self._call2(f, "umax", a, b)
+
+    def _call2(self, f: Function, kind: str, a: str, b: str) -> str:
+        return f.let(f"call {self._type} @llvm.{kind}.v{self.lanes}{self._scalar}({self._type} {a}, {self._type} {b})")
+
+    def _narrow(self, f: Function, value: str) -> str:
+        return value if self.bits == 64 else f.let(f"trunc i64 {value} to i32")
+
+    def spread(self, f: Function, value: str) -> str:
+        one = f.let(f"insertelement {self._type} poison, {self._scalar} {value}, i64 0")
+        return f.let(f"shufflevector {self._type} {one}, {self._type} poison, <{self.lanes} x i32> zeroinitializer")
+
+    def inside(self, f: Function, count: str) -> str:
+        """Mask of the first `count` lanes; of all if it is greater, of none if it is less than 1."""
+        end = self.spread(f, self._narrow(f, count))
+        return f.let(f"icmp slt {self._type} {self.lane_numbers}, {end}")
+
+    def _place(self, f: Function, base: str, index: str) -> str:
+        return f.let(f"getelementptr {self._scalar}, ptr {base}, i64 {index}")
+
+    def _load(self, f: Function, base: str, index: str) -> str:
+        return f.let(f"load {self._type}, ptr {self._place(f, base, index)}, align {self.bits // 8}")
+
+    def _store(self, f: Function, value: str, base: str, index: str) -> None:
+        f.do(f"store {self._type} {value}, ptr {self._place(f, base, index)}, align {self.bits // 8}")
+
+    def _masked_load(self, f: Function, base: str, index: str, mask: str, other: str) -> str:
+        return f.let(
+            f"call {self._type} @llvm.masked.load.v{self.lanes}{self._scalar}.p0(ptr align {self.bits // 8} "
+            f"{self._place(f, base, index)}, {self._mask} {mask}, {self._type} {other})"
+        )
+
+    def _masked_store(self, f: Function, value: str, base: str, index: str, mask: str) -> None:
+        f.do(
+            f"call void @llvm.masked.store.v{self.lanes}{self._scalar}.p0({self._type} {value}, "
+            f"ptr align {self.bits // 8} {self._place(f, base, index)}, {self._mask} {mask})"
+        )
+
+
+def _odd_even_network(size: int) -> list[tuple[int, int]]:
+    """Batcher's comparators for a power of two."""
+    pairs: list[tuple[int, int]] = []
+    width = 1
+    while width < size:
+        step = width
+        while step:
+            for start in range(step % width, size - step, 2 * step):
+                for k in range(start, start + step):
+                    if k // (2 * width) == (k + step) // (2 * width):
+                        pairs.append((k, k + step))
+            step //= 2
+        width *= 2
+    return pairs
