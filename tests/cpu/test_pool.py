@@ -76,6 +76,29 @@ end:
   ret void
 }
 
+; adds 1 + its number to the element of each chunk
+define internal void @mark(ptr %t, i64 %b, i64 %e) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ %b, %entry ], [ %next, %loop ]
+  %at = getelementptr i64, ptr %t, i64 %i
+  %old = load i64, ptr %at
+  %one = add i64 %old, 1
+  %new = add i64 %one, %i
+  store i64 %new, ptr %at
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %e
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
+define void @marked(ptr %t, i64 %chunks) {
+  call void @hlokit_parallel(ptr @hlokit_pool, ptr @mark, ptr %t, i64 %chunks)
+  ret void
+}
+
 define void @nested(ptr %t, i64 %chunks) {
   call void @hlokit_parallel(ptr @hlokit_pool, ptr @nest, ptr %t, i64 %chunks)
   ret void
@@ -88,6 +111,7 @@ class Program:
         self.library = jit.Library([jit.compile_object(CODE, host(), 1)], of.symbols)
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         self._jobs = ctypes.CFUNCTYPE(None, pointer, number, number)(self.library.address("jobs"))
+        self._marked = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("marked"))
         self._nested = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("nested"))
 
     def jobs(self, chunks: int, times: int, weight: int = 1) -> np.ndarray:
@@ -95,6 +119,12 @@ class Program:
         table[64] = weight
         self._jobs(table.ctypes.data, chunks, times)
         return table[:64]
+
+    def marked(self, chunks: int, times: int) -> np.ndarray:
+        table = np.zeros(chunks + 1, np.int64)
+        for _ in range(times):
+            self._marked(table.ctypes.data, chunks)
+        return table
 
     def nested(self, chunks: int) -> np.ndarray:
         table = np.zeros((chunks + 1) * 65, np.int64)
@@ -117,6 +147,12 @@ def program(request: pytest.FixtureRequest) -> Program:
 def test_every_chunk_runs_once_a_job(program: Program, chunks: int) -> None:
     for times in (1, 300):
         np.testing.assert_array_equal(program.jobs(chunks, times), wanted(chunks, times))
+
+
+@pytest.mark.parametrize("chunks", [65_535, 65_536, 65_537, 131_070, 1_000_003])
+def test_more_chunks_than_are_claimed_one_by_one(program: Program, chunks: int) -> None:
+    np.testing.assert_array_equal(program.marked(chunks, 3)[:-1], 3 * np.arange(1, chunks + 1))
+    assert program.marked(chunks, 1)[-1] == 0
 
 
 def test_a_sleeping_pool_wakes(program: Program) -> None:

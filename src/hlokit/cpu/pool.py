@@ -2,13 +2,17 @@
 
 `void hlokit_parallel(ptr pool, ptr function, ptr table, i64 chunks)` calls `function(table, i, i + 1)` for every chunk
 i and returns when all are done. The caller takes part. Chunks are claimed one by one: a thread that the system has put
-aside delays one chunk, not its share of all. Who finds the pool at work, from another thread or from inside a chunk,
-runs its chunks itself. What a chunk computes depends on its number alone, so results do not depend on all this.
+aside delays one chunk, not its share of all. The caller begins with the first chunk, workers with the last: what one
+job leaves in a core's cache, the next mostly finds there. Who finds the pool at work, from another thread or from
+inside a chunk, runs its chunks itself. What a chunk computes depends on its number alone, so results do not depend on
+all this. More than 65535 chunks are claimed some at a time.
 
 The state, in memory that is never freed:
 
-    ticket    epoch << 32 | chunks that nobody has claimed. A claim is a compare-and-swap that takes one off; the job's
-              fields are read after it, and cannot change before the chunk that it claimed is counted as done
+    ticket    epoch << 32 | first << 16 | left: nobody has claimed the `left` pieces of work from `first` on. A claim
+              is a compare-and-swap that takes off the first or the last; the job's fields are read after it, and
+              cannot change before the piece that it claimed is counted as done
+    piece     chunks in a piece of work;  many: how many pieces
     done      chunks finished; waiting: the caller sleeps on it
     sleepers  workers that may be asleep; they sleep on the ticket's epoch
     busy      the lock of the one who runs a job;  started: 0 no worker yet, 1 running, 2 closed for good
@@ -33,7 +37,7 @@ SPIN_NS = 200_000
 _CLOSE_NS = 200_000_000
 """How long exit waits for a running job before it leaves the workers to themselves."""
 
-_TICKET, _EPOCH, _DONE, _WAITING, _FUNCTION, _TABLE, _CHUNKS = 0, 4, 64, 68, 128, 136, 144
+_TICKET, _EPOCH, _DONE, _WAITING, _FUNCTION, _TABLE, _CHUNKS, _PIECE, _MANY = 0, 4, 64, 68, 128, 136, 144, 152, 160
 _SLEEPERS, _BUSY, _STARTED, _STOP, _WANTED, _CREATED, _MUTEX, _CONDITION = 192, 256, 260, 264, 268, 272, 320, 448
 _THREADS, _BYTES = 576, 16384
 MAX_THREADS = (_BYTES - _THREADS) // 8
@@ -140,8 +144,8 @@ def text(target: Target, futex: bool | None = None) -> str:
 
 
 _FIELDS = (
-    "_TICKET _EPOCH _DONE _WAITING _FUNCTION _TABLE _CHUNKS _SLEEPERS _BUSY _STARTED _STOP _WANTED _CREATED _MUTEX"
-    " _CONDITION _THREADS"
+    "_TICKET _EPOCH _DONE _WAITING _FUNCTION _TABLE _CHUNKS _PIECE _MANY _SLEEPERS _BUSY _STARTED _STOP _WANTED _CREATED"
+    " _MUTEX _CONDITION _THREADS"
 )
 
 
@@ -201,11 +205,20 @@ publish:
   store ptr %table, ptr %table_at
   %chunks_at = getelementptr i8, ptr %pool, i64 $CHUNKS
   store i64 %chunks, ptr %chunks_at
+  %filled = add i64 %chunks, 65534
+  %piece = udiv i64 %filled, 65535
+  %piece_at = getelementptr i8, ptr %pool, i64 $PIECE
+  store i64 %piece, ptr %piece_at
+  %less = sub i64 %chunks, 1
+  %others = udiv i64 %less, %piece
+  %pieces = add i64 %others, 1
+  %pieces_at = getelementptr i8, ptr %pool, i64 $MANY
+  store i64 %pieces, ptr %pieces_at
   %done_at = getelementptr i8, ptr %pool, i64 $DONE
   store atomic i32 0, ptr %done_at monotonic, align 4
-  call void @advance(ptr %pool, i64 %chunks)
-  call i1 @participate(ptr %pool)
-  %all = trunc i64 %chunks to i32
+  call void @advance(ptr %pool, i64 %pieces)
+  call i1 @participate(ptr %pool, i1 true)
+  %all = trunc i64 %pieces to i32
   %begin = call i64 @now()
   br label %spin
 
@@ -262,13 +275,13 @@ end:
   ret void
 }
 
-; The next epoch, with so many chunks to claim; wakes who sleeps.
-define internal void @advance(ptr %pool, i64 %chunks) {
+; The next epoch, with so many pieces of work to claim; wakes who sleeps.
+define internal void @advance(ptr %pool, i64 %pieces) {
   %ticket_at = getelementptr i8, ptr %pool, i64 $TICKET
   %old = load atomic i64, ptr %ticket_at monotonic, align 8
   %next = add i64 %old, 4294967296
   %epoch = and i64 %next, -4294967296
-  %ticket = or i64 %epoch, %chunks
+  %ticket = or i64 %epoch, %pieces
   store atomic i64 %ticket, ptr %ticket_at seq_cst, align 8
   %sleepers_at = getelementptr i8, ptr %pool, i64 $SLEEPERS
   %sleepers = load atomic i32, ptr %sleepers_at seq_cst, align 4
@@ -284,8 +297,8 @@ end:
   ret void
 }
 
-; Claims and runs chunks until none is left; whether there was one.
-define internal i1 @participate(ptr %pool) {
+; Claims and runs pieces of work until none is left, the first ones first or last; whether there was one.
+define internal i1 @participate(ptr %pool, i1 %ascending) {
 entry:
   %ticket_at = getelementptr i8, ptr %pool, i64 $TICKET
   %done_at = getelementptr i8, ptr %pool, i64 $DONE
@@ -293,17 +306,19 @@ entry:
   %function_at = getelementptr i8, ptr %pool, i64 $FUNCTION
   %table_at = getelementptr i8, ptr %pool, i64 $TABLE
   %chunks_at = getelementptr i8, ptr %pool, i64 $CHUNKS
+  %piece_at = getelementptr i8, ptr %pool, i64 $PIECE
+  %change = select i1 %ascending, i64 65535, i64 -1
   br label %look
 
 look:
   %ran = phi i32 [ 0, %entry ], [ %ran, %claim ], [ %more, %run ]
   %ticket = load atomic i64, ptr %ticket_at acquire, align 8
-  %left = and i64 %ticket, 4294967295
+  %left = and i64 %ticket, 65535
   %none = icmp eq i64 %left, 0
   br i1 %none, label %out, label %claim
 
 claim:
-  %less = sub i64 %ticket, 1
+  %less = add i64 %ticket, %change
   %exchange = cmpxchg weak ptr %ticket_at, i64 %ticket, i64 %less acq_rel acquire
   %mine = extractvalue { i64, i1 } %exchange, 1
   br i1 %mine, label %run, label %look
@@ -312,9 +327,16 @@ run:
   %function = load ptr, ptr %function_at
   %table = load ptr, ptr %table_at
   %chunks = load i64, ptr %chunks_at
-  %index = sub i64 %chunks, %left
-  %after = add i64 %index, 1
-  call void %function(ptr %table, i64 %index, i64 %after)
+  %piece = load i64, ptr %piece_at
+  %lower = and i64 %ticket, 4294967295
+  %first = lshr i64 %lower, 16
+  %end_of = add i64 %first, %left
+  %last = sub i64 %end_of, 1
+  %number = select i1 %ascending, i64 %first, i64 %last
+  %begin = mul i64 %number, %piece
+  %following = add i64 %begin, %piece
+  %end_at = call i64 @llvm.smin.i64(i64 %following, i64 %chunks)
+  call void %function(ptr %table, i64 %begin, i64 %end_at)
   %more = add i32 %ran, 1
   br label %look
 
@@ -323,12 +345,13 @@ out:
   br i1 %any, label %count, label %end
 
 count:
-  %total = load i64, ptr %chunks_at
+  %pieces_at = getelementptr i8, ptr %pool, i64 $MANY
+  %total = load i64, ptr %pieces_at
   %all = trunc i64 %total to i32
   %before = atomicrmw add ptr %done_at, i32 %ran seq_cst
   %done = add i32 %before, %ran
-  %last = icmp eq i32 %done, %all
-  br i1 %last, label %check, label %end
+  %is_last = icmp eq i32 %done, %all
+  br i1 %is_last, label %check, label %end
 
 check:
   %waiting = load atomic i32, ptr %waiting_at seq_cst, align 4
@@ -358,12 +381,12 @@ top:
 spin:
   %turn = phi i32 [ 0, %top ], [ %turns, %pause ], [ %turns, %clock ]
   %ticket = load atomic i64, ptr %ticket_at monotonic, align 8
-  %left = trunc i64 %ticket to i32
-  %idle = icmp eq i32 %left, 0
+  %left = trunc i64 %ticket to i16
+  %idle = icmp eq i16 %left, 0
   br i1 %idle, label %look, label %work
 
 work:
-  call i1 @participate(ptr %pool)
+  call i1 @participate(ptr %pool, i1 false)
   br label %top
 
 look:
@@ -387,8 +410,8 @@ clock:
 park:
   atomicrmw add ptr %sleepers_at, i32 1 seq_cst
   %again = load atomic i64, ptr %ticket_at seq_cst, align 8
-  %remaining = trunc i64 %again to i32
-  %call = icmp ne i32 %remaining, 0
+  %remaining = trunc i64 %again to i16
+  %call = icmp ne i16 %remaining, 0
   %stopping = load atomic i32, ptr %stop_at seq_cst, align 4
   %quit = icmp ne i32 %stopping, 0
   %awake = or i1 %call, %quit
