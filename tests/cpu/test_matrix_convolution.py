@@ -19,7 +19,7 @@ from hlokit.types.shape import Shape
 from hlokit.types.window import WindowDimension
 from tests.cpu import test_convolution as small
 from tests.cpu.native import avx2, host
-from tests.cpu.test_convolution import NCHW, NHWC, SAME, check, compiled, make, operands
+from tests.cpu.test_convolution import KERNEL_GRADIENT, NCHW, NHWC, SAME, check, compiled, make, operands
 
 pytestmark = pytest.mark.skipif(not host().has("amx-bf16"), reason="a machine with matrix registers")
 
@@ -27,11 +27,19 @@ CASES = {
     "nhwc": (make(NHWC, [SAME] * 2), (2, 14, 19, 64), (3, 3, 64, 48)),
     "nchw": (make(NCHW, [SAME] * 2), (2, 64, 14, 19), (40, 64, 3, 3)),
     "stride_2": (make(NHWC, [WindowDimension(3, 2, 0, 1)] * 2), (2, 28, 28, 64), (3, 3, 64, 64)),
-    "stride_2_nchw": (make(NCHW, [WindowDimension(3, 2, 0, 1)] * 2), (2, 64, 28, 28), (64, 64, 3, 3)),
-    "in_goes": (make(NHWC, [SAME] * 2), (4, 7, 7, 512), (3, 3, 512, 96)),
-    "one_by_one": (make(NCHW, [WindowDimension(1)] * 2), (2, 96, 28, 28), (64, 96, 1, 1)),
+    "stride_2_nchw": (make(NCHW, [WindowDimension(3, 2, 0, 1)] * 2), (2, 64, 32, 32), (96, 64, 3, 3)),
+    "in_goes": (make(NHWC, [SAME] * 2), (8, 7, 7, 512), (3, 3, 512, 96)),
+    "one_by_one": (make(NCHW, [WindowDimension(1)] * 2), (1, 96, 28, 28), (192, 96, 1, 1)),
     "groups": (make(NHWC, [SAME] * 2, 2), (2, 14, 14, 64), (3, 3, 32, 64)),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small and unfit shapes too."""
+    monkeypatch.setattr(plans, "_FEW", 0)
+    monkeypatch.setattr(plans, "_VECTORS", 1e9)
+    monkeypatch.setattr(routine, "_FEW", 0)
 
 
 def uses(op: Convolution, lhs: Shape, rhs: Shape) -> bool:
@@ -112,10 +120,9 @@ def test_special_numbers(name: str, kind: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-def test_padding_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_is_multiplied() -> None:
     """CONV-6: an infinite weight meets padding's zeros, but none of those that fill lines and registers."""
     op, left, right = make(NHWC, [SAME] * 2), (2, 14, 19, 40), (3, 3, 40, 40)
-    monkeypatch.setattr(plans, "_WORTH", {1: 0.0, 3: 0.0})
     lhs, rhs = dtypes.f32[left], dtypes.f32[right]
     assert uses(op, lhs, rhs)
     a, b = operands(lhs, rhs)
@@ -127,27 +134,16 @@ def test_padding_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isnan(want).any() and np.isinf(want).any()
 
 
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small and unfit shapes too."""
-    monkeypatch.setattr(plans, "_FEW", 0)
-    monkeypatch.setattr(plans, "_WORTH", {1: 0.0, 3: 0.0})
-    monkeypatch.setattr(routine, "_FEW", 0)
-
-
-@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("name", small.CASES)
 def test_shapes(name: str) -> None:
     small.test_shapes(name)
 
 
-@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("seed", range(100, 116))
 def test_random(seed: int) -> None:
     small.test_random(seed)
 
 
-@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("seed", range(12))
 def test_small_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that do not divide the outputs, panels apart, features in goes."""
@@ -164,7 +160,18 @@ def test_small_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(op, dtypes.f32[lhs], dtypes.f32[rhs])
 
 
-@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("batch", [3, 32])
+def test_taps_in_goes(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_WORKING", 1 << 17)
+    window = [WindowDimension(16, 1, 1, 1), WindowDimension(15, 1, 1, 1)]
+    op = make(KERNEL_GRADIENT, window)
+    lhs, rhs = dtypes.f32[batch, 16, 15, 40], dtypes.f32[batch, 16, 15, 24]
+    plan = plans.matrix_plan(sliding(op, lhs, rhs, op.infer(lhs, rhs)), host())
+    assert plan is not None
+    assert plan.split is not None
+    check(op, lhs, rhs)
+
+
 @pytest.mark.parametrize("numbers", ["nhwc", "nchw"])
 @pytest.mark.parametrize(("operand", "result"), [("bf16", "bf16"), ("bf16", "f32"), ("s8", "s32"), ("u8", "s32")])
 def test_types(operand: str, result: str, numbers: str) -> None:
@@ -176,10 +183,17 @@ def test_types(operand: str, result: str, numbers: str) -> None:
         check(op, lhs, rhs)
 
 
-@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "input_gradient_stride_2"])
 def test_epilogue_gets_each_element_once(name: str) -> None:
     small.test_epilogue_gets_each_element_once(name)
+
+
+def test_chosen_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for features, is_chosen in ((64, True), (3, False)):
+        op, lhs, rhs = make(NHWC, [SAME] * 2), dtypes.f32[2, 28, 28, features], dtypes.f32[3, 3, features, 64]
+        assert uses(op, lhs, rhs) == is_chosen
+    assert not uses(op, dtypes.f32[2, 4, 4, 64], dtypes.f32[3, 3, 64, 16])
 
 
 def test_machines_without_them() -> None:

@@ -61,22 +61,27 @@ class _Chunks:
             self.group_panel = affine(f, 0, [(group, p.panels)])
             self.low, self.high = self._panels(panels)
             base = f.let(f"getelementptr {self.scalar}, ptr {lhs}, i64 {affine(f, 0, [(group, s.group.lhs)])}")
-            self.starts = [affine(f, -a.axis.low, [(b, a.axis.stride)]) for a, b in zip(p.axes, firsts, strict=True)]
+            starts = [affine(f, -a.axis.low, [(b, a.axis.stride)]) for a, b in zip(p.axes, firsts, strict=True)]
             with each(f, p.goes) as go:
-                features = affine(f, 0, [(go, p.lines_at_once * p.factors.deep * p.channel.lhs)])
-                self._go(f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {features}"), go)
+                if p.split is None:
+                    features = affine(f, 0, [(go, p.lines_at_once * p.factors.deep * p.channel.lhs)])
+                    self._go(f.let(f"getelementptr {self.scalar}, ptr {base}, i64 {features}"), starts, go)
+                else:
+                    a, moved = p.axes[p.split], list(starts)
+                    moved[p.split] = affine(f, 0, [(starts[p.split], 1), (go, a.taps * a.axis.tap)])
+                    self._go(base, moved, go)
             if p.goes > 1:
                 self._pairs(lambda rhs, panel, columns: self._results(panel, columns))
         release(f)
         return Phase(finished(f, self.module, "convolution"), p.chunks)
 
-    def _go(self, lhs: str, go: str) -> None:
+    def _go(self, lhs: str, starts: Sequence[str], go: str) -> None:
         """Lays out lines and adds their products."""
         f = self.f
 
         def lines(is_raw: str) -> None:
-            starts = ", ".join(f"i64 {v}" for v in self.starts)
-            f.do(f"call void @{self.lay_out}(ptr {lhs}, ptr {self.patch}, {starts}, i1 {is_raw}, ptr {self.bounds_at})")
+            shown = ", ".join(f"i64 {v}" for v in starts)
+            f.do(f"call void @{self.lay_out}(ptr {lhs}, ptr {self.patch}, {shown}, i1 {is_raw}, ptr {self.bounds_at})")
 
         def multiplied(multiply: Callable[[str, str, int, str], None]) -> None:
             def one(rhs: str, panel: str, columns: int) -> None:

@@ -127,9 +127,17 @@ class Weights(Lines):
         sizes = [p.goes, *(a.taps for a in p.axes), p.lines_at_once]
         with f.loop("0", str(p.steps), carries=self.bounds()) as step:
             go, *taps, line = decoded(f, step.index, sizes)
-            line = affine(f, 0, [(go, p.lines_at_once), (line, 1)])
+            if p.split is None:
+                line = affine(f, 0, [(go, p.lines_at_once), (line, 1)])
+            else:
+                taps[p.split] = affine(f, 0, [(go, p.axes[p.split].taps), (taps[p.split], 1)])
             source = affine(
-                f, 0, [("%source", 1), *((k, a.axis.rhs) for k, a in zip(taps, p.axes, strict=True) if a.taps > 1)]
+                f,
+                0,
+                [
+                    ("%source", 1),
+                    *((k, a.axis.rhs) for i, (k, a) in enumerate(zip(taps, p.axes, strict=True)) if i != p.merged),
+                ],
             )
             target = pointer(f, "%packed", step.index, self.parts * ROWS * LINE)
             carries = list(zip((kind for kind, _ in self.bounds()), step.carried, strict=True))
@@ -236,7 +244,9 @@ class Patch(Lines):
     def _line(self, target: str, source: str, at: dict[int, str], inside: str, bounds: list[str]) -> list[str]:
         """The lines of one place, or, turned, of 16."""
         p = self.plan
-        full, rest = (p.lines_at_once, 0) if p.goes > 1 else divmod(p.contents, p.factors.deep)
+        full, rest = divmod(p.contents, p.factors.deep)
+        if p.lines_at_once < p.lines:
+            full = p.lines_at_once
 
         def body(line: str, bounds: list[str]) -> list[str]:
             to = pointer(self.f, target, affine(self.f, 0, [(line, self.parts * p.part)]), LINE)
@@ -335,4 +345,5 @@ def _is_inside(p: MatrixPlan, i: int) -> bool:
     """No chunk's place along the axis is beyond the input."""
     a, axis = p.axes[i], p.axes[i].axis
     last = (a.blocks - 1) * a.block * axis.stride - axis.low + ((a.extent - 1) * a.stride + a.phases - 1) * a.step
+    last += (p.goes - 1) * a.taps * axis.tap if i == p.split else 0
     return axis.low <= 0 and last < axis.inputs

@@ -20,7 +20,7 @@ from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 
 PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 0), (0, 0), (1, 1), (0, 1), (0, 2))}
-"""By the number of parts: those of lhs and of rhs that are multiplied. A part of rhs stays in its registers meanwhile."""
+"""By the number of parts: those of lhs and rhs that are multiplied. A part of rhs stays in its registers meanwhile."""
 LINE = 64
 ROWS = 16
 """Lines, or columns of sums, of a register."""
@@ -36,8 +36,8 @@ _FEW = 1 << 21
 """Products for which it is not worth the time to compile it."""
 _STEPS = 4096
 """Lines of one sum, at most: their places are a table."""
-_WORTH = {1: 0.2, 3: 0.7}
-"""By the number of parts: the share of the factors that must not be padding, for it to be faster than vectors."""
+_VECTORS = 0.75 / 26
+"""Cycles for each product that vectors take, and three quarters thereof."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ class MatrixPlan:
     merged        the axis whose taps lie within lines
     turned        the axis along which inputs are read by vectors and turned; None: lines are read as they lie
     panel_blocks  chunks with the same outputs for different output features
-    goes          in which a chunk sums its products: of some of the features at a time
+    goes          in which a chunk sums its products: of some of the features at a time, or of some taps
+    split         the axis whose taps are summed in goes; None: features are
     """
 
     sliding: Sliding
@@ -135,6 +136,7 @@ class MatrixPlan:
     turned: int | None
     panel_blocks: int = 1
     goes: int = 1
+    split: int | None = None
 
     @cached_property
     def channel(self) -> Axis:
@@ -153,7 +155,7 @@ class MatrixPlan:
     @property
     def lines_at_once(self) -> int:
         """Of those, what a chunk has laid out."""
-        return self.lines // self.goes
+        return self.lines // self.goes if self.split is None else self.lines
 
     @cached_property
     def pitches(self) -> list[int]:
@@ -223,7 +225,7 @@ class MatrixPlan:
 
     @property
     def steps(self) -> int:
-        return math.prod(a.taps for a in self.axes) * self.lines
+        return math.prod(a.taps for a in self.axes) * self.lines_at_once * self.goes
 
     @property
     def panel(self) -> int:
@@ -269,7 +271,7 @@ def matrix_plan(s: Sliding, target: Target) -> MatrixPlan | None:
     is_handed_out = s.feature_dim == len(s.dimensions) - 1 if last is None else p.axes[last].axis.step == 1
     if not is_handed_out:
         return None
-    return p if _share(p) >= _WORTH[factors.parts] else None
+    return p if _cycles(p) < _VECTORS * s.elements * s.steps else None
 
 
 def _factors(s: Sliding, target: Target) -> Factors | None:
@@ -292,33 +294,49 @@ def _merged(s: Sliding, order: Sequence[Axis], factors: Factors) -> int | None:
 
 
 def _cuts(order: Sequence[Axis], merged: int | None) -> Iterator[tuple[Placed, ...]]:
-    """Chunks that have all outputs along inner axes, one along outer axes, a part of those along one axis."""
-    whole = [Placed(a, 1 if i == merged else a.taps, a.outputs) for i, a in enumerate(order)]
-    single = [replace(a, block=1) for a in whole]
-    for cut, axis in enumerate(order):
-        if axis.outputs == 1 and cut:
-            continue
-        last, parts = 0, 1
-        while parts <= axis.outputs:
-            block = -(-axis.outputs // parts)
-            if block != last and (block < axis.outputs or not cut):
-                yield (*single[:cut], replace(whole[cut], block=block), *whole[cut + 1 :])
-            last, parts = block, parts + 1 + parts // 8
+    """Chunks that have all outputs along inner axes, one along outer axes, a part of those along one axis.
+
+    Where outputs share most of what they read, the axis of the most is cut.
+    """
+    numbers = list(range(len(order)))
+    if any(a.taps > 2 * a.outputs for a in order):
+        numbers = [max(numbers, key=lambda i: order[i].outputs)]
+    blocks = [1 if i in numbers else a.outputs for i, a in enumerate(order)]
+    axes = [Placed(a, 1 if i == merged else a.taps, blocks[i]) for i, a in enumerate(order)]
+    for cut in reversed(numbers):
+        outputs, last, parts = order[cut].outputs, 0, 1
+        while parts <= outputs:
+            block = -(-outputs // parts)
+            if block != last and (block > 1 or cut == numbers[0]):
+                yield (*axes[:cut], replace(axes[cut], block=block), *axes[cut + 1 :])
+            last, parts = block, parts + 1 + parts // 4
+        axes[cut] = replace(axes[cut], block=outputs)
 
 
 def _variants(p: MatrixPlan) -> Iterator[MatrixPlan]:
-    """Panels apart, if there are too few chunks else; features in as few goes as let all that is worked on fit L2."""
+    """Panels apart, if there are too few chunks else; as few goes as let all that is worked on fit L2."""
     can_go = p.merged is None and p.contents % p.factors.deep == 0
-    goes = [g for g in range(1, p.lines + 1) if p.lines % g == 0] if can_go else [1]
-    if p.patch > _PATCH * goes[-1]:
-        return
-    for blocks in sorted({1, min(p.pairs, -(-_wanted(p.sliding) // p.chunks))}):
-        for g in goes:
-            q = replace(p, panel_blocks=blocks, goes=g)
-            if g == goes[-1] or _working(q) <= _WORKING:
-                if q.patch + _sums(q) <= _PATCH:
-                    yield q
-                break
+    ways: list[int | None] = [None, *(i for i, a in enumerate(p.axes) if a.taps > 2 * a.axis.outputs)]
+    for way in ways:
+        for blocks in sorted({1, min(p.pairs, -(-_wanted(p.sliding) // p.chunks))}):
+            q = replace(p, panel_blocks=blocks)
+            for goes in _divisors((p.lines if can_go else 1) if way is None else p.axes[way].taps):
+                q = replace(p, panel_blocks=blocks, goes=goes) if way is None else _split(q, way, goes)
+                if _working(q) <= _WORKING:
+                    break
+            if q.patch + _sums(q) <= _PATCH:
+                yield q
+
+
+def _split(p: MatrixPlan, number: int, goes: int) -> MatrixPlan:
+    """With an axis's taps in goes."""
+    axis = p.axes[number]
+    axis = replace(axis, taps=axis.axis.taps // goes)
+    return replace(p, axes=(*p.axes[:number], axis, *p.axes[number + 1 :]), goes=goes, split=number)
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
 
 
 def _sums(p: MatrixPlan) -> int:
@@ -336,23 +354,19 @@ def _wanted(s: Sliding) -> int:
 
 
 def _cost(p: MatrixPlan) -> float:
-    """Cycles, roughly."""
+    """Cycles with the cores' idle ones, roughly."""
+    return _cycles(p) * max(1.0, _wanted(p.sliding) / p.chunks) ** 0.5
+
+
+def _cycles(p: MatrixPlan) -> float:
+    """Of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
     products = rows * p.panels * (p.steps * len(PRODUCTS[p.factors.parts]) * ROWS + 50 * p.goes)
-    lines = p.panel_blocks * p.grids * p.lines * p.outputs * 12 * p.factors.parts
+    extents = [-(-a.extent // ROWS) * ROWS if i == p.turned else a.extent for i, a in enumerate(p.axes)]
+    lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
+    lines *= (12 if p.turned is None else 20) * p.factors.parts
     weights = p.panels * p.panel / (8 if p.panels * p.panel > 1 << 19 else 32)
     weights += rows * p.panels * p.panel / 32 * max(0.0, _working(p) / _WORKING - 1)
-    return (
-        math.prod(a.blocks for a in p.axes)
-        * (products + lines + weights)
-        * max(1.0, _wanted(p.sliding) / p.chunks) ** 0.5
-    )
-
-
-def _share(p: MatrixPlan) -> float:
-    """The share of the factors multiplied that count."""
-    s = p.sliding
-    used = math.prod(a.axis.outputs for a in p.axes) / (
-        math.prod(a.blocks for a in p.axes) * (-(-p.outputs // ROWS) * ROWS)
-    )
-    return used * p.contents / (p.lines * p.factors.deep) * s.output.size / (p.panels * ROWS)
+    results = rows * p.panels * 4 * ROWS
+    chunks = math.prod(a.blocks for a in p.axes) * p.sliding.group.size
+    return chunks * (products + lines + weights + results)
