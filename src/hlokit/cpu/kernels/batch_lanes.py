@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.panel_copy import transposed
 from hlokit.cpu.kernels.panels import CHUNK_WORK, Panels, load, offset, plus, store, times
-from hlokit.cpu.llvm import Function
+from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
 
 LARGEST = 4096
@@ -74,23 +74,42 @@ def matrices(f: Function, base: str, numbers: Sequence[str], nbytes: int) -> lis
     return [offset(f, base, (number, nbytes)) for number in numbers]
 
 
-def transpose(f: Function, p: Panels, scalars: int, places: Sequence[str], memory: str, into: bool) -> None:
+def transpose(
+    f: Function, module: Module, p: Panels, scalars: int, places: Sequence[str], memory: str, into: bool
+) -> None:
     """Copies that many scalars of each matrix to [scalar][lane], or back."""
-    whole = scalars // p.lanes * p.lanes
-    vector = p.lanes * p.bytes
-    with f.loop("0", str(whole), p.lanes) as loop:
+    pointers = f.alloca("ptr", p.lanes)
+    for lane, place in enumerate(places):
+        f.do(f"store ptr {place}, ptr {offset(f, pointers, 8 * lane)}, align 8")
+    f.do(f"call void @{_transpose(module, p, into)}(ptr {memory}, ptr {pointers}, i64 {scalars})")
+
+
+def _transpose(module: Module, p: Panels, into: bool) -> str:
+    """void f(ptr memory, ptr places, i64 scalars)."""
+    name = f"lanes_{'in' if into else 'out'}_{p.dtype.real.name}_{p.lanes}"
+    if name in module.functions:
+        return name
+    f = Function(name, [("ptr", "memory"), ("ptr", "places"), ("i64", "scalars")], attributes="noinline")
+    whole = f.let(f"and i64 %scalars, {-p.lanes}")
+    step = p.lanes * p.bytes
+    places = [f.let(f"load ptr, ptr {offset(f, '%places', 8 * lane)}, align 8", "p") for lane in range(p.lanes)]
+    with f.loop("0", whole, p.lanes) as loop:
         there = [offset(f, place, (loop.index, p.bytes)) for place in places]
-        here = offset(f, memory, (loop.index, vector))
-        lines = [offset(f, here, i * vector) for i in range(p.lanes)]
+        here = offset(f, "%memory", (loop.index, step))
+        lines = [offset(f, here, i * step) for i in range(p.lanes)]
         source, target = (there, lines) if into else (lines, there)
         for row, place in zip(transposed(f, p, [load(f, p, x, p.lanes) for x in source]), target, strict=True):
             store(f, p, row, place, p.lanes)
-    with f.loop(str(whole), str(scalars)) as loop:
-        for lane, place in enumerate(places):
+    with f.loop("0", str(p.lanes)) as lane:
+        place = f.let(f"load ptr, ptr {offset(f, '%places', (lane.index, 8))}, align 8", "p")
+        with f.loop(whole, "%scalars") as loop:
             there = offset(f, place, (loop.index, p.bytes))
-            here = offset(f, memory, (loop.index, vector), lane * p.bytes)
+            here = offset(f, "%memory", (loop.index, step), (lane.index, p.bytes))
             source, target = (there, here) if into else (here, there)
             store(f, p, load(f, p, source), target)
+    f.do("ret void")
+    module.add(f)
+    return name
 
 
 def chosen(f: Function, p: Panels, condition: str, a: str, b: str) -> str:

@@ -81,9 +81,9 @@ def _phase(plan: _Plan, module: Module) -> str:
     operand, result, scratch = (table_pointer(f, i) for i in (0, 1, s.scratch))
     infos = table_pointer(f, INFO) if s.info else ""
     with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, p, plan.scalars, matrices(f, operand, numbers, s.matrix), memory, into=True)
+        transpose(f, module, p, plan.scalars, matrices(f, operand, numbers, s.matrix), memory, into=True)
         f.do(f"call void @{factor}(ptr {memory})")
-        transpose(f, p, plan.scalars, matrices(f, result, numbers, s.matrix), memory, into=False)
+        transpose(f, module, p, plan.scalars, matrices(f, result, numbers, s.matrix), memory, into=False)
         if s.info:
             for lane, number in enumerate(numbers):
                 value = f.let(f"load i32, ptr {offset(f, memory, plan.info + 4 * lane)}, align 4")

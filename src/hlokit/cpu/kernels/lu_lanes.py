@@ -94,9 +94,9 @@ def _phase(plan: _Plan, module: Module) -> str:
     operand, result, pivots, info, scratch = (table_pointer(f, i) for i in range(5))
     scalars = s.rows * s.columns
     with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, p, scalars, matrices(f, operand, numbers, s.bytes), memory, into=True)
+        transpose(f, module, p, scalars, matrices(f, operand, numbers, s.bytes), memory, into=True)
         f.do(f"call void @{factor}(ptr {memory})")
-        transpose(f, p, scalars, matrices(f, result, numbers, s.bytes), memory, into=False)
+        transpose(f, module, p, scalars, matrices(f, result, numbers, s.bytes), memory, into=False)
         _hand_out(f, plan, offset(f, memory, plan.pivots), matrices(f, pivots, numbers, 4 * s.least), s.least)
         _hand_out(f, plan, offset(f, memory, plan.info), matrices(f, info, numbers, 4), 1)
     f.do("ret void")

@@ -108,13 +108,13 @@ def _routine(
     scalars, is_given = m.rows * m.columns, places[1] < places[0]
     with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
         factors = matrices(f, taus, numbers, steps * p.bytes)
-        transpose(f, p, scalars, matrices(f, operand, numbers, m.bytes), memory, into=True)
+        transpose(f, module, p, scalars, matrices(f, operand, numbers, m.bytes), memory, into=True)
         if is_given:
-            transpose(f, p, steps, factors, offset(f, memory, plan.taus), into=True)
+            transpose(f, module, p, steps, factors, offset(f, memory, plan.taus), into=True)
         f.do(f"call void @{g.name}(ptr {memory})")
-        transpose(f, p, scalars, matrices(f, result, numbers, m.bytes), memory, into=False)
+        transpose(f, module, p, scalars, matrices(f, result, numbers, m.bytes), memory, into=False)
         if not is_given:
-            transpose(f, p, steps, factors, offset(f, memory, plan.taus), into=False)
+            transpose(f, module, p, steps, factors, offset(f, memory, plan.taus), into=False)
     f.do("ret void")
     module.add(f, exported=True)
     chunks = plan.groups.chunks

@@ -80,11 +80,11 @@ def _phase(plan: _Plan, module: Module) -> str:
     a, b, x, scratch = (table_pointer(f, i) for i in range(4))
     bytes_a, bytes_b = s.size**2 * s.element, s.size * s.columns * s.element
     with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, p, plan.scalars[0], matrices(f, a, numbers, bytes_a), memory, into=True)
+        transpose(f, module, p, plan.scalars[0], matrices(f, a, numbers, bytes_a), memory, into=True)
         right = offset(f, memory, plan.right)
-        transpose(f, p, plan.scalars[1], matrices(f, b, numbers, bytes_b), right, into=True)
+        transpose(f, module, p, plan.scalars[1], matrices(f, b, numbers, bytes_b), right, into=True)
         f.do(f"call void @{solve}(ptr {memory})")
-        transpose(f, p, plan.scalars[1], matrices(f, x, numbers, bytes_b), right, into=False)
+        transpose(f, module, p, plan.scalars[1], matrices(f, x, numbers, bytes_b), right, into=False)
     f.do("ret void")
     module.add(f, exported=True)
     return f.name
