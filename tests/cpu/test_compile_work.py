@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
+from hlokit.cpu.program import Lowering
 from hlokit.cpu.steps import KernelStep
 from hlokit.cpu.target import host
 from hlokit.hlo.module import HloModule
@@ -112,3 +115,45 @@ def test_long_chains_are_cut_where_little_is_alive() -> None:
     assert sum(size == 5000 for size in stored) == 1, stored
     given = np.array([3, 2**31 + 5], np.uint32)
     np.testing.assert_array_equal(hk.compile(module)(given), hk.evaluate(module, given))
+
+
+def second_order(length: int) -> HloModule:
+    """x(k + 1) = f(x(k), x(k - 1)): two values live across each cut."""
+    b = hk.Builder("second_order")
+    before, x = b.parameter(0, hk.f32[4096]), b.parameter(1, hk.f32[4096])
+    for _ in range(length):
+        before, x = x, hk.max(x * 0.5 + before * 0.25, before - x)
+    return b.build(hk.tuple_(b, [x, before]))
+
+
+def test_values_that_live_side_by_side_are_made_by_one_kernel() -> None:
+    module = second_order(100)
+    program = compiled(module)
+    assert len(program.block.steps) <= 10, [step.instructions[0].name for step in program.block.steps]
+    given = [np.linspace(-1, 1, 4096, dtype=np.float32), np.linspace(2, -3, 4096, dtype=np.float32)]
+    for found, expected in zip(hk.compile(module)(*given), hk.evaluate(module, *given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("is_seen_late", [False, True])
+def test_values_that_need_each_other_through_a_product_are_made_apart(
+    is_seen_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", "")
+    parted: list[int] = []
+    part = Lowering._part
+    monkeypatch.setattr(Lowering, "_part", lambda self, members: (parted.append(len(members)), part(self, members)))
+    if is_seen_late:  # as where what is between them is stored after they were put together
+        monkeypatch.setattr(Lowering, "_reach", SimpleNamespace(between=lambda *_: False))
+    b = hk.Builder("apart")
+    x, w = b.parameter(0, hk.f32[64, 64]), b.parameter(1, hk.f32[64, 64])
+    shared = x
+    for _ in range(6):
+        shared = 0.5 * hk.tanh(shared) + 0.3 * hk.exp(-shared * shared)
+    first = hk.sin(shared)
+    product = hk.dot(first, w)
+    module = b.build(hk.tuple_(b, [first, hk.cos(shared) + product]))
+    given = [np.linspace(-1, 1, 4096, dtype=np.float32).reshape(64, 64), np.eye(64, dtype=np.float32)[::-1].copy()]
+    for found, expected in zip(hk.compile(module)(*given), hk.evaluate(module, *given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert bool(parted) == is_seen_late

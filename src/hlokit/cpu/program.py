@@ -113,6 +113,8 @@ class Lowering(Source):
         self.reasons: dict[Leaf, str] = {}
         self._leaves: dict[tuple[Instruction, int], Leaf] = {}
         self._counts: dict[Instruction, list[int]] = {}
+        self._together: dict[_Key, _Key] = {}
+        self._apart: set[_Key] = set()
         for parameter, buffers in zip(computation.parameters, arguments, strict=True):
             for k, buffer in enumerate(buffers):
                 self.stored[Leaf(parameter, k)] = buffer
@@ -179,6 +181,7 @@ class Lowering(Source):
             except _NoElementLoop as found:
                 self.context.step_loops.add(found.loop)
                 self.stored, self._leaves = given, {}
+                self._together, self._apart = {}, set()
 
     def _lowered(self) -> Block:
         root = self.computation.root
@@ -275,17 +278,20 @@ class Lowering(Source):
         waiting: list[_Key] = []
         seen = 0
         while True:
-            new = [_key(leaf) for leaf in islice(self.stored, seen, None) if self._is_kernel(leaf.instruction)]
+            new = [leaf for leaf in islice(self.stored, seen, None) if self._is_kernel(leaf.instruction)]
             seen = len(self.stored)
-            waiting += [key for key in new if key not in kernels or kernels[key].roots != self._roots(*key)]
+            keys = (self._together.get(_key(leaf), _key(leaf)) for leaf in new)
+            waiting += [key for key in keys if key not in kernels or kernels[key].roots != self._roots(*key)]
+            waiting = waiting or self._tangled(kernels)
             if not waiting:
                 break
             for key in dict.fromkeys(waiting):
                 if key in kernels:
-                    totals.remove(key, kernels[key])
-                kernels[key] = self._built(*key)
-                totals.add(key, kernels[key])
-            waiting = self._too_often(totals)
+                    totals.remove(key, kernels.pop(key))
+                for each, kernel in self._built_together(key):
+                    kernels[each] = kernel
+                    totals.add(each, kernel)
+            waiting = self._too_often(totals, kernels)
         found = sorted(kernels.values(), key=lambda k: self.position[k.roots[0].instruction])
         return self._joined(found)
 
@@ -308,7 +314,8 @@ class Lowering(Source):
 
     def _roots(self, instruction: Instruction, dimensions: tuple[int, ...]) -> list[Leaf]:
         """The leaves that its kernel stores."""
-        leaves = [Leaf(instruction, k) for k in range(leaf_count(instruction.shape))]
+        members = self._members((instruction, dimensions))
+        leaves = [Leaf(i, k) for i, _ in members for k in range(leaf_count(i.shape))]
         return [leaf for leaf in leaves if leaf in self.stored and leaf.shape.dimensions == dimensions]
 
     def _built(self, instruction: Instruction, dimensions: tuple[int, ...]) -> _Kernel:
@@ -498,14 +505,76 @@ class Lowering(Source):
             return Pair(shape.dtype, read(place * 2), read(place * 2 + 1))
         return read(place)
 
-    def _too_often(self, totals: _Totals) -> list[_Key]:
-        """Stores what all kernels together compute too often; gives the kernels that have to be built again."""
+    def _too_often(self, totals: _Totals, kernels: dict[_Key, _Kernel]) -> list[_Key]:
+        """Stores what all kernels together compute too often, or has one kernel do what they do; gives the kernels that
+        have to be built again."""
         while totals.changed:
             _, leaf = heappop(totals.changed)
             if leaf in self.stored or not too_often(totals.evaluations[leaf], leaf.shape.size, totals.weight(leaf)):
                 continue
+            users = list(totals.users[leaf])
+            if self._may_be_one([kernels[key] for key in users]) and self._apart.isdisjoint(users):
+                for key in users:
+                    totals.remove(key, kernels.pop(key))
+                self._together |= {each: users[0] for key in users for each in self._members(key)}
+                return users[:1]
             self._store(leaf, f"it would be computed {totals.evaluations[leaf]} times for {leaf.shape.size} elements")
-            return list(totals.users[leaf])
+            return users
+        return []
+
+    # -- values that one kernel makes from the beginning: apart, each would store the others' values one by one
+
+    def _members(self, key: _Key) -> list[_Key]:
+        return [each for each, first in self._together.items() if first == key] or [key]
+
+    def _may_be_one(self, kernels: Sequence[_Kernel]) -> bool:
+        """Whether kernels that compute the same values could do so at once."""
+        roots = [leaf for kernel in kernels for leaf in kernel.roots]
+        if len(kernels) < 2 or len(roots) > 8 or sum(kernel.folds for kernel in kernels) > _MAX_FOLDS:
+            return False
+        if any(not k.stores or k.source or k.serial or k.fills or _kind(k) for k in kernels):
+            return False
+        if any(leaf.instruction.op.form == "scatter" for leaf in roots):
+            return False
+        if len({leaf.shape.dimensions for leaf in roots}) > 1:
+            return False
+        return not any(self._reach.between(kernel.roots, _others(roots, kernel.roots)) for kernel in kernels)
+
+    @cached_property
+    def _reach(self) -> _Reach:
+        return _Reach(self)
+
+    def _built_together(self, key: _Key) -> list[tuple[_Key, _Kernel]]:
+        """The kernel of the values under the key; the kernels of each, where one cannot make them."""
+        members = self._members(key)
+        if len(members) > 1:
+            roots = self._roots(*key)
+            try:
+                return [(key, self._retried(lambda splits: self._map([roots], splits), cuts=False))]
+            except (UnsupportedError, NotImplementedError):
+                self._open = frozenset()
+                self._part(members)
+        return [(member, self._built(*member)) for member in members]
+
+    def _part(self, members: Sequence[_Key]) -> None:
+        self._apart |= set(members)
+        for member in members:
+            del self._together[member]
+
+    def _tangled(self, kernels: dict[_Key, _Kernel]) -> list[_Key]:
+        """Parts a kernel, if there is one, whose values need each other through what another stores by now."""
+        reach = _Reach(self)
+        for key in dict.fromkeys(self._together.values()):
+            members = self._members(key)
+            roots = kernels[key].roots
+            for instruction, dimensions in members:
+                own = [
+                    leaf for leaf in roots if leaf.instruction is instruction and leaf.shape.dimensions == dimensions
+                ]
+                if reach.between(own, _others(roots, own)):
+                    self._part(members)
+                    return members
+            reach.join(roots)
         return []
 
     # -- several results from one kernel
@@ -514,6 +583,8 @@ class Lowering(Source):
         """Kernels over equal dimensions that read the same large array, or each other, become one."""
         joined: list[_Kernel] = []
         reach = _Reach(self)
+        for key in dict.fromkeys(self._together.values()):
+            reach.join(self._roots(*key))
         for kernel in kernels:
             partner = next((k for k in reversed(joined[-12:]) if self._joins(k, kernel, reach)), None)
             if partner is not None:
@@ -528,7 +599,7 @@ class Lowering(Source):
                     too_often(n, leaf.shape.size, both.build.weights.get(leaf, 1)) for leaf, n in both.inlined.items()
                 ):
                     joined[joined.index(partner)] = both
-                    reach.join(partner, kernel, both)
+                    reach.join(both.roots)
                     continue
             joined.append(kernel)
         return joined
@@ -554,7 +625,7 @@ class Lowering(Source):
             return False
         if feeds and first.folds + second.folds > _MAX_FOLDS:
             return False
-        return (large or feeds) and not reach.between(first, second)
+        return (large or feeds) and not reach.between(one, two)
 
     def _steps(self, kernels: Sequence[_Kernel], live: set[Instruction]) -> list[Step]:
         steps: list[Step] = []
@@ -804,12 +875,12 @@ class _Reach:
         self._last_effect = dict(zip(effects[1:], effects, strict=False))  # effects keep their order
         self._spans: list[tuple[int, int]] = []  # of joined kernels, from first to last position, disjoint and sorted
 
-    def between(self, first: _Kernel, second: _Kernel) -> bool:
-        """A path from one of first's roots to one of second's through a value in memory that is neither's."""
+    def between(self, first: Sequence[Leaf], second: Sequence[Leaf]) -> bool:
+        """A path from one of the first roots to one of the second through a value in memory that is neither."""
         lowering = self.lowering
-        targets = {leaf.instruction for leaf in first.roots}
+        targets = {leaf.instruction for leaf in first}
         low = self._before(min(lowering.position[i] for i in targets))
-        stack = [leaf.instruction for leaf in second.roots]
+        stack = [leaf.instruction for leaf in second]
         own = set(stack)
         seen: set[Instruction] = set(stack)
         tainted: list[Instruction] = []
@@ -843,9 +914,9 @@ class _Reach:
         if instruction in self._last_effect:
             yield self._last_effect[instruction]
 
-    def join(self, first: _Kernel, second: _Kernel, both: _Kernel) -> None:
-        """From now on each of them needs what the other needs."""
-        together = {leaf.instruction for leaf in both.roots}
+    def join(self, roots: Sequence[Leaf]) -> None:
+        """From now on each of them needs what the others need."""
+        together = {leaf.instruction for leaf in roots}
         for instruction in together:
             self._with[instruction] = together - {instruction}
         positions = [self.lowering.position[i] for i in together]
@@ -986,6 +1057,10 @@ def _stores_of(buffer: Buffer, place: Affine, value: Any, guards: tuple[Node, ..
 def _evaluations(build: Build, stores: Sequence[Store], axes: Sequence[Axis]) -> dict[Leaf, int]:
     """How often each inlined leaf's elements are computed."""
     return dict(build.spent)
+
+
+def _others(leaves: Sequence[Leaf], own: Sequence[Leaf]) -> list[Leaf]:
+    return [leaf for leaf in leaves if leaf not in own]
 
 
 def _loads(kernel: _Kernel) -> set[Buffer]:
