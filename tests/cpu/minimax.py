@@ -191,6 +191,19 @@ def _piece(f: Callable[[Any], Any], low: float, high: float, centre: float, know
     return known
 
 
+def log2_pieces() -> list[list[float]]:
+    """For the five highest bits of mantissas in [0.75, 1.5): c near 1 / m, 1 beside 1; -log2 c, to 2^-15 and the rest."""
+    columns: list[list[float]] = [[], [], []]
+    for k in range(32):
+        middle = (1 + (k + mp.mpf(1) / 2) / 32) / (1 if k < 16 else 2)
+        c = 1.0 if k in (0, 31) else rounded(1 / middle, "float")
+        value = -mp.log(mp.mpf(c), 2)
+        coarse = mp.nint(value * 2**15) / 2**15
+        for column, number in zip(columns, (c, coarse, value - coarse), strict=True):
+            column.append(rounded(number, "float"))
+    return columns
+
+
 def split(value: Real, scalar: str, parts: int, bits: int) -> list[float]:
     """value as a sum of floats, all but the last of `bits` bits, truncated."""
     found: list[float] = []
@@ -307,6 +320,12 @@ def tables() -> dict[str, list[Any]]:
         "LOG2_COARSE64",  # enough for f32's pow
         *polynomial(lambda f: log2(f) / mp.log(2), 13, lambda f: 1 / log2(f), -0.25, 0.5, "double"),
     )
+    note("LOG2_PIECES32", log2_pieces())
+    slope, bend = 1 / mp.log(2), -1 / mp.log(2) / 2
+    note("LOG2_SLOPE32", split(slope, "float", 2, 24))
+    note("LOG2_BEND32", split(bend, "float", 2, 24))
+    tail = small(lambda f: (mp.log1p(f) * slope - slope * f - bend * f**2) / f**3, [slope * v for v in LOG_SERIES[1:]])
+    note("LOG2_TAIL32", *polynomial(tail, 5, lambda f: mp.mpf(1), -1 / mp.mpf(64), 1 / mp.mpf(32), "float"))
     note("ERF_SMALL64", *polynomial(_erf, 15, lambda t: 1 / _erf(t), 0, 1, "double"))
     p, q, error = rational(lambda x: mp.exp(x * x) * mp.erfc(x), 9, 10, 1, 6)
     note("ERFC_P64", [rounded(v, "double") for v in p], error)

@@ -7,124 +7,31 @@ tests/cpu/minimax.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from hlokit.cpu.math import coefficients
+from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, intrinsic_width, reduce_exp, scale, table
 from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
 from hlokit.cpu.math.large_angle import correct_large
 from hlokit.cpu.math.pieces import has_pieces, odd_by_pieces
+from hlokit.cpu.math.powers import power
 from hlokit.cpu.target import Target
 
-
-def _table(name: str, x: Value) -> Sequence[float]:
-    return getattr(coefficients, f"{name}{x.bits}")
-
-
-def horner(x: Value, terms: Sequence[float]) -> Value:
-    """terms[0] + terms[1] x + terms[2] x^2 + ..."""
-    total = x.operand(terms[-1])
-    for term in reversed(terms[:-1]):
-        total = total.fma(x, term)
-    return total
-
-
-# -- powers of two
-
-
-def _intrinsic_width(x: Value) -> int:
-    """Lanes that AVX-512's instructions for exponents take at a time, of 16, 32 or 64 bytes; 0 without them."""
-    target, size = x.lanes.target, x.bits // 8
-    if "x86" not in target.triple or not target.has("avx512f") or not target.has("avx512vl"):
-        return 0
-    widest = min(x.lanes.lanes, 64 // size)
-    return widest if widest * size >= 16 else 0
-
-
-def _masked(name: str, x: Value, operands: Sequence[Value], immediate: str = "") -> Value:
-    """An AVX-512 intrinsic `name` over all lanes, in pieces of its own width."""
-    width = _intrinsic_width(x)
-    suffix = f"{'ps' if x.scalar == 'float' else 'pd'}.{width * x.bits}"
-    mask = f"i{max(8, width)} -1"
-    # those of 512 bits take a rounding mode: 4 is the current one
-    mode = ", i32 4" if width * x.bits == 512 else ""
-    pieces: list[Value] = []
-    for parts in zip(*(x.lanes.split(v, width) for v in operands), strict=True):
-        kind = parts[0].type
-        listed = ", ".join(f"{kind} {v.name}" for v in parts)
-        listed += f"{immediate}, {kind} zeroinitializer, {mask}{mode}"
-        call = f"call {kind} @llvm.x86.avx512.mask.{name}.{suffix}({listed})"
-        pieces.append(parts[0].lanes.let(call, x.scalar))
-    return x.lanes.join(pieces)
-
-
-def scale(x: Value, n: Value) -> Value:
-    """x * 2^n rounded once, for integral n of a few thousands at most, x's size near 1."""
-    if _intrinsic_width(x):
-        return _masked("scalef", x, [x, n])
-    half = n.cast("fptosi", f"i{x.bits}")
-    first = half.sar(1)
-    return x * power_of_two(first, x.scalar) * power_of_two(half - first, x.scalar)
-
-
-def power_of_two(n: Value, scalar: str) -> Value:
-    """2^n as a float, for integers n of normal powers."""
-    mantissa = MANTISSA[scalar]
-    bias = (1 << (n.bits - 2 - mantissa)) - 1
-    return ((n + bias) << mantissa).as_float()
-
-
-def exponent_and_mantissa(x: Value) -> tuple[Value, Value]:
-    """(e, m) with x = m * 2^e, m in [0.75, 1.5). Infinite e for zero and infinity; m is NaN for negative x and NaN."""
-    if _intrinsic_width(x):
-        mantissa = _masked("getmant", x, [x], f", i32 {3 | 2 << 2}")
-        return _masked("getexp", x, [x]) - _masked("getexp", x, [mantissa]), mantissa
-    lanes, bits = x.lanes, MANTISSA[x.scalar]
-    bias = (1 << (x.bits - 2 - bits)) - 1
-    least = 2.0 ** (1 - bias)
-    is_small = x.lt(least)
-    scaled = (x * 2.0**bits).where(is_small, x)
-    whole = scaled.as_bits()
-    start = lanes.constant(0.75, x.scalar).as_bits()
-    moved = whole - start
-    exponent = moved.sar(bits)
-    mantissa = (whole - (exponent << bits)).as_float()
-    e = exponent.cast("sitofp", x.scalar) - x.operand(float(bits)).where(is_small, 0.0)
-    e = e.where(x.gt(0.0), -math.inf)
-    infinite = x.compare("oeq", math.inf)
-    e = x.where(infinite, e)
-    mantissa = x.operand(1.0).where(infinite, mantissa)
-    mantissa = mantissa.where(x.compare("oge", 0.0), math.nan)
-    return e, mantissa.where(x.compare("une", 0.0), 1.0)
-
-
 # -- exponentials
-
-
-def _clamp(x: Value, low: float, high: float) -> Value:
-    """x within bounds; NaN stays."""
-    x = x.operand(high).where(x.gt(high), x)
-    return x.operand(low).where(x.lt(low), x)
-
-
-def _reduce_exp(x: Value) -> tuple[Value, Value]:
-    """(n, r) with x = n ln 2 + r, n integral, |r| <= ln 2 / 2."""
-    n = (x * _table("LOG2E_", x)[0]).rounded()
-    high, low = _table("LN2_", x)
-    return n, n.fma(-low, n.fma(-high, x))
 
 
 def exp(x: Value) -> Value:
     largest, least = (89.0, -103.97207641601562) if x.bits == 32 else (710.0, -745.1332191019412)
     is_kept = x.compare("uge", least)  # below, as in a masked softmax, the machine would take a hundred times longer
-    n, r = _reduce_exp(x.operand(largest).where(x.gt(largest), x))
-    power = horner(r, (1.0, 1.0, *_table("EXP", x)))
+    n, r = reduce_exp(x.operand(largest).where(x.gt(largest), x))
+    power = horner(r, (1.0, 1.0, *table("EXP", x)))
     return scale(power, n.where(is_kept, 0.0)).where(is_kept, 0.0)
 
 
 def expm1(x: Value) -> Value:
     bounds = (-18.0, 89.0) if x.bits == 32 else (-38.0, 710.0)
-    n, r = _reduce_exp(_clamp(x, *bounds))
-    p = horner(r, _table("EXP", x)).fma(r * r, r)
+    n, r = reduce_exp(clamp(x, *bounds))
+    p = horner(r, table("EXP", x)).fma(r * r, r)
     # of half the power: the whole one may be infinite where the result is not
     half = scale(x.operand(0.5), n)
     result = p.fma(half, half - 0.5)
@@ -141,10 +48,10 @@ def tanh(x: Value) -> Value:
     size = x.operand(limit).where(size.gt(limit), size)
     away = x.operand(2.0**-50).where(size.lt(2.0**-50), size)  # a square that is denormal takes a hundred times longer
     square = away * away
-    near = (horner(square, _table("TANH", x)) * square).fma(size, size)
-    y = size * (2 * _table("LOG2E_", x)[0])
+    near = (horner(square, table("TANH", x)) * square).fma(size, size)
+    y = size * (2 * table("LOG2E_", x)[0])
     n = y.rounded()
-    power = scale(horner(y - n, _table("EXP2_", x)), n)
+    power = scale(horner(y - n, table("EXP2_", x)), n)
     far = 1.0 - x.operand(2.0) / (power + 1.0)
     return near.where(size.lt(0.87), far).copysign(x)
 
@@ -154,8 +61,8 @@ def tanh(x: Value) -> Value:
 
 def _log_of_parts(e: Value, f: Value) -> Value:
     """e ln 2 + log(1 + f), for f in [-0.25, 0.5)."""
-    high, low = _table("LN2_", f)
-    tail = horner(f, _table("LOG", f)).fma(f * f, e * low)
+    high, low = table("LN2_", f)
+    tail = horner(f, table("LOG", f)).fma(f * f, e * low)
     return e.fma(high, f + tail)
 
 
@@ -180,17 +87,17 @@ def log1p(x: Value) -> Value:
 def _sine_of_reduced(r: Value, flip: Value) -> Value:
     """sin(r) for |r| <= 1.6, its sign flipped where the integer `flip` has its highest bit."""
     square = r * r
-    tail = horner(square, _table("SIN", r))
+    tail = horner(square, table("SIN", r))
     result = (tail * square).fma(r, r)
     if r.scalar == "double":  # the float's coefficients were chosen never to pass 1
-        result = _clamp(result, -1.0, 1.0)
+        result = clamp(result, -1.0, 1.0)
     return (result.as_bits() ^ flip).as_float()
 
 
 def _reduce_angle(x: Value, shift: float) -> tuple[Value, Value]:
     """(r, k) with x = r + (k - shift) pi, |r| <= pi / 2; k is the lowest bit of the integer."""
     magic = 1.5 * 2.0 ** MANTISSA[x.scalar]
-    inverse = _table("INVERSE_PI_", x)[0]
+    inverse = table("INVERSE_PI_", x)[0]
     if shift:
         k = x.fma(inverse, shift).rounded()
         n = k - shift
@@ -199,7 +106,7 @@ def _reduce_angle(x: Value, shift: float) -> tuple[Value, Value]:
         whole = x.fma(inverse, magic)
         n = whole - magic
     r = x
-    for part in _table("PI_", x):
+    for part in table("PI_", x):
         r = n.fma(-part, r)
     return correct_large(x, r, whole.as_bits(), shift)
 
@@ -224,8 +131,8 @@ def atan2(y: Value, x: Value) -> Value:
     ratio = x.operand(0.0).where(most.eq(0.0), ratio)
     ratio = x.operand(1.0).where(least.eq(math.inf), ratio)
     square = ratio * ratio
-    tail = (horner(square, _table("ATAN", x)) * square) * ratio
-    high, low = _table("HALF_PI_", x)
+    tail = (horner(square, table("ATAN", x)) * square) * ratio
+    high, low = table("HALF_PI_", x)
     # angle = base - (ratio + tail) or base + ..., the base a multiple of pi / 2 in two parts
     is_left = x.as_bits().lt(0)
     zero = x.operand(0.0)
@@ -254,7 +161,7 @@ def rsqrt(x: Value) -> Value:
         return 1.0 / lanes.call("sqrt", x.scalar, x)
     if lanes.lanes < 4:
         return lanes.first(rsqrt(Lanes(lanes.fn, 4, lanes.target).padded(x)))
-    width = _intrinsic_width(x)
+    width = intrinsic_width(x)
     pieces: list[Value] = []
     for part in lanes.split(x, width):
         operands = f"{part.type} {part.name}, {part.type} zeroinitializer, i{max(8, width)} -1"
@@ -321,77 +228,6 @@ def _erf64(x: Value) -> Value:
     near = size * horner(square, coefficients.ERF_SMALL64)
     tail = exp(-square) * (horner(size, coefficients.ERFC_P64) / horner(size, coefficients.ERFC_Q64))
     return near.where(size.lt(1.0), 1.0 - tail).copysign(x)
-
-
-# -- powers
-
-
-def power(x: Value, y: Value) -> Value:
-    lanes = x.lanes
-    size = x.abs()
-    result = _power32(size, y) if x.bits == 32 else _power64(size, y)
-    # odd y: integral, but its half is not
-    half = y * 0.5
-    is_whole = y.rounded().compare("oeq", y)
-    is_odd = is_whole & half.rounded().compare("one", half)
-    sign = (x.as_bits() & (-1 << (x.bits - 1))).where(is_odd, 0)
-    result = (result.as_bits() | sign).as_float()
-    finite_negative = x.lt(0.0) & x.gt(-math.inf)
-    result = x.operand(math.nan).where(finite_negative & (is_whole ^ True), result)
-    ones = y.eq(0.0) | x.eq(1.0) | (x.eq(-1.0) & y.abs().eq(math.inf))
-    return lanes.select(ones, x.operand(1.0), result)
-
-
-def _power32(size: Value, y: Value) -> Value:
-    """2^(y log2|x|), the logarithm and the product in double."""
-    e, m = exponent_and_mantissa(size)
-    f = (m - 1.0).cast("fpext", "double")
-    logarithm = horner(f, coefficients.LOG2_COARSE64).fma(f, e.cast("fpext", "double"))
-    exponent = _clamp(y.cast("fpext", "double") * logarithm, -160.0, 140.0)
-    n = exponent.rounded()
-    fraction = (exponent - n).cast("fptrunc", "float")
-    return scale(horner(fraction, coefficients.EXP2_FINE32), n.cast("fptrunc", "float"))
-
-
-def _power64(size: Value, y: Value) -> Value:
-    """exp(y log|x|), the logarithm and the product as sums of two doubles."""
-    high, low = _log_in_two(size)
-    product = y * high
-    rest = y.fma(high, -product) + y * low
-    rest = rest.where(product.abs().lt(1000.0), 0.0)
-    product = _clamp(product, -1000.0, 1000.0)
-    n, r = _reduce_exp(product)
-    return scale(horner(r + rest, (1.0, 1.0, *_table("EXP", size))), n)
-
-
-def _log_in_two(x: Value) -> tuple[Value, Value]:
-    """log(x) as a sum of two doubles, to 2^-64 of it: 2 atanh(s), s = f / (2 + f)."""
-    e, m = exponent_and_mantissa(x)
-    f = m - 1.0
-    d = f + 2.0
-    d_rest = f - (d - 2.0)
-    s = f / d
-    s_rest = s.fma(-d_rest, s.fma(-d, f)) / d
-    t = s * s
-    t_rest = s.fma(s, -t) + (s + s) * s_rest
-    # atanh(s) / s = 1 + t v, v = 1/3 + t u
-    third, third_rest = coefficients.THIRD64
-    u = horner(t, coefficients.ATANH64)
-    product = t * u
-    product_rest = t.fma(u, -product) + t_rest * u
-    v = product + third
-    v_rest = (third - v) + product + (product_rest + third_rest)
-    w = t * v
-    w_rest = t.fma(v, -w) + (t * v_rest + t_rest * v)
-    z = s * w
-    z_rest = s.fma(w, -z) + (s * w_rest + s_rest * w)
-    high = s + z
-    low = (s - high) + z + (z_rest + s_rest)
-    high, low = high + high, low + low
-    ln2, ln2_rest = _table("LN2_", x)
-    whole = e * ln2
-    total = whole + high
-    return total, (whole - total) + high + e.fma(ln2_rest, low)
 
 
 # -- remainders

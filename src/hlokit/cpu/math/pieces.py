@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlokit.cpu.llvm import float_constant
 from hlokit.cpu.math.lanes import Lanes, Value
 
-_WIDTH = 16
+WIDTH = 16
 """Floats of a register; two registers hold the numbers of all pieces."""
 
 LAST = 7.49
@@ -27,13 +27,13 @@ def odd_by_pieces(x: Value, limit: float, columns: Sequence[Sequence[float]]) ->
     There are four sizes of pieces, eight of each, each twice as wide as the one before: two bits of the exponent and
     three of the mantissa of |x| * 7.49 / limit + 0.5, which lies in [0.5, 8).
     """
-    if x.lanes.lanes < _WIDTH:
-        wide = Lanes(x.lanes.fn, _WIDTH, x.lanes.target)
+    if x.lanes.lanes < WIDTH:
+        wide = Lanes(x.lanes.fn, WIDTH, x.lanes.target)
         return x.lanes.first(odd_by_pieces(wide.padded(x), limit, columns))
     size = x.abs()
     size = x.operand(limit).where(size.gt(limit), size)
-    place = size.fma(LAST / limit, 0.5).as_bits() >> 20
-    centre, *terms = (_chosen(place, column) for column in columns)
+    place = size.fma(LAST / limit, 0.5).as_bits() >> 20  # of 0.5 its lowest five bits are 16
+    centre, *terms = (chosen(place, (*column[WIDTH:], *column[:WIDTH])) for column in columns)
     t = size - centre
     total = terms[-1]
     for term in reversed(terms[:-1]):
@@ -41,13 +41,13 @@ def odd_by_pieces(x: Value, limit: float, columns: Sequence[Sequence[float]]) ->
     return total.copysign(x)
 
 
-def _chosen(place: Value, column: Sequence[float]) -> Value:
-    """The number of each lane's piece. The lowest five bits of the place count; of 0.5's they are 16."""
-    one, two = (
-        ", ".join(f"float {float_constant(v, 'float')}" for v in half) for half in (column[_WIDTH:], column[:_WIDTH])
+def chosen(place: Value, column: Sequence[float]) -> Value:
+    """The number of 32 that the lowest five bits of each lane's place say."""
+    first, second = (
+        "<16 x float> <" + ", ".join("float " + float_constant(v, "float") for v in half) + ">"
+        for half in (column[:WIDTH], column[WIDTH:])
     )
-    head = f"call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512(<16 x float> <{one}>, <16 x i32>"
+    head = f"call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512({first}, <16 x i32>"
     lanes = place.lanes
-    return lanes.join(
-        [p.lanes.let(f"{head} {p.name}, <16 x float> <{two}>)", "float") for p in lanes.split(place, _WIDTH)]
-    )
+    parts = lanes.split(place, WIDTH)
+    return lanes.join([part.lanes.let(f"{head} {part.name}, {second})", "float") for part in parts])

@@ -1,0 +1,103 @@
+"""What the functions are made of: polynomials, powers of two, exponents and mantissas, reduced arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hlokit.cpu.math import coefficients
+from hlokit.cpu.math.lanes import MANTISSA, Value
+
+
+def table(name: str, x: Value) -> Sequence[float]:
+    return getattr(coefficients, f"{name}{x.bits}")
+
+
+def horner(x: Value, terms: Sequence[float]) -> Value:
+    """terms[0] + terms[1] x + terms[2] x^2 + ..."""
+    total = x.operand(terms[-1])
+    for term in reversed(terms[:-1]):
+        total = total.fma(x, term)
+    return total
+
+
+# -- powers of two
+
+
+def intrinsic_width(x: Value) -> int:
+    """Lanes that AVX-512's instructions for exponents take at a time, of 16, 32 or 64 bytes; 0 without them."""
+    target, size = x.lanes.target, x.bits // 8
+    if "x86" not in target.triple or not target.has("avx512f") or not target.has("avx512vl"):
+        return 0
+    widest = min(x.lanes.lanes, 64 // size)
+    return widest if widest * size >= 16 else 0
+
+
+def masked(name: str, x: Value, operands: Sequence[Value], immediate: str = "") -> Value:
+    """An AVX-512 intrinsic `name` over all lanes, in pieces of its own width."""
+    width = intrinsic_width(x)
+    suffix = f"{'ps' if x.scalar == 'float' else 'pd'}.{width * x.bits}"
+    mask = f"i{max(8, width)} -1"
+    # those of 512 bits take a rounding mode: 4 is the current one
+    mode = ", i32 4" if width * x.bits == 512 else ""
+    pieces: list[Value] = []
+    for parts in zip(*(x.lanes.split(v, width) for v in operands), strict=True):
+        kind = parts[0].type
+        listed = ", ".join(f"{kind} {v.name}" for v in parts)
+        listed += f"{immediate}, {kind} zeroinitializer, {mask}{mode}"
+        call = f"call {kind} @llvm.x86.avx512.mask.{name}.{suffix}({listed})"
+        pieces.append(parts[0].lanes.let(call, x.scalar))
+    return x.lanes.join(pieces)
+
+
+def scale(x: Value, n: Value) -> Value:
+    """x * 2^n rounded once, for integral n of a few thousands at most, x's size near 1."""
+    if intrinsic_width(x):
+        return masked("scalef", x, [x, n])
+    half = n.cast("fptosi", f"i{x.bits}")
+    first = half.sar(1)
+    return x * power_of_two(first, x.scalar) * power_of_two(half - first, x.scalar)
+
+
+def power_of_two(n: Value, scalar: str) -> Value:
+    """2^n as a float, for integers n of normal powers."""
+    mantissa = MANTISSA[scalar]
+    bias = (1 << (n.bits - 2 - mantissa)) - 1
+    return ((n + bias) << mantissa).as_float()
+
+
+def exponent_and_mantissa(x: Value) -> tuple[Value, Value]:
+    """(e, m) with x = m * 2^e, m in [0.75, 1.5). Infinite e for zero and infinity; m is NaN for negative x and NaN."""
+    if intrinsic_width(x):
+        mantissa = masked("getmant", x, [x], f", i32 {3 | 2 << 2}")
+        return masked("getexp", x, [x]) - masked("getexp", x, [mantissa]), mantissa
+    lanes, bits = x.lanes, MANTISSA[x.scalar]
+    bias = (1 << (x.bits - 2 - bits)) - 1
+    least = 2.0 ** (1 - bias)
+    is_small = x.lt(least)
+    scaled = (x * 2.0**bits).where(is_small, x)
+    whole = scaled.as_bits()
+    start = lanes.constant(0.75, x.scalar).as_bits()
+    moved = whole - start
+    exponent = moved.sar(bits)
+    mantissa = (whole - (exponent << bits)).as_float()
+    e = exponent.cast("sitofp", x.scalar) - x.operand(float(bits)).where(is_small, 0.0)
+    e = e.where(x.gt(0.0), -math.inf)
+    infinite = x.compare("oeq", math.inf)
+    e = x.where(infinite, e)
+    mantissa = x.operand(1.0).where(infinite, mantissa)
+    mantissa = mantissa.where(x.compare("oge", 0.0), math.nan)
+    return e, mantissa.where(x.compare("une", 0.0), 1.0)
+
+
+def clamp(x: Value, low: float, high: float) -> Value:
+    """x within bounds; NaN stays."""
+    x = x.operand(high).where(x.gt(high), x)
+    return x.operand(low).where(x.lt(low), x)
+
+
+def reduce_exp(x: Value) -> tuple[Value, Value]:
+    """(n, r) with x = n ln 2 + r, n integral, |r| <= ln 2 / 2."""
+    n = (x * table("LOG2E_", x)[0]).rounded()
+    high, low = table("LN2_", x)
+    return n, n.fma(-low, n.fma(-high, x))
