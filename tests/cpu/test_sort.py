@@ -315,7 +315,7 @@ def test_topk(element: str, largest: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "k"), [((300000,), 100), ((2, 140000), 8), ((70, 999), 300), ((3, 0), 0), ((3, 5), 0)]
+    ("sizes", "k"), [((300000,), 100), ((300000,), 20000), ((2, 140000), 8), ((70, 999), 300), ((3, 0), 0), ((3, 5), 0)]
 )
 def test_topk_sizes(sizes: tuple[int, ...], k: int) -> None:
     """Long lines in several chunks, many lines, nothing at all."""

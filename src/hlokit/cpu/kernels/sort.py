@@ -9,7 +9,7 @@ from hlokit.cpu.kernels.flow import Element, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.kernels.sort_merge import MergeSort
-from hlokit.cpu.kernels.sort_quick import QuickSort, fits
+from hlokit.cpu.kernels.sort_quick import fits, quick_sort
 from hlokit.cpu.kernels.sort_radix import RadixSort
 from hlokit.cpu.kernels.sort_rank import RankSort
 from hlokit.cpu.kernels.sort_vector import supports
@@ -41,7 +41,7 @@ def sort(call: Call, module: Module) -> Routine | None:
         data = KeyedLines(order, elements, outer, size, inner)
         if data.key_bits <= 64 and size < 2**31:
             if supports(call.target) and fits(data) and size > _TINY:
-                return QuickSort(name, data, module).write()
+                return quick_sort(name, data, module)
             if size <= _RANKED[data.bits]:
                 return RankSort(name, data, call.target.vector_bytes).write(module)
             return RadixSort(name, data, module).write()

@@ -29,13 +29,15 @@ class VectorSort:
     no notice of ends. `spare` has n + `padding` items of memory.
 
     Pivots are medians of samples in the first `patience` of partitions inside one another; then they halve the range of
-    what items may be, which `bits` further ones end.
+    what items may be, which `bits` further ones end. If it `selects`, only some of the least items are sorted, in
+    front; the others follow in any order.
     """
 
     name: str
     bits: int
     size: int
     patience: int = 64
+    selects: bool = False
 
     @property
     def lanes(self) -> int:
@@ -74,10 +76,16 @@ class VectorSort:
             return
         self._write_partition(module)
         parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), ("i64", "patience")]
-        f = Function(self.name, [*parameters, (self._scalar, "low"), (self._scalar, "high")], attributes="noinline")
+        parameters += [(self._scalar, "low"), (self._scalar, "high")]
+        if self.selects:
+            parameters.append(("i64", "wanted"))
+        f = Function(self.name, parameters, attributes="noinline")
         scalar = self._scalar
-        rest = While(f, [("ptr", "%items"), ("i64", "%n"), ("i64", "%patience"), (scalar, "%low")])
-        items, n, patience, low = rest.values
+        carries = [("ptr", "%items"), ("i64", "%n"), ("i64", "%patience"), (scalar, "%low")]
+        if self.selects:
+            carries.append(("i64", "%wanted"))
+        rest = While(f, carries)
+        items, n, patience, low, *wanted = rest.values
         rest.test(f.let(f"icmp sgt i64 {n}, {self._most}"))
         patient = f.let(f"icmp sgt i64 {patience}, 0")
         sampled, middle = self._sampled_median(f, items, n), self._middle(f, low, "%high")
@@ -91,18 +99,23 @@ class VectorSort:
         f.branch(f.let(f"icmp eq {scalar} {above}, 0"), done, follow)
         f.start(some)
         less, below = f.let(f"sub i64 {patience}, 1"), f.let(f"sub {scalar} {pivot}, 1")
-        f.do(
-            f"call void @{self.name}(ptr {items}, i64 {left}, ptr %spare, i64 {less}, {scalar} {low}, {scalar} {below})"
-        )
+        arguments = f"ptr {items}, i64 {left}, ptr %spare, i64 {less}, {scalar} {low}, {scalar} {below}"
+        f.do(f"call void @{self.name}({arguments}{''.join(f', i64 {w}' for w in wanted)})")
         f.jump(follow)
         f.start(follow)
         sorted_count = f.let(f"phi i64 [ {equal}, %{none} ], [ {left}, %{some} ]")
         least_item = f.let(f"phi {scalar} [ {above}, %{none} ], [ {pivot}, %{some} ]")
+        still = [f.let(f"sub i64 {w}, {sorted_count}") for w in wanted]
+        if wanted:
+            more = f.new_block("more")
+            f.branch(f.let(f"icmp sgt i64 {still[0]}, 0"), more, done)
+            f.start(more)
         rest.again(
             at(f, items, sorted_count, self.bits // 8),
             f.let(f"sub i64 {n}, {sorted_count}"),
             f.let(f"sub i64 {patience}, 1"),
             least_item,
+            *still,
         )
         f.do(f"call void @{self.name}_network(ptr {items}, i64 {n})")
         f.jump(done)
@@ -110,12 +123,12 @@ class VectorSort:
         f.do("ret void")
         module.add(f)
 
-    def call(self, f: Function, items: str, n: str, spare: str) -> None:
-        """Sorts."""
+    def call(self, f: Function, items: str, n: str, spare: str, wanted: str = "") -> None:
+        """Sorts; `wanted`: so many of the least, if it selects."""
         if self.size <= self._most:
             f.do(f"call void @{self.name}_network(ptr {items}, i64 {n})")
         else:
-            bounds = f"{self._scalar} 0, {self._scalar} -1"
+            bounds = f"{self._scalar} 0, {self._scalar} -1{f', i64 {wanted}' if wanted else ''}"
             f.do(f"call void @{self.name}(ptr {items}, i64 {n}, ptr {spare}, i64 {self.patience}, {bounds})")
 
     def part(self, f: Function, items: str, n: str, spare: str, pivot: str) -> str:

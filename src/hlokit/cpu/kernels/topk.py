@@ -11,6 +11,7 @@ from typing import Any
 from hlokit.cpu.kernels.flow import Element, While, at, least, table_pointer, unused_name
 from hlokit.cpu.kernels.keys import KeyMap
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.topk_select import select
 from hlokit.cpu.llvm import Function, Module, vector
 
 _LANES = 64  # elements of one look; their mask is an i64
@@ -20,7 +21,7 @@ _CHUNK = 1 << 15  # elements of small lines that make a chunk
 
 
 def topk(call: Call, module: Module) -> Routine | None:
-    """Lines, or segments of long lines, each to its heap; of long lines the heaps are then merged."""
+    """A heap for each line, or for segments of long ones, whose heaps are then merged; if they are large, selection."""
     size, count = call.operands[0].dimensions[-1], call.results[0].dimensions[-1]
     lines = call.operands[0].size // size if size else 0
     if not lines * count:
@@ -29,7 +30,9 @@ def topk(call: Call, module: Module) -> Routine | None:
         return None  # more than the index of an item, or of the result, can name
     op: Any = call.op
     keys = KeyMap(call.operands[0].dtype, descending=op.largest)
-    return _TopK(unused_name(module, "topk"), module, keys, lines, size, count).write()
+    name = unused_name(module, "topk")
+    selected = select(name, module, keys, (lines, size, count), call.target)
+    return selected if selected is not None else _TopK(name, module, keys, lines, size, count).write()
 
 
 @dataclass(frozen=True)
