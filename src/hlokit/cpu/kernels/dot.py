@@ -10,6 +10,7 @@ from hlokit.cpu.kernels.axes import Axis, Dimension, Space, added, row_major_str
 from hlokit.cpu.kernels.elements import broadcast, read, size_of
 from hlokit.cpu.kernels.gemm import Packer, Product
 from hlokit.cpu.kernels.packing import Operand
+from hlokit.cpu.kernels.parts import PartsProduct, form_of, packing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Packing, Phase, Routine
 from hlokit.cpu.kernels.row_dots import row_dots
 from hlokit.cpu.kernels.tile import Arithmetic
@@ -132,6 +133,9 @@ def dot(call: Call, module: Module) -> Routine | None:
     left, right = (shape.dtype for shape in call.operands[:2])
     index = dot_space(call)
     single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
+    form = form_of(call, index, packed=call.packed)
+    if form is not None:
+        return Routine((PartsProduct(call, module, index, form).write(),), flushes=not call.strict)
     product = row_dots(call, module, index, single)
     if product is None:
         how = matrix_arithmetic(call, index) or arithmetic(
@@ -147,6 +151,9 @@ def dot_packing(call: Call, module: Module) -> Packing | None:
         return None
     left, right = (shape.dtype for shape in call.operands[:2])
     index = dot_space(call)
+    in_parts = packing(call, module, index)
+    if in_parts is not None:
+        return in_parts
     single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
     if row_dots(call, module, index, single) is not None:
         return None

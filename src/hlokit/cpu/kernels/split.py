@@ -1,6 +1,6 @@
 """f32 numbers as sums of bf16 numbers, for machines that multiply bf16 matrices many times as fast as f32 ones (AMX).
 
-x = p1 + p2 + p3 exactly: p1 is x rounded to bf16, p2 what that leaves rounded to bf16, p3 the rest, whose bits fit. An
+x = p1 + p2 + p3 exactly: p1 is x rounded to bf16, p2 what that leaves cut to bf16, p3 the rest, whose bits fit. An
 f16 is the sum of two parts. Of the products of parts those below 2^-24 of the whole are left out (PRODUCTS).
 
 What a matrix register multiplies is *pairs*: 16 lanes of 32 bits, in each the bf16 of two steps of the inner axis, the
@@ -27,11 +27,12 @@ from hlokit.cpu.llvm import Function, splat
 
 LANES = 16
 PRODUCTS = {
-    1: ((0, 0),),
-    2: ((1, 1), (1, 0), (0, 1), (0, 0)),
-    3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)),
+    1: (((0, 0),),),
+    2: (((1, 0), (1, 1), (0, 1)), ((0, 0),)),
+    3: (((2, 0), (1, 0), (1, 1), (0, 1), (0, 2)), ((0, 0),)),
 }
-"""By the number of parts: which of lhs are multiplied with which of rhs, the least first."""
+"""By the number of parts: which of lhs are multiplied with which of rhs, all small ones before the great ones, so that
+those alone are rounded to the size of the sum. From one to the next one side stays, and in its register."""
 BOUND = "<32 x i16>"
 NO_RANGE = (splat("-1", "i16", 32), splat("-1", "i16", 32))
 """The bounds of no numbers: greatest and least, each the bits of |p1| without sign, minus 1."""
@@ -54,13 +55,14 @@ def split(fn: Function, low: str, high: str, parts: int = 3) -> list[str]:
     return [_paired(fn, a, b) for a, b in zip(*pieces, strict=True)]
 
 
-def raw(fn: Function, low: str, high: str) -> list[str]:
-    """In place of three parts: the upper halves of the floats' bits, the lower halves, zeros."""
+def raw(fn: Function, low: str, high: str, parts: int = 3) -> list[str]:
+    """In place of two or three parts: the upper halves of the floats' bits, the lower halves, zeros."""
     a, b = (_bits(fn, value) for value in (low, high))
     upper = _paired(fn, a, fn.let(f"and {_I32} {b}, {splat('-65536', 'i32', LANES)}"))
     lower = fn.let(f"and {_I32} {a}, {splat('65535', 'i32', LANES)}")
     shifted = fn.let(f"shl {_I32} {b}, {splat('16', 'i32', LANES)}")
-    return [upper, fn.let(f"or {_I32} {lower}, {shifted}"), "zeroinitializer"]
+    rest = ["zeroinitializer"] * (parts - 2)
+    return [upper, fn.let(f"or {_I32} {lower}, {shifted}"), *rest]
 
 
 def joined(fn: Function, pairs: list[str], is_raw: str) -> tuple[str, str]:
@@ -74,7 +76,7 @@ def joined(fn: Function, pairs: list[str], is_raw: str) -> tuple[str, str]:
         total = _float(fn, half[-1])  # from the least: each sum is exact
         for bits in half[-2::-1]:
             total = fn.let(f"fadd {_FLOAT} {total}, {_float(fn, bits)}")
-        if len(pairs) == 3:
+        if len(pairs) > 1:
             below = fn.let(f"lshr {_I32} {halves[own][1]}, {splat('16', 'i32', LANES)}")
             whole = _float(fn, fn.let(f"or {_I32} {half[0]}, {below}"))
             total = fn.let(f"select i1 {is_raw}, {_FLOAT} {whole}, {_FLOAT} {total}")
@@ -127,11 +129,13 @@ def fits(fn: Function, lhs: str, rhs: str, depth: int) -> str:
 
 
 def _parts(fn: Function, value: str, parts: int) -> list[str]:
-    """Bits of floats whose lower halves are 0 and which sum to the value; halves are rounded away from 0."""
+    """Bits of floats whose lower halves are 0 and which sum to the value."""
     found: list[str] = []
-    for _ in range(parts - 1):
-        up = fn.let(f"add {_I32} {_bits(fn, value)}, {splat('32768', 'i32', LANES)}")
-        found.append(fn.let(f"and {_I32} {up}, {splat('-65536', 'i32', LANES)}"))
+    for part in range(parts - 1):
+        bits = _bits(fn, value)
+        if part == 0:  # rounded, which leaves 15 bits and a sign; of these 8 and 7 may be cut
+            bits = fn.let(f"add {_I32} {bits}, {splat('32768', 'i32', LANES)}")
+        found.append(fn.let(f"and {_I32} {bits}, {splat('-65536', 'i32', LANES)}"))
         value = fn.let(f"fsub {_FLOAT} {value}, {_float(fn, found[-1])}")
     return [*found, _bits(fn, value)]
 
