@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlokit.cpu.kernels.convolution_tile import first_of, transposed
+from hlokit.cpu.kernels.convolution_tile import first_of
 from hlokit.cpu.kernels.depthwise import each
 from hlokit.cpu.kernels.elements import broadcast, first_lanes, lane_numbers, load, pointer, store
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, MatrixPlan
+from hlokit.cpu.kernels.matrix_convolution_tile import turn
 from hlokit.cpu.kernels.routine import Phase
 from hlokit.cpu.kernels.scalar_convolution import affine, decoded, is_number
 from hlokit.cpu.kernels.sliding import finished, finished_apart, kernel_function
-from hlokit.cpu.kernels.split import BOUND, NO_RANGE, RANGE_BYTES, has_raw, raw, split, store_range, widened
+from hlokit.cpu.kernels.split import BOUND, NO_RANGE, RANGE_BYTES, has_raw, split, store_range, widened
 from hlokit.cpu.llvm import Function, Module, memory_type, vector
 
 
@@ -48,14 +49,14 @@ class Lines:
         return [total]
 
     def put(self, f: Function, values: Sequence[str], is_raw: str, places: Sequence[str]) -> list[str]:
-        """Stores the parts; gives those that are numbers' parts in any case."""
+        """Stores the parts, or, if `is_raw` holds, the numbers in place of the first two; gives the parts."""
         found = self.pairs(f, values)
         for value, place in zip(found, places, strict=True):
             store(f, "i32", ROWS, value, place)
         if self.parts > 1:
             with f.when(is_raw):
-                for value, place in zip(raw(f, *values), places, strict=True):
-                    store(f, "i32", ROWS, value, place)
+                for value, place in zip(values, places, strict=False):
+                    store(f, self.scalar, ROWS, value, place)
         return found
 
     def bounds(self) -> list[tuple[str, str]]:
@@ -307,9 +308,7 @@ class Patch(Lines):
         with each(f, self.parts) as part:
             square = pointer(f, self.kept, part, ROWS * LINE)
             to = pointer(f, target, affine(f, 0, [(part, p.part)]), LINE)
-            rows = [load(f, "i32", ROWS, pointer(f, square, str(i), LINE)) for i in range(ROWS)]
-            for i, value in enumerate(transposed(f, rows, "i32")):
-                store(f, "i32", ROWS, value, pointer(f, to, str(i), LINE))
+            turn(f, self.module, square, LINE, to, LINE)
         return unit.results
 
     def _across(self, line: str, unit: str, own: int, source: str, at: dict[int, str], inside: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.kernels.convolution_tile import transposed
-from hlokit.cpu.kernels.elements import first_lanes, load, pointer, rounded, store, write
+from hlokit.cpu.kernels.elements import first_lanes, load, pointer, rounded, write
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, MatrixPlan
-from hlokit.cpu.kernels.matrix_convolution_tile import SUMS_BYTES
+from hlokit.cpu.kernels.matrix_convolution_tile import SUMS_BYTES, turn
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.kernels.scalar_convolution import affine
 from hlokit.cpu.kernels.sliding import finished_apart, strides
@@ -83,9 +82,7 @@ class Results:
         index = self._moved(index, i, first)
         with f.loop("0", "%valid", ROWS) as loop:
             square = pointer(f, source, loop.index, 4)
-            rows = [load(f, self.scalar, ROWS, pointer(f, square, str(j * pitch), SUMS_BYTES)) for j in range(ROWS)]
-            for j, value in enumerate(transposed(f, rows, self.scalar)):
-                store(f, self.scalar, ROWS, value, pointer(f, self.kept, str(j), LINE))
+            turn(f, self.module, square, pitch * SUMS_BYTES, self.kept, LINE)
             count = affine(f, 0, [("%valid", 1), (loop.index, -1)])
             with f.loop("0", least(f, count, str(ROWS))) as feature:
                 value = load(f, self.scalar, ROWS, pointer(f, self.kept, feature.index, LINE))

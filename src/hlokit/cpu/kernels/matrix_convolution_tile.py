@@ -5,7 +5,7 @@ Neither knows shapes: tables say where the lines of each step lie, so that one f
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.convolution_tile import multiplied
+from hlokit.cpu.kernels.convolution_tile import multiplied, transposed
 from hlokit.cpu.kernels.elements import broadcast, load, pointer, store
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, PRODUCTS, ROWS, Factors
 from hlokit.cpu.kernels.split import joined
@@ -89,10 +89,29 @@ def _load(f: Function, register: int, address: str, row_bytes: int = LINE) -> No
     f.do(f"call void @llvm.x86.tileloadd64(i8 {register}, ptr {address}, i64 {row_bytes})")
 
 
+def turn(f: Function, module: Module, source: str, source_bytes: int, target: str, target_bytes: int) -> None:
+    """Copies a square of 16 x 16 elements of 32 bits, its rows so far apart, to its columns: one function for all."""
+    name = "matrix_convolution_turn"
+    if name not in module.functions:
+        parameters = [("ptr", "source"), ("i64", "source_bytes"), ("ptr", "target"), ("i64", "target_bytes")]
+        g = Function(name, parameters, attributes="noinline nounwind")
+        places, rows = ["%source", "%target"], list[str]()
+        for _ in range(ROWS):
+            rows.append(load(g, "i32", ROWS, places[0]))
+            places[0] = pointer(g, places[0], "%source_bytes", 1)
+        for row in transposed(g, rows, "i32"):
+            store(g, "i32", ROWS, row, places[1])
+            places[1] = pointer(g, places[1], "%target_bytes", 1)
+        g.do("ret void")
+        module.add(g)
+    f.do(f"call void @{name}(ptr {source}, i64 {source_bytes}, ptr {target}, i64 {target_bytes})")
+
+
 def whole(module: Module) -> str:
     """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i64 rows, i1 raw, i1 first): one panel's sums.
 
-    As `tile`, for any f32: lhs must be raw (split.py), rhs is if `raw` holds. `rows` is rounded up to 8.
+    As `tile`, for any f32: lhs must have the numbers themselves in place of the first two parts, one step's and that
+    16 further on; rhs has them if `raw` holds. `rows` is rounded up to a multiple of _HEIGHT.
     """
     name = "matrix_convolution_whole"
     if name in module.functions:
@@ -112,13 +131,14 @@ def whole(module: Module) -> str:
             panel = pointer(f, "%rhs", step.index, 3 * REGISTER)
             with f.loop("0", str(ROWS), carries=[(kind, v) for v in step.carried]) as unit:
                 line, sums = pointer(f, panel, unit.index, LINE), list(unit.carried)
-                parts = [load(f, "i32", ROWS, pointer(f, line, str(p * REGISTER), 1)) for p in range(3)]
-                weights = joined(f, parts, "%raw")
-                upper = pointer(f, lines, unit.index, 4)
-                lower = pointer(f, upper, "%part", 1)
+                packed = [load(f, "i32", ROWS, pointer(f, line, str(p * REGISTER), 1)) for p in range(3)]
+                weights = _numbers(f, packed)
+                places = [pointer(f, lines, unit.index, 4)]
+                places.append(pointer(f, places[0], "%part", 1))
                 for row in range(_HEIGHT):
-                    for own, x in enumerate(_factors(f, upper, lower, row)):
-                        sums[row] = multiplied(f, f32, broadcast(f, x, "float", ROWS), weights[own], sums[row], ROWS)
+                    for place, weight in zip(places, weights, strict=True):
+                        x = load(f, "float", 1, pointer(f, place, str(row * LINE), 1))
+                        sums[row] = multiplied(f, f32, broadcast(f, x, "float", ROWS), weight, sums[row], ROWS)
                 unit.next = sums
             step.next = unit.results
         for out, value in zip(outs, step.results, strict=True):
@@ -128,9 +148,12 @@ def whole(module: Module) -> str:
     return name
 
 
-def _factors(f: Function, upper: str, lower: str, row: int) -> tuple[str, str]:
-    """The two numbers of a raw pair, given where its row 0 lies."""
-    a, b = (f.let(f"load i32, ptr {pointer(f, base, str(row * LINE), 1)}") for base in (upper, lower))
-    low = f.let(f"call i32 @llvm.fshl.i32(i32 {a}, i32 {f.let(f'shl i32 {b}, 16')}, i32 16)")
-    high = f.let(f"or i32 {f.let(f'and i32 {a}, -65536')}, {f.let(f'lshr i32 {b}, 16')}")
-    return f.let(f"bitcast i32 {low} to float"), f.let(f"bitcast i32 {high} to float")
+def _numbers(f: Function, packed: list[str]) -> list[str]:
+    """The weights of two steps: whole, if %raw holds, or the sums of parts."""
+    kind = vector("float", ROWS)
+    found: list[str] = []
+    for bits, total in zip(packed, joined(f, packed, "false"), strict=False):
+        found.append(
+            f.let(f"select i1 %raw, {kind} {f.let(f'bitcast <{ROWS} x i32> {bits} to {kind}')}, {kind} {total}")
+        )
+    return found
