@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.expr import reachable
 
 WINDOWS = """HloModule m
 fold {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] {op}(a, b) }}
@@ -103,3 +104,47 @@ def test_exp_of_what_vanishes() -> None:
             want = np.exp(x)
         tiny = np.finfo(dtype.numpy).smallest_subnormal
         np.testing.assert_allclose(exp(x), want, rtol=0, atol=tiny * 1.0)
+
+
+LOG_SUM = """HloModule m
+combine {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  d = f32[] subtract(a, b)
+  n = pred[] compare(d, d), direction=NE
+  s = f32[] add(a, b)
+  m = f32[] maximum(a, b)
+  abs = f32[] abs(d)
+  neg = f32[] negate(abs)
+  e = f32[] exponential(neg)
+  l = f32[] log-plus-one(e)
+  t = f32[] add(m, l)
+  ROOT r = f32[] select(n, s, t)
+}
+ENTRY e {
+  x = f32[20,37] parameter(0)
+  low = f32[] constant(-inf)
+  ROOT r = f32[20,37] reduce-window(x, low), window={WINDOW}, to_apply=combine
+}
+"""
+
+
+@pytest.mark.parametrize(("window", "axis"), [("size=1x37 pad=0_0x0_36", 1), ("size=20x1 pad=0_19x0_0", 0)])
+def test_associative_combiners_go_from_the_end(window: str, axis: int) -> None:
+    """Of several ops: found to be associative, and done once for each element."""
+    compiled = hk.compile(hk.parse(LOG_SUM.replace("WINDOW", window)), threads=1)
+    x = np.random.default_rng(0).normal(size=(20, 37)).astype(np.float32) * 5
+    want = np.flip(np.logaddexp.accumulate(np.flip(x.astype(np.float64), axis), axis), axis)
+    np.testing.assert_allclose(compiled(x), want, rtol=1e-5, atol=1e-5)
+    loops = [step.loops for step in compiled.program.block.steps]  # type: ignore[attr-defined]
+    nodes = reachable([store.node for store in loops[0].stores])
+    assert [node.data.scan is not None for node in nodes if node.op == "fold"] == [True]
+
+
+@pytest.mark.parametrize("root", ["subtract(m, b)", "add(m, d)", "maximum(d, b)"])
+def test_combiners_that_are_not_associative_keep_their_order(root: str) -> None:
+    text = LOG_SUM.replace("WINDOW", "size=1x37 pad=0_0x0_36")
+    start, end = text.index("  ROOT r = f32[] select"), text.index("\n}\nENTRY")
+    module = hk.parse(f"{text[:start]}  ROOT r = f32[] {root}{text[end:]}".replace("constant(-inf)", "constant(0)"))
+    x = np.random.default_rng(0).normal(size=(20, 37)).astype(np.float32)
+    np.testing.assert_allclose(hk.compile(module, threads=1)(x), hk.evaluate(module, x), rtol=1e-5, atol=1e-5)

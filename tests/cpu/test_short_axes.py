@@ -66,6 +66,26 @@ def test_arrays_side_by_side(dtype: str, count: int, rows: int) -> None:
     np.testing.assert_array_equal(compiled(*arrays), np.stack(arrays, -1))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "u8"])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("rows", [31, 100])
+def test_rows_of_few_and_one_row(dtype: str, count: int, rows: int) -> None:
+    """Read with a stride and stored side by side, also where rows are a part of longer ones."""
+    text = f"""HloModule m
+ENTRY e {{
+  x = {dtype}[{rows},{count + 2}] parameter(0)
+  y = {dtype}[{count}] parameter(1)
+  s = {dtype}[{rows},{count}] slice(x), slice={{[0:{rows}],[1:{count + 1}]}}
+  b = {dtype}[{rows},{count}] broadcast(y), dimensions={{1}}
+  ROOT r = {dtype}[{rows},{count}] add(s, b)
+}}"""
+    module = hk.parse(text)
+    numpy = module.entry.root.shape.dtype.numpy
+    rng = np.random.default_rng(0)
+    x, y = ((rng.normal(size=size) * 20).astype(np.float32).astype(numpy) for size in ((rows, count + 2), (count,)))
+    np.testing.assert_array_equal(hk.compile(module, threads=1)(x, y), x[:, 1:-1] + y)
+
+
 def test_stores_side_by_side_are_whole_vectors() -> None:
     text = """HloModule m
 ENTRY e {

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -40,6 +41,41 @@ def takes_any_order(function: Computation) -> bool:
     op, dtype = single_op(function), function.root.shape.dtype
     exact = dtype.is_integral or dtype.kind == "pred"
     return op is not None and exact and op.opcode in ("add", "multiply", *_ANY_ORDER)
+
+
+def is_semigroup(function: Computation, neutral: Any) -> bool:
+    """Whether a function of two floats is found associative, with this neutral value, by trying it.
+
+    The language asks it of every reducer (REDUCE-9); this is to keep apart those that take no notice.
+    """
+    dtype = function.root.shape.dtype
+    if dtype not in (dtypes.f32, dtypes.f64) or not all(map(_is_elementwise, function.instructions)):
+        return False
+    a, b, c = np.random.default_rng(0).normal(size=(3, _TRIED)).astype(dtype.numpy) * 3
+    e = np.full_like(a, neutral)
+    with np.errstate(all="ignore"):
+        one, other = (_applied(function, _applied(function, a, b), c), _applied(function, a, _applied(function, b, c)))
+        pairs = [(one, other), (_applied(function, a, e), a), (_applied(function, e, a), a)]
+    largest = np.max(np.abs([a, b, c, one]), axis=0)
+    return all(bool(np.all(np.abs(x - y) <= 16 * np.finfo(dtype.numpy).eps * largest)) for x, y in pairs)
+
+
+_TRIED = 64
+
+
+def _is_elementwise(instruction: Instruction) -> bool:
+    """Of scalars, with no computation called."""
+    plain = instruction.op.elementwise or instruction.opcode in ("parameter", "constant")
+    return plain and instruction.shape.is_scalar and not instruction.called
+
+
+def _applied(function: Computation, x: Any, y: Any) -> Any:
+    """The function's values for arrays of its arguments."""
+    values: dict[Instruction, Any] = dict(zip(function.parameters, (x, y), strict=True))
+    for instruction in function.post_order():
+        if instruction not in values:
+            values[instruction] = instruction.op.reference(*(values[o] for o in instruction.operands))
+    return np.broadcast_to(values[function.root], x.shape)
 
 
 def _limits(dtype: DType) -> tuple[Any, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from hlokit.analysis.loops import Counter, counter, invariants
+from hlokit.analysis.reducers import is_semigroup
 from hlokit.cpu.expr import (
     HOLE,
     Axis,
@@ -365,8 +367,8 @@ class Build(Emitter):
             (k,) = scanned
             if spec.dimensions[k].is_scan(sizes[k]):
                 return self._scan(instruction, operands, inits, combiner, index, k, forwards=True)
-            if spec.dimensions[k].is_reverse_scan(sizes[k]) and not self.strict and self._commutes(inits, combiner):
-                return self._scan(instruction, operands, inits, combiner, index, k, forwards=False)
+            if spec.dimensions[k].is_reverse_scan(sizes[k]) and not self.strict and self._may_turn(inits, combiner):
+                return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
         steps = prod(d.size for d in spec.dimensions)
         places: list[Affine] = []
         bound: list[Axis] = []
@@ -436,7 +438,7 @@ class Build(Emitter):
         self,
         inits: Sequence[Any],
         bodies: Sequence[Any],
-        combiner: CalledFunction,
+        combiner: CalledFunction | Turned,
         bound: tuple[Axis, ...],
         valid: Node | None,
         scan: Axis | None = None,
@@ -456,7 +458,7 @@ class Build(Emitter):
         return self._assembled(node, [v.dtype for v in inits])
 
     def _combining(
-        self, inits: Sequence[Any], bodies: Sequence[Any], combiner: CalledFunction
+        self, inits: Sequence[Any], bodies: Sequence[Any], combiner: CalledFunction | Turned
     ) -> tuple[tuple[Node, ...], tuple[tuple[int, int], ...]]:
         """The combiner on holes, and what these hold: accumulators, then elements."""
         accumulators = [self._hole(v.dtype, k) for k, v in enumerate(inits)]
@@ -490,7 +492,7 @@ class Build(Emitter):
         instruction: Instruction,
         operands: Sequence[Reader],
         inits: Sequence[Any],
-        combiner: CalledFunction,
+        combiner: CalledFunction | Turned,
         index: Index,
         dimension: int,
         *,
@@ -517,10 +519,14 @@ class Build(Emitter):
         self._folding.pop()
         return self._folded(inits, bodies, combiner, (), None, axis)
 
-    def _commutes(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
-        """Whether the combiner is one associative and commutative op."""
+    def _may_turn(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
+        """Whether a fold may go from the last element to the first: as one of f(first, f(second, ...))."""
         combined, _ = self._combining(inits, inits, combiner)
-        return len(combined) == 1 and identity_name(combined[0]) is not None
+        if len(combined) != 1:
+            return False
+        if identity_name(combined[0]) is not None:
+            return True
+        return inits[0].op == "const" and is_semigroup(combiner.computation, inits[0].data)
 
     def _written_out(
         self,
@@ -698,7 +704,10 @@ class Build(Emitter):
                 return narrow
         if self.half and (narrow := in_half(self.expressions, name, nodes, dtype)) is not None:
             return narrow
-        return self._affine_result(name, nodes, dtype) or self.expressions.node(name, dtype, nodes)
+        found = self._affine_result(name, nodes, dtype)
+        if found is None and name == "add" and dtype.is_integral:
+            found = self.expressions.integer_sum(nodes[0], nodes[1])
+        return found or self.expressions.node(name, dtype, nodes)
 
     def _narrow_comparison(self, name: str, wide: Node, constant: Node) -> Value | None:
         """A comparison of a widened integer with a constant: in the integer's own type."""
@@ -890,6 +899,16 @@ class CalledFunction:
         called = {role: CalledFunction(self.build, c) for role, c in instruction.called_by_role()}
         readers = [Known(o, i.shape) for o, i in zip(operands, instruction.operands, strict=True)]
         return op.element(self.build, (), *readers, **called)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A combiner that takes the element first, then the accumulator."""
+
+    combiner: CalledFunction
+
+    def results(self, accumulator: Any, element: Any) -> tuple[Any, ...]:
+        return self.combiner.results(element, accumulator)
 
 
 def too_often(evaluations: int, elements: int, cost: int) -> bool:

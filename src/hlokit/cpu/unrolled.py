@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from hlokit.cpu.order import Store
 
 _LONGEST = 8
-_LONGEST_STRIDE = 4
+_LONGEST_STRIDE = 6
 """Steps that are written out at most; where no fold depends on them, so many, whose places vectors take in turn."""
+_LONG = 32
+"""Steps of an axis that is worth vectors of its own."""
 _NODES = 1500
 """Nodes up to which a kernel may grow."""
 _WORTH = 0.75
@@ -49,7 +51,9 @@ def unrolled(
             for store in steps
         ]
         rest = [a for a in order if a is not axis]
-        if len(expressions.nodes) <= _NODES and _cost(places(rest, new)) < _WORTH * _cost(places(order, stores)):
+        if len(expressions.nodes) > _NODES:
+            continue
+        if _is_innermost(axis, rest, stores) or _cost(places(rest, new)) < _WORTH * _cost(places(order, stores)):
             order, stores = rest, new
     return order, stores
 
@@ -67,7 +71,21 @@ def _candidates(order: Sequence[Axis], stores: Sequence[Store], nodes: Sequence[
         elif node.op == "fold" and node.data.scan is None:
             folded |= node.deps
     short = [a for a in order if a.extent <= _LONGEST and a not in bound]
-    return [a for a in short if folded & a.bit or (tested & a.bit and a.extent <= _LONGEST_STRIDE)]
+    rest = {a: [b for b in order if b is not a] for a in short}
+    return [
+        a
+        for a in short
+        if folded & a.bit or _is_innermost(a, rest[a], stores) or (tested & a.bit and a.extent <= _LONGEST_STRIDE)
+    ]
+
+
+def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> bool:
+    """Whether vectors along a long axis beside it take its steps in turn: they are stored side by side."""
+    if axis.extent > _LONGEST_STRIDE or any(store.guards or store.place.coefficient(axis) != 1 for store in stores):
+        return False
+    return any(
+        other.extent >= _LONG and all(s.place.coefficient(other) == axis.extent for s in stores) for other in rest
+    )
 
 
 def _cost(places: dict[Node, tuple[Axis, ...]]) -> float:

@@ -102,7 +102,7 @@ class MemoryWriter(ValueWriter):
             return self._transposed(buffer, affine, scope)
         guard = self._guard(node.args, scope)
         lane = affine.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
-        if abs(lane) in (2, 3, 4) and guard is None and (scope.mask is None or scope.mask.startswith("<")):
+        if 2 <= abs(lane) <= 8 and guard is None and (scope.mask is None or scope.mask.startswith("<")):
             strided = self._strided(buffer, affine, lane, scope)
             if strided is not None:
                 return self._from_memory(strided, buffer.dtype, scope)
@@ -207,7 +207,7 @@ class MemoryWriter(ValueWriter):
         return self._from_memory(Val(name), buffer.dtype, scope)
 
     def _strided(self, buffer: Buffer, affine: Affine, lane: int, scope: Scope) -> Val | None:
-        """Every 2nd, 3rd or 4th element by whole vectors and shuffles; what may lie outside the buffer is masked."""
+        """Every 2nd to 8th element by whole vectors and shuffles; what may lie outside the buffer is masked."""
         lanes, stride = scope.lanes, abs(lane)
         if tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
             return None
@@ -277,7 +277,7 @@ class MemoryWriter(ValueWriter):
         """How many of the stores fill memory together: every lane's elements lie side by side. 1: the first alone."""
         first = run[0]
         count = first.place.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
-        if count not in (2, 3, 4) or len(run) < count or self._terms(first.place, scope)[2]:
+        if not 2 <= count <= 8 or len(run) < count or self._terms(first.place, scope)[2]:
             return 1
         if scope.mask is not None and not scope.mask.startswith("<"):
             return 1
