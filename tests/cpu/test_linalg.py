@@ -110,6 +110,7 @@ def test_triangular_solve_in_every_way(element: str, target: str, ways: list[Any
         ("f32", 0, 3),
         ("c64", 3, 0),
         ("f32", 300, 1),
+        ("f64", 512, 330),
         ("f64", 150, 100),
         ("c64", 150, 100),
         ("c128", 150, 20),

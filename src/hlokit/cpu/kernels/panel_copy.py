@@ -36,11 +36,16 @@ def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> 
     c = _Copy(f, p, minor_size, s, into)
     if p.parts == 1 and abs(s.minor) == p.bytes:
         whole = c.whole("%minors")
+        masked = p.lanes * p.bytes == 64 and s.minor > 0  # AVX-512
+        mask = c.mask(f.let(f"sub nsw i64 %minors, {whole}")) if masked else ""
         with f.loop("0", "%majors") as major:
             with f.loop("0", whole, p.lanes) as minor:
                 c.row(major.index, minor.index)
-            with f.loop(whole, "%minors") as minor:
-                c.element(major.index, minor.index)
+            if masked:
+                c.masked_row(major.index, whole, mask)
+            else:
+                with f.loop(whole, "%minors") as minor:
+                    c.element(major.index, minor.index)
     elif p.parts == 1 and abs(s.major) == p.bytes:
         majors, minors = c.whole("%majors"), c.whole("%minors")
         with f.loop("0", majors, p.lanes) as major:
@@ -101,6 +106,23 @@ class _Copy:
             order = ", ".join(f"i32 {p.lanes - 1 - i}" for i in range(p.lanes))
             value = f.let(f"shufflevector {p.vector} {value}, {p.vector} poison, <{p.lanes} x i32> <{order}>")
         store(f, p, value, packed if self.into else array, p.lanes)
+
+    def mask(self, count: str) -> str:
+        """The first `count` lanes."""
+        f, integers = self.f, f"<{self.p.lanes} x i32>"
+        first = f.let(f"insertelement {integers} poison, i32 {f.let(f'trunc i64 {count} to i32')}, i32 0")
+        limit = f.let(f"shufflevector {integers} {first}, {integers} poison, {integers} zeroinitializer")
+        return f.let(f"icmp slt {integers} <{', '.join(f'i32 {i}' for i in range(self.p.lanes))}>, {limit}")
+
+    def masked_row(self, major: str, minor: str, mask: str) -> None:
+        """Less than a vector that is contiguous on both sides."""
+        f, p = self.f, self.p
+        places = self.array(major, minor), self.packed(major, minor)
+        source, target = places if self.into else places[::-1]
+        shown, end = f"<{p.lanes} x i1> {mask}", f"{p.suffix}.p0"
+        read = f"(ptr align {p.bytes} {source}, {shown}, {p.vector} zeroinitializer)"
+        value = f.let(f"call {p.vector} @llvm.masked.load.{end}{read}")
+        f.do(f"call void @llvm.masked.store.{end}({p.vector} {value}, ptr align {p.bytes} {target}, {shown})")
 
     def square(self, module: Module, major: str, minor: str) -> None:
         """As many vectors as lanes, transposed between the two; they may count downwards in the array."""

@@ -31,6 +31,10 @@ from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve
 
+_LARGE = 1 << 20
+"""Bytes of a triangle."""
+_TOGETHER, _GROUPS = 2, 6
+"""The most stripes of a group, and the fewest groups."""
 TYPES = ("f32", "f64", "c64", "c128")
 
 
@@ -94,10 +98,22 @@ class _Plan:
         return Items(self.s.batch * self.panels, self.padded * self.p.height * self.p.parts // 4)
 
     @property
+    def together(self) -> int:
+        """Stripes that a panel is taken to the cache for: one if the triangle stays in the second-level one."""
+        if self.panel_bytes * self.panels**2 // 2 < _LARGE:
+            return 1
+        return max(1, min(_TOGETHER, self.s.batch * self.stripes // _GROUPS))
+
+    @property
+    def groups(self) -> int:
+        """Of stripes that are solved together."""
+        return -(-self.stripes // self.together)
+
+    @property
     def solved(self) -> Items:
-        """The stripes of all matrices."""
+        """The groups of all matrices."""
         products = self.padded**2 * self.p.vectors * self.p.parts**2 // 2
-        return Items(self.s.batch * self.stripes, products + 8 * self.padded * self.p.vectors)
+        return Items(self.s.batch * self.groups, (products + 8 * self.padded * self.p.vectors) * self.together)
 
     @property
     def panel_bytes(self) -> int:
@@ -198,22 +214,34 @@ def _solve(plan: _Plan, module: Module) -> str:
     step = panels.panel_rows(module, p, f"panel_rows{'_unit' if s.unit else ''}_{p.name}", finish)
     b, x, scratch = (table_pointer(f, i) for i in (1, 2, 3))
     with plan.solved.each(f) as item:
-        matrix, number = _split(f, item, plan.stripes)
-        first = times(f, number, p.width)
-        columns = least(f, f.let(f"sub nsw i64 {s.columns}, {first}"), str(p.width))
+        matrix, group = _split(f, item, plan.groups)
+        low = times(f, group, plan.together)
+        high = least(f, plus(f, low, plan.together), str(plan.stripes))
         memory = offset(f, scratch, (matrix, plan.matrix))
-        stripe = offset(f, memory, plan.stripes_at, (number, plan.stripe_bytes))
-        if plan.padded != s.size or s.columns % p.width:
-            with f.when(_is_padded(f, plan, columns)):
-                clear(f, stripe, str(plan.padded * p.stripe_row))
-        terms = (matrix, s.size * s.columns * s.element), s.b, (first, s.b_strides.minor)
-        f.do(f"call void @{into}(ptr {stripe}, ptr {offset(f, b, *terms)}, i64 {s.size}, i64 {columns})")
+
+        def ends(number: str, array: str) -> tuple[str, str, str]:
+            """A stripe's memory, its place in an array, and how many columns it has."""
+            first = times(f, number, p.width)
+            columns = least(f, f.let(f"sub nsw i64 {s.columns}, {first}"), str(p.width))
+            place = offset(f, array, (matrix, s.size * s.columns * s.element), s.b, (first, s.b_strides.minor))
+            return offset(f, memory, plan.stripes_at, (number, plan.stripe_bytes)), place, columns
+
+        with f.loop(low, high) as number:
+            stripe, place, columns = ends(number.index, b)
+            if plan.padded != s.size or s.columns % p.width:
+                with f.when(_is_padded(f, plan, columns)):
+                    clear(f, stripe, str(plan.padded * p.stripe_row))
+            f.do(f"call void @{into}(ptr {stripe}, ptr {place}, i64 {s.size}, i64 {columns})")
         reciprocals = offset(f, memory, plan.reciprocals)
         with f.loop("0", str(plan.panels)) as panel:
-            place = plan.panel(f, memory, panel.index)
+            triangle = plan.panel(f, memory, panel.index)
             row = times(f, panel.index, p.height)
-            f.do(f"call void @{step}(ptr {stripe}, ptr {place}, ptr {reciprocals}, ptr null, i64 {row})")
-        f.do(f"call void @{out}(ptr {stripe}, ptr {offset(f, x, *terms)}, i64 {s.size}, i64 {columns})")
+            with f.loop(low, high) as number:
+                stripe = offset(f, memory, plan.stripes_at, (number.index, plan.stripe_bytes))
+                f.do(f"call void @{step}(ptr {stripe}, ptr {triangle}, ptr {reciprocals}, ptr null, i64 {row})")
+        with f.loop(low, high) as number:
+            stripe, place, columns = ends(number.index, x)
+            f.do(f"call void @{out}(ptr {stripe}, ptr {place}, i64 {s.size}, i64 {columns})")
     f.do("ret void")
     module.add(f, exported=True)
     return name
