@@ -111,6 +111,29 @@ def test_indices_outside_touch_nothing_outside(at_end: bool) -> None:
     assert done.stdout == "done\n"
 
 
+CHUNKS = """
+import numpy as np, hlokit as hk
+from tests.fuzz.guard import guarded
+from tests.fuzz.values import random_array
+source = np.random.default_rng(0)
+for height, features in ((9, 64), (9, 65), (8, 33)):
+    text = f"x = f16[2,{height},20,117] parameter(0) k = f16[5,3,117,{features}] parameter(1)"
+    module = hk.parse(f'''HloModule m
+ENTRY e {{ {text}
+  ROOT r = f16[2,{height - 4},6,{features}] convolution(x, k), window={{size=5x3 stride=1x3}}, dim_labels=b01f_01io->b01f }}''')
+    inputs = [random_array(source, p.shape.dtype, p.shape.dimensions, 0.0) for p in module.entry.parameters]
+    with guarded(True):
+        hk.compile(module, threads=1)(*inputs)
+print("done")
+"""
+
+
+def test_a_last_chunk_of_fewer_outputs_reads_no_rows_beyond() -> None:
+    """Of a convolution whose chunks are several rows of outputs, and whose inputs are converted before."""
+    done = run(CHUNKS)
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
+
+
 RANDOM = """
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import wrong

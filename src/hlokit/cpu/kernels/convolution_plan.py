@@ -79,6 +79,14 @@ class Laid:
         return ((outputs - 1) * a.stride + (self.taps - 1) * a.tap) // self.step + 1
 
     @property
+    def is_inside(self) -> bool:
+        """Whether no chunk reaches beyond the inputs, those of the last outputs included, which may be fewer."""
+        outputs, cut = self.axis.outputs, self.cut
+        wanted = min(outputs, self.block * cut.largest)
+        firsts = (part * cut.least + min(part, cut.extra) for part in range(0, cut.parts, self.block))
+        return self.axis.is_inside and all(first + wanted <= outputs for first in firsts)
+
+    @property
     def per_output(self) -> int:
         """Elements between the inputs of neighbouring outputs for the same tap."""
         return self.axis.stride // self.step * self.place if self.axis.outputs > 1 else 0

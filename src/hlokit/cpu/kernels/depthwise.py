@@ -38,7 +38,7 @@ def each(f: Function, count: int) -> Generator[str]:
 
 def also_inside(f: Function, laid: Laid, place: str, inside: str) -> str:
     """Whether `inside` holds and the axis has an element at the place."""
-    if laid.axis.is_inside:
+    if laid.is_inside:
         return inside
     here = f.let(f"icmp ult i64 {place}, {laid.axis.inputs}")
     return here if inside == "true" else f.let(f"and i1 {inside}, {here}")
