@@ -6,9 +6,9 @@ from __future__ import annotations
 from math import prod
 from typing import cast
 
+from hlokit.cpu.context import Context
 from hlokit.cpu.expr import Axis, Buffer, reachable
 from hlokit.cpu.order import Loops
-from hlokit.cpu.program import Context
 from hlokit.cpu.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.forms.affine import Affine
 from hlokit.ops.contraction import Dot

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from hlokit.cpu.buffers import Assignment, assign
 from hlokit.cpu.build import array_leaves
+from hlokit.cpu.context import Context
 from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare_kernels, prepare_routines, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.merging import merged
-from hlokit.cpu.program import Context, Lowering
+from hlokit.cpu.program import Lowering
 from hlokit.cpu.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
 from hlokit.hlo.module import HloModule

@@ -10,6 +10,7 @@ from typing import Any
 
 from hlokit.cpu.buffers import Assignment, Home
 from hlokit.cpu.chains import link
+from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
@@ -17,7 +18,6 @@ from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.prepacked import hoist
-from hlokit.cpu.program import Context
 from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.steps import (
     Block,

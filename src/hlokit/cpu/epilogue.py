@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter, Scope, Val
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Node, RuntimeInt, reachable
 from hlokit.cpu.llvm import Function, scalar_type, vector
 from hlokit.cpu.order import Loops, Store, affine_of
-from hlokit.cpu.program import Context
 from hlokit.cpu.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine

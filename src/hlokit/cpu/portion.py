@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from hlokit.cpu.build import Leaf, array_leaves
 from hlokit.cpu.expr import Buffer
-from hlokit.cpu.program import Lowering, leaf_count
+from hlokit.cpu.program import Lowering
 from hlokit.cpu.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.traits import leaf_count
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule

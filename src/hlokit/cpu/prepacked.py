@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hlokit.cpu.context import Context
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.routine import PACKERS, Call
 from hlokit.cpu.llvm import Module
-from hlokit.cpu.program import Context
 from hlokit.cpu.steps import Block, ConditionalStep, PackStep, RoutineStep, WhileStep
 from hlokit.types import dtype as dtypes
 

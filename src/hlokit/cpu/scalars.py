@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hlokit.cpu.build import Build, CalledFunction, Source
+from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter, Scope, Val
 from hlokit.cpu.expr import HOLE, Node, Pair
 from hlokit.cpu.llvm import Function, Module, scalar_type
 from hlokit.cpu.order import Loops
-from hlokit.cpu.program import Context
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
 

@@ -1,0 +1,44 @@
+"""What all computations of a program share."""
+
+from __future__ import annotations
+
+from hlokit.cpu.expr import Buffer
+from hlokit.cpu.steps import Reasons
+from hlokit.cpu.target import Target
+from hlokit.hlo.instruction import Instruction
+from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
+
+
+class Context:
+    """What all computations of a program share: buffers, constants, reasons."""
+
+    def __init__(self, target: Target, *, strict: bool = False) -> None:
+        self.target = target
+        self.strict = strict
+        self.reasons = Reasons()
+        self.hosted: dict[Instruction, str] = {}
+        self.step_loops: set[Instruction] = set()
+        self.buffers: list[Buffer] = []
+        self.fresh: set[Buffer] = set()
+        self.constants: dict[Literal, Buffer] = {}
+
+    def buffer(self, name: str, shape: Shape, *, fresh: bool = True) -> Buffer:
+        buffer = Buffer(name, shape.dtype, shape.size, len(self.buffers))
+        self.buffers.append(buffer)
+        if fresh:
+            self.fresh.add(buffer)
+        return buffer
+
+    def like(self, name: str, other: Buffer) -> Buffer:
+        """A new buffer of the same size."""
+        buffer = Buffer(name, other.dtype, other.size, len(self.buffers))
+        self.buffers.append(buffer)
+        self.fresh.add(buffer)
+        return buffer
+
+    def constant(self, literal: Literal) -> Buffer:
+        found = self.constants.get(literal)
+        if found is None:
+            found = self.constants[literal] = self.buffer(f"constant{len(self.constants)}", literal.shape, fresh=False)
+        return found
