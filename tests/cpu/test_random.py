@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hlokit as hk
 from hlokit.cpu.kernels.random import rng_bit_generator
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, vector
@@ -78,3 +79,15 @@ def test_epilogue(sizes: tuple[int, ...]) -> None:
     fused = _call("rng_philox", 2, "u32", sizes, store=store)
     expected = Routines(plain, rng_bit_generator)(state)[1]
     assert np.array_equal(Routines(fused, rng_bit_generator)(state)[1], ~expected)
+
+
+def test_sums_that_stand_still_are_taken_outside() -> None:
+    """Keys are added with a number: one addition in the loop."""
+    b = hk.Builder("keys")
+    x, key = b.parameter(0, hk.u32[1000], "x"), b.parameter(1, hk.u32[2], "key")
+    first = hk.broadcast_in_dim(hk.reshape(hk.slice(key, [0], [1], [1]), []), [1000], [])
+    module = b.build(hk.add(hk.add(hk.xor(x, b.constant(9, hk.u32)), first), b.constant(7, hk.u32)))
+    exe = hk.compile(module)
+    assert "add(xor(x[i], 9), add(key[0], 7))" in exe.as_text("loops")
+    data = np.arange(1000, dtype=np.uint32) * 0x01234567, np.array([0xFFFFFFF0, 3], np.uint32)
+    np.testing.assert_array_equal(exe(*data), hk.evaluate(module, *data))

@@ -141,6 +141,15 @@ class Expressions:
             found = self.nodes[key] = Node(op, dtype, args, data, _deps(op, args, data), len(self.nodes))
         return found
 
+    def integer_sum(self, x: Node, y: Node) -> Node:
+        """x + y; (a + b) + y as a + (b + y) where b and y stand still in a loop in which a does not."""
+        for whole, rest in ((x, y), (y, x)):
+            if whole.op == "add" and rest.deps != whole.deps and not rest.deps & ~whole.deps:
+                for a, b in (whole.args, whole.args[::-1]):
+                    if (b.deps | rest.deps) != whole.deps:
+                        return self.node("add", x.dtype, (a, self.integer_sum(b, rest)))
+        return self.node("add", x.dtype, (x, y))
+
     def const(self, value: Any, dtype: DType) -> Node:
         return self.node("const", dtype, (), np.asarray(value).astype(dtype.numpy)[()])
 
