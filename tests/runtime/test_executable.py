@@ -493,3 +493,13 @@ def test_options() -> None:
         hk.compile(module, target="m68k")
     with pytest.raises(TypeError, match=r"compile\(\) got an unexpected keyword argument 'thread'"):
         hk.compile(module, thread=2)
+
+
+def test_small_programs_need_no_threads() -> None:
+    b = hk.Builder("small")
+    x = b.parameter(0, hk.f32[8])
+    assert not hk.compile(b.build(x * 2.0)).plan.parallel
+    b = hk.Builder("large")
+    x = b.parameter(0, hk.f32[1 << 20])
+    large = hk.compile(b.build(hk.tanh(x)), threads=2)
+    assert large.plan.parallel and large.workers == 2

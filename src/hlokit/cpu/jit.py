@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 import weakref
@@ -269,6 +268,8 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
 
 def _emit_within(text: str, target: Target, opt: int, limit: float) -> bytes | None:
     """`_emit` in a process of its own, since nothing stops LLVM once it runs; None if the time was not enough."""
+    import subprocess
+
     fields = [target.triple, target.cpu, target.features, target.vector_bytes, opt]
     command = [sys.executable, "-P", "-c", "from hlokit.cpu.jit import child; child()", json.dumps(fields)]
     path = os.pathsep.join(p or os.getcwd() for p in sys.path)  # -P: the folder it starts in only if it is ours too

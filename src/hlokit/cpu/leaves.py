@@ -27,8 +27,7 @@ def key_of(leaf: Leaf) -> Key:
 class Leaves(Source):
     """The leaves of one computation; buffers and constants are shared by the whole program.
 
-    `is_pass`: a loop's body. `stored`: the leaves in memory. `_together`: for those that one kernel makes, the key of its
-    first.
+    `is_pass`: a loop's body. `stored`: the leaves in memory. `_together`: whose kernel makes what, by key.
     """
 
     def __init__(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import logging
 import re
 import struct
 import sys
@@ -31,7 +30,6 @@ from hlokit.runtime.arena import RECYCLED, Arena, Buffer, empty
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
-_log = logging.getLogger("hlokit")
 ALIGNMENT = 64
 _early = True
 """No program has been called twice in this process."""
@@ -183,7 +181,11 @@ class Caller:
             why = f"it is not aligned to {ALIGNMENT} bytes"
         else:
             return array
-        _log.info("%s: donated argument %d (%s) is copied: %s", self.program, number, self.names[number], why)
+        import logging
+
+        logging.getLogger("hlokit").info(
+            "%s: donated argument %d (%s) is copied: %s", self.program, number, self.names[number], why
+        )
         copy = empty(array.shape, array.dtype, array.nbytes)
         copy[...] = array
         return copy

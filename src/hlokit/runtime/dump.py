@@ -11,7 +11,6 @@ Both are read when a program is compiled.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import re
 import sys
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from hlokit.passes.pipeline import PassLike
     from hlokit.runtime.executable import Executable
 
-_log = logging.getLogger("hlokit")
 _numbers = itertools.count()
 _warned: set[str] = set()
 
@@ -91,7 +89,9 @@ def _flags(text: str) -> dict[str, str]:
 def _warn(key: str, message: str) -> None:
     if key not in _warned:
         _warned.add(key)
-        _log.warning("%s", message)
+        import logging
+
+        logging.getLogger("hlokit").warning("%s", message)
 
 
 # -- compiling

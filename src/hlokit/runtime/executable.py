@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.runtime.inspection import MemoryAnalysis
     from hlokit.runtime.profile import Profile
 
-_log = logging.getLogger("hlokit")
 _RELEASE_NS = 5000.0
 """Work from which other Python threads may run meanwhile: to get the lock back may take longer than less."""
 
@@ -102,7 +100,9 @@ class Executable:
         self.recompiled = [e.reason for e in questions if not e.hit and e.name.startswith(module.name)]
         self.notes = [code.note for code in self.plan.objects if code.note]
         for note in self.notes:
-            _log.warning("%s: %s", module.name, note)
+            import logging
+
+            logging.getLogger("hlokit").warning("%s: %s", module.name, note)
         self.threads = threads
         self.use(self.plan, self._hosts)
         if self._dump is not None:
