@@ -152,6 +152,22 @@ def test_chirp(sizes: tuple[int, ...], element: str, rank: int, kind: str) -> No
     _check(kind, element if kind == "RFFT" else _COMPLEX[element], sizes, rank)
 
 
+@pytest.mark.parametrize("kind", ["FFT", "IFFT"])
+@pytest.mark.parametrize(
+    ("sizes", "element", "target"),
+    [
+        ((2, 930), "c64", host()),  # 31 x 30: some lanes are idle
+        ((3, 4096), "c128", host()),
+        ((5, 8192), "c64", host()),
+        ((7, 64), "c64", avx2()),
+        ((3, 480), "c128", avx2()),
+    ],
+    ids=str,
+)
+def test_rows_one_by_one(sizes: tuple[int, ...], element: str, target: Target, kind: str) -> None:
+    _check(kind, element, sizes, 1, target)
+
+
 @pytest.mark.parametrize("target", [avx2(), baseline("x86-64")], ids=["avx2", "sse2"])
 def test_chirp_on_other_targets(target: Target) -> None:
     if not host().triple.startswith("x86_64"):

@@ -1,8 +1,8 @@
 """fft: every transform is passes along one dimension, many sequences at once; long ones are split in two or three.
 
-A pass takes up to 1024 elements, 512 if the length has a prime factor above 31; two passes take the product of two such
-lengths, three that of three. Other lengths, and few sequences of those with a large prime factor, are convolutions
-(fft_chirp.py).
+A pass takes up to 1024 elements; two passes take the product of two
+such lengths, three that of three. Rows that are a product of two go one by one (fft_rows.py). Other lengths, and few
+sequences of those with a large prime factor, are convolutions (fft_chirp.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hlokit.cpu.kernels.fft_memory import (
     store_real_rows,
     store_rows,
 )
+from hlokit.cpu.kernels.fft_rows import split, write_rows
 from hlokit.cpu.kernels.fft_weights import Weights
 from hlokit.cpu.kernels.flow import least, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
@@ -162,6 +163,10 @@ class _Fft:
     # -- complex sequences
 
     def _along(self, axis: Axis) -> None:
+        sizes = split(self.lanes, axis.outer, axis.n) if axis.inner == 1 else None
+        if sizes is not None:
+            self._rowwise(axis, sizes)
+            return
         few = axis.inner == 1 and self._are_few(axis.outer, axis.n)
         fits = work_size(axis.n) is not None
         parts = _parts(axis.n) if few or not fits else None
@@ -178,6 +183,14 @@ class _Fft:
     def _are_few(self, rows: int, n: int) -> bool:
         """Whether rows of n leave most lanes idle, and n is worth more phases."""
         return rows < self.lanes.count // 2 and n >= _SPLIT
+
+    def _rowwise(self, axis: Axis, sizes: tuple[int, int]) -> None:
+        f = Function(f"{self.name}_{len(self.phases)}", _PARAMETERS)
+        write = write_rows(f, self.module, self.lanes, axis, sizes)
+        vectors = axis.n // self.lanes.count
+        with self._each(f, axis.outer, vectors) as row:
+            write(row.index)
+        self._end(f, axis.outer, vectors)
 
     def _direct(self, axis: Axis) -> None:
         f, work = self._begin(axis.n)
