@@ -191,3 +191,21 @@ ENTRY e {{
     compiled = hk.compile(module, threads=1)
     np.testing.assert_allclose(compiled(x, y, z), want.T if side else want, rtol=1e-4, atol=1e-4)
     assert "[30,13,11]" in compiled.as_text("hlo") and "[30,11,13]" not in compiled.as_text("hlo")
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_a_product_with_few_columns_keeps_its_epilogue(columns: int) -> None:
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[100,40] parameter(0)
+  y = f32[40,{columns}] parameter(1)
+  b = f32[{columns}] parameter(2)
+  d = f32[100,{columns}] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  w = f32[100,{columns}] broadcast(b), dimensions={{1}}
+  ROOT r = f32[100,{columns}] add(d, w)
+}}"""
+    compiled = hk.compile(hk.parse(text), threads=1)
+    rng = np.random.default_rng(0)
+    x, y, b = (rng.normal(size=size).astype(np.float32) for size in ((100, 40), (40, columns), (columns,)))
+    np.testing.assert_allclose(compiled(x, y, b), x @ y + b, rtol=1e-4, atol=1e-4)
+    assert len(compiled.program.block.steps) == 1

@@ -9,7 +9,12 @@ from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter, Scope, Val
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Node, RuntimeInt, reachable
 from hlokit.cpu.llvm import Function, scalar_type, vector
+<<<<<<< ours
 from hlokit.cpu.order import Loops, Store, affine_of
+=======
+from hlokit.cpu.order import Loops, Store, affine_of, arrange
+from hlokit.cpu.program import Context
+>>>>>>> theirs
 from hlokit.cpu.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
@@ -52,7 +57,9 @@ def _fuse(block: Block, kernel: KernelStep, context: Context) -> None:
         if not isinstance(routine, RoutineStep) or routine.epilogue is not None or not _has_epilogue(routine, kernel):
             continue
         result = routine.writes[0]
-        place = _place(kernel.loops, result, 2 if routine.instructions[0].shape.dtype.is_complex else 1)
+        whole = kernel.loops.whole
+        loops = kernel.loops if whole is None else Loops(*whole)
+        place = _place(loops, result, 2 if routine.instructions[0].shape.dtype.is_complex else 1)
         if place is None:
             continue
         between = steps[k + 1 : at]
@@ -62,6 +69,8 @@ def _fuse(block: Block, kernel: KernelStep, context: Context) -> None:
             to = k
         else:
             continue
+        if whole is not None:
+            kernel.loops = arrange(*whole, vector_bytes=context.target.vector_bytes, writes_out=False)
         later = any(result in other.reads for other in steps if other is not kernel)
         fused = _fused(routine, kernel, place, is_kept=later or result in block.results)
         steps[to] = fused

@@ -89,6 +89,7 @@ class Loops:
     streamed: bool = False
     in_place: frozenset[Buffer] = frozenset()
     spills: list[Node] = field(default_factory=list[Node])
+    whole: tuple[list[Axis], list[Store]] | None = None
     tile: Axis | None = None
     rows: int = 1
     parted: parted.Parted | None = None
@@ -109,18 +110,21 @@ def arrange(
     serial: int = 0,
     strict: bool = False,
     stream_bytes: int = STREAM_BYTES,
+    writes_out: bool = True,
 ) -> Loops:
-    """The loops of a kernel with these root axes and stores."""
+    """The loops of a kernel with these root axes and stores. `writes_out`: short axes may be written out."""
     order, stores, serial = merged(list(axes), list(stores), serial)
     nodes = _nodes(stores)
     order = _folds_first(order, nodes)
-    if not serial and not strict:
+    whole = None
+    if writes_out and not serial and not strict:
         short = unrolled(order, stores, nodes, _loops_round, substituted)
         if short[0] is not order:
+            whole = order, stores
             order, stores, serial = merged(*short, serial)
             nodes = _nodes(stores)
             order = _folds_first(order, nodes)
-    loops = Loops(order, stores, serial, strict=strict)
+    loops = Loops(order, stores, serial, strict=strict, whole=whole)
     _choose_vector(loops, nodes, vector_bytes)
     loops.streamed = _touched_bytes(loops, nodes) >= stream_bytes
     tiles.choose(loops, nodes)
