@@ -9,12 +9,7 @@ from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter, Scope, Val
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Node, RuntimeInt, reachable
 from hlokit.cpu.llvm import Function, scalar_type, vector
-<<<<<<< ours
-from hlokit.cpu.order import Loops, Store, affine_of
-=======
 from hlokit.cpu.order import Loops, Store, affine_of, arrange
-from hlokit.cpu.program import Context
->>>>>>> theirs
 from hlokit.cpu.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
