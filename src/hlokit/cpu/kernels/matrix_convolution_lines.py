@@ -166,6 +166,10 @@ class Weights(Lines):
         if p.contents % p.factors.deep:
             here = broadcast(f, f.let(f"icmp slt i64 {number}, {p.contents}"), "i1", ROWS)
             mask = f.let(f"and <{ROWS} x i1> {features}, {here}")
+        if s.output.rhs == 1:  # a line of each row: too far apart for the machine to see them as a row
+            ahead = affine(f, p.factors.deep * p.channel.rhs, [(place, 1)])
+            address = f.let(f"getelementptr {self.scalar}, ptr %rhs, i64 {ahead}")
+            f.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
         return self.vectors(f, "%rhs", place, s.output.rhs, mask)
 
 

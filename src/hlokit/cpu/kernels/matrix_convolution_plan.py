@@ -19,8 +19,8 @@ from hlokit.cpu.kernels.sliding import Axis, Sliding
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 
-PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 0), (0, 0), (1, 1), (0, 1), (0, 2))}
-"""By the number of parts: those of lhs and rhs that are multiplied. A part of rhs stays in its registers meanwhile."""
+PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))}
+"""By the number of parts: those of lhs and rhs that are multiplied. From one to the next one side stays where it is."""
 LINE = 64
 ROWS = 16
 """Lines, or columns of sums, of a register."""

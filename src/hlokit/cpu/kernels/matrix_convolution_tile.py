@@ -66,14 +66,15 @@ def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
         for _ in range(factors.parts - 1):
             lines.append(pointer(f, lines[-1], "%part", 1))
         panels = [rhs, pointer(f, rhs, "%panel", 1)][:columns]
-        loaded: dict[int, int] = {}
+        former = (-1, -1)
         for p, q in PRODUCTS[factors.parts]:
-            if loaded.get(_RHS) != q:
+            if q != former[1]:
                 for j in range(columns):
                     _load(f, _RHS + j, pointer(f, panels[j], str(q * REGISTER), 1))
-                loaded[_RHS] = q
-            for i in range(rows):
-                _load(f, _LHS + i, pointer(f, lines[p], str(i * REGISTER), 1))
+            if p != former[0]:
+                for i in range(rows):
+                    _load(f, _LHS + i, pointer(f, lines[p], str(i * REGISTER), 1))
+            former = p, q
             for i in range(rows):
                 for j in range(columns):
                     f.do(f"call void @llvm.x86.{factors.multiply}(i8 {2 * i + j}, i8 {_LHS + i}, i8 {_RHS + j})")
