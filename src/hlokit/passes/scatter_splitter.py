@@ -87,7 +87,7 @@ class ScatterSplitter(Pass):
         return computation.add(Map(tuple(range(array.shape.rank))), [array, sums], scatter.called)
 
 
-_MANY = 2
+_MANY = 4
 """Updates for each element of the copies, which are filled and read once."""
 
 
