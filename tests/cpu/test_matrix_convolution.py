@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 
@@ -191,6 +193,41 @@ def test_types(operand: str, result: str, numbers: str) -> None:
 @pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "input_gradient_stride_2"])
 def test_epilogue_gets_each_element_once(name: str) -> None:
     small.test_epilogue_gets_each_element_once(name)
+
+
+FENCED = """
+import sys
+from unittest import mock
+import numpy as np
+from hlokit.cpu.kernels import convolution as routine, matrix_convolution_plan as plans
+from tests.cpu import test_convolution as small
+from tests.cpu.test_matrix_convolution import CASES, SHAPES
+from tests.fuzz.guard import fenced
+
+plans._FEW, plans._VECTORS, routine._FEW = 0, 1e9, 0
+cases = [CASES[name] for name in ("nchw", "stride_2")] + [small.CASES[name] for name in SHAPES]
+cases += [small.CASES[name] for name in ("nhwc_3x3", "nchw_3x3", "nchw_1x1")]
+for operand, result in (("f32", "f32"), ("bf16", "f32"), ("s8", "s32")):
+    for op, *shapes in cases:
+        op = small.make(op.dim_labels, op.window.dimensions, op.feature_group_count, op.batch_group_count,
+                        small.dtypes.dtype(result))
+        lhs, rhs = (small.dtypes.dtype(operand)[shape] for shape in shapes)
+        run, out = small.compiled(op, lhs, rhs)
+        for at_end in (True, False):
+            arrays = []
+            for array in small.operands(lhs, rhs):
+                arrays.append(fenced(array.shape, array.dtype, at_end))
+                arrays[-1][...] = array
+            with mock.patch.object(np, "empty", lambda shape, dtype: fenced(shape, np.dtype(dtype), at_end)):
+                run(*arrays)
+print("all")
+"""
+
+
+@pytest.mark.slow
+def test_touches_nothing_outside() -> None:
+    done = subprocess.run([sys.executable, "-c", FENCED], capture_output=True, text=True)
+    assert done.stdout == "all\n", done.stderr[-2000:]
 
 
 def test_chosen_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
