@@ -16,10 +16,11 @@ from hlokit.cpu.llvm import Function, Module, vector
 
 _CHUNK = 4096  # elements of short lines that make a chunk
 _LONG = 1 << 15  # elements from which a line is worth several chunks
-_SEGMENT = 1 << 17  # bytes of items that are parted into buckets at once
-_BUCKET = 1 << 16  # bytes of items that are worth a bucket
-_BUCKETS = 32  # at most
-_SAMPLES = 1024  # that the borders of buckets are chosen from
+_SEGMENT = 1 << 16  # bytes of items that are parted into buckets at once
+_BUCKET = 1 << 17  # bytes of items that are worth a bucket
+_BUCKETS = 128  # at most
+_STACK = 1 << 19  # bytes of items, and as many to spare, that lie on the stack: every thread's own stays in its cache
+_SAMPLES = 2048  # that the borders of buckets are chosen from
 _SAMPLED = 8  # neighbours at each place
 _PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
@@ -80,8 +81,9 @@ class _QuickSort(LineItems):
         total = nbytes + self._bytes(data.size + self._sorter.padding)
         f = Function(f"{self.name}_lines", _PARAMETERS)
         operands, results, scratch = self._table(f)
+        stack = f.alloca("i8", total) if total <= _STACK else ""
         with f.loop("%begin", "%end") as chunk:
-            items = at(f, scratch, chunk.index, total)
+            items = stack or at(f, scratch, chunk.index, total)
             spare = self._memory(f, items, nbytes)
             self._end(f, items, str(data.size))
             low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
@@ -95,7 +97,7 @@ class _QuickSort(LineItems):
                     with f.when(self._is_special(f, flags)):
                         data.restore(f, self.module, source, target)
         self._done(f)
-        return Routine((Phase(f.name, chunks),), chunks * total)
+        return Routine((Phase(f.name, chunks),), 0 if stack else chunks * total)
 
     # -- strided lines, as many neighbours at once as a vector has lanes
 
@@ -113,8 +115,9 @@ class _QuickSort(LineItems):
         total = lanes * self._line_stride + self._bytes(data.size + self._sorter.padding)
         f = Function(f"{self.name}_lines", _PARAMETERS)
         operands, results, scratch = self._table(f)
+        stack = f.alloca("i8", total) if total <= _STACK else ""
         with f.loop("%begin", "%end") as chunk:
-            items = at(f, scratch, chunk.index, total)
+            items = stack or at(f, scratch, chunk.index, total)
             with f.loop("0", str(lanes)) as line:
                 self._end(f, at(f, items, line.index, self._line_stride), str(data.size))
             low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
@@ -126,7 +129,7 @@ class _QuickSort(LineItems):
                 count = least(f, f.let(f"sub i64 {data.inner}, {first}"), str(lanes))
                 self._sort_neighbours(f, items, count, source, target)
         self._done(f)
-        return Routine((Phase(f.name, chunks),), chunks * total)
+        return Routine((Phase(f.name, chunks),), 0 if stack else chunks * total)
 
     def _sort_neighbours(self, f: Function, items: str, count: str, source: list[str], target: list[str]) -> None:
         """Sorts so many lines, which begin one after the other."""
@@ -189,7 +192,7 @@ class _QuickSort(LineItems):
 
     @property
     def _buckets_at(self) -> int:
-        return self._spare_at + self._bytes(self.data.size + max(self._segments, self._buckets) * self._sorter.padding)
+        return self._spare_at + self._bytes(self.data.size + self._buckets * self._sorter.padding)
 
     @property
     def _samples_at(self) -> int:
@@ -244,6 +247,7 @@ class _QuickSort(LineItems):
         f = Function(f"{self.name}_part", _PARAMETERS)
         operands, _, scratch = self._table(f)
         count = self._buckets
+        spare = f.alloca("i8", self._bytes(self._segment + self._sorter.padding))
         with f.loop("%begin", "%end") as chunk:
             line, segment = self._chunk(f, chunk.index, self._segments)
             memory = at(f, scratch, line, self._line_bytes)
@@ -254,8 +258,6 @@ class _QuickSort(LineItems):
             bounds = self._segment_bounds(f, memory, segment)
             f.do(f"store i64 {low}, ptr {bounds}")
             f.do(f"store i64 {high}, ptr {at(f, bounds, str(count), 8)}")
-            pad = f.let(f"mul i64 {segment}, {self._sorter.padding}")
-            spare = self._place(f, self._memory(f, memory, self._spare_at), f.let(f"add i64 {low}, {pad}"))
             samples = self._memory(f, memory, self._samples_at)
             with f.loop("0", str(count.bit_length() - 1)) as level:
                 width = f.let(f"lshr i64 {count}, {level.index}")
@@ -277,6 +279,8 @@ class _QuickSort(LineItems):
         """Fetches a bucket's items from all segments, sorts them and writes the results."""
         f = Function(f"{self.name}_bucket", _PARAMETERS)
         operands, results, scratch = self._table(f)
+        more = self._bytes(max(self._sorter.overrun, self._sorter.padding))
+        stack = [f.alloca("i8", _STACK + more) for _ in range(2)]
         with f.loop("%begin", "%end") as chunk:
             line, bucket = self._chunk(f, chunk.index, self._buckets)
             memory = at(f, scratch, line, self._line_bytes)
@@ -290,9 +294,12 @@ class _QuickSort(LineItems):
                 loop.next = [f.let(f"add i64 {a}, {b}") for a, b in zip(loop.carried, (before, own), strict=True)]
             start, count = loop.results
             pads = [f.let(f"mul i64 {bucket}, {n}") for n in (self._sorter.overrun, self._sorter.padding)]
+            small = f.let(f"icmp sle i64 {count}, {_STACK * 8 // self._bits}")
             items, spare = (
-                self._place(f, self._memory(f, memory, area), f.let(f"add i64 {start}, {pad}"))
-                for area, pad in zip((self._buckets_at, self._spare_at), pads, strict=True)
+                f.let(f"select i1 {small}, ptr {near}, ptr {self._place(f, far, f.let(f'add i64 {start}, {pad}'))}")
+                for near, far, pad in zip(
+                    stack, [self._memory(f, memory, o) for o in (self._buckets_at, self._spare_at)], pads, strict=True
+                )
             )
             with f.loop("0", str(self._segments), carries=[("ptr", items)]) as loop:
                 bounds = self._segment_bounds(f, memory, loop.index)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import While, at
+from hlokit.cpu.kernels.flow import While, at, least
 from hlokit.cpu.llvm import Function, Module, splat, vector
 from hlokit.cpu.target import Target
 
-_UNROLLED = 4  # vectors that a partition reads at once
-_ROWS = 8  # of a matrix; two are merged in registers, of which there are 32
+_ROWS = 8  # of a matrix: with what merges need they fill half of the registers
+_MERGED = 1 << 16  # bits of items up to which networks are as fast as partitions, and less code
+_LEAST = 1 << 14  # bits of items that partitions end with
 
 
 def supports(target: Target) -> bool:
@@ -46,12 +47,12 @@ class VectorSort:
     @property
     def padding(self) -> int:
         """Items that `spare` is longer."""
-        return _UNROLLED * self.lanes
+        return self.lanes
 
     @property
     def overrun(self) -> int:
         """Items that follow and may be permuted."""
-        return self._most
+        return self._block
 
     @property
     def _scalar(self) -> str:
@@ -66,9 +67,20 @@ class VectorSort:
         return vector("i1", self.lanes)
 
     @property
+    def _height(self) -> int:
+        """Rows of a matrix."""
+        return 4 if self.size <= 4 * self.lanes else _ROWS
+
+    @property
+    def _block(self) -> int:
+        """Items of a matrix."""
+        return self._height * self.lanes
+
+    @property
     def _most(self) -> int:
-        """Items that a network sorts."""
-        return next((h for h in (4, _ROWS) if h * self.lanes >= self.size), 2 * _ROWS) * self.lanes
+        """Items that networks sort, in whole blocks."""
+        most = self.size if self.size * self.bits <= _MERGED else _LEAST // self.bits
+        return -(-most // self._block) * self._block
 
     def write(self, module: Module) -> None:
         self._write_network(module)
@@ -169,32 +181,25 @@ class VectorSort:
         parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), (self._scalar, "pivot")]
         f = Function(f"{self.name}_part", parameters, "i64", "noinline")
         pivots = self.spread(f, "%pivot")
-        block = _UNROLLED * self.lanes
-        whole = f.let(f"and i64 %n, {-block}")
-        with f.loop("0", whole, block, carries=[("i64", "0")]) as loop:
+        whole = f.let(f"and i64 %n, {-self.lanes}")
+        with f.loop("0", whole, self.lanes, carries=[("i64", "0")]) as loop:
             (left,) = loop.carried
-            places = [loop.index, *(f.let(f"add i64 {loop.index}, {k * self.lanes}") for k in range(1, _UNROLLED))]
-            values = [self._load(f, "%items", place) for place in places]
-            for place, value in zip(places, values, strict=True):
-                below = f.let(f"icmp ult {self._type} {value}, {pivots}")
-                above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
-                right = f.let(f"sub i64 {place}, {left}")
-                self._store(f, self._compressed(f, value, below), "%items", left)
-                self._store(f, self._compressed(f, value, above), "%spare", right)
-                left = f.let(f"add i64 {left}, {self._count(f, below)}")
-            loop.next = [left]
-        with f.loop(whole, "%n", self.lanes, carries=[("i64", loop.results[0])]) as tail:
-            (left,) = tail.carried
-            inside = self.inside(f, f.let(f"sub i64 %n, {tail.index}"))
-            value = self._masked_load(f, "%items", tail.index, inside, "poison")
-            less = f.let(f"icmp ult {self._type} {value}, {pivots}")
-            below = f.let(f"and {self._mask} {less}, {inside}")
+            value = self._load(f, "%items", loop.index)
+            below = f.let(f"icmp ult {self._type} {value}, {pivots}")
             above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
-            self._store(f, self._compressed(f, value, above), "%spare", f.let(f"sub i64 {tail.index}, {left}"))
-            count = self._count(f, below)
-            self._masked_store(f, self._compressed(f, value, below), "%items", left, self.inside(f, count))
-            tail.next = [f.let(f"add i64 {left}, {count}")]
-        (left,) = tail.results
+            self._store(f, self._compressed(f, value, below), "%items", left)
+            self._store(f, self._compressed(f, value, above), "%spare", f.let(f"sub i64 {loop.index}, {left}"))
+            loop.next = [f.let(f"add i64 {left}, {self._count(f, below)}")]
+        (left,) = loop.results
+        inside = self.inside(f, f.let(f"sub i64 %n, {whole}"))
+        value = self._masked_load(f, "%items", whole, inside, "poison")
+        less = f.let(f"icmp ult {self._type} {value}, {pivots}")
+        below = f.let(f"and {self._mask} {less}, {inside}")
+        above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
+        self._store(f, self._compressed(f, value, above), "%spare", f.let(f"sub i64 {whole}, {left}"))
+        count = self._count(f, below)
+        self._masked_store(f, self._compressed(f, value, below), "%items", left, self.inside(f, count))
+        left = f.let(f"add i64 {left}, {count}")
         right = f.let(f"sub i64 %n, {left}")
         whole = f.let(f"and i64 {right}, {-self.lanes}")
         goal = self._place(f, "%items", left)
@@ -220,27 +225,41 @@ class VectorSort:
     # -- networks
 
     def _write_network(self, module: Module) -> None:
-        """Sorts the first n items, `_most` at most, and some of those that follow."""
-        rows = next((h for h in (4, _ROWS) if h * self.lanes >= self.size), _ROWS)
+        """Sorts the first n items, `_most` at most, and those that follow in the last block."""
         f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline")
-        self._store_rows(f, self._sorted_matrix(f, self._load_rows(f, rows)))
+        self._store_rows(f, "%items", self._sorted_matrix(f, self._load_rows(f, "%items")))
         f.do("ret void")
         module.add(f)
+        self._write_merges(module)
+
+    def _write_merges(self, module: Module) -> None:
+        """Sorts blocks, then merges them: what is not there, from the end of the last block on, is greatest."""
         f = Function(f"{self.name}_network", [("ptr", "items"), ("i64", "n")], attributes="noinline")
-        f.do(f"call void @{self.name}_matrix(ptr %items)")
-        if self._most > rows * self.lanes:
-            with f.when(f.let(f"icmp sgt i64 %n, {rows * self.lanes}")):
-                f.do(f"call void @{self.name}_matrix(ptr {self._place(f, '%items', str(rows * self.lanes))})")
-                self._store_rows(f, self._merged_halves(f, self._load_rows(f, 2 * rows)))
+        block = self._block
+        end = f.let(f"and i64 {f.let(f'add i64 %n, {block - 1}')}, {-block}")
+        with f.loop("0", end, block) as part:
+            f.do(f"call void @{self.name}_matrix(ptr {self._place(f, '%items', part.index)})")
+        if self._most > block:
+            level = While(f, [("i64", str(block))])
+            (width,) = level.values
+            level.test(f.let(f"icmp slt i64 {width}, {end}"))
+            double = f.let(f"shl i64 {width}, 1")
+            pair = While(f, [("i64", "0")])
+            (first,) = pair.values
+            middle = f.let(f"add i64 {first}, {width}")
+            pair.test(f.let(f"icmp slt i64 {middle}, {end}"))
+            self._merge(f, (first, middle, end), width)
+            pair.again(f.let(f"add i64 {first}, {double}"))
+            level.again(double)
         f.do("ret void")
         module.add(f)
 
-    def _load_rows(self, f: Function, height: int) -> list[str]:
-        return [self._load(f, "%items", str(k * self.lanes)) for k in range(height)]
+    def _load_rows(self, f: Function, items: str) -> list[str]:
+        return [self._load(f, items, str(k * self.lanes)) for k in range(self._height)]
 
-    def _store_rows(self, f: Function, rows: list[str]) -> None:
+    def _store_rows(self, f: Function, items: str, rows: list[str]) -> None:
         for k, row in enumerate(rows):
-            self._store(f, row, "%items", str(k * self.lanes))
+            self._store(f, row, items, str(k * self.lanes))
 
     def _sorted_matrix(self, f: Function, rows: list[str]) -> list[str]:
         """Sorts columns, then merges neighbouring ones, which are sorted row by row, until all are one."""
@@ -260,16 +279,44 @@ class VectorSort:
         merge.again(double, *self._merged_within(f, rows, mirror, width))
         return list(merge.values[1:])
 
-    def _merged_halves(self, f: Function, rows: list[str]) -> list[str]:
-        """Merges rows that are sorted up to the middle, and from there on."""
-        self._sort_mirrored(f, rows, range(len(rows)), self._lanes_xor(f, str(self.lanes - 1)))
-        distance = len(rows) // 4
-        while distance:
-            for k in range(len(rows)):
-                if not k & distance:
-                    rows[k], rows[k + distance] = self._sorted(f, rows[k], rows[k + distance])
-            distance //= 2
-        return self._merged_within(f, rows, str(self.lanes // 2), str(self.lanes // 2))
+    def _merge(self, f: Function, bounds: tuple[str, str, str], width: str) -> None:
+        """Merges [first, middle) and [middle, middle + width), of which nothing from `end` on is there."""
+        first, middle, end = bounds
+        top = least(f, f.let(f"add i64 {middle}, {width}"), end)
+        backwards = self._lanes_xor(f, str(self.lanes - 1))
+        mirror = f.let(f"sub i64 {f.let(f'shl i64 {middle}, 1')}, {self.lanes}")
+        with f.loop(middle, top, self.lanes) as loop:
+            self._sort_places(f, f.let(f"sub i64 {mirror}, {loop.index}"), loop.index, backwards)
+        stage = While(f, [("i64", f.let(f"lshr i64 {width}, 1"))])
+        (distance,) = stage.values
+        stage.test(f.let(f"icmp sge i64 {distance}, {self._block}"))
+        with f.loop("0", width, self.lanes) as loop:
+            inner = f.let(f"and i64 {loop.index}, {f.let(f'sub i64 {distance}, 1')}")
+            outer = f.let(f"shl i64 {f.let(f'sub i64 {loop.index}, {inner}')}, 1")
+            low = f.let(f"add i64 {first}, {f.let(f'add i64 {outer}, {inner}')}")
+            high = f.let(f"add i64 {low}, {distance}")
+            with f.when(f.let(f"icmp slt i64 {high}, {end}")):
+                self._sort_places(f, low, high)
+        stage.again(f.let(f"lshr i64 {distance}, 1"))
+        with f.loop(first, top, self._block) as part:
+            items = self._place(f, "%items", part.index)
+            rows = self._load_rows(f, items)
+            step = len(rows) // 2
+            while step:
+                for k in range(len(rows)):
+                    if not k & step:
+                        rows[k], rows[k + step] = self._sorted(f, rows[k], rows[k + step])
+                step //= 2
+            half = str(self.lanes // 2)
+            self._store_rows(f, items, self._merged_within(f, rows, half, half))
+
+    def _sort_places(self, f: Function, low: str, high: str, lanes: str = "") -> None:
+        """Sorts two vectors in memory lane by lane, the second with its lanes permuted."""
+        other = self._load(f, "%items", high)
+        other = self._permuted(f, other, lanes) if lanes else other
+        less, greater = self._sorted(f, self._load(f, "%items", low), other)
+        self._store(f, less, "%items", low)
+        self._store(f, greater, "%items", high)
 
     def _sort_mirrored(self, f: Function, rows: list[str], span: range, lanes: str) -> None:
         for k in range(len(span) // 2):
