@@ -225,6 +225,16 @@ def test_packed_before_a_loop(tiny: bool) -> None:
     np.testing.assert_allclose(executable(x, w), want, rtol=1e-4, atol=1e-6 * np.abs(want).max())
 
 
+@needs_registers
+def test_bf16_in_a_loop() -> None:
+    """What is packed before a loop must be what the product in it reads."""
+    module = hk.parse(LOOP.replace("f32", "bf16"))
+    x, w = (a * a.dtype.type(0.05) for a in numbers(module))
+    want = hk.evaluate(module, x, w).astype(np.float32)
+    got = compiled(module)(x, w).astype(np.float32)
+    np.testing.assert_allclose(got, want, atol=0.02 * np.abs(want).max(), rtol=0)
+
+
 def test_targets() -> None:
     """Code for machines with and without the registers is made on any machine; strict code never has them."""
     module = product(128, 128, 128)

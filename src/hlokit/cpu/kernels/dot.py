@@ -133,14 +133,13 @@ def dot(call: Call, module: Module) -> Routine | None:
     left, right = (shape.dtype for shape in call.operands[:2])
     index = dot_space(call)
     single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
-    form = form_of(call, index, packed=call.packed)
+    how = matrix_arithmetic(call, index)
+    form = None if how is not None else form_of(call, index, packed=call.packed)
     if form is not None:
         return Routine((PartsProduct(call, module, index, form).write(),), flushes=not call.strict)
     product = row_dots(call, module, index, single)
     if product is None:
-        how = matrix_arithmetic(call, index) or arithmetic(
-            left, call.results[0].dtype, call.target, is_grouped=left is right
-        )
+        how = how or arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
         product = Product(call, module, index, how)
     return Routine((product.write(),), flushes=not call.strict)
 
@@ -151,6 +150,8 @@ def dot_packing(call: Call, module: Module) -> Packing | None:
         return None
     left, right = (shape.dtype for shape in call.operands[:2])
     index = dot_space(call)
+    if matrix_arithmetic(call, index) is not None:
+        return None
     in_parts = packing(call, module, index)
     if in_parts is not None:
         return in_parts

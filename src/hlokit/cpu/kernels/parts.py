@@ -25,8 +25,6 @@ _FORMS = {
     dtypes.f16: Form("f16", "half", 2),
     dtypes.bf16: Form("bf16", "i16", 1),
 }
-_DEPTH = 512
-"""Steps of the inner axis at a time."""
 _LHS_BYTES = 3 << 18
 """Of lhs, packed, in L2."""
 _SUMS_BYTES = 1 << 18
@@ -262,7 +260,7 @@ def _time(form: Form, space: Space, *, packed: bool) -> float:
 
 def _depth(form: Form, space: Space) -> int:
     """Steps of the inner axis at a time."""
-    return _evenly(space.inner.size, _DEPTH, form.depth)
+    return _evenly(space.inner.size, form.run * form.depth, form.depth)
 
 
 def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bool) -> tuple[int, int, int]:

@@ -22,8 +22,6 @@ _REGISTER = 1024
 _LHS, _RHS = 4, 6
 """Numbers of the first registers that hold factors; sums begin at 0."""
 _MULTIPLY = {"float": "tdpbf16ps", "s8": "tdpbssd", "u8": "tdpbuud"}
-_RUN = 16
-"""Blocks that are summed in registers before they are added to what came before: long sums are rounded less often."""
 _SLOW_ROWS = 4
 
 
@@ -48,6 +46,11 @@ class Form:
     def depth(self) -> int:
         """Steps of the inner axis in a block."""
         return LANES * self.steps
+
+    @property
+    def run(self) -> int:
+        """Blocks summed in registers before they are added to what came before: long sums are rounded less often."""
+        return 16 if self.parts > 1 else 64
 
     @property
     def block_bytes(self) -> int:
@@ -120,16 +123,18 @@ class _Tile:
         self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind")
         self.own = fn.alloca("i8", WIDTH * 4 * WIDTH)
         bases = [("ptr", "%lhs"), ("ptr", "%rhs")]
-        with fn.loop("0", "%blocks", _RUN, bases) as run:
-            count = least(fn, fn.let(f"sub i64 %blocks, {run.index}"), str(_RUN))
+        with fn.loop("0", "%blocks", form.run, bases) as run:
+            count = least(fn, fn.let(f"sub i64 %blocks, {run.index}"), str(form.run))
             for i in range(rows):
                 for j in range(columns):
                     fn.do(f"call void @llvm.x86.tilezero(i8 {2 * i + j})")
+            after = run.carried
             for products in PRODUCTS[form.parts]:
                 with fn.loop("0", count, 1, list(zip(("ptr", "ptr"), run.carried, strict=True))) as block:
                     self._multiply(block.carried, products)
                     block.next = [pointer(fn, base, str(form.block_bytes), 1) for base in block.carried]
-            run.next = block.results
+                after = block.results
+            run.next = after
             is_first = fn.let(f"and i1 %first, {fn.let(f'icmp eq i64 {run.index}, 0')}")
             alone, former, end = fn.new_block("alone"), fn.new_block("former"), fn.new_block("summed")
             fn.branch(is_first, alone, former)
@@ -233,12 +238,13 @@ class _SlowTile:
             row_of_rhs = pointer(fn, right, step.index, 4 * WIDTH)
             factors = [load(fn, "float", LANES, pointer(fn, row_of_rhs, str(64 * v), 1)) for v in (0, 1)]
             column = pointer(fn, left, step.index, 4)
+            ones = [load(fn, "float", 1, pointer(fn, column, str(r * WIDTH * 4), 1)) for r in range(_SLOW_ROWS)]
+            left_factors = [broadcast(fn, one, "float", LANES) for one in ones]
             for (r, v, _), total in zip(places, step.carried, strict=True):
-                if v == 0:
-                    one = load(fn, "float", 1, pointer(fn, column, str(r * WIDTH * 4), 1))
-                    factor = broadcast(fn, one, "float", LANES)
                 step.next.append(
-                    fn.let(f"call {type} @llvm.fma.v16f32({type} {factor}, {type} {factors[v]}, {type} {total})")
+                    fn.let(
+                        f"call {type} @llvm.fma.v16f32({type} {left_factors[r]}, {type} {factors[v]}, {type} {total})"
+                    )
                 )
         for (_, _, place), total in zip(places, step.results, strict=True):
             store(fn, "float", LANES, total, place)
