@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hlokit as hk
 from hlokit.cpu.math.bounds import BOUNDS
+from hlokit.cpu.math.functions import has_short_rsqrt
 from hlokit.cpu.primitives import emit
 from hlokit.ops.numerics import from_bits, narrow, widen
 from hlokit.types.dtype import DType, bf16, f16, f32, f64
@@ -82,3 +84,22 @@ def test_sine_and_cosine_stay_within_one(dtype: DType) -> None:
     near = (k * (np.pi / 2)).astype(dtype.numpy)
     for name in ("sin", "cos"):
         assert np.abs(computed(name, dtype, [near], 16)).max() <= 1
+
+
+def test_division_by_a_root_multiplies() -> None:
+    """1 / sqrt(y) and x / sqrt(y): special values as by division; strict code divides."""
+    special = np.array([0.0, -0.0, 1e-45, 1e-40, 1.0, 4.0, 1e30, np.inf, -np.inf, -1.0, np.nan], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    b = hk.Builder("roots")
+    p, q = b.parameter(0, hk.f32[x.size]), b.parameter(1, hk.f32[y.size])
+    root = hk.sqrt(q)
+    module = b.build([hk.div(p, root), hk.div(b.constant(1.0, hk.f32), root)])
+    exe = hk.compile(module)
+    with np.errstate(all="ignore"):
+        for got, wanted in zip(exe(x, y), (x / np.sqrt(y), 1 / np.sqrt(y)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=3e-7, atol=1e-44)
+            assert (np.signbit(got) == np.signbit(wanted))[~np.isnan(wanted)].all()
+    if has_short_rsqrt(host()):
+        assert "vdivps" not in exe.as_text("asm")
+    for got, wanted in zip(hk.compile(module, strict=True)(x, y), hk.evaluate(module, x, y), strict=True):
+        np.testing.assert_array_equal(got, wanted)

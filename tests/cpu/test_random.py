@@ -91,3 +91,17 @@ def test_sums_that_stand_still_are_taken_outside() -> None:
     assert "add(xor(x[i], 9), add(key[0], 7))" in exe.as_text("loops")
     data = np.arange(1000, dtype=np.uint32) * 0x01234567, np.array([0xFFFFFFF0, 3], np.uint32)
     np.testing.assert_array_equal(exe(*data), hk.evaluate(module, *data))
+
+
+@pytest.mark.parametrize(("many", "shown"), [(False, "lanes x 2]"), (True, "lanes]")])
+def test_a_long_chain_goes_two_vectors_at_a_time(many: bool, shown: str) -> None:
+    """It holds two values, so two steps overlap; one that holds many goes one at a time."""
+    b = hk.Builder("chain")
+    first = x = b.parameter(0, hk.u32[4096], "x")
+    kept: list[Any] = []
+    for k in range(40):
+        x = hk.xor(hk.mul(x, b.constant(2 * k + 3, hk.u32)), first)
+        kept.append(x)
+    for other in kept if many else ():
+        x = hk.sub(other, x)
+    assert shown in hk.compile(b.build(x)).as_text("loops")
