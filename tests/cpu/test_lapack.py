@@ -124,6 +124,9 @@ SIZES = [
     ((2, 60, 75), "f64", avx2),
     ((61, 60), "f32", avx2),
     ((1000, 3), "f32", host),
+    ((2, 77, 16), "f32", host),
+    ((2, 5, 11), "f32", host),
+    ((5, 9, 20), "f64", host),
     ((65, 5), "f64", avx2),
 ]
 
@@ -157,7 +160,7 @@ def test_qr(sizes: tuple[int, ...], element: str, target: Any) -> None:
     assert [x.tobytes() for x in run(call, [a], backwards=True)] == [x.tobytes() for x in got]
 
 
-SHARES = [((20, 5, 5), "f32", host), ((40, 40), "f32", host), ((100, 100), "f32", host)]
+SHARES = [((20, 5, 5), "f32", host), ((40, 40), "f32", host), ((100, 100), "f32", host), ((77, 3), "f32", host)]
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,16 @@ def _pivots(f: Function, s: Stripes) -> str:
 
 def _factor_stripe(f: Function, s: Stripes, module: Module, factor: str, number: str) -> None:
     stripe, columns, first = s.stripe(f, number), s.column(f, number), times(f, number, s.p.width)
-    s.transpose(f, module, stripe, columns, first, True)
+    if s.is_narrow:
+        s.take(f, module)
+    else:
+        s.transpose(f, module, stripe, columns, first, True)
     counts = f"i64 {first}, i64 {s.steps_of(f, first)}, i64 {s.columns_of(f, first)}"
     f.do(f"call void @{factor}(ptr {columns}, ptr {_pivots(f, s)}, ptr {_info(f)}, {counts})")
-    s.transpose(f, module, stripe, columns, first, False)
+    if s.is_narrow:
+        s.give(f, module)
+    else:
+        s.transpose(f, module, stripe, columns, first, False)
 
 
 def _step(s: Stripes, module: Module, factor: str) -> str:

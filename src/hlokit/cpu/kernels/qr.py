@@ -69,10 +69,16 @@ def _factor_stripe(f: Function, s: Reflecting, module: Module, factor: str, numb
     """Factors a stripe, hands it out, and makes the block reflector of it."""
     p = s.p
     stripe, columns, first = s.stripe(f, number), s.column(f, number), times(f, number, p.width)
-    s.transpose(f, module, stripe, columns, first, True)
+    if s.is_narrow:
+        s.take(f, module)
+    else:
+        s.transpose(f, module, stripe, columns, first, True)
     taus = offset(f, table_pointer(f, TAUS), ("%matrix", s.m.least * p.bytes))
     counts = f"i64 {first}, i64 {s.steps_of(f, first)}, i64 {s.columns_of(f, first)}"
     f.do(f"call void @{factor}(ptr {columns}, ptr {s.spare(f, number)}, ptr {taus}, {counts})")
+    if s.is_narrow:
+        s.give(f, module)
+        return
     s.transpose(f, module, stripe, columns, first, False)
     s.write(f, module, stripe, number)
     if s.count > 1:

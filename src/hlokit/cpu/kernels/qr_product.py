@@ -27,6 +27,10 @@ class _Product(Reflecting):
     def extra(self) -> int:
         return super().extra + self.stripe_bytes
 
+    @property
+    def is_narrow(self) -> bool:
+        return False
+
     def reflectors(self, f: Function, number: str) -> str:
         """The place of v."""
         return offset(f, self.spare(f, number), self.tall.panel_column)
@@ -88,9 +92,15 @@ def _narrow(s: Reflecting, module: Module) -> Routine:
     first = s.part("first")
     taus = offset(first, table_pointer(first, TAUS), ("%matrix", s.steps * s.p.bytes))
     stripe, columns, spare = s.stripe(first, "0"), s.column(first, "0"), s.spare(first, "0")
-    s.transpose(first, module, stripe, columns, "0", True)
+    if s.is_narrow:
+        s.take(first, module)
+    else:
+        s.transpose(first, module, stripe, columns, "0", True)
     first.do(f"call void @{_multiply(s, module)}(ptr {columns}, ptr {spare}, ptr {taus})")
-    s.transpose(first, module, stripe, columns, "0", False)
+    if s.is_narrow:
+        s.give(first, module)
+    else:
+        s.transpose(first, module, stripe, columns, "0", False)
     pack, start = s.pack(module), s.end(first, module)
     return steps.routine(module, pack, start, start, s.unpack(module))
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panel_copy import Strides, copy
-from hlokit.cpu.kernels.panels import Panels, clear, offset, panels_for, times, up
+from hlokit.cpu.kernels.panel_copy import Strides, copy, transposed
+from hlokit.cpu.kernels.panels import Panels, clear, everywhere, load, offset, panels_for, store, times, up
 from hlokit.cpu.kernels.stepped import HEAD, part
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -123,8 +123,33 @@ class Stripes:
     def part(self, name: str) -> Function:
         return part(f"{self.name}_{name}")
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether masks can read a row, less than a vector: columns are then taken and given without stripes."""
+        return self.m.columns <= self.p.lanes and self.p.lanes * self.p.bytes == 64  # AVX-512
+
+    def nothing(self, module: Module) -> str:
+        """The part that does nothing."""
+        return self.end(self.part("nothing"), module) if self._nothing not in module.functions else self._nothing
+
+    @property
+    def _nothing(self) -> str:
+        return f"{self.name}_nothing"
+
+    def take(self, f: Function, module: Module) -> None:
+        """Copies a narrow operand to columns."""
+        array, _ = self._array(f, 0, "0")
+        f.do(f"call void @{_narrow(module, self, True)}(ptr {self.column(f, '0')}, ptr {array})")
+
+    def give(self, f: Function, module: Module) -> None:
+        """Copies columns to a narrow result."""
+        array, _ = self._array(f, self.result, "0")
+        f.do(f"call void @{_narrow(module, self, False)}(ptr {self.column(f, '0')}, ptr {array})")
+
     def pack(self, module: Module) -> str:
         """The part that copies a stripe of the operand; zeros are where there is none."""
+        if self.is_narrow:
+            return self.nothing(module)
         f = self.part("pack")
         stripe = self.stripe(f, "%number")
         self.read(f, module, stripe)
@@ -140,6 +165,8 @@ class Stripes:
 
     def unpack(self, module: Module, before: Callable[[Function, str], None] | None = None) -> str:
         """The part that copies a stripe to the result. before(function, stripe): what is done to it first."""
+        if self.is_narrow:
+            return self.nothing(module)
         f = self.part("unpack")
         stripe = self.stripe(f, "%number")
         if before is not None:
@@ -182,6 +209,43 @@ class Stripes:
         f.do("ret void")
         module.add(f)
         return f.name
+
+
+def _narrow(module: Module, s: Stripes, into: bool) -> str:
+    """void f(ptr columns, ptr array): from or to an array whose rows are parts of a vector."""
+    m, p, column = s.m, s.p, s.tall.panel_column
+    name = f"narrow_{'in' if into else 'out'}_{m.dtype.name}_{m.rows}_{m.columns}"
+    if name in module.functions:
+        return name
+    f = Function(name, [("ptr", "columns"), ("ptr", "array")], attributes="noinline")
+    mask = ", ".join(f"i1 {str(i < m.columns).lower()}" for i in range(p.lanes))
+    mask, end = f"<{p.lanes} x i1> <{mask}>", f"{p.suffix}.p0"
+    whole = m.rows // p.lanes * p.lanes
+    with f.loop("0", str(whole), p.lanes) as loop:
+        rows = [offset(f, "%array", (loop.index, m.row), i * m.row) for i in range(p.lanes)]
+        columns = [offset(f, "%columns", (loop.index, p.bytes), i * column) for i in range(m.columns)]
+        if into:
+            read = [f"(ptr align {p.bytes} {row}, {mask}, {p.vector} zeroinitializer)" for row in rows]
+            values = [f.let(f"call {p.vector} @llvm.masked.load.{end}{x}") for x in read]
+            for value, place in zip(transposed(f, p, values), columns, strict=False):
+                store(f, p, value, place, p.lanes)
+        else:
+            values = [load(f, p, place, p.lanes) for place in columns]
+            values += [everywhere(p, 0.0)] * (p.lanes - m.columns)
+            for value, row in zip(transposed(f, p, values), rows, strict=True):
+                f.do(f"call void @llvm.masked.store.{end}({p.vector} {value}, ptr align {p.bytes} {row}, {mask})")
+    with f.loop(str(whole), str(m.rows)) as row, f.loop("0", str(m.columns)) as other:
+        here = offset(f, "%columns", (other.index, column), (row.index, p.bytes))
+        there = offset(f, "%array", (row.index, m.row), (other.index, p.bytes))
+        source, target = (there, here) if into else (here, there)
+        store(f, p, load(f, p, source), target)
+    if into:
+        with f.loop("0", str(m.columns)) as other:
+            rest = offset(f, "%columns", (other.index, column), m.rows * p.bytes)
+            clear(f, rest, str((s.rows - m.rows) * p.bytes))
+    f.do("ret void")
+    module.add(f)
+    return name
 
 
 # -- columns by vectors
