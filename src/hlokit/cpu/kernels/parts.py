@@ -134,12 +134,12 @@ class _Block:
             else:
                 right = product.rhs_panel, product.rhs_range
                 self._pack("rhs", column.index, self.columns[1], begin, steps, right)
-            if not edges[0]:
-                enter(fn, product.module, str(WIDTH), width, edges)
+            enter(fn, product.module, str(WIDTH), width, edges)
             with fn.loop(*self.rows, WIDTH) as row:
                 height = inside(fn, self.rows[1], row.index)
                 if edges[0]:
-                    enter(fn, product.module, height, width, edges)
+                    with fn.when(fn.let(f"icmp slt i64 {height}, {WIDTH}")):
+                        enter(fn, product.module, height, width, edges)
                 sides = self._left(row.index), right
                 self._tile(row.index, height, column.index, width, sides, blocks, first, last)
 
