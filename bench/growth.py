@@ -37,7 +37,10 @@ Curve = dict[int, Row]
 
 
 def measured(families: Sequence[str], effort: Effort) -> dict[str, Curve]:
-    """The curves. Each family has an equal share of effort.seconds, and what those before it have left."""
+    """The curves. Each family has an equal share of effort.seconds, and what those before it have left.
+
+    What has not begun a tenth after that is left out.
+    """
     folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     curves: dict[str, Curve] = {}
     begun = time.monotonic()
@@ -46,7 +49,7 @@ def measured(families: Sequence[str], effort: Effort) -> dict[str, Curve]:
         try:
             for number_of, family in enumerate(families):
                 end = begun + effort.seconds * (number_of + 1) / len(families)
-                curves[family] = curve(bench, family, effort, end)
+                curves[family] = curve(bench, family, effort, end, begun + 1.1 * effort.seconds)
                 print(line(family, curves[family]), flush=True)
         except KeyboardInterrupt:
             print("interrupted: the report holds what was measured", flush=True)
@@ -55,18 +58,18 @@ def measured(families: Sequence[str], effort: Effort) -> dict[str, Curve]:
     return curves
 
 
-def curve(bench: Bench, family: str, effort: Effort, end: float) -> Curve:
-    """A family's rows; after the moment `end` each size gets one turn."""
+def curve(bench: Bench, family: str, effort: Effort, end: float, stop: float) -> Curve:
+    """A family's rows; after the moment `end` each size gets one turn, after `stop` none is begun."""
     rows: Curve = {}
     last = 0.0
     for size in FAMILIES[family].sizes:
-        if last > SLOWEST_MS / 2:
+        if last > SLOWEST_MS / 2 or time.monotonic() > stop:
             break
         is_late = time.monotonic() > end or last > SLOW_MS
         rows[size] = bench.row(named(f"{family}@{size}"), replace(effort, rounds=1) if is_late else effort)
         last = rows[size].xla_ms or last
     for size, _, _ in cliffs(rows):
-        for again in (size // 2, size):
+        for again in (size // 2, size) if time.monotonic() < stop else ():
             row = bench.row(named(f"{family}@{again}"), effort)
             if row.problem is None and (row.median("hlokit") or 0) < (rows[again].median("hlokit") or 0):
                 rows[again] = row
@@ -75,7 +78,7 @@ def curve(bench: Bench, family: str, effort: Effort, end: float) -> Curve:
 
 def line(family: str, rows: Curve) -> str:
     """The ratios at all sizes, and what went wrong."""
-    ratios = " ".join(f"{number(row.ratio) or 'fails':>5}" for row in rows.values())
+    ratios = " ".join(f"{number(row.ratio) or 'fails':>5}" for row in rows.values()) or "out of time"
     problems = "".join(f"\n    {size}: {row.problem}" for size, row in rows.items() if row.problem)
     steps = "".join(f"\n    cliff at {size}: {ours:.1f}, XLA {theirs:.1f}" for size, ours, theirs in cliffs(rows))
     return f"{family:26} {ratios}{steps}{problems}"
@@ -106,7 +109,7 @@ def markdown(curves: dict[str, Curve]) -> str:
         ratios = {size: row.ratio for size, row in rows.items() if row.ratio is not None}
         failing = [size for size, row in rows.items() if row.problem]
         if not ratios:
-            lines.append(f"| {FAMILIES[family].category} | {family} | fails | | | | | |")
+            lines.append(f"| {FAMILIES[family].category} | {family} | {'fails' if rows else 'out of time'} | | | | | |")
             continue
         least = min(ratios, key=lambda size: ratios[size])
         steps = [f"{_short(s)} ({ours:.1f}, {theirs:.1f})" for s, ours, theirs in cliffs(rows)]
