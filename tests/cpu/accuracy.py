@@ -91,13 +91,18 @@ def exact(name: str, *operands: float) -> Any:
 
 
 def errors_in_ulp(name: str, dtype: DType, operands: list[Array], result: Array) -> Array:
-    """|result - exact| / ulp for each element; infinite where a special value is wrong."""
+    """|result - exact| / ulp for each element; infinite where a special value is wrong. exp has 0 for denormals."""
     with np.errstate(all="ignore"):
         reference = in_f64(name)(*(a.astype(np.float64) for a in operands))
-        if dtype is f32:
-            return _errors_against_f64(result, reference)
-    values = [exact(name, *(float(v) for v in row)) for row in zip(*operands, strict=True)]
-    return np.array([_error(float(g), e, float(w)) for g, e, w in zip(result, values, reference, strict=True)])
+    if dtype is f32:
+        errors = _errors_against_f64(result, reference)
+    else:
+        values = [exact(name, *(float(v) for v in row)) for row in zip(*operands, strict=True)]
+        errors = np.array([_error(float(g), e, float(w)) for g, e, w in zip(result, values, reference, strict=True)])
+    if name == "exp":
+        is_denormal = reference < np.finfo(dtype.numpy).tiny
+        errors = np.where(is_denormal, np.where((result == 0) & ~np.signbit(result), 0.0, np.inf), errors)
+    return errors
 
 
 def _errors_against_f64(result: Array, reference: Array) -> Array:

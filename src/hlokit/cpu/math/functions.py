@@ -21,8 +21,10 @@ from hlokit.cpu.target import Target
 
 
 def exp(x: Value) -> Value:
-    largest, least = (89.0, -103.97207641601562) if x.bits == 32 else (710.0, -745.1332191019412)
-    is_kept = x.compare("uge", least)  # below, as in a masked softmax, the machine would take a hundred times longer
+    """0 below the least normal number (TYPE-11): with denormals, as of a masked softmax, all that follows would take
+    the machine up to a hundred times longer."""
+    largest, least = (89.0, -87.33654022216797) if x.bits == 32 else (710.0, -708.3964185322641)
+    is_kept = x.compare("uge", least)
     n, r = reduce_exp(x.operand(largest).where(x.gt(largest), x))
     power = horner(r, (1.0, 1.0, *table("EXP", x)))
     return scale(power, n.where(is_kept, 0.0)).where(is_kept, 0.0)
