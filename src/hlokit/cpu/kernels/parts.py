@@ -33,15 +33,15 @@ _CHUNK_NS = 60_000
 """Work that is worth a chunk."""
 
 # What things cost one core of a Sapphire Rapids, in nanoseconds, by the number of parts
-_PACK_NS = (0.1, 0.2, 0.28)
-"""An element."""
-_PRODUCT_NS = (1 / 2000, 4 / 2400, 6 / 2400)
-"""A multiplication or an addition."""
-_TILE_NS = 100
+_PACK_NS = (0.1, 0.2, 0.4)
+"""An element, from the third-level cache."""
+_PRODUCT_NS = (1 / 2000, 4 / 2000, 6 / 1600)
+"""A multiplication or an addition. Tiles alone take 6 / 2400; more while the core's other thread is at work."""
+_TILE_NS = 200
 """A tile beside its products."""
 _FUSED_NS = 1 / 155
 """A multiplication or an addition of f32 without matrix registers."""
-_GAIN = 1.2
+_GAIN = 1.1
 """How many times as fast this way must seem."""
 
 
@@ -58,8 +58,11 @@ def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
     sides = Side(form, "lhs", space.rows, space.inner), Side(form, "rhs", space.columns, space.inner)
     if not all(side.is_regular for side in sides):
         return None
-    work = 2 * math.prod(axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
-    return form if _GAIN * _time(form, space, packed=packed) < work * _FUSED_NS else None
+    m, n = space.rows.size, space.columns.size
+    _, rows, columns = _chunk(space, form, _depth(form, space), by_batch=call.by_batch, has_sums=False)
+    times = -(-n // columns), 0 if packed else -(-m // rows)
+    work = 2 * space.batch.size * m * n * space.inner.size
+    return form if _GAIN * _time(form, space, times) < work * _FUSED_NS else None
 
 
 class PartsProduct(Product):
@@ -250,11 +253,11 @@ def _evenly(size: int, most: int, unit: int) -> int:
     return -(-size // parts // unit) * unit
 
 
-def _time(form: Form, space: Space, *, packed: bool) -> float:
-    """Nanoseconds of one core."""
+def _time(form: Form, space: Space, times: tuple[int, int] = (1, 1)) -> float:
+    """Nanoseconds of one core; `times` that lhs and rhs are packed."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     kind = form.parts - 1
-    packing = (m if packed else m + n) * k * _PACK_NS[kind]
+    packing = (m * times[0] + n * times[1]) * k * _PACK_NS[kind]
     return g * (packing + 2 * m * n * k * _PRODUCT_NS[kind] + m * n / WIDTH**2 * _TILE_NS)
 
 
@@ -266,7 +269,7 @@ def _depth(form: Form, space: Space) -> int:
 def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bool) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: as little packing as can be."""
     g, m, n = (axis.size for axis in (space.batch, space.rows, space.columns))
-    work = int(_time(form, space, packed=False) / _CHUNK_NS)
+    work = int(_time(form, space) / _CHUNK_NS)
     wanted = max(1, work if work <= 2 else 2 if work < 8 else 4 if work < 64 else 8 if work < 1024 else 16)
     tallest = max(1, _LHS_BYTES // (panel_bytes(form, depth))) * WIDTH
     if g >= wanted:
