@@ -49,7 +49,10 @@ def test_all_narrow_values(name: str, dtype: DType) -> None:
 
     got = map_arrays(body, [x], [dtype], dtype, 16)
     with np.errstate(all="ignore"):
-        expected = narrow(in_f64(name)(widen(x).astype(np.float64)), dtype.numpy)
+        exact = in_f64(name)(widen(x).astype(np.float64))
+        if name == "exp":
+            exact[exact < 2.0**-126] = 0  # TYPE-11
+        expected = narrow(exact, dtype.numpy)
     result, wanted = widen(got), widen(expected)
     same = (result == wanted) | (np.isnan(result) & np.isnan(wanted))
     steps = np.abs(got.view(np.int16).astype(int) - expected.view(np.int16).astype(int))

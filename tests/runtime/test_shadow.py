@@ -15,34 +15,34 @@ from hlokit.tools.run import arguments_from_arrays
 
 LOOP = """HloModule loop
 body {
-  p = (s32[], f32[8], f32[8]) parameter(0)
+  p = (s32[], f32[24], f32[24]) parameter(0)
   i = s32[] get-tuple-element(p), index=0
-  x = f32[8] get-tuple-element(p), index=1
-  y = f32[8] get-tuple-element(p), index=2
+  x = f32[24] get-tuple-element(p), index=1
+  y = f32[24] get-tuple-element(p), index=2
   one = s32[] constant(1)
   next = s32[] add(i, one)
-  turned = f32[8] reverse(x), dimensions={0}
-  z = f32[8] subtract(turned, y)
-  s = f32[8] sine(z)
-  ROOT t = (s32[], f32[8], f32[8]) tuple(next, s, x)
+  turned = f32[24] reverse(x), dimensions={0}
+  z = f32[24] subtract(turned, y)
+  s = f32[24] sine(z)
+  ROOT t = (s32[], f32[24], f32[24]) tuple(next, s, x)
 }
 condition {
-  p = (s32[], f32[8], f32[8]) parameter(0)
+  p = (s32[], f32[24], f32[24]) parameter(0)
   i = s32[] get-tuple-element(p), index=0
   n = s32[] constant(20)
   ROOT c = pred[] compare(i, n), direction=LT
 }
 ENTRY e {
-  x = f32[8] parameter(0)
-  y = f32[8] parameter(1)
+  x = f32[24] parameter(0)
+  y = f32[24] parameter(1)
   zero = s32[] constant(0)
-  t = (s32[], f32[8], f32[8]) tuple(zero, x, y)
-  w = (s32[], f32[8], f32[8]) while(t), condition=condition, body=body
-  ROOT r = f32[8] get-tuple-element(w), index=1
+  t = (s32[], f32[24], f32[24]) tuple(zero, x, y)
+  w = (s32[], f32[24], f32[24]) while(t), condition=condition, body=body
+  ROOT r = f32[24] get-tuple-element(w), index=1
 }
 """
-X = np.arange(8, dtype=np.float32)
-Y = np.linspace(-1, 1, 8, dtype=np.float32)
+X = np.arange(24, dtype=np.float32)
+Y = np.linspace(-1, 1, 24, dtype=np.float32)
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_a_wrong_kernel_in_a_loop_is_found(tmp_path: Path) -> None:
         hk.compile(module, shadow=tmp_path)(X, Y)
     error = caught.value
     assert error.instructions == ["turned", "z", "s"] and error.index == (0,)
-    assert error.expected == pytest.approx(np.sin(X[7] - Y[0]), rel=1e-5)
-    assert error.found == pytest.approx(np.sin(X[7] + Y[0]), rel=1e-5)
+    assert error.expected == pytest.approx(np.sin(X[23] - Y[0]), rel=1e-5)
+    assert error.found == pytest.approx(np.sin(X[23] + Y[0]), rel=1e-5)
     assert "turned" in str(error) and str(error.reproducer) in str(error)
 
 
