@@ -84,7 +84,8 @@ def _(x: Any, gain: Any, bias: Any) -> Any:
         mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
         return nn.relu((x - mean) * lax.rsqrt(var + 1e-5) * gain + bias).sum()
 
-    return jax.value_and_grad(f, (0, 1, 2))(x, gain, bias)
+    value, grads = jax.value_and_grad(f, (0, 1, 2))(x, gain, bias)
+    return value, *grads
 
 
 @_of("reduction", "again_rms_norm_bf16_3000x640", lambda d: (d.normal(3000, 640, dtype=BF16), d.normal(640)))
