@@ -95,7 +95,7 @@ def test_a_loop_that_updates_at_a_place_in_its_state(rows: int) -> None:
 
 
 def test_exp_of_what_vanishes() -> None:
-    """Below the least normal number it is 0 (TYPE-11)."""
+    """Below the least normal number machine code gives 0."""
     for dtype, least in ((hk.f32, -87.3365), (hk.f64, -708.396)):
         b = hk.Builder("exp")
         exp = hk.compile(b.build(hk.exp(b.parameter(0, dtype[37], "x"))), threads=1)
