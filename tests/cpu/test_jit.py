@@ -253,3 +253,19 @@ def test_large_texts_are_compiled_by_several_threads(monkeypatch):
     assert len(jit.compile_objects(PARTS, host(), threads=1)) == 1
     with pytest.raises(ValueError, match="undefined"):
         jit.compile_objects(PARTS + "\ndefine void @g() {\n  call void @h(i64 %x)\n  ret void\n}\n", host(), threads=3)
+
+
+def test_modules_that_an_interrupt_left_to_the_collector() -> None:
+    """It finalizes in any order: a module's context must still be there. None stays behind."""
+    before = len(jit._contexts)
+    for _ in range(10):
+        with jit._machine(host(), 2) as machine:
+            module = jit._prepared("define void @f() {\n  ret void\n}\n", machine)
+        module.itself = module
+        assert len(jit._contexts) == before + 1
+        del module
+        gc.collect()
+        assert len(jit._contexts) == before
+    with pytest.raises(ValueError, match="cannot read"), jit._machine(host(), 2) as machine:
+        jit._prepared("no LLVM", machine)
+    assert len(jit._contexts) == before

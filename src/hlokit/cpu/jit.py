@@ -186,8 +186,10 @@ def _machine(target: Target, opt: int) -> Generator[Any]:
         machine = idle.pop()
     except IndexError:
         machine = _new_machine(target, opt)
-    yield machine
-    idle.append(machine)
+    try:
+        yield machine
+    finally:
+        idle.append(machine)
 
 
 def _new_machine(target: Target, opt: int) -> Any:
@@ -198,15 +200,23 @@ def _new_machine(target: Target, opt: int) -> Any:
     )
 
 
+_contexts: set[Any] = set()
+"""Of modules that are alive. After an interrupt modules may be left to Python's collector of cycles, which finalizes in
+any order, and a module must not outlive its context."""
+
+
 def _prepared(text: str, machine: Any) -> Any:
     """The parsed module, verified, with always-inline done."""
     llvm = _llvm()
     context = llvm.create_context()
+    _contexts.add(context)
     with llvm.ffi.OutputString() as message:
         pointer = _unlocked("LLVMPY_ParseAssembly")(context, text.encode(), message)
         if message:
+            _contexts.discard(context)
             raise ValueError(f"LLVM cannot read the text:\n{message}")
         module = llvm.ModuleRef(pointer, context)
+    weakref.finalize(module, _contexts.discard, context).atexit = False
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     with llvm.ffi.OutputString() as message:
