@@ -35,13 +35,11 @@ from bench.limits import Limits
 from bench.lower import stored_text
 from bench.noise import Others
 from bench.process import ROOT, Failed, Process
-from bench.programs import CATEGORIES, HELD_OUT, HELD_OUT_AGAIN, Program, select
+from bench.programs import CATEGORIES, HELD_OUT, Program, select
 from bench.report import Report, Row, Timing, markdown, read_notes, row_line, summary, svg
 from bench.results import store
 
 ENGINES = tuple(KINDS)
-HELD = {1: HELD_OUT, 2: HELD_OUT_AGAIN}
-"""Programs that were written after a round of work on speed, to see what it was worth."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +232,9 @@ def main() -> int:
     parser.add_argument("--only", metavar="REGEX", help="programs whose name holds this")
     parser.add_argument("--category", action="append", choices=CATEGORIES, default=[], help="programs of this category")
     parser.add_argument("--engines", default=",".join(ENGINES), help="of " + ", ".join(ENGINES))
-    parser.add_argument("--held-out", type=int, choices=sorted(HELD), help="instead, forty programs that were held out")
+    parser.add_argument(
+        "--held-out", type=int, choices=sorted(HELD_OUT), help="instead, forty programs that were held out"
+    )
     parser.add_argument("--rounds", type=int, help="turns of each framework on a program")
     parser.add_argument("--no-cold", action="store_true", help="leave out the cold start")
     parser.add_argument("--fresh", action="store_true", help="new processes for each program")
@@ -251,7 +251,7 @@ def main() -> int:
     effort = replace(base, rounds=options.rounds or base.rounds, cold=0 if options.no_cold else base.cold)
     limits = Limits.load(options.limits) if options.limits else measured_limits()
     programs = (
-        list(HELD[options.held_out])
+        list(HELD_OUT[options.held_out])
         if options.held_out
         else select(options.only, tuple(options.category), options.quick)
     )

@@ -13,8 +13,6 @@ from bench.programs import (
     gather,
     gemm,
     growth,
-    held_out,
-    held_out_again,
     linalg,
     loop,
     model,
@@ -27,6 +25,7 @@ from bench.programs import (
     sort,
     transcendental,
 )
+from bench.programs.held_out import HELD_OUT
 from bench.programs.program import Program
 
 PROGRAMS: tuple[Program, ...] = (
@@ -51,8 +50,6 @@ PROGRAMS: tuple[Program, ...] = (
 )
 
 BY_NAME = {program.name: program for program in PROGRAMS}
-HELD_OUT = tuple(held_out.PROGRAMS)
-HELD_OUT_AGAIN = tuple(held_out_again.PROGRAMS)
 CATEGORIES = tuple(dict.fromkeys(program.category for program in PROGRAMS))
 
 
@@ -60,7 +57,8 @@ def named(name: str) -> Program:
     """A program of the list, or held out, or FAMILY@SIZE of those that come in sizes."""
     if "@" in name:
         return growth.named(name)
-    return BY_NAME.get(name) or next(program for program in (*HELD_OUT, *HELD_OUT_AGAIN) if program.name == name)
+    held_out = {program.name: program for programs in HELD_OUT.values() for program in programs}
+    return (BY_NAME | held_out)[name]
 
 
 def select(only: str | None = None, categories: tuple[str, ...] = (), quick: bool = False) -> list[Program]:

@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import MI, Draw, Lazy, Program
-
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-torch = Lazy("torch")
+from bench.programs.lazy import jnp, lax, torch
+from bench.programs.program import MI, Draw, Program
 
 COUNT = 4 * MI
 RATE, VOLATILITY = 0.02, 0.3

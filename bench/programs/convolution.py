@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.programs.program import Lazy, Program
-
-jax = Lazy("jax")
-lax = Lazy("jax.lax")
-torch = Lazy("torch")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jax, lax, torch
+from bench.programs.program import Program
 
 LAYOUTS = {"NHWC": ("NHWC", "HWIO", "NHWC"), "NCHW": ("NCHW", "OIHW", "NCHW")}
 

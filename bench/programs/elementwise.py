@@ -7,10 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bench.programs.program import KI, MI, Lazy, Program
-
-lax = Lazy("jax.lax")
-jnp = Lazy("jax.numpy")
+from bench.programs.lazy import jnp, lax
+from bench.programs.program import KI, MI, Program
 
 
 def chain(a: Any, b: Any, c: Any) -> Any:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from bench.programs.program import MI, Lazy, Program
-
-jnp = Lazy("jax.numpy")
-scipy_fft = Lazy("scipy.fft")
-torch = Lazy("torch")
+from bench.programs.lazy import jnp, scipy_fft, torch
+from bench.programs.program import MI, Program
 
 PROGRAMS = (
     Program(

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import MI, Lazy, Program
-
-jnp = Lazy("jax.numpy")
+from bench.programs.lazy import jnp
+from bench.programs.program import MI, Program
 
 
 def at(x: Any, i: Any) -> Any:

@@ -8,13 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bench.programs.program import Lazy, Program
-
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-nn = Lazy("jax.nn")
-torch = Lazy("torch")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jnp, lax, nn, torch
+from bench.programs.program import Program
 
 
 def product(a: Any, b: Any) -> Any:

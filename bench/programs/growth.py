@@ -13,12 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bench.programs.program import Draw, Lazy, Program
-
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-nn = Lazy("jax.nn")
+from bench.programs.lazy import jax, jnp, lax, nn
+from bench.programs.program import Draw, Program
 
 SMALLEST, LARGEST = 1 << 11, 1 << 22
 SIZES = tuple(1 << power for power in range(SMALLEST.bit_length() - 1, LARGEST.bit_length()))

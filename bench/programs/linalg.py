@@ -6,12 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import Draw, Lazy, Program
-
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-scipy_linalg = Lazy("scipy.linalg")
-torch = Lazy("torch")
+from bench.programs.lazy import jnp, lax, scipy_linalg, torch
+from bench.programs.program import Draw, Program
 
 
 def triangular_solve(a: Any, b: Any) -> Any:

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import Lazy, Program
-
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
+from bench.programs.lazy import jnp, lax
+from bench.programs.program import Program
 
 
 def count_up(x: Any) -> Any:

@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 
 from bench.programs.convolution import convolve
-from bench.programs.program import Draw, Lazy, Program
+from bench.programs.lazy import functional, jax, jnp, lax, nn, torch
+from bench.programs.program import Draw, Program
 from bench.programs.reduction import rmsnorm
-
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-nn = Lazy("jax.nn")
-torch = Lazy("torch")
-functional = Lazy("torch.nn.functional")
 
 HEADS = 8
 

@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import MI, Draw, Lazy, Program
-
-jnp = Lazy("jax.numpy")
-torch = Lazy("torch")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jnp, torch
+from bench.programs.program import MI, Draw, Program
 
 
 def square(draw: Draw) -> Any:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.programs.program import Lazy, Program
-
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jax, jnp, lax
+from bench.programs.program import Program
 
 
 def max_pool(x: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +13,6 @@ Array = Any
 Arrays = tuple[Any, ...]
 KI = 1 << 10
 MI = 1 << 20
-
-
-class Lazy:
-    """A module imported when first used: the list of programs is read where neither JAX nor torch is installed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
 
 
 class Draw:
@@ -94,6 +83,16 @@ class Program:
     def draw(self) -> list[Any]:
         """The arguments, the same each time."""
         return [np.asarray(value) for value in self.arguments(Draw(self.name))]
+
+
+class Programs(list[Program]):
+    """A list that functions are added to where they are defined."""
+
+    def of(
+        self, category: str, name: str, arguments: Callable[[Draw], Arrays], **options: Any
+    ) -> Callable[[Callable[..., Any]], None]:
+        """Makes a program of the function below; `options` are those of Program."""
+        return lambda function: self.append(Program(category, name, arguments, function, **options))
 
 
 def aligned(value: Array, alignment: int = 64) -> Array:

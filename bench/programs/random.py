@@ -6,12 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import MI, Draw, Lazy, Program
-
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-torch = Lazy("torch")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jax, jnp, torch
+from bench.programs.program import MI, Draw, Program
 
 COUNT = 4 * MI
 

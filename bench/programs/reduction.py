@@ -6,14 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import MI, Draw, Lazy, Program
-
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-nn = Lazy("jax.nn")
-torch = Lazy("torch")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jax, jnp, lax, nn, torch
+from bench.programs.program import MI, Draw, Program
 
 
 def layernorm(x: Any, gain: Any, bias: Any) -> Any:

@@ -6,12 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import MI, Lazy, Program
-
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-torch = Lazy("torch")
+from bench.programs.lazy import jax, jnp, lax, torch
+from bench.programs.program import MI, Program
 
 
 def numpy_add_at(x: Any, i: Any, u: Any) -> Any:

@@ -7,12 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.programs.program import KI, MI, Draw, Lazy, Program
-
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-nn = Lazy("jax.nn")
-functional = Lazy("torch.nn.functional")
+from bench.programs.lazy import functional, jnp, lax, nn
+from bench.programs.program import KI, MI, Draw, Program
 
 COUNT = 4 * MI
 

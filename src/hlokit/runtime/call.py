@@ -27,6 +27,7 @@ from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.interpreter.evaluate import argument
 from hlokit.runtime.arena import RECYCLED, Arena, Buffer, empty
+from hlokit.runtime.log import logger
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -181,11 +182,7 @@ class Caller:
             why = f"it is not aligned to {ALIGNMENT} bytes"
         else:
             return array
-        import logging
-
-        logging.getLogger("hlokit").info(
-            "%s: donated argument %d (%s) is copied: %s", self.program, number, self.names[number], why
-        )
+        logger().info("%s: donated argument %d (%s) is copied: %s", self.program, number, self.names[number], why)
         copy = empty(array.shape, array.dtype, array.nbytes)
         copy[...] = array
         return copy

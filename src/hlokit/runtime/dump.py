@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hlokit.errors import HlokitError
+from hlokit.runtime.log import logger
 
 if TYPE_CHECKING:
     from hlokit.cpu.compiler import Program
@@ -89,9 +90,7 @@ def _flags(text: str) -> dict[str, str]:
 def _warn(key: str, message: str) -> None:
     if key not in _warned:
         _warned.add(key)
-        import logging
-
-        logging.getLogger("hlokit").warning("%s", message)
+        logger().warning("%s", message)
 
 
 # -- compiling

@@ -25,6 +25,7 @@ from hlokit.runtime.call import Caller
 from hlokit.runtime.dump import Dump, compiled, settings
 from hlokit.runtime.host_steps import HostSteps, array_leaves, leaves, tree
 from hlokit.runtime.interrupt import raise_interrupt, symbols
+from hlokit.runtime.log import logger
 from hlokit.runtime.meetings import Round
 from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import progress
@@ -100,9 +101,7 @@ class Executable:
         self.recompiled = [e.reason for e in questions if not e.hit and e.name.startswith(module.name)]
         self.notes = [code.note for code in self.plan.objects if code.note]
         for note in self.notes:
-            import logging
-
-            logging.getLogger("hlokit").warning("%s: %s", module.name, note)
+            logger().warning("%s: %s", module.name, note)
         self.threads = threads
         self.use(self.plan, self._hosts)
         if self._dump is not None:

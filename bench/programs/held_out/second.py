@@ -1,84 +1,72 @@
 """Forty more programs that were held out: written when the second round of work on speed was done, since those of
-held_out.py had been looked at in it."""
+the first forty had been looked at in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from bench.programs.program import Draw, Lazy, Program
+from bench.programs.lazy import jax, jnp, lax, linalg, nn, random
+from bench.programs.program import Programs
 
-jax = Lazy("jax")
-jnp = Lazy("jax.numpy")
-lax = Lazy("jax.lax")
-nn = Lazy("jax.nn")
-random = Lazy("jax.random")
-linalg = Lazy("jax.scipy.linalg")
-special = Lazy("jax.scipy.special")
-
-
-def _of(category: str, name: str, arguments: Callable[[Draw], tuple[Any, ...]], **options: Any) -> Any:
-    """Makes a program of the function below."""
-    return lambda function: PROGRAMS.append(Program(category, name, arguments, function, **options))
-
-
-PROGRAMS: list[Program] = []
+PROGRAMS = Programs()
 BF16 = ml_dtypes.bfloat16
 
 
-@_of("elementwise", "again_huber_2M", lambda d: (d.normal(2_100_000), d.normal(2_100_000)))
+@PROGRAMS.of("elementwise", "again_huber_2M", lambda d: (d.normal(2_100_000), d.normal(2_100_000)))
 def _(x: Any, y: Any) -> Any:
     r = jnp.abs(x - y)
     return jnp.where(r < 1, 0.5 * r * r, r - 0.5)
 
 
-@_of("elementwise", "again_rgb_to_gray_u8_720p", lambda d: (d.integers(0, 256, 720, 1280, 3, dtype=np.uint8),))
+@PROGRAMS.of("elementwise", "again_rgb_to_gray_u8_720p", lambda d: (d.integers(0, 256, 720, 1280, 3, dtype=np.uint8),))
 def _(x: Any) -> Any:
     x = x.astype(jnp.int32)
     return ((x[..., 0] * 77 + x[..., 1] * 150 + x[..., 2] * 29) >> 8).astype(jnp.uint8)
 
 
-@_of("elementwise", "again_f16_saxpy_clamp_1M", lambda d: tuple(d.normal(1_000_000, dtype=np.float16) for _ in "xy"))
+@PROGRAMS.of(
+    "elementwise", "again_f16_saxpy_clamp_1M", lambda d: tuple(d.normal(1_000_000, dtype=np.float16) for _ in "xy")
+)
 def _(x: Any, y: Any) -> Any:
     return jnp.clip(x * np.float16(1.5) + y, -2, 2)
 
 
-@_of("transcendental", "again_softplus_sigmoid_900K", lambda d: (d.normal(900_000, scale=4.0),))
+@PROGRAMS.of("transcendental", "again_softplus_sigmoid_900K", lambda d: (d.normal(900_000, scale=4.0),))
 def _(x: Any) -> Any:
     return nn.softplus(x), nn.sigmoid(x)
 
 
-@_of("transcendental", "again_haversine_500K", lambda d: (d.uniform(500_000, 4, low=-1.5, high=1.5),))
+@PROGRAMS.of("transcendental", "again_haversine_500K", lambda d: (d.uniform(500_000, 4, low=-1.5, high=1.5),))
 def _(p: Any) -> Any:
     a, b, c, e = p.T
     h = jnp.sin((c - a) / 2) ** 2 + jnp.cos(a) * jnp.cos(c) * jnp.sin((e - b) / 2) ** 2
     return 2 * jnp.arcsin(jnp.sqrt(jnp.clip(h, 0, 1)))
 
 
-@_of("transcendental", "again_bf16_gelu_3M", lambda d: (d.normal(3_000_000, dtype=BF16),))
+@PROGRAMS.of("transcendental", "again_bf16_gelu_3M", lambda d: (d.normal(3_000_000, dtype=BF16),))
 def _(x: Any) -> Any:
     return nn.gelu(x)
 
 
-@_of("movement", "again_interleave_heads", lambda d: (d.normal(6, 10, 300, 40),))
+@PROGRAMS.of("movement", "again_interleave_heads", lambda d: (d.normal(6, 10, 300, 40),))
 def _(x: Any) -> Any:
     return x.transpose(0, 2, 1, 3).reshape(6, 300, 400)
 
 
-@_of("movement", "again_tile_and_flip", lambda d: (d.normal(500, 333),))
+@PROGRAMS.of("movement", "again_tile_and_flip", lambda d: (d.normal(500, 333),))
 def _(x: Any) -> Any:
     return jnp.tile(x, (2, 3))[::-1, :-7]
 
 
-@_of("movement", "again_im2col_patches", lambda d: (d.normal(4, 30, 30, 24),))
+@PROGRAMS.of("movement", "again_im2col_patches", lambda d: (d.normal(4, 30, 30, 24),))
 def _(x: Any) -> Any:
     return jnp.concatenate([x[:, i : i + 26, j : j + 26] for i in range(5) for j in range(5)], -1)
 
 
-@_of("reduction", "again_batch_norm_fwdbwd", lambda d: (d.normal(24, 20, 20, 72), d.normal(72), d.normal(72)))
+@PROGRAMS.of("reduction", "again_batch_norm_fwdbwd", lambda d: (d.normal(24, 20, 20, 72), d.normal(72), d.normal(72)))
 def _(x: Any, gain: Any, bias: Any) -> Any:
     def f(x: Any, gain: Any, bias: Any) -> Any:
         mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2))
@@ -88,44 +76,44 @@ def _(x: Any, gain: Any, bias: Any) -> Any:
     return value, *grads
 
 
-@_of("reduction", "again_rms_norm_bf16_3000x640", lambda d: (d.normal(3000, 640, dtype=BF16), d.normal(640)))
+@PROGRAMS.of("reduction", "again_rms_norm_bf16_3000x640", lambda d: (d.normal(3000, 640, dtype=BF16), d.normal(640)))
 def _(x: Any, gain: Any) -> Any:
     wide = x.astype(jnp.float32)
     return (wide * lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6) * gain).astype(x.dtype)
 
 
-@_of("reduction", "again_entropy_rows_2000x1501", lambda d: (d.normal(2000, 1501),))
+@PROGRAMS.of("reduction", "again_entropy_rows_2000x1501", lambda d: (d.normal(2000, 1501),))
 def _(x: Any) -> Any:
     logs = nn.log_softmax(x)
     return -(jnp.exp(logs) * logs).sum(-1)
 
 
-@_of("reduction", "again_any_all_count_i8", lambda d: (d.integers(0, 100, 4000, 500, dtype=np.int8),))
+@PROGRAMS.of("reduction", "again_any_all_count_i8", lambda d: (d.integers(0, 100, 4000, 500, dtype=np.int8),))
 def _(x: Any) -> Any:
     return (x > 98).any(0), (x > 0).all(1), (x == 7).sum(1)
 
 
-@_of("reduction", "again_correlation_matrix_3000x90", lambda d: (d.normal(3000, 90),))
+@PROGRAMS.of("reduction", "again_correlation_matrix_3000x90", lambda d: (d.normal(3000, 90),))
 def _(x: Any) -> Any:
     return jnp.corrcoef(x, rowvar=False)
 
 
-@_of("gemm", "again_gemm_f32_384x1536x384", lambda d: (d.normal(384, 1536), d.normal(1536, 384)), flops=4.53e8)
+@PROGRAMS.of("gemm", "again_gemm_f32_384x1536x384", lambda d: (d.normal(384, 1536), d.normal(1536, 384)), flops=4.53e8)
 def _(x: Any, y: Any) -> Any:
     return x @ y
 
 
-@_of("gemm", "again_gated_mlp_500x300x800", lambda d: (d.normal(500, 300), *(d.normal(300, 800) for _ in "ab")))
+@PROGRAMS.of("gemm", "again_gated_mlp_500x300x800", lambda d: (d.normal(500, 300), *(d.normal(300, 800) for _ in "ab")))
 def _(x: Any, a: Any, b: Any) -> Any:
     return nn.silu(x @ a) * (x @ b)
 
 
-@_of("gemm", "again_batched_lowrank_f32", lambda d: (d.normal(40, 90, 20), d.normal(40, 20, 110)))
+@PROGRAMS.of("gemm", "again_batched_lowrank_f32", lambda d: (d.normal(40, 90, 20), d.normal(40, 20, 110)))
 def _(x: Any, y: Any) -> Any:
     return jnp.einsum("bik,bkj->bji", x, y)
 
 
-@_of(
+@PROGRAMS.of(
     "gemm",
     "again_s8_scaled_300x512x700",
     lambda d: tuple(d.integers(-99, 99, *s, dtype=np.int8) for s in ((300, 512), (512, 700))),
@@ -134,26 +122,26 @@ def _(x: Any, y: Any) -> Any:
     return lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32) * 0.01
 
 
-@_of("convolution", "again_conv3x3_24-40_s2_NHWC", lambda d: (d.normal(6, 61, 61, 24), d.normal(3, 3, 24, 40)))
+@PROGRAMS.of("convolution", "again_conv3x3_24-40_s2_NHWC", lambda d: (d.normal(6, 61, 61, 24), d.normal(3, 3, 24, 40)))
 def _(x: Any, w: Any) -> Any:
     return nn.relu(lax.conv_general_dilated(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
 
 
-@_of("convolution", "again_grouped_conv_NCHW", lambda d: (d.normal(4, 64, 24, 24), d.normal(96, 16, 3, 3)))
+@PROGRAMS.of("convolution", "again_grouped_conv_NCHW", lambda d: (d.normal(4, 64, 24, 24), d.normal(96, 16, 3, 3)))
 def _(x: Any, w: Any) -> Any:
     return lax.conv_general_dilated(
         x, w, (1, 1), "SAME", feature_group_count=4, dimension_numbers=("NCHW", "OIHW", "NCHW")
     )
 
 
-@_of("convolution", "again_causal_conv1d_depthwise", lambda d: (d.normal(8, 1200, 96), d.normal(4, 1, 96)))
+@PROGRAMS.of("convolution", "again_causal_conv1d_depthwise", lambda d: (d.normal(8, 1200, 96), d.normal(4, 1, 96)))
 def _(x: Any, w: Any) -> Any:
     return lax.conv_general_dilated(
         x, w, (1,), [(3, 0)], feature_group_count=96, dimension_numbers=("NWC", "WIO", "NWC")
     )
 
 
-@_of("convolution", "again_conv5x5_bwd_weights", lambda d: (d.normal(6, 32, 32, 20), d.normal(5, 5, 20, 30)))
+@PROGRAMS.of("convolution", "again_conv5x5_bwd_weights", lambda d: (d.normal(6, 32, 32, 20), d.normal(5, 5, 20, 30)))
 def _(x: Any, w: Any) -> Any:
     def f(w: Any) -> Any:
         y = lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -162,7 +150,7 @@ def _(x: Any, w: Any) -> Any:
     return jax.grad(f)(w)
 
 
-@_of("pool", "again_maxpool2_bwd_NCHW", lambda d: (d.normal(6, 40, 50, 50),))
+@PROGRAMS.of("pool", "again_maxpool2_bwd_NCHW", lambda d: (d.normal(6, 40, 50, 50),))
 def _(x: Any) -> Any:
     def f(x: Any) -> Any:
         return (lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID") ** 2).sum()
@@ -170,7 +158,7 @@ def _(x: Any) -> Any:
     return jax.grad(f)(x)
 
 
-@_of(
+@PROGRAMS.of(
     "model",
     "again_cross_attention_fwd",
     lambda d: (d.normal(3, 150, 256), d.normal(3, 220, 256), *(d.normal(256, 256, scale=0.06) for _ in "qkv")),
@@ -183,7 +171,7 @@ def _(x: Any, y: Any, wq: Any, wk: Any, wv: Any) -> Any:
     return jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores), heads(y, wv)).reshape(3, 150, 256)
 
 
-@_of(
+@PROGRAMS.of(
     "model",
     "again_vae_step",
     lambda d: (d.normal(96, 400), d.normal(400, 200, scale=0.05), d.normal(100, 400, scale=0.1), d.normal(96, 100)),
@@ -198,7 +186,7 @@ def _(x: Any, enc: Any, dec: Any, noise: Any) -> Any:
     return value, enc - 0.1 * grads[0], dec - 0.1 * grads[1]
 
 
-@_of(
+@PROGRAMS.of(
     "model",
     "again_elman_rnn_bwd",
     lambda d: (d.normal(40, 16, 64), d.normal(64, 96, scale=0.1), d.normal(96, 96, scale=0.1)),
@@ -214,7 +202,7 @@ def _(xs: Any, w: Any, u: Any) -> Any:
     return jax.grad(loss, (0, 1))(w, u)
 
 
-@_of("loop", "again_wave_equation_600", lambda d: (d.normal(600, 600), d.normal(600, 600)))
+@PROGRAMS.of("loop", "again_wave_equation_600", lambda d: (d.normal(600, 600), d.normal(600, 600)))
 def _(u: Any, v: Any) -> Any:
     def step(_: Any, state: Any) -> Any:
         u, v = state
@@ -225,7 +213,7 @@ def _(u: Any, v: Any) -> Any:
     return lax.fori_loop(0, 12, step, (u, v))
 
 
-@_of("loop", "again_lorenz_vmap_3000", lambda d: (d.normal(3000, 3),))
+@PROGRAMS.of("loop", "again_lorenz_vmap_3000", lambda d: (d.normal(3000, 3),))
 def _(x: Any) -> Any:
     def field(s: Any) -> Any:
         return jnp.stack([10 * (s[1] - s[0]), s[0] * (28 - s[2]) - s[1], s[0] * s[1] - 8 / 3 * s[2]])
@@ -236,7 +224,7 @@ def _(x: Any) -> Any:
     return jax.vmap(run)(x)
 
 
-@_of(
+@PROGRAMS.of(
     "scan",
     "again_cumprod_columns_f64",
     lambda d: (d.uniform(800, 300, low=0.9, high=1.1).astype(np.float64),),
@@ -246,57 +234,61 @@ def _(x: Any) -> Any:
     return jnp.cumprod(x, 0)
 
 
-@_of("scan", "again_exponential_average", lambda d: (d.normal(400, 2000),))
+@PROGRAMS.of("scan", "again_exponential_average", lambda d: (d.normal(400, 2000),))
 def _(x: Any) -> Any:
     return lax.scan(lambda s, v: (0.9 * s + 0.1 * v,) * 2, jnp.zeros(2000), x)[1]
 
 
-@_of("scan", "again_associative_linear_recurrence", lambda d: (d.uniform(4096, 64), d.normal(4096, 64)))
+@PROGRAMS.of("scan", "again_associative_linear_recurrence", lambda d: (d.uniform(4096, 64), d.normal(4096, 64)))
 def _(a: Any, b: Any) -> Any:
     return lax.associative_scan(lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (a, b))[1]
 
 
-@_of("sort", "again_sort_pairs_i32", lambda d: (d.integers(0, 1 << 30, 300_000), d.normal(300_000)))
+@PROGRAMS.of("sort", "again_sort_pairs_i32", lambda d: (d.integers(0, 1 << 30, 300_000), d.normal(300_000)))
 def _(keys: Any, values: Any) -> Any:
     return lax.sort((keys, values), num_keys=1)
 
 
-@_of("sort", "again_argsort_rows_u8", lambda d: (d.integers(0, 256, 700, 900, dtype=np.uint8),))
+@PROGRAMS.of("sort", "again_argsort_rows_u8", lambda d: (d.integers(0, 256, 700, 900, dtype=np.uint8),))
 def _(x: Any) -> Any:
     return jnp.argsort(x, 1)
 
 
-@_of("gather", "again_one_hot_lookup_batched", lambda d: (d.normal(16, 2000, 24), d.integers(0, 2000, 16, 1500)))
+@PROGRAMS.of(
+    "gather", "again_one_hot_lookup_batched", lambda d: (d.normal(16, 2000, 24), d.integers(0, 2000, 16, 1500))
+)
 def _(table: Any, index: Any) -> Any:
     return jax.vmap(lambda t, i: t[i])(table, index)
 
 
-@_of("scatter", "again_scatter_max_2d", lambda d: (d.normal(400, 400), d.integers(0, 400, 90_000, 2), d.normal(90_000)))
+@PROGRAMS.of(
+    "scatter", "again_scatter_max_2d", lambda d: (d.normal(400, 400), d.integers(0, 400, 90_000, 2), d.normal(90_000))
+)
 def _(x: Any, index: Any, values: Any) -> Any:
     return x.at[index[:, 0], index[:, 1]].max(values)
 
 
-@_of("random", "again_gumbel_argmax", lambda d: (d.normal(600, 700), d.integers(0, 99, 2, dtype=np.uint32)))
+@PROGRAMS.of("random", "again_gumbel_argmax", lambda d: (d.normal(600, 700), d.integers(0, 99, 2, dtype=np.uint32)))
 def _(logits: Any, key: Any) -> Any:
     return jnp.argmax(logits + random.gumbel(key, logits.shape), -1)
 
 
-@_of("fft", "again_convolve_fft_rows_768", lambda d: (d.normal(200, 768), d.normal(768)))
+@PROGRAMS.of("fft", "again_convolve_fft_rows_768", lambda d: (d.normal(200, 768), d.normal(768)))
 def _(x: Any, k: Any) -> Any:
     return jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(k), n=768)
 
 
-@_of("linalg", "again_lstsq_normal_equations", lambda d: (d.normal(1500, 80), d.normal(1500, 3)))
+@PROGRAMS.of("linalg", "again_lstsq_normal_equations", lambda d: (d.normal(1500, 80), d.normal(1500, 3)))
 def _(a: Any, b: Any) -> Any:
     return linalg.cho_solve(linalg.cho_factor(a.T @ a + 1e-3 * jnp.eye(80)), a.T @ b)
 
 
-@_of("linalg", "again_inverse_logdet_150", lambda d: (d.positive_definite(150),))
+@PROGRAMS.of("linalg", "again_inverse_logdet_150", lambda d: (d.positive_definite(150),))
 def _(a: Any) -> Any:
     return jnp.linalg.inv(a), jnp.linalg.slogdet(a)[1]
 
 
-@_of("app", "again_kmeans_step", lambda d: (d.normal(8000, 12), d.normal(30, 12)))
+@PROGRAMS.of("app", "again_kmeans_step", lambda d: (d.normal(8000, 12), d.normal(30, 12)))
 def _(x: Any, centres: Any) -> Any:
     nearest = ((x[:, None] - centres[None]) ** 2).sum(-1).argmin(1)
     sums = jax.ops.segment_sum(x, nearest, 30)
