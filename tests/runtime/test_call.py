@@ -16,6 +16,7 @@ from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.runtime import call as calling
 from hlokit.runtime.call import Caller
+from hlokit.runtime.native_call import native_call
 from hlokit.types.shape import Shape
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
@@ -43,9 +44,9 @@ Y = np.array([[10, 20], [30, 40]], np.float32)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(calling, "_early", False)
     if request.param == "python":
-        monkeypatch.setattr(calling, "_native", lambda: None)
-        monkeypatch.setattr(calling, "_layout_is_known", lambda: False)
-    elif calling._native() is None:
+        monkeypatch.setattr(calling, "native_call", lambda: None)
+        monkeypatch.setattr(calling, "layout_is_known", lambda: False)
+    elif native_call() is None:
         pytest.skip("not this Python")
     return request.param
 
@@ -92,8 +93,8 @@ def test_builtin_function_is_made_for_the_second_call(monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(first.call(X, Y), X + Y)
     assert not isinstance(first.call, type(len))
     np.testing.assert_array_equal(first.call(X, Y), X + Y)
-    assert isinstance(first.call, type(len)) == (calling._native() is not None)
-    assert isinstance(add().call, type(len)) == (calling._native() is not None)
+    assert isinstance(first.call, type(len)) == (native_call() is not None)
+    assert isinstance(add().call, type(len)) == (native_call() is not None)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from hlokit.cpu.chains import internal
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt, reachable
 from hlokit.cpu.order import Loops
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
+from hlokit.cpu.target import ALIGNMENT
 from hlokit.forms.affine import Affine
-
-ALIGNMENT = 64
 
 
 @dataclass(eq=False)

@@ -12,6 +12,8 @@ from typing import Any
 
 from hlokit.errors import UnsupportedError
 
+ALIGNMENT = 64
+"""Bytes: all arrays that hlokit makes begin at a multiple of it, the size of a cache line."""
 _X86 = """sse3 ssse3 sse4.1 sse4.2 sse4a popcnt cx16 prfchw movbe lzcnt bmi bmi2 adx gfni tbm avx xop fma4 f16c fma avx2
     avxvnni avxifma avxvnniint8 avxvnniint16 avxneconvert avx512f avx512cd avx512dq avx512bw avx512vl avx512ifma
     avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 vpclmulqdq

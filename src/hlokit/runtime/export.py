@@ -14,7 +14,7 @@ from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.jit import compile_object
 from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.lapack import lapack_names
-from hlokit.cpu.target import Target, parse
+from hlokit.cpu.target import ALIGNMENT, Target, parse
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.runtime.host_steps import array_leaves
@@ -151,7 +151,7 @@ def _header(module: HloModule, program: Program, target: Target, name: str) -> s
         f"#define {upper}_ARGUMENTS {len(parameters)}",
         f"#define {upper}_RESULTS {len(results)}",
         f"#define {upper}_ARENA_BYTES {program.assignment.nbytes}ULL",
-        f"#define {upper}_ARENA_ALIGNMENT 64",
+        f"#define {upper}_ARENA_ALIGNMENT {ALIGNMENT}",
         *(_sizes(upper, "ARGUMENT", parameters)),
         *(_sizes(upper, "RESULT", results)),
         "",

@@ -18,7 +18,7 @@ import numpy as np
 
 from hlokit.cpu.cache import Cache, Key, compiled_objects, objects_key, stored_objects
 from hlokit.cpu.jit import ObjectCode
-from hlokit.cpu.target import Target
+from hlokit.cpu.target import ALIGNMENT, Target
 from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.registry import find_target
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hlokit.cpu.compiler import Program
 
 _Array = np.ndarray[Any, Any]
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)

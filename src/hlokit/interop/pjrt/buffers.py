@@ -7,6 +7,7 @@ it, since a storage that several hold is never written to. Memory from LARGE on 
 from __future__ import annotations
 
 from hlokit.cpu.llvm import Module
+from hlokit.cpu.target import ALIGNMENT
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.code import Code, Record
 from hlokit.interop.pjrt.events import new_event
@@ -26,7 +27,6 @@ LARGE, HUGE = 2**20, 2**21
 SLOTS, KEPT = 64, 2**30
 ALIASED = 2**14
 """Bytes from which memory of the caller's is used in place where the caller lets us; less is sooner copied."""
-ALIGNMENT = 64
 RESOURCE_EXHAUSTED = layouts.ERROR_CODES.index("RESOURCE_EXHAUSTED")
 NO_MEMORY = "out of memory"
 
