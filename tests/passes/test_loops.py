@@ -184,3 +184,19 @@ def test_ranges(body: str, expected: tuple[int, int]) -> None:
     root = body if "(" in body else f"copy({body})"
     module = hk.parse(f"ENTRY e {{ p = pred[10] parameter(0) i = s32[10] iota(), iota_dimension=0\n{constants} ROOT r = s32[10] {root} }}")
     assert value_range(module.entry.root) == expected
+
+
+def test_what_a_loop_carries_keeps_its_layout() -> None:
+    """The state's start lies in another layout than its parameter in the body, where a bitcast reads it."""
+    module = hk.parse("""HloModule m
+cond { p = (s32[], f32[2,3]{1,0}, f32[6], f32[6]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(3) ROOT c = pred[] compare(i, n), direction=LT }
+body { p = (s32[], f32[2,3]{1,0}, f32[6], f32[6]) parameter(0) i = s32[] get-tuple-element(p), index=0 one = s32[] constant(1) j = s32[] add(i, one)
+x = f32[2,3]{1,0} get-tuple-element(p), index=1 b = f32[6] bitcast(x) s = f32[6] get-tuple-element(p), index=2 y = f32[6] add(s, b)
+d = f32[6] get-tuple-element(p), index=3 ROOT t = (s32[], f32[2,3]{1,0}, f32[6], f32[6]) tuple(j, x, y, d) }
+ENTRY e { x = f32[2,3]{0,1} parameter(0) i = s32[] constant(0) z = f32[6] constant({0, 0, 0, 0, 0, 0}) t = (s32[], f32[2,3]{0,1}, f32[6], f32[6]) tuple(i, x, z, z)
+w = (s32[], f32[2,3]{1,0}, f32[6], f32[6]) while(t), condition=cond, body=body ROOT r = f32[6] get-tuple-element(w), index=2 }
+""")
+    x = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    for names in (["while-loop-simplifier"], ["while-loop-invariant-code-motion"], ["while-loop-unroller", "tuple-simplifier"]):
+        assert same_bits(module, optimized(module, *names), x)
+    assert same_bits(module, hk.optimize(module), x)

@@ -180,3 +180,38 @@ def test_effects_of_an_inlined_call_happen_once() -> None:
     )
     after = hk.optimize(module, ["call-inliner"], verify_each=True)
     assert "call" not in opcodes(after) and len(hk.evaluate(after, [1.0] * 4, return_outfeed=True)[1]) == 1
+
+
+LAYOUTS = [
+    (  # a call's argument in another layout than its parameter
+        "x = f32[2,3]{0,1} parameter(0) ROOT r = f32[6] call(x), to_apply=f",
+        "f { p = f32[2,3]{1,0} parameter(0) ROOT b = f32[6] bitcast(p) }\n",
+        "call-inliner",
+    ),
+    (  # a call's result likewise
+        "x = f32[2,3]{0,1} parameter(0) c = f32[2,3]{1,0} call(x), to_apply=f ROOT r = f32[6] bitcast(c)",
+        "f { ROOT p = f32[2,3]{1,0} parameter(0) }\n",
+        "call-inliner",
+    ),
+    (  # an expansion in the layout of its operand
+        "x = f32[2,3]{0,1} parameter(0) s = f32[3] constant({1, 1, 1}) z = f32[3] constant({0, 0, 0})\n"
+        "n = f32[2,3]{1,0} batch-norm-inference(x, s, z, z, s), epsilon=0, feature_index=1 ROOT r = f32[6] bitcast(n)",
+        "",
+        "op-expander",
+    ),
+    (
+        "x = f32[2,3]{0,1} parameter(0) t = (f32[2,3]{1,0}) tuple(x) e = f32[2,3]{1,0} get-tuple-element(t), index=0\n"
+        "ROOT r = f32[6] bitcast(e)",
+        "",
+        "tuple-simplifier",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "computations", "name"), LAYOUTS, ids=range(len(LAYOUTS)))
+def test_bitcasts_read_the_layout_of_what_was_replaced(body: str, computations: str, name: str) -> None:
+    module = parse(body, computations)
+    x = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    for after in (hk.optimize(module, [name], verify_each=True), hk.optimize(module)):
+        assert hk.evaluate(after, x).tolist() == hk.evaluate(module, x).tolist() == [1, 2, 3, 4, 5, 6]
+    assert hk.compile(module)(x).tolist() == [1, 2, 3, 4, 5, 6]

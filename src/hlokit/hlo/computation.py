@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hlokit.errors import ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
-from hlokit.hlo.op import Op, infer_shape, same_result
+from hlokit.hlo.op import OPS, Op, infer_shape, same_result
 from hlokit.types.shape import ProgramShape, Shape
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ class Computation:
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Gives `new` to every user of `old` (but `new` itself), and the root's place. `old` stays, unused.
 
-        The shapes must be the same but for layout. Control dependencies stay with `old`.
+        The shapes must be the same but for layout: a user that reads it gets a copy in the layout of `old`. Control
+        dependencies stay with `old`.
         """
         self._own(old)
         self._own(new)
@@ -162,8 +163,9 @@ class Computation:
         for user in list(old.users):
             if user is new:
                 continue
-            user.operands = tuple(new if o is old else o for o in user.operands)
-            new.users[user] = None
+            value = self._laid_out(new, old.shape) if user.op.reads_layout else new
+            user.operands = tuple(value if o is old else o for o in user.operands)
+            value.users[user] = None
             del old.users[user]
         if self.root is old:
             self.root_or_none = new
@@ -213,7 +215,10 @@ class Computation:
         """
         self._own(call)
         (callee,) = call.called
-        values: dict[Instruction, Instruction] = dict(zip(callee.parameters, call.operands, strict=True))
+        values: dict[Instruction, Instruction] = {}
+        for parameter, value in zip(callee.parameters, call.operands, strict=True):
+            is_read = any(user.op.reads_layout for user in parameter.users)
+            values[parameter] = self._laid_out(value, parameter.shape) if is_read else value
         for instruction in callee.post_order():
             if instruction not in values:
                 values[instruction] = self._copy(instruction, values)
@@ -271,6 +276,12 @@ class Computation:
                 control_predecessors=[values[p] for p in instruction.extra.control_predecessors],
             )
         return copy
+
+    def _laid_out(self, value: Instruction, shape: Shape) -> Instruction:
+        """The value in the layout of `shape`, an array's."""
+        if value.shape.layout_or_default.minor_to_major == shape.layout_or_default.minor_to_major:
+            return value
+        return self.add_unchecked(OPS["copy"](), [value], (), value.shape.with_layout(shape.layout))
 
     def _own(self, instruction: Instruction) -> None:
         if instruction.parent is not self:

@@ -130,6 +130,8 @@ class Op:
     """A function of real numbers that takes a polynomial or a table: what analyses count apart from arithmetic."""
     passes_on: ClassVar[bool] = False
     """Its value is the first operand's, as it is: it only orders, marks or copies."""
+    reads_layout: ClassVar[bool] = False
+    """Its value depends on the layout of its operand; no other's does (HLAY-7)."""
     picks: ClassVar[int | None] = None
     """Its value is that element of its operand, a tuple."""
     keeps_operands: ClassVar[bool] = False

@@ -244,6 +244,7 @@ class Bitcast(Op, name="bitcast"):
     arity = 1
     form = "index"
     rules = "BEY"
+    reads_layout = True
 
     def infer(self, operand: Shape) -> Shape:
         output = self.output_shape

@@ -96,12 +96,12 @@ def _with_state(
     for instruction in old.post_order():
         op = instruction.op
         if instruction in known:
-            values[instruction] = copy.add(GetTupleElement(known[instruction]), [parameter])
+            values[instruction] = _element(copy, instruction, known[instruction])
         elif instruction is old.parameters[0] or (instruction is root and kept is not None):
             continue
         elif isinstance(op, GetTupleElement) and instruction.operands[0] is old.parameters[0]:
             if op.index in number:
-                values[instruction] = copy.add(GetTupleElement(number[op.index]), [parameter], name=instruction.name)
+                values[instruction] = _element(copy, instruction, number[op.index])
         elif all(operand in values for operand in instruction.operands):
             values[instruction] = copied(instruction, copy, [values[o] for o in instruction.operands])
             before = [values[p] for p in instruction.control_predecessors if p in values]
@@ -114,6 +114,11 @@ def _with_state(
     parts += [copy.add(GetTupleElement(i), [parameter]) for i in range(kept, len(state.elements))]
     copy.set_root(copy.add(Tuple(), parts, name=root.name))
     return copy
+
+
+def _element(into: Computation, old: Instruction, index: int) -> Instruction:
+    """An element of the state in the place of `old`, in its layout."""
+    return into.add(GetTupleElement(index), [into.parameters[0]], shape=old.shape, name=old.name)
 
 
 def copied(instruction: Instruction, into: Computation, operands: Sequence[Instruction]) -> Instruction:

@@ -120,8 +120,8 @@ def _first(instruction: Instruction, computation: Computation, fast: bool) -> In
     for rule in rules:
         replacement = rule(instruction, computation) if plain or rule not in _STATIC else None
         if replacement is not None and replacement is not instruction:
-            if replacement.shape is not instruction.shape and any(u.opcode == "bitcast" for u in instruction.users):
-                continue  # it reads memory, so the layout says which element is which
+            if replacement.shape is not instruction.shape and any(u.op.reads_layout for u in instruction.users):
+                continue  # a copy would take its place, and this rule the copy's
             return replacement
     return None
 
