@@ -16,8 +16,10 @@ Array = np.ndarray[Any, Any]
 PLAIN = host().without("amx-tile", "amx-bf16", "amx-int8")
 needs_registers = pytest.mark.skipif(not host().has("amx-bf16"), reason="a CPU with AMX")
 SIZES = [(160, 100, 176), (129, 1100, 257)]
+GAIN = parts._GAIN
 TURNS = [(False, False), (True, False), (False, True), (True, True)]
 LEAST = 2.0**-126
+MATRICES = "x86-64-avx512,+amx-tile,+amx-int8,+amx-bf16"
 
 
 @pytest.fixture(autouse=True)
@@ -245,8 +247,28 @@ def test_bf16_in_a_loop() -> None:
 def test_targets() -> None:
     """Code for machines with and without the registers is made on any machine; strict code never has them."""
     module = product(128, 128, 128)
-    target = parse("x86-64-avx512,+amx-tile,+amx-int8,+amx-bf16")
+    target = parse(MATRICES)
     assert "tdpbf16ps" in hk.compile(module, target=target).as_text("asm")
     assert "tdpbf16ps" not in hk.compile(module, target=target.without("amx-bf16")).as_text("asm")
     if host().has("amx-bf16"):
         assert "tdpbf16ps" not in hk.compile(module, strict=True).as_text("asm")
+
+
+@pytest.mark.parametrize(
+    ("sides", "type", "goes"),
+    [
+        ((512, 512, 512), hk.f32, True),
+        ((1024, 1024, 1024), hk.f16, True),
+        ((64, 64, 64), hk.f32, False),
+        ((8, 4096, 4096), hk.f32, False),
+        ((2048, 2048, 17), hk.f32, False),
+        ((512, 32, 512), hk.f32, False),
+        ((8, 512, 512), hk.f16, False),
+    ],
+)
+def test_large_products_go_this_way(
+    sides: tuple[int, int, int], type: hk.DType, goes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_GAIN", GAIN)
+    executable = hk.compile(product(*sides, type), target=parse(MATRICES))
+    assert ("tdpbf16ps" in executable.as_text("asm")) is goes

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from hlokit.cpu.kernels.convolution_plan import Panel, Plan, Steps
-from hlokit.cpu.kernels.elements import broadcast, load, mangled, rounded, store, write
+from hlokit.cpu.kernels.elements import broadcast, constant_mask, load, mangled, rounded, store, write
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.kernels.scalar_convolution import affine
 from hlokit.cpu.kernels.sliding import strides
+from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector
 from hlokit.types.dtype import DType
 
@@ -179,7 +180,7 @@ class Tile:
                     value = self.f.let(f"extractelement {self.type} {value}, i64 0")
                     self._put(index, value, 1, None)
                 else:
-                    self._put(index, value, self.lanes, first_of(count, self.lanes))
+                    self._put(index, value, self.lanes, constant_mask(count, self.lanes))
 
     def _store_looped(self, sums: Sequence[str]) -> None:
         """Output by output, from memory: an epilogue is written out once for all of them."""
@@ -205,7 +206,7 @@ class Tile:
                 place = list(index)
                 if v:
                     place[self.s.feature_dim] = f.let(f"add i64 {feature}, {v * lanes}")
-                self._put(place, value, few, None if few == 1 else first_of(count, lanes))
+                self._put(place, value, few, None if few == 1 else constant_mask(count, lanes))
 
     def _store_turned(self, sums: Sequence[str]) -> None:
         """Turned in registers, then feature by feature, a line of outputs at a time."""
@@ -232,7 +233,7 @@ class Tile:
                     place = f.let(f"getelementptr {self.scalar}, ptr {line}, i64 {first + part}")
                     value = load(f, self.scalar, few, place)
                     index = self._index(self.outputs[first + part], loop.index)
-                    self._put(index, value, few, first_of(count, few))
+                    self._put(index, value, few, constant_mask(count, few))
             loop.next = []
 
     def _store_each(self, sums: Sequence[str]) -> None:
@@ -248,13 +249,6 @@ class Tile:
                 self._put(self._index(output, loop.index), value, 1, None)
 
 
-def first_of(count: int, lanes: int) -> str | None:
-    """A mask of the first `count` lanes; None for all."""
-    if count >= lanes:
-        return None
-    return "<" + ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(lanes)) + ">"
-
-
 def multiplied(f: Function, wide: DType, x: str, y: str, total: str, lanes: int) -> str:
     """total + x * y, rounded once where it rounds."""
     scalar = scalar_type(wide)
@@ -262,47 +256,3 @@ def multiplied(f: Function, wide: DType, x: str, y: str, total: str, lanes: int)
     if wide.is_integral:
         return f.let(f"add {type} {total}, {f.let(f'mul {type} {x}, {y}')}")
     return f.let(f"call {type} @llvm.fma.{mangled(scalar, lanes)}({type} {x}, {type} {y}, {type} {total})")
-
-
-def transposed(f: Function, rows: Sequence[str], scalar: str) -> list[str]:
-    """A square of lanes x lanes, its rows become columns: log2(lanes) rounds of exchanges."""
-    lanes, values = len(rows), list(rows)
-    type = vector(scalar, lanes)
-    if lanes == 16:
-        return _transposed_16(f, values, type)
-    half = lanes // 2
-    while half:
-        low = [j if j & half == 0 else j - half + lanes for j in range(lanes)]
-        high = [j + half if j & half == 0 else j + lanes for j in range(lanes)]
-        for i in range(lanes):
-            if i & half == 0:
-                pair = [values[i], values[i + half]]
-                values[i], values[i + half] = (shuffled(f, type, pair, order) for order in (low, high))
-        half //= 2
-    return values
-
-
-def _transposed_16(f: Function, rows: Sequence[str], type: str) -> list[str]:
-    """By shuffles that AVX-512 has as instructions: within quarters twice, then whole quarters twice."""
-    quarters = range(0, 16, 4)
-    lows, highs = ([q + i + 16 * j for q in quarters for i in part for j in (0, 1)] for part in ((0, 1), (2, 3)))
-    low_pairs, high_pairs = ([q + i + k for q in quarters for k in (0, 16) for i in part] for part in ((0, 1), (2, 3)))
-    even, odd = ([q * 4 + i + k for k in (0, 16) for q in part for i in range(4)] for part in ((0, 2), (1, 3)))
-    values = list(rows)
-    for i in range(0, 16, 4):
-        a, b, c, d = values[i : i + 4]
-        low, high = ([shuffled(f, type, pair, order) for pair in ((a, b), (c, d))] for order in (lows, highs))
-        values[i : i + 4] = [shuffled(f, type, pair, o) for pair in (low, high) for o in (low_pairs, high_pairs)]
-    columns = [""] * 16
-    for j in range(4):
-        a, b, c, d = values[j::4]
-        for first, order in ((0, even), (1, odd)):
-            pair = [shuffled(f, type, two, order) for two in ((a, b), (c, d))]
-            columns[4 * first + j] = shuffled(f, type, pair, even)
-            columns[4 * (first + 2) + j] = shuffled(f, type, pair, odd)
-    return columns
-
-
-def shuffled(f: Function, type: str, pair: Sequence[str], order: Sequence[int]) -> str:
-    mask = ", ".join(f"i32 {i}" for i in order)
-    return f.let(f"shufflevector {type} {pair[0]}, {type} {pair[1]}, <{len(order)} x i32> <{mask}>")

@@ -6,10 +6,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan
-from hlokit.cpu.kernels.convolution_tile import first_of, shuffled, transposed
-from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
+from hlokit.cpu.kernels.elements import broadcast, constant_mask, lane_numbers, read, store
 from hlokit.cpu.kernels.scalar_convolution import affine
 from hlokit.cpu.kernels.sliding import Sliding
+from hlokit.cpu.kernels.squares import shuffled, transposed
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector
 
 
@@ -80,7 +80,7 @@ def lay_out_features(
     def in_line(source: str, inside: str, count: int) -> str:
         mask = broadcast(f, inside, "i1", lanes)
         if count < lanes:
-            mask = f.let(f"and <{lanes} x i1> {mask}, {first_of(count, lanes)}")
+            mask = f.let(f"and <{lanes} x i1> {mask}, {constant_mask(count, lanes)}")
         value = read(f, module, s.operand, base, source, lanes, scalar, mask)[0]
         if s.shared == 1:
             return value

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from hlokit.cpu.kernels import flow
 from hlokit.cpu.kernels.convolution_plan import Laid, Panel, Plan, planned
-from hlokit.cpu.kernels.convolution_tile import Tile, first_of
+from hlokit.cpu.kernels.convolution_tile import Tile
 from hlokit.cpu.kernels.depthwise import also_inside, each, lay_out_features
-from hlokit.cpu.kernels.elements import broadcast, lane_numbers, read, store
+from hlokit.cpu.kernels.elements import broadcast, constant_mask, lane_numbers, read, store
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.kernels.scalar_convolution import affine, decoded, is_number
 from hlokit.cpu.kernels.sliding import Sliding, finished, kernel_function
@@ -84,7 +84,7 @@ def _copy_weights(
             at = affine(f, v * lanes * s.output.rhs, [(source, 1)])
             put = affine(f, v * lanes, [(place, 1)])
             if s.output.rhs == 1 and not (s.operand.bits < 16 and s.operand.is_floating):
-                value = read(f, module, s.operand, rhs, at, lanes, scalar, first_of(valid, lanes))[0]
+                value = read(f, module, s.operand, rhs, at, lanes, scalar, constant_mask(valid, lanes))[0]
                 store(f, scalar, lanes, value, f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {put}"))
                 continue
             if valid < lanes:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, Space, added, least, unravelled
 from hlokit.cpu.kernels.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
-from hlokit.cpu.kernels.matrix_tile import MOST_ROWS, MOST_VECTORS, MatrixTile, release
+from hlokit.cpu.kernels.matrix_registers import release
+from hlokit.cpu.kernels.matrix_tile import MOST_ROWS, MOST_VECTORS, MatrixTile
 from hlokit.cpu.kernels.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.kernels.tile import Arithmetic, Tile, register_tile
@@ -283,7 +285,7 @@ class Product:
     ) -> None:
         """The product over ranges of rows, columns and inner axis; `places` say where the arrays begin."""
         fn, depth = self.fn, self.plan.depth
-        work = _Block(self, places, rows, columns)
+        work = self.blocks(places, rows, columns)
         if not self.is_split:
             work.part(inner[0], inner[1], "true", "true")
             return
@@ -294,6 +296,9 @@ class Product:
             first = fn.let(f"icmp eq i64 {loop.index}, {inner[0]}")
             last = fn.let(f"icmp sge i64 {after}, {inner[1]}")
             work.part(loop.index, least(fn, after, inner[1]), first, last)
+
+    def blocks(self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str]) -> Block:
+        return _Block(self, places, rows, columns)
 
     # -- results
 
@@ -306,7 +311,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block(ABC):
     """One block in the making. Ranges are i64: rows and columns from .. to."""
 
     product: Product
@@ -314,8 +319,27 @@ class _Block:
     rows: tuple[str, str]
     columns: tuple[str, str]
 
+    @abstractmethod
     def part(self, begin: str, end: str, first: str, last: str) -> None:
         """Adds the products of a range of the inner axis; `last`: sums are complete then."""
+
+    def sums_of(self, row: str, column: str) -> tuple[str, int]:
+        """Where the sums of a tile are made, and the bytes from row to row."""
+        product, fn, a = self.product, self.product.fn, self.product.arithmetic
+        if product.plan.keeps_out:
+            stride = product.space.rows.stride("out")
+            assert stride is not None
+            place = added(fn, self.places["out"], product.space.rows.offset(fn, "out", row), column)
+            return pointer(fn, product.out, place, size_of(a.total)), stride * size_of(a.total)
+        if not product.is_split:
+            return product.sums, product.sums_bytes
+        down = fn.let(f"mul i64 {fn.let(f'sub i64 {row}, {self.rows[0]}')}, {product.sums_bytes}")
+        right = fn.let(f"mul i64 {fn.let(f'sub i64 {column}, {self.columns[0]}')}, {a.total_bytes}")
+        return pointer(fn, product.sums, added(fn, down, right), 1), product.sums_bytes
+
+
+class _Block(Block):
+    def part(self, begin: str, end: str, first: str, last: str) -> None:
         product, fn, p = self.product, self.product.fn, self.product.plan
         count = fn.let(f"sub i64 {end}, {begin}")
         group = p.arithmetic.group
@@ -453,19 +477,9 @@ class _Row:
     def tile(self, tile: Tile, column: str, columns: int) -> None:
         """One tile: `columns` of its columns exist."""
         block, product = self.block, self.block.product
-        fn, p, a = product.fn, product.plan, product.arithmetic
+        fn, p = product.fn, product.plan
         rhs, row_bytes = self._right(column)
-        if p.keeps_out:
-            stride = product.space.rows.stride("out")
-            assert stride is not None
-            place = added(fn, block.places["out"], product.space.rows.offset(fn, "out", self.row), column)
-            out, out_bytes = pointer(fn, product.out, place, size_of(a.total)), stride * size_of(a.total)
-        else:
-            out, out_bytes = product.sums, product.sums_bytes
-        if product.is_split and not p.keeps_out:
-            down = fn.let(f"mul i64 {fn.let(f'sub i64 {self.row}, {block.rows[0]}')}, {product.sums_bytes}")
-            right = fn.let(f"mul i64 {fn.let(f'sub i64 {column}, {block.columns[0]}')}, {a.total_bytes}")
-            out = pointer(fn, out, added(fn, down, right), 1)
+        out, out_bytes = block.sums_of(self.row, column)
         tile.call(fn, product.module, (self.lhs, rhs, out), self.run.units, (row_bytes, out_bytes), self.first)
         if not p.keeps_out:
             self._hand_out(out, column, columns)

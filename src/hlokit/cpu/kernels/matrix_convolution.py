@@ -15,8 +15,8 @@ from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.matrix_convolution_lines import Patch, Weights, head
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, MatrixPlan, matrix_plan
 from hlokit.cpu.kernels.matrix_convolution_results import Results
-from hlokit.cpu.kernels.matrix_convolution_tile import SUMS_BYTES, configure, tile, whole
-from hlokit.cpu.kernels.matrix_tile import release
+from hlokit.cpu.kernels.matrix_convolution_tile import SUMS_BYTES, tile, whole
+from hlokit.cpu.kernels.matrix_registers import configure, release
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.kernels.scalar_convolution import affine, decoded, is_number
 from hlokit.cpu.kernels.sliding import Sliding, finished, kernel_function

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hlokit.cpu.kernels.convolution_tile import first_of
 from hlokit.cpu.kernels.depthwise import each
-from hlokit.cpu.kernels.elements import broadcast, first_lanes, lane_numbers, load, pointer, store
+from hlokit.cpu.kernels.elements import broadcast, constant_mask, first_lanes, lane_numbers, load, pointer, store
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, MatrixPlan
 from hlokit.cpu.kernels.matrix_convolution_tile import turn
@@ -272,7 +271,7 @@ class Patch(Lines):
         values: list[str] = []
         for first in range(0, deep, lanes):
             number = affine(f, first, [(source, 1), (line, deep)])
-            mask = first_of(max(0, rest - first), lanes) if rest else None
+            mask = constant_mask(max(0, rest - first), lanes) if rest else None
             if p.merged is not None:
                 mask = self._window(
                     f, affine(f, first, [(at[p.merged], p.channel.taps), (line, deep)]), lanes, inside, mask

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlokit.cpu.kernels.sliding import Axis, Sliding
+from hlokit.cpu.kernels.split import PRODUCTS
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 
-PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0))}
-"""By the number of parts: those of lhs and rhs that are multiplied. From one to the next one side stays where it is."""
 LINE = 64
 ROWS = 16
 """Lines, or columns of sums, of a register."""
@@ -52,6 +51,11 @@ class Factors:
     def deep(self) -> int:
         """Factors of a line."""
         return LINE // 4 * self.group
+
+    @property
+    def products(self) -> list[tuple[int, int]]:
+        """Which parts of lhs and rhs are multiplied. From one to the next one side stays where it is."""
+        return [pair for products in PRODUCTS[self.parts] for pair in products]
 
     def number(self, unit: int, own: int) -> int:
         """Which of the line's factors lies in these 32 bits at this place. Splitting never moves lanes (split.py)."""
@@ -361,7 +365,7 @@ def _cost(p: MatrixPlan) -> float:
 def _cycles(p: MatrixPlan) -> float:
     """Of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
-    products = rows * p.panels * (p.steps * len(PRODUCTS[p.factors.parts]) * ROWS + 50 * p.goes)
+    products = rows * p.panels * (p.steps * len(p.factors.products) * ROWS + 50 * p.goes)
     extents = [-(-a.extent // ROWS) * ROWS if i == p.turned else a.extent for i, a in enumerate(p.axes)]
     lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
     lines *= (12 if p.turned is None else 20) * p.factors.parts

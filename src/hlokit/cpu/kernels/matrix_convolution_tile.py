@@ -5,27 +5,19 @@ Neither knows shapes: tables say where the lines of each step lie, so that one f
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.convolution_tile import multiplied, transposed
+from hlokit.cpu.kernels.convolution_tile import multiplied
 from hlokit.cpu.kernels.elements import broadcast, load, pointer, store
-from hlokit.cpu.kernels.matrix_convolution_plan import LINE, PRODUCTS, ROWS, Factors
+from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, Factors
+from hlokit.cpu.kernels.matrix_registers import LHS, REGISTER, RHS, clear, load_register, multiply, store_register
 from hlokit.cpu.kernels.split import joined
+from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.types.dtype import f32
 
-REGISTER = ROWS * LINE
 SUMS_BYTES = 2 * LINE
 """Of a row of sums."""
-_LHS, _RHS = 4, 6
-"""Numbers of the first registers that hold factors; sums begin at 0."""
 _HEIGHT = 8
 """Rows that are summed at once by vectors."""
-
-
-def configure(f: Function, module: Module) -> None:
-    """All registers have 16 rows of 64 bytes."""
-    row_bytes = LINE.to_bytes(2, "little") * 8
-    configuration = b"\1".ljust(16, b"\0") + row_bytes.ljust(32, b"\0") + (bytes([ROWS]) * 8).ljust(16, b"\0")
-    f.do(f"call void @llvm.x86.ldtilecfg(ptr {module.table('matrix_registers_whole', 'i8', configuration)})")
 
 
 def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
@@ -51,11 +43,11 @@ def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
     f.branch("%first", zero, former)
     f.start(zero)
     for number, _ in sums:
-        f.do(f"call void @llvm.x86.tilezero(i8 {number})")
+        clear(f, number)
     f.jump(begun)
     f.start(former)
     for number, out in sums:
-        _load(f, number, out, SUMS_BYTES)
+        load_register(f, number, out, SUMS_BYTES)
     f.jump(begun)
     f.start(begun)
     with f.loop("0", "%steps", carries=[("ptr", "%rhs")]) as loop:
@@ -67,27 +59,21 @@ def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
             lines.append(pointer(f, lines[-1], "%part", 1))
         panels = [rhs, pointer(f, rhs, "%panel", 1)][:columns]
         former = (-1, -1)
-        for p, q in PRODUCTS[factors.parts]:
+        for p, q in factors.products:
             if q != former[1]:
                 for j in range(columns):
-                    _load(f, _RHS + j, pointer(f, panels[j], str(q * REGISTER), 1))
+                    load_register(f, RHS + j, pointer(f, panels[j], str(q * REGISTER), 1), LINE)
             if p != former[0]:
                 for i in range(rows):
-                    _load(f, _LHS + i, pointer(f, lines[p], str(i * REGISTER), 1))
+                    load_register(f, LHS + i, pointer(f, lines[p], str(i * REGISTER), 1), LINE)
             former = p, q
-            for i in range(rows):
-                for j in range(columns):
-                    f.do(f"call void @llvm.x86.{factors.multiply}(i8 {2 * i + j}, i8 {_LHS + i}, i8 {_RHS + j})")
+            multiply(f, factors.multiply, range(rows), range(columns))
         loop.next = [pointer(f, rhs, str(factors.parts * REGISTER), 1)]
     for number, out in sums:
-        f.do(f"call void @llvm.x86.tilestored64(i8 {number}, ptr {out}, i64 {SUMS_BYTES})")
+        store_register(f, number, out, SUMS_BYTES)
     f.do("ret void")
     module.add(f)
     return name
-
-
-def _load(f: Function, register: int, address: str, row_bytes: int = LINE) -> None:
-    f.do(f"call void @llvm.x86.tileloadd64(i8 {register}, ptr {address}, i64 {row_bytes})")
 
 
 def turn(f: Function, module: Module, source: str, source_bytes: int, target: str, target_bytes: int) -> None:

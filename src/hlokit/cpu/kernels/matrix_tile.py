@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from hlokit.cpu.kernels.elements import first_lanes, load, pointer, store
+from hlokit.cpu.kernels.matrix_registers import (
+    LHS,
+    RHS,
+    ROW_BYTES,
+    ROWS,
+    clear,
+    configure,
+    load_register,
+    multiply,
+    store_register,
+)
 from hlokit.cpu.kernels.tile import Tile
 from hlokit.cpu.llvm import Function, Module
 
-ROWS = 16
-"""Of a register. A register of factors holds this many units of the inner axis; one of sums as many columns."""
-ROW_BYTES = 64
 MOST_ROWS, MOST_VECTORS = 2 * ROWS, 2
 """Of a tile: four registers of sums, two of lhs, two of rhs."""
-_LHS, _RHS = 4, 6
-"""Numbers of the first registers that hold factors; sums begin at 0."""
 _MULTIPLY = {"bf16": "tdpbf16ps", "s8": "tdpbssd", "u8": "tdpbuud"}
 
 
@@ -22,40 +28,12 @@ class MatrixTile(Tile):
     `vectors` of 16 columns. Registers are configured for the tile's size by `enter`, ahead of calls.
     """
 
-    @property
-    def _heights(self) -> list[int]:
-        return [min(ROWS, self.rows - first) for first in range(0, self.rows, ROWS)]
-
-    @property
-    def _widths(self) -> list[int]:
-        return [min(ROWS, self.columns - first) for first in range(0, self.columns, ROWS)]
-
     def enter(self, fn: Function, module: Module) -> None:
         """Makes the registers fit the tile. They stay so until the next tile of another size."""
-        name = f"matrix_registers_{self.rows}x{self.columns}"
-        if f"@{name}" not in module.globals:
-            module.table(name, "i8", self._configuration())
-        fn.do(f"call void @llvm.x86.ldtilecfg(ptr @{name})")
-
-    def _configuration(self) -> bytes:
-        """Palette 1; at 16 the bytes of a row of each register, at 48 its rows."""
-        size = [(0, 0)] * 8
-        for i, height in enumerate(self._heights):
-            size[_LHS + i] = (height, ROW_BYTES)
-            for j, width in enumerate(self._widths):
-                size[_RHS + j] = (ROWS, 4 * width)
-                size[2 * i + j] = (height, 4 * width)
-        row_bytes = b"".join(n.to_bytes(2, "little") for _, n in size)
-        rows = bytes(rows for rows, _ in size)
-        return b"\1".ljust(16, b"\0") + row_bytes.ljust(32, b"\0") + rows.ljust(16, b"\0")
+        configure(fn, module, self.rows, self.columns)
 
     def written(self) -> Function:
         return _Writer(self).written()
-
-
-def release(fn: Function) -> None:
-    """Gives the registers back: with them in use a switch of threads saves 8 KB more."""
-    fn.do("call void @llvm.x86.tilerelease()")
 
 
 class _Writer:
@@ -63,7 +41,6 @@ class _Writer:
 
     def __init__(self, tile: MatrixTile) -> None:
         self.tile = tile
-        self.multiply = f"llvm.x86.{_MULTIPLY[tile.arithmetic.name]}"
         self.rows, self.columns = -(-tile.rows // ROWS), -(-tile.columns // ROWS)
         parameters = [("ptr noalias readonly", "lhs"), ("ptr noalias readonly", "rhs"), ("ptr noalias", "out")]
         parameters += [("i64", "steps"), ("i64", "row_bytes"), ("i64", "out_bytes"), ("i1", "first")]
@@ -82,7 +59,7 @@ class _Writer:
         with fn.when(fn.let(f"icmp slt i64 {whole}, %steps")):
             self._last_step(lhs, rhs, fn.let(f"sub i64 %steps, {whole}"))
         for number, address in self._sums():
-            fn.do(f"call void @llvm.x86.tilestored64(i8 {number}, ptr {address}, i64 %out_bytes)")
+            store_register(fn, number, address, "%out_bytes")
         fn.do("ret void")
         return fn
 
@@ -103,11 +80,11 @@ class _Writer:
         fn.start(zero)
         for i in range(self.rows):
             for j in range(self.columns):
-                fn.do(f"call void @llvm.x86.tilezero(i8 {2 * i + j})")
+                clear(fn, 2 * i + j)
         fn.jump(both)
         fn.start(former)
         for number, address in self._sums():
-            fn.do(f"call void @llvm.x86.tileloadd64(i8 {number}, ptr {address}, i64 %out_bytes)")
+            load_register(fn, number, address, "%out_bytes")
         fn.jump(both)
         fn.start(both)
 
@@ -115,13 +92,10 @@ class _Writer:
         """Adds the products of 16 units."""
         fn = self.fn
         for j in range(self.columns):
-            address = pointer(fn, rhs, str(j * ROW_BYTES), 1)
-            fn.do(f"call void @llvm.x86.tileloadd64(i8 {_RHS + j}, ptr {address}, i64 {rhs_bytes})")
+            load_register(fn, RHS + j, pointer(fn, rhs, str(j * ROW_BYTES), 1), rhs_bytes)
         for i in range(self.rows):
-            address = pointer(fn, lhs, str(i * ROWS * lhs_bytes), 1)
-            fn.do(f"call void @llvm.x86.tileloadd64(i8 {_LHS + i}, ptr {address}, i64 {lhs_bytes})")
-            for j in range(self.columns):
-                fn.do(f"call void @{self.multiply}(i8 {2 * i + j}, i8 {_LHS + i}, i8 {_RHS + j})")
+            load_register(fn, LHS + i, pointer(fn, lhs, str(i * ROWS * lhs_bytes), 1), lhs_bytes)
+            multiply(fn, _MULTIPLY[self.tile.arithmetic.name], [i], range(self.columns))
 
     def _last_step(self, lhs: str, rhs: str, units: str) -> None:
         """The units that are left, from copies that zeros complete."""

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.axes import Space, added, least
-from hlokit.cpu.kernels.elements import pointer, size_of
-from hlokit.cpu.kernels.gemm import Plan, Product
+from hlokit.cpu.kernels.elements import pointer
+from hlokit.cpu.kernels.gemm import Block, Plan, Product
 from hlokit.cpu.kernels.parts_packing import Layout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.parts_tile import WIDTH, Form, enter, slow_tile, tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase
@@ -99,32 +99,17 @@ class PartsProduct(Product):
         if not p.keeps_out:
             self.sums = fn.alloca("i8", rows * self.sums_bytes)
 
-    def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
-        fn, depth, k = self.fn, self.plan.depth, self.space.inner.size
-        places = {role: self.space.batch.offset(fn, role, index) for role in ("lhs", "rhs", "out")}
-        work = _Block(self, places, rows, columns)
-        if not self.is_split:
-            work.part("0", str(k), "true", "true")
-            return
-        with fn.loop("0", str(k), depth) as loop:
-            first = fn.let(f"icmp eq i64 {loop.index}, 0")
-            last = fn.let(f"icmp sge i64 {added(fn, loop.index, str(depth))}, {k}")
-            steps = least(fn, fn.let(f"sub i64 {k}, {loop.index}"), str(depth))
-            work.part(loop.index, steps, first, last)
+    def blocks(self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str]) -> Block:
+        return _Block(self, places, rows, columns)
 
 
 @dataclass(frozen=True)
-class _Block:
-    """One chunk's part of one product. Ranges are i64: rows and columns from .. to."""
-
+class _Block(Block):
     product: PartsProduct
-    places: dict[str, str]
-    rows: tuple[str, str]
-    columns: tuple[str, str]
 
-    def part(self, begin: str, steps: str, first: str, last: str) -> None:
-        """Adds the products of so many steps of the inner axis; `last`: sums are complete then."""
+    def part(self, begin: str, end: str, first: str, last: str) -> None:
         product, fn = self.product, self.product.fn
+        steps = fn.let(f"sub i64 {end}, {begin}")
         blocks = fn.let(f"sdiv i64 {added(fn, steps, str(product.form.depth - 1))}, {product.form.depth}")
         with fn.loop(*self.rows, WIDTH) as row:
             self._pack("lhs", row.index, self.rows[1], begin, steps, self._left(row.index))
@@ -170,7 +155,7 @@ class _Block:
         last: str,
     ) -> None:
         product, fn = self.product, self.product.fn
-        out, out_bytes = self._out(row, column)
+        out, out_bytes = self.sums_of(row, column)
         (lhs, lhs_range), (rhs, rhs_range) = sides
         shown = f"ptr {lhs}, ptr {rhs}, ptr {out}, i64 {out_bytes}, "
         shown += f"i64 {blocks}, i64 {height}, i64 {width}, i1 {first}"
@@ -210,21 +195,6 @@ class _Block:
             return found[0]
         is_more = fn.let(f"icmp sgt i64 {size}, {LANES}")
         return fn.let(f"select i1 {is_more}, ptr {found[0]}, ptr {found[1]}", "f")
-
-    def _out(self, row: str, column: str) -> tuple[str, int]:
-        """Where a tile's sums go, and the bytes from row to row."""
-        product, fn = self.product, self.product.fn
-        if product.plan.keeps_out:
-            stride = product.space.rows.stride("out")
-            assert stride is not None
-            place = added(fn, self.places["out"], product.space.rows.offset(fn, "out", row), column)
-            size = size_of(product.arithmetic.total)
-            return pointer(fn, product.out, place, size), stride * size
-        if not product.is_split:
-            return product.sums, product.sums_bytes
-        down = fn.let(f"mul i64 {fn.let(f'sub i64 {row}, {self.rows[0]}')}, {product.sums_bytes}")
-        right = fn.let(f"mul i64 {fn.let(f'sub i64 {column}, {self.columns[0]}')}, 4")
-        return pointer(fn, product.sums, added(fn, down, right), 1), product.sums_bytes
 
     def _hand_out(self, sums: str, row: str, height: str, column: str, width: str, last: str) -> None:
         product, fn = self.product, self.product.fn

@@ -10,6 +10,7 @@ from hlokit.cpu.kernels.axes import Axis, added, least
 from hlokit.cpu.kernels.elements import first_lanes, load, pointer, size_of, store
 from hlokit.cpu.kernels.parts_tile import WIDTH, Form
 from hlokit.cpu.kernels.split import BOUND, LANES, NO_RANGE, RANGE_BYTES, raw, split, store_range, widened
+from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, Module, splat, vector
 
 _PART_BYTES = 2048
@@ -259,7 +260,7 @@ def _stage(module: Module, form: Form, *, across: bool) -> str:
                 value = fn.let(f"zext {vector(scalar, LANES)} {value} to {vector('i32', LANES)}")
             rows.append(value)
             place = pointer(fn, place, "%row", 1)
-        for i, value in enumerate(_transposed(fn, rows)):
+        for i, value in enumerate(transposed(fn, rows, "i32")):
             if scalar != "i32":
                 value = fn.let(f"trunc {vector('i32', LANES)} {value} to {vector(scalar, LANES)}")
             store(fn, scalar, LANES, value, pointer(fn, "%target", str(i * target_row), 1))
@@ -273,19 +274,6 @@ def _row(fn: Function, scalar: str, place: str, index: str, mask: str) -> str:
     type = f"<{LANES} x i1>"
     exists = fn.let(f"icmp slt i64 {index}, %rows")
     return load(fn, scalar, LANES, place, fn.let(f"select i1 {exists}, {type} {mask}, {type} zeroinitializer"))
-
-
-def _transposed(fn: Function, rows: list[str]) -> list[str]:
-    """A square of 16 x 16 transposed: rounds of interleaving two rows."""
-    type = vector("i32", LANES)
-    for _ in range(LANES.bit_length() - 1):
-        out: list[str] = []
-        for x, y in zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True):
-            for side in (0, LANES // 2):
-                order = ", ".join(f"i32 {side + i + k}" for i in range(LANES // 2) for k in (0, LANES))
-                out.append(fn.let(f"shufflevector {type} {x}, {type} {y}, <{LANES} x i32> <{order}>"))
-        rows = out
-    return rows
 
 
 def panel_bytes(form: Form, steps: int) -> int:

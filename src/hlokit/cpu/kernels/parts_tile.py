@@ -7,20 +7,27 @@ last index, its lanes the last; for rhs it is the other way round. So a register
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.axes import least
 from hlokit.cpu.kernels.elements import broadcast, first_lanes, load, pointer, store
+from hlokit.cpu.kernels.matrix_registers import (
+    LHS,
+    REGISTER,
+    RHS,
+    clear,
+    configuration,
+    load_register,
+    multiply,
+    store_register,
+)
 from hlokit.cpu.kernels.split import LANES, PRODUCTS, joined
 from hlokit.cpu.llvm import Function, Module, vector
 
 WIDTH = 32
 """Rows and columns of a tile: four registers of sums."""
-_REGISTER = 1024
-"""Bytes."""
-_LHS, _RHS = 4, 6
-"""Numbers of the first registers that hold factors; sums begin at 0."""
 _MULTIPLY = {"float": "tdpbf16ps", "s8": "tdpbssd", "u8": "tdpbuud"}
 _SLOW_ROWS = 4
 
@@ -54,7 +61,7 @@ class Form:
 
     @property
     def block_bytes(self) -> int:
-        return self.parts * 2 * _REGISTER
+        return self.parts * 2 * REGISTER
 
     @property
     def total(self) -> str:
@@ -64,38 +71,16 @@ class Form:
 def enter(fn: Function, module: Module, rows: str, columns: str, edges: tuple[int, int]) -> None:
     """Makes the registers fit tiles of so many rows and columns (i64), which are WIDTH or, if not 0, those of `edges`.
 
-    They stay so until the next one's; `release` must come last.
+    They stay so until the next one's; `release` (matrix_registers) must come last.
     """
-    tables: list[str] = []
-    for height in (WIDTH, edges[0]):
-        for width in (WIDTH, edges[1]):
-            name = f"matrix_registers_{height or WIDTH}x{width or WIDTH}"
-            tables.append(module.table(name, "i8", _configuration(height or WIDTH, width or WIDTH)))
+    sizes = itertools.product(*((WIDTH, edge or WIDTH) for edge in edges))
+    tables = [configuration(module, height, width) for height, width in sizes]
     chosen = tables[0]
     if any(edges):
         is_low, is_narrow = (fn.let(f"icmp slt i64 {size}, {WIDTH}") for size in (rows, columns))
         pairs = [fn.let(f"select i1 {is_narrow}, ptr {tables[i + 1]}, ptr {tables[i]}") for i in (0, 2)]
         chosen = fn.let(f"select i1 {is_low}, ptr {pairs[1]}, ptr {pairs[0]}")
     fn.do(f"call void @llvm.x86.ldtilecfg(ptr {chosen})")
-
-
-def release(fn: Function) -> None:
-    """Gives the registers back: with them in use a switch of threads saves 8 KB more."""
-    fn.do("call void @llvm.x86.tilerelease()")
-
-
-def _configuration(rows: int, columns: int) -> bytes:
-    """Palette 1; at 16 the bytes of a row of each register, at 48 its rows. None is empty, used or not."""
-    size = [(0, 0)] * 8
-    for i in range(2):
-        height = min(LANES, max(1, rows - i * LANES))
-        size[_LHS + i] = (height, 64)
-        for j in range(2):
-            width = min(LANES, max(1, columns - j * LANES))
-            size[_RHS + j] = (LANES, 4 * width)
-            size[2 * i + j] = (height, 4 * width)
-    row_bytes = b"".join(n.to_bytes(2, "little") for _, n in size)
-    return b"\1".ljust(16, b"\0") + row_bytes.ljust(32, b"\0") + bytes(n for n, _ in size).ljust(16, b"\0")
 
 
 def tile(module: Module, form: Form, rows: int, columns: int) -> str:
@@ -127,7 +112,7 @@ class _Tile:
             count = least(fn, fn.let(f"sub i64 %blocks, {run.index}"), str(form.run))
             for i in range(rows):
                 for j in range(columns):
-                    fn.do(f"call void @llvm.x86.tilezero(i8 {2 * i + j})")
+                    clear(fn, 2 * i + j)
             after = run.carried
             for products in PRODUCTS[form.parts]:
                 with fn.loop("0", count, 1, list(zip(("ptr", "ptr"), run.carried, strict=True))) as block:
@@ -150,22 +135,20 @@ class _Tile:
 
     def _multiply(self, bases: Sequence[str], products: Sequence[tuple[int, int]]) -> None:
         """Adds the products of a block's parts to the registers of sums."""
-        fn, kind = self.fn, _MULTIPLY["float" if self.form.total == "float" else self.form.name]
+        kind = _MULTIPLY["float" if self.form.total == "float" else self.form.name]
         held: dict[int, int] = {}
         for parts in products:
-            sides = zip((_RHS, _LHS), (self.columns, self.rows), parts[::-1], bases[::-1], strict=True)
+            sides = zip((RHS, LHS), (self.columns, self.rows), parts[::-1], bases[::-1], strict=True)
             for register, count, part, base in sides:
                 if held.get(register) != part:
                     held[register] = part
                     self._load(register, count, base, part)
-            for i in range(self.rows):
-                for j in range(self.columns):
-                    fn.do(f"call void @llvm.x86.{kind}(i8 {2 * i + j}, i8 {_LHS + i}, i8 {_RHS + j})")
+            multiply(self.fn, kind, range(self.rows), range(self.columns))
 
     def _load(self, register: int, count: int, base: str, part: int) -> None:
         for half in range(count):
-            address = pointer(self.fn, base, str((2 * part + half) * _REGISTER), 1)
-            self.fn.do(f"call void @llvm.x86.tileloadd64(i8 {register + half}, ptr {address}, i64 64)")
+            address = pointer(self.fn, base, str((2 * part + half) * REGISTER), 1)
+            load_register(self.fn, register + half, address, 64)
 
     def _store(self, out: str, out_bytes: str) -> None:
         """Stores the registers of sums."""
@@ -173,8 +156,7 @@ class _Tile:
         for i in range(self.rows):
             row = pointer(fn, out, fn.let(f"mul i64 {out_bytes}, {i * LANES}"), 1) if i else out
             for j in range(self.columns):
-                address = pointer(fn, row, str(j * 64), 1) if j else row
-                fn.do(f"call void @llvm.x86.tilestored64(i8 {2 * i + j}, ptr {address}, i64 {out_bytes})")
+                store_register(fn, 2 * i + j, pointer(fn, row, str(j * 64), 1) if j else row, out_bytes)
 
     def _add(self) -> None:
         """Adds the stored sums to `out`."""
@@ -216,7 +198,7 @@ class _SlowTile:
                     (lhs, left, 4 * WIDTH, 64, 64 * WIDTH, "%raw_lhs"),
                     (rhs, right, 4 * WIDTH, 64 * WIDTH, 64, "%raw_rhs"),
                 ):
-                    source = pointer(fn, base, str(half * _REGISTER), 1)
+                    source = pointer(fn, base, str(half * REGISTER), 1)
                     target = pointer(fn, to, str(half * shift), 1)
                     shown = f"ptr {source}, ptr {target}, i64 {row}, i64 {other}, i1 {is_raw}"
                     fn.do(f"call void @{join}({shown})")
@@ -275,7 +257,7 @@ def _join(module: Module, form: Form) -> str:
     fn = Function(name, parameters, attributes="noinline nounwind")
     with fn.loop("0", str(LANES)) as row:
         source = pointer(fn, "%pairs", row.index, 64)
-        pairs = [load(fn, "i32", LANES, pointer(fn, source, str(2 * p * _REGISTER), 1)) for p in range(form.parts)]
+        pairs = [load(fn, "i32", LANES, pointer(fn, source, str(2 * p * REGISTER), 1)) for p in range(form.parts)]
         target = pointer(fn, "%numbers", fn.let(f"mul i64 {row.index}, %row_bytes"), 1)
         for value, place in zip(
             joined(fn, pairs, "%raw"), (target, pointer(fn, target, "%second_bytes", 1)), strict=True

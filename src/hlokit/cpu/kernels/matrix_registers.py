@@ -1,0 +1,59 @@
+"""The registers of Intel's AMX: eight of up to 16 rows of 64 bytes. Tiles use 2 x 2 of sums, two of lhs, two of rhs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from hlokit.cpu.llvm import Function, Module
+
+ROWS = 16
+"""Of a register. A register of factors holds this many units of the inner axis; one of sums as many columns."""
+ROW_BYTES = 64
+REGISTER = ROWS * ROW_BYTES
+"""Bytes."""
+LHS, RHS = 4, 6
+"""Numbers of the first registers that hold factors; sums begin at 0: that of halves i and j of a tile is 2 i + j."""
+
+
+def configure(fn: Function, module: Module, rows: int = 2 * ROWS, columns: int = 2 * ROWS) -> None:
+    """Makes the registers fit tiles of so many rows and columns. They stay so until the next time, or `release`."""
+    fn.do(f"call void @llvm.x86.ldtilecfg(ptr {configuration(module, rows, columns)})")
+
+
+def configuration(module: Module, rows: int, columns: int) -> str:
+    """What `ldtilecfg` reads: palette 1; at 16 the bytes of a row of each register, at 48 its rows. None is empty."""
+    size = [(0, 0)] * 8
+    for i in range(2):
+        height = min(ROWS, max(1, rows - i * ROWS))
+        size[LHS + i] = (height, ROW_BYTES)
+        for j in range(2):
+            width = min(ROWS, max(1, columns - j * ROWS))
+            size[RHS + j] = (ROWS, 4 * width)
+            size[2 * i + j] = (height, 4 * width)
+    row_bytes = b"".join(n.to_bytes(2, "little") for _, n in size)
+    table = b"\1".ljust(16, b"\0") + row_bytes.ljust(32, b"\0") + bytes(n for n, _ in size).ljust(16, b"\0")
+    return module.table(f"matrix_registers_{rows}x{columns}", "i8", table)
+
+
+def release(fn: Function) -> None:
+    """Gives the registers back: with them in use a switch of threads saves 8 KB more."""
+    fn.do("call void @llvm.x86.tilerelease()")
+
+
+def clear(fn: Function, register: int) -> None:
+    fn.do(f"call void @llvm.x86.tilezero(i8 {register})")
+
+
+def load_register(fn: Function, register: int, address: str, row_bytes: int | str) -> None:
+    fn.do(f"call void @llvm.x86.tileloadd64(i8 {register}, ptr {address}, i64 {row_bytes})")
+
+
+def store_register(fn: Function, register: int, address: str, row_bytes: int | str) -> None:
+    fn.do(f"call void @llvm.x86.tilestored64(i8 {register}, ptr {address}, i64 {row_bytes})")
+
+
+def multiply(fn: Function, instruction: str, rows: Iterable[int], columns: Iterable[int]) -> None:
+    """Adds the products of these halves of lhs, 0 or 1, and of rhs to the sums."""
+    for i, j in itertools.product(rows, columns):
+        fn.do(f"call void @llvm.x86.{instruction}(i8 {2 * i + j}, i8 {LHS + i}, i8 {RHS + j})")
