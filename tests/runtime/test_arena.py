@@ -17,6 +17,7 @@ BIG = 3 * 2**20
 
 @pytest.fixture
 def recycler(monkeypatch: pytest.MonkeyPatch) -> Recycler:
+    gc.collect()  # results in cycles that earlier tests left would come back to the new recycler
     fresh = Recycler(64 * 2**20)
     monkeypatch.setattr(arena, "recycler", fresh)
     monkeypatch.setattr(arena._returned, "__defaults__", (arena._loans, fresh.give))

@@ -24,6 +24,7 @@ from hlokit.cpu.cache import compiled
 from hlokit.cpu.jit import Library
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import host
+from hlokit.runtime.share import native_share
 
 MARKED = 1 << 16
 YIELDS = 500
@@ -138,8 +139,6 @@ def is_supported() -> bool:
 
 class _Native:
     def __init__(self) -> None:
-        from hlokit.runtime.collectives import share_address
-
         process: Any = ctypes.PyDLL(None)
         key = ctypes.c_ulong(0)
         if process.pthread_key_create(ctypes.byref(key), None):
@@ -148,7 +147,7 @@ class _Native:
         self.set: Callable[[int, int | None], int] = process.pthread_setspecific
         process.pthread_setspecific.argtypes = [ctypes.c_ulong, ctypes.c_void_p]
         target = host()
-        self._library = Library([compiled(_text(), target, name="meetings")], {"hlokit_share": share_address()})
+        self._library = Library([compiled(_text(), target, name="meetings")], {"hlokit_share": native_share().address})
         self.address = self._library.address("hlokit_switch")
 
 
