@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.axes import Space, added, least
 from hlokit.cpu.kernels.elements import pointer
-from hlokit.cpu.kernels.gemm import Block, Plan, Product
+from hlokit.cpu.kernels.gemm import Block, Product
+from hlokit.cpu.kernels.gemm_plan import Plan
 from hlokit.cpu.kernels.parts_packing import Layout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.parts_tile import WIDTH, Form, enter, slow_tile, tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase

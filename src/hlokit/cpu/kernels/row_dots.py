@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hlokit.cpu.kernels.axes import Space, added, least
 from hlokit.cpu.kernels.elements import element_bytes, first_lanes, mangled, pointer, size_of, store
-from hlokit.cpu.kernels.gemm import CHUNKS, Plan, Product
+from hlokit.cpu.kernels.gemm import Product
+from hlokit.cpu.kernels.gemm_plan import CHUNKS, Plan
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.kernels.tile import Arithmetic
 from hlokit.cpu.llvm import Module, vector
