@@ -215,3 +215,24 @@ def test_bitcasts_read_the_layout_of_what_was_replaced(body: str, computations: 
     for after in (hk.optimize(module, [name], verify_each=True), hk.optimize(module)):
         assert hk.evaluate(after, x).tolist() == hk.evaluate(module, x).tolist() == [1, 2, 3, 4, 5, 6]
     assert hk.compile(module)(x).tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["call-inliner", "conditional-simplifier"])
+def test_effects_keep_their_turns(name: str) -> None:
+    """Those of a call, of which its result needs the last alone, come before what follows the call."""
+    call = "call(x), to_apply=f" if name == "call-inliner" else "conditional(c, x, x), branch_computations={f, f}"
+    module = parse(
+        f"x = s32[] parameter(0) c = s32[] constant(0) a = s32[] {call}\n"
+        "v = u64[2] rng-get-and-update-state(), delta=1 ROOT t = (s32[], u64[2]) tuple(a, v)",
+        "g { u = u64[2] rng-get-and-update-state(), delta=8 ROOT p = s32[] parameter(0) }\n"
+        "f { p = s32[] parameter(0) u = u64[2] rng-get-and-update-state(), delta=16 q = s32[] call(p), to_apply=g\n"
+        "w = u64[2] rng-get-and-update-state(), delta=4 s = u64[1] slice(w), slice={[0:1]} y = s32[1] convert(s)\n"
+        "ROOT z = s32[] reshape(y) }\n",
+    )
+    expected = hk.evaluate(module, 5)
+    after = hk.optimize(module, [name, "dce"], verify_each=True)
+    assert "call" not in opcodes(after)
+    for one in (after, hk.optimize(module)):
+        assert bits(hk.evaluate(one, 5)) == bits(expected)
+    for strict in (False, True):
+        assert bits(hk.compile(module, strict=strict)(5)) == bits(expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.hlo.computation import Computation
+from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.comparison import Compare
@@ -33,15 +33,17 @@ class ConditionalSimplifier(Pass):
 
     def run(self, module: HloModule) -> bool:
         changed = False
+        effects: dict[Computation, bool] = {}
         repeated = _in_loops(module) if self.work else set[Computation]()
         for computation in module.computations():
             tied = tied_by_control(computation)
+            turns = sum(has_side_effect(i, effects) for i in computation.instructions)
             for instruction in computation.post_order():
                 number = _branch(instruction)
                 if number is None and (computation not in repeated or not self._is_cheap(instruction)):
                     continue
-                if not is_free(instruction, tied):
-                    continue
+                if not is_free(instruction, tied) or (turns > 1 and has_side_effect(instruction, effects)):
+                    continue  # a branch's effect would have another turn
                 if number is None:
                     result = _selected(instruction, computation)
                 else:
