@@ -200,6 +200,17 @@ def test_strict_complex_arithmetic(function: str) -> None:
     assert differs(hk.compile(module, strict=True)(x, y), hk.evaluate(module, x, y)) is None
 
 
+@pytest.mark.parametrize("opcode", ["cbrt", "log-plus-one", "sinh"])
+def test_a_function_has_the_same_bits_of_what_lies_backwards(opcode: str) -> None:
+    """Along negative strides NumPy's own would not."""
+    text = f"ENTRY e {{ x = f64[99] parameter(0)\n y = f64[99] reverse(x), dimensions={{0}}\n ROOT r = f64[99] {opcode}(y) }}"
+    module = hk.parse("HloModule t\n" + text)
+    x = np.random.default_rng(3).uniform(0, 2, 99)
+    forwards = hk.evaluate(hk.parse("HloModule t\n" + text.replace("reverse(x), dimensions={0}", "copy(x)")), x)
+    np.testing.assert_array_equal(hk.evaluate(module, x), forwards[::-1])
+    np.testing.assert_array_equal(hk.evaluate(module, x[::-1]), forwards)
+
+
 def test_strict_batch_norm() -> None:
     text = """ENTRY e { x = f32[16,5] parameter(0)
       s = f32[5] parameter(1)
@@ -240,3 +251,14 @@ def test_two_columns_of_a_product_are_no_complex_number() -> None:
     )
     x, y = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(6, dtype=np.float32).reshape(3, 2)
     check(text, x, y)
+
+
+def test_the_last_of_all_is_the_last() -> None:
+    """A fold that takes the element always is no selection whose order does not matter."""
+    text = (
+        SECOND
+        + """ENTRY e { x = s32[5,4,3,16] parameter(0)
+      i = s32[] parameter(1)
+      ROOT r = s32[4] reduce(x, i), dimensions={3,2,0}, to_apply=second }"""
+    )
+    check(text, np.arange(960, dtype=np.int32).reshape(5, 4, 3, 16), np.int32(7))

@@ -322,14 +322,14 @@ def reassociates(fold: Fold) -> bool:
     """Whether the steps of a fold may be taken in any grouping and order (REDUCE-9).
 
     True of one op on (accumulator, element) that is associative and commutative, and of selections, each of whose
-    results is one of the two.
+    results is one of the two: not always the same one, which would be the first or the last of all.
     """
     if fold.ordered:
         return False
     n = len(fold.inits)
     if n == 1 and identity_name(fold.combined[0]) is not None:
         return True
-    return all(_selects(node) for node in fold.combined)
+    return all(node.op == "select" and _selects(node) for node in fold.combined)
 
 
 def _selects(node: Node) -> bool:
