@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from bench.programs.held_out import first, second
+from bench.programs.held_out import first, second, third
 from bench.programs.program import Program
 
-HELD_OUT: dict[int, tuple[Program, ...]] = {1: tuple(first.PROGRAMS), 2: tuple(second.PROGRAMS)}
+HELD_OUT: dict[int, tuple[Program, ...]] = {
+    1: tuple(first.PROGRAMS),
+    2: tuple(second.PROGRAMS),
+    3: tuple(third.PROGRAMS),
+}
