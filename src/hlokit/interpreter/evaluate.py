@@ -12,7 +12,7 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
 from hlokit.hlo.op import Op
-from hlokit.hlo.values import TOKEN_VALUE, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
+from hlokit.hlo.values import TOKEN_VALUE, Array, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process, StepHook
 from hlokit.ops.control_flow import Domain
@@ -381,7 +381,7 @@ def argument(name: str, shape: Shape, value: Any) -> Any:
     if not shape.is_array:
         return TOKEN_VALUE
     if type(value) is np.ndarray and value.dtype is shape.dtype.numpy and value.shape == shape.dimensions:
-        return value  # what follows would say so, 50 times slower
+        return _forwards(value)  # what follows would say so, 50 times slower
     weak = isinstance(value, (bool, int, float, complex, list, tuple))
     try:
         array = as_array(value, shape.dtype if weak else None)
@@ -390,7 +390,12 @@ def argument(name: str, shape: Shape, value: Any) -> Any:
     found = Shape.array(dtypes.dtype(array.dtype), array.shape)
     if found.dtype is not shape.dtype or not (array.shape == shape.dimensions or _fits(array.shape, shape)):
         raise ArgumentError(f"{name}: found {found}, expected {shape} [EXEC-3]")
-    return array
+    return _forwards(array)
+
+
+def _forwards(array: Array) -> Array:
+    """A copy of what lies backwards in memory: along negative strides NumPy's functions round otherwise."""
+    return array if min(array.strides, default=0) >= 0 else array.copy()
 
 
 def result_of(value: Any, taken: set[int]) -> Any:

@@ -99,7 +99,7 @@ class Reverse(Op, name="reverse"):
         return operand.logical
 
     def reference(self, operand: Array) -> Array:
-        return np.flip(operand, self.dimensions)
+        return np.flip(operand, self.dimensions).copy()  # along negative strides NumPy's functions round otherwise
 
     def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
         sizes = operand.shape.dimensions
