@@ -262,3 +262,18 @@ def test_the_last_of_all_is_the_last() -> None:
       ROOT r = s32[4] reduce(x, i), dimensions={3,2,0}, to_apply=second }"""
     )
     check(text, np.arange(960, dtype=np.int32).reshape(5, 4, 3, 16), np.int32(7))
+
+
+@pytest.mark.parametrize("function", ["sqrt", "rsqrt"])
+@pytest.mark.parametrize("element", ["c64", "c128"])
+def test_complex_roots_at_the_ends_of_the_range(element: str, function: str) -> None:
+    """|a| + |z| overflows, or has few digits."""
+    kind = np.float32 if element == "c64" else np.float64
+    ends = np.finfo(kind)
+    size = [0, 1, 0.3, ends.max, ends.max / 2, ends.smallest_normal, ends.smallest_subnormal * 3, np.inf, np.nan]
+    parts = np.array([*size, *(-x for x in size)], kind)
+    z = np.empty((len(parts), len(parts)), f"complex{2 * ends.bits}")
+    z.real, z.imag = parts[:, None], parts
+    shape = f"{element}[{len(parts)},{len(parts)}]"
+    module = hk.parse(f"HloModule t\nENTRY e {{ z = {shape} parameter(0)\n ROOT r = {shape} {function}(z) }}")
+    np.testing.assert_allclose(hk.compile(module)(z), hk.evaluate(module, z), rtol=4 * ends.eps, atol=0)

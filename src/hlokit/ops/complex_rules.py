@@ -150,14 +150,23 @@ def logistic(emit: Emitter, z: Value) -> Value:
 
 
 def sqrt(emit: Emitter, z: Value) -> Value:
-    """t = sqrt((|a| + |z|) / 2) is the larger part, b / 2t the other."""
+    """t = sqrt((|a| + |z|) / 2) is the larger part, b / 2t the other.
+
+    |a| + |z| may overflow, and be too small to have all its digits: it is taken of 2^-5 z, or 2^53 z.
+    """
     a, b = _parts(emit, z)
-    half_modulus = scalar_rules.hypot(emit, emit.mul(a, 0.5), emit.mul(b, 0.5))  # the whole one may overflow
-    t = emit.sqrt(emit.add(emit.mul(emit.abs(a), 0.5), half_modulus))
-    other = emit.select(emit.eq(t, 0.0), b, emit.div(emit.mul(b, 0.5), t))
+    is_small = emit.lt(emit.max(emit.abs(a), emit.abs(b)), 1.0)
+
+    def of_size(small: float, large: float) -> Value:
+        return emit.select(is_small, emit.constant(small, a.dtype), emit.constant(large, a.dtype))
+
+    scale = of_size(2.0**53, 2.0**-5)
+    x, y = emit.mul(emit.abs(a), scale), emit.mul(b, scale)
+    t = emit.mul(emit.sqrt(emit.add(x, scalar_rules.hypot(emit, x, y))), of_size(2.0**-27, 4.0))
+    other = emit.select(emit.eq(t, 0.0), b, emit.div(b, emit.add(t, t)))
     is_right = emit.ge(a, 0.0)
     infinite = emit.eq(emit.abs(b), math.inf)
-    real = emit.select(emit.or_(is_right, infinite), t, emit.abs(other))
+    real = emit.select(infinite, emit.abs(b), emit.select(is_right, t, emit.abs(other)))
     imag = emit.select(infinite, b, emit.select(is_right, other, emit.copysign(t, b)))
     return emit.complex(real, imag)
 
