@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from hlokit.cpu.build import Leaf
+from hlokit.cpu.leaf import Leaf
 from hlokit.hlo.instruction import Instruction
 
 _SHALLOW = 5

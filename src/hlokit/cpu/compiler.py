@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.buffers import Assignment, assign
-from hlokit.cpu.build import array_leaves
 from hlokit.cpu.context import Context
 from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare_kernels, prepare_routines, work
 from hlokit.cpu.expr import Buffer
+from hlokit.cpu.leaf import array_leaves
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.merging import merged
 from hlokit.cpu.program import Lowering

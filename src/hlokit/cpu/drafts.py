@@ -8,11 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from hlokit.cpu import scattering
-from hlokit.cpu.build import Build, CalledFunction, Cut, Group, Leaf, Reference, Split, Turn, parts_of
+from hlokit.cpu.arithmetic import parts_of
+from hlokit.cpu.build import Build
+from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
+from hlokit.cpu.folding import Group
 from hlokit.cpu.half import computes_half
+from hlokit.cpu.leaf import Leaf
 from hlokit.cpu.leaves import Key, Leaves
 from hlokit.cpu.order import Store, runtime_nodes
+from hlokit.cpu.retries import Cut, Reference, Split, Turn
 from hlokit.cpu.traits import is_small_update, leaf_count
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, row_major
@@ -31,7 +36,8 @@ class Draft:
     axes: list[Axis]
     serial: int = 0
     source: Buffer | None = None
-    inlined: dict[Leaf, int] = field(default_factory=dict[Leaf, int])
+    fills: dict[int, Draft] = field(default_factory=dict[int, "Draft"])
+    """Of a scatter: the kernels that put its operands where its results are, by number; stored ones are copied."""
 
     @cached_property
     def folds(self) -> int:
@@ -40,9 +46,6 @@ class Draft:
         for node in reachable([store.node for store in self.stores]):
             levels[node] = max((levels[child] for child in children(node)), default=0) + (node.op == "fold")
         return max(levels.values(), default=0)
-
-    fills: dict[int, Draft] = field(default_factory=dict[int, "Draft"])
-    """Of a scatter: the kernels that put its operands where its results are, by number; stored ones are copied."""
 
 
 class Drafting(Leaves):
@@ -160,7 +163,7 @@ class Drafting(Leaves):
             value = build.element(leaf, index[: len(sizes)])
             stores += _stores_of(self.stored[leaf], row_major(index[: len(sizes)], sizes), value)
         self._open = frozenset()
-        return Draft(roots, build, stores, axes, inlined=_evaluations(build, stores, axes))
+        return Draft(roots, build, stores, axes)
 
     def _update(self, instruction: Instruction, splits: Mapping[int, Sequence[int]]) -> Draft:
         """dynamic-update-slice in place: only the update's elements are written."""
@@ -178,7 +181,7 @@ class Drafting(Leaves):
         stores = _stores_of(self.stored[root], row_major(tuple(place), array.shape.dimensions), value)
         self._open = frozenset()
         source = self.stored[self.leaf(instruction.operands[0])]
-        return Draft([root], build, stores, axes, source=source, inlined=_evaluations(build, stores, axes))
+        return Draft([root], build, stores, axes, source=source)
 
     def _scatter(self, instruction: Instruction, roots: list[Leaf], splits: Mapping[int, Sequence[int]]) -> Draft:
         """Every update combined with what is at its target, in order."""
@@ -229,8 +232,7 @@ class Drafting(Leaves):
                 serial |= affine_deps(affine)
         for axis in apart:
             serial &= ~axis.bit
-        kernel = Draft(roots, build, stores, axes, serial, inlined=_evaluations(build, stores, axes))
-        return kernel
+        return Draft(roots, build, stores, axes, serial)
 
     def _check_apart(self, instruction: Instruction, number: int, nodes: Sequence[Node]) -> None:
         """An operand that is computed from the array of which a small part is updated is stored before: the array is
@@ -271,8 +273,3 @@ def _stores_of(buffer: Buffer, place: Affine, value: Any, guards: tuple[Node, ..
         parts = (value.real, value.imag)
         return [Store(buffer, place * 2 + k, part, guards) for k, part in enumerate(parts)]
     return [Store(buffer, place, value, guards)]
-
-
-def _evaluations(build: Build, stores: Sequence[Store], axes: Sequence[Axis]) -> dict[Leaf, int]:
-    """How often each inlined leaf's elements are computed."""
-    return dict(build.spent)

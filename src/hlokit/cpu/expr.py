@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.forms.affine import Affine, Key
+from hlokit.forms.affine import Affine, Index, Key
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
@@ -119,6 +119,14 @@ def affine_deps(affine: Affine) -> int:
     deps = 0
     for key, _ in affine.terms:
         deps |= key.bit if isinstance(key, Axis) else key.node.deps if isinstance(key, RuntimeInt) else 0
+    return deps
+
+
+def index_deps(index: Index) -> int:
+    """The axes that any of its affines depends on."""
+    deps = 0
+    for affine in index:
+        deps |= affine_deps(affine)
     return deps
 
 

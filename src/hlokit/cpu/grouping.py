@@ -8,10 +8,11 @@ from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 
-from hlokit.cpu.build import Leaf, too_often
 from hlokit.cpu.drafts import Draft, Drafting
 from hlokit.cpu.expr import Buffer
+from hlokit.cpu.leaf import Leaf
 from hlokit.cpu.leaves import Key, Leaves, key_of
+from hlokit.cpu.retries import too_often
 from hlokit.cpu.traits import has_effect, leaf_count
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.instruction import Instruction
@@ -127,7 +128,8 @@ class Grouping(Drafting):
                     self._open = frozenset()
                     both = None
                 if both is not None and not any(
-                    too_often(n, leaf.shape.size, both.build.weights.get(leaf, 1)) for leaf, n in both.inlined.items()
+                    too_often(n, leaf.shape.size, both.build.weights.get(leaf, 1))
+                    for leaf, n in both.build.spent.items()
                 ):
                     joined[joined.index(partner)] = both
                     reach.join(both.roots)
@@ -173,14 +175,14 @@ class _Totals:
         self.changed: list[tuple[tuple[int, int], Leaf]] = []
 
     def add(self, key: Key, kernel: Draft) -> None:
-        for leaf, evaluations in kernel.inlined.items():
+        for leaf, evaluations in kernel.build.spent.items():
             self.evaluations[leaf] = self.evaluations.get(leaf, 0) + evaluations
             self.users.setdefault(leaf, {})[key] = kernel.build.weights.get(leaf, 1)
             if leaf.instruction in self._position:  # not in a loop's body
                 heappush(self.changed, ((-self._position[leaf.instruction], leaf.number), leaf))
 
     def remove(self, key: Key, kernel: Draft) -> None:
-        for leaf, evaluations in kernel.inlined.items():
+        for leaf, evaluations in kernel.build.spent.items():
             self.evaluations[leaf] -= evaluations
             self.users[leaf].pop(key)
 

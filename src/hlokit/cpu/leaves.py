@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from hlokit.cpu.build import Leaf, Source
 from hlokit.cpu.context import Context
 from hlokit.cpu.expr import Buffer
+from hlokit.cpu.leaf import Leaf, Source
 from hlokit.cpu.traits import PLAIN_FORMS, has_effect, leaf_count, literals, may_be_element_loop, only_marks
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hlokit.cpu.build import Leaf, array_leaves
 from hlokit.cpu.expr import Buffer
+from hlokit.cpu.leaf import Leaf, array_leaves
 from hlokit.cpu.program import Lowering
 from hlokit.cpu.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import leaf_count

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from hlokit.cpu.build import MAX_DEPTH, Leaf, array_leaves
+from hlokit.cpu.build import MAX_DEPTH
 from hlokit.cpu.chain_cuts import smallest_frontier
 from hlokit.cpu.drafts import Draft, NoElementLoop
 from hlokit.cpu.expr import Buffer, reachable
 from hlokit.cpu.grouping import MAX_FOLDS, Grouping
 from hlokit.cpu.kernels.routine import KERNELS
+from hlokit.cpu.leaf import Leaf, array_leaves
 from hlokit.cpu.order import STREAM_BYTES, Store, arrange
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import has_effect, is_small_update, leaf_count, makes_nothing

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlokit.cpu.build import Build, CalledFunction, Source
+from hlokit.cpu.arithmetic import Arithmetic
+from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter, Scope, Val
 from hlokit.cpu.expr import HOLE, Node, Pair
+from hlokit.cpu.leaf import Source
 from hlokit.cpu.llvm import Function, Module, scalar_type
 from hlokit.cpu.order import Loops
 from hlokit.errors import UnsupportedError
@@ -19,7 +21,7 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
 
     Parameters and results are in register types; complex numbers are two, several results a literal struct.
     """
-    build = Build(Source(), {}, strict=context.strict)
+    emit = Arithmetic(Source(), strict=context.strict)
     arguments: list[Any] = []
     parameters: list[tuple[str, str]] = []
     values: dict[Node, Val] = {}
@@ -30,13 +32,13 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
         parts: list[Node] = []
         for _ in range(2 if dtype.is_complex else 1):
             name = f"x{len(parameters)}"
-            node = build.expressions.node("hole", dtype.real, (), (len(parameters), 0))
+            node = emit.expressions.node("hole", dtype.real, (), (len(parameters), 0))
             parameters.append((scalar_type(dtype.real), name))
             values[node] = Val(f"%{name}")
             parts.append(node)
         arguments.append(Pair(dtype, *parts) if dtype.is_complex else parts[0])
     try:
-        results = CalledFunction(build, computation).results(*arguments)
+        results = CalledFunction(emit, computation).results(*arguments)
     except UnsupportedError:
         return ""
     nodes = [part for r in results for part in ((r.real, r.imag) if isinstance(r, Pair) else (r,))]

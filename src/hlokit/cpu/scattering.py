@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.build import Build
+from hlokit.cpu.arithmetic import Arithmetic
 from hlokit.cpu.expr import COSTLY, Axis, Node, reachable
 from hlokit.forms.affine import Affine
 from hlokit.forms.scatter import Scattering
@@ -37,7 +37,7 @@ _CHEAP = ("const", "number", "range", "load", "convert")
 _CHEAPER = 6
 
 
-def joined(build: Build, guards: Sequence[Node]) -> tuple[Node, ...]:
+def joined(emit: Arithmetic, guards: Sequence[Node]) -> tuple[Node, ...]:
     """The same guards; 0 <= x and x <= c are one comparison without signs."""
     lower = {guard.args[0] for guard in guards if guard.op == "ge" and _limit(guard) == 0}
     both = {g.args[0] for g in guards if g.op == "le" and g.args[0] in lower and g.args[0].dtype.bits in _UNSIGNED}
@@ -48,8 +48,8 @@ def joined(build: Build, guards: Sequence[Node]) -> tuple[Node, ...]:
             found.append(guard)
         elif guard.op == "le":
             unsigned = _UNSIGNED[guard.args[0].dtype.bits]
-            tested = build.expressions.node("convert", unsigned, guard.args[:1])
-            found.append(build.expressions.node("le", dtypes.pred, (tested, build.expressions.const(limit, unsigned))))
+            tested = emit.expressions.node("convert", unsigned, guard.args[:1])
+            found.append(emit.expressions.node("le", dtypes.pred, (tested, emit.expressions.const(limit, unsigned))))
     return tuple(found)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hlokit.cpu.build import Leaf, array_leaves
 from hlokit.cpu.expr import Buffer
+from hlokit.cpu.leaf import Leaf, array_leaves
 from hlokit.cpu.order import Loops
 from hlokit.forms.affine import Affine
 from hlokit.hlo.computation import Computation

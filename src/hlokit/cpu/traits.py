@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlokit.analysis.loops import counter
-from hlokit.cpu.build import array_leaves
+from hlokit.cpu.leaf import array_leaves
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.slicing import DynamicUpdateSlice
 from hlokit.ops.structure import GetTupleElement, Tuple

@@ -132,6 +132,8 @@ class Op:
     """Its value is the first operand's, as it is: it only orders, marks or copies."""
     reads_layout: ClassVar[bool] = False
     """Its value depends on the layout of its operand; no other's does (HLAY-7)."""
+    calls_through: ClassVar[bool] = False
+    """Its value is that of its one called computation on its operands."""
     picks: ClassVar[int | None] = None
     """Its value is that element of its operand, a tuple."""
     keeps_operands: ClassVar[bool] = False

@@ -25,6 +25,7 @@ class Call(Op, name="call"):
     roles = ("to_apply",)
     form = "control"
     rules = "CALL"
+    calls_through = True
     whole_values = True
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
@@ -44,6 +45,7 @@ class Fusion(Op, name="fusion"):
     roles = ("calls",)
     form = "control"
     rules = "HOP-40"
+    calls_through = True
     shape_required = True
     whole_values = True
 
