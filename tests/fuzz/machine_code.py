@@ -10,23 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 import hlokit as hk
 from hlokit.cpu import order
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import valid_part
 from hlokit.interpreter import evaluate as interpreter
+from hlokit.interpreter.callee import Callee
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process
+from hlokit.ops.structure import Parameter
 from tests.fuzz.properties import MEMORY, leaves
 from tests.fuzz.tolerance import allowed
 from tests.fuzz.values import arguments
 
-RUNS = 4
+NAN_SIGNS = (1.0, -1.0, 0.0, 0.0)
+"""What NaNs have for a sign in each run, which no rule tells: all the same, or any of both (0)."""
+RUNS = len(NAN_SIGNS)
 ROOM = 30.0
 """How many times the spread of the runs the code's result may be away from them."""
 
@@ -173,7 +178,7 @@ def _place(number: int, a: Any, b: Any, differ: Any) -> str:
 
 def _near(ours: Any, theirs: Any, module: hk.HloModule, inputs: Sequence[Any], seed: int) -> str | None:
     loose = any(_takes_other_steps(i) for i in module.instructions())
-    runs = [leaves(_perturbed(module, inputs, seed * RUNS + k)) for k in range(RUNS)]
+    runs = [leaves(_perturbed(module, inputs, seed * RUNS + k, nan)) for k, nan in enumerate(NAN_SIGNS)]
     for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):
         others = [run[number] for run in runs]
         if any(o.shape != b.shape for o in others):
@@ -241,21 +246,46 @@ def _is_floating(dtype: Any) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def _perturbed(module: hk.HloModule, inputs: Sequence[Any], seed: int) -> Any:
-    """The entry's value where every instruction's result is off by what its op may be off."""
-    source = np.random.default_rng(seed)
-    values: dict[Instruction, Any] = {}
-    process = Process()
-    entry = module.entry
+def _perturbed(module: hk.HloModule, inputs: Sequence[Any], seed: int, nan_sign: float) -> Any:
+    """The entry's value where every instruction's result is off by what its op may be off, in what it calls too."""
     with np.errstate(all="ignore"):
-        for instruction in evaluation_order(entry):
-            if instruction.opcode == "parameter":
-                values[instruction] = inputs[instruction.op.number]  # type: ignore[attr-defined]
+        return _valid(_Perturbed(_Noise(np.random.default_rng(seed), nan_sign)).value_of(module.entry, inputs))
+
+
+class _Noise(NamedTuple):
+    source: np.random.Generator
+    nan_sign: float
+
+    def nans(self, like: Any) -> Any:
+        sign = self.nan_sign or np.where(self.source.random(like.shape) < 0.5, -1.0, 1.0)
+        return np.copysign(np.nan, np.broadcast_to(sign, like.shape))
+
+
+class _Perturbed(Process):
+    def __init__(self, noise: _Noise) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def callee(self, computation: Computation) -> Callee:
+        return _PerturbedCallee(self, computation)
+
+    def value_of(self, computation: Computation, arguments: Sequence[Any]) -> Any:
+        values: dict[Instruction, Any] = {}
+        for instruction in evaluation_order(computation):
+            if isinstance(instruction.op, Parameter):
+                given = arguments[instruction.op.number]
+                values[instruction] = interpreter._as_declared(instruction.shape, given)  # pyright: ignore[reportPrivateUsage]
                 continue
             operands = [values[o] for o in instruction.operands]
-            value = interpreter.run_instruction(process, instruction, operands)
-            values[instruction] = _off(value, instruction.opcode, _greatest(operands), source)
-    return _valid(values[entry.root])
+            value = interpreter.run_instruction(self, instruction, operands)
+            values[instruction] = _off(value, instruction.opcode, _greatest(operands), self.noise)
+        return values[computation.root]
+
+
+class _PerturbedCallee(Callee):
+    def __call__(self, *values: Any) -> Any:
+        assert isinstance(self.process, _Perturbed)
+        return self.process.value_of(self.computation, values)
 
 
 def _valid(value: Any) -> Any:
@@ -266,17 +296,17 @@ def _valid(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) else None
 
 
-def _off(value: Any, opcode: str, greatest: float, source: np.random.Generator) -> Any:
+def _off(value: Any, opcode: str, greatest: float, noise: _Noise) -> Any:
     if isinstance(value, tuple):
-        return tuple(_off(part, opcode, greatest, source) for part in value) if opcode not in _KEEP else value
+        return tuple(_off(part, opcode, greatest, noise) for part in value) if opcode not in _KEEP else value
     if not isinstance(value, np.ndarray) or opcode in _KEEP:
         return value
     if value.dtype.kind == "c":
         found = np.empty_like(value)
         scale = np.abs(value)
-        found.real, found.imag = (_moved(p, opcode, greatest, scale, source) for p in (value.real, value.imag))
+        found.real, found.imag = (_moved(p, opcode, greatest, scale, noise) for p in (value.real, value.imag))
         return found
-    return _moved(value, opcode, greatest, 0.0, source) if _is_floating(value.dtype) else value
+    return _moved(value, opcode, greatest, 0.0, noise) if _is_floating(value.dtype) else value
 
 
 _KEEP = frozenset(
@@ -297,10 +327,10 @@ _KEEP = frozenset(
         *("round-nearest-afz", "real", "imag", "complex", "opt-barrier", "while", "call", "conditional"),
     )
 )
-"""Ops that round nothing; and loops, whose passes are too many to tell."""
+"""Ops that round nothing, or nothing themselves."""
 
 
-def _moved(value: Any, opcode: str, greatest: float, scale: Any, source: np.random.Generator) -> Any:
+def _moved(value: Any, opcode: str, greatest: float, scale: Any, noise: _Noise) -> Any:
     ulps, parts = allowed(opcode)
     info = ml_dtypes.finfo(value.dtype)
     wide = value.astype(np.float64)
@@ -308,10 +338,9 @@ def _moved(value: Any, opcode: str, greatest: float, scale: Any, source: np.rand
     room = float(info.eps) * ((ulps + 1) / 4 * size + parts / 16 * min(greatest, float(info.max))) + (
         float(info.smallest_normal) if ulps else 0
     )
-    moved = wide + source.uniform(-1, 1, value.shape) * room
+    moved = wide + noise.source.uniform(-1, 1, value.shape) * room
     moved = np.where(np.isfinite(wide) & ((wide != 0) | bool(parts)), moved, wide)
-    sign = np.where(source.random(value.shape) < 0.5, -1.0, 1.0)  # no rule tells a NaN's
-    return np.where(np.isnan(wide), np.copysign(np.nan, sign), moved).astype(value.dtype)
+    return np.where(np.isnan(wide), noise.nans(wide), moved).astype(value.dtype)
 
 
 def _greatest(operands: Sequence[Any]) -> float:
