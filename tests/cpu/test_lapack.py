@@ -226,6 +226,56 @@ def test_lu_out_of_the_ordinary(sizes: tuple[int, ...]) -> None:
     np.testing.assert_allclose(factors[2:], expected[0][2:], 1e-4, 1e-4)
 
 
+SPOILT = [(5, 3), (20, 20), (40, 17), (33, 8), (12, 20)]
+"""A few by stripes, whose ends are within vectors and are not; many in lanes."""
+
+
+def spoilt(sizes: tuple[int, int], batch: int) -> Any:
+    """Matrices with an infinity or a NaN each, but for some of many; some are upper triangles but for it."""
+    random = np.random.default_rng(sum(sizes))
+    a = random.normal(size=(batch, *sizes)).astype(np.float32)
+    a[::4] = np.triu(a[::4])
+    for number, matrix in enumerate(a[:18]):
+        matrix[tuple(random.integers(1, sizes))] = (np.inf, np.nan, -np.inf)[number % 3]
+    return a
+
+
+def with_its_specials(got: Any, expected: Any) -> None:
+    """The same elements are infinite, by sign, and NaN."""
+    np.testing.assert_array_equal(*(np.where(np.isfinite(x), 0, np.clip(x, -1, 1)) for x in (got, expected)))
+
+
+@pytest.mark.parametrize("target", [host, avx2])
+@pytest.mark.parametrize("batch", [3, 20])
+@pytest.mark.parametrize("sizes", SPOILT)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_lu_spreads_infinities_as_elimination_does(sizes: tuple[int, int], batch: int, target: Any) -> None:
+    a = spoilt(sizes, batch)
+    (factors, pivots, _), _, _ = factorization("getrf", a, target=target())
+    for matrix, found, rows in zip(a, factors, pivots, strict=True):
+        for step, row in enumerate(rows - 1):
+            matrix[[step, row]] = matrix[[row, step]]
+            if matrix[step, step] != 0:
+                matrix[step + 1 :, step] *= 1 / matrix[step, step]
+            matrix[step + 1 :, step + 1 :] -= np.outer(matrix[step + 1 :, step], matrix[step, step + 1 :])
+        with_its_specials(found, matrix)
+
+
+@pytest.mark.parametrize("target", [host, avx2])
+@pytest.mark.parametrize("batch", [3, 20])
+@pytest.mark.parametrize("sizes", SPOILT)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_qr_spreads_infinities_as_lapack_does(sizes: tuple[int, int], batch: int, target: Any) -> None:
+    """Reflectors change no row before their own, and the identity none, whatever stands there."""
+    a = spoilt(sizes, batch)
+    a[..., 0] += 1  # LAPACK stops after the last element of a reflector that is not zero
+    (r, taus), expected, _ = factorization("geqrf", a, target=target())
+    with_its_specials(r, expected[0])
+    if sizes[0] >= sizes[1]:
+        (q,), (wanted,), _ = factorization("orgqr", r, taus, target=target())
+        with_its_specials(q, wanted)
+
+
 def is_own(routine: str, kind: Any) -> bool:
     """Whether it is hlokit's, not SciPy's."""
     return routine in ("potrf", "trsm") or (routine in ("getrf", "geqrf", "orgqr") and kind.kind == "f")

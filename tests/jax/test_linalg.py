@@ -33,14 +33,7 @@ def test_infinities_and_nan(name: str) -> None:
     """JAX makes NaN of what LAPACK refuses, in both."""
     f, a = ALL[name]
     agrees(f, a * np.nan)
-    infinite = np.where(a == a[1, 1], np.float32(np.inf), a)
-    if name != "numpy.qr":
-        agrees(f, infinite)
-        return
-    # reflectors of NaN go over whole columns here, in LAPACK over the rows from the diagonal on
-    found, wanted = (jax.tree.leaves(jit(f)(infinite)) for jit in (hj.jit, jax.jit))
-    for got, expected in zip(found, wanted, strict=True):
-        assert np.isnan(np.asarray(got)[np.isnan(expected)]).all()
+    agrees(f, np.where(a == a[1, 1], np.float32(np.inf), a))
 
 
 @pytest.mark.parametrize("name", FACTORED)
@@ -83,8 +76,6 @@ def test_gradient_of_a_batch() -> None:
 
 
 def test_large_matrices_are_put_together_again() -> None:
-    import hlokit.interop.jax as hj
-
     a = matrix(200, 200)
     u, s, v = hj.jit(jnp.linalg.svd)(a)
     np.testing.assert_allclose(u * s @ v, a, atol=2e-3)

@@ -6,13 +6,13 @@ later pivots do to rows of l is done when they are copied to the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from hlokit.cpu.kernels import lu_lanes, panels
+from hlokit.cpu.kernels.batch_lanes import chosen
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import (
     clear,
-    everywhere,
     less_product,
     load,
     magnitude,
@@ -24,7 +24,7 @@ from hlokit.cpu.kernels.panels import (
 )
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix, Stripes, aligned, rows_from
+from hlokit.cpu.kernels.stripes import Matrix, Stripes, each_vector, masked
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 
@@ -195,20 +195,19 @@ def _pivot_row(f: Function, s: Stripes, column: str, row: str) -> str:
         first = f.let(f"insertelement {integers} poison, {integer} {narrow}, i32 0")
         return f.let(f"shufflevector {integers} {first}, {integers} poison, <{p.lanes} x i32> zeroinitializer")
 
-    start = magnitude(f, p, spread(f, p, load(f, p, offset(f, column, (row, p.bytes)))))
-    here = spread_integer(row)
     counted = ", ".join(f"{integer} {i}" for i in range(p.lanes))
-    with f.loop(aligned(f, p, row), str(s.rows), p.lanes, carries=[(p.vector, start), (integers, here)]) as loop:
-        most, places = loop.carried
-        size = magnitude(f, p, load(f, p, offset(f, column, (loop.index, p.bytes)), p.lanes))
-        numbers = f.let(f"add {integers} {spread_integer(loop.index)}, <{counted}>")
-        below = f.let(f"icmp sgt {integers} {numbers}, {here}")
-        larger = f.let(f"and {flags} {below}, {f.let(f'fcmp ogt {p.vector} {size}, {most}')}")
-        loop.next = [
-            f.let(f"select {flags} {larger}, {p.vector} {size}, {p.vector} {most}"),
-            f.let(f"select {flags} {larger}, {integers} {numbers}, {integers} {places}"),
-        ]
-    most, places = loop.results
+
+    def larger(first: str, mask: str, carried: Sequence[str]) -> list[str]:
+        most, places = carried
+        size = magnitude(f, p, load(f, p, offset(f, column, (first, p.bytes)), p.lanes))
+        numbers = f.let(f"add {integers} {spread_integer(first)}, <{counted}>")
+        is_larger = f.let(f"fcmp ogt {p.vector} {size}, {most}")
+        is_larger = f.let(f"and {flags} {mask}, {is_larger}") if mask else is_larger
+        place = f.let(f"select {flags} {is_larger}, {integers} {numbers}, {integers} {places}")
+        return [chosen(f, p, is_larger, size, most), place]
+
+    start = magnitude(f, p, spread(f, p, load(f, p, offset(f, column, (row, p.bytes)))))
+    most, places = each_vector(f, s, row, [(p.vector, start), (integers, spread_integer(row))], larger)
     largest = f.let(f"call {p.scalar} @llvm.vector.reduce.fmax.{p.suffix}({p.vector} {most})")
     less = f.let(f"fcmp olt {p.vector} {most}, {spread(f, p, largest)}")
     never = f"splat ({integer} {2**31 - 1})"
@@ -231,25 +230,16 @@ def _scale(f: Function, s: Stripes, column: str, pivot: str, is_pivot: str, firs
     scale = select(tiny, float_constant(2.0**reach, p.scalar), one)
     divisor = select(is_pivot, f.let(f"fmul {p.scalar} {pivot}, {scale}"), one)
     factors = [spread(f, p, x) for x in (scale, f.let(f"fdiv {p.scalar} {one}, {divisor}"))]
-    start = aligned(f, p, first)
 
-    def scale_from(row: str, end: str, mask: Callable[[str, str], str]) -> None:
-        with f.loop(row, end, p.lanes) as loop:
-            place = offset(f, column, (loop.index, p.bytes))
-            value = load(f, p, place, p.lanes)
-            result = value
-            for factor in factors:
-                result = f.let(f"fmul {p.vector} {result}, {factor}")
-            store(f, p, mask(result, value), place, p.lanes)
+    def scaled(row: str, mask: str, carried: Sequence[str]) -> list[str]:
+        place = offset(f, column, (row, p.bytes))
+        old = value = load(f, p, place, p.lanes)
+        for factor in factors:
+            value = f.let(f"fmul {p.vector} {value}, {factor}")
+        store(f, p, masked(f, p, mask, value, old), place, p.lanes)
+        return []
 
-    below = rows_from(f, p, start, first)
-    middle = plus(f, start, p.lanes)
-    scale_from(
-        start,
-        least(f, middle, str(s.rows)),
-        lambda a, b: f.let(f"select <{p.lanes} x i1> {below}, {p.vector} {a}, {p.vector} {b}"),
-    )
-    scale_from(middle, str(s.rows), lambda a, b: a)
+    each_vector(f, s, first, [], scaled)
 
 
 def _eliminate(f: Function, s: Stripes, left: str, columns: str, count: int, row: str) -> None:
@@ -257,19 +247,13 @@ def _eliminate(f: Function, s: Stripes, left: str, columns: str, count: int, row
     p, column = s.p, s.tall.panel_column
     lines = [offset(f, columns, c * column) for c in range(count)]
     upper = [spread(f, p, load(f, p, offset(f, line, (row, p.bytes)))) for line in lines]
-    first = plus(f, row, 1)
-    start = aligned(f, p, first)
-    below = rows_from(f, p, start, first)
 
-    def from_row(begin: str, end: str, is_first: bool) -> None:
-        with f.loop(begin, end, p.lanes) as loop:
-            value = load(f, p, offset(f, left, (loop.index, p.bytes)), p.lanes)
-            if is_first:
-                value = f.let(f"select <{p.lanes} x i1> {below}, {p.vector} {value}, {p.vector} {everywhere(p, 0.0)}")
-            for line, u in zip(lines, upper, strict=True):
-                place = offset(f, line, (loop.index, p.bytes))
-                store(f, p, less_product(f, p, [load(f, p, place, p.lanes)], [value], [u])[0], place, p.lanes)
+    def eliminate(first: str, mask: str, carried: Sequence[str]) -> list[str]:
+        value = load(f, p, offset(f, left, (first, p.bytes)), p.lanes)
+        for line, u in zip(lines, upper, strict=True):
+            place = offset(f, line, (first, p.bytes))
+            x = load(f, p, place, p.lanes)
+            store(f, p, masked(f, p, mask, less_product(f, p, [x], [value], [u])[0], x), place, p.lanes)
+        return []
 
-    middle = plus(f, start, p.lanes)
-    from_row(start, least(f, middle, str(s.rows)), True)
-    from_row(middle, str(s.rows), False)
+    each_vector(f, s, plus(f, row, 1), [], eliminate)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+import math
+from collections.abc import Sequence
 
-from hlokit.cpu.kernels.flow import least, table_pointer
+from hlokit.cpu.kernels.batch_lanes import chosen
+from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import (
     Panels,
     everywhere,
@@ -24,7 +25,7 @@ from hlokit.cpu.kernels.qr_lanes import qr_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix, aligned, rows_from
+from hlokit.cpu.kernels.stripes import Matrix, aligned, each_vector, masked
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 
@@ -122,44 +123,58 @@ def _factor(s: Reflecting, module: Module) -> str:
         row = plus(f, "%first", step.index)
         tau = _reflector(f, s, offset(f, "%columns", (step.index, column)), row)
         store(f, p, tau, offset(f, "%taus", (row, p.bytes)))
-        reflect(f, s, module, tau, aligned(f, p, row), plus(f, step.index, 1), "%count")
+        reflect(f, s, module, tau, row, plus(f, step.index, 1), "%count")
     f.do("ret void")
     module.add(f)
     return f.name
 
 
-def reflect(f: Function, s: Reflecting, module: Module, tau: str, start: str, low: str, high: str) -> None:
-    """Applies the reflector in %spare to columns `low` to `high` of %columns, from row `start` on."""
+def reflect(f: Function, s: Reflecting, module: Module, tau: str, row: str, low: str, high: str) -> None:
+    """Applies the reflector in %spare to columns `low` to `high` of %columns, from row `row` on."""
     for count in _COLUMNS:
         whole = plus(f, low, f.let(f"and i64 {f.let(f'sub nsw i64 {high}, {low}')}, {-count}"))
         with f.loop(low, whole, count) as other:
             place = offset(f, "%columns", (other.index, s.tall.panel_column))
             change = _reflect(s, module, count)
-            f.do(f"call void @{change}(ptr {place}, ptr %spare, {s.p.scalar} {tau}, i64 {start})")
+            f.do(f"call void @{change}(ptr {place}, ptr %spare, {s.p.scalar} {tau}, i64 {row})")
         low = whole
 
 
 def _reflect(s: Reflecting, module: Module, count: int) -> str:
-    """void f(ptr columns, ptr v, scalar tau, i64 start): columns -= v tau (v^T columns), from row `start` on."""
+    """void f(ptr columns, ptr v, scalar tau, i64 row): columns -= v tau (v^T columns), from row `row` on."""
     p = s.p
-    parameters = [("ptr", "columns"), ("ptr", "v"), (p.scalar, "tau"), ("i64", "start")]
-    name = f"reflect_columns_{count}_{s.tall.name}"
+    parameters = [("ptr", "columns"), ("ptr", "v"), (p.scalar, "tau"), ("i64", "row")]
+    name = f"reflect_columns_{count}_{s.tall.name}_{s.m.rows}"
     if name in module.functions:
         return name
     f = Function(name, parameters, attributes="noinline")
     lines = [offset(f, "%columns", c * s.tall.panel_column) for c in range(count)]
-    with f.loop("%start", str(s.rows), p.lanes, carries=[(p.vector, everywhere(p, 0.0))] * count) as loop:
-        v = load(f, p, offset(f, "%v", (loop.index, p.bytes)), p.lanes)
-        values = [load(f, p, offset(f, line, (loop.index, p.bytes)), p.lanes) for line in lines]
-        loop.next = [fma(f, p, v, x, c) for x, c in zip(values, loop.carried, strict=True)]
+
+    def vectors(row: str, mask: str) -> tuple[str, list[str]]:
+        """The reflector's, zeros where its rows are not, and the columns'."""
+        v = masked(f, p, mask, load(f, p, offset(f, "%v", (row, p.bytes)), p.lanes))
+        return v, [load(f, p, offset(f, line, (row, p.bytes)), p.lanes) for line in lines]
+
+    def add(row: str, mask: str, carried: Sequence[str]) -> list[str]:
+        v, values = vectors(row, mask)
+        return [fma(f, p, v, masked(f, p, mask, x), c) for x, c in zip(values, carried, strict=True)]
+
+    sums = each_vector(f, s, "%row", [(p.vector, everywhere(p, 0.0))] * count, add)
+    zero = float_constant(0.0, p.scalar)
+    is_identity = f.let(f"fcmp oeq {p.scalar} %tau, {zero}")  # of infinite columns too
     factors: list[str] = []
-    for sums in loop.results:
-        factors.append(spread(f, p, f.let(f"fmul {p.scalar} {_sum(f, p, sums)}, %tau")))
-    with f.loop("%start", str(s.rows), p.lanes) as loop:
-        v = load(f, p, offset(f, "%v", (loop.index, p.bytes)), p.lanes)
-        for line, factor in zip(lines, factors, strict=True):
-            place = offset(f, line, (loop.index, p.bytes))
-            store(f, p, less_product(f, p, [load(f, p, place, p.lanes)], [v], [factor])[0], place, p.lanes)
+    for x in sums:
+        factor = f.let(f"fmul {p.scalar} {_sum(f, p, x)}, %tau")
+        factors.append(spread(f, p, f.let(f"select i1 {is_identity}, {p.scalar} {zero}, {p.scalar} {factor}")))
+
+    def subtract(row: str, mask: str, carried: Sequence[str]) -> list[str]:
+        v, values = vectors(row, mask)
+        for line, x, factor in zip(lines, values, factors, strict=True):
+            changed = masked(f, p, mask, less_product(f, p, [x], [v], [factor])[0], x)
+            store(f, p, changed, offset(f, line, (row, p.bytes)), p.lanes)
+        return []
+
+    each_vector(f, s, "%row", [], subtract)
     f.do("ret void")
     module.add(f)
     return f.name
@@ -185,7 +200,7 @@ def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     def select(condition: str, a: str, b: str) -> str:
         return f.let(f"select i1 {condition}, {kind} {a}, {kind} {b}")
 
-    squares = _squares(f, s, column, below, one(p))
+    squares = _squares(f, s, column, below)
     whole = f.let(f"fadd {kind} {squares}, {f.let(f'fmul {kind} {alpha}, {alpha}')}")
     high = f.let(f"fcmp olt {kind} {whole}, {constant(2.0 ** (2 * reach))}")
     low = f.let(f"fcmp ogt {kind} {squares}, {constant(2.0 ** (-2 * reach))}")
@@ -198,6 +213,7 @@ def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     tiny = f.let(f"fcmp olt {kind} {most}, {constant(2.0**-reach)}")
     huge = f.let(f"fcmp ogt {kind} {most}, {constant(2.0**reach)}")
     other = 2.0 ** (2 * reach)
+    huge = f.let(f"and i1 {huge}, {f.let(f'fcmp one {kind} {most}, {constant(math.inf)}')}")  # small ones stay there
     scaling = select(tiny, constant(other), select(huge, constant(1 / other), one(p)))
     scaled = _squares(f, s, column, below, scaling)
     leaves = f.block
@@ -225,54 +241,27 @@ def _absolute(f: Function, p: Panels, value: str) -> str:
     return f.let(f"call {p.scalar} @llvm.fabs.f{8 * p.bytes}({p.scalar} {value})")
 
 
-_Edge: TypeAlias = "tuple[str, str] | None"
-_Body: TypeAlias = Callable[[str, str, Sequence[str], _Edge], list[str]]
-"""body(row, value, carried, edge): what is carried on from a column's vector. edge: which of its lanes count, and the
-vector with the others, if not all do; in `value` these are zeros."""
-
-
-def _each_vector(
-    f: Function, s: Reflecting, column: str, below: str, carries: Sequence[tuple[str, str]], body: _Body
-) -> list[str]:
-    """What is carried out of the column's vectors from row `below` on."""
-    p = s.p
-    start = aligned(f, p, below)
-    mask = rows_from(f, p, start, below)
-    middle = plus(f, start, p.lanes)
-    results = [value for _, value in carries]
-    for begin, end, is_first in ((start, least(f, middle, str(s.rows)), True), (middle, str(s.rows), False)):
-        typed = [(type, value) for (type, _), value in zip(carries, results, strict=True)]
-        with f.loop(begin, end, p.lanes, carries=typed) as loop:
-            value = load(f, p, offset(f, column, (loop.index, p.bytes)), p.lanes)
-            kept = value
-            if is_first:
-                value = f.let(f"select <{p.lanes} x i1> {mask}, {p.vector} {value}, {p.vector} {everywhere(p, 0.0)}")
-            loop.next = body(loop.index, value, loop.carried, (mask, kept) if is_first else None)
-        results = loop.results
-    return results
-
-
-def _squares(f: Function, s: Reflecting, column: str, below: str, scale: str) -> str:
+def _squares(f: Function, s: Reflecting, column: str, below: str, scale: str = "") -> str:
     """The sum of the squares of a column's elements from row `below` on, each times `scale`."""
     p = s.p
-    factor = spread(f, p, scale)
+    factor = spread(f, p, scale) if scale else ""
 
-    def add(index: str, value: str, carried: Sequence[str], edge: _Edge) -> list[str]:
-        x = f.let(f"fmul {p.vector} {value}, {factor}")
+    def add(row: str, mask: str, carried: Sequence[str]) -> list[str]:
+        x = masked(f, p, mask, load(f, p, offset(f, column, (row, p.bytes)), p.lanes))
+        x = f.let(f"fmul {p.vector} {x}, {factor}") if factor else x
         return [fma(f, p, x, x, carried[0])]
 
-    return _sum(f, p, _each_vector(f, s, column, below, [(p.vector, everywhere(p, 0.0))], add)[0])
+    return _sum(f, p, each_vector(f, s, below, [(p.vector, everywhere(p, 0.0))], add, bool(scale))[0])
 
 
 def _largest(f: Function, s: Reflecting, column: str, below: str) -> str:
     p = s.p
 
-    def larger(index: str, value: str, carried: Sequence[str], edge: _Edge) -> list[str]:
-        size = magnitude(f, p, value)
-        is_larger = f.let(f"fcmp ogt {p.vector} {size}, {carried[0]}")
-        return [f.let(f"select <{p.lanes} x i1> {is_larger}, {p.vector} {size}, {p.vector} {carried[0]}")]
+    def larger(row: str, mask: str, carried: Sequence[str]) -> list[str]:
+        size = masked(f, p, mask, magnitude(f, p, load(f, p, offset(f, column, (row, p.bytes)), p.lanes)))
+        return [chosen(f, p, f.let(f"fcmp ogt {p.vector} {size}, {carried[0]}"), size, carried[0])]
 
-    most = _each_vector(f, s, column, below, [(p.vector, everywhere(p, 0.0))], larger)[0]
+    most = each_vector(f, s, below, [(p.vector, everywhere(p, 0.0))], larger, True)[0]
     return f.let(f"call {p.scalar} @llvm.vector.reduce.fmax.{p.suffix}({p.vector} {most})")
 
 
@@ -283,13 +272,13 @@ def _scaled_column(f: Function, s: Reflecting, column: str, below: str, scales: 
     start = aligned(f, p, f.let(f"sub nsw i64 {below}, 1"))
     store(f, p, everywhere(p, 0.0), offset(f, "%spare", (start, p.bytes)), p.lanes)
 
-    def scaled(index: str, value: str, carried: Sequence[str], edge: _Edge) -> list[str]:
+    def scaled(row: str, mask: str, carried: Sequence[str]) -> list[str]:
+        place = offset(f, column, (row, p.bytes))
+        old = value = load(f, p, place, p.lanes)
         for factor in factors:
             value = f.let(f"fmul {p.vector} {value}, {factor}")
-        store(f, p, value, offset(f, "%spare", (index, p.bytes)), p.lanes)
-        if edge is not None:
-            value = f.let(f"select <{p.lanes} x i1> {edge[0]}, {p.vector} {value}, {p.vector} {edge[1]}")
-        store(f, p, value, offset(f, column, (index, p.bytes)), p.lanes)
+        store(f, p, masked(f, p, mask, value), offset(f, "%spare", (row, p.bytes)), p.lanes)
+        store(f, p, masked(f, p, mask, value, old), place, p.lanes)
         return []
 
-    _each_vector(f, s, column, below, [], scaled)
+    each_vector(f, s, below, [], scaled)

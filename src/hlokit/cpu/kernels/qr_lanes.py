@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -155,14 +156,18 @@ def _reflect_beyond(f: Function, plan: _Plan, step: str, tau: str) -> None:
     first, columns = plus(f, step, 1), str(plan.m.columns)
     rest = f.let(f"sub nsw i64 {columns}, {first}")
     whole = plus(f, first, f.let(f"and i64 {rest}, {-_COLUMNS}"))
+    changes = f.let(f"fcmp une {plan.p.vector} {tau}, {everywhere(plan.p, 0.0)}")
     with f.loop(first, whole, _COLUMNS) as column:
-        _reflect(f, plan, step, column.index, _COLUMNS, tau)
+        _reflect(f, plan, step, column.index, _COLUMNS, tau, changes)
     with f.loop(whole, columns) as column:
-        _reflect(f, plan, step, column.index, 1, tau)
+        _reflect(f, plan, step, column.index, 1, tau, changes)
 
 
-def _reflect(f: Function, plan: _Plan, step: str, column: str, count: int, tau: str) -> None:
-    """columns -= v tau (v^T columns): v is 1 in row `step`, and what stands below the diagonal."""
+def _reflect(f: Function, plan: _Plan, step: str, column: str, count: int, tau: str, changes: str) -> None:
+    """columns -= v tau (v^T columns): v is 1 in row `step`, and what stands below the diagonal.
+
+    changes: the lanes whose reflector is not the identity, which leaves infinite columns as they are
+    """
     p = plan.p
     top, rows = plan.place(f, step, column), str(plan.m.rows)
     tops = [offset(f, top, c * plan.vector) for c in range(count)]
@@ -173,6 +178,7 @@ def _reflect(f: Function, plan: _Plan, step: str, column: str, count: int, tau: 
         here = [load(f, p, offset(f, line, c * plan.vector), p.lanes) for c in range(count)]
         loop.next = [fma(f, p, v, x, c) for x, c in zip(here, loop.carried, strict=True)]
     factors = [f.let(f"fmul {p.vector} {x}, {tau}") for x in loop.results]
+    factors = [chosen(f, p, changes, factor, everywhere(p, 0.0)) for factor in factors]
     for place, value, factor in zip(tops, values, factors, strict=True):
         store(f, p, f.let(f"fsub {p.vector} {value}, {factor}"), place, p.lanes)
     with f.loop(below, rows) as loop:
@@ -219,6 +225,8 @@ def _reflector(f: Function, plan: _Plan, step: str) -> str:
         other = 2.0 ** (2 * reach)
         tiny = chosen(f, p, op("fcmp olt", most, everywhere(p, 2.0**-reach)), everywhere(p, other), ones)
         huge = op("fcmp ogt", most, everywhere(p, 2.0**reach))
+        finite = op("fcmp one", most, everywhere(p, math.inf))  # beside infinity small ones stay
+        huge = f.let(f"and <{p.lanes} x i1> {huge}, {finite}")
         store(f, p, chosen(f, p, huge, everywhere(p, 1 / other), tiny), scales, p.lanes)
         store(f, p, fold(zeros, scaled_square), norms, p.lanes)
     scale, norm = (load(f, p, place, p.lanes) for place in (scales, norms))

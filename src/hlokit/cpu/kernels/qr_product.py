@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least, table_pointer
@@ -11,7 +12,7 @@ from hlokit.cpu.kernels.qr_lanes import product_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
 from hlokit.cpu.kernels.routine import Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix, aligned
+from hlokit.cpu.kernels.stripes import Matrix, aligned, each_vector, masked
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
 
@@ -122,12 +123,17 @@ def _multiply(s: Reflecting, module: Module) -> str:
         places = [offset(f, x, (start, p.bytes)) for x in ("%spare", line)]
         size = times(f, f.let(f"sub nsw i64 {s.rows}, {start}"), p.bytes)
         f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {places[0]}, ptr {places[1]}, i64 {size}, i1 false)")
-        reflect(f, s, module, tau, start, plus(f, step, 1), str(s.m.columns))
+        reflect(f, s, module, tau, step, plus(f, step, 1), str(s.m.columns))
         minus = f.let(f"fneg {p.scalar} {tau}")
         factor = spread(f, p, minus)
-        with f.loop(start, str(s.rows), p.lanes) as loop:
-            place = offset(f, line, (loop.index, p.bytes))
-            store(f, p, f.let(f"fmul {p.vector} {load(f, p, place, p.lanes)}, {factor}"), place, p.lanes)
+
+        def scale(row: str, mask: str, carried: Sequence[str], line: str = line, factor: str = factor) -> list[str]:
+            place = offset(f, line, (row, p.bytes))
+            value = load(f, p, place, p.lanes)
+            store(f, p, masked(f, p, mask, f.let(f"fmul {p.vector} {value}, {factor}"), value), place, p.lanes)
+            return []
+
+        each_vector(f, s, step, [], scale)
         store(f, p, f.let(f"fadd {p.scalar} {minus}, {one(p)}"), offset(f, line, (step, p.bytes)))
     f.do("ret void")
     module.add(f)

@@ -6,13 +6,15 @@ A stripe is copied to scratch memory as [row][width] (panels.py). Before it is f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
+from hlokit.cpu.kernels.batch_lanes import chosen
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panel_copy import Strides, copy, transposed
-from hlokit.cpu.kernels.panels import Panels, clear, everywhere, load, offset, panels_for, store, times, up
+from hlokit.cpu.kernels.panels import Panels, clear, everywhere, load, offset, panels_for, plus, store, times, up
 from hlokit.cpu.kernels.stepped import HEAD, part
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -250,14 +252,55 @@ def _narrow(module: Module, s: Stripes, into: bool) -> str:
 
 # -- columns by vectors
 
+Body: TypeAlias = Callable[[str, str, Sequence[str]], list[str]]
+"""body(first row, mask, carried): what is carried on from a vector of rows; mask: which lanes count, "" for all."""
 
-def rows_from(f: Function, p: Panels, first: str, row: str) -> str:
-    """Which lanes of the vector that begins with row `first` are below the row before `row`."""
-    integers = f"<{p.lanes} x i64>"
-    counted = ", ".join(f"i64 {i}" for i in range(p.lanes))
-    start = f.let(f"insertelement {integers} poison, i64 {f.let(f'sub nsw i64 {row}, {first}')}, i32 0")
-    start = f.let(f"shufflevector {integers} {start}, {integers} poison, <{p.lanes} x i32> zeroinitializer")
-    return f.let(f"icmp sge {integers} <{counted}>, {start}")
+
+def each_vector(
+    f: Function, s: Stripes, row: str, carries: Sequence[tuple[str, str]], body: Body, is_short: bool = False
+) -> list[str]:
+    """What is carried out of the vectors with a column's rows from `row` on: the first and the last one have masks.
+
+    is_short: all have, one after the other, which is less code. No other lanes may change: 0 times NaN is no zero.
+    """
+    p, end = s.p, s.m.rows
+    start, last = aligned(f, p, row), end // p.lanes * p.lanes
+    if is_short:
+        with f.loop(start, str(end), p.lanes, carries=carries) as loop:
+            loop.next = body(loop.index, _inside(f, s, loop.index, row), loop.carried)
+        return loop.results
+    edges = f.let(f"zext i1 {f.let(f'icmp slt i64 {start}, {last}')} to i64")
+    edges = plus(f, edges, 1) if end % p.lanes else edges
+    flags = f"<{p.lanes} x i1>"
+    ends = ", ".join(f"i1 {str(last + i < end).lower()}" for i in range(p.lanes))
+    first = [("i64", start), (flags, _inside(f, s, start, row))]
+    with f.loop("0", edges, carries=[*first, *carries]) as edge:
+        place, mask, *carried = edge.carried
+        edge.next = [str(last), f"<{ends}>", *body(place, mask, carried)]
+    typed = [(type, value) for (type, _), value in zip(carries, edge.results[2:], strict=True)]
+    with f.loop(plus(f, start, p.lanes), str(last), p.lanes, carries=typed) as loop:
+        loop.next = body(loop.index, "", loop.carried)
+    return loop.results
+
+
+def _inside(f: Function, s: Stripes, first: str, row: str) -> str:
+    """Which lanes of the vector that begins with row `first` are the matrix's rows from `row` on."""
+    lanes, integers = s.p.lanes, f"<{s.p.lanes} x i32>"
+
+    def everywhere(value: str) -> str:
+        narrow = f.let(f"trunc i64 {value} to i32")
+        one = f.let(f"insertelement {integers} poison, i32 {narrow}, i32 0")
+        return f.let(f"shufflevector {integers} {one}, {integers} poison, {integers} zeroinitializer")
+
+    counted = ", ".join(f"i32 {i}" for i in range(lanes))
+    numbers = f.let(f"add {integers} {everywhere(f.let(f'sub nsw i64 {first}, {row}'))}, <{counted}>")
+    limit = everywhere(f.let(f"sub nsw i64 {s.m.rows}, {row}"))
+    return f.let(f"icmp ult {integers} {numbers}, {limit}")  # those before `row` wrap around
+
+
+def masked(f: Function, p: Panels, mask: str, value: str, other: str = "") -> str:
+    """The value in the lanes of a mask ("": in all), in the others the other one, or zero."""
+    return chosen(f, p, mask, value, other or everywhere(p, 0.0)) if mask else value
 
 
 def aligned(f: Function, p: Panels, row: str) -> str:
