@@ -278,7 +278,7 @@ class _Perturbed(Process):
                 continue
             operands = [values[o] for o in instruction.operands]
             value = interpreter.run_instruction(self, instruction, operands)
-            values[instruction] = _off(value, instruction.opcode, _greatest(operands), self.noise)
+            values[instruction] = _off(value, instruction.opcode, operands, self.noise)
         return values[computation.root]
 
 
@@ -296,17 +296,17 @@ def _valid(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) else None
 
 
-def _off(value: Any, opcode: str, greatest: float, noise: _Noise) -> Any:
+def _off(value: Any, opcode: str, operands: Sequence[Any], noise: _Noise) -> Any:
     if isinstance(value, tuple):
-        return tuple(_off(part, opcode, greatest, noise) for part in value) if opcode not in _KEEP else value
+        return tuple(_off(part, opcode, operands, noise) for part in value) if opcode not in _KEEP else value
     if not isinstance(value, np.ndarray) or opcode in _KEEP:
         return value
     if value.dtype.kind == "c":
-        found = np.empty_like(value)
-        scale = np.abs(value)
-        found.real, found.imag = (_moved(p, opcode, greatest, scale, noise) for p in (value.real, value.imag))
+        found, scale, parts = np.empty_like(value), np.abs(value), (value.real, value.imag)
+        cancels = np.all([(o.real != 0) & (o.imag != 0) for o in operands if o.shape == value.shape] or [False], axis=0)
+        found.real, found.imag = (_moved(p, opcode, operands, scale, cancels, noise) for p in parts)
         return found
-    return _moved(value, opcode, greatest, 0.0, noise) if _is_floating(value.dtype) else value
+    return _moved(value, opcode, operands, 0.0, False, noise) if _is_floating(value.dtype) else value
 
 
 _KEEP = frozenset(
@@ -330,16 +330,17 @@ _KEEP = frozenset(
 """Ops that round nothing, or nothing themselves."""
 
 
-def _moved(value: Any, opcode: str, greatest: float, scale: Any, noise: _Noise) -> Any:
+def _moved(value: Any, opcode: str, operands: Sequence[Any], scale: Any, cancels: Any, noise: _Noise) -> Any:
+    """`scale`: what the error is a part of, besides the value. `cancels`: where zero is what rounding left of others."""
     ulps, parts = allowed(opcode)
     info = ml_dtypes.finfo(value.dtype)
     wide = value.astype(np.float64)
     size = np.maximum(np.abs(wide), np.where(np.isfinite(scale), scale, 0))
-    room = float(info.eps) * ((ulps + 1) / 4 * size + parts / 16 * min(greatest, float(info.max))) + (
+    room = float(info.eps) * ((ulps + 1) / 4 * size + parts / 16 * min(_greatest(operands), float(info.max))) + (
         float(info.smallest_normal) if ulps else 0
     )
     moved = wide + noise.source.uniform(-1, 1, value.shape) * room
-    moved = np.where(np.isfinite(wide) & ((wide != 0) | bool(parts)), moved, wide)
+    moved = np.where(np.isfinite(wide) & ((wide != 0) | bool(parts) | (cancels & bool(ulps))), moved, wide)
     return np.where(np.isnan(wide), noise.nans(wide), moved).astype(value.dtype)
 
 

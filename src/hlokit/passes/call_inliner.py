@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.order import communication_of
 from hlokit.ops.control_flow import Call
 from hlokit.passes.dce import DeadCode
+from hlokit.passes.effects import Turns
 from hlokit.passes.pipeline import Pass
 
 
@@ -33,9 +30,9 @@ class CallInliner(Pass):
             for callee in instruction.called:
                 shared[callee] = shared.get(callee, 0) + 1
         changed = False
-        communicates, known = communication_of(), dict[Computation, bool]()
+        turns = Turns()
         for computation in module.computations():
-            effects = [i for i in computation.post_order() if has_side_effect(i, known) and not communicates(i)]
+            effects = turns.of(computation)
             copies: dict[Instruction, range] = {}
             waited_for = {p for i in computation.instructions for p in i.control_predecessors}
             for call in computation.post_order():
@@ -51,9 +48,7 @@ class CallInliner(Pass):
                 computation.inline(call)
                 copies[call] = range(first, computation.next_id)
                 changed = True
-            if any(effect in copies for effect in effects):
-                live = {i.id: i for i in computation.instructions if has_side_effect(i, known)}
-                _in_turn([live[n] for i in effects for n in copies.get(i, (i.id,)) if n in live])
+            turns.keep(computation, effects, copies)
         if changed:
             DeadCode().run(module)
         return changed
@@ -63,10 +58,3 @@ def _fits(call: Instruction) -> bool:
     """Every operand has its parameter's dynamic flags: a call may turn a dynamic value into a whole one (DYN-16)."""
     pairs = zip(call.operands, call.called[0].parameters, strict=True)
     return all(operand.shape.logical is parameter.shape.logical for operand, parameter in pairs)
-
-
-def _in_turn(effects: Sequence[Instruction]) -> None:
-    """Each waits for the one before it."""
-    for before, after in pairwise(effects):
-        if before not in after.operands and before not in after.control_predecessors:
-            after.ensure_extra().control_predecessors.append(before)

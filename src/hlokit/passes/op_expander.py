@@ -11,6 +11,7 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import Op
 from hlokit.ops.structure import Parameter
+from hlokit.passes.effects import Turns
 from hlokit.passes.pipeline import Pass
 from hlokit.types.shape import Shape
 
@@ -34,18 +35,24 @@ class OpExpander(Pass):
     def run(self, module: HloModule) -> bool:
         pending = module.all_computations
         changed = False
+        turns = Turns()
         while pending:
             computation = pending.pop()
             expanded = [i for i in computation.post_order() if self._expands(i)]
             waiting = [i for i in computation.instructions if i.control_predecessors] if expanded else []
+            effects = turns.of(computation) if expanded else []
+            made: dict[Instruction, range] = {}
             for instruction in expanded:
+                first = computation.next_id
                 graph = Writer(computation, module, instruction.extra)
                 called: dict[str, Any] = dict(instruction.called_by_role())
                 root = instruction.op.expand(graph, *instruction.operands, **called)
                 _take_over(instruction, root, waiting)  # type: ignore[arg-type]
                 computation.remove(instruction)
+                made[instruction] = range(first, computation.next_id)
                 pending += graph.made
             if expanded:
+                turns.keep(computation, effects, made)
                 computation.remove_dead()
                 pending.append(computation)  # what an expansion is written with may itself be expanded
                 changed = True
