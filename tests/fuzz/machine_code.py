@@ -303,7 +303,8 @@ def _off(value: Any, opcode: str, operands: Sequence[Any], noise: _Noise) -> Any
         return value
     if value.dtype.kind == "c":
         found, scale, parts = np.empty_like(value), np.abs(value), (value.real, value.imag)
-        cancels = np.all([(o.real != 0) & (o.imag != 0) for o in operands if o.shape == value.shape] or [False], axis=0)
+        alike = [o for o in operands if isinstance(o, np.ndarray) and o.shape == value.shape]
+        cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
         found.real, found.imag = (_moved(p, opcode, operands, scale, cancels, noise) for p in parts)
         return found
     return _moved(value, opcode, operands, 0.0, False, noise) if _is_floating(value.dtype) else value
