@@ -134,6 +134,34 @@ def test_a_last_chunk_of_fewer_outputs_reads_no_rows_beyond() -> None:
     assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
 
 
+PIECES = """
+from contextlib import nullcontext
+import hlokit as hk, numpy as np
+from tests.fuzz.guard import guarded
+from tests.fuzz.machine_code import many_chunks, same_bytes
+from tests.fuzz.values import random_array
+source = np.random.default_rng(0)
+for rows, t in ((7, "f32"), (1, "u8"), (1, "c64"), (3, "f64")):
+    sizes = [1 + k * 5 % 37 for k in range(18)]
+    body = "".join(f"p{k} = {t}[{rows},{n}] parameter({k})\\n" for k, n in enumerate(sizes))
+    body += "".join(f"q{k} = {t}[{rows},{-(-n // 3)}] slice(p{k}), slice={{[0:{rows}], [0:{n}:3]}}\\n"
+                    for k, n in enumerate(sizes))
+    body += f"ROOT r = {t}[{rows},{sum(n + -(-n // 3) for n in sizes)}] concatenate("
+    module = hk.parse("HloModule m\\nENTRY e {" + body + ",".join(f"p{k}, q{k}" for k in range(18)) + "), dimensions={1} }")
+    inputs = [random_array(source, p.shape.dtype, p.shape.dimensions, 0.0) for p in module.entry.parameters]
+    for chunks in (False, True):
+        for at_end in (False, True):
+            with guarded(at_end), many_chunks() if chunks else nullcontext():
+                assert same_bytes(hk.compile(module, threads=1)(*inputs), hk.evaluate(module, *inputs))
+print("done")
+"""
+
+
+def test_pieces_of_a_concatenation_touch_their_operands_alone() -> None:
+    done = run(PIECES)
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
+
+
 RANDOM = """
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import wrong

@@ -117,6 +117,44 @@ def test_pad(padding: str) -> None:
         same(text.replace("r = pad", f"r = {dtype}[{sizes[0]},{sizes[1]}] pad"), numbers((70, 200), dtype))
 
 
+MANY = {
+    "rows": ([(5, 20 + k) for k in range(19)], 1, "f32"),
+    "bytes": ([(7, 24) for _ in range(25)], 1, "u8"),
+    "few of each": ([(50, 3) for _ in range(17)], 1, "f64"),
+    "first axis": ([(1 + k % 3, 130) for k in range(30)], 0, "f32"),
+    "middle": ([(9, 1, 70) for _ in range(14)], 1, "s16"),
+    "flags": ([(33 + k,) for k in range(21)], 0, "pred"),
+    "complex": ([(40 + k,) for k in range(15)], 0, "c64"),
+    "one axis, shared": ([(9000 + 37 * k,) for k in range(16)], 0, "f32"),
+    "one axis, short and shared": ([(11 + k % 70,) for k in range(400)], 0, "u8"),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shapes, dimension, dtype", MANY.values(), ids=MANY)
+def test_concatenate_of_many(shapes: list[tuple[int, ...]], dimension: int, dtype: str, threads: int) -> None:
+    """Each operand has code of its own, wherever it begins; chunks begin and end inside operands."""
+    types = [f"{dtype}[{','.join(map(str, shape))}]" for shape in shapes]
+    sizes = list(shapes[0])
+    sizes[dimension] = sum(shape[dimension] for shape in shapes)
+    body = "".join(f"p{k} = {type} parameter({k})\n" for k, type in enumerate(types))
+    names = ", ".join(f"p{k}" for k in range(len(types)))
+    body += f"ROOT r = {dtype}[{','.join(map(str, sizes))}] concatenate({names}), dimensions={{{dimension}}}"
+    (pieces,) = loops_of(body).pieces.values()
+    assert len(pieces) == len(shapes)
+    same(body, *(numbers(shape, dtype) for shape in shapes), threads=threads)
+
+
+def test_patches_of_an_image() -> None:
+    """Slices side by side: rows are moved, and no element is asked which of them it is from."""
+    slices = [(i, j) for i in range(4) for j in range(4)]
+    body = "x = f32[2,12,13,5] parameter(0)\n"
+    for i, j in slices:
+        body += f"t{i}{j} = f32[2,9,10,5] slice(x), slice={{[0:2], [{i}:{i + 9}], [{j}:{j + 10}], [0:5]}}\n"
+    body += f"ROOT r = f32[2,9,10,80] concatenate({', '.join(f't{i}{j}' for i, j in slices)}), dimensions={{3}}"
+    same(body, numbers((2, 12, 13, 5)))
+
+
 def test_roll_and_stencil() -> None:
     text = """x = f32[70,200] parameter(0)
     a = f32[70,1] slice(x), slice={[0:70], [199:200]} b = f32[70,199] slice(x), slice={[0:70], [0:199]}

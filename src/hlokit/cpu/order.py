@@ -130,7 +130,10 @@ def arrange(
     tiles.choose(loops, nodes)
     _choose_chunks(loops, nodes)
     parted.choose(loops, nodes, vector_bytes)
-    segments.choose(loops, nodes)
+    share = segments.choose(loops, nodes)
+    if share < 1.0:
+        loops.work *= share
+        _choose_chunks(loops, nodes)
     return loops
 
 
@@ -521,6 +524,7 @@ def _choose_chunks(loops: Loops, nodes: Sequence[Node]) -> None:
         elif node.op == "fold":  # in the steps of axes that are chunked together all is computed anew
             around = [k for k, axis in enumerate(loops.order) if axis.bit & node.deps]
             most = min(most, max(around, default=0) + 1)
+    loops.parallel, loops.chunks = 0, 1
     if loops.work < 8000.0 or not loops.order:
         return
     count, taken = 1, 0

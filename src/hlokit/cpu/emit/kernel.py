@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import pairwise
 
 from hlokit.cpu import parted, segments, tiles
 from hlokit.cpu.emit.folds import FoldWriter
@@ -165,30 +166,49 @@ class KernelWriter(FoldWriter):
 
     def _in_piece(self, scope: Scope, level: int, axis: Axis) -> None:
         """The rest of the nest at a step of an axis that goes one by one: by the piece that the step is in."""
-        spans = self.loops.pieces[axis]
-        fn, index = self.fn, scope.of_axis(axis).axes[axis]
-        done = fn.new_block("done")
-        for number, (first, last) in enumerate(spans):
-            is_all = number + 1 == len(spans) and sum(b - a for a, b in spans) == axis.extent
-            following = fn.new_block("piece")
-            if not is_all:
-                with self.at(scope):
-                    inside = fn.new_block("piece")
-                    from_first = fn.let(f"sub i64 {index}, {first}") if first else index
-                    fn.branch(fn.let(f"icmp ult i64 {from_first}, {last - first}"), inside, following)
-                    fn.start(inside)
-            with self._where_known(axis, (first, last)):
+        own = self.loops.pieces[axis]
+        index = scope.of_axis(axis).axes[axis]
+        done, rest = self.fn.new_block("done"), self.fn.new_block("piece")
+
+        def part(span: segments.Span) -> None:
+            with self._where_known(axis, span):
                 self._nest(self._beside(scope), level)
-            with self.at(scope):
+            with self.at(scope) as fn:
                 fn.jump(done)
-                if not is_all:
-                    fn.start(following)
-        if sum(b - a for a, b in spans) < axis.extent:
-            with self._where_known(axis, (0, 0)):
-                self._nest(self._beside(scope), level)
-            with self.at(scope):
-                fn.jump(done)
-        with self.at(scope):
+
+        def among(spans: Sequence[segments.Span]) -> None:
+            """The step is in one of the spans; found by halves."""
+            if len(spans) == 1:
+                if spans[0] in own:
+                    part(spans[0])
+                else:
+                    with self.at(scope) as fn:
+                        fn.jump(rest)
+                return
+            middle = len(spans) // 2
+            with self.at(scope) as fn:
+                before, after = fn.new_block("piece"), fn.new_block("piece")
+                fn.branch(fn.let(f"icmp slt i64 {index}, {spans[middle][0]}"), before, after)
+            for block, half in ((before, spans[:middle]), (after, spans[middle:])):
+                with self.at(scope) as fn:
+                    fn.start(block)
+                among(half)
+
+        if len(own) == 1:  # the usual case: one test
+            first, last = own[0]
+            with self.at(scope) as fn:
+                inside = fn.new_block("piece")
+                from_first = fn.let(f"sub i64 {index}, {first}") if first else index
+                fn.branch(fn.let(f"icmp ult i64 {from_first}, {last - first}"), inside, rest)
+                fn.start(inside)
+            part(own[0])
+        else:
+            among(list(pairwise(sorted({0, axis.extent, *(place for span in own for place in span)}))))
+        if sum(last - first for first, last in own) < axis.extent:
+            with self.at(scope) as fn:
+                fn.start(rest)
+            part((0, 0))
+        with self.at(scope) as fn:
             fn.start(done)
 
     def _beside(self, scope: Scope) -> Scope:

@@ -74,8 +74,7 @@ class LoopWriter:
     ) -> list[str]:
         """The steps of an axis by vectors: wide ones, single ones, a masked rest. Carries have `lanes` lanes or one.
 
-        Of all of them, those in the span, which begins at a whole vector (and ends at one, or where the axis ends); if
-        low and high are not the whole axis, they and the span are whole wide vectors.
+        Of all of them, those in the span; if low and high are not the whole axis, they are whole wide vectors.
         """
         static = low == "0" and high == str(axis.extent)
         begin, end = span or (0, axis.extent)
@@ -98,6 +97,10 @@ class LoopWriter:
 
             return bound
 
+        if not static and (begin % wide or (end % wide and end != axis.extent)):
+            assert not carries
+            self._between(parent, (low, high), (begin, end), (wide, lanes), part)
+            return []
         types = [type for type, _ in carries]
         values = [value for _, value in carries]
 
@@ -130,6 +133,31 @@ class LoopWriter:
             fn.jump(after)
             fn.start(after)
         return values
+
+    def _between(
+        self, parent: Scope, steps: tuple[str, str], span: segments.Span, sizes: tuple[int, int], part: Any
+    ) -> None:
+        """Those of the steps that are in the span: by wide vectors, then by vectors with a mask."""
+        wide, lanes = sizes
+        with self.at(parent) as fn:
+            first = fn.let(f"call i64 @llvm.smax.i64(i64 {steps[0]}, i64 {span[0]})")
+            last = fn.let(f"call i64 @llvm.smin.i64(i64 {steps[1]}, i64 {span[1]})")
+            count = fn.let(f"sub i64 {last}, {first}")
+            whole = fn.let(f"and i64 {count}, {-wide}")
+            whole = fn.let(f"add i64 {first}, {whole}")
+        self._loop(parent, first, whole, wide, [], part(wide, None))
+
+        def masked(scope: Scope, _: list[str]) -> list[str]:
+            type = f"<{lanes} x i64>"
+            with self.at(scope) as fn:
+                left = fn.let(f"sub i64 {last}, {scope.memo['index']}")
+                left = fn.let(f"insertelement {type} poison, i64 {left}, i64 0")
+                left = fn.let(f"shufflevector {type} {left}, {type} poison, <{lanes} x i32> zeroinitializer")
+                numbers = ", ".join(f"i64 {k}" for k in range(lanes))
+                mask = fn.let(f"icmp slt {type} <{numbers}>, {left}")
+            return part(lanes, mask)(scope, [])
+
+        self._loop(parent, whole, last, lanes, [], masked)
 
     def _rest(
         self,
