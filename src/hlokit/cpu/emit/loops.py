@@ -58,6 +58,8 @@ class LoopWriter:
         def bound(scope: Scope, carried: list[str]) -> list[str]:
             scope.bits |= axis.bit
             scope.axes[axis] = scope.memo["index"]
+            if scope.lane_axis is axis:  # a fold's own again, where it goes by vectors outside
+                scope.lane_axis, scope.lanes, scope.mask = None, 1, None
             return body(scope, carried)
 
         return self._loop(parent, str(low), str(axis.extent if high is None else high), 1, carries, bound, some=True)
