@@ -283,12 +283,12 @@ def test_complex_roots_at_the_ends_of_the_range(element: str, function: str) -> 
 def test_a_fold_inside_a_fold_binds_the_axis_of_the_vectors_again(last: int) -> None:
     text = (
         ADD
-        + """ENTRY e { x = s32[3,25,N] parameter(0)
+        + """ENTRY e { x = s32[3,25,LAST] parameter(0)
       o = s32[] constant(0)
       n = s32[3] reduce(x, o), dimensions={1,2}, to_apply=add
-      m = s32[3,25,N] broadcast(n), dimensions={0}
-      y = s32[3,25,N] subtract(x, m)
-      z = s32[3,25,N] multiply(y, x)
-      ROOT f = s32[N] reduce(z, o), dimensions={0,1}, to_apply=add }""".replace("N", str(last))
+      m = s32[3,25,LAST] broadcast(n), dimensions={0}
+      y = s32[3,25,LAST] subtract(x, m)
+      z = s32[3,25,LAST] multiply(y, x)
+      ROOT f = s32[LAST] reduce(z, o), dimensions={0,1}, to_apply=add }""".replace("LAST", str(last))
     )
     check(text, np.arange(75 * last, dtype=np.int32).reshape(3, 25, last))
