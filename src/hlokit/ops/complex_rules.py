@@ -1,6 +1,7 @@
 """Scalar rules of complex numbers, which are pairs: a backend knows `complex`, `real`, `imag`, no arithmetic on them.
 
-Error bounds are relative to the modulus of the result. Infinite operands follow the formulas.
+Error bounds are relative to the modulus of the result. Functions of infinite and NaN parts follow C's Annex G, as the
+reference does; products, quotients and powers their formulas.
 """
 
 import math
@@ -58,9 +59,9 @@ def divide(emit: Emitter, z: Value, w: Value) -> Value:
     ratio = emit.div(small, large)
     scale = emit.div(emit.constant(1.0, a.dtype), emit.add(large, emit.mul(small, ratio)))
     real = emit.mul(emit.add(x, emit.mul(y, ratio)), scale)
-    imag = emit.mul(emit.sub(y, emit.mul(x, ratio)), scale)
-    imag = emit.select(swaps, emit.neg(imag), imag)
-    by_zero, zero = emit.eq(large, 0.0), emit.abs(c)
+    other = emit.mul(x, ratio)
+    imag = emit.mul(emit.select(swaps, emit.sub(other, y), emit.sub(y, other)), scale)
+    by_zero, zero = emit.and_(emit.eq(large, 0.0), emit.eq(small, 0.0)), emit.abs(c)
     return emit.complex(emit.select(by_zero, emit.div(a, zero), real), emit.select(by_zero, emit.div(b, zero), imag))
 
 
@@ -93,25 +94,38 @@ def not_equal(emit: Emitter, z: Value, w: Value) -> Value:
 # -- exponentials and logarithms
 
 
-def _polar(emit: Emitter, size: Value, angle: Value) -> Value:
-    """size * (cos + i sin)(angle); real where the angle is 0 and 0 where the size is, whatever the other."""
-    vanishes, cos, sin = emit.eq(size, 0.0), emit.cos(angle), emit.sin(angle)
-    real = emit.select(vanishes, emit.copysign(size, cos), emit.mul(size, cos))
-    imag = emit.select(vanishes, emit.copysign(size, sin), emit.mul(size, sin))
-    return emit.complex(real, emit.select(emit.eq(angle, 0.0), angle, imag))
+def _lowered(emit: Emitter, x: Value) -> tuple[Value, Value, Value]:
+    """(y, factor, whether they differ): exp(x) = exp(y) factor, to be taken of something small before it overflows."""
+    limit = _GREATEST_EXP[x.dtype.name]
+    beyond, one = emit.gt(x, limit), emit.constant(1.0, x.dtype)
+    shift = emit.select(beyond, emit.constant(limit, x.dtype), emit.constant(0.0, x.dtype))
+    return emit.sub(x, shift), emit.select(beyond, emit.constant(math.exp(limit), x.dtype), one), beyond
+
+
+_GREATEST_EXP = {"f32": 88.0, "f64": 709.0}
+"""The greatest integers whose exponentials the types hold."""
 
 
 def exponential(emit: Emitter, z: Value) -> Value:
+    """Real where the angle is 0; of infinite real parts 0 and infinity, whatever the angle."""
     a, b = _parts(emit, z)
-    return _polar(emit, emit.exp(a), b)
+    low, factor, _ = _lowered(emit, a)
+    size, cos, sin = emit.exp(low), emit.cos(b), emit.sin(b)
+    lost = emit.ne(cos, cos)
+    real = emit.select(emit.and_(lost, emit.eq(emit.abs(a), math.inf)), size, emit.mul(emit.mul(size, cos), factor))
+    imag = emit.select(emit.and_(lost, emit.eq(a, -math.inf)), size, emit.mul(emit.mul(size, sin), factor))
+    return emit.complex(real, emit.select(emit.eq(b, 0.0), b, imag))
 
 
 def exponential_minus_one(emit: Emitter, z: Value) -> Value:
     """expm1(a) cos b - 2 sin(b/2)^2, exp(a) sin b."""
     a, b = _parts(emit, z)
-    half = emit.sin(emit.mul(b, 0.5))
-    real = emit.sub(emit.mul(emit.expm1(a), emit.cos(b)), emit.mul(emit.mul(half, half), 2.0))
-    return emit.complex(real, emit.mul(emit.exp(a), emit.sin(b)))
+    half, cos = emit.sin(emit.mul(b, 0.5)), emit.cos(b)
+    low, factor, beyond = _lowered(emit, a)
+    size = emit.exp(low)
+    near = emit.sub(emit.mul(emit.expm1(a), cos), emit.mul(emit.mul(half, half), 2.0))
+    real = emit.select(beyond, emit.mul(emit.mul(size, cos), factor), near)
+    return emit.complex(real, emit.mul(emit.mul(size, emit.sin(b)), factor))
 
 
 def log(emit: Emitter, z: Value) -> Value:
@@ -131,7 +145,8 @@ def _log_of_modulus(emit: Emitter, a: Value, b: Value) -> Value:
     near = emit.mul(emit.log1p(emit.select(is_near, square, emit.constant(0.0, a.dtype))), 0.5)
     ratio = emit.select(emit.eq(low, high), emit.constant(1.0, a.dtype), emit.div(low, high))
     rest = emit.mul(emit.log1p(emit.mul(ratio, ratio)), 0.5)
-    return emit.select(is_near, near, emit.add(emit.log(high), rest))
+    far = emit.select(_is_infinite(emit, x, y), emit.constant(math.inf, a.dtype), emit.add(emit.log(high), rest))
+    return emit.select(is_near, near, far)
 
 
 def log_plus_one(emit: Emitter, z: Value) -> Value:
@@ -155,7 +170,7 @@ def sqrt(emit: Emitter, z: Value) -> Value:
     |a| + |z| may overflow, and be too small to have all its digits: it is taken of 2^-5 z, or 2^53 z.
     """
     a, b = _parts(emit, z)
-    is_small = emit.lt(emit.max(emit.abs(a), emit.abs(b)), 1.0)
+    is_small = emit.and_(emit.lt(emit.abs(a), 1.0), emit.lt(emit.abs(b), 1.0))
 
     def of_size(small: float, large: float) -> Value:
         return emit.select(is_small, emit.constant(small, a.dtype), emit.constant(large, a.dtype))
@@ -171,39 +186,65 @@ def sqrt(emit: Emitter, z: Value) -> Value:
     return emit.complex(real, imag)
 
 
+def _is_infinite(emit: Emitter, x: Value, y: Value) -> Value:
+    """Whether a number is infinite, of the sizes of its parts."""
+    return emit.or_(emit.eq(x, math.inf), emit.eq(y, math.inf))
+
+
 def rsqrt(emit: Emitter, z: Value) -> Value:
     a, b = _parts(emit, z)
-    infinite = emit.or_(emit.eq(emit.abs(a), math.inf), emit.eq(emit.abs(b), math.inf))
+    infinite = _is_infinite(emit, emit.abs(a), emit.abs(b))
     zero = emit.constant(0.0, a.dtype)
     vanished = emit.complex(zero, emit.copysign(zero, emit.neg(b)))
     return emit.select(infinite, vanished, divide(emit, emit.constant(1.0, z.dtype), sqrt(emit, z)))
 
 
 def power(emit: Emitter, z: Value, w: Value) -> Value:
-    """exp(w log z), in f64: the product multiplies the logarithm's error. 0 to the 0 is 1."""
+    """exp(w log z), in f64: the product multiplies the logarithm's error. To the 0 it is 1, whatever z."""
     z, exponent = emit.convert(z, dtypes.c128), emit.convert(w, dtypes.c128)
-    is_zero = equal(emit, z, emit.constant(0.0, z.dtype))
-    plain = emit.select(is_zero, emit.constant(1.0, z.dtype), z)
-    value = exponential(emit, multiply(emit, exponent, log(emit, plain)))
-    (c, d), nan = _parts(emit, exponent), emit.constant(complex(math.nan, math.nan), z.dtype)
-    vanishes = emit.select(emit.gt(c, 0.0), emit.constant(0.0, z.dtype), nan)
-    of_zero = emit.select(emit.and_(emit.eq(c, 0.0), emit.eq(d, 0.0)), emit.constant(1.0, z.dtype), vanishes)
-    return emit.convert(emit.select(is_zero, of_zero, value), w.dtype)
+    zero, one = emit.constant(0.0, z.dtype), emit.constant(1.0, z.dtype)
+    is_zero = equal(emit, z, zero)
+    value = exponential(emit, multiply(emit, exponent, log(emit, emit.select(is_zero, one, z))))
+    nan = emit.constant(complex(math.nan, math.nan), z.dtype)
+    of_zero = emit.select(emit.gt(emit.real(exponent), 0.0), zero, nan)
+    value = emit.select(equal(emit, exponent, zero), one, emit.select(is_zero, of_zero, value))
+    return emit.convert(value, w.dtype)
 
 
 # -- trigonometric and hyperbolic
 
 
+def _hyperbolic(emit: Emitter, x: Value) -> tuple[Value, Value, Value]:
+    """sinh(x) and cosh(x) but for a factor, the third: the product may overflow."""
+    one, zero = emit.constant(1.0, x.dtype), emit.constant(0.0, x.dtype)
+    low, factor, beyond = _lowered(emit, emit.abs(x))
+    e = emit.expm1(low)
+    power = emit.add(e, 1.0)
+    inverse, other = (emit.select(beyond, zero, v) for v in (emit.div(one, power), e))
+    sinh = emit.add(emit.select(beyond, power, e), emit.mul(other, inverse))
+    return emit.copysign(sinh, x), emit.add(power, inverse), emit.mul(factor, 0.5)
+
+
 def sinh(emit: Emitter, z: Value) -> Value:
     a, b = _parts(emit, z)
-    real = emit.mul(scalar_rules.sinh(emit, a), emit.cos(b))
-    return emit.complex(real, emit.mul(scalar_rules.cosh(emit, a), emit.sin(b)))
+    sinh, cosh, factor = _hyperbolic(emit, a)
+    cos, one = emit.cos(b), emit.constant(1.0, a.dtype)
+    stays = emit.and_(emit.ne(cos, cos), emit.eq(a, emit.add(a, a)))  # 0 and infinity, whatever the angle
+    real = emit.mul(emit.mul(sinh, emit.select(stays, one, cos)), factor)
+    imag = emit.mul(emit.mul(cosh, emit.sin(b)), factor)
+    return emit.complex(real, emit.select(emit.eq(b, 0.0), b, imag))
 
 
 def cosh(emit: Emitter, z: Value) -> Value:
     a, b = _parts(emit, z)
-    real = emit.mul(scalar_rules.cosh(emit, a), emit.cos(b))
-    return emit.complex(real, emit.mul(scalar_rules.sinh(emit, a), emit.sin(b)))
+    sinh, cosh, factor = _hyperbolic(emit, a)
+    cos, sin, one = emit.cos(b), emit.sin(b), emit.constant(1.0, a.dtype)
+    lost = emit.ne(cos, cos)
+    turn = emit.select(emit.and_(lost, emit.eq(emit.abs(a), math.inf)), one, cos)
+    sinh = emit.select(emit.eq(b, 0.0), emit.copysign(one, a), sinh)  # 0 of either 0, whatever the other
+    sin = emit.select(emit.and_(lost, emit.eq(a, 0.0)), a, sin)
+    imag = emit.mul(emit.mul(sinh, sin), factor)
+    return emit.complex(emit.mul(emit.mul(cosh, turn), factor), imag)
 
 
 def tanh(emit: Emitter, z: Value) -> Value:
@@ -215,16 +256,19 @@ def tanh(emit: Emitter, z: Value) -> Value:
     size, one = emit.abs(a), emit.constant(1.0, a.dtype)
     is_far = emit.gt(size, 20.0)
     t = scalar_rules.tan(emit, b)
-    s = scalar_rules.sinh(emit, emit.select(is_far, one, a))
+    twice, _, half = _hyperbolic(emit, emit.select(is_far, one, a))
+    s = emit.mul(twice, half)
     beta = emit.add(emit.mul(t, t), 1.0)
     square = emit.mul(s, s)
     below = emit.add(emit.mul(beta, square), 1.0)
     real = emit.div(emit.mul(emit.mul(beta, emit.sqrt(emit.add(square, 1.0))), s), below)
     decay = emit.exp(emit.mul(size, -2.0))
     turn = emit.mul(emit.mul(emit.sin(b), emit.cos(b)), 4.0)
-    far = emit.select(emit.eq(decay, 0.0), emit.copysign(decay, turn), emit.mul(turn, decay))
-    imag = emit.select(is_far, far, emit.div(t, below))
-    return emit.complex(emit.select(is_far, emit.copysign(one, a), real), imag)
+    lost = emit.ne(t, t)
+    far = emit.select(emit.and_(lost, emit.eq(size, math.inf)), decay, emit.mul(turn, decay))
+    imag = emit.select(emit.eq(b, 0.0), b, emit.select(is_far, far, emit.div(t, below)))
+    real = emit.select(is_far, emit.select(emit.ne(far, far), far, emit.copysign(one, a)), real)
+    return emit.complex(emit.select(emit.eq(a, 0.0), a, real), imag)
 
 
 def sine(emit: Emitter, z: Value) -> Value:
@@ -249,24 +293,58 @@ def _roots(emit: Emitter, z: Value) -> tuple[Value, Value]:
     return sqrt(emit, minus), sqrt(emit, emit.complex(emit.add(a, 1.0), b))
 
 
+def _nearer(emit: Emitter, z: Value) -> tuple[Value, Value]:
+    """A number in z's direction whose modulus does not overflow, and log |z| less its logarithm.
+
+    Beyond the limit it is z / 2^64, of infinite numbers at the limit.
+    """
+    a, b = _parts(emit, z)
+    x, y = emit.abs(a), emit.abs(b)
+    limit, zero = _FAR[a.dtype.name], emit.constant(0.0, a.dtype)
+    is_far, infinite = emit.or_(emit.gt(x, limit), emit.gt(y, limit)), _is_infinite(emit, x, y)
+    scale = emit.select(is_far, emit.constant(2.0**-64, a.dtype), emit.constant(1.0, a.dtype))
+    scale = emit.select(infinite, zero, scale)
+    at_limit = emit.constant(limit, a.dtype)
+    real, imag = (
+        emit.select(emit.eq(size, math.inf), emit.copysign(at_limit, part), emit.mul(part, scale))
+        for size, part in ((x, a), (y, b))
+    )
+    lost = emit.select(is_far, emit.constant(64 * math.log(2.0), a.dtype), zero)
+    return emit.complex(real, imag), emit.select(infinite, emit.constant(math.inf, a.dtype), lost)
+
+
+_FAR = {"f32": 2.0**100, "f64": 2.0**1000}
+
+
+def _height(emit: Emitter, x: Value, more: Value, sign: Value) -> Value:
+    """asinh(x), further out by `more`, which may be infinite; its sign is that of `sign`."""
+    size = emit.add(emit.abs(scalar_rules.asinh(emit, x)), more)
+    return emit.copysign(emit.select(emit.eq(more, math.inf), more, size), sign)
+
+
 def acos(emit: Emitter, z: Value) -> Value:
-    minus, plus = _roots(emit, z)
+    a, b = _parts(emit, z)
+    near, more = _nearer(emit, z)
+    minus, plus = _roots(emit, near)
     real = emit.mul(emit.atan2(emit.real(minus), emit.real(plus)), 2.0)
-    return emit.complex(real, scalar_rules.asinh(emit, emit.imag(multiply(emit, conjugate(emit, plus), minus))))
+    real = emit.select(emit.eq(a, 0.0), emit.constant(math.pi / 2, a.dtype), real)
+    product = emit.imag(multiply(emit, conjugate(emit, plus), minus))
+    return emit.complex(real, _height(emit, product, more, emit.neg(b)))
 
 
 def asin(emit: Emitter, z: Value) -> Value:
-    minus, plus = _roots(emit, z)
-    real = emit.atan2(emit.real(z), emit.real(multiply(emit, minus, plus)))
-    return emit.complex(real, scalar_rules.asinh(emit, emit.imag(multiply(emit, conjugate(emit, minus), plus))))
+    a, b = _parts(emit, z)
+    near, more = _nearer(emit, z)
+    minus, plus = _roots(emit, near)
+    real = emit.atan2(emit.real(near), emit.real(multiply(emit, minus, plus)))
+    product = emit.imag(multiply(emit, conjugate(emit, minus), plus))
+    return emit.complex(emit.select(emit.eq(a, 0.0), a, real), _height(emit, product, more, b))
 
 
 def acosh(emit: Emitter, z: Value) -> Value:
-    a, b = _parts(emit, z)
-    minus = sqrt(emit, emit.complex(emit.sub(a, 1.0), b))
-    plus = sqrt(emit, emit.complex(emit.add(a, 1.0), b))
-    real = scalar_rules.asinh(emit, emit.real(multiply(emit, conjugate(emit, minus), plus)))
-    return emit.complex(real, emit.mul(emit.atan2(emit.imag(minus), emit.real(plus)), 2.0))
+    """acos(z) turned by a right angle, to the right."""
+    angle, height = _parts(emit, acos(emit, z))
+    return emit.complex(emit.abs(height), emit.copysign(angle, emit.imag(z)))
 
 
 def asinh(emit: Emitter, z: Value) -> Value:
@@ -276,7 +354,7 @@ def asinh(emit: Emitter, z: Value) -> Value:
 def atanh(emit: Emitter, z: Value) -> Value:
     """log1p(4a / ((1 - a)^2 + b^2)) / 4, atan2(2b, (1 - a)(1 + a) - b^2) / 2.
 
-    Far out, where squares may overflow, a / |z|^2 and pi / 2.
+    Far out, where squares may overflow, a / |z|^2 and pi / 2; so near a pole that they would vanish, log(2 / b) / 2.
     """
     a, b = _parts(emit, z)
     one, zero = emit.constant(1.0, a.dtype), emit.constant(0.0, a.dtype)
@@ -285,13 +363,23 @@ def atanh(emit: Emitter, z: Value) -> Value:
     x, y = emit.select(is_far, zero, a), emit.select(is_far, zero, b)
     square, size = emit.mul(y, y), emit.abs(x)
     gap = emit.sub(one, size)
-    ratio = emit.div(emit.mul(size, 4.0), emit.add(emit.mul(gap, gap), square))
-    near = emit.mul(emit.log1p(ratio), 0.25)
+    least, shift = _POLE[a.dtype.name]
+    at_pole = emit.and_(emit.eq(gap, 0.0), emit.lt(emit.abs(y), least))
+    over = emit.select(at_pole, emit.mul(emit.abs(y), 2.0**shift), emit.add(emit.mul(gap, gap), square))
+    power = emit.log1p(emit.div(emit.select(at_pole, emit.constant(2.0, a.dtype), emit.mul(size, 4.0)), over))
+    pole = emit.add(emit.mul(power, 0.5), math.log(2.0) * shift / 2)
+    near = emit.select(at_pole, pole, emit.mul(power, 0.25))
     turn = emit.sub(emit.mul(emit.sub(one, x), emit.add(x, 1.0)), square)
     angle = emit.mul(emit.atan2(emit.mul(y, 2.0), turn), 0.5)
     far = emit.select(emit.eq(length, math.inf), zero, emit.div(emit.div(emit.abs(a), length), length))
     right_angle = emit.copysign(emit.constant(math.pi / 2, a.dtype), b)
-    return emit.complex(emit.copysign(emit.select(is_far, far, near), a), emit.select(is_far, right_angle, angle))
+    real = emit.select(emit.eq(a, 0.0), a, emit.copysign(emit.select(is_far, far, near), a))
+    imag = emit.select(emit.ne(b, b), b, emit.select(is_far, right_angle, angle))
+    return emit.complex(real, imag)
+
+
+_POLE = {"f32": (2.0**-60, 32), "f64": (2.0**-480, 64)}
+"""Distances whose squares may vanish; so many powers of two nearer their inverses do not overflow."""
 
 
 def atan(emit: Emitter, z: Value) -> Value:

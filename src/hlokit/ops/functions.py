@@ -16,7 +16,8 @@ def sign(x: Array) -> Array:
     """-1, 0 or 1; zeros and NaN themselves (SIGN-1); x/|x| for complex (SIGN-3)."""
     if x.dtype.kind != "c":
         return np.where(x == 0, x, np.sign(x))
-    quotient = x / np.abs(x)
+    size = np.abs(x)
+    quotient = make_complex(x.real / size, x.imag / size)
     is_nan = np.isnan(x.real) | np.isnan(x.imag)
     return np.where(is_nan, complex(np.nan, np.nan), np.where(x == 0, 0, quotient)).astype(x.dtype)
 
@@ -131,8 +132,8 @@ def log_plus_one(x: Array) -> Any:
         return np.log1p(x)
     a, b = x.real, x.imag
     near = 0.5 * np.log1p(a * (2 + a) + b * b)
-    modulus = np.where(np.abs(x) < 0.5, near, np.log(np.hypot(1 + a, b)))
-    return make_complex(modulus, np.arctan2(b, 1 + a))
+    far: Array = np.log(make_complex(1 + a, b))
+    return make_complex(np.where(np.abs(x) < 0.5, near, far.real), far.imag)
 
 
 def reciprocal_square_root(x: Array) -> Any:

@@ -1,0 +1,135 @@
+"""Functions of complex numbers on all pairs of special parts: machine code against the reference, and what it pins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit.errors import ShapeError
+from hlokit.hlo.op import OPS
+from hlokit.types.dtype import DType, c64, c128
+from hlokit.types.shape import Shape
+from tests.fuzz.machine_code import differs
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+EXACT = {"add", "subtract", "negate", "conjugate"}
+ELSEWHERE = {"select", "copy", "real", "imag"}  # they move parts
+ULPS = {"logistic": 128}  # of the modulus; near a pole it loses digits. Others: 16
+
+
+def takes(opcode: str) -> bool:
+    op = OPS[opcode]
+    if op.form != "map" or not op.elementwise or opcode in ELSEWHERE or any(a.required for a in op.attributes):
+        return False
+    try:
+        op().infer(*[c64[1]] * (op.arity or 1))
+    except ShapeError:
+        return False
+    return True
+
+
+TESTED = sorted(filter(takes, OPS))
+
+
+def special(dtype: DType, count: int) -> list[Array]:
+    """`count` arrays that hold all combinations of special parts, signs included."""
+    info = np.finfo(dtype.real.numpy)
+    middle = float(info.max) ** 0.75
+    sizes = [0.0, info.smallest_subnormal, 1.0, middle, info.max, np.inf]
+    sizes += [info.smallest_normal, 1 / middle, 3.0] if count == 1 else []
+    parts = np.array([*sizes, *(-x for x in sizes), np.nan], dtype.real.numpy)
+    grids = np.meshgrid(*[parts] * (2 * count), indexing="ij")
+    return [np.stack([g.ravel() for g in grids[k : k + 2]], -1).view(dtype.numpy)[:, 0] for k in range(0, 2 * count, 2)]
+
+
+def program(opcode: str, dtype: DType, operands: list[Array]) -> hk.HloModule:
+    shapes = [Shape.array(dtype, o.shape) for o in operands]
+    result = OPS[opcode]().infer(*shapes)
+    names = [f"p{k}" for k in range(len(operands))]
+    lines = [f"{n} = {s} parameter({k})" for k, (n, s) in enumerate(zip(names, shapes, strict=True))]
+    text = "\n".join([*lines, f"ROOT r = {result} {opcode}({', '.join(names)})"])
+    return hk.parse(f"HloModule t\nENTRY e {{ {text} }}")
+
+
+def parts_of(array: Array) -> list[Array]:
+    return [p.astype(np.float64) for p in ([array.real, array.imag] if array.dtype.kind == "c" else [array])]
+
+
+def judged(opcode: str, operands: list[Array], want: Array) -> Array:
+    """Where the result is pinned: not division by zero (DIV-5), nor powers but of finite numbers, and to the 0."""
+    if opcode == "divide":
+        return operands[1] != 0
+    if opcode == "power":
+        z, w = (o.astype(np.complex128) for o in operands)
+        known = np.isfinite(z) & np.isfinite(w) & np.isfinite(want) & (np.abs(w) < 1e10)
+        return known | (w == 0)
+    return np.ones(want.shape, bool)
+
+
+def wrong(opcode: str, operands: list[Array], got: Array, want: Array) -> Array:
+    """A NaN for a number or the reverse, another infinity, a zero of the other sign, or a number too far away."""
+    info = np.finfo(want.real.dtype)
+    inner = [p for o in operands for p in parts_of(o)]
+    plain = np.logical_and.reduce([(p == 0) | (np.abs(p) >= 1) for p in inner])  # nothing underflows
+    plain &= np.sum([~np.isfinite(p) for p in inner], axis=0) < 2  # else no rule tells the sign
+    mine, theirs = parts_of(got), parts_of(want)
+    modulus = np.max([np.where(np.isfinite(p), np.abs(p), 0) for p in theirs], axis=0)
+    if opcode == "atan2":  # the logarithm of a number of modulus 1; on its cut rounding decides the side
+        turns = np.round((theirs[0] - mine[0]) / (2 * np.pi), 6)
+        mine[0] = np.where(np.abs(turns) == 1, mine[0] + 2 * np.pi * turns, mine[0])
+        modulus = np.maximum(modulus, 1)
+    room = ULPS.get(opcode, 16) * float(info.eps) * modulus + 4 * float(info.tiny)
+    if opcode == "power":
+        z, w = (o.astype(np.complex128) for o in operands)
+        room = room * (16 + np.abs(w * np.log(np.where((z == 0) | ~np.isfinite(z), 1, z))))
+    any_nan = np.logical_or.reduce([np.isnan(p) for p in theirs])
+    found = np.zeros(want.shape, bool)
+    for ours, reference in zip(mine, theirs, strict=True):
+        finite = np.isfinite(reference)
+        found |= np.isnan(ours) != np.isnan(reference)
+        found |= finite & ~(np.abs(ours - reference) <= room) & ~(np.isinf(ours) & (modulus + room > info.max))
+        found |= np.isinf(reference) & ~(np.isinf(ours) & ((ours == reference) | any_nan))
+        is_zero = plain & (ours == 0) & (reference == 0) & (opcode not in ("atan2", "power"))
+        found |= is_zero & (np.signbit(ours) != np.signbit(reference))
+    return found & judged(opcode, operands, want)
+
+
+@pytest.mark.parametrize("dtype", [c64, c128], ids=str)
+@pytest.mark.parametrize("opcode", TESTED)
+def test_special_parts(opcode: str, dtype: DType) -> None:
+    operands = special(dtype, OPS[opcode].arity or 1)
+    module = program(opcode, dtype, operands)
+    with np.errstate(all="ignore"):
+        want = np.asarray(hk.evaluate(module, *operands))
+        strict = np.asarray(hk.compile(module, strict=True)(*operands))
+        got = np.asarray(hk.compile(module)(*operands))
+        assert differs(strict, want) is None
+        if opcode in EXACT or want.dtype.kind not in "fc":
+            assert differs(got, want) is None
+            return
+        at = np.flatnonzero(wrong(opcode, operands, got, want))
+    shown = [f"{[complex(o[i]) for o in operands]}: {got[i]}, reference {want[i]}" for i in at[:8]]
+    assert not at.size, "\n".join([f"{at.size} of {want.size}", *shown])
+
+
+def value(opcode: str, *numbers: complex) -> complex:
+    operands = [np.array([x], np.complex64) for x in numbers]
+    module = program(opcode, c64, operands)
+    default, strict = hk.compile(module)(*operands)[0], hk.compile(module, strict=True)(*operands)[0]
+    for part in ("real", "imag"):
+        np.testing.assert_allclose(getattr(default, part), getattr(strict, part), rtol=1e-6)
+    return complex(strict)
+
+
+def test_what_the_formulas_lost() -> None:
+    """Signs of small and infinite numbers (SIGN-3), logarithms near the largest, powers to the 0 (BEY-8)."""
+    assert value("sign", 1e-45) == 1
+    assert value("sign", complex(np.inf, 1)).imag == 0
+    assert value("log-plus-one", complex(3e38, 3e38)).real == pytest.approx(88.947, rel=1e-4)
+    assert value("power", complex(np.inf, np.nan), -0.0) == 1
+    assert value("sinh", complex(100, 1e-30)).imag == pytest.approx(1.344e13, rel=1e-3)
+    assert value("exponential", complex(100, 1e-30)).imag == pytest.approx(2.688e13, rel=1e-3)
