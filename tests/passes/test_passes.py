@@ -103,14 +103,18 @@ def test_programs_keep_their_bits(name: str) -> None:
     assert bits(got) == bits(want)
 
 
-def test_passes_are_linear() -> None:
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_passes_are_linear(is_wide: bool) -> None:
+    """Of a long chain, and of a tuple of many values, each of which becomes another and half of which are equal."""
+
     def module(count: int) -> HloModule:
         b = hk.Builder("t", source_info=False)
         x = b.parameter(0, hk.f32[8])
-        y = x
-        for _ in range(count // 4):
-            y = hk.neg(hk.neg(hk.tanh(hk.add(y, x))))
-        return b.build(y)
+        y, found = x, []
+        for k in range(count // 4):
+            y = hk.neg(hk.neg(hk.tanh(hk.add(b.constant(k // 2 + 0.5) if is_wide else y, x))))
+            found.append(y)
+        return b.build(hk.tuple_(b, found) if is_wide else y)
 
     programs = [module(count) for count in (1000, 4000)]
     small, large = (function_calls(lambda program=program: hk.optimize(program)) for program in programs)
@@ -142,6 +146,21 @@ def test_random_programs_keep_their_bits() -> None:
     assert not different
 
 
+
+
+def test_users_know_their_operands_places() -> None:
+    """Of what is used once, where; of what is used more than once, that it is."""
+    module = parse(
+        "x = f32[4] parameter(0) a = f32[4] negate(x) b = f32[4] abs(x) t = (f32[4], f32[4], f32[4], f32[4]) tuple(a, b, a, x)\n"
+        "ROOT r = ((f32[4], f32[4], f32[4], f32[4]), f32[4]) tuple(t, a)"
+    )
+    x, a, b, t, r = module.entry.post_order()
+    assert a.users == {t: None, r: 1} and b.users == {t: 1} and x.users == {a: 0, b: 0, t: 3}
+    module.entry.replace(b, x)
+    assert x.users == {a: 0, b: 0, t: None} and t.operands == (a, x, a, x) and not b.users
+    module.entry.replace(x, a)
+    assert t.operands == (a, a, a, a) and a.users == {t: None, r: 1, b: 0} and x.users == {a: 0}
+    hk.verify(module)
 
 
 def test_a_module_can_be_copied_after_an_edit() -> None:

@@ -137,8 +137,8 @@ class Computation:
         instruction = Instruction(
             number, name or f"{op.opcode}.{number}", op, shape, tuple(operands), tuple(called), self
         )
-        for operand in operands:
-            operand.users[instruction] = None
+        for place, operand in enumerate(instruction.operands):
+            operand.users[instruction] = None if instruction in operand.users else place
         self._instructions[instruction] = None
         if op.opcode == "parameter":
             self._parameters[op.number] = instruction  # type: ignore[attr-defined]
@@ -160,12 +160,15 @@ class Computation:
         self._own(new)
         if old.shape.static is not new.shape.static:
             raise ShapeError("HINST-3", f"replacement of {old.name}", new.shape, old.shape)
-        for user in list(old.users):
+        for user, place in list(old.users.items()):
             if user is new:
                 continue
             value = self._laid_out(new, old.shape) if user.op.reads_layout else new
-            user.operands = tuple(value if o is old else o for o in user.operands)
-            value.users[user] = None
+            if place is None:
+                user.operands = tuple(value if o is old else o for o in user.operands)
+            else:  # of thousands, as a large tuple has, only one is looked at
+                user.operands = user.operands[:place] + (value,) + user.operands[place + 1 :]
+            value.users[user] = None if user in value.users else place
             del old.users[user]
         if self.root is old:
             self.root_or_none = new

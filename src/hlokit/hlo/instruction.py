@@ -69,7 +69,8 @@ class Instruction:
 
     shape      the result's shape, with layout
     operands   the instructions whose values it takes, in order
-    users      the instructions that take its value: a dict used as an ordered set
+    users      the instructions that take its value, in the order in which they came: with the one place of it among
+               their operands, or None where it is at several
     called     the computations it calls, in the order of the op's roles
     parent     the computation it is in; None once removed
     extra      metadata and the like, or None
@@ -93,7 +94,7 @@ class Instruction:
         self.shape = shape
         self.operands = operands
         self.called = called
-        self.users: dict[Instruction, None] = {}
+        self.users: dict[Instruction, int | None] = {}
         self.parent: Computation | None = parent
         self.extra: Extra | None = None
 

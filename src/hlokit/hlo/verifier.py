@@ -89,8 +89,9 @@ class _Verifier:
                     self._report(
                         _name(instruction), f"its operand {operand.name} does not know it as user", "BUILDER-16"
                     )
-            for user in instruction.users:
-                if instruction not in user.operands or user.parent is not computation:
+            for user, place in instruction.users.items():
+                at = user.operands if place is None else user.operands[place : place + 1]
+                if instruction not in at or user.parent is not computation:
                     self._report(_name(instruction), f"its user {user.name} does not use it", "BUILDER-16")
             seen.add(instruction)
             key = (op, called, *[o.shape for o in operands])
