@@ -7,13 +7,18 @@ transform is written: swapping the parts before and after it makes the inverse.
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
+from hlokit.cpu.kernels.panels import plus, times
 from hlokit.cpu.llvm import Function, Module, float_constant, splat, vector
 
 Complex = tuple[str, str]
+Numbers: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 LARGEST_PRIME = 31
 _L1_BYTES = 1 << 14
 LARGEST = 1024  # elements of a work buffer: both are on the stack
@@ -136,7 +141,7 @@ class Lanes:
         return f.let(f"shufflevector {self.type} {one}, {self.type} poison, <{self.count} x i32> zeroinitializer")
 
 
-def roots(numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int) -> np.ndarray:  # type: ignore[type-arg]
+def roots(numbers: Numbers, n: int) -> np.ndarray:  # type: ignore[type-arg]
     """exp(-2 pi i numbers / n), each part rounded once, by reduction to the first eighth of the circle."""
     eighths = (8 * (numbers % n)) // n
     turned = (numbers % n) * 8 - eighths * n  # eighths of 1 / n
@@ -173,23 +178,18 @@ def write_core(module: Module, lanes: Lanes, n: int) -> tuple[str, bool]:
     if name in module.functions:
         return name, in_other
     f = Function(name, [("ptr", "a"), ("ptr", "b")], attributes="noinline")
+    largest = max((a * b for a, b in radices if b > 1), default=0)
+    between = f.alloca(lanes.type, 2 * largest) if largest else ""
     source, target = "%a", "%b"
     stride = 1
     for first, second in radices:
-        radix = first * second
-        m = n // stride // radix
+        p = _Pass(f, module, lanes, source, target, n // stride // (first * second), stride)
         if second == 1:
-            step = _write_pass(module, lanes, first, m > 1)
+            p.single(first)
         else:
-            step = _write_double(module, lanes, first, second, m > 1)
-        weights = "null"
-        if m > 1:
-            exponents = np.outer(np.arange(m), np.arange(1, radix))
-            head = f"roots_{lanes.scalar}_{radix}_{m}"
-            weights = table(module, head, lanes.scalar, roots(exponents, radix * m).reshape(-1))
-        f.do(f"call void @{step}(ptr {source}, ptr {target}, ptr {weights}, i64 {m}, i64 {stride})")
+            p.double(first, second, between)
         source, target = target, source
-        stride *= radix
+        stride *= first * second
     f.do("ret void")
     module.add(f)
     return name, in_other
@@ -247,92 +247,121 @@ def _write_convolution(module: Module, lanes: Lanes, n: int) -> str:
     return name
 
 
-def _write_pass(module: Module, lanes: Lanes, radix: int, weighted: bool) -> str:
-    """y[q + s(rp + k)] = w^(pk) DFT_k of x[q + s(p + mj)] over j, for all q < s and p < m; w = exp(-2 pi i / rm).
+@dataclass(frozen=True)
+class _Pass:
+    """Writes y[q + s(rp + k)] = w^(pk) DFT_k of x[q + s(p + mj)] over j, for all q < s and p < m, from radix r.
 
-    Without weights m is 1.
+    w = exp(-2 pi i / rm): without weights m is 1.
     """
-    name = f"fft_{lanes.scalar}{lanes.count}_by{radix}{'' if weighted else '_last'}"
+
+    f: Function
+    module: Module
+    lanes: Lanes
+    source: str
+    target: str
+    m: int
+    s: int
+
+    def single(self, radix: int) -> None:
+        """One radix r: for each p all q, or all p where there is one q."""
+        f, m, s = self.f, self.m, self.s
+        step = _write_butterflies(self.module, self.lanes, radix, 1 if m > 1 else radix)
+        weights = self._weights(f"{radix}_{m}", np.arange(1, radix), radix)
+        if s == 1:
+            self._call(step, (self.source, m, 1), (self.target, 1, radix), (weights, radix - 1), m)
+            return
+        with self._each(m) as p:
+            source = self._element(self.source, times(f, p, s))
+            target = self._element(self.target, times(f, p, s * radix))
+            self._call(step, (source, m * s, 1), (target, s, 1), (self._weight(weights, p, radix - 1), 0), s)
+
+    def double(self, first: int, second: int, between: str) -> None:
+        """Radix first * second in two steps: what is between them stays in the first-level cache."""
+        f, m, s, radix = self.f, self.m, self.s, first * second
+        begin = _write_butterflies(self.module, self.lanes, first, 1)
+        end = _write_butterflies(self.module, self.lanes, second, 0 if m > 1 else second)
+        inner = self._table(f"{first}_{second}", np.outer(np.arange(second), np.arange(1, first)), radix)
+        places = np.arange(radix).reshape(second, first).T.reshape(-1)  # as the second step's butterflies have them
+        weights = self._weights(f"{first}x{second}_{m}", places, radix)
+        with self._each(m) as p, self._each(s) as q:
+            source = self._element(self.source, plus(f, q, times(f, p, s)))
+            target = self._element(self.target, plus(f, q, times(f, p, s * radix)))
+            weight = self._weight(weights, p, radix)
+            self._call(begin, (source, m * s * second, m * s), (between, second, 1), (inner, first - 1), second)
+            self._call(end, (between, 1, second), (target, s * first, s), (weight, second), first)
+
+    @contextmanager
+    def _each(self, count: int) -> Generator[str]:
+        """The numbers below `count`; no loop for 0 alone."""
+        if count == 1:
+            yield "0"
+            return
+        with self.f.loop("0", str(count)) as loop:
+            yield loop.index
+
+    def _call(
+        self,
+        butterflies: str,
+        source: tuple[str, int, int],
+        target: tuple[str, int, int],
+        weights: tuple[str, int],
+        count: int,
+    ) -> None:
+        ends = (f"ptr {place}, i64 {step}, i64 {following}" for place, step, following in (source, target))
+        given = f"ptr {weights[0]}, i64 {weights[1]}, i64 {count}"
+        self.f.do(f"call void @{butterflies}({', '.join(ends)}, {given})")
+
+    def _element(self, buffer: str, index: str) -> str:
+        return self.f.let(f"getelementptr [{2 * self.lanes.count} x {self.lanes.scalar}], ptr {buffer}, i64 {index}")
+
+    def _weights(self, name: str, places: Numbers, radix: int) -> str:
+        return self._table(name, np.outer(np.arange(self.m), places), radix * self.m) if self.m > 1 else "null"
+
+    def _table(self, name: str, exponents: Numbers, n: int) -> str:
+        values = roots(exponents, n).reshape(-1)
+        return table(self.module, f"roots_{self.lanes.scalar}_{name}", self.lanes.scalar, values)
+
+    def _weight(self, weights: str, p: str, count: int) -> str:
+        """The first one for p."""
+        place = times(self.f, p, count)
+        return self.f.let(f"getelementptr [2 x {self.lanes.scalar}], ptr {weights}, i64 {place}")
+
+
+def _write_butterflies(module: Module, lanes: Lanes, radix: int, weighted_from: int) -> str:
+    """void f(ptr source, i64 step, i64 next, ptr target, i64 step, i64 next, ptr weights, i64 next, i64 count).
+
+    `count` transforms of `radix` elements, which lie `step` apart; `next`: from one transform to the next. Results from
+    `weighted_from` on are multiplied by weights, one after the other. All in elements, or complex numbers.
+    """
+    kind = {0: "_all", radix: "_last"}.get(weighted_from, "")
+    name = f"fft_{lanes.scalar}{lanes.count}_by{radix}{kind}"
     if name in module.functions:
         return name
-    pointers = ["source", "target", "weights"]
-    f = Function(name, [*(("ptr noalias", p) for p in pointers), ("i64", "m"), ("i64", "s")], attributes="noinline")
-    across = f.let("mul i64 %m, %s")
-    with f.loop("0", "%m") as outer:
-        first = f.let(f"mul i64 {outer.index}, {2 * (radix - 1)}")
-        weights: list[Complex] = []
-        for k in range(radix - 1 if weighted else 0):
-            places = [f.let(f"add i64 {first}, {2 * k + part}") for part in (0, 1)]
-            weights.append((lanes.spread(f, "%weights", places[0]), lanes.spread(f, "%weights", places[1])))
-        start = f.let(f"mul i64 {outer.index}, %s")
-        goal = f.let(f"mul i64 {start}, {radix}")
-        with f.loop("0", "%s") as inner:
-            place = f.let(f"add i64 {start}, {inner.index}")
-            values: list[Complex] = []
-            for _ in range(radix):
-                values.append(lanes.load(f, "%source", place))
-                place = f.let(f"add i64 {place}, {across}")
-            place = f.let(f"add i64 {goal}, {inner.index}")
-            for k, value in enumerate(butterfly(f, lanes, values)):
-                moved = lanes.mul(f, value, weights[k - 1]) if k and weights else value
-                lanes.store(f, moved, "%target", place)
-                place = f.let(f"add i64 {place}, %s")
-    f.do("ret void")
-    module.add(f)
-    return name
-
-
-def _write_double(module: Module, lanes: Lanes, first: int, second: int, weighted: bool) -> str:
-    """A pass of radix first * second, itself of two steps: what is between them stays in the first-level cache."""
-    name = f"fft_{lanes.scalar}{lanes.count}_by{first}x{second}{'' if weighted else '_last'}"
-    if name in module.functions:
-        return name
-    radix = first * second
-    pointers = ["source", "target", "weights"]
-    f = Function(name, [*(("ptr noalias", p) for p in pointers), ("i64", "m"), ("i64", "s")], attributes="noinline")
-    between = f.alloca(lanes.type, 2 * radix)
-    exponents = np.outer(np.arange(second), np.arange(1, first))
-    inner = table(module, f"roots_{lanes.scalar}_{first}_{second}", lanes.scalar, roots(exponents, radix).reshape(-1))
-    across = f.let("mul i64 %m, %s")
-
-    def weight(values: str, number: str) -> Complex:
-        place = f.let(f"shl i64 {number}, 1")
-        return lanes.spread(f, values, place), lanes.spread(f, values, f.let(f"add i64 {place}, 1"))
-
-    with f.loop("0", "%m") as outer, f.loop("0", "%s") as along:
-        start = f.let(f"add i64 {f.let(f'mul i64 {outer.index}, %s')}, {along.index}")
-        with f.loop("0", str(second)) as j:
-            place = f.let(f"add i64 {start}, {f.let(f'mul i64 {j.index}, {across}')}")
-            step = f.let(f"mul i64 {across}, {second}")
-            values: list[Complex] = []
-            for _ in range(first):
-                values.append(lanes.load(f, "%source", place))
-                place = f.let(f"add i64 {place}, {step}")
-            base = f.let(f"mul i64 {j.index}, {first - 1}")
-            for k, value in enumerate(butterfly(f, lanes, values)):
-                moved = lanes.mul(f, value, weight(inner, f.let(f"add i64 {base}, {k - 1}"))) if k else value
-                lanes.store(f, moved, between, f.let(f"add i64 {j.index}, {k * second}"))
-        goal = f.let(f"mul i64 {f.let(f'mul i64 {outer.index}, {radix}')}, %s")
-        goal = f.let(f"add i64 {goal}, {along.index}")
-        base = f.let(f"sub i64 {f.let(f'mul i64 {outer.index}, {radix - 1}')}, 1")
-
-        def finish(k: str, weighted_from: int) -> None:
-            """Element k of all the first step's transforms; the first `weighted_from` results have no weights."""
-            line = f.let(f"mul i64 {k}, {second}")
-            values = [lanes.load(f, between, f.let(f"add i64 {line}, {j}")) for j in range(second)]
-            place = f.let(f"add i64 {goal}, {f.let(f'mul i64 {k}, %s')}")
-            step = f.let(f"mul i64 %s, {first}")
-            for q, value in enumerate(butterfly(f, lanes, values)):
-                if q >= weighted_from:
-                    number = f.let(f"add i64 {f.let(f'add i64 {base}, {k}')}, {q * first}")
-                    value = lanes.mul(f, value, weight("%weights", number))
-                lanes.store(f, value, "%target", place)
-                place = f.let(f"add i64 {place}, {step}")
-
-        if weighted:
-            finish("0", 1)
-        with f.loop("1" if weighted else "0", str(first)) as k:
-            finish(k.index, 0 if weighted else second)
+    parameters = [("ptr noalias", "source"), ("i64", "source_step"), ("i64", "source_next")]
+    parameters += [("ptr noalias", "target"), ("i64", "target_step"), ("i64", "target_next")]
+    parameters += [("ptr noalias", "weights"), ("i64", "weights_next"), ("i64", "count")]
+    f = Function(name, parameters, attributes="noinline")
+    element = f"[{2 * lanes.count} x {lanes.scalar}]"
+    carries = [("ptr", "%source"), ("ptr", "%target"), ("ptr", "%weights")]
+    with f.loop("0", "%count", carries=carries) as loop:
+        source, target, weights = loop.carried
+        place, values = source, list[Complex]()
+        for _ in range(radix):
+            values.append(lanes.load(f, place, "0"))
+            place = f.let(f"getelementptr {element}, ptr {place}, i64 %source_step")
+        place = target
+        for k, value in enumerate(butterfly(f, lanes, values)):
+            if k >= weighted_from:
+                number = 2 * (k - weighted_from)
+                weight = lanes.spread(f, weights, str(number)), lanes.spread(f, weights, str(number + 1))
+                value = lanes.mul(f, value, weight)
+            lanes.store(f, value, place, "0")
+            place = f.let(f"getelementptr {element}, ptr {place}, i64 %target_step")
+        loop.next = [
+            f.let(f"getelementptr {element}, ptr {source}, i64 %source_next"),
+            f.let(f"getelementptr {element}, ptr {target}, i64 %target_next"),
+            f.let(f"getelementptr [2 x {lanes.scalar}], ptr {weights}, i64 %weights_next"),
+        ]
     f.do("ret void")
     module.add(f)
     return name
