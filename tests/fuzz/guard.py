@@ -139,7 +139,7 @@ def guarded(at_end: bool = True) -> Generator[None]:
         patch.dict("os.environ", {"HLOKIT_CACHE_DIR": ""}),
         patch.object(buffers, "_place", layout.place),
         patch.object(plan, "made", with_constants),
-        patch.object(call, "_native", lambda: None),
+        patch.object(call, "native_call", lambda: None),
         patch.object(call, "Arena", arena),
         patch.object(call, "empty", lambda shape, dtype, size: fenced(shape, dtype, at_end)),
         patch.object(call.Caller, "_arguments", lambda self, given: fenced_list(arguments(self, given), at_end)),
