@@ -12,7 +12,7 @@ import numpy as np
 
 from hlokit.cpu.primitives import emit
 from hlokit.cpu.target import Target
-from hlokit.types.dtype import DType, f32, f64
+from hlokit.types.dtype import DType, f32
 from tests.cpu.native import host, map_arrays
 
 Array = np.ndarray[Any, Any]
@@ -131,6 +131,3 @@ def _error(result: float, value: Any, reference: float) -> float:
     if math.isinf(result) and abs(value) > shown:
         return 0.0
     return float(abs(shown - value) / mp.mpf(2) ** (exponent - 52))
-
-
-__all__ = ["arguments", "computed", "errors_in_ulp", "f32", "f64", "in_f64"]

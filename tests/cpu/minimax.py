@@ -1,4 +1,4 @@
-"""Makes src/hlokit/cpu/math/coefficients.py: minimax polynomials by Remez' exchange. `python -m tests.cpu.minimax`, then ruff format."""
+"""Makes src/hlokit/cpu/math/coefficients.py: minimax polynomials by Remez' exchange. `python -m tests.cpu.minimax`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import mpmath as mp
@@ -342,18 +343,25 @@ def tables() -> dict[str, list[Any]]:
 PATH = Path(__file__).parents[2] / "src/hlokit/cpu/math/coefficients.py"
 
 
+HEAD = """\"\"\"Made by tests/cpu/minimax.py. Polynomials from the constant coefficient up; sums from the greatest part down.\"\"\"
+
+# fmt: off
+"""
+
+
+def text(found: dict[str, list[Any]]) -> str:
+    """The module that holds these tables: rows of numbers, those of pieces a paragraph for each column."""
+
+    def listed(values: Sequence[Any], indent: str) -> str:
+        if isinstance(values[0], float):
+            return fill(", ".join(map(repr, values)) + ",", 119, initial_indent=indent, subsequent_indent=indent)
+        return "\n".join(f"{indent}(\n{listed(column, indent + '    ')}\n{indent})," for column in values)
+
+    return HEAD + "\n".join(f"{name} = (\n{listed(values, '    ')}\n)" for name, values in found.items()) + "\n"
+
+
 def main() -> None:
-    lines = [
-        '"""Made by tests/cpu/minimax.py. Polynomials from the constant coefficient up; sums from the greatest part down."""',
-        "",
-    ]
-    for name, values in tables().items():
-        values = [tuple(v) if isinstance(v, list) else v for v in values]
-        row = f"{name} = ({', '.join(repr(v) for v in values)},)"
-        if len(row) > 118:
-            row = "\n".join([f"{name} = (", *(f"    {v!r}," for v in values), ")"])
-        lines.append(row)
-    PATH.write_text("\n".join(lines) + "\n")
+    PATH.write_text(text(tables()))
 
 
 if __name__ == "__main__":

@@ -47,10 +47,8 @@ def emit(
     dtype               of the operands, but for select's first; not complex
     lanes               1 for scalars, else the vectors' length, a power of two
     operands            SSA names or constants' texts, in register types
-    strict              changes nothing: no primitive is rearranged or fused with another here
+    strict              a sum of a product is rounded twice; else it may be rounded once (`contract`), as XLA has it
     uniform_condition   select's condition is one i1 for all lanes
-
-    Unless `strict`, a sum of a product may be rounded once instead of twice (`contract`), as XLA has it.
 
     May end fn's current block (rare cases are branches); the result is valid in fn.block afterwards. UnsupportedError
     for a primitive or type that has no code.

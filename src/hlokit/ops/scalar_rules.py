@@ -1,7 +1,8 @@
 """Scalar rules of the elementwise ops: what the primitives do not say by themselves. One function per op.
 
 Operands are of types that compute; complex ones have their own rules (complex_rules). A rule gives every result that
-the op's reference pins (NaN, signed zeros, division by zero) and bounds its error in units of the last place elsewhere.
+the op's reference pins (NaN, signed zeros, division by zero). Elsewhere it says by how many units of the last place
+its own steps may be off, were its primitives exact.
 """
 
 import math
@@ -247,7 +248,7 @@ def hypot(emit: Emitter, x: Value, y: Value) -> Value:
 
 
 def rsqrt(emit: Emitter, x: Value) -> Value:
-    """1 ULP."""
+    """1.5 ULP."""
     return emit.div(emit.constant(1.0, x.dtype), emit.sqrt(x))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.llvm import scalar_type
 from hlokit.cpu.math.lanes import Lanes, Value
-from hlokit.ops.numerics import integer_range
+from hlokit.ops.numerics import bits_of, integer_range, narrow
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
@@ -75,8 +75,6 @@ def _number(lanes: Lanes, number: int, target: DType) -> Value:
     if scalar_type(target) in ("half", "float", "double"):
         return lanes.constant(number, scalar_type(target))
     if target.is_floating:
-        from hlokit.ops.numerics import bits_of, narrow
-
         number = int(bits_of(narrow(float(number), target.numpy)))
     return lanes.constant(number, scalar_type(target))
 

@@ -1,4 +1,4 @@
-"""The transcendental primitives by name, in float and double: branch-free but for huge arguments of sin and cos.
+"""The transcendental primitives by name, in float and double: branch-free but for what is rare, and remainders.
 
 Each takes values of any number of lanes. Error bounds: bounds.py. Coefficients: coefficients.py, made by
 tests/cpu/minimax.py.
@@ -175,7 +175,7 @@ def rsqrt(x: Value) -> Value:
 
 
 def cbrt(x: Value) -> Value:
-    """Newton's iteration from a third of the bits, twice Halley's."""
+    """Halley's iteration from a third of the bits, as an integer; then a step of Newton's."""
     bits = MANTISSA[x.scalar]
     size = x.abs()
     bias = (1 << (x.bits - 2 - bits)) - 1
