@@ -162,6 +162,30 @@ def test_pieces_of_a_concatenation_touch_their_operands_alone() -> None:
     assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
 
 
+BYTES = """
+import hlokit as hk, numpy as np
+from tests.fuzz.guard import guarded
+from tests.fuzz.machine_code import same_bytes
+for step in (2, 3, 4):
+    for pixels in (16, 17, 31, 45, 64, 1003):
+        body = f"x = u8[{pixels},{step}] parameter(0)\\n"
+        for k in range(step):
+            body += f"a{k} = u8[{pixels},1] slice(x), slice={{[0:{pixels}], [{k}:{k + 1}]}} "
+            body += f"b{k} = s32[{pixels},1] convert(a{k})\\n"
+        module = hk.parse("HloModule m\\nENTRY e {" + body + f"ROOT r = s32[{pixels},1] multiply(b0, b{step - 1}) }}")
+        data = np.arange(pixels * step).astype(np.uint8).reshape(pixels, step)
+        for at_end in (False, True):
+            with guarded(at_end):
+                assert same_bytes(hk.compile(module, threads=1)(data), hk.evaluate(module, data))
+print("done")
+"""
+
+
+def test_interleaved_bytes_are_read_inside() -> None:
+    done = run(BYTES)
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-2000:])
+
+
 RANDOM = """
 from tests.fuzz.guard import guarded
 from tests.fuzz.machine_code import wrong

@@ -287,6 +287,25 @@ def test_strided_slices(dtype: str, start: int, step: int) -> None:
         same(text, numbers((7, columns), dtype))
 
 
+@pytest.mark.parametrize("to", ["s32", "u32", "f32"])
+@pytest.mark.parametrize("type", ["u8", "s8"])
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("pixels", [7, 100, 1003])
+def test_interleaved_bytes(pixels: int, step: int, type: str, to: str) -> None:
+    """Pixels' channels are computed with in 32 bits: in whole pixels, and in slices that begin and end inside one."""
+    data = np.random.default_rng(pixels).integers(0, 256, pixels * step + 1).astype(np.uint8)
+    end = pixels * step
+    text = f"x = {type}[{end + 1}] parameter(0)\n"
+    for k in range(step):
+        text += f"a{k} = {type}[{pixels}] slice(x), slice={{[{k}:{end - step + k + 1}:{step}]}}\n"
+        text += f"c{k} = {to}[{pixels}] convert(a{k})\n"
+    text += f"b = {type}[{pixels}] slice(x), slice={{[{step}:{end + 1}:{step}]}} e = {to}[{pixels}] convert(b)\n"
+    text += (
+        f"s = {to}[{pixels}] add(c0, e) p = {to}[{pixels}] multiply(c1, c{step - 1}) ROOT r = {to}[{pixels}] add(s, p)"
+    )
+    same(text, data.view(np.int8) if type == "s8" else data)
+
+
 def test_large_copies_are_shared() -> None:
     """An array that is updated in place is copied by chunks first."""
     text = """x = f32[400,1000] parameter(0) u = f32[3,1000] parameter(1) i = s32[] parameter(2) z = s32[] constant(0)

@@ -120,14 +120,14 @@ def columns(
     width = piece(size)
     total = max(lanes, width)
 
-    def joined(first: int) -> str:
+    def every(first: int) -> str:
         """Every `width`-th row from `first` on, side by side."""
         pieces = [
             _row(fn, scalar, width, valid, size, place(r)) if r < rows else "poison" for r in range(first, total, width)
         ]
-        return _joined(fn, scalar, width, pieces)
+        return joined(fn, scalar, width, pieces)
 
-    parts = [joined(r) for r in range(width)]
+    parts = [every(r) for r in range(width)]
     type = vector(scalar, total)
     half = width // 2
     low = [q * width + k // 2 + total * (k % 2) for q in range(total // width) for k in range(width)]
@@ -156,7 +156,7 @@ def _row(fn: Function, scalar: str, width: int, valid: int, size: int, pointer: 
     return fn.let(f"{load}(ptr align {size} {pointer}, <{width} x i1> {mask}, {type} poison)")
 
 
-def _joined(fn: Function, scalar: str, width: int, pieces: list[str]) -> str:
+def joined(fn: Function, scalar: str, width: int, pieces: list[str]) -> str:
     """The pieces side by side in one register."""
     while len(pieces) > 1:
         type = vector(scalar, width)

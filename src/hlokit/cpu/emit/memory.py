@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
-from hlokit.cpu import tiles
+from hlokit.cpu import primitives, tiles
 from hlokit.cpu.emit.scope import Scope, Val
 from hlokit.cpu.emit.values import ValueWriter
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt
@@ -206,13 +207,17 @@ class MemoryWriter(ValueWriter):
             name = fn.let(f"load {type}, ptr {pointer}, align {buffer.dtype.numpy.itemsize}")
         return self._from_memory(Val(name), buffer.dtype, scope)
 
+    def _among_groups(self, buffer: Buffer, affine: Affine, stride: int, scope: Scope) -> tuple[bool, int]:
+        """Whether groups of `stride` elements are read whole, by other loads too; the place in its group, else 0."""
+        shares = not any(c % stride for _, c in affine.terms) and buffer.size % stride == 0
+        return shares, (affine.constant + self._shifted(affine, scope)) % stride if shares else 0
+
     def _strided(self, buffer: Buffer, affine: Affine, lane: int, scope: Scope) -> Val | None:
         """Every 2nd to 8th element by whole vectors and shuffles; what may lie outside the buffer is masked."""
         lanes, stride = scope.lanes, abs(lane)
         if tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
             return None
-        shares = not any(c % stride for _, c in affine.terms) and buffer.size % stride == 0
-        offset = (affine.constant + self._shifted(affine, scope)) % stride if shares else 0
+        shares, offset = self._among_groups(buffer, affine, stride, scope)
         count = lanes if scope.mask is None else scope.mask.count("true")
         needed = count * stride if shares else (count - 1) * stride + 1
         if scope.mask is None and not shares and affine.high + stride <= buffer.size:
@@ -239,6 +244,67 @@ class MemoryWriter(ValueWriter):
             order = "<" + ", ".join(f"i32 {k}" for k in (places if lane > 0 else reversed(places))) + ">"
             name = fn.let(f"shufflevector {whole} {loaded}, {whole} poison, <{lanes} x i32> {order}")
         return Val(name, lanes)
+
+    def _made(self, node: Node, scope: Scope) -> Any:
+        if node.op == "convert" and node.args[0].op == "load" and node.dtype in (dtypes.s32, dtypes.u32, dtypes.f32):
+            value = self._interleaved_bytes(node.args[0], scope)
+            if value is not None:
+                name, lanes = value.name, value.lanes
+                if node.dtype is dtypes.f32:
+                    with self.at(scope) as fn:
+                        name = primitives.emit(fn, "convert", dtypes.s32, lanes, [name], dtypes.f32, target=self.target)
+                return Val(name, lanes)
+        return super()._made(node, scope)
+
+    def _interleaved_bytes(self, load: Node, scope: Scope) -> Val | None:
+        """Every 2nd to 4th byte as 32 bits: one permutation of 64 bytes makes 16 lanes, where the machine has it."""
+        buffer, affine = load.data[:2]
+        stride = affine.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
+        lanes, mask = scope.lanes, scope.mask
+        if not 2 <= stride <= 4 or lanes % 16 or load.args or not self.target.has("avx512bw"):
+            return None
+        if load.dtype not in (dtypes.u8, dtypes.s8) or (mask is not None and not mask.startswith("<")):
+            return None
+        if self.loops.tile is not None or tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
+            return None
+        shares, offset = self._among_groups(buffer, affine, stride, scope)
+        count = lanes if mask is None else mask.count("true")
+        pointer, _, _ = self._address(buffer, affine - offset, scope)
+        parts: list[str] = []
+        for first in range(0, lanes, 16):
+            here = min(16, count - first)
+            if here <= 0:
+                parts.append("poison")
+                continue
+            needed = here * stride if shares else (here - 1) * stride + 1
+            parts.append(self._spread_bytes(pointer, first * stride, needed, offset, stride, load.dtype, scope))
+        with self.at(scope) as fn:
+            return Val(tiles.joined(fn, "i32", 16, parts), lanes)
+
+    def _spread_bytes(
+        self, pointer: str, at: int, needed: int, offset: int, stride: int, dtype: DType, scope: Scope
+    ) -> str:
+        """16 lanes of 32 bits: of the needed bytes from `at` on those at offset, offset + stride and so on."""
+        key = ("bytes", pointer, at)
+        loaded = scope.memo.get(key)
+        type = "<64 x i8>"
+        with self.at(scope) as fn:
+            if loaded is None:
+                place = fn.let(f"getelementptr i8, ptr {pointer}, i64 {at}") if at else pointer
+                mask = ", ".join(f"i1 {'true' if k < needed else 'false'}" for k in range(64))
+                loaded = scope.memo[key] = fn.let(
+                    f"call {type} @llvm.masked.load.v64i8.p0(ptr align 1 {place}, <64 x i1> <{mask}>, {type} poison)"
+                )
+            if stride == 4:
+                name = fn.let(f"bitcast {type} {loaded} to <16 x i32>")
+                if offset < 3:
+                    name = fn.let(f"shl <16 x i32> {name}, splat (i32 {24 - 8 * offset})")
+            else:
+                order = ["i32 poison"] * 64
+                order[3::4] = [f"i32 {min(offset + k * stride, 63)}" for k in range(16)]
+                name = fn.let(f"shufflevector {type} {loaded}, {type} poison, <64 x i32> <{', '.join(order)}>")
+                name = fn.let(f"bitcast {type} {name} to <16 x i32>")
+            return fn.let(f"{'ashr' if dtype.is_signed else 'lshr'} <16 x i32> {name}, splat (i32 24)")
 
     def _gathered(
         self, pointer: str, type: str, affine: Affine, lane: int, vectors: Sequence[tuple[str, int]], scope: Scope
