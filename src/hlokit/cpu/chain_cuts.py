@@ -13,21 +13,21 @@ _SHALLOW = 5
 
 
 def smallest_frontier(
-    order: Sequence[Instruction],
-    last: int,
+    end: Instruction,
+    places: Mapping[Instruction, int],
     depths: Mapping[Instruction, int],
     operands: Callable[[Instruction], Sequence[Leaf]],
 ) -> tuple[int, list[Leaf]]:
-    """Cuts the chain to `order[last]` where the fewest bytes are alive: the place before the cut, and what to store.
+    """Cuts the chain to `end` where the fewest bytes are alive: the place before the cut, and what to store.
 
-    order     instructions, operands first
-    depths    how many instructions in a row each ends, of those up to `last`
+    places    of instructions in their order, operands first
+    depths    how many instructions in a row each ends, of those up to `end`
     operands  what of an instruction's operands is computed and not stored
     """
-    places = {instruction: k for k, instruction in enumerate(order[: last + 1])}
     used: dict[Leaf, int] = {}  # where each leaf that the chain is made of is needed last
-    least, most = last, depths[order[last]]
-    waiting, seen = [order[last]], {order[last]}
+    last = least = places[end]
+    most = depths[end]
+    waiting, seen = [end], {end}
     while waiting:
         user = waiting.pop()
         for leaf in operands(user):
@@ -38,15 +38,16 @@ def smallest_frontier(
             if made not in seen:
                 seen.add(made)
                 waiting.append(made)
-    changes = [0] * (last + 2)
-    counts = [0] * (last + 2)
     alive = {leaf: place for leaf, place in used.items() if depths[leaf.instruction] >= _SHALLOW}
+    first = min((places[leaf.instruction] for leaf in alive), default=last)
+    changes = [0] * (last + 1 - first)
+    counts = [0] * (last + 1 - first)
     for leaf, place in alive.items():
         for totals, size in ((changes, leaf.shape.nbytes), (counts, 1)):
-            totals[places[leaf.instruction]] += size
-            totals[place] -= size
+            totals[places[leaf.instruction] - first] += size
+            totals[place - first] -= size
     costs = zip(accumulate(changes), accumulate(counts), strict=True)
-    possible = [(cost, -k) for k, (cost, count) in enumerate(costs) if least <= k < last and count]
+    possible = [(cost, -k) for k, (cost, count) in enumerate(costs, first) if least <= k < last and count]
     if not possible:
         return last, []
     k = -min(possible)[1]

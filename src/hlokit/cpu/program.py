@@ -79,6 +79,7 @@ class Lowering(Grouping):
         Of folds that need each other each goes through all before it again, so that few make a chain too long.
         """
         order = [i for i in self.order if i in live and i.operands and self._is_kernel(i)]
+        places = {instruction: k for k, instruction in enumerate(order)}
         depths: dict[Instruction, int] = {}
         folds: dict[Instruction, int] = {}
 
@@ -97,7 +98,7 @@ class Lowering(Grouping):
             depths[instruction] = 1 + max((depths[i] for i in before), default=0)
             folds[instruction] = is_fold + max((folds[i] for i in before), default=0)
             if depths[instruction] >= _DEEP:
-                k, cut = smallest_frontier(order, k, depths, inside)
+                k, cut = smallest_frontier(instruction, places, depths, inside)
                 for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
                     self._store(leaf, "the chain of instructions is too long for one kernel")
             k += 1
