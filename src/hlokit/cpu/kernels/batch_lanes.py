@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.kernels.panel_copy import transposed
 from hlokit.cpu.kernels.panels import CHUNK_WORK, Panels, load, offset, plus, store, times
+from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
 
@@ -98,7 +98,8 @@ def _transpose(module: Module, p: Panels, into: bool) -> str:
         here = offset(f, "%memory", (loop.index, step))
         lines = [offset(f, here, i * step) for i in range(p.lanes)]
         source, target = (there, lines) if into else (lines, there)
-        for row, place in zip(transposed(f, p, [load(f, p, x, p.lanes) for x in source]), target, strict=True):
+        values = [load(f, p, x, p.lanes) for x in source]
+        for row, place in zip(transposed(f, values, p.scalar), target, strict=True):
             store(f, p, row, place, p.lanes)
     with f.loop("0", str(p.lanes)) as lane:
         place = f.let(f"load ptr, ptr {offset(f, '%places', (lane.index, 8))}, align 8", "p")

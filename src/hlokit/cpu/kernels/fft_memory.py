@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, swapped
+from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, vector
 
 
@@ -92,7 +93,7 @@ def load_rows(f: Function, lanes: Lanes, rows: str, count: int, buffer: str, tur
         with f.loop("0", str(count - count % unit), unit) as loop:
             places = [f.let(f"getelementptr [2 x {lanes.scalar}], ptr {p}, i64 {loop.index}") for p in pointers]
             loaded = [f.let(f"load {lanes.type}, ptr {p}, align {lanes.scalar_bytes}") for p in places]
-            for j, both in enumerate(_transposed(f, lanes, loaded, 2)):
+            for j, both in enumerate(transposed(f, loaded, lanes.scalar, 2)):
                 head = f"shufflevector {lanes.type} {both}, {lanes.type} poison, <{unit} x i32>"
                 value = f.let(f"{head} <{even}>"), f.let(f"{head} <{odd}>")
                 half.store(f, swapped(value) if turned else value, goal, f.let(f"add i64 {loop.index}, {j}"))
@@ -119,7 +120,7 @@ def store_rows(f: Function, lanes: Lanes, rows: str, count: int, get: Callable[[
                 real, imag = get(half, part.index, f.let(f"add i64 {loop.index}, {j}"))
                 head = f"shufflevector {half.type} {real}, {half.type} {imag}, <{lanes.count} x i32>"
                 values.append(f.let(f"{head} <{chosen}>"))
-            for pointer, value in zip(pointers, _transposed(f, lanes, values, 2), strict=True):
+            for pointer, value in zip(pointers, transposed(f, values, lanes.scalar, 2), strict=True):
                 place = f.let(f"getelementptr [2 x {lanes.scalar}], ptr {pointer}, i64 {loop.index}")
                 f.do(f"store {lanes.type} {value}, ptr {place}, align {lanes.scalar_bytes}")
     if count % unit:
@@ -142,7 +143,7 @@ def load_real_rows(f: Function, lanes: Lanes, pointers: str, count: int, put: Ca
     with f.loop("0", str(count - count % unit), unit) as loop:
         places = [f.let(f"getelementptr {lanes.scalar}, ptr {r}, i64 {loop.index}") for r in rows]
         loaded = [f.let(f"load {lanes.type}, ptr {p}, align {lanes.scalar_bytes}") for p in places]
-        for j, value in enumerate(_transposed(f, lanes, loaded, 1)):
+        for j, value in enumerate(transposed(f, loaded, lanes.scalar)):
             put(f.let(f"add i64 {loop.index}, {j}"), value)
     if count % unit:
         with f.loop(str(count - count % unit), str(count)) as loop:
@@ -155,7 +156,7 @@ def store_real_rows(f: Function, lanes: Lanes, pointers: str, count: int, get: C
     unit = lanes.count
     with f.loop("0", str(count - count % unit), unit) as loop:
         values = [get(f.let(f"add i64 {loop.index}, {j}")) for j in range(unit)]
-        for row, value in zip(rows, _transposed(f, lanes, values, 1), strict=True):
+        for row, value in zip(rows, transposed(f, values, lanes.scalar), strict=True):
             place = f.let(f"getelementptr {lanes.scalar}, ptr {row}, i64 {loop.index}")
             f.do(f"store {lanes.type} {value}, ptr {place}, align {lanes.scalar_bytes}")
     if count % unit:
@@ -176,33 +177,3 @@ def _scatter(f: Function, lanes: Lanes, rows: Sequence[str], place: str, value: 
     for lane, row in enumerate(rows):
         one = f.let(f"extractelement {lanes.type} {value}, i64 {lane}")
         f.do(f"store {lanes.scalar} {one}, ptr {f.let(f'getelementptr {lanes.scalar}, ptr {row}, i64 {place}')}")
-
-
-def _transposed(f: Function, lanes: Lanes, rows: Sequence[str], unit: int) -> list[str]:
-    """A square of units of one or two scalars, transposed: by blocks of 1, 2, 4 ... units."""
-    values = list(rows)
-    size = len(values)
-    type, width = lanes.type, unit
-    if unit == 2 and lanes.scalar == "float":  # LLVM finds its way through shuffles of few elements faster
-        type, width = vector("double", size), 1
-        values = [f.let(f"bitcast {lanes.type} {v} to {type}") for v in values]
-    distance = 1
-    while distance < size:
-        chosen: list[list[int]] = [[], []]
-        for place in range(size):
-            upper = bool(place & distance)
-            # of the first: its own lower blocks, the second's lower ones; of the second: the upper ones of both
-            first = place - distance + size if upper else place
-            second = place + size if upper else place + distance
-            for which, taken in enumerate((first, second)):
-                chosen[which] += [taken * width + i for i in range(width)]
-        for i in range(size):
-            if not i & distance:
-                a, b = values[i], values[i + distance]
-                head = f"shufflevector {type} {a}, {type} {b}, <{size * width} x i32>"
-                shown = [", ".join(f"i32 {c}" for c in which) for which in chosen]
-                values[i], values[i + distance] = f.let(f"{head} <{shown[0]}>"), f.let(f"{head} <{shown[1]}>")
-        distance *= 2
-    if type != lanes.type:
-        values = [f.let(f"bitcast {type} {v} to {lanes.type}") for v in values]
-    return values

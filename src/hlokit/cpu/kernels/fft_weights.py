@@ -32,12 +32,11 @@ class Weights:
     def _counts(self) -> tuple[int, int]:
         return 1 << self._low, -(-self.n1 // (1 << self._low))
 
-    def memory(self, f: Function) -> tuple[str, str]:
-        """Stack memory for both tables."""
-        first, second = self._counts
-        return f.alloca(self.lanes.type, 2 * first), f.alloca(self.lanes.type, 2 * second)
+    def memory(self, f: Function) -> str:
+        """Stack memory for both tables, one after the other."""
+        return f.alloca(self.lanes.type, 2 * sum(self._counts))
 
-    def prepare(self, f: Function, memory: tuple[str, str], j: str, limit: int, step: int) -> None:
+    def prepare(self, f: Function, memory: str, j: str, limit: int, step: int) -> None:
         """Fills the tables. Lanes are `step` apart; those at `limit` or above are junk."""
         type = vector("i64", self.lanes.count)
         numbers = ", ".join(f"i64 {step * i}" for i in range(self.lanes.count))
@@ -46,18 +45,19 @@ class Weights:
         places = f.let(f"add {type} {every}, <{numbers}>")
         last = f"splat (i64 {limit - 1})"
         places = f.let(f"call {type} @llvm.smin.v{self.lanes.count}i64({type} {places}, {type} {last})")
-        for base, count, shift in ((memory[0], self._counts[0], 0), (memory[1], self._counts[1], self._low)):
-            with f.loop("0", str(count)) as loop:
-                k = f.let(f"shl i64 {loop.index}, {shift}")
-                one = f.let(f"insertelement {type} poison, i64 {k}, i64 0")
-                all_k = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
-                exponents = f.let(f"mul {type} {places}, {all_k}")
-                self.lanes.store(f, self.powers(f, exponents), base, loop.index)
+        first = self._counts[0]
+        with f.loop("0", str(sum(self._counts))) as loop:
+            is_first = f.let(f"icmp slt i64 {loop.index}, {first}")
+            high = f.let(f"shl i64 {f.let(f'sub i64 {loop.index}, {first}')}, {self._low}")
+            k = f.let(f"select i1 {is_first}, i64 {loop.index}, i64 {high}")
+            one = f.let(f"insertelement {type} poison, i64 {k}, i64 0")
+            all_k = f.let(f"shufflevector {type} {one}, {type} poison, <{self.lanes.count} x i32> zeroinitializer")
+            self.lanes.store(f, self.powers(f, f.let(f"mul {type} {places}, {all_k}")), memory, loop.index)
 
-    def at(self, f: Function, memory: tuple[str, str], k: str) -> Complex:
-        low = self.lanes.load(f, memory[0], f.let(f"and i64 {k}, {(1 << self._low) - 1}"))
-        high = self.lanes.load(f, memory[1], f.let(f"lshr i64 {k}, {self._low}"))
-        return self.lanes.mul(f, high, low)
+    def at(self, f: Function, memory: str, k: str) -> Complex:
+        low = self.lanes.load(f, memory, f.let(f"and i64 {k}, {(1 << self._low) - 1}"))
+        place = f.let(f"add i64 {f.let(f'lshr i64 {k}, {self._low}')}, {self._counts[0]}")
+        return self.lanes.mul(f, self.lanes.load(f, memory, place), low)
 
     def one(self, f: Function, k: str) -> Complex:
         """exp(-2 pi i k / n), for k (i64) up to n."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.panels import Panels, load, offset, plus, store
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.kernels.squares import transposed
+from hlokit.cpu.llvm import Function, Module
 
 
 @dataclass(frozen=True)
@@ -147,55 +147,9 @@ def _transpose(module: Module, p: Panels) -> str:
         for _ in range(p.lanes):
             rows.append(load(f, p, places[0], p.lanes))
             places[0] = f.let(f"getelementptr i8, ptr {places[0]}, i64 %source_step", "p")
-        for row in transposed(f, p, rows):
+        for row in transposed(f, rows, p.scalar):
             store(f, p, row, places[1], p.lanes)
             places[1] = f.let(f"getelementptr i8, ptr {places[1]}, i64 %target_step", "p")
         f.do("ret void")
         module.add(f)
     return name
-
-
-def transposed(f: Function, p: Panels, rows: Sequence[str]) -> list[str]:
-    """The columns of as many vectors as a vector has lanes.
-
-    Within blocks of 16 bytes by interleaving neighbours, then blocks of 1, 2, 4... such blocks change sides: shuffles
-    that LLVM knows as the machine's instructions, of as few elements as can be.
-    """
-    rows, lanes, wide = list(rows), p.lanes, vector("double", p.lanes * p.bytes // 8)
-    if p.bytes == 4:
-        rows = [f.let(f"bitcast {p.vector} {row} to {wide}") for row in _interleaved(f, p.vector, lanes, rows, 1)]
-        lanes //= 2
-        rows = _interleaved(f, wide, lanes, rows, 2)
-        rows = [rows[i + j] for i in range(0, p.lanes, 4) for j in (0, 2, 1, 3)]
-    else:
-        rows = _interleaved(f, wide, lanes, rows, 1)
-    unit = p.lanes // lanes
-    step = 2
-    while step < lanes:
-        low = [q if not q & step else lanes + q - step for q in range(lanes)]
-        high = [q + step if not q & step else lanes + q for q in range(lanes)]
-        for i in range(p.lanes):
-            if not i & step * unit:
-                _shuffle(f, wide, rows, i, i + step * unit, (low, high))
-        step *= 2
-    return [f.let(f"bitcast {wide} {row} to {p.vector}") for row in rows] if p.bytes == 4 else rows
-
-
-def _interleaved(f: Function, type: str, lanes: int, rows: Sequence[str], distance: int) -> list[str]:
-    """Each two rows of that distance interleaved: of each block of 16 bytes the first halves, and the second ones."""
-    rows, each = list(rows), 2 if "double" in type else 4
-    orders = tuple(
-        [q for block in range(half, lanes, each) for i in range(each // 2) for q in (block + i, lanes + block + i)]
-        for half in (0, each // 2)
-    )
-    for i in range(len(rows)):
-        if not i & distance:
-            _shuffle(f, type, rows, i, i + distance, orders)
-    return rows
-
-
-def _shuffle(f: Function, type: str, rows: list[str], i: int, j: int, orders: Sequence[Sequence[int]]) -> None:
-    """Replaces two rows by two shuffles of both."""
-    shown = [f"<{len(order)} x i32> <{', '.join(f'i32 {q}' for q in order)}>" for order in orders]
-    a, b = rows[i], rows[j]
-    rows[i], rows[j] = (f.let(f"shufflevector {type} {a}, {type} {b}, {order}") for order in shown)

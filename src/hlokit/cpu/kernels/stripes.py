@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from hlokit.cpu.kernels.batch_lanes import chosen
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panel_copy import Strides, copy, transposed
+from hlokit.cpu.kernels.panel_copy import Strides, copy
 from hlokit.cpu.kernels.panels import Panels, clear, everywhere, load, offset, panels_for, plus, store, times, up
+from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.kernels.stepped import HEAD, part
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -229,12 +230,12 @@ def _narrow(module: Module, s: Stripes, into: bool) -> str:
         if into:
             read = [f"(ptr align {p.bytes} {row}, {mask}, {p.vector} zeroinitializer)" for row in rows]
             values = [f.let(f"call {p.vector} @llvm.masked.load.{end}{x}") for x in read]
-            for value, place in zip(transposed(f, p, values), columns, strict=False):
+            for value, place in zip(transposed(f, values, p.scalar), columns, strict=False):
                 store(f, p, value, place, p.lanes)
         else:
             values = [load(f, p, place, p.lanes) for place in columns]
             values += [everywhere(p, 0.0)] * (p.lanes - m.columns)
-            for value, row in zip(transposed(f, p, values), rows, strict=True):
+            for value, row in zip(transposed(f, values, p.scalar), rows, strict=True):
                 f.do(f"call void @llvm.masked.store.{end}({p.vector} {value}, ptr align {p.bytes} {row}, {mask})")
     with f.loop(str(whole), str(m.rows)) as row, f.loop("0", str(m.columns)) as other:
         here = offset(f, "%columns", (other.index, column), (row.index, p.bytes))

@@ -1,0 +1,47 @@
+"""Squares of vectors transposed in registers: of every size that machines have, and others."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.kernels.squares import transposed
+from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.target import host
+
+KINDS = {"float": np.float32, "i32": np.int32, "double": np.float64, "half": np.float16}
+
+
+@pytest.mark.parametrize(
+    ("scalar", "rows", "unit"),
+    [
+        *(("float", rows, unit) for rows in (2, 4, 8, 16) for unit in (1, 2)),
+        *(("double", rows, unit) for rows in (2, 4, 8) for unit in (1, 2)),
+        ("i32", 16, 1),
+        ("half", 32, 1),
+    ],
+)
+def test_rows_become_columns(scalar: str, rows: int, unit: int) -> None:
+    f, type = Function("turn", [("ptr", "source"), ("ptr", "target")]), vector(scalar, rows * unit)
+    kind = np.dtype(KINDS[scalar])
+    size = rows * unit * kind.itemsize
+
+    def places(array: str) -> list[str]:
+        return [f.let(f"getelementptr i8, ptr {array}, i64 {i * size}") for i in range(rows)]
+
+    given = [f.let(f"load {type}, ptr {place}, align {kind.itemsize}") for place in places("%source")]
+    for value, place in zip(transposed(f, given, scalar, unit), places("%target"), strict=True):
+        f.do(f"store {type} {value}, ptr {place}, align {kind.itemsize}")
+    f.do("ret void")
+    module = Module()
+    module.add(f, exported=True)
+    library = Library([compile_object(module.text(), host())], {})
+    source = np.arange(rows * rows * unit).reshape(rows, rows, unit).astype(kind)
+    target = np.zeros_like(source)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("turn"))(
+        source.ctypes.data, target.ctypes.data
+    )
+    np.testing.assert_array_equal(target, source.swapaxes(0, 1))
