@@ -255,3 +255,13 @@ def test_effects_keep_their_turns(name: str) -> None:
         assert bits(hk.evaluate(one, 5)) == bits(expected)
     for strict in (False, True):
         assert bits(hk.compile(module, strict=strict)(5)) == bits(expected)
+
+
+def test_effects_keep_the_order_of_a_schedule() -> None:
+    module = hk.parse(
+        "HloModule t, is_scheduled=true\nENTRY e { a = u64[2] rng-get-and-update-state(), delta=1\n"
+        "b = u64[2] rng-get-and-update-state(), delta=8\nROOT r = (u64[2], u64[2]) tuple(b, a) }"
+    )
+    expected = bits(hk.evaluate(module))
+    assert bits(hk.evaluate(hk.optimize(module, [], verify_each=True))) == expected
+    assert bits(hk.compile(module, strict=True)()) == expected

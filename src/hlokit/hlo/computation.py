@@ -174,6 +174,13 @@ class Computation:
             self.root_or_none = new
         self.version += 1
 
+    def run_after(self, instruction: Instruction, before: Instruction) -> None:
+        """One more control dependency: `instruction` waits for `before` (HCATTR-4)."""
+        self._own(instruction)
+        self._own(before)
+        instruction.ensure_extra().control_predecessors.append(before)
+        self.version += 1
+
     def remove_dead(self) -> int:
         """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed."""
         live: set[int] = set()

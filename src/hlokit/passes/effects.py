@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
-from hlokit.interpreter.order import communication_of
+from hlokit.hlo.module import HloModule
+from hlokit.interpreter.order import communication_of, evaluation_order
 
 
 class Turns:
@@ -23,17 +24,31 @@ class Turns:
 
     def of(self, computation: Computation) -> list[Instruction]:
         """The instructions with effects in their order."""
-        return [i for i in computation.post_order() if self._has_effect(i) and not self._communicates(i)]
+        return [i for i in evaluation_order(computation) if self._has_effect(i) and not self._communicates(i)]
 
     def keep(self, computation: Computation, before: Sequence[Instruction], ids: Mapping[Instruction, range]) -> None:
         """Each effect waits for the last one. `before`: what `of` gave; `ids`: what now stands for some of them."""
         if not any(effect in ids for effect in before):
             return
         live = {i.id: i for i in computation.instructions if self._has_effect(i)}
-        turns = [live[n] for effect in before for n in ids.get(effect, (effect.id,)) if n in live]
-        for first, second in pairwise(turns):
-            if first not in second.operands and first not in second.control_predecessors:
-                second.ensure_extra().control_predecessors.append(first)
+        _in_turn(computation, [live[n] for effect in before for n in ids.get(effect, (effect.id,)) if n in live])
 
     def _has_effect(self, instruction: Instruction) -> bool:
         return has_side_effect(instruction, self._known)
+
+
+def unscheduled(module: HloModule) -> None:
+    """Takes the schedule away, which says nothing about what passes add; effects keep its order."""
+    turns = Turns()
+    before = {c: turns.of(c) for c in module.all_computations} if module.is_scheduled else {}
+    module.is_scheduled = False
+    for computation, effects in before.items():
+        if effects != turns.of(computation):
+            _in_turn(computation, effects)
+
+
+def _in_turn(computation: Computation, effects: Sequence[Instruction]) -> None:
+    """Each waits for the one before it."""
+    for first, second in pairwise(effects):
+        if first not in second.operands and first not in second.control_predecessors:
+            computation.run_after(second, first)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from hlokit.errors import HlokitError, VerifyError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.verifier import verify
+from hlokit.passes.effects import unscheduled
 
 Observer: TypeAlias = Callable[[str, HloModule], None]
 """Called after each pass with its name and the module as it is then."""
@@ -77,7 +78,7 @@ def optimize(
     Raises HlokitError for an unknown name, VerifyError naming the pass after which a rule is broken.
     """
     copy = module.clone()
-    copy.is_scheduled = False  # a schedule says nothing about what the passes add
+    unscheduled(copy)
     Pipeline(tuple(DEFAULT if passes is None else passes), verify_each).run(copy, observe)
     return copy
 

@@ -16,6 +16,7 @@ from hlokit.passes.dce import DeadCode
 from hlokit.passes.dynamic_padder.rules import RULES
 from hlokit.passes.dynamic_padder.signature import DynamicDimension, DynamicSignature, dynamic_dimensions
 from hlokit.passes.dynamic_padder.sized import Sized, Value, Writer, encoding, fixed, sizes_in
+from hlokit.passes.effects import unscheduled
 from hlokit.passes.pipeline import Pass
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
@@ -40,7 +41,7 @@ class DynamicPadder(Pass):
 def padded(module: HloModule) -> tuple[HloModule, DynamicSignature]:
     """A module with the same meaning without dynamic dimensions, and how to call it; the given one stays."""
     copy = module.clone()
-    copy.is_scheduled = False
+    unscheduled(copy)
     signature = _pad(copy)
     if signature is None:
         program = copy.program_shape
