@@ -209,13 +209,13 @@ _OTHER_STEPS = (
 
 
 def _takes_other_steps(instruction: Instruction) -> bool:
-    """Also functions of complex numbers, of which one part may be infinite or NaN."""
+    """Also products of complex numbers and what is made of them: one part may be infinite or NaN."""
     op, shape = instruction.op, instruction.shape
     if op.opcode in _OTHER_STEPS:
         return True
     if op.opcode in ("dot", "ragged-dot"):
         return shape.dtype.is_complex
-    return op.elementwise and not op.is_exact(*(o.shape for o in instruction.operands)) and shape.dtype.is_complex
+    return op.opcode in ("multiply", "divide", "power", "atan2") and shape.dtype.is_complex
 
 
 def _far(a: Any, b: Any, others: Sequence[Any], scale: Any, loose: bool) -> Any:
