@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from hlokit.cpu import jit
+from hlokit.cpu.llvm import COLD
 from hlokit.cpu.target import BASELINES, Target, _share, available_threads, baseline, host, parse
 from hlokit.errors import UnsupportedError
 
@@ -233,8 +234,8 @@ define i64 @f(i64 %x) {
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 def test_a_split_text_is_the_same_program(count):
-    texts = jit.split(PARTS, count)
-    assert len(texts) == min(count, 3) and texts == jit.split(PARTS, count)
+    texts, cold = jit.split(PARTS, count)
+    assert len(texts) == min(count, 3) and not cold and (texts, "") == jit.split(PARTS, count)
     outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
     objects = [jit.compile_object(each, host()) for each in texts]
     library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
@@ -243,8 +244,34 @@ def test_a_split_text_is_the_same_program(count):
 
 def test_a_text_with_variables_is_not_split():
     for line in ("@n = internal global i64 0", "@n = constant i64 0", "attributes #0 = { alwaysinline }"):
-        assert len(jit.split(line + PARTS, 2)) == 1
-    assert len(jit.split("@n = external global i64" + PARTS, 2)) == 2
+        assert jit.split(line + PARTS, 2) == ([line + PARTS], "")
+    assert len(jit.split("@n = external global i64" + PARTS, 2)[0]) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cold_functions_are_an_object_of_level_0(threads, monkeypatch):
+    text = PARTS.replace("@second(i64 noundef %x) nounwind", f"@second(i64 noundef %x) nounwind {COLD}")
+    assert jit.split(text, 1) == ([text], ""), "too little for a module of its own"
+    monkeypatch.setattr(jit, "_WORTH_A_MODULE", 10)
+    (usual,), cold = jit.split(text, 1)
+    assert "declare i64 @second" in usual and "@table" in usual and "define hidden i64 @second" in cold
+    assert "alwaysinline" in cold and "declare i64 @first" in cold
+    levels = list[int]()
+    emit = jit._emit
+    monkeypatch.setattr(jit, "_emit", lambda t, m, level, o: levels.append(level) or emit(t, m, level, o))
+    objects = jit.compile_objects(text, host(), threads=threads)
+    assert sorted(levels) == [0, 2] and [code.opt for code in objects] == [2, 2]
+    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
+    library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
+    assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
+    assert "second:" in jit.assembly(text, host()) and "first:" in jit.assembly(text, host())
+
+
+def test_a_text_has_the_constants_that_it_uses(monkeypatch):
+    monkeypatch.setattr(jit, "_WORTH_A_MODULE", 10)
+    text = PARTS.replace("@f(i64 %x)", f"@f(i64 %x) {COLD}", 1)
+    (usual,), cold = jit.split(text, 1)
+    assert "@table" in usual and "@table" not in cold
 
 
 def test_large_texts_are_compiled_by_several_threads(monkeypatch):

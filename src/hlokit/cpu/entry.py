@@ -313,7 +313,7 @@ class EntryWriter:
 
     def entry(self, block: Block) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
-        fn = Function("hlokit_entry", [("ptr", "bases")], "i32")
+        fn = Function("hlokit_entry", [("ptr", "bases")], "i32", is_cold=True)
         fn.alloca("ptr", max(1, len(self.assignment.slots)), 8, name="%slots")
         for number, home in enumerate(self.assignment.slots):
             slot = fn.let(f"getelementptr ptr, ptr %slots, i64 {number}")
@@ -361,7 +361,7 @@ class EntryWriter:
         self.written.functions += 1
         inline = "alwaysinline" if self._tight and kind == "block" else ""
         name = f"hlokit_{kind}{self.written.functions}"
-        return Function(name, [("ptr", "bases"), ("ptr", "slots")], "i32", inline)
+        return Function(name, [("ptr", "bases"), ("ptr", "slots")], "i32", inline, is_cold=not self._tight)
 
     def _finished(self, fn: Function) -> str:
         fn.do("ret i32 0")
@@ -396,7 +396,7 @@ class EntryWriter:
         each = max(1, groups // _CHAIN_CHUNKS)
         self.written.functions += 1
         name = f"hlokit_chain{self.written.functions}"
-        inner = Function(name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        inner = Function(name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")], is_cold=True)
         low, high = (inner.let(f"mul i64 {end}, {each}") for end in ("%begin", "%end"))
         high = inner.let(f"call i64 @llvm.smin.i64(i64 {high}, i64 {groups})")
         with inner.loop(low, high) as group:
@@ -467,7 +467,7 @@ class EntryWriter:
         """A kernel that copies so many bytes to the table's first array from its second; how many chunks it has."""
         chunk = max(_COPY_CHUNK, -(-nbytes // (16 << 12)) << 12)
         name = f"copy{nbytes}"
-        fn = Function(name, [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")])
+        fn = Function(name, [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")], is_cold=True)
         low, high = (fn.let(f"mul nuw nsw i64 {end}, {chunk}") for end in ("%begin", "%end"))
         size = fn.let(f"sub i64 {fn.let(f'call i64 @llvm.smin.i64(i64 {high}, i64 {nbytes})')}, {low}")
         source = fn.let(f"load ptr, ptr {fn.let('getelementptr ptr, ptr %table, i64 1')}")

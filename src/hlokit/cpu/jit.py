@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from hlokit.cpu.llvm import COLD
 from hlokit.cpu.target import Target, available_threads
 
 LOOP = "hlokit_loop"
@@ -52,51 +53,71 @@ def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | 
 def compile_objects(
     text: str, target: Target, opt: int = 2, time_limit: float | None = None, threads: int | None = None
 ) -> list[ObjectCode]:
-    """As `compile_object`, for a `Library`: a large text is made into several objects, by as many threads."""
+    """As `compile_object`, for a `Library`: a large text is made into several objects, by as many threads, and cold
+    functions into one of their own, at level 0."""
     count = threads if threads is not None else available_threads()
-    texts = split(text, min(count, 1 + len(text) // _WORTH_A_THREAD))
+    texts, cold = split(text, min(count, 1 + len(text) // _WORTH_A_THREAD))
     made: dict[int, ObjectCode] = {}
     errors: list[BaseException] = []
 
     def make(number: int) -> None:
         try:
-            made[number] = compile_object(texts[number], target, opt, time_limit)
+            if number < len(texts):
+                made[number] = compile_object(texts[number], target, opt, time_limit)
+            else:
+                made[number] = made_at(_emit(cold, target, 0, True), opt)
         except BaseException as error:
             errors.append(error)
 
-    others = [threading.Thread(target=make, args=(i,)) for i in range(1, len(texts))]
+    numbers = range(len(texts) + bool(cold))
+    others = [threading.Thread(target=make, args=(i,)) for i in numbers[1:]] if count > 1 else []
     for thread in others:
         thread.start()
-    make(0)
+    for number in numbers[: 1 if others else None]:
+        make(number)
     for thread in others:
         thread.join()
     if errors:
         raise errors[0]
-    return [made[number] for number in range(len(texts))]
+    return [made[number] for number in numbers]
 
 
-def split(text: str, count: int) -> list[str]:
-    """The text as at most `count` texts of about equal length, whose objects link to what the text's one object is.
+def split(text: str, count: int) -> tuple[list[str], str]:
+    """At most `count` texts of about equal length, and one of the cold functions, which may be empty. Their objects
+    link to what the text's one object is.
 
-    Functions that are always inlined, and constants, go into each; the others into one, and are declared in the rest.
-    A text with variables of its own is not split.
+    Functions that are always inlined go into each; the others into one, and are declared in the rest, as are constants
+    that they do not use. A text with variables of its own is not split.
     """
+    if count < 2 and COLD not in text:
+        return [text], ""
     head, functions = _top_level(text)
-    single = [f for f in functions if "alwaysinline" not in f.partition("\n")[0]]
-    count = min(count, len(single))
-    if count < 2 or any(_UNSHARED.match(line) for line in head):
-        return [text]
-    sizes, homes = [0] * count, dict[str, int]()
-    for function in sorted(single, key=len, reverse=True):
+    if any(_UNSHARED.match(line) for line in head):
+        return [text], ""
+    heads = {function: function.partition("\n")[0] for function in functions}
+    single = [f for f in functions if "alwaysinline" not in heads[f]]
+    cold = [f for f in single if COLD in heads[f]]
+    if sum(map(len, cold)) < _WORTH_A_MODULE or len(cold) == len(single):
+        cold = []
+    count = min(count, len(single) - len(cold))
+    if count < 2 and not cold:
+        return [text], ""
+    homes = dict.fromkeys(cold, count)
+    sizes = [0] * count
+    for function in sorted((f for f in single if f not in homes), key=len, reverse=True):
         lightest = sizes.index(min(sizes))
         homes[function] = lightest
         sizes[lightest] += len(function)
-    return ["\n".join([*head, *(_placed(f, homes.get(f, n) == n) for f in functions)]) for n in range(count)]
+    texts = [_part(head, {f: homes.get(f, n) == n for f in functions}) for n in range(count + 1)]
+    return texts[:count], texts[count] if cold else ""
 
 
 _WORTH_A_THREAD = 50_000
 """Bytes of text that take some 50 ms."""
+_WORTH_A_MODULE = 2000
+"""Bytes of cold functions that take longer at the usual level than at level 0 in a module of their own."""
 _UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
+_SYMBOL = re.compile(r"@([\w.$]+)")
 _INTERNAL = re.compile(r"define (internal |private |hidden )?")
 
 
@@ -118,6 +139,14 @@ def _top_level(text: str) -> tuple[list[str], list[str]]:
     return head, functions
 
 
+def _part(head: Sequence[str], functions: Mapping[str, bool]) -> str:
+    """A text with the functions, each defined or only declared, and of the constants those that it uses."""
+    placed = [_placed(function, here) for function, here in functions.items()]
+    used = set(_SYMBOL.findall("\n".join(placed)))
+    kept = [line for line in head if not line.startswith("@") or line[1:].partition(" ")[0] in used]
+    return "\n".join([*kept, *placed])
+
+
 def _placed(function: str, here: bool) -> str:
     """One of a split text's functions where it is defined, or where it is only called."""
     first, _, rest = function.partition("\n")
@@ -130,8 +159,10 @@ def _placed(function: str, here: bool) -> str:
 
 
 def assembly(text: str, target: Target, opt: int = 2) -> str:
-    """The machine code as assembly text."""
-    return _emit(text, target, opt, False).decode()
+    """The machine code as assembly text, as `compile_objects` makes it."""
+    (usual,), cold = split(text, 1)
+    parts = [(usual, opt), (cold, 0)] if cold else [(usual, opt)]
+    return "".join(_emit(part, target, level, False).decode() for part, level in parts)
 
 
 def optimised_llvm(text: str, target: Target) -> str:

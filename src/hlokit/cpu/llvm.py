@@ -9,6 +9,10 @@ from typing import Any
 
 from hlokit.types.dtype import DType
 
+COLD = '"hlokit-cold"'
+"""The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
+_ALIGN = "align 64"
+"""Of the others: where a short loop lies in the lines of the cache is worth 5 %, and is not to depend on what is before."""
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
@@ -50,12 +54,20 @@ def splat(constant: str, scalar: str, lanes: int) -> str:
 class Function:
     """A function in the writing: instructions go to the end of it. Values are their SSA names, as text."""
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", attributes: str = ""):
-        """`parameters`: (type with its attributes, name without %)."""
+    def __init__(
+        self,
+        name: str,
+        parameters: Sequence[tuple[str, str]],
+        result: str = "void",
+        attributes: str = "",
+        is_cold: bool = False,
+    ) -> None:
+        """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD."""
         self.name = name
         self.parameters = list(parameters)
         self.result = result
         self.attributes = attributes
+        self.is_cold = is_cold
         self.lines: list[str] = ["entry:"]
         self.block = "entry"
         self._count = 0
@@ -93,10 +105,8 @@ class Function:
 
     def table_pointer(self, number: int) -> str:
         """The pointer at this place of the function's first parameter, %table; read once, at the function's entry."""
-        slot, pointer = self.fresh("s"), self.fresh("b")
-        self._entry.append(f"  {slot} = getelementptr ptr, ptr %table, i64 {number}")
-        self._entry.append(f"  {pointer} = load ptr, ptr {slot}, align 8")
-        return pointer
+        slot = self.once(f"getelementptr ptr, ptr %table, i64 {number}")
+        return self.once(f"load ptr, ptr {slot}, align 8")
 
     def new_block(self, prefix: str = "b") -> str:
         """A label for a block that `start` begins later."""
@@ -156,7 +166,8 @@ class Function:
 
     def text(self) -> str:
         parameters = ", ".join(f"{type} %{name}" for type, name in self.parameters)
-        head = f"define internal {self.result} @{self.name}({parameters}) {self.attributes} {{"
+        attributes = f"{self.attributes} {COLD if self.is_cold else _ALIGN}"
+        head = f"define internal {self.result} @{self.name}({parameters}) {attributes} {{"
         return "\n".join([head, self.lines[0], *self._entry, *self.lines[1:], "}"])
 
 

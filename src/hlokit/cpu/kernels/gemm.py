@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hlokit.cpu.kernels.axes import Axis, Space, added, least, unravelled
 from hlokit.cpu.kernels.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
-from hlokit.cpu.kernels.gemm_plan import CHUNKS, Plan, plan, up
+from hlokit.cpu.kernels.gemm_plan import CHUNKS, MATRIX_SPEED, Plan, plan, up
 from hlokit.cpu.kernels.matrix_registers import release
 from hlokit.cpu.kernels.matrix_tile import MatrixTile
 from hlokit.cpu.kernels.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
@@ -22,6 +22,8 @@ _TOGETHER = 4
 """Rows of tiles whose lhs is packed at once where memory has its rows across: lines hold several tiles' elements."""
 _PACKED_CHUNK = 1 << 19
 """Bytes that are worth a chunk when all of rhs is packed."""
+_LONG_TILE = 1 << 16
+"""Multiplications of a tile from which the loops round it may be slow: 3000 cycles."""
 
 
 class Product:
@@ -110,6 +112,8 @@ class Product:
         counts = [-(-axis.size // size) for axis, size in zip((s.batch, s.rows, s.columns), b, strict=True)]
         with self.fn.loop("%begin", "%end") as chunk:
             self._chunk(chunk.index, counts)
+        makes_corrections = self.arithmetic.name == "i8"
+        self.fn.is_cold = self.tile_work >= _LONG_TILE and not makes_corrections
         return replace(self.added(math.prod(counts)), groups=counts[0])
 
     def added(self, chunks: int) -> Phase:
@@ -167,6 +171,13 @@ class Product:
 
     def blocks(self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str]) -> Block:
         return _Block(self, places, rows, columns)
+
+    @property
+    def tile_work(self) -> int:
+        """A tile's multiplications at the speed of vectors."""
+        p = self.plan
+        work = p.rows * p.width * min(p.depth, self.space.inner.size)
+        return work // MATRIX_SPEED if self.arithmetic.is_matrix else work
 
     # -- results
 

@@ -23,7 +23,7 @@ _MOST_ROWS, _MOST_COLUMNS = 1024, 256
 """Of a chunk."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
-_MATRIX_SPEED = 8
+MATRIX_SPEED = 8
 """How many times as fast matrix registers are."""
 _LARGE = 1 << 32
 """Work from which twice as many chunks cost next to nothing: below it packing is felt."""
@@ -97,7 +97,7 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
-    speed = _MATRIX_SPEED if arithmetic.is_matrix else 1
+    speed = MATRIX_SPEED if arithmetic.is_matrix else 1
     wanted = max(1, min(work // (_CHUNK_WORK * speed), CHUNKS // 2 if work < _LARGE else CHUNKS))
     most = max(width, min(_MOST_COLUMNS, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:

@@ -73,6 +73,7 @@ class _Chunks:
             if p.goes > 1:
                 self._pairs(lambda rhs, panel, columns: self._results(panel, columns))
         release(f)
+        f.is_cold = True
         return Phase(finished(f, self.module, "convolution"), p.chunks)
 
     def _go(self, lhs: str, starts: Sequence[str], go: str) -> None:

@@ -116,6 +116,7 @@ class Weights(Lines):
             if self.parts > 1:
                 with f.when(has_raw(f, bounds)):
                     f.do(f"call void @{name}({how}, i1 true, ptr {bounds})")
+        f.is_cold = True
         return Phase(finished(f, self.module, "convolution_weights"), s.group.size * p.panels)
 
     def _panel(self) -> str:

@@ -15,7 +15,7 @@ from hlokit.cpu.kernels.gemm_plan import Plan
 from hlokit.cpu.kernels.parts_packing import Layout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.parts_tile import WIDTH, Form, enter, slow_tile, tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase
-from hlokit.cpu.kernels.split import LANES, RANGE_BYTES, fits, has_raw
+from hlokit.cpu.kernels.split import LANES, PRODUCTS, RANGE_BYTES, fits, has_raw
 from hlokit.cpu.kernels.tile import Arithmetic
 from hlokit.cpu.llvm import Module, scalar_type
 from hlokit.ops.contraction import compute_type
@@ -99,6 +99,10 @@ class PartsProduct(Product):
         self.sums_bytes = 4 * columns
         if not p.keeps_out:
             self.sums = fn.alloca("i8", rows * self.sums_bytes)
+
+    @property
+    def tile_work(self) -> int:
+        return super().tile_work * sum(map(len, PRODUCTS[self.form.parts]))
 
     def blocks(self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str]) -> Block:
         return _Block(self, places, rows, columns)

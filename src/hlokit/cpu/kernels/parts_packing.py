@@ -14,6 +14,8 @@ from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, Module, splat, vector
 
 _PART_BYTES = 2048
+_LONG = 256
+"""Steps of the inner axis from which the loops round packing a panel may be slow."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def packer(module: Module, side: Side) -> str:
     """
     names = ("base", "panel", "range")
     parameters = [("ptr" if n in names else "i64", n) for n in ("base", "place", "first", "count", "begin", "steps")]
-    fn = Function("NAME", [*parameters, ("ptr", "panel"), ("ptr", "range")], attributes="noinline nounwind")
+    parameters += [("ptr", "panel"), ("ptr", "range")]
+    is_cold = side.inner.size >= _LONG
+    fn = Function("NAME", parameters, attributes="noinline nounwind", is_cold=is_cold)
     _Packer(fn, module, side).write()
     text = fn.text()
     name = "parts_panel_" + hashlib.sha256(text.encode()).hexdigest()[:12]

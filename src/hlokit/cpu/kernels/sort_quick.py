@@ -226,7 +226,7 @@ class _QuickSort(LineItems):
 
     def _write_sampling(self) -> str:
         """Sorts samples of the line."""
-        f = Function(f"{self.name}_sample", _PARAMETERS)
+        f = Function(f"{self.name}_sample", _PARAMETERS, is_cold=True)
         operands, _, scratch = self._table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
@@ -244,7 +244,7 @@ class _QuickSort(LineItems):
 
     def _write_parting(self) -> str:
         """Makes a segment's items and parts them: into halves, quarters, ..."""
-        f = Function(f"{self.name}_part", _PARAMETERS)
+        f = Function(f"{self.name}_part", _PARAMETERS, is_cold=True)
         operands, _, scratch = self._table(f)
         count = self._buckets
         spare = f.alloca("i8", self._bytes(self._segment + self._sorter.padding))
