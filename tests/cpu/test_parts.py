@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 PLAIN = host().without("amx-tile", "amx-bf16", "amx-int8")
 needs_registers = pytest.mark.skipif(not host().has("amx-bf16"), reason="a CPU with AMX")
 SIZES = [(160, 100, 176), (129, 1100, 257)]
-GAIN = parts._GAIN
+CHOICE = {name: getattr(parts, name) for name in ("_GAIN", "_LEAST_NS")}
 TURNS = [(False, False), (True, False), (False, True), (True, True)]
 LEAST = 2.0**-126
 MATRICES = "x86-64-avx512,+amx-tile,+amx-int8,+amx-bf16"
@@ -26,6 +26,7 @@ MATRICES = "x86-64-avx512,+amx-tile,+amx-int8,+amx-bf16"
 def _small_products_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which this way is not worth it go it all the same."""
     monkeypatch.setattr(parts, "_GAIN", 0.0)
+    monkeypatch.setattr(parts, "_LEAST_NS", 0)
 
 
 def product(
@@ -258,6 +259,8 @@ def test_targets() -> None:
     ("sides", "type", "goes"),
     [
         ((512, 512, 512), hk.f32, True),
+        ((384, 1536, 384), hk.f32, True),
+        ((192, 192, 192), hk.f32, True),
         ((1024, 1024, 1024), hk.f16, True),
         ((64, 64, 64), hk.f32, False),
         ((8, 4096, 4096), hk.f32, False),
@@ -269,6 +272,7 @@ def test_targets() -> None:
 def test_large_products_go_this_way(
     sides: tuple[int, int, int], type: hk.DType, goes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "_GAIN", GAIN)
+    for name, value in CHOICE.items():
+        monkeypatch.setattr(parts, name, value)
     executable = hk.compile(product(*sides, type), target=parse(MATRICES))
     assert ("tdpbf16ps" in executable.as_text("asm")) is goes

@@ -5,6 +5,8 @@ Neither knows shapes: tables say where the lines of each step lie, so that one f
 
 from __future__ import annotations
 
+import itertools
+
 from hlokit.cpu.kernels.convolution_tile import multiplied
 from hlokit.cpu.kernels.elements import broadcast, load, pointer, store
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, Factors
@@ -67,7 +69,8 @@ def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
                 for i in range(rows):
                     load_register(f, LHS + i, pointer(f, lines[p], str(i * REGISTER), 1), LINE)
             former = p, q
-            multiply(f, factors.multiply, range(rows), range(columns))
+            for i, j in itertools.product(range(rows), range(columns)):
+                multiply(f, factors.multiply, 2 * i + j, LHS + i, RHS + j)
         loop.next = [pointer(f, rhs, str(factors.parts * REGISTER), 1)]
     for number, out in sums:
         store_register(f, number, out, SUMS_BYTES)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-
 from hlokit.cpu.llvm import Function, Module
 
 ROWS = 16
@@ -53,7 +50,6 @@ def store_register(fn: Function, register: int, address: str, row_bytes: int | s
     fn.do(f"call void @llvm.x86.tilestored64(i8 {register}, ptr {address}, i64 {row_bytes})")
 
 
-def multiply(fn: Function, instruction: str, rows: Iterable[int], columns: Iterable[int]) -> None:
-    """Adds the products of these halves of lhs, 0 or 1, and of rhs to the sums."""
-    for i, j in itertools.product(rows, columns):
-        fn.do(f"call void @llvm.x86.{instruction}(i8 {2 * i + j}, i8 {LHS + i}, i8 {RHS + j})")
+def multiply(fn: Function, instruction: str, sums: int, lhs: int = LHS, rhs: int = RHS) -> None:
+    """Adds the product of two registers to a third one."""
+    fn.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {lhs}, i8 {rhs})")

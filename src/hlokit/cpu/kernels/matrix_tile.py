@@ -95,7 +95,8 @@ class _Writer:
             load_register(fn, RHS + j, pointer(fn, rhs, str(j * ROW_BYTES), 1), rhs_bytes)
         for i in range(self.rows):
             load_register(fn, LHS + i, pointer(fn, lhs, str(i * ROWS * lhs_bytes), 1), lhs_bytes)
-            multiply(fn, _MULTIPLY[self.tile.arithmetic.name], [i], range(self.columns))
+            for j in range(self.columns):
+                multiply(fn, _MULTIPLY[self.tile.arithmetic.name], 2 * i + j, LHS + i, RHS + j)
 
     def _last_step(self, lhs: str, rhs: str, units: str) -> None:
         """The units that are left, from copies that zeros complete."""

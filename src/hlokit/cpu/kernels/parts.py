@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.axes import Space, added, least
 from hlokit.cpu.kernels.elements import pointer
 from hlokit.cpu.kernels.gemm import Block, Product
-from hlokit.cpu.kernels.gemm_plan import Plan
+from hlokit.cpu.kernels.gemm_plan import Plan, up
+from hlokit.cpu.kernels.matrix_registers import configure
 from hlokit.cpu.kernels.parts_packing import Layout, Side, inside, pack, panel_bytes
-from hlokit.cpu.kernels.parts_tile import WIDTH, Form, enter, slow_tile, tile
+from hlokit.cpu.kernels.parts_tile import WIDTH, Form, slow_tile, tile
 from hlokit.cpu.kernels.routine import Call, Packing, Phase
 from hlokit.cpu.kernels.split import LANES, PRODUCTS, RANGE_BYTES, fits, has_raw
 from hlokit.cpu.kernels.tile import Arithmetic
@@ -36,14 +37,16 @@ _CHUNK_NS = 60_000
 # What things cost one core of a Sapphire Rapids, in nanoseconds, by the number of parts
 _PACK_NS = (0.1, 0.2, 0.4)
 """An element, from the third-level cache."""
-_PRODUCT_NS = (1 / 2000, 4 / 2000, 6 / 1600)
+_PRODUCT_NS = (1 / 2000, 4 / 1900, 6 / 1900)
 """A multiplication or an addition. Tiles alone take 6 / 2400; more while the core's other thread is at work."""
-_TILE_NS = 200
-"""A tile beside its products."""
-_FUSED_NS = 1 / 155
-"""A multiplication or an addition of f32 without matrix registers."""
-_GAIN = 1.15
+_TILE_NS = 250
+"""A run of a tile beside its products."""
+_FUSED_NS, _FUSED_PACK_NS = 1 / 155, 0.25
+"""The same without matrix registers: a multiplication or an addition of f32, and an element of lhs or rhs."""
+_GAIN = 1.1
 """How many times as fast this way must seem."""
+_LEAST_NS = 80_000
+"""Time without matrix registers for which it is not worth the time to compile."""
 
 
 def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
@@ -59,11 +62,11 @@ def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
     sides = Side(form, "lhs", space.rows, space.inner), Side(form, "rhs", space.columns, space.inner)
     if not all(side.is_regular for side in sides):
         return None
-    m, n = space.rows.size, space.columns.size
+    m, n, k = space.rows.size, space.columns.size, space.inner.size
     _, rows, columns = _chunk(space, form, _depth(form, space), by_batch=call.by_batch, has_sums=False)
     times = -(-n // columns), 0 if packed else -(-m // rows)
-    work = 2 * space.batch.size * m * n * space.inner.size
-    return form if _GAIN * _time(form, space, times) < work * _FUSED_NS else None
+    fused = space.batch.size * k * (2 * m * n * _FUSED_NS + (m + (0 if packed else n)) * _FUSED_PACK_NS)
+    return form if fused > max(_LEAST_NS, _GAIN * _time(form, space, times)) else None
 
 
 class PartsProduct(Product):
@@ -118,7 +121,7 @@ class _Block(Block):
         blocks = fn.let(f"sdiv i64 {added(fn, steps, str(product.form.depth - 1))}, {product.form.depth}")
         with fn.loop(*self.rows, WIDTH) as row:
             self._pack("lhs", row.index, self.rows[1], begin, steps, self._left(row.index))
-        edges = product.space.rows.size % WIDTH, product.space.columns.size % WIDTH
+        configure(fn, product.module)
         with fn.loop(*self.columns, WIDTH) as column:
             width = inside(fn, self.columns[1], column.index)
             if product.call.packed:
@@ -127,12 +130,8 @@ class _Block(Block):
             else:
                 right = product.rhs_panel, product.rhs_range
                 self._pack("rhs", column.index, self.columns[1], begin, steps, right)
-            enter(fn, product.module, str(WIDTH), width, edges)
             with fn.loop(*self.rows, WIDTH) as row:
                 height = inside(fn, self.rows[1], row.index)
-                if edges[0]:
-                    with fn.when(fn.let(f"icmp slt i64 {height}, {WIDTH}")):
-                        enter(fn, product.module, height, width, edges)
                 sides = self._left(row.index), right
                 self._tile(row.index, height, column.index, width, sides, blocks, first, last)
 
@@ -164,7 +163,7 @@ class _Block(Block):
         (lhs, lhs_range), (rhs, rhs_range) = sides
         shown = f"ptr {lhs}, ptr {rhs}, ptr {out}, i64 {out_bytes}, "
         shown += f"i64 {blocks}, i64 {height}, i64 {width}, i1 {first}"
-        chosen = self._chosen(height, width)
+        chosen = self._chosen(height)
         if product.form.parts == 1:
             fn.do(f"call void {chosen}({shown})")
         else:
@@ -182,24 +181,14 @@ class _Block(Block):
         if not product.plan.keeps_out:
             self._hand_out(out, row, height, column, width, last)
 
-    def _chosen(self, height: str, width: str) -> str:
-        """The tile for so many rows and columns."""
-        product = self.product
-        halves = [_halves(axis.size) for axis in (product.space.rows, product.space.columns)]
-        names = {(i, j): f"@{tile(product.module, product.form, i, j)}" for i in halves[0] for j in halves[1]}
-        by_row: list[str] = []
-        for i in halves[0]:
-            found = [names[i, j] for j in halves[1]]
-            by_row.append(self._select(width, found))
-        return self._select(height, by_row)
-
-    def _select(self, size: str, found: list[str]) -> str:
-        """The first for more than half of a tile's rows or columns, the second, if there is one, for up to half."""
-        fn = self.product.fn
-        if len(found) == 1:
-            return found[0]
-        is_more = fn.let(f"icmp sgt i64 {size}, {LANES}")
-        return fn.let(f"select i1 {is_more}, ptr {found[0]}, ptr {found[1]}", "f")
+    def _chosen(self, height: str) -> str:
+        """The tile for so many rows."""
+        product, fn = self.product, self.product.fn
+        names = [f"@{tile(product.module, product.form, i)}" for i in _halves(product.space.rows.size)]
+        if len(names) == 1:
+            return names[0]
+        is_more = fn.let(f"icmp sgt i64 {height}, {LANES}")
+        return fn.let(f"select i1 {is_more}, ptr {names[0]}, ptr {names[1]}", "f")
 
     def _hand_out(self, sums: str, row: str, height: str, column: str, width: str, last: str) -> None:
         product, fn = self.product, self.product.fn
@@ -216,7 +205,7 @@ class _Block(Block):
 
 
 def _halves(size: int) -> list[int]:
-    """The halves, 2 or 1, of the rows or columns of the tiles that an axis is cut into."""
+    """The halves, 2 or 1, of the rows of the tiles that an axis is cut into."""
     rest = size % WIDTH
     found = [2] if size > LANES else []
     return [*found, 1] if 0 < rest <= LANES else found
@@ -230,22 +219,25 @@ def _evenly(size: int, most: int, unit: int) -> int:
 
 def _time(form: Form, space: Space, times: tuple[int, int] = (1, 1)) -> float:
     """Nanoseconds of one core; `times` that lhs and rhs are packed."""
-    g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
-    kind = form.parts - 1
+    m, n = (up(axis.size, LANES) for axis in (space.rows, space.columns))
+    k, kind = up(space.inner.size, form.depth), form.parts - 1
     packing = (m * times[0] + n * times[1]) * k * _PACK_NS[kind]
-    return g * (packing + 2 * m * n * k * _PRODUCT_NS[kind] + m * n / WIDTH**2 * _TILE_NS)
+    tiles = m * n / WIDTH**2 * -(-k // _depth(form, space)) * _TILE_NS
+    return space.batch.size * (packing + 2 * m * n * k * _PRODUCT_NS[kind] + tiles)
 
 
 def _depth(form: Form, space: Space) -> int:
-    """Steps of the inner axis at a time."""
-    return _evenly(space.inner.size, form.run * form.depth, form.depth)
+    """Steps of the inner axis at a time: a sixth, in so few and such short runs that neither is rounded often."""
+    least, most = form.runs
+    run = min(max(least, -(-space.inner.size // (6 * form.depth))), most)
+    return _evenly(space.inner.size, run * form.depth, form.depth)
 
 
 def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bool) -> tuple[int, int, int]:
     """(batch, rows, columns) of a chunk: as little packing as can be."""
     g, m, n = (axis.size for axis in (space.batch, space.rows, space.columns))
     work = int(_time(form, space) / _CHUNK_NS)
-    wanted = max(1, work if work <= 2 else 2 if work < 8 else 4 if work < 64 else 8 if work < 1024 else 16)
+    wanted = max(1, work if work <= 2 else 2 if work < 16 else 4 if work < 64 else 8 if work < 1024 else 16)
     tallest = max(1, _LHS_BYTES // (panel_bytes(form, depth))) * WIDTH
     if g >= wanted:
         batch, each_wanted = (1 if by_batch else -(-g // wanted)), 1

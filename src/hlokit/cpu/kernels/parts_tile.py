@@ -7,18 +7,15 @@ last index, its lanes the last; for rhs it is the other way round. So a register
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.axes import least
 from hlokit.cpu.kernels.elements import broadcast, first_lanes, load, pointer, store
 from hlokit.cpu.kernels.matrix_registers import (
     LHS,
     REGISTER,
     RHS,
     clear,
-    configuration,
     load_register,
     multiply,
     store_register,
@@ -55,9 +52,12 @@ class Form:
         return LANES * self.steps
 
     @property
-    def run(self) -> int:
-        """Blocks summed in registers before they are added to what came before: long sums are rounded less often."""
-        return 16 if self.parts > 1 else 64
+    def runs(self) -> tuple[int, int]:
+        """Blocks, least and most, summed in registers before they are added to what came before.
+
+        Long sums are rounded less often; panels of few blocks stay in the first-level cache while they are read twice.
+        """
+        return (4, 16) if self.parts > 1 else (64, 64)
 
     @property
     def block_bytes(self) -> int:
@@ -68,30 +68,15 @@ class Form:
         return "float" if self.steps == 2 else "i32"
 
 
-def enter(fn: Function, module: Module, rows: str, columns: str, edges: tuple[int, int]) -> None:
-    """Makes the registers fit tiles of so many rows and columns (i64), which are WIDTH or, if not 0, those of `edges`.
-
-    They stay so until the next one's; `release` (matrix_registers) must come last.
-    """
-    sizes = itertools.product(*((WIDTH, edge or WIDTH) for edge in edges))
-    tables = [configuration(module, height, width) for height, width in sizes]
-    chosen = tables[0]
-    if any(edges):
-        is_low, is_narrow = (fn.let(f"icmp slt i64 {size}, {WIDTH}") for size in (rows, columns))
-        pairs = [fn.let(f"select i1 {is_narrow}, ptr {tables[i + 1]}, ptr {tables[i]}") for i in (0, 2)]
-        chosen = fn.let(f"select i1 {is_low}, ptr {pairs[1]}, ptr {pairs[0]}")
-    fn.do(f"call void @llvm.x86.ldtilecfg(ptr {chosen})")
-
-
-def tile(module: Module, form: Form, rows: int, columns: int) -> str:
-    """The function for tiles of so many halves of rows and of columns, 1 or 2.
+def tile(module: Module, form: Form, rows: int) -> str:
+    """The function for tiles of so many halves of rows, 1 or 2.
 
     void f(ptr lhs, ptr rhs, ptr out, i64 out_bytes, i64 blocks, i64 rows, i64 columns, i1 first): sums `blocks` blocks
     of two panels, to what `out` has unless `first`; its rows are `out_bytes` apart.
     """
-    name = f"parts_tile_{form.name}_{rows}x{columns}"
+    name = f"parts_tile_{form.name}_{rows}"
     if name not in module.functions:
-        module.add(_Tile(form, name, rows, columns).fn)
+        module.add(_Tile(form, name, rows).fn)
     return name
 
 
@@ -103,34 +88,35 @@ _PARAMETERS = [
 
 
 class _Tile:
-    def __init__(self, form: Form, name: str, rows: int, columns: int) -> None:
-        self.form, self.rows, self.columns = form, rows, columns
+    """Halves of the columns in turn, both in the same registers.
+
+    Where the core's other thread is at work, the number of registers in use is what counts: products with five take 12
+    nanoseconds, with all eight 21; 6 to 7 where it is idle. To be in use is to have been written since `configure`.
+    """
+
+    def __init__(self, form: Form, name: str, rows: int) -> None:
+        self.form, self.rows = form, rows
         self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind")
-        self.own = fn.alloca("i8", WIDTH * 4 * WIDTH)
-        bases = [("ptr", "%lhs"), ("ptr", "%rhs")]
-        with fn.loop("0", "%blocks", form.run, bases) as run:
-            count = least(fn, fn.let(f"sub i64 %blocks, {run.index}"), str(form.run))
+        own = fn.alloca("i8", WIDTH * 4 * WIDTH)
+        is_direct = "%first"
+        for size, whole in (("rows", rows * LANES), ("columns", WIDTH)):
+            is_direct = fn.let(f"and i1 {is_direct}, {fn.let(f'icmp eq i64 %{size}, {whole}')}")
+        target = fn.let(f"select i1 {is_direct}, ptr %out, ptr {own}")
+        target_bytes = fn.let(f"select i1 {is_direct}, i64 %out_bytes, i64 {4 * WIDTH}")
+        with fn.loop("0", "%columns", LANES, [("ptr", "%rhs"), ("ptr", target)]) as half:
+            rhs, place = half.carried
             for i in range(rows):
-                for j in range(columns):
-                    clear(fn, 2 * i + j)
-            after = run.carried
+                clear(fn, i)
             for products in PRODUCTS[form.parts]:
-                with fn.loop("0", count, 1, list(zip(("ptr", "ptr"), run.carried, strict=True))) as block:
+                with fn.loop("0", "%blocks", 1, [("ptr", "%lhs"), ("ptr", rhs)]) as block:
                     self._multiply(block.carried, products)
                     block.next = [pointer(fn, base, str(form.block_bytes), 1) for base in block.carried]
-                after = block.results
-            run.next = after
-            is_first = fn.let(f"and i1 %first, {fn.let(f'icmp eq i64 {run.index}, 0')}")
-            alone, former, end = fn.new_block("alone"), fn.new_block("former"), fn.new_block("summed")
-            fn.branch(is_first, alone, former)
-            fn.start(alone)
-            self._store("%out", "%out_bytes")
-            fn.jump(end)
-            fn.start(former)
-            self._store(self.own, str(4 * WIDTH))
-            self._add()
-            fn.jump(end)
-            fn.start(end)
+            for i in range(rows):
+                row = pointer(fn, place, fn.let(f"mul i64 {target_bytes}, {i * LANES}"), 1) if i else place
+                store_register(fn, i, row, target_bytes)
+            half.next = [pointer(fn, rhs, str(REGISTER), 1), pointer(fn, place, str(4 * LANES), 1)]
+        with fn.when(fn.let(f"xor i1 {is_direct}, true")):
+            self._add(own)
         fn.do("ret void")
 
     def _multiply(self, bases: Sequence[str], products: Sequence[tuple[int, int]]) -> None:
@@ -138,38 +124,29 @@ class _Tile:
         kind = _MULTIPLY["float" if self.form.total == "float" else self.form.name]
         held: dict[int, int] = {}
         for parts in products:
-            sides = zip((RHS, LHS), (self.columns, self.rows), parts[::-1], bases[::-1], strict=True)
+            sides = zip((RHS, LHS), (1, self.rows), parts[::-1], bases[::-1], strict=True)
             for register, count, part, base in sides:
                 if held.get(register) != part:
                     held[register] = part
-                    self._load(register, count, base, part)
-            multiply(self.fn, kind, range(self.rows), range(self.columns))
+                    for i in range(count):
+                        address = pointer(self.fn, base, str((2 * part + i) * REGISTER), 1)
+                        load_register(self.fn, register + i, address, 4 * LANES)
+            for i in range(self.rows):
+                multiply(self.fn, kind, i, LHS + i, RHS)
 
-    def _load(self, register: int, count: int, base: str, part: int) -> None:
-        for half in range(count):
-            address = pointer(self.fn, base, str((2 * part + half) * REGISTER), 1)
-            load_register(self.fn, register + half, address, 64)
-
-    def _store(self, out: str, out_bytes: str) -> None:
-        """Stores the registers of sums."""
-        fn = self.fn
-        for i in range(self.rows):
-            row = pointer(fn, out, fn.let(f"mul i64 {out_bytes}, {i * LANES}"), 1) if i else out
-            for j in range(self.columns):
-                store_register(fn, 2 * i + j, pointer(fn, row, str(j * 64), 1) if j else row, out_bytes)
-
-    def _add(self) -> None:
-        """Adds the stored sums to `out`."""
+    def _add(self, own: str) -> None:
+        """The stored sums, and unless %first what `out` has, to `out`."""
         fn, total = self.fn, self.form.total
-        masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in range(self.columns)]
-        with fn.loop("0", "%rows") as row:
-            target = pointer(fn, "%out", fn.let(f"mul i64 {row.index}, %out_bytes"), 1)
-            for v, mask in enumerate(masks):
-                place = pointer(fn, target, str(64 * v), 1)
-                sums = load(fn, total, LANES, pointer(fn, pointer(fn, self.own, row.index, 4 * WIDTH), str(64 * v), 1))
-                former = load(fn, total, LANES, place, mask)
+        is_former = broadcast(fn, fn.let("xor i1 %first, true"), "i1", LANES)
+        masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in (0, 1)]
+        used = [fn.let(f"and <{LANES} x i1> {mask}, {is_former}") for mask in masks]
+        with fn.loop("0", "%rows", 1, [("ptr", "%out"), ("ptr", own)]) as row:
+            for v in (0, 1):
+                place, source = (pointer(fn, base, str(64 * v), 1) if v else base for base in row.carried)
+                former, sums = load(fn, total, LANES, place, used[v]), load(fn, total, LANES, source)
                 add = "fadd" if total == "float" else "add"
-                store(fn, total, LANES, fn.let(f"{add} {vector(total, LANES)} {sums}, {former}"), place, mask)
+                store(fn, total, LANES, fn.let(f"{add} {vector(total, LANES)} {sums}, {former}"), place, masks[v])
+            row.next = [pointer(fn, row.carried[0], "%out_bytes", 1), pointer(fn, row.carried[1], str(4 * WIDTH), 1)]
 
 
 def slow_tile(module: Module, form: Form) -> str:
