@@ -168,26 +168,29 @@ def test_a_sum_says_where_an_update_goes() -> None:
     check(text, x, np.arange(5, dtype=np.int32), np.array([7, 9], np.int32))
 
 
-def test_a_strict_loop_over_elements_whose_body_the_reference_must_have() -> None:
-    text = """cond { p = (s32[], f32[33]) parameter(0)
+@pytest.mark.parametrize("after", ["copy", "rsqrt"])  # the reference has the second too
+def test_a_strict_loop_over_elements_whose_body_the_reference_must_have(after: str) -> None:
+    text = """cond { p = (s32[], f32[33,3]) parameter(0)
       i = s32[] get-tuple-element(p), index=0
-      n = s32[] constant(4)
+      n = s32[] constant(20)
       ROOT r = pred[] compare(i, n), direction=LT }
-    body { p = (s32[], f32[33]) parameter(0)
+    body { p = (s32[], f32[33,3]) parameter(0)
       i = s32[] get-tuple-element(p), index=0
-      x = f32[33] get-tuple-element(p), index=1
+      x = f32[33,3] get-tuple-element(p), index=1
       one = s32[] constant(1)
       j = s32[] add(i, one)
-      y = f32[33] tanh(x)
-      z = f32[33] add(y, x)
-      ROOT t = (s32[], f32[33]) tuple(j, z) }
-    ENTRY e { x = f32[33] parameter(0)
+      y = f32[33,3] tanh(x)
+      z = f32[33,3] add(y, x)
+      ROOT t = (s32[], f32[33,3]) tuple(j, z) }
+    ENTRY e { x = f32[33,3] parameter(0)
       o = s32[] constant(0)
-      s = (s32[], f32[33]) tuple(o, x)
-      w = (s32[], f32[33]) while(s), condition=cond, body=body
-      ROOT r = f32[33] get-tuple-element(w), index=1 }"""
+      s = (s32[], f32[33,3]) tuple(o, x)
+      w = (s32[], f32[33,3]) while(s), condition=cond, body=body
+      l = f32[33,3] get-tuple-element(w), index=1
+      t = f32[3,33] transpose(l), dimensions={1,0}
+      ROOT r = f32[3,33] AFTER(t) }""".replace("AFTER", after)
     module = hk.parse("HloModule t\n" + text)
-    x = np.linspace(-1, 1, 33).astype(np.float32)
+    x = np.linspace(0, 1, 99).astype(np.float32).reshape(33, 3)
     assert differs(hk.compile(module, strict=True)(x), hk.evaluate(module, x)) is None
 
 

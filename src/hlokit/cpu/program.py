@@ -43,7 +43,7 @@ class Lowering(Grouping):
         for instruction in self.order:
             if instruction not in live or isinstance(instruction.op, Parameter):
                 continue
-            if self._is_fusible(instruction) and instruction.op.form != "scatter":
+            if self._is_fusible(instruction) and instruction.op.form != "scatter" and instruction not in self._hosted:
                 continue
             if makes_nothing(instruction):
                 continue
