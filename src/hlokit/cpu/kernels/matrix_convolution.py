@@ -181,9 +181,10 @@ class _Chunks:
 
         def one(row: str, rows: int) -> None:
             lhs, out = pointer(f, self.patch, row, LINE), pointer(f, sums, row, SUMS_BYTES)
-            name = tile(self.module, p.factors, rows, columns)
-            pointers = f"ptr {lhs}, ptr {rhs}, ptr {out}, ptr {self.places}"
-            f.do(f"call void @{name}({pointers}, {sizes}, i64 {p.panel}, i1 {first})")
+            name = tile(self.module, p.factors, rows)
+            for j in range(columns):
+                pointers = f"ptr {lhs}, ptr {pointer(f, rhs, str(j), p.panel)}, ptr {pointer(f, out, str(j), LINE)}"
+                f.do(f"call void @{name}({pointers}, ptr {self.places}, {sizes}, i1 {first})")
 
         with f.loop("0", done, 2 * ROWS) as loop:
             one(loop.index, 2)

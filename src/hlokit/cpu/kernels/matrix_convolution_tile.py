@@ -5,8 +5,6 @@ Neither knows shapes: tables say where the lines of each step lie, so that one f
 
 from __future__ import annotations
 
-import itertools
-
 from hlokit.cpu.kernels.convolution_tile import multiplied
 from hlokit.cpu.kernels.elements import broadcast, load, pointer, store
 from hlokit.cpu.kernels.matrix_convolution_plan import LINE, ROWS, Factors
@@ -22,25 +20,23 @@ _HEIGHT = 8
 """Rows that are summed at once by vectors."""
 
 
-def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
-    """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i64 panel, i1 first): sums of registers.
+def tile(module: Module, factors: Factors, rows: int) -> str:
+    """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i1 first): sums of registers.
 
     lhs     the first output's lines; `places` has each step's offset to it, `part` is that to the next part (bytes)
-    rhs     a packed panel; `panel` bytes to the next one
-    out     `rows` x `columns` registers of sums, SUMS_BYTES a row; they are added to those there unless `first` holds
+    rhs     a packed panel
+    out     `rows` registers of sums, SUMS_BYTES a row; they are added to those there unless `first` holds
+
+    One panel at a time, in five registers: see parts_tile.
     """
-    name = f"matrix_convolution_{factors.multiply}_{factors.parts}_{rows}x{columns}"
+    name = f"matrix_convolution_{factors.multiply}_{factors.parts}_{rows}"
     if name in module.functions:
         return name
     parameters = [("ptr noalias readonly", n) for n in ("lhs", "rhs", "out", "places")]
     parameters[2] = ("ptr noalias", "out")
-    parameters += [("i64", "steps"), ("i64", "part"), ("i64", "panel"), ("i1", "first")]
+    parameters += [("i64", "steps"), ("i64", "part"), ("i1", "first")]
     f = Function(name, parameters, attributes="noinline nounwind")
-    sums = [
-        (2 * i + j, pointer(f, "%out", str(i * ROWS * SUMS_BYTES + j * LINE), 1))
-        for i in range(rows)
-        for j in range(columns)
-    ]
+    sums = [(i, pointer(f, "%out", str(i * ROWS * SUMS_BYTES), 1)) for i in range(rows)]
     zero, former, begun = (f.new_block(n) for n in ("zero", "former", "begun"))
     f.branch("%first", zero, former)
     f.start(zero)
@@ -59,18 +55,16 @@ def tile(module: Module, factors: Factors, rows: int, columns: int) -> str:
         lines = [lhs]
         for _ in range(factors.parts - 1):
             lines.append(pointer(f, lines[-1], "%part", 1))
-        panels = [rhs, pointer(f, rhs, "%panel", 1)][:columns]
         former = (-1, -1)
         for p, q in factors.products:
             if q != former[1]:
-                for j in range(columns):
-                    load_register(f, RHS + j, pointer(f, panels[j], str(q * REGISTER), 1), LINE)
+                load_register(f, RHS, pointer(f, rhs, str(q * REGISTER), 1), LINE)
             if p != former[0]:
                 for i in range(rows):
                     load_register(f, LHS + i, pointer(f, lines[p], str(i * REGISTER), 1), LINE)
             former = p, q
-            for i, j in itertools.product(range(rows), range(columns)):
-                multiply(f, factors.multiply, 2 * i + j, LHS + i, RHS + j)
+            for i in range(rows):
+                multiply(f, factors.multiply, i, LHS + i, RHS)
         loop.next = [pointer(f, rhs, str(factors.parts * REGISTER), 1)]
     for number, out in sums:
         store_register(f, number, out, SUMS_BYTES)
