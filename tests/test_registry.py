@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 
 import hlokit as hk
 from hlokit.hlo.op import OPS, Op
+from hlokit.types import dtype as dtypes
 
 FORMS = {"expand", "map", "index", "fold", "scatter", "kernel", "control", "communicate"}
 
@@ -82,3 +84,34 @@ def test_what_is_not_there_says_so_by_name() -> None:
     for attempt in (lambda: hk.compile(built, backend="gpu"), lambda: hk.parse(unknown)):
         with pytest.raises(hk.UnsupportedError):
             attempt()
+
+
+def test_stages_are_as_the_names_say() -> None:
+    """send and recv begin what their dones wait for, too; no other op is half of an operation."""
+    begin, wait = (
+        {name for name in OPS if name.endswith(end)} | set(more) for end, more in (("-start", ("send", "recv")), ("-done", ()))
+    )
+    assert {name: op.stage for name, op in OPS.items() if op.stage} == dict.fromkeys(begin, "start") | dict.fromkeys(wait, "done")
+    assert {name: op.peer for name, op in OPS.items() if op.peer} == {name: name[:4] for name in ("send", "send-done", "recv", "recv-done")}
+
+
+@pytest.mark.parametrize(
+    ("opcode", "types"),
+    [*((name, ("s8", "u16", "pred")) for name in ("and", "or", "xor")), *((name, ("s8", "u16", "pred", "f32", "f64")) for name in ("add", "multiply", "maximum", "minimum"))],
+)
+@np.errstate(all="ignore")
+def test_what_cards_say_of_folds(opcode: str, types: tuple[str, ...]) -> None:
+    """The neutral value changes no value, -0 and infinity among them; what associates gives the same in either grouping."""
+    op = OPS[opcode]()
+    for name in types:
+        dtype = getattr(dtypes, name)
+        numbers = [0, 1, 2, 3, 100, 127] if dtype.is_integral else [-0.0, 0.0, 1.5, -3.25, np.inf, -np.inf, 1e30]
+        x, y, z = (a.reshape(-1) for a in np.meshgrid(*[np.asarray(numbers).astype(dtype.numpy)] * 3))
+        assert op.reference(x, np.full_like(x, op.neutral(dtype))).tobytes() == x.tobytes()
+        assert op.associates(dtype) == (dtype.is_integral or name == "pred" or opcode in ("maximum", "minimum"))
+        if op.associates(dtype):
+            assert op.reference(op.reference(x, y), z).tobytes() == op.reference(x, op.reference(y, z)).tobytes()
+
+
+def test_what_has_no_neutral_value() -> None:
+    assert all(OPS[opcode]().neutral(dtypes.f32) is None for opcode in ("subtract", "divide", "power", "atan2"))

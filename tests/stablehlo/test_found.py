@@ -123,3 +123,23 @@ def test_printing_is_linear() -> None:
     short, long = (hk.parse(_captured(count)) for count in (100, 1000))
     hk.to_stablehlo(short)
     assert function_calls(lambda: hk.to_stablehlo(long)) < 14 * function_calls(lambda: hk.to_stablehlo(short))
+
+
+def test_a_function_of_scalars_makes_anew_what_constants_make() -> None:
+    """Arithmetic on them too; what depends on an argument is refused."""
+    text = """func.func @main(%x: tensor<4xf32>, %n: tensor<f32>) -> tensor<f32> {
+      %one = stablehlo.constant dense<1.0> : tensor<f32>
+      %four = stablehlo.constant dense<4.0> : tensor<f32>
+      %share = stablehlo.divide %one, FACTOR : tensor<f32>
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %r = "stablehlo.reduce"(%x, %zero) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.multiply %b, %share : tensor<f32>
+        %d = stablehlo.add %a, %c : tensor<f32>
+        stablehlo.return %d : tensor<f32>
+      }) {dimensions = array<i64: 0>} : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+      return %r : tensor<f32>
+    }"""
+    assert hk.evaluate(hk.parse(text.replace("FACTOR", "%four")), [1.0, 2.0, 3.0, 4.0], 9.0) == 2.5
+    with pytest.raises(hk.UnsupportedError, match="the region uses %share of the outside"):
+        hk.parse(text.replace("FACTOR", "%n"))

@@ -8,8 +8,9 @@ from typing import Any
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_sequence
+from hlokit.ops.asynchronous import AsyncStart
 from hlokit.ops.control_flow import Conditional, While
-from hlokit.ops.structure import GetTupleElement, Parameter
+from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.types.shape import Shape
 
 
@@ -46,7 +47,7 @@ class Divergence:
         op, shape = instruction.op, instruction.shape
         if isinstance(op, Parameter):
             return arguments[op.number]
-        if instruction.opcode == "tuple":
+        if isinstance(op, Tuple):
             return tuple(operands)
         if isinstance(op, GetTupleElement):
             return operands[0][op.index] if is_sequence(operands[0]) else operands[0]
@@ -58,9 +59,9 @@ class Divergence:
             return self._loop(instruction, operands[0])
         if isinstance(op, Conditional):
             return self._conditional(instruction, operands)
-        if instruction.opcode in ("call", "fusion"):
+        if op.calls_through:
             return self._result(instruction.called[0], tuple(operands))
-        if instruction.opcode == "async-start":
+        if isinstance(op, AsyncStart):
             self._result(instruction.called[0], tuple(operands))
             return _all(shape, True)
         if any(self.matters(i) for called in instruction.called for i in called.instructions):

@@ -116,7 +116,7 @@ def invariants(loop: Instruction) -> list[int]:
 
 def integer_of(instruction: Instruction | None) -> int | None:
     """The value of an integer scalar that can be seen to be constant."""
-    while instruction is not None and instruction.opcode in ("copy", "reshape", "broadcast"):
+    while instruction is not None and instruction.op.same_elements:
         instruction = instruction.operands[0]
     if instruction is None or not isinstance(instruction.op, Constant) or not instruction.shape.is_array:
         return None

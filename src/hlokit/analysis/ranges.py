@@ -18,8 +18,6 @@ _DEPTH = 5
 _SMALL = 64
 """Constants of more elements are not looked through."""
 
-_SAME_ELEMENTS = ("broadcast", "reshape", "transpose", "slice", "reverse", "copy", "dynamic-slice")
-
 
 def range_of_type(dtype: DType) -> Range:
     """All values of an integral type, or of pred."""
@@ -38,7 +36,7 @@ def value_range(instruction: Instruction, known: Mapping[Instruction, Range] | N
 
 
 def _range(instruction: Instruction, known: Mapping[Instruction, Range], depth: int) -> Range:
-    while instruction not in known and instruction.opcode in _SAME_ELEMENTS:
+    while instruction not in known and instruction.op.same_elements:
         instruction = instruction.operands[0]
     if instruction in known:
         return known[instruction]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,8 @@ import numpy as np
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op
+from hlokit.ops.structure import Constant, Parameter
 from hlokit.types import dtype as dtypes
-from hlokit.types.dtype import DType
-
-_ANY_ORDER = ("maximum", "minimum", "and", "or", "xor")
 
 
 def single_op(function: Computation) -> Op | None:
@@ -30,17 +27,15 @@ def single_op(function: Computation) -> Op | None:
 def neutral_value(function: Computation) -> Any:
     """A value e with function(x, e) == x bit for bit, for every x; None if none is known."""
     op, dtype = single_op(function), function.root.shape.dtype
-    if op is None or op.opcode not in _NEUTRAL:
-        return None
     standard = dtype in (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
-    return _NEUTRAL[op.opcode](dtype) if standard or dtype.is_integral or dtype.kind == "pred" else None
+    return op.neutral(dtype) if op is not None and (standard or dtype.is_integral or dtype.kind == "pred") else None
 
 
 def takes_any_order(function: Computation) -> bool:
     """No order or grouping of the elements changes a bit of the fold."""
     op, dtype = single_op(function), function.root.shape.dtype
-    exact = dtype.is_integral or dtype.kind == "pred"
-    return op is not None and exact and op.opcode in ("add", "multiply", *_ANY_ORDER)
+    has_nan = not (dtype.is_integral or dtype.kind == "pred")
+    return op is not None and not has_nan and op.commutative and op.associates(dtype)
 
 
 def is_semigroup(function: Computation, neutral: Any) -> bool:
@@ -65,7 +60,7 @@ _TRIED = 64
 
 def _is_elementwise(instruction: Instruction) -> bool:
     """Of scalars, with no computation called."""
-    plain = instruction.op.elementwise or instruction.opcode in ("parameter", "constant")
+    plain = instruction.op.elementwise or isinstance(instruction.op, (Parameter, Constant))
     return plain and instruction.shape.is_scalar and not instruction.called
 
 
@@ -76,24 +71,3 @@ def _applied(function: Computation, x: Any, y: Any) -> Any:
         if instruction not in values:
             values[instruction] = instruction.op.reference(*(values[o] for o in instruction.operands))
     return np.broadcast_to(values[function.root], x.shape)
-
-
-def _limits(dtype: DType) -> tuple[Any, Any]:
-    if dtype.kind == "pred":
-        return False, True
-    if dtype.is_floating:
-        return -np.inf, np.inf
-    highest = 2 ** (dtype.bits - (dtype.kind == "signed")) - 1
-    return (-highest - 1 if dtype.kind == "signed" else 0), highest
-
-
-_NEUTRAL: dict[str, Callable[[DType], Any]] = {
-    "add": lambda dtype: -0.0 if dtype.is_floating else 0,
-    "multiply": lambda dtype: 1,
-    "maximum": lambda dtype: _limits(dtype)[0],
-    "minimum": lambda dtype: _limits(dtype)[1],
-    "or": lambda dtype: 0,
-    "xor": lambda dtype: 0,
-    "and": lambda dtype: True if dtype.kind == "pred" else -1 if dtype.kind == "signed" else _limits(dtype)[1],
-}
-"""-0 adds nothing: x + +0 makes -0 a +0."""

@@ -34,8 +34,8 @@ class Portion:
     @property
     def fused(self) -> list[str]:
         """The names of its instructions, in order."""
-        plain = ("parameter", "tuple", "get-tuple-element", "constant")
-        return [i.name for i in self.module.entry.post_order() if i.opcode not in plain]
+        plain = (Parameter, Tuple, GetTupleElement, Constant)
+        return [i.name for i in self.module.entry.post_order() if not isinstance(i.op, plain)]
 
 
 def portions(block: Block) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]:

@@ -6,7 +6,7 @@ from hlokit.analysis.loops import counter
 from hlokit.cpu.leaf import array_leaves
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.slicing import DynamicUpdateSlice
-from hlokit.ops.structure import GetTupleElement, Tuple
+from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 
@@ -20,7 +20,7 @@ def may_be_element_loop(loop: Instruction) -> bool:
         return False
     for instruction in loop.called[1].instructions:
         op = instruction.op
-        if op.form not in ("map", "index") and op.opcode not in ("parameter", "tuple", "get-tuple-element"):
+        if op.form not in ("map", "index") and not isinstance(op, (Parameter, Tuple, GetTupleElement)):
             return False
         if isinstance(op, DynamicUpdateSlice) and is_small_update(instruction):
             return False  # in place it costs what the update is; as a fold every pass goes through the array

@@ -17,6 +17,7 @@ from hlokit.forms.kernel import Kernel
 from hlokit.forms.scatter import Scattering, Target
 from hlokit.forms.widening import computed_wide
 from hlokit.types.attributes import KIND_OF_TYPE, RESULT_SHAPE, Kind
+from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -132,6 +133,12 @@ class Op:
     """Its value is the first operand's, as it is: it only orders, marks or copies."""
     reads_layout: ClassVar[bool] = False
     """Its value depends on the layout of its operand; no other's does (HLAY-7)."""
+    same_elements: ClassVar[bool] = False
+    """Every element of its result is one of its first operand's, as it is."""
+    stage: ClassVar[str] = ""
+    """Of an operation that is under way between two instructions: "start" begins it, "done" waits for it."""
+    peer: ClassVar[str] = ""
+    """The end of a transfer between two devices that meet on a channel: "send" or "recv"."""
     calls_through: ClassVar[bool] = False
     """Its value is that of its one called computation on its operands."""
     picks: ClassVar[int | None] = None
@@ -230,6 +237,14 @@ class Op:
     def kept(self, result: Shape) -> int:
         """So many arrays that a result of this shape begins with are the operands' (`keeps_operands`)."""
         return sum(leaf.is_array for leaf in result.elements[0].leaves()) if self.keeps_operands else 0
+
+    def associates(self, dtype: DType) -> bool:
+        """Whether op(op(x, y), z) == op(x, op(y, z)), for all values of this type, none of which is NaN."""
+        return False
+
+    def neutral(self, dtype: DType) -> Any:
+        """A value e with op(x, e) == x bit for bit, for every x of this real type; None if there is none."""
+        return None
 
     def has_side_effect(self) -> bool:
         """Running this op is observable; `side_effect`, unless the attributes decide."""

@@ -18,9 +18,6 @@ _UFUNCS = {
 }
 """Binary ops whose reference is, step by step, exactly this ufunc on floating and complex types."""
 
-_ASSOCIATIVE = ("and", "or", "xor", "maximum", "minimum")
-"""Binary ops that are exactly associative and commutative; add and multiply are so on integers and pred."""
-
 _PLAIN = ("parameter", "constant", "tuple", "get-tuple-element")
 """Ops that batches of scalars pass through as they are."""
 
@@ -67,10 +64,7 @@ class Callee:
     def is_associative(self) -> bool:
         """It is one op on two scalars whose fold no grouping and no order of the elements can change."""
         root = self.computation.root
-        if not self._is_one_op:
-            return False
-        is_exact = root.shape.dtype.kind in ("pred", "signed", "unsigned")
-        return root.opcode in _ASSOCIATIVE or (is_exact and root.opcode in _UFUNCS)
+        return self._is_one_op and root.op.commutative and root.op.associates(root.shape.dtype)
 
     def fold_ufunc(self) -> np.ufunc | None:
         """The NumPy ufunc that this computation of two scalars is, if ufunc.accumulate gives its left fold."""

@@ -23,7 +23,7 @@ def evaluation_order(computation: Computation) -> Sequence[Instruction]:
     if computation.module is not None and computation.module.is_scheduled:
         return computation.instructions
     order = computation.post_order()
-    if not any(i.opcode in ("send", "recv", "recv-done") for i in order):
+    if not any(i.op.peer for i in order):
         return order
     late = _by_urgency(order, sends_first=True)
     return late if len(late) == len(order) else _by_urgency(order, sends_first=False)
@@ -38,7 +38,7 @@ def _by_urgency(order: Sequence[Instruction], *, sends_first: bool) -> list[Inst
     followers: dict[Instruction, list[Instruction]] = {i: [] for i in order}
     for instruction in order:
         before = {*instruction.operands, *instruction.control_predecessors}
-        if instruction.opcode == "recv-done" and instruction.op.channel_id in sends:  # type: ignore[attr-defined]
+        if _is_recv_done(instruction) and instruction.op.channel_id in sends:  # type: ignore[attr-defined]
             before.add(sends[instruction.op.channel_id])  # type: ignore[attr-defined]
         missing[instruction] = len(before)
         for previous in before:
@@ -59,16 +59,28 @@ def _by_urgency(order: Sequence[Instruction], *, sends_first: bool) -> list[Inst
 def _urgencies(order: Sequence[Instruction]) -> dict[Instruction, int]:
     """How early each is to run: recvs and what they need without waiting, then what does not wait, then the rest."""
     communicates = communication_of()
-    urgency = {i: _LATE if i.opcode == "recv-done" else _SOON for i in order}
+    urgency = {i: _LATE if _is_recv_done(i) else _SOON for i in order}
     for instruction in order:
-        if instruction.opcode not in ("recv", "recv-done", "send", "send-done") and communicates(instruction):
+        if not instruction.op.peer and communicates(instruction):
             urgency[instruction] = _TOGETHER
     for instruction in reversed(order):
         needed_at_once = any(urgency[user] == _AT_ONCE for user in instruction.users)
-        if urgency[instruction] == _SOON and instruction.opcode != "send":
-            if instruction.opcode == "recv" or needed_at_once:
+        if urgency[instruction] == _SOON and not _is_send(instruction):
+            if _is_recv(instruction) or needed_at_once:
                 urgency[instruction] = _AT_ONCE
     return urgency
+
+
+def _is_send(instruction: Instruction) -> bool:
+    return instruction.op.peer == "send" and instruction.op.stage == "start"
+
+
+def _is_recv(instruction: Instruction) -> bool:
+    return instruction.op.peer == "recv" and instruction.op.stage == "start"
+
+
+def _is_recv_done(instruction: Instruction) -> bool:
+    return instruction.op.peer == "recv" and instruction.op.stage == "done"
 
 
 def communication_of() -> Callable[[Instruction], bool]:
@@ -96,7 +108,7 @@ def _channels_sent_on(instruction: Instruction) -> set[int | None]:
     seen: set[Computation] = set()
     while stack:
         inner = stack.pop()
-        if inner.opcode == "send":
+        if _is_send(inner):
             channels.add(inner.op.channel_id)  # type: ignore[attr-defined]
         for computation in inner.called:
             if computation not in seen:

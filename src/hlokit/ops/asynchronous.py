@@ -25,6 +25,7 @@ class AsyncStart(Op, name="async-start"):
     keeps_operands = True
     form = "control"
     rules = "HASYNC"
+    stage = "start"
     whole_values = True
 
     def infer(self, *operands: Shape, calls: ProgramShape) -> Shape:
@@ -65,6 +66,7 @@ class AsyncDone(Op, name="async-done"):
     picks = 1
     form = "control"
     rules = "HASYNC"
+    stage = "done"
     shape_required = True
     whole_values = True
 
@@ -84,6 +86,7 @@ class CopyStart(Op, name="copy-start"):
     arity = 1
     form = "control"
     rules = "HOP-41"
+    stage = "start"
     shape_required = True
     whole_values = True
 
@@ -101,6 +104,7 @@ class CopyDone(Op, name="copy-done"):
     picks = 0
     form = "control"
     rules = "HOP-41"
+    stage = "done"
     shape_required = True
     whole_values = True
 

@@ -53,6 +53,8 @@ class AllReduce(Op, name="all-reduce"):
 class AllReduceStart(AllReduce, name="all-reduce-start"):
     """Begins an all-reduce; the value is computed here (HASYNC-6)."""
 
+    stage = "start"
+
 
 class AllReduceDone(Op, name="all-reduce-done"):
     """Waits for an all-reduce and gives its result."""
@@ -61,6 +63,7 @@ class AllReduceDone(Op, name="all-reduce-done"):
     passes_on = True
     form = "communicate"
     rules = "HASYNC"
+    stage = "done"
     shape_required = True
     side_effect = True
     whole_values = True
@@ -125,6 +128,7 @@ class AllGather(Op, name="all-gather"):
 class AllGatherStart(AllGather, name="all-gather-start"):
     """Begins an all-gather; the state holds (operand, result), or a tuple of each (HOP-32)."""
 
+    stage = "start"
     keeps_operands = True
 
     def infer(self, *operands: Shape) -> Shape:
@@ -154,6 +158,7 @@ class AllGatherDone(Op, name="all-gather-done"):
     picks = 1
     form = "communicate"
     rules = "HASYNC"
+    stage = "done"
     shape_required = True
     side_effect = True
     whole_values = True

@@ -87,6 +87,7 @@ class Send(Op, name="send"):
     arity = 2
     form = "communicate"
     rules = "COMM"
+    stage, peer = "start", "send"
     shape_required = True
     side_effect = True
 
@@ -108,6 +109,7 @@ class SendDone(Op, name="send-done"):
     arity = 1
     form = "communicate"
     rules = "COMM"
+    stage, peer = "done", "send"
     shape_required = True
     side_effect = True
 
@@ -129,6 +131,7 @@ class Recv(Op, name="recv"):
     arity = 1
     form = "communicate"
     rules = "COMM"
+    stage, peer = "start", "recv"
     side_effect = True
 
     def infer(self, token: Shape) -> Shape:
@@ -151,6 +154,7 @@ class RecvDone(Op, name="recv-done"):
     arity = 1
     form = "communicate"
     rules = "COMM"
+    stage, peer = "done", "recv"
     shape_required = True
     side_effect = True
     whole_values = True

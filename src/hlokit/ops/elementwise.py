@@ -17,6 +17,7 @@ from hlokit.ops import complex_rules, functions, scalar_rules
 from hlokit.ops.numerics import bits_of, element_type, from_bits, narrow, signed_bits_of, widen, widen_precisely
 from hlokit.ops.scalar_rules import Rule, rule_of
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 from hlokit.types.shape import UNBOUNDED, Shape
 
 PRED = frozenset({"pred"})
@@ -258,6 +259,7 @@ class Copy(Op, name="copy"):
     arity = 1
     form = "map"
     rules = "BEY"
+    same_elements = True
     elementwise = True
     passes_on = True
     whole_values = True
@@ -282,6 +284,12 @@ class Add(Binary, name="add"):
     kinds, commutative, function = ANY, True, np.add
     rule = rule_of("add", pred="or", complex=complex_rules.add)
 
+    def associates(self, dtype: DType) -> bool:
+        return _is_exact(dtype)
+
+    def neutral(self, dtype: DType) -> Any:
+        return -0.0 if dtype.is_floating else 0  # x + +0 makes -0 a +0
+
 
 class Subtract(Binary, name="subtract"):
     """x - y."""
@@ -296,6 +304,12 @@ class Multiply(Binary, name="multiply"):
     kinds, commutative, function = ANY, True, np.multiply
     rule = rule_of("mul", pred="and", complex=complex_rules.multiply)
     exact_complex = False
+
+    def associates(self, dtype: DType) -> bool:
+        return _is_exact(dtype)
+
+    def neutral(self, dtype: DType) -> Any:
+        return 1
 
 
 class Divide(Binary, name="divide"):
@@ -325,6 +339,12 @@ class Maximum(Binary, name="maximum"):
     commutative, function = True, functions.maximum
     rule = scalar_rules.MAXIMUM
 
+    def associates(self, dtype: DType) -> bool:
+        return True
+
+    def neutral(self, dtype: DType) -> Any:
+        return _limits(dtype)[0]
+
 
 class Minimum(Binary, name="minimum"):
     """The lesser of x and y; NaN if either is NaN, -0 below +0."""
@@ -332,6 +352,12 @@ class Minimum(Binary, name="minimum"):
     rules, kinds, kinds_rule = "MAX", ANY - COMPLEX, "MAX-4"
     commutative, function = True, functions.minimum
     rule = scalar_rules.MINIMUM
+
+    def associates(self, dtype: DType) -> bool:
+        return True
+
+    def neutral(self, dtype: DType) -> Any:
+        return _limits(dtype)[1]
 
 
 class Power(Binary, name="power"):
@@ -365,6 +391,12 @@ class And(Binary, name="and"):
     commutative, function = True, np.bitwise_and
     rule = rule_of("and")
 
+    def associates(self, dtype: DType) -> bool:
+        return True
+
+    def neutral(self, dtype: DType) -> Any:
+        return -1 if dtype.kind == "signed" else _limits(dtype)[1]
+
 
 class Or(Binary, name="or"):
     """Logical or of pred, bitwise or of integers."""
@@ -373,6 +405,12 @@ class Or(Binary, name="or"):
     commutative, function = True, np.bitwise_or
     rule = rule_of("or")
 
+    def associates(self, dtype: DType) -> bool:
+        return True
+
+    def neutral(self, dtype: DType) -> Any:
+        return 0
+
 
 class Xor(Binary, name="xor"):
     """Logical exclusive or of pred, bitwise of integers."""
@@ -380,6 +418,12 @@ class Xor(Binary, name="xor"):
     rules, kinds, kinds_rule = "BEY", PRED | INTEGRAL, "BEY-12"
     commutative, function = True, np.bitwise_xor
     rule = rule_of("xor")
+
+    def associates(self, dtype: DType) -> bool:
+        return True
+
+    def neutral(self, dtype: DType) -> Any:
+        return 0
 
 
 class Shift(Binary):
@@ -504,3 +548,18 @@ class Clamp(Op, name="clamp"):
 
     def scalar(self, emit: Emitter, min: Value, operand: Value, max: Value) -> Value:
         return scalar_rules.clamp(emit, min, operand, max)
+
+
+def _is_exact(dtype: DType) -> bool:
+    """Sums and products of this type are not rounded."""
+    return dtype.is_integral or dtype.kind == "pred"
+
+
+def _limits(dtype: DType) -> tuple[Any, Any]:
+    """The least and the greatest value."""
+    if dtype.kind == "pred":
+        return False, True
+    if dtype.is_floating:
+        return -np.inf, np.inf
+    highest = 2 ** (dtype.bits - (dtype.kind == "signed")) - 1
+    return (-highest - 1 if dtype.kind == "signed" else 0), highest

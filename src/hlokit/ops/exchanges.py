@@ -245,6 +245,7 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
 
     state: ResultShape
 
+    stage = "start"
     keeps_operands = True
 
     def infer(self, *operands: Shape) -> Shape:
@@ -274,6 +275,7 @@ class CollectivePermuteDone(Op, name="collective-permute-done"):
     picks = 1
     form = "communicate"
     rules = "HASYNC"
+    stage = "done"
     shape_required = True
     side_effect = True
     whole_values = True

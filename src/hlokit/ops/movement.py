@@ -28,6 +28,7 @@ class Broadcast(Op, name="broadcast"):
     arity = 1
     form = "index"
     rules = "BIDIM"
+    same_elements = True
 
     def infer(self, operand: Shape) -> Shape:
         output, dimensions, sizes = self.output_shape, self.dimensions, operand.dimensions
@@ -67,6 +68,7 @@ class Transpose(Op, name="transpose"):
     arity = 1
     form = "index"
     rules = "TRANSP"
+    same_elements = True
 
     def infer(self, operand: Shape) -> Shape:
         check(operand.is_array, "TRANSP-1", "operand", operand, "an array")
@@ -90,6 +92,7 @@ class Reverse(Op, name="reverse"):
     arity = 1
     form = "index"
     rules = "REV"
+    same_elements = True
 
     def infer(self, operand: Shape) -> Shape:
         check(operand.is_array, "REV-1", "operand", operand, "an array")

@@ -27,6 +27,7 @@ class Reshape(Op, name="reshape"):
     arity = 1
     form = "index"
     rules = "RESHAPE"
+    same_elements = True
 
     def infer(self, operand: Shape) -> Shape:
         output = self.output_shape

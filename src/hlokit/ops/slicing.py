@@ -20,6 +20,7 @@ class Slice(Op, name="slice"):
     arity = 1
     form = "index"
     rules = "SLICE"
+    same_elements = True
     whole_values = True
     shape_required = True
 
@@ -66,6 +67,7 @@ class DynamicSlice(Op, name="dynamic-slice"):
 
     form = "index"
     rules = "DSLICE"
+    same_elements = True
     whole_values = True
     shape_required = True
 

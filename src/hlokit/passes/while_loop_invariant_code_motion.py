@@ -8,9 +8,11 @@ from hlokit.analysis.loops import annotated_trip_count, carried, counter, invari
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.hlo.op import Op
 from hlokit.ops.control_flow import Map, While
 from hlokit.ops.conversion import StochasticConvert
 from hlokit.ops.elementwise import Divide, Remainder
+from hlokit.ops.structure import AfterAll, GetTupleElement, Tuple
 from hlokit.passes.cse import is_repeatable
 from hlokit.passes.dce import DeadCode
 from hlokit.passes.loop_rewriting import (
@@ -23,12 +25,6 @@ from hlokit.passes.loop_rewriting import (
     with_elements,
 )
 from hlokit.passes.pipeline import Pass
-
-_CHEAP = frozenset({
-    "constant", "parameter", "get-tuple-element", "tuple", "broadcast", "reshape", "bitcast", "iota", "transpose",
-    "copy", "slice", "reverse", "after-all", "replica-id", "partition-id",
-})  # fmt: skip
-"""Ops that a consumer computes as it reads: they move out only below something that costs."""
 
 _LONG = (Divide, Remainder, Map, StochasticConvert)
 """With the transcendental ones, what takes longer than reading its result; others pay where they read memory."""
@@ -81,12 +77,19 @@ class WhileLoopInvariantCodeMotion(Pass):
 
     def _leaves(self, instruction: Instruction, invariant: dict[Instruction, bool]) -> bool:
         """It costs, something that stays needs it, and it is small enough to be carried."""
-        if not invariant[instruction] or not instruction.shape.is_array or instruction.opcode in _CHEAP:
+        if not invariant[instruction] or not instruction.shape.is_array or _is_cheap(instruction.op):
             return False
-        if all(user in invariant and user.shape.is_array and user.opcode not in _CHEAP for user in instruction.users):
+        if all(user in invariant and user.shape.is_array and not _is_cheap(user.op) for user in instruction.users):
             return False
         made_of = sum(o.shape.nbytes for o in dict.fromkeys(instruction.operands))
         return instruction.shape.nbytes <= max(self.limit, made_of)
+
+
+def _is_cheap(op: Op) -> bool:
+    """A consumer computes it as it reads: it moves out only below something that costs."""
+    if isinstance(op, (Tuple, GetTupleElement, AfterAll)) or op.arity == 0:
+        return True
+    return op.arity == 1 and (op.same_elements or op.reads_layout)
 
 
 def _invariant(body: Computation, same: set[int]) -> dict[Instruction, bool]:
@@ -106,7 +109,7 @@ def _invariant(body: Computation, same: set[int]) -> dict[Instruction, bool]:
             itself = op.form != "map" or (
                 instruction.shape.size > 1 and (op.transcendental or isinstance(op, _LONG) or reads[instruction])
             )
-            costs[instruction] = any(costs[o] for o in operands) or (op.opcode not in _CHEAP and itself)
+            costs[instruction] = any(costs[o] for o in operands) or (itself and not _is_cheap(op))
     return costs
 
 

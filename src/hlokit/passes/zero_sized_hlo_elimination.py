@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
+from hlokit.ops.movement import Broadcast
+from hlokit.ops.structure import Constant, Parameter
 from hlokit.passes.cse import is_repeatable
 from hlokit.passes.pipeline import Pass
 from hlokit.passes.simplify.rules import constant_like, is_plain
 
-_SIMPLE = ("parameter", "constant", "broadcast")
+_SIMPLE = (Parameter, Constant, Broadcast)
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class ZeroSizedHloElimination(Pass):
             found = False
             for instruction in computation.post_order():
                 shape = instruction.shape
-                if not shape.is_array or shape.size or instruction.opcode in _SIMPLE or not is_plain(instruction):
+                if not shape.is_array or shape.size or isinstance(instruction.op, _SIMPLE) or not is_plain(instruction):
                     continue
                 if is_repeatable(instruction, effects):
                     computation.replace(instruction, constant_like(computation, instruction, 0))

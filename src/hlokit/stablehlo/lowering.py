@@ -49,9 +49,8 @@ from hlokit.types.sharding import Sharding
 _Array: TypeAlias = np.ndarray[Any, Any]
 
 _RETURNS = ("func.return", "stablehlo.return", "mhlo.return", "sdy.return", "chlo.return")
-_COPIED = frozenset({"constant", "iota", "broadcast", "reshape", "convert", "transpose"})
-"""What a region may use of the outside without a parameter: it is made anew inside, if its operands are such too."""
 _COPIED_DEPTH = 8
+"""Instructions in a row that a region makes anew."""
 _MOST_SPECIAL = 1_000
 """Functions that are made anew for other sizes, beside four of each that the text has."""
 _MOST_WORK = 10_000
@@ -692,7 +691,8 @@ def _named(value: str, index: int) -> str:
 
 
 def _is_copied(instruction: Instruction, depth: int = _COPIED_DEPTH) -> bool:
-    """Whether a region makes the value anew: it depends on constants alone, over few instructions."""
-    if not depth or instruction.opcode not in _COPIED:
+    """Whether a region makes the value anew, which needs no parameter then: it depends on constants alone, over few
+    instructions, each of which says what an element is."""
+    if not depth or instruction.op.form not in ("map", "index") or instruction.called:
         return False
     return all(_is_copied(operand, depth - 1) for operand in instruction.operands)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hlokit.hlo.instruction import Instruction
-from hlokit.ops.communication import RecvDone, SendDone
 
 
 def overlapping(order: list[Instruction]) -> list[Instruction]:
@@ -27,8 +26,8 @@ def overlapping(order: list[Instruction]) -> list[Instruction]:
 
 
 def _is_start(instruction: Instruction) -> bool:
-    return instruction.opcode.endswith("-start")
+    return instruction.op.stage == "start" and not instruction.op.peer
 
 
 def _is_done(instruction: Instruction) -> bool:
-    return instruction.opcode.endswith("-done") and not isinstance(instruction.op, (SendDone, RecvDone))
+    return instruction.op.stage == "done" and not instruction.op.peer

@@ -23,10 +23,10 @@ from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import PAIRS, Place, Process, told_pairs
 from hlokit.interpreter.transport import meeting_key
-from hlokit.ops.asynchronous import AsyncStart
+from hlokit.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
 from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
-from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
 from hlokit.ops.structure import Parameter
 from hlokit.types.shape import Shape
@@ -133,13 +133,13 @@ class _Writer:
             self._loop(instruction)
         elif isinstance(op, Conditional):
             self._conditional(instruction)
-        elif instruction.opcode in ("call", "fusion"):
+        elif op.calls_through:
             self.computation(instruction.called[0])
         elif isinstance(op, AsyncStart):
             self._async(instruction)
         elif isinstance(op, (Send, SendDone, Recv, RecvDone)):
             self._transfer(instruction, op)
-        elif instruction.opcode.endswith("-done"):
+        elif op.stage == "done":
             self._emit(End(self.started[instruction.operands[0]], (0, 1)))
         else:
             self._collective(instruction)
@@ -259,9 +259,9 @@ class _Writer:
         return self.shared[turn]
 
     def _passed_on(self, user: Instruction, number: int) -> None:
-        while user.opcode == "async-update" and user.users:
+        while isinstance(user.op, AsyncUpdate) and user.users:
             user = next(iter(user.users))
-        if user.opcode == "async-done":
+        if isinstance(user.op, AsyncDone):
             self.started[user] = number
 
     # -- sends and recvs
@@ -373,11 +373,11 @@ class _Writer:
             return condition + (self._trips(instruction) * (condition + body) if condition + body else 0.0)
         if isinstance(op, Conditional):
             return max(map(self._seconds_of, instruction.called))
-        if isinstance(op, AsyncStart) or instruction.opcode == "call":
+        if isinstance(op, (AsyncStart, Call)):
             return self._seconds_of(instruction.called[0])
         if not self.communicates(instruction):
             return self.settings.seconds(self.costs[instruction]) if self.costs else 0.0
-        if instruction.opcode == "fusion":
+        if op.calls_through:
             return self._seconds_of(instruction.called[0])
         if not _is_collective(instruction):
             return 0.0
