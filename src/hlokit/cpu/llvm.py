@@ -12,7 +12,7 @@ from hlokit.types.dtype import DType
 COLD = '"hlokit-cold"'
 """The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
 _ALIGN = "align 64"
-"""Of the others: where a short loop lies in the lines of the cache is worth 5 %, and is not to depend on what is before."""
+"""Of the others: it is worth 5 % where a short loop lies in the cache's lines, whatever functions come before."""
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
