@@ -150,3 +150,42 @@ def test_combiners_that_are_not_associative_keep_their_order(root: str) -> None:
     module = hk.parse(f"{text[:start]}  ROOT r = f32[] {root}{text[end:]}".replace("constant(-inf)", "constant(0)"))
     x = np.random.default_rng(0).normal(size=(20, 37)).astype(np.float32)
     np.testing.assert_allclose(hk.compile(module, threads=1)(x), hk.evaluate(module, x), rtol=1e-5, atol=1e-5)
+
+
+def _by_halves(x: str, n: int, lines: list[str]) -> str:
+    """Appends prefix sums of x as JAX's associative_scan has them: those of neighbours' sums, then those between."""
+    if n == 1:
+        return x
+
+    def new(size: int, text: str) -> str:
+        lines.append(f"v{len(lines)} = f32[{size}] {text}")
+        return f"v{len(lines) - 1}"
+
+    half, odd = n // 2, (n - 1) // 2
+    pair = [new(half, f"slice({x}), slice={{[{k}:{2 * half}:2]}}") for k in (0, 1)]
+    sums = new(half, f"add({', '.join(pair)})")
+    after = _by_halves(sums, half, lines)
+    first = new(1, f"slice({x}), slice={{[0:1]}}")
+    before = [first]
+    if odd:
+        among, next_ = new(odd, f"slice({after}), slice={{[0:{odd}]}}"), new(odd, f"slice({x}), slice={{[2:{n}:2]}}")
+        before.append(new(odd, f"add({among}, {next_})"))
+    even = new(odd + 1, f"concatenate({', '.join(before)}), dimensions={{0}}")
+    low = new(n, f"pad({even}, zero), padding=0_{n - 2 * odd - 1}_1")
+    high = new(n, f"pad({after}, zero), padding=1_{n - 2 * half}_1")
+    return new(n, f"add({low}, {high})")
+
+
+@pytest.mark.parametrize("n", [5, 64, 100, 777])
+def test_prefix_sums_by_halves(n: int) -> None:
+    """No kernel spreads what it has spread: places would be divided again and again, element by element."""
+    lines = ["x = f32[" + str(n) + "] parameter(0)", "zero = f32[] constant(0)"]
+    root = _by_halves("x", n, lines)
+    lines.append(f"ROOT r = f32[{n}] negate({root})")
+    module = hk.parse("HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n}\n")
+    x = np.random.default_rng(n).integers(-9, 9, n).astype(np.float32)
+    compiled = hk.compile(module, threads=1)
+    np.testing.assert_array_equal(compiled(x), -np.cumsum(x))
+    for step in compiled.program.block.steps:
+        nodes = reachable([store.node for store in step.loops.stores])
+        assert len(nodes) < 120, (step, len(nodes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from hlokit.cpu.build import MAX_DEPTH
@@ -16,6 +16,7 @@ from hlokit.cpu.order import STREAM_BYTES, Store, arrange
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import has_effect, is_small_update, leaf_count, makes_nothing
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.op import Op
 from hlokit.ops.control_flow import Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
@@ -76,12 +77,12 @@ class Lowering(Grouping):
     def _store_deep(self, live: set[Instruction]) -> None:
         """Long chains are cut at the same places, whatever reads them: else what each reader cuts is the others' work.
 
-        Of folds that need each other each goes through all before it again, so that few make a chain too long.
+        Those too in which too much of one kind needs each other (see _NESTED).
         """
         order = [i for i in self.order if i in live and i.operands and self._is_kernel(i)]
         places = {instruction: k for k, instruction in enumerate(order)}
         depths: dict[Instruction, int] = {}
-        folds: dict[Instruction, int] = {}
+        nested: dict[Instruction, list[int]] = {}
 
         def inside(instruction: Instruction) -> list[Leaf]:
             leaves = [self.leaf(o, k) for o in instruction.operands for k in range(leaf_count(o.shape))]
@@ -90,13 +91,16 @@ class Lowering(Grouping):
         k = 0
         while k < len(order):
             instruction = order[k]
-            is_fold = instruction.op.form == "fold"
-            if is_fold and max((folds[leaf.instruction] for leaf in inside(instruction)), default=0) >= MAX_FOLDS:
-                for leaf in inside(instruction):
-                    self._store(leaf, "too many folds need each other")
+            own = [is_one(instruction.op) for is_one, _, _ in _NESTED]
+            for kind, (_, most, reason) in enumerate(_NESTED):
+                if own[kind] and any(nested[leaf.instruction][kind] >= most for leaf in inside(instruction)):
+                    for leaf in inside(instruction):
+                        self._store(leaf, reason)
             before = [leaf.instruction for leaf in inside(instruction)]
             depths[instruction] = 1 + max((depths[i] for i in before), default=0)
-            folds[instruction] = is_fold + max((folds[i] for i in before), default=0)
+            nested[instruction] = [
+                is_one + max((nested[i][kind] for i in before), default=0) for kind, is_one in enumerate(own)
+            ]
             if depths[instruction] >= _DEEP:
                 k, cut = smallest_frontier(instruction, places, depths, inside)
                 for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
@@ -289,6 +293,17 @@ class Lowering(Grouping):
     def _when(self, step: Step) -> int:
         return max((self.position.get(i, 0) for i in step.instructions), default=0)
 
+
+_NESTED: tuple[tuple[Callable[[Op], bool], int, str], ...] = (
+    (lambda op: op.form == "fold", MAX_FOLDS, "too many folds need each other"),
+    (lambda op: op.spreads(), 1, "its elements are spread twice"),
+    (lambda op: op.thins(), 3, "its elements are thinned out too often"),
+)
+"""What may need each other so many times in one kernel, and why not more.
+
+Each fold goes through all before it again. What is spread twice has an index that is divided twice: no vector goes
+along it. What is thinned out three times is read at eight places.
+"""
 
 _DEEP = 3 * MAX_DEPTH
 """Instructions in a row: where values are used again, building meets its limit later."""

@@ -250,6 +250,14 @@ class Op:
         """Running this op is observable; `side_effect`, unless the attributes decide."""
         return self.side_effect
 
+    def spreads(self) -> bool:
+        """Elements of the operand stand apart in the result, others between them: places are divided by a distance."""
+        return False
+
+    def thins(self) -> bool:
+        """Elements of the result stand apart in the operand: places are multiplied by a distance."""
+        return False
+
     # -- the facts a subclass gives
 
     def infer(self, *operands: Any, **called: Any) -> Shape:

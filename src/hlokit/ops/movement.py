@@ -201,6 +201,9 @@ class Pad(Op, name="pad"):
         result[tuple(places)] = operand[tuple(taken)]
         return result
 
+    def spreads(self) -> bool:
+        return any(pad.interior_padding for pad in self.padding)
+
     def element(self, emit: Emitter, index: Index, operand: Reader, padding_value: Reader) -> Value:
         conditions: list[Condition] = []
         places: list[Affine] = []

@@ -53,6 +53,9 @@ class Slice(Op, name="slice"):
                     ranges[d] = slice(start, min(limit, sizes[d]), stride)
         return operand[tuple(ranges)]  # type: ignore[index]
 
+    def thins(self) -> bool:
+        return any(stride > 1 for _, _, stride in self.ranges)
+
     def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
         return operand(tuple(start + stride * i for i, (start, _, stride) in zip(index, self.ranges, strict=True)))
 
