@@ -306,8 +306,13 @@ def _off(value: Any, opcode: str, operands: Sequence[Any], noise: _Noise) -> Any
         alike = [o for o in operands if isinstance(o, np.ndarray) and o.shape == value.shape]
         cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
         found.real, found.imag = (_moved(p, opcode, operands, scale, cancels, noise) for p in parts)
-        return found
-    return _moved(value, opcode, operands, 0.0, False, noise) if _is_floating(value.dtype) else value
+    elif _is_floating(value.dtype):
+        found = _moved(value, opcode, operands, 0.0, False, noise)
+    else:
+        return value
+    if opcode in _OTHER_STEPS and noise.nan_sign < 0:  # what overflowed may be anything, the other part too
+        found[~np.isfinite(value)] = complex(np.nan, np.nan) if value.dtype.kind == "c" else np.nan
+    return found
 
 
 _KEEP = frozenset(
