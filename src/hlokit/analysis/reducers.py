@@ -41,7 +41,8 @@ def takes_any_order(function: Computation) -> bool:
 def is_semigroup(function: Computation, neutral: Any) -> bool:
     """Whether a function of two floats is found associative, with this neutral value, by trying it.
 
-    The language asks it of every reducer (REDUCE-9); this is to keep apart those that take no notice.
+    It proves nothing: only for folds whose order the language leaves free, as it does that of every reduce and
+    reduce-window (REDUCE-9). It keeps apart the reducers that take no notice of that.
     """
     dtype = function.root.shape.dtype
     if dtype not in (dtypes.f32, dtypes.f64) or not all(map(_is_elementwise, function.instructions)):

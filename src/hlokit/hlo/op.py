@@ -135,6 +135,8 @@ class Op:
     """Its value depends on the layout of its operand; no other's does (HLAY-7)."""
     same_elements: ClassVar[bool] = False
     """Every element of its result is one of its first operand's, as it is."""
+    chooses_places: ClassVar[bool] = False
+    """Which elements it takes or changes depends on the values of operands."""
     stage: ClassVar[str] = ""
     """Of an operation that is under way between two instructions: "start" begins it, "done" waits for it."""
     peer: ClassVar[str] = ""

@@ -32,6 +32,7 @@ class Gather(Op, name="gather"):
     arity = 2
     form = "index"
     rules = "GATHER"
+    chooses_places = True
     whole_values = True
 
     def infer(self, operand: Shape, start_indices: Shape) -> Shape:

@@ -70,6 +70,7 @@ class DynamicSlice(Op, name="dynamic-slice"):
 
     form = "index"
     rules = "DSLICE"
+    chooses_places = True
     same_elements = True
     whole_values = True
     shape_required = True
@@ -101,6 +102,7 @@ class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
 
     form = "index"
     rules = "DUS"
+    chooses_places = True
     whole_values = True
     shape_required = True
 

@@ -14,10 +14,9 @@ from hlokit.hlo.module import HloModule
 from hlokit.ops.contraction import Dot, free_dimensions
 from hlokit.ops.control_flow import While
 from hlokit.ops.elementwise import Add, Multiply
-from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Broadcast, Concatenate
 from hlokit.ops.reshaping import Reshape
-from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
+from hlokit.ops.slicing import Slice
 from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.passes.loop_rewriting import copied, elements_of, is_free, take_over, tied_by_control, uses_elements_only
 from hlokit.passes.pipeline import Pass
@@ -75,7 +74,7 @@ class WhileLoopScalarizer(Pass):
 def _is_simple(instruction: Instruction) -> bool:
     """At places that are known, in each pass the same."""
     op = instruction.op
-    if instruction.called or not is_plain(instruction) or isinstance(op, (DynamicSlice, DynamicUpdateSlice, Gather)):
+    if instruction.called or not is_plain(instruction) or op.chooses_places:
         return False
     if isinstance(op, Dot):
         types = {operand.shape.dtype for operand in instruction.operands} | {instruction.shape.dtype}

@@ -71,7 +71,7 @@ def _sum(computation: Computation, dtype: DType) -> Computation:
     module = computation.module
     assert module is not None
     scalar = dtype[()]
-    for one in module.all_computations:
+    for one in reversed(module.all_computations):  # one that was made is the last
         if one.root.shape is scalar and len(one.parameters) == 2 and isinstance(single_op(one), Add):
             return one
     made = Computation("sum", module)
@@ -96,12 +96,12 @@ def dot_of_turned_dot(instruction: Instruction, computation: Computation) -> Ins
         new, place = turned
         if [place[d] for d in mine] != sorted(place[d] for d in mine):
             continue
-        operands = list(instruction.operands)
-        operands[side] = computation.add(new, [inner.operands[1], inner.operands[0]])
         names = _NUMBERS[side]
         free = free_dimensions(inner.shape.rank, *(getattr(op, name) for name in names))
         if [place[d] for d in free] != sorted(place[d] for d in free):
             continue
+        operands = list(instruction.operands)
+        operands[side] = computation.add(new, [inner.operands[1], inner.operands[0]])
         changes = {name: tuple(place[d] for d in getattr(op, name)) for name in names}
         return computation.add(op.replace(**changes), operands, shape=instruction.shape)
     return None

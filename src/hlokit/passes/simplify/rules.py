@@ -68,7 +68,7 @@ class Simplify(Pass):
 
 @dataclass(frozen=True)
 class FastSimplify(Simplify):
-    """algsimp with the rules that round differently (powers and quotients by constants)."""
+    """algsimp with the rules that round differently too (powers, quotients by constants, products of small matrices)."""
 
     name = "algsimp-fast"
     fast: bool = True
