@@ -67,7 +67,7 @@ def _wrong(
         return found
     if [leaf.tobytes() for leaf in leaves(tuple(inputs))] != before:
         return "a call changes its arguments"
-    if not _equal(default[0], expected) and (found := _near(default[0], expected, module, inputs, seed)):
+    if not _equal(default[0], expected) and (found := near(default[0], expected, module, inputs, seed)):
         return found
     return _donated(module, inputs, expected, seed) if donate else None
 
@@ -176,7 +176,7 @@ def _place(number: int, a: Any, b: Any, differ: Any) -> str:
 # -- near
 
 
-def _near(ours: Any, theirs: Any, module: hk.HloModule, inputs: Sequence[Any], seed: int) -> str | None:
+def near(ours: Any, theirs: Any, module: hk.HloModule, inputs: Sequence[Any], seed: int) -> str | None:
     loose = any(_takes_other_steps(i) for i in module.instructions())
     runs = [leaves(_perturbed(module, inputs, seed * RUNS + k, nan)) for k, nan in enumerate(NAN_SIGNS)]
     for number, (a, b) in enumerate(zip(leaves(ours), leaves(theirs), strict=True)):

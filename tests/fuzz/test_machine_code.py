@@ -1,0 +1,62 @@
+"""What counts as the same where the language leaves rounding free: what is judged, and by how much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import hlokit as hk
+from tests.fuzz.machine_code import near
+
+
+def judged(text: str, change: Any, *inputs: Any) -> str | None:
+    """The finding for a result that is the reference's, changed."""
+    module = hk.parse(f"HloModule t\n{text}")
+    expected = hk.evaluate(module, *inputs)
+    return near(change(expected), expected, module, inputs, 0)
+
+
+def test_what_is_called_may_round() -> None:
+    text = """f { x = f32[4] parameter(0)
+      y = f32[4] exponential(x)
+      ROOT z = f32[4] sinh(y) }
+    ENTRY e { x = f32[4] parameter(0)
+      ROOT r = f32[4] call(x), to_apply=f }"""
+    x = np.array([1, 2, 3, 4], np.float32)
+    assert judged(text, lambda r: r * np.float32(1 + 2e-6), x) is None
+    assert judged(text, lambda r: r * np.float32(1.01), x)
+
+
+def test_no_rule_tells_the_sign_of_a_nan() -> None:
+    text = """ENTRY e { x = f32[999] parameter(0)
+      y = f32[999] asin(x)
+      ROOT r = s32[999] bitcast-convert(y) }"""
+    x = np.full(999, 2, np.float32)
+    assert judged(text, lambda r: r ^ np.int32(-(2**31)), x) is None
+
+
+def test_a_part_of_a_complex_number_that_rounding_left() -> None:
+    text = """ENTRY e { x = c64[3] parameter(0)
+      q = c64[3] divide(x, x)
+      ROOT r = c64[3] acos(q) }"""
+    x = np.array([1 + 2j, 3 - 1j, 0.1 + 0.7j], np.complex64)
+    assert judged(text, lambda r: r + np.complex64(8e-5 - 8e-5j), x) is None
+    assert judged(text, lambda r: r + np.complex64(0.1), x)
+    real = np.array([1, 3, 0.1], np.complex64)  # nothing is rounded to its zero
+    assert judged(text.replace("acos", "sqrt"), lambda r: r + np.complex64(1e-3j), real)
+
+
+def test_what_overflows_on_other_steps() -> None:
+    text = """ENTRY e { x = f32[1,5] parameter(0)
+      f = c64[1,3] fft(x), fft_type=RFFT, fft_length={5}
+      ROOT r = c64[1,3] acos(f) }"""
+    def changed(result: Any) -> Any:
+        result = result.copy()
+        result[0, 1] += 0.5
+        return result
+
+    x = np.array([[1, 2, 3, 4, 5]], np.float32)
+    assert judged(text, changed, x)
+    x[:] = [3e38, 3e38, 3e38, -2.4, 0.2]
+    assert judged(text, changed, x) is None
