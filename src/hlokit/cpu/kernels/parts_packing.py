@@ -53,6 +53,11 @@ class Side:
         """Whether vectors along memory go along the inner axis."""
         return self.is_along == (self.role == "lhs")
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every block lies in memory as it is packed: none is cut off, none goes across."""
+        return self.is_along and self.free.size % LANES == 0 and self.inner.size % self.form.depth == 0
+
 
 def _comes_in(axis: Axis, role: str, unit: int) -> bool:
     steps = axis.steps(role)
@@ -83,8 +88,6 @@ class _Packer:
         self.fn, self.module, self.side, self.form = fn, module, side, side.form
         self.bytes = size_of(side.form.memory)
         self.bounds = fn.alloca("i16", 64)
-        self.staged_row = side.form.depth * self.bytes
-        self.staged = fn.alloca("i8", LANES * self.staged_row)
 
     def write(self) -> None:
         fn, form = self.fn, self.form
@@ -112,7 +115,6 @@ class _Packer:
 
     def _panel(self, is_raw: str) -> None:
         fn, form, side = self.fn, self.form, self.side
-        blocks = fn.let(f"sdiv i64 {added(fn, '%steps', str(form.depth - 1))}, {form.depth}")
         full = fn.let(f"sdiv i64 %steps, {form.depth}") if side.is_along else "0"
         with fn.loop("0", "%count", LANES) as half:
             left = fn.let(f"sub i64 %count, {half.index}")
@@ -120,16 +122,25 @@ class _Packer:
             base = added(fn, "%place", free)
             panel = pointer(fn, "%panel", half.index, 64)
             whole = full
-            if side.is_along:
+            if side.is_along and not side.is_whole:
                 whole = fn.let(f"select i1 {fn.let(f'icmp sge i64 {left}, {LANES}')}, i64 {full}, i64 0")
+            if side.is_along:
                 self._whole(base, panel, whole, is_raw)
-            with fn.loop(whole, blocks) as block:
-                begin = fn.let(f"mul i64 {block.index}, {form.depth}")
-                source = self._source(base, begin)
-                self._stage(source, left, fn.let(f"sub i64 %steps, {begin}"))
-                step = str(LANES * self.bytes)
-                target = pointer(fn, panel, block.index, form.block_bytes)
-                self._pack(self.staged, target, (str(self.staged_row), step, "0", "1"), is_raw)
+            if not side.is_whole:
+                self._others(base, panel, whole, left, is_raw)
+
+    def _others(self, base: str, panel: str, whole: str, left: str, is_raw: str) -> None:
+        """Packs the blocks after the whole ones, `left` free indices of each, by way of the stack."""
+        fn, form = self.fn, self.form
+        blocks = fn.let(f"sdiv i64 {added(fn, '%steps', str(form.depth - 1))}, {form.depth}")
+        staged_row = form.depth * self.bytes
+        staged = fn.alloca("i8", LANES * staged_row)
+        with fn.loop(whole, blocks) as block:
+            begin = fn.let(f"mul i64 {block.index}, {form.depth}")
+            source = self._source(base, begin)
+            self._stage(source, left, fn.let(f"sub i64 %steps, {begin}"), staged)
+            target = pointer(fn, panel, block.index, form.block_bytes)
+            self._pack(staged, target, (str(staged_row), str(LANES * self.bytes), "0", "1"), is_raw)
 
     def _source(self, base: str, begin: str) -> str:
         side, fn = self.side, self.fn
@@ -161,7 +172,7 @@ class _Packer:
         name = _pack_blocks(self.module, self.form)
         self.fn.do(f"call void @{name}(ptr {source}, ptr {target}, {shown}, i1 {is_raw}, ptr {self.bounds})")
 
-    def _stage(self, source: str, free: str, steps: str) -> None:
+    def _stage(self, source: str, free: str, steps: str, staged: str) -> None:
         """Lays a block whose lanes do not lie so, or do not all exist, side by side on the stack."""
         fn, side, form = self.fn, self.side, self.form
         name = _stage(self.module, form, across=not side.is_along)
@@ -170,7 +181,7 @@ class _Packer:
             inner = fn.let(f"sub i64 {steps}, {q * LANES}") if q else steps
             rows, width = (free, inner) if side.goes_inward else (inner, free)
             address = pointer(fn, source, str(q * second), 1)
-            target = pointer(fn, self.staged, str(q * LANES * self.bytes), 1)
+            target = pointer(fn, staged, str(q * LANES * self.bytes), 1)
             fn.do(f"call void @{name}(ptr {address}, i64 {row}, i64 {rows}, i64 {width}, ptr {target})")
 
 
