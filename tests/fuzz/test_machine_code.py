@@ -51,6 +51,7 @@ def test_what_overflows_on_other_steps() -> None:
     text = """ENTRY e { x = f32[1,5] parameter(0)
       f = c64[1,3] fft(x), fft_type=RFFT, fft_length={5}
       ROOT r = c64[1,3] acos(f) }"""
+
     def changed(result: Any) -> Any:
         result = result.copy()
         result[0, 1] += 0.5
