@@ -24,7 +24,7 @@ from hlokit.cpu.kernels.panels import (
 )
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix, Stripes, each_vector, masked
+from hlokit.cpu.kernels.stripes import Matrix, Rows, Stripes, masked
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 
@@ -171,14 +171,14 @@ def _factor(s: Stripes, module: Module) -> str:
         pivot = load(f, p, offset(f, here, (row, p.bytes)))
         is_pivot = f.let(f"fcmp une {p.scalar} {pivot}, {float_constant(0.0, p.scalar)}")
         panels.note_pivot(f, is_pivot, "%info", plus(f, row, 1))
-        following = plus(f, row, 1)
-        _scale(f, s, here, pivot, is_pivot, following)
+        below = Rows(f, s, plus(f, row, 1))
+        _scale(f, s, here, pivot, is_pivot, below)
         first = plus(f, step.index, 1)
         whole = plus(f, first, f.let(f"and i64 {f.let(f'sub nsw i64 %count, {first}')}, {-_COLUMNS}"))
         with f.loop(first, whole, _COLUMNS) as other:
-            _eliminate(f, s, here, offset(f, "%columns", (other.index, column)), _COLUMNS, row)
+            _eliminate(f, s, here, offset(f, "%columns", (other.index, column)), _COLUMNS, row, below)
         with f.loop(whole, "%count") as other:
-            _eliminate(f, s, here, offset(f, "%columns", (other.index, column)), 1, row)
+            _eliminate(f, s, here, offset(f, "%columns", (other.index, column)), 1, row, below)
     f.do("ret void")
     module.add(f)
     return f.name
@@ -207,7 +207,7 @@ def _pivot_row(f: Function, s: Stripes, column: str, row: str) -> str:
         return [chosen(f, p, is_larger, size, most), place]
 
     start = magnitude(f, p, spread(f, p, load(f, p, offset(f, column, (row, p.bytes)))))
-    most, places = each_vector(f, s, row, [(p.vector, start), (integers, spread_integer(row))], larger)
+    most, places = Rows(f, s, row).each([(p.vector, start), (integers, spread_integer(row))], larger)
     largest = f.let(f"call {p.scalar} @llvm.vector.reduce.fmax.{p.suffix}({p.vector} {most})")
     less = f.let(f"fcmp olt {p.vector} {most}, {spread(f, p, largest)}")
     never = f"splat ({integer} {2**31 - 1})"
@@ -216,8 +216,8 @@ def _pivot_row(f: Function, s: Stripes, column: str, row: str) -> str:
     return f.let(f"sext {integer} {found} to i64") if p.bytes == 4 else found
 
 
-def _scale(f: Function, s: Stripes, column: str, pivot: str, is_pivot: str, first: str) -> None:
-    """Divides a column from row `first` on, unless the pivot is zero."""
+def _scale(f: Function, s: Stripes, column: str, pivot: str, is_pivot: str, below: Rows) -> None:
+    """Divides a column's elements below the pivot, unless the pivot is zero."""
     p, reach = s.p, 100 if s.p.bytes == 4 else 900
     one = float_constant(1.0, p.scalar)
 
@@ -239,10 +239,10 @@ def _scale(f: Function, s: Stripes, column: str, pivot: str, is_pivot: str, firs
         store(f, p, masked(f, p, mask, value, old), place, p.lanes)
         return []
 
-    each_vector(f, s, first, [], scaled)
+    below.each([], scaled)
 
 
-def _eliminate(f: Function, s: Stripes, left: str, columns: str, count: int, row: str) -> None:
+def _eliminate(f: Function, s: Stripes, left: str, columns: str, count: int, row: str, below: Rows) -> None:
     """Takes column `left` times their elements in `row` from that many columns, below that row."""
     p, column = s.p, s.tall.panel_column
     lines = [offset(f, columns, c * column) for c in range(count)]
@@ -256,4 +256,4 @@ def _eliminate(f: Function, s: Stripes, left: str, columns: str, count: int, row
             store(f, p, masked(f, p, mask, less_product(f, p, [x], [value], [u])[0], x), place, p.lanes)
         return []
 
-    each_vector(f, s, plus(f, row, 1), [], eliminate)
+    below.each([], eliminate)

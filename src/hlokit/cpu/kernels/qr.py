@@ -25,7 +25,7 @@ from hlokit.cpu.kernels.qr_lanes import qr_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix, aligned, each_vector, masked
+from hlokit.cpu.kernels.stripes import Matrix, Rows, aligned, masked
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
 
@@ -159,7 +159,8 @@ def _reflect(s: Reflecting, module: Module, count: int) -> str:
         v, values = vectors(row, mask)
         return [fma(f, p, v, masked(f, p, mask, x), c) for x, c in zip(values, carried, strict=True)]
 
-    sums = each_vector(f, s, "%row", [(p.vector, everywhere(p, 0.0))] * count, add)
+    rows = Rows(f, s, "%row")
+    sums = rows.each([(p.vector, everywhere(p, 0.0))] * count, add)
     zero = float_constant(0.0, p.scalar)
     is_identity = f.let(f"fcmp oeq {p.scalar} %tau, {zero}")  # of infinite columns too
     factors: list[str] = []
@@ -174,7 +175,7 @@ def _reflect(s: Reflecting, module: Module, count: int) -> str:
             store(f, p, changed, offset(f, line, (row, p.bytes)), p.lanes)
         return []
 
-    each_vector(f, s, "%row", [], subtract)
+    rows.each([], subtract)
     f.do("ret void")
     module.add(f)
     return f.name
@@ -192,7 +193,7 @@ def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     reach = 40 if p.bytes == 4 else 400
     place = offset(f, column, (row, p.bytes))
     alpha = load(f, p, place)
-    below = plus(f, row, 1)
+    below = Rows(f, s, plus(f, row, 1))
 
     def constant(x: float) -> str:
         return float_constant(x, kind)
@@ -200,7 +201,7 @@ def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     def select(condition: str, a: str, b: str) -> str:
         return f.let(f"select i1 {condition}, {kind} {a}, {kind} {b}")
 
-    squares = _squares(f, s, column, below)
+    squares = _squares(f, p, column, below)
     whole = f.let(f"fadd {kind} {squares}, {f.let(f'fmul {kind} {alpha}, {alpha}')}")
     high = f.let(f"fcmp olt {kind} {whole}, {constant(2.0 ** (2 * reach))}")
     low = f.let(f"fcmp ogt {kind} {squares}, {constant(2.0 ** (-2 * reach))}")
@@ -208,14 +209,14 @@ def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     f.branch(f.let(f"and i1 {high}, {low}"), after, slow)
     # squares that overflow or underflow: a power of two first
     f.start(slow)
-    most = _largest(f, s, column, below)
+    most = _largest(f, p, column, below)
     most = f.let(f"call {kind} @llvm.maxnum.f{8 * p.bytes}({kind} {most}, {kind} {_absolute(f, p, alpha)})")
     tiny = f.let(f"fcmp olt {kind} {most}, {constant(2.0**-reach)}")
     huge = f.let(f"fcmp ogt {kind} {most}, {constant(2.0**reach)}")
     other = 2.0 ** (2 * reach)
     huge = f.let(f"and i1 {huge}, {f.let(f'fcmp one {kind} {most}, {constant(math.inf)}')}")  # small ones stay there
     scaling = select(tiny, constant(other), select(huge, constant(1 / other), one(p)))
-    scaled = _squares(f, s, column, below, scaling)
+    scaled = _squares(f, p, column, below, scaling)
     leaves = f.block
     f.jump(after)
     f.start(after)
@@ -230,7 +231,7 @@ def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     tau = select(is_done, zero, f.let(f"fdiv {kind} {difference}, {beta}"))
     inverse = f.let(f"fdiv {kind} {one(p)}, {f.let(f'fneg {kind} {difference}')}")
     inverse = select(is_done, zero, inverse)
-    _scaled_column(f, s, column, below, [scale, inverse])
+    _scaled_column(f, p, column, row, below, [scale, inverse])
     unscaled = f.let(f"fdiv {kind} {beta}, {scale}")
     store(f, p, select(is_done, alpha, unscaled), place)
     store(f, p, one(p), offset(f, "%spare", (row, p.bytes)))
@@ -241,9 +242,8 @@ def _absolute(f: Function, p: Panels, value: str) -> str:
     return f.let(f"call {p.scalar} @llvm.fabs.f{8 * p.bytes}({p.scalar} {value})")
 
 
-def _squares(f: Function, s: Reflecting, column: str, below: str, scale: str = "") -> str:
-    """The sum of the squares of a column's elements from row `below` on, each times `scale`."""
-    p = s.p
+def _squares(f: Function, p: Panels, column: str, below: Rows, scale: str = "") -> str:
+    """The sum of the squares of a column's elements `below`, each times `scale`."""
     factor = spread(f, p, scale) if scale else ""
 
     def add(row: str, mask: str, carried: Sequence[str]) -> list[str]:
@@ -251,26 +251,22 @@ def _squares(f: Function, s: Reflecting, column: str, below: str, scale: str = "
         x = f.let(f"fmul {p.vector} {x}, {factor}") if factor else x
         return [fma(f, p, x, x, carried[0])]
 
-    return _sum(f, p, each_vector(f, s, below, [(p.vector, everywhere(p, 0.0))], add, bool(scale))[0])
+    return _sum(f, p, below.each([(p.vector, everywhere(p, 0.0))], add, bool(scale))[0])
 
 
-def _largest(f: Function, s: Reflecting, column: str, below: str) -> str:
-    p = s.p
-
+def _largest(f: Function, p: Panels, column: str, below: Rows) -> str:
     def larger(row: str, mask: str, carried: Sequence[str]) -> list[str]:
         size = masked(f, p, mask, magnitude(f, p, load(f, p, offset(f, column, (row, p.bytes)), p.lanes)))
         return [chosen(f, p, f.let(f"fcmp ogt {p.vector} {size}, {carried[0]}"), size, carried[0])]
 
-    most = each_vector(f, s, below, [(p.vector, everywhere(p, 0.0))], larger, True)[0]
+    most = below.each([(p.vector, everywhere(p, 0.0))], larger, True)[0]
     return f.let(f"call {p.scalar} @llvm.vector.reduce.fmax.{p.suffix}({p.vector} {most})")
 
 
-def _scaled_column(f: Function, s: Reflecting, column: str, below: str, scales: list[str]) -> None:
-    """Multiplies a column from row `below` on; %spare gets it, with zeros before."""
-    p = s.p
+def _scaled_column(f: Function, p: Panels, column: str, row: str, below: Rows, scales: list[str]) -> None:
+    """Multiplies a column's elements `below` the row; %spare gets them, with zeros before."""
     factors = [spread(f, p, scale) for scale in scales]
-    start = aligned(f, p, f.let(f"sub nsw i64 {below}, 1"))
-    store(f, p, everywhere(p, 0.0), offset(f, "%spare", (start, p.bytes)), p.lanes)
+    store(f, p, everywhere(p, 0.0), offset(f, "%spare", (aligned(f, p, row), p.bytes)), p.lanes)
 
     def scaled(row: str, mask: str, carried: Sequence[str]) -> list[str]:
         place = offset(f, column, (row, p.bytes))
@@ -281,4 +277,4 @@ def _scaled_column(f: Function, s: Reflecting, column: str, below: str, scales: 
         store(f, p, masked(f, p, mask, value, old), place, p.lanes)
         return []
 
-    each_vector(f, s, below, [], scaled)
+    below.each([], scaled)

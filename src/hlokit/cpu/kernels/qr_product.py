@@ -12,7 +12,7 @@ from hlokit.cpu.kernels.qr_lanes import product_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
 from hlokit.cpu.kernels.routine import Routine
 from hlokit.cpu.kernels.stepped import Stepped
-from hlokit.cpu.kernels.stripes import Matrix, aligned, each_vector, masked
+from hlokit.cpu.kernels.stripes import Matrix, Rows, aligned, masked
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
 
@@ -133,7 +133,7 @@ def _multiply(s: Reflecting, module: Module) -> str:
             store(f, p, masked(f, p, mask, f.let(f"fmul {p.vector} {value}, {factor}"), value), place, p.lanes)
             return []
 
-        each_vector(f, s, step, [], scale)
+        Rows(f, s, step).each([], scale)
         store(f, p, f.let(f"fadd {p.scalar} {minus}, {one(p)}"), offset(f, line, (step, p.bytes)))
     f.do("ret void")
     module.add(f)

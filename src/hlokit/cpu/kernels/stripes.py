@@ -257,31 +257,38 @@ Body: TypeAlias = Callable[[str, str, Sequence[str]], list[str]]
 """body(first row, mask, carried): what is carried on from a vector of rows; mask: which lanes count, "" for all."""
 
 
-def each_vector(
-    f: Function, s: Stripes, row: str, carries: Sequence[tuple[str, str]], body: Body, is_short: bool = False
-) -> list[str]:
-    """What is carried out of the vectors with a column's rows from `row` on: the first and the last one have masks.
+class Rows:
+    """A column's rows from `row` on, by vectors. Other lanes may not change: 0 times NaN is no zero."""
 
-    is_short: all have, one after the other, which is less code. No other lanes may change: 0 times NaN is no zero.
-    """
-    p, end = s.p, s.m.rows
-    start, last = aligned(f, p, row), end // p.lanes * p.lanes
-    if is_short:
-        with f.loop(start, str(end), p.lanes, carries=carries) as loop:
-            loop.next = body(loop.index, _inside(f, s, loop.index, row), loop.carried)
+    def __init__(self, f: Function, s: Stripes, row: str):
+        p, end = s.p, s.m.rows
+        self._f, self._s, self._row = f, s, row
+        self._start, self._last = aligned(f, p, row), end // p.lanes * p.lanes
+        is_before = f.let(f"icmp slt i64 {self._start}, {self._last}")
+        edges = f.let(f"zext i1 {is_before} to i64")
+        self._edges = plus(f, edges, 1) if end % p.lanes else edges
+        self._first = _inside(f, s, self._start, row)
+
+    def each(self, carries: Sequence[tuple[str, str]], body: Body, is_short: bool = False) -> list[str]:
+        """What is carried out of the vectors: the first and the last one have masks.
+
+        is_short: all have, one after the other, which is less code.
+        """
+        f, p, end = self._f, self._s.p, self._s.m.rows
+        if is_short:
+            with f.loop(self._start, str(end), p.lanes, carries=carries) as loop:
+                loop.next = body(loop.index, _inside(f, self._s, loop.index, self._row), loop.carried)
+            return loop.results
+        flags = f"<{p.lanes} x i1>"
+        ends = ", ".join(f"i1 {str(self._last + i < end).lower()}" for i in range(p.lanes))
+        first = [("i64", self._start), (flags, self._first)]
+        with f.loop("0", self._edges, carries=[*first, *carries]) as edge:
+            place, mask, *carried = edge.carried
+            edge.next = [str(self._last), f"<{ends}>", *body(place, mask, carried)]
+        typed = [(type, value) for (type, _), value in zip(carries, edge.results[2:], strict=True)]
+        with f.loop(plus(f, self._start, p.lanes), str(self._last), p.lanes, carries=typed) as loop:
+            loop.next = body(loop.index, "", loop.carried)
         return loop.results
-    edges = f.let(f"zext i1 {f.let(f'icmp slt i64 {start}, {last}')} to i64")
-    edges = plus(f, edges, 1) if end % p.lanes else edges
-    flags = f"<{p.lanes} x i1>"
-    ends = ", ".join(f"i1 {str(last + i < end).lower()}" for i in range(p.lanes))
-    first = [("i64", start), (flags, _inside(f, s, start, row))]
-    with f.loop("0", edges, carries=[*first, *carries]) as edge:
-        place, mask, *carried = edge.carried
-        edge.next = [str(last), f"<{ends}>", *body(place, mask, carried)]
-    typed = [(type, value) for (type, _), value in zip(carries, edge.results[2:], strict=True)]
-    with f.loop(plus(f, start, p.lanes), str(last), p.lanes, carries=typed) as loop:
-        loop.next = body(loop.index, "", loop.carried)
-    return loop.results
 
 
 def _inside(f: Function, s: Stripes, first: str, row: str) -> str:
