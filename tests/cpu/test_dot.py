@@ -129,6 +129,14 @@ def test_shapes(lhs: Any, rhs: Any, dims: Any, target: str) -> None:
     check_dot(dt.f32, lhs, rhs, dt.f32, TARGETS[target](), **dims)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 6), (1, 23), (2, 3), (3, 17), (4, 1), (4, 37)])
+def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> None:
+    """Sums of several columns are added up together: with fewer, and with a last group that is not full."""
+    for dtype in (dt.f32, dt.f64, dt.s32):
+        check_dot(dtype, (rows, 37), (columns, 37), dtype, TARGETS[target](), **RHS_ALONG)
+
+
 DIMENSION_ORDERS = [
     (
         (3, 20, 5, 17),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlokit.cpu.kernels.axes import Space, added, least
-from hlokit.cpu.kernels.elements import element_bytes, first_lanes, mangled, pointer, size_of, store
+from hlokit.cpu.kernels.elements import element_bytes, first_lanes, pointer, size_of, store
 from hlokit.cpu.kernels.gemm import Product
 from hlokit.cpu.kernels.gemm_plan import CHUNKS, Plan
 from hlokit.cpu.kernels.routine import Call
@@ -48,7 +48,7 @@ class RowDots(Product):
     def _columns(self, places: dict[str, str], column: str, count: int) -> None:
         """Columns that are a vector of the result, or its last part."""
         fn, m = self.fn, self.plan.rows
-        each = min(count, max(1, 8 // m))
+        each = min(1 << count.bit_length() - 1, 8 // m)
         with fn.loop("0", str(count), each) as first:
             self._sums(places, column, first.index, each, count)
         place = added(fn, places["out"], column)
@@ -57,21 +57,39 @@ class RowDots(Product):
     def _sums(self, places: dict[str, str], column: str, first: str, each: int, count: int) -> None:
         """The sums of `each` columns, of those from `column` on the ones from `first` on."""
         fn, m, lanes, total = self.fn, self.plan.rows, self.plan.lanes, self.arithmetic.total
-        numbers = [least(fn, added(fn, first, str(j)), str(count - 1)) for j in range(each)]
+        numbers = [added(fn, first, str(j)) for j in range(each)]
+        if count % each:
+            numbers = [least(fn, number, str(count - 1)) for number in numbers]
         right = [
             added(fn, places["rhs"], self.rhs.free.offset(fn, "rhs", added(fn, column, number))) for number in numbers
         ]
         left = [added(fn, places["lhs"], self.lhs.free.offset(fn, "lhs", str(i))) for i in range(m)]
-        type = vector(total, lanes)
         sums = self._run(left, right, ["zeroinitializer"] * (m * each))
         for i in range(m):
-            for j, number in enumerate(numbers):
-                name = "fadd" if total in ("float", "double") else "add"
-                start, flags = (f"{total} -0.0, ", "reassoc ") if name == "fadd" else ("", "")
-                reduce = f"llvm.vector.reduce.{name}.{mangled(total, lanes)}"
-                value = fn.let(f"call {flags}{total} @{reduce}({start}{type} {sums[i * each + j]})")
-                at = added(fn, number, str(i * lanes))
-                store(fn, total, 1, value, pointer(fn, self.sums, at, size_of(total)))
+            value = self._reduced(sums[i * each : (i + 1) * each])
+            place = pointer(fn, self.sums, added(fn, first, str(i * lanes)), size_of(total))
+            store(fn, total, max(2, each), value, place)
+
+    def _reduced(self, sums: list[str]) -> str:
+        """A vector of the totals of vectors, in a number that is a power of two; of one vector twice its total."""
+        lanes, parts = self.plan.lanes, self.plan.lanes
+        sums = sums if len(sums) > 1 else 2 * sums
+        while parts > 1:
+            parts //= 2
+            others = sums[1::2] or ["poison"]
+            wide = lanes if len(sums) == 1 else 2 * lanes  # lanes of both that hold parts of sums
+            firsts = [k for k in range(wide) if k // parts % 2 == 0]
+            pairs = [
+                [self._picked(x, y, lanes, [k + skip for k in firsts]) for skip in (0, parts)]
+                for x, y in zip(sums[::2], others, strict=True)
+            ]
+            lanes = len(firsts)
+            sums = [self._added(x, y, lanes) for x, y in pairs]
+        return sums[0]
+
+    def _picked(self, x: str, y: str, lanes: int, order: list[int]) -> str:
+        type, shown = vector(self.arithmetic.total, lanes), ", ".join(f"i32 {k}" for k in order)
+        return self.fn.let(f"shufflevector {type} {x}, {type} {y}, <{len(order)} x i32> <{shown}>")
 
     def _run(self, left: list[str], right: list[str], sums: list[str]) -> list[str]:
         """Vectors of sums along the inner axis."""
@@ -88,7 +106,7 @@ class RowDots(Product):
             parts = loop.results[i :: len(sums)]
             while len(parts) > 1:
                 half = len(parts) // 2
-                parts = [self._added(x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
+                parts = [self._added(x, y, lanes) for x, y in zip(parts[:half], parts[half:], strict=True)]
             sums[i] = parts[0]
         for step in range(end, size, lanes):
             mask = first_lanes(fn, str(size - step), lanes) if size - step < lanes else None
@@ -103,9 +121,9 @@ class RowDots(Product):
         pairs = ((x, y) for x in xs for y in ys)
         return [self.arithmetic.multiplied(fn, x, y, total, lanes) for (x, y), total in zip(pairs, sums, strict=True)]
 
-    def _added(self, x: str, y: str) -> str:
+    def _added(self, x: str, y: str, lanes: int) -> str:
         name = "fadd" if self.arithmetic.total in ("float", "double") else "add"
-        return self.fn.let(f"{name} {vector(self.arithmetic.total, self.plan.lanes)} {x}, {y}")
+        return self.fn.let(f"{name} {vector(self.arithmetic.total, lanes)} {x}, {y}")
 
 
 def row_dots(call: Call, module: Module, index: Space, how: Arithmetic) -> RowDots | None:
