@@ -9,7 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.compiler import compile_program
-from hlokit.cpu.order import Loops
+from hlokit.cpu.loops import Loops
 from hlokit.cpu.steps import KernelStep
 from hlokit.cpu.target import host
 

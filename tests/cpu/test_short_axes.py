@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.order import Loops
+from hlokit.cpu.loops import Loops
 from hlokit.cpu.steps import KernelStep
 
 FORCES = """HloModule m

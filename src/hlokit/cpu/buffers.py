@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hlokit.cpu.chains import internal
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt, reachable
-from hlokit.cpu.order import Loops
+from hlokit.cpu.loops import Loops
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.forms.affine import Affine

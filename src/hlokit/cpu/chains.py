@@ -8,7 +8,7 @@ from typing import cast
 
 from hlokit.cpu.context import Context
 from hlokit.cpu.expr import Axis, Buffer, reachable
-from hlokit.cpu.order import Loops
+from hlokit.cpu.loops import Loops
 from hlokit.cpu.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.forms.affine import Affine
 from hlokit.ops.contraction import Dot

@@ -11,12 +11,12 @@ from hlokit.cpu import scattering
 from hlokit.cpu.arithmetic import parts_of
 from hlokit.cpu.build import Build
 from hlokit.cpu.called import CalledFunction
-from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable
+from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable, runtime_nodes
 from hlokit.cpu.folding import Group
 from hlokit.cpu.half import computes_half
 from hlokit.cpu.leaf import Leaf
 from hlokit.cpu.leaves import Key, Leaves
-from hlokit.cpu.order import Store, runtime_nodes
+from hlokit.cpu.loops import Store
 from hlokit.cpu.retries import Cut, Reference, Split, Turn
 from hlokit.cpu.traits import is_small_update, leaf_count
 from hlokit.errors import UnsupportedError

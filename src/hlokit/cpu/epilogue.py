@@ -7,9 +7,10 @@ from math import prod
 
 from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter, Scope, Val
-from hlokit.cpu.expr import Axis, Buffer, Expressions, Node, RuntimeInt, reachable
+from hlokit.cpu.expr import Axis, Buffer, Expressions, Node, RuntimeInt, affine_of, reachable
 from hlokit.cpu.llvm import Function, scalar_type, vector
-from hlokit.cpu.order import Loops, Store, affine_of, arrange
+from hlokit.cpu.loops import Loops, Store
+from hlokit.cpu.order import arrange
 from hlokit.cpu.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine

@@ -130,6 +130,11 @@ def index_deps(index: Index) -> int:
     return deps
 
 
+def runtime_nodes(affine: Affine) -> list[Node]:
+    """The integers of an affine that are known at run time alone."""
+    return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
+
+
 class Expressions:
     """The nodes of one kernel."""
 
@@ -203,7 +208,7 @@ def children(node: Node) -> list[Node]:
     found = list(node.args)
     affine = affine_of(node)
     if affine is not None:
-        found += [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
+        found += runtime_nodes(affine)
     if node.op == "fold":
         fold: Fold = node.data
         found += [*fold.inits, *fold.bodies]

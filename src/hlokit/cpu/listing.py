@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, identity_name, reachable
-from hlokit.cpu.order import Loops, Store, places_of
+from hlokit.cpu.loops import Loops, Store, places_of
 from hlokit.cpu.portion import portions
 from hlokit.cpu.steps import (
     Block,

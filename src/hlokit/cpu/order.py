@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from hlokit.cpu import parted, segments, tiles
-from hlokit.cpu.expr import (
-    COSTLY,
-    Axis,
-    Buffer,
-    Expressions,
-    Fold,
-    Node,
-    RuntimeInt,
-    affine_deps,
-    affine_of,
-    children,
-    identity_name,
-    reachable,
-)
+from hlokit.cpu.expr import COSTLY, Axis, Buffer, Fold, Node, affine_of, children, identity_name, reachable
+from hlokit.cpu.loops import Loops, Place, Store, places_of, stride_cost
+from hlokit.cpu.substitution import nodes_of, substituted
 from hlokit.cpu.unrolled import unrolled
 from hlokit.forms.affine import Affine
 
@@ -31,75 +18,6 @@ STREAM_BYTES = 32 << 20
 """A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read.
 
 In a loop, which reads again what the pass before has written, twice as many."""
-
-
-@dataclass(frozen=True)
-class Store:
-    """What a kernel writes: `node` to `buffer` at `place`, where all `guards` hold."""
-
-    buffer: Buffer
-    place: Affine
-    node: Node
-    guards: tuple[Node, ...] = ()
-
-    @property
-    def deps(self) -> int:
-        deps = affine_deps(self.place) | self.node.deps
-        for guard in self.guards:
-            deps |= guard.deps
-        return deps
-
-
-@dataclass
-class Loops:
-    """A kernel ready to be written as loops.
-
-    order      the axes of the main nest, outermost first; a fold's bound axes that are not among them are its own
-    stores     what it writes
-    serial     axes (bits) whose steps must run in order, on one thread
-    vector     the main nest's vector axis, or None
-    folds      for each fold node the vector axis among its bound axes, or None
-    lanes      elements of a vector
-    unroll     vectors in a step of the vector loop
-    parallel   how many of the outer axes the chunks count; 0: one chunk
-    chunk      steps of the parallel axes in a chunk (elements, where the vector axis is the parallel one)
-    chunks     how many
-    work       estimated cost in nanoseconds on one thread
-    streamed   results are stored past the caches
-    in_place   buffers that are written where another is read: what was loaded is in the caches anyway
-    tile       the axis along which loads are read by rows and transposed (see tiles), or None
-    rows       steps of the tile axis that are written out side by side
-    pieces     spans of axes that have code of their own (see segments)
-    parted     how chunks share the updates of a scatter (see parted), or None
-    spills     costly nodes that a fold computes along the vector axis and the main loop needs again: kept in a row
-    """
-
-    order: list[Axis]
-    stores: list[Store]
-    serial: int = 0
-    vector: Axis | None = None
-    folds: dict[Node, Axis | None] = field(default_factory=dict[Node, "Axis | None"])
-    lanes: int = 1
-    unroll: int = 1
-    parallel: int = 0
-    chunk: int = 0
-    chunks: int = 1
-    work: float = 0.0
-    strict: bool = False
-    streamed: bool = False
-    in_place: frozenset[Buffer] = frozenset()
-    spills: list[Node] = field(default_factory=list[Node])
-    whole: tuple[list[Axis], list[Store]] | None = None
-    tile: Axis | None = None
-    rows: int = 1
-    parted: parted.Parted | None = None
-    pieces: dict[Axis, list[segments.Span]] = field(default_factory=dict[Axis, "list[segments.Span]"])
-
-    def steps(self, axis: Axis) -> int:
-        """How often its loop of the main nest goes round: a tile axis outside the vector axis goes by blocks."""
-        if axis is self.tile and self.order[-1] is not axis:
-            return -(-axis.extent // tiles.BLOCK)
-        return axis.extent
 
 
 def arrange(
@@ -114,15 +32,15 @@ def arrange(
 ) -> Loops:
     """The loops of a kernel with these root axes and stores. `writes_out`: short axes may be written out."""
     order, stores, serial = merged(list(axes), list(stores), serial)
-    nodes = _nodes(stores)
+    nodes = nodes_of(stores)
     order = _folds_first(order, nodes)
     whole = None
     if writes_out and not serial and not strict:
-        short = unrolled(order, stores, nodes, _loops_round, substituted)
+        short = unrolled(order, stores, nodes)
         if short[0] is not order:
             whole = order, stores
             order, stores, serial = merged(*short, serial)
-            nodes = _nodes(stores)
+            nodes = nodes_of(stores)
             order = _folds_first(order, nodes)
     loops = Loops(order, stores, serial, strict=strict, whole=whole)
     _choose_vector(loops, nodes, vector_bytes)
@@ -137,22 +55,13 @@ def arrange(
     return loops
 
 
-def _nodes(stores: Sequence[Store]) -> list[Node]:
-    """All that the stores need, children first."""
-    return reachable([root for store in stores for root in (store.node, *store.guards, *runtime_nodes(store.place))])
-
-
-def _loops_round(order: Sequence[Axis], stores: Sequence[Store]) -> dict[Node, tuple[Axis, ...]]:
-    return {node: place.loops for node, place in places_of(Loops(list(order), list(stores))).items()}
-
-
 # -- merging
 
 
 def merged(axes: list[Axis], stores: list[Store], serial: int) -> tuple[list[Axis], list[Store], int]:
     """Neighbouring axes that every affine counts through as one become one."""
     while True:
-        nodes = _nodes(stores)
+        nodes = nodes_of(stores)
         pair = _mergeable(axes, stores, nodes, serial)
         if pair is None:
             return axes, stores, serial
@@ -193,75 +102,6 @@ def _bound_together(bound: Sequence[Axis], outer: Axis, inner: Axis) -> bool:
     return outer in bound and inner in bound and bound.index(inner) == bound.index(outer) + 1
 
 
-def runtime_nodes(affine: Affine) -> list[Node]:
-    """The integers of an affine that are known at run time alone."""
-    return [key.node for key, _ in affine.terms if isinstance(key, RuntimeInt)]
-
-
-def substituted(
-    stores: Sequence[Store], mapping: dict[Axis, Affine], expressions: Expressions | None = None
-) -> list[Store]:
-    """The stores with axes replaced by affines of other axes; tests that this decides are folded away."""
-    expressions = expressions or Expressions()
-    new: dict[Node, Node] = {}
-    runtime: dict[RuntimeInt, RuntimeInt] = {}
-    places: dict[Affine, Affine] = {}
-
-    def axis(old: Axis) -> Axis | None:
-        affine = mapping.get(old)
-        if affine is None:
-            return old
-        return None if affine.is_constant else affine.terms[0][0]  # type: ignore[return-value]
-
-    def moved(affine: Affine) -> Affine:
-        found = places.get(affine)
-        if found is None:
-            terms: list[Any] = [affine.constant]
-            for key, c in affine.terms:
-                if isinstance(key, RuntimeInt):
-                    if key not in runtime:
-                        runtime[key] = RuntimeInt(new[key.node], key.low, key.high)
-                    terms.append(Affine.of(runtime[key]) * c)
-                else:
-                    terms.append(mapping.get(key, Affine.of(key)) * c)  # type: ignore[arg-type]
-            found = places[affine] = Affine.sum(terms)
-        return found
-
-    for node in _nodes(stores):
-        data = node.data
-        if node.op == "number":
-            data = moved(data)
-        elif node.op == "range":
-            data = (moved(data[0]), *data[1:])
-        elif node.op == "load":
-            data = (data[0], moved(data[1]))
-        elif node.op == "current":
-            data = (data[0], moved(data[1]), _moved_bits(data[2], mapping))
-        elif node.op == "fold":
-            fold: Fold = data
-            bound = tuple(a for a in map(axis, fold.bound) if a is not None)
-            data = replace(
-                fold,
-                bound=bound,
-                inits=tuple(new[n] for n in fold.inits),
-                bodies=tuple(new[n] for n in fold.bodies),
-                valid=None if fold.valid is None else new[fold.valid],
-                scan=None if fold.scan is None else axis(fold.scan),
-            )
-        new[node] = segments.folded(expressions, node.op, node.dtype, [new[a] for a in node.args], data)
-    return [
-        replace(s, place=moved(s.place), node=new[s.node], guards=segments.needed(new[g] for g in s.guards))
-        for s in stores
-    ]
-
-
-def _moved_bits(deps: int, mapping: dict[Axis, Affine]) -> int:
-    for axis, affine in mapping.items():
-        if deps & axis.bit:
-            deps = deps & ~axis.bit | affine_deps(affine)
-    return deps
-
-
 # -- order and vectors
 
 
@@ -275,50 +115,6 @@ def _folds_first(order: list[Axis], nodes: Sequence[Node]) -> list[Axis]:
             else:
                 needed |= node.deps
     return sorted(order, key=lambda axis: 2 if scanned & axis.bit else 0 if needed & axis.bit else needed != 0)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a node stands: the loops round it, outermost first, and the fold whose body it is in."""
-
-    loops: tuple[Axis, ...]
-    fold: Node | None
-
-
-def places_of(loops: Loops) -> dict[Node, Place]:
-    """For every node the loops that it has to be in."""
-    found: dict[Node, Place] = {}
-    stack: list[tuple[Node, tuple[Axis, ...], Node | None]] = []
-    for store in reversed(loops.stores):
-        for root in (*store.guards, *runtime_nodes(store.place), store.node):
-            stack.append((root, tuple(loops.order), None))
-    while stack:
-        node, scope, fold = stack.pop()
-        if node in found:
-            continue
-        inner = max((k + 1 for k, axis in enumerate(scope) if axis.bit & node.deps), default=0)
-        place = found[node] = Place(scope[:inner], fold)
-        if node.op == "fold":
-            data: Fold = node.data
-            inside = place.loops + data.bound
-            for child in (*data.bodies, *((data.valid,) if data.valid is not None else ())):
-                stack.append((child, inside, node if data.bound else fold))
-            stack += [(child, scope, fold) for child in data.inits]
-        children = list(node.args)
-        affine = affine_of(node)
-        if affine is not None:
-            children += runtime_nodes(affine)
-        stack += [(child, scope, fold) for child in children]
-    return found
-
-
-def _stride_class(affine: Affine, axis: Axis) -> float:
-    """The cost of 16 elements along the axis, in contiguous vectors."""
-    for key, _ in affine.terms:
-        if isinstance(key, RuntimeInt) and key.node.deps & axis.bit:
-            return 16.0
-    c = abs(affine.coefficient(axis))
-    return 0.3 if c == 0 else 1.0 if c == 1 else 2.0 * c if c <= 4 else 16.0
 
 
 def reassociates(fold: Fold) -> bool:
@@ -362,7 +158,7 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     for node in nodes:
         if node.op == "fold" and node.data.scan is not None:
             scans |= node.data.scan.bit
-            if loops.strict or not reassociates(node.data) or node.deps & ~node.data.scan.bit & 0:
+            if loops.strict or not reassociates(node.data):
                 candidates = [a for a in candidates if a is not node.data.scan]
     best: tuple[float, Axis | None] = (float("inf"), None)
     own: dict[Node, Axis | None] = {}
@@ -372,7 +168,7 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     for candidate in [*candidates, None]:
         cost = 0.0
         for affine, place in accesses:
-            cost += _iterations(place.loops, candidate, own, place.fold) * _class(affine, place, candidate, own)
+            cost += float(prod(a.extent for a in place.loops)) * _class(affine, place, candidate, own)
         for around, weight in costs:
             vectorised = candidate is not None and candidate in around
             inside = next((f for f in folds if own[f] is not None and own[f] in around and not vectorised), None)
@@ -484,7 +280,7 @@ def _own_vector(fold: Node, strict: bool) -> Axis | None:
     inside = [n.data[1] for n in below if n.op in ("load", "current") and n.deps & ~fold.deps]
     best: tuple[float, Axis | None] = (float("inf"), None)
     for axis in reversed(data.bound):
-        cost = sum(_stride_class(affine, axis) for affine in inside) * max(1.0, 16.0 / axis.extent)
+        cost = sum(stride_cost(affine, axis) for affine in inside) * max(1.0, 16.0 / axis.extent)
         if cost < best[0]:
             best = (cost, axis)
     if best[1] is None or best[1].extent < 4:
@@ -492,15 +288,11 @@ def _own_vector(fold: Node, strict: bool) -> Axis | None:
     return best[1] if best[0] <= 12.0 * max(1, len(inside)) else None
 
 
-def _iterations(around: Sequence[Axis], vector: Axis | None, own: dict[Node, Axis | None], fold: Node | None) -> float:
-    return float(prod(axis.extent for axis in around))
-
-
 def _class(affine: Affine, place: Place, vector: Axis | None, own: dict[Node, Axis | None]) -> float:
     if vector is not None and vector in place.loops:
-        return _stride_class(affine, vector) / 16
+        return stride_cost(affine, vector) / 16
     axis = own[place.fold] if place.fold is not None and place.fold in own else None
-    return _stride_class(affine, axis) / 16 if axis is not None else 1.0
+    return stride_cost(affine, axis) / 16 if axis is not None else 1.0
 
 
 def _widest(loops: Loops, nodes: Sequence[Node]) -> int:
@@ -545,6 +337,3 @@ def _choose_chunks(loops: Loops, nodes: Sequence[Node]) -> None:
     loops.chunk = -(-units // min(wanted, units)) * unit
     loops.chunks = -(-count // loops.chunk)
     loops.parallel = taken if loops.chunks > 1 else 0
-
-
-Visit = Callable[[Node], None]

@@ -8,37 +8,17 @@ a list, which a scalar loop then follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
-from typing import TYPE_CHECKING
 
-from hlokit.cpu.expr import Axis, Node, RuntimeInt, affine_deps, reachable
+from hlokit.cpu.expr import Node, affine_deps, reachable, runtime_nodes
+from hlokit.cpu.loops import Loops, Parted, Store
 from hlokit.forms.affine import Affine
-
-if TYPE_CHECKING:
-    from hlokit.cpu.order import Loops, Store
 
 _NEAR = 512 << 10
 """Bytes of an operand that parts need not be smaller than, to be in a cache."""
 
 LIST = 1024
 """Updates that are looked through at a time."""
-
-
-@dataclass(frozen=True)
-class Parted:
-    """axis: the innermost of those along which updates count; place: a target without its place in the window.
-
-    values  the run-time integers that make up the target, which the list holds
-    guards  what must hold for an update to be done at all
-    size    elements of the operand in a chunk's part
-    """
-
-    axis: Axis
-    place: Affine
-    values: tuple[Node, ...]
-    guards: tuple[Node, ...]
-    size: int
 
 
 def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
@@ -60,7 +40,7 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     place, steps, span = _without(first.place, bits)
     if not all(_alike(store, first, place, bits) for store in loops.stores):
         return
-    values = tuple(dict.fromkeys(n for store in loops.stores for n in _values(store.place) if n.deps & axis.bit))
+    values = tuple(dict.fromkeys(n for store in loops.stores for n in runtime_nodes(store.place) if n.deps & axis.bit))
     guards = tuple(g for g in first.guards if g.deps & axis.bit)
     if not values or len(values) > 3 or any(n.deps & bits for n in (*values, *guards)) or place.high >= 2**30:
         return
@@ -77,10 +57,6 @@ def choose(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     loops.parted = Parted(axis, place, values, guards, size)
     loops.chunks = -(-(place.high + 1) // size)
     loops.parallel = 0
-
-
-def _values(place: Affine) -> list[Node]:
-    return [key.node for key, _ in place.terms if isinstance(key, RuntimeInt)]
 
 
 def _without(place: Affine, bits: int) -> tuple[Affine, int, int]:

@@ -12,7 +12,8 @@ from hlokit.cpu.expr import Buffer, reachable
 from hlokit.cpu.grouping import MAX_FOLDS, Grouping
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.leaf import Leaf, array_leaves
-from hlokit.cpu.order import STREAM_BYTES, Store, arrange
+from hlokit.cpu.loops import Store
+from hlokit.cpu.order import STREAM_BYTES, arrange
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import has_effect, is_small_update, leaf_count, makes_nothing
 from hlokit.hlo.instruction import Instruction

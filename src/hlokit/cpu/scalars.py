@@ -11,7 +11,7 @@ from hlokit.cpu.emit import KernelWriter, Scope, Val
 from hlokit.cpu.expr import HOLE, Node, Pair
 from hlokit.cpu.leaf import Source
 from hlokit.cpu.llvm import Function, Module, scalar_type
-from hlokit.cpu.order import Loops
+from hlokit.cpu.loops import Loops
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation
 

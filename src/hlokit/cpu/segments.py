@@ -7,21 +7,15 @@ what it guards is loaded plainly or not at all. What is left between them is don
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.expr import Axis, Expressions, Node, reachable
+from hlokit.cpu.loops import Loops, Span, Store
+from hlokit.cpu.substitution import folded, needed
 from hlokit.forms.affine import Affine
-from hlokit.types import dtype as dtypes
-from hlokit.types.dtype import DType
-
-if TYPE_CHECKING:
-    from hlokit.cpu.order import Loops, Store
-
-Span = tuple[int, int]
 
 _BODIES = 12
 _SHORT_BODIES = 4000
@@ -181,15 +175,6 @@ def _know(root: Node, known: Mapping[Axis, Span], new: dict[Node, Node], express
             new[node] = _known(node, known, new, expressions)
 
 
-def _is(node: Node, value: bool) -> bool:
-    return node.op == "const" and node.dtype is dtypes.pred and bool(node.data) is value
-
-
-def needed(guards: Iterable[Node]) -> tuple[Node, ...]:
-    """The guards that are not known to hold."""
-    return tuple(guard for guard in guards if not _is(guard, True))
-
-
 def _known(node: Node, known: Mapping[Axis, Span], new: Mapping[Node, Node], expressions: Expressions) -> Node:
     if node.op == "range":
         affine, low, high = node.data
@@ -206,29 +191,3 @@ def _known(node: Node, known: Mapping[Axis, Span], new: Mapping[Node, Node], exp
     if len(args) == len(node.args) and all(a is b for a, b in zip(args, node.args)):
         return node
     return folded(expressions, node.op, node.dtype, args, node.data)
-
-
-def folded(expressions: Expressions, op: str, dtype: DType, args: Sequence[Node], data: Any) -> Node:
-    """The node of this meaning, where operands may be tests whose outcome is known."""
-    if op == "range" and data[0].is_constant:
-        return expressions.flag(data[1] <= data[0].constant < data[2])
-    if op == "number" and data.is_constant:
-        return expressions.const(data.constant, dtype)
-    if op == "select" and args[0].op == "const":
-        return args[1] if args[0].data else args[2]
-    if op == "select" and args[1] is args[2]:
-        return args[1]
-    if op == "not" and args[0].op == "const" and dtype is dtypes.pred:
-        return expressions.flag(not args[0].data)
-    if op in ("and", "or") and dtype is dtypes.pred:
-        neutral = op == "and"
-        if any(_is(a, not neutral) for a in args):
-            return expressions.flag(not neutral)
-        args = [a for a in args if not _is(a, neutral)]
-        if len(args) < 2:
-            return args[0] if args else expressions.flag(neutral)
-    if op == "load":
-        if any(_is(a, False) for a in args):  # nothing asks for it: a select beyond it is folded too
-            return expressions.const(0, dtype)
-        args = [a for a in args if not _is(a, True)]
-    return expressions.node(op, dtype, args, data)

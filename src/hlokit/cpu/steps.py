@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import Leaf, array_leaves
-from hlokit.cpu.order import Loops
+from hlokit.cpu.loops import Loops
 from hlokit.forms.affine import Affine
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction

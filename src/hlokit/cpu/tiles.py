@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from hlokit.cpu.expr import Axis, Node, RuntimeInt
+from hlokit.cpu.expr import Axis, Node
 from hlokit.cpu.llvm import Function, vector
+from hlokit.cpu.loops import BLOCK, Loops, Store, runtime_deps, stride_cost
 from hlokit.forms.affine import Affine
-
-if TYPE_CHECKING:
-    from hlokit.cpu.order import Loops
-
-BLOCK = 64
-"""Steps of the tile axis that are done together for all of the vector axis: rows are read by whole lines."""
 
 _PIECE = 16
 """Bytes that are read of a row at once."""
@@ -28,14 +22,6 @@ _PIECE = 16
 def piece(size: int) -> int:
     """Elements of so many bytes that are read of a row at once."""
     return _PIECE // size
-
-
-def runtime_deps(affine: Affine) -> int:
-    """The axes on which an affine's run-time integers depend."""
-    deps = 0
-    for key, _ in affine.terms:
-        deps |= key.node.deps if isinstance(key, RuntimeInt) else 0
-    return deps
 
 
 def is_transposed(affine: Affine, vector_axis: Axis, tile: Axis, guards: Sequence[Node] = ()) -> bool:
@@ -83,7 +69,7 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
     loops.unroll = 1
 
 
-def _cost(axis: Axis | None, tile: Axis | None, loads: Sequence[Node], stores: Sequence[object]) -> float:
+def _cost(axis: Axis | None, tile: Axis | None, loads: Sequence[Node], stores: Sequence[Store]) -> float:
     """Of a step, by the accesses."""
     if axis is None:
         return 16.0 * (len(loads) + len(stores))
@@ -94,17 +80,10 @@ def _cost(axis: Axis | None, tile: Axis | None, loads: Sequence[Node], stores: S
         if tile is not None and is_transposed(affine, axis, tile, node.args):
             total += 2.0 * affine.coefficient(tile) * (1.0 if tile.extent >= 4 else 2.0)
         else:
-            total += _class(affine, axis)
+            total += stride_cost(affine, axis)
     for store in stores:
-        total += 1.5 * _class(store.place, axis)  # type: ignore[attr-defined]
+        total += 1.5 * stride_cost(store.place, axis)
     return total * short
-
-
-def _class(affine: Affine, axis: Axis) -> float:
-    if runtime_deps(affine) & axis.bit:
-        return 16.0
-    c = abs(affine.coefficient(axis))
-    return 0.3 if c == 0 else 1.0 if c == 1 else 2.0 * c if c <= 4 else 16.0
 
 
 def columns(

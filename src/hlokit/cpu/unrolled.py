@@ -6,15 +6,13 @@ where on the axis a step is become constants: of arrays stacked side by side eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from hlokit.cpu.expr import COSTLY, Axis, Expressions, Node
+from hlokit.cpu.loops import Loops, Store, places_of
+from hlokit.cpu.substitution import substituted
 from hlokit.forms.affine import Affine
-
-if TYPE_CHECKING:
-    from hlokit.cpu.order import Store
 
 _LONGEST = 8
 _LONGEST_STRIDE = 6
@@ -26,18 +24,9 @@ _NODES = 1500
 _WORTH = 0.75
 """The share of its cost that a kernel may keep if the axis is to be written out."""
 
-Substituted = Callable[[Sequence["Store"], dict[Axis, Affine], Expressions], "list[Store]"]
-Places = Callable[[Sequence[Axis], Sequence["Store"]], dict[Node, tuple[Axis, ...]]]
 
-
-def unrolled(
-    order: list[Axis], stores: list[Store], nodes: Sequence[Node], places: Places, substituted: Substituted
-) -> tuple[list[Axis], list[Store]]:
-    """The axes and stores with those axes written out by which the kernel costs less.
-
-    places       for every node the loops that it has to be in
-    substituted  the stores with axes replaced, in the given expressions
-    """
+def unrolled(order: list[Axis], stores: list[Store], nodes: Sequence[Node]) -> tuple[list[Axis], list[Store]]:
+    """The axes and stores with those axes written out by which the kernel costs less."""
     for axis in _candidates(order, stores, nodes):
         expressions = Expressions()
         new = [
@@ -53,7 +42,7 @@ def unrolled(
         rest = [a for a in order if a is not axis]
         if len(expressions.nodes) > _NODES:
             continue
-        if _is_innermost(axis, rest, stores) or _cost(places(rest, new)) < _WORTH * _cost(places(order, stores)):
+        if _is_innermost(axis, rest, stores) or _cost(rest, new) < _WORTH * _cost(order, stores):
             order, stores = rest, new
     return order, stores
 
@@ -88,10 +77,10 @@ def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> 
     )
 
 
-def _cost(places: dict[Node, tuple[Axis, ...]]) -> float:
+def _cost(order: Sequence[Axis], stores: Sequence[Store]) -> float:
     """Of all nodes in all steps of their loops."""
     return sum(
-        (16.0 if node.op in COSTLY else 1.0) * prod(axis.extent for axis in around)
-        for node, around in places.items()
+        (16.0 if node.op in COSTLY else 1.0) * prod(axis.extent for axis in place.loops)
+        for node, place in places_of(Loops(list(order), list(stores))).items()
         if node.op not in ("const", "number", "range", "part", "hole")
     )

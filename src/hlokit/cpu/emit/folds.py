@@ -8,9 +8,9 @@ from typing import Any
 from hlokit.cpu import primitives
 from hlokit.cpu.emit.memory import MemoryWriter
 from hlokit.cpu.emit.scope import Body, Scope, Val
-from hlokit.cpu.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable
+from hlokit.cpu.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
 from hlokit.cpu.llvm import scalar_type, splat, vector
-from hlokit.cpu.order import Loops, runtime_nodes
+from hlokit.cpu.loops import Loops
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 

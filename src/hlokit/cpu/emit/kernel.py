@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 
-from hlokit.cpu import parted, segments, tiles
+from hlokit.cpu import parted, segments
 from hlokit.cpu.emit.folds import FoldWriter
 from hlokit.cpu.emit.scope import Body, Scope, Val
 from hlokit.cpu.expr import Axis
 from hlokit.cpu.llvm import Function, scalar_type, splat, vector
-from hlokit.cpu.order import Store
+from hlokit.cpu.loops import BLOCK, Parted, Span, Store
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 
@@ -155,7 +155,7 @@ class KernelWriter(FoldWriter):
     # -- segments
 
     @contextmanager
-    def _where_known(self, axis: Axis, span: segments.Span) -> Generator[None]:
+    def _where_known(self, axis: Axis, span: Span) -> Generator[None]:
         """What is written inside is for these steps of the axis; where the span is empty, for any."""
         saved = self._stored, self._known
         self._known = {**self._known, axis: span}
@@ -170,13 +170,13 @@ class KernelWriter(FoldWriter):
         index = scope.of_axis(axis).axes[axis]
         done, rest = self.fn.new_block("done"), self.fn.new_block("piece")
 
-        def part(span: segments.Span) -> None:
+        def part(span: Span) -> None:
             with self._where_known(axis, span):
                 self._nest(self._beside(scope), level)
             with self.at(scope) as fn:
                 fn.jump(done)
 
-        def among(spans: Sequence[segments.Span]) -> None:
+        def among(spans: Sequence[Span]) -> None:
             """The step is in one of the spans; found by halves."""
             if len(spans) == 1:
                 if spans[0] in own:
@@ -242,7 +242,7 @@ class KernelWriter(FoldWriter):
 
     # -- parts of an operand
 
-    def _parted(self, scope: Scope, level: int, plan: parted.Parted) -> None:
+    def _parted(self, scope: Scope, level: int, plan: Parted) -> None:
         """Loops over updates that are in the chunk's part."""
         axis, extent = self.loops.order[level], self.loops.order[level].extent
         if axis is not plan.axis:
@@ -351,13 +351,13 @@ class KernelWriter(FoldWriter):
         ends = outer.memo.get("block ends")
         if ends is None:
             with self.at(outer) as fn:
-                low = fn.let(f"mul nuw nsw i64 {outer.memo['block']}, {tiles.BLOCK}")
-                end = fn.let(f"add nuw nsw i64 {low}, {tiles.BLOCK}")
-                high = end if extent % tiles.BLOCK == 0 else fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {whole})")
+                low = fn.let(f"mul nuw nsw i64 {outer.memo['block']}, {BLOCK}")
+                end = fn.let(f"add nuw nsw i64 {low}, {BLOCK}")
+                high = end if extent % BLOCK == 0 else fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {whole})")
                 last = fn.let(f"icmp sge i64 {end}, {extent}")
             ends = outer.memo["block ends"] = low, high, last
         low, high, last = ends
-        self._loop(scope, low, high, rows, [], part(rows), some=extent % tiles.BLOCK == 0)
+        self._loop(scope, low, high, rows, [], part(rows), some=extent % BLOCK == 0)
         if whole < extent:
             with self.at(scope) as fn:
                 then, after = fn.new_block("rest"), fn.new_block("done")

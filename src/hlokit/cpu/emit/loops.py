@@ -6,11 +6,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from hlokit.cpu import segments
 from hlokit.cpu.emit.scope import Body, Scope
 from hlokit.cpu.expr import Axis, Buffer, Expressions, Node
 from hlokit.cpu.llvm import Function
-from hlokit.cpu.order import Loops, Store
+from hlokit.cpu.loops import Loops, Span, Store
 from hlokit.cpu.target import Target
 
 
@@ -27,7 +26,7 @@ class LoopWriter:
         self._pointers: dict[Buffer, str] = {}
         self._streams = False
         self._stored: Sequence[Store] = loops.stores
-        self._known: dict[Axis, segments.Span] = {}
+        self._known: dict[Axis, Span] = {}
         self._in_pieces = Expressions()
 
     @contextmanager
@@ -72,7 +71,7 @@ class LoopWriter:
         high: str,
         carries: list[tuple[str, str]],
         body: Body,
-        span: segments.Span | None = None,
+        span: Span | None = None,
     ) -> list[str]:
         """The steps of an axis by vectors: wide ones, single ones, a masked rest. Carries have `lanes` lanes or one.
 
@@ -136,9 +135,7 @@ class LoopWriter:
             fn.start(after)
         return values
 
-    def _between(
-        self, parent: Scope, steps: tuple[str, str], span: segments.Span, sizes: tuple[int, int], part: Any
-    ) -> None:
+    def _between(self, parent: Scope, steps: tuple[str, str], span: Span, sizes: tuple[int, int], part: Any) -> None:
         """Those of the steps that are in the span: by wide vectors, then by vectors with a mask."""
         wide, lanes = sizes
         with self.at(parent) as fn:

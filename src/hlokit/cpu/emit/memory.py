@@ -11,7 +11,7 @@ from hlokit.cpu.emit.scope import Scope, Val
 from hlokit.cpu.emit.values import ValueWriter
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt
 from hlokit.cpu.llvm import memory_type, splat, vector
-from hlokit.cpu.order import Loops, Store
+from hlokit.cpu.loops import Loops, Store, runtime_deps
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
@@ -215,7 +215,7 @@ class MemoryWriter(ValueWriter):
     def _strided(self, buffer: Buffer, affine: Affine, lane: int, scope: Scope) -> Val | None:
         """Every 2nd to 8th element by whole vectors and shuffles; what may lie outside the buffer is masked."""
         lanes, stride = scope.lanes, abs(lane)
-        if tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
+        if runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
             return None
         shares, offset = self._among_groups(buffer, affine, stride, scope)
         count = lanes if scope.mask is None else scope.mask.count("true")
@@ -265,7 +265,7 @@ class MemoryWriter(ValueWriter):
             return None
         if load.dtype not in (dtypes.u8, dtypes.s8) or (mask is not None and not mask.startswith("<")):
             return None
-        if self.loops.tile is not None or tiles.runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
+        if self.loops.tile is not None or runtime_deps(affine) & scope.lane_axis.bit:  # type: ignore[union-attr]
             return None
         shares, offset = self._among_groups(buffer, affine, stride, scope)
         count = lanes if mask is None else mask.count("true")
