@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.fft_axis import Axis, Place
 from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, convolution_size, swapped
 from hlokit.cpu.kernels.fft_memory import Columns, load_column, store_column
+from hlokit.cpu.kernels.fft_phases import CHUNK, PARAMETERS
 from hlokit.cpu.kernels.fft_weights import Weights
 from hlokit.cpu.kernels.flow import greatest, least
 from hlokit.cpu.kernels.routine import Phase
@@ -21,8 +22,6 @@ LONGEST = 1 << 25
 """Squares of places are exact in doubles."""
 _UNIT = 64
 """Lengths of convolutions are multiples of it: whole vectors, and products of two short ones."""
-_CHUNK = 1 << 13  # elements that make a chunk
-_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Chirp:
         self._times(axis, between, target, chirp, (True, axis.turned[1]), axis.factor / size)
 
     def _begin(self) -> Function:
-        return Function(f"{self.name}_{len(self.phases)}", _PARAMETERS)
+        return Function(f"{self.name}_{len(self.phases)}", PARAMETERS)
 
     def _end(self, f: Function, chunks: int) -> None:
         f.do("ret void")
@@ -86,7 +85,7 @@ class Chirp:
 
         array = target.pointer(f)
         numbers = ", ".join(f"double {float_constant(i, 'double')}" for i in range(w))
-        with f.loop(f.let(f"mul i64 %begin, {_CHUNK}"), least(f, f.let(f"mul i64 %end, {_CHUNK}"), str(n)), w) as loop:
+        with f.loop(f.let(f"mul i64 %begin, {CHUNK}"), least(f, f.let(f"mul i64 %end, {CHUNK}"), str(n)), w) as loop:
             first = f.let(
                 f"insertelement {doubles} poison, double {f.let(f'sitofp i64 {loop.index} to double')}, i64 0"
             )
@@ -103,13 +102,13 @@ class Chirp:
                 rest = f.let(f"select {vector('i1', w)} {is_out}, {doubles} {moved}, {doubles} {rest}")
             value = weights.powers(f, f.let(f"fptosi {doubles} {rest} to {integers}"))
             store_column(f, self.lanes, Columns(array, loop.index, 0), "0", value)
-        self._end(f, -(-n // _CHUNK))
+        self._end(f, -(-n // CHUNK))
 
     def _filter(self, n: int, size: int, chirp: Place, target: Place) -> None:
         """conj(c_j) at places j and size - j, zeros between."""
         f, lanes, w = self._begin(), self.lanes, self.lanes.count
         source, array = chirp.pointer(f), target.pointer(f)
-        low, high = f.let(f"mul i64 %begin, {_CHUNK}"), f.let(f"mul i64 %end, {_CHUNK}")
+        low, high = f.let(f"mul i64 %begin, {CHUNK}"), f.let(f"mul i64 %end, {CHUNK}")
         with f.loop(low, least(f, high, str(size)), w) as loop:
             back = f.let(f"sub i64 {size - w + 1}, {loop.index}")
             near = load_column(f, lanes, Columns(source, loop.index, 0, self._valid(f, loop.index, n)), "0")
@@ -117,7 +116,7 @@ class Chirp:
             real, imag = lanes.add(f, near, lanes.reverse(f, far))
             value = real, f.let(f"fneg {lanes.type} {imag}")
             store_column(f, lanes, Columns(array, loop.index, 0), "0", value)
-        self._end(f, -(-size // _CHUNK))
+        self._end(f, -(-size // CHUNK))
 
     def _valid(self, f: Function, first: str, count: int) -> str:
         """How many lanes of the vector that begins with element `first` are below `count`."""
@@ -140,12 +139,12 @@ class Chirp:
             )
 
         if axis.inner == 1:
-            parts = -(-target.length // _CHUNK)
+            parts = -(-target.length // CHUNK)
             with f.loop("%begin", "%end") as chunk:
                 row, part = f.let(f"udiv i64 {chunk.index}, {parts}"), f.let(f"urem i64 {chunk.index}, {parts}")
                 starts = [f.let(f"mul i64 {row}, {x.length}") for x in (source, target)]
-                low = f.let(f"mul i64 {part}, {_CHUNK}")
-                high = least(f, f.let(f"add i64 {low}, {_CHUNK}"), str(target.length))
+                low = f.let(f"mul i64 {part}, {CHUNK}")
+                high = least(f, f.let(f"add i64 {low}, {CHUNK}"), str(target.length))
                 with f.loop(low, high, w) as loop:
                     k = loop.index
                     places = f.let(f"add i64 {starts[0]}, {k}"), f.let(f"add i64 {starts[1]}, {k}")
@@ -154,7 +153,7 @@ class Chirp:
                     put(places, (has, goes), load_column(f, lanes, Columns(arrays[2], k, 0, has), "0"))
             self._end(f, axis.outer * parts)
             return
-        rows, per_chunk = axis.outer * target.length, max(1, _CHUNK // axis.inner)
+        rows, per_chunk = axis.outer * target.length, max(1, CHUNK // axis.inner)
         low, high = f.let(f"mul i64 %begin, {per_chunk}"), f.let(f"mul i64 %end, {per_chunk}")
         with f.loop(low, least(f, high, str(rows))) as item:
             row, k = f.let(f"udiv i64 {item.index}, {target.length}"), f.let(f"urem i64 {item.index}, {target.length}")
