@@ -177,7 +177,7 @@ class _Chunks:
         rhs, sizes, first = self._step(rhs, go)
         sums = self._sums(panel)
         more = affine(f, ROWS - 1, [(self.outputs, 1)])
-        done = f.let(f"and i64 {more}, {-2 * ROWS}")
+        done = str(int(more) & -2 * ROWS) if is_number(more) else f.let(f"and i64 {more}, {-2 * ROWS}")
 
         def one(row: str, rows: int) -> None:
             lhs, out = pointer(f, self.patch, row, LINE), pointer(f, sums, row, SUMS_BYTES)
@@ -188,6 +188,8 @@ class _Chunks:
 
         with f.loop("0", done, 2 * ROWS) as loop:
             one(loop.index, 2)
+        if is_number(more) and int(done) >= int(self.outputs):
+            return
         with f.when(f.let(f"icmp slt i64 {done}, {self.outputs}")):
             one(done, 1)
 
