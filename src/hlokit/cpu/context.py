@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from hlokit.cpu.expr import Buffer
-from hlokit.cpu.steps import Reasons
 from hlokit.cpu.target import Target
 from hlokit.hlo.instruction import Instruction
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
+
+
+@dataclass
+class Reasons:
+    """Why things are as they are: (instruction, what, why)."""
+
+    entries: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+
+    def add(self, instruction: str, what: str, why: str) -> None:
+        self.entries.append((instruction, what, why))
 
 
 class Context:

@@ -75,9 +75,9 @@ def _fuse(block: Block, kernel: KernelStep, context: Context) -> None:
         entries = context.reasons.entries
         if not fused.epilogue.is_kept:  # type: ignore[union-attr]
             entries[:] = [e for e in entries if e[0] not in names or e[1] != "not fused"]
-            if block.lowering is not None:
-                for leaf in [leaf for leaf, buffer in block.lowering.stored.items() if buffer is result]:
-                    del block.lowering.stored[leaf]
+            if block.leaves is not None:
+                for leaf in [leaf for leaf, buffer in block.leaves.stored.items() if buffer is result]:
+                    del block.leaves.stored[leaf]
         context.reasons.add(kernel.name, "fused", f"the epilogue of {routine.name}")
         return
 

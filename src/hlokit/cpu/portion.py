@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import Leaf, array_leaves
-from hlokit.cpu.program import Lowering
+from hlokit.cpu.leaves import Leaves
 from hlokit.cpu.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import leaf_count
 from hlokit.hlo.computation import Computation
@@ -40,9 +40,9 @@ class Portion:
 
 def portions(block: Block) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]:
     """Those of all kernels and routines of a block and of what is inside it, one by one."""
-    lowering = block.lowering
-    assert lowering is not None
-    owners = owners_of(lowering)
+    leaves = block.leaves
+    assert leaves is not None
+    owners = owners_of(leaves)
     for step in block.steps:
         if isinstance(step, RoutineStep):
             for leaf, buffer in _roots(step):
@@ -50,7 +50,7 @@ def portions(block: Block) -> Iterator[tuple[KernelStep | RoutineStep, Portion]]
                     owners[buffer].append(leaf)
     for step in block.steps:
         if isinstance(step, (KernelStep, RoutineStep)):
-            yield step, portion(step, lowering, owners)
+            yield step, portion(step, leaves, owners)
         for inner in inner_blocks(step):
             yield from portions(inner)
 
@@ -62,22 +62,22 @@ def inner_blocks(step: Step) -> Sequence[Block]:
     return step.branches if isinstance(step, ConditionalStep) else ()
 
 
-def owners_of(lowering: Lowering) -> dict[Buffer, list[Leaf]]:
+def owners_of(leaves: Leaves) -> dict[Buffer, list[Leaf]]:
     """The leaves that lie in each buffer."""
     found: dict[Buffer, list[Leaf]] = {}
-    for leaf, buffer in lowering.stored.items():
+    for leaf, buffer in leaves.stored.items():
         found.setdefault(buffer, []).append(leaf)
     return found
 
 
-def portion(step: KernelStep | RoutineStep, lowering: Lowering, owners: dict[Buffer, list[Leaf]]) -> Portion:
-    """The portion of one step of what `lowering` made."""
+def portion(step: KernelStep | RoutineStep, leaves: Leaves, owners: dict[Buffer, list[Leaf]]) -> Portion:
+    """The portion of one step of a computation with these leaves."""
     roots = _roots(step)
     computed = {leaf for leaf, _ in roots}
     known = {leaf: b for b in step.reads for leaf in owners.get(b, ()) if leaf not in computed}
     if isinstance(step, KernelStep):
-        known |= _changed(step, lowering)
-    return _Extraction(lowering, known, {leaf.instruction for leaf in computed}).portion(roots)
+        known |= _changed(step, leaves)
+    return _Extraction(leaves, known, {leaf.instruction for leaf in computed}).portion(roots)
 
 
 def _roots(step: KernelStep | RoutineStep) -> list[tuple[Leaf, Buffer]]:
@@ -92,18 +92,18 @@ def _roots(step: KernelStep | RoutineStep) -> list[tuple[Leaf, Buffer]]:
     return list(zip(leaves, step.writes, strict=True))
 
 
-def _changed(step: KernelStep, lowering: Lowering) -> dict[Leaf, Buffer]:
+def _changed(step: KernelStep, leaves: Leaves) -> dict[Leaf, Buffer]:
     """Operands of a kernel that changes an array: before it they lie where the results will."""
     instruction = step.instructions[0]
     if step.source is None and instruction.op.form != "scatter":
         return {}
-    pairs = [(lowering.leaf(instruction.operands[leaf.number]), buffer) for leaf, buffer in step.roots]
+    pairs = [(leaves.leaf(instruction.operands[leaf.number]), buffer) for leaf, buffer in step.roots]
     return {leaf: buffer for leaf, buffer in pairs if leaf.instruction is not instruction}
 
 
 @dataclass
 class _Extraction:
-    lowering: Lowering
+    leaves: Leaves
     known: dict[Leaf, Buffer]
     own: set[Instruction]
     module: HloModule = field(default_factory=lambda: HloModule("portion"))
@@ -151,9 +151,9 @@ class _Extraction:
         op = leaf.instruction.op
         if isinstance(op, Parameter):
             return True
-        is_loop = isinstance(op, While) and leaf.instruction in self.lowering.context.step_loops
+        is_loop = isinstance(op, While) and leaf.instruction in self.leaves.context.step_loops
         is_plain = op.form in ("map", "index", "fold", "scatter") or isinstance(op, While)
-        return leaf in self.lowering.stored and (is_loop or not is_plain) and leaf.instruction not in self.own
+        return leaf in self.leaves.stored and (is_loop or not is_plain) and leaf.instruction not in self.own
 
     def _parameter(self, leaf: Leaf, buffer: Buffer | None) -> Instruction:
         self.operands.append(buffer)
@@ -175,7 +175,7 @@ class _Extraction:
         return found
 
     def _operand(self, instruction: Instruction) -> Instruction:
-        arrays = [self.leaf(self.lowering.leaf(instruction, k)) for k in range(leaf_count(instruction.shape))]
+        arrays = [self.leaf(self.leaves.leaf(instruction, k)) for k in range(leaf_count(instruction.shape))]
         return self._packed(instruction.shape, iter(arrays))
 
     def _packed(self, shape: Shape, arrays: Iterator[Instruction]) -> Instruction:

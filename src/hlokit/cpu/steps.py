@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import Leaf, array_leaves
+from hlokit.cpu.leaves import Leaves
 from hlokit.cpu.loops import Loops
 from hlokit.forms.affine import Affine
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-
-if TYPE_CHECKING:
-    from hlokit.cpu.program import Lowering
 
 
 @dataclass(eq=False)
@@ -135,21 +133,11 @@ class ConditionalStep(Step):
 
 @dataclass(eq=False)
 class Block:
-    """Steps in their order, and the buffers of the root's leaves. `lowering`: what made it, which knows whose they are.
+    """Steps in their order, and the buffers of the root's leaves. `leaves`: what knows whose they are.
     `chains`: steps one after the other that run together, one batch index at a time.
     """
 
     steps: list[Step]
     results: tuple[Buffer, ...] = ()
-    lowering: Lowering | None = None
+    leaves: Leaves | None = None
     chains: list[tuple[Step, ...]] = field(default_factory=list["tuple[Step, ...]"])
-
-
-@dataclass
-class Reasons:
-    """Why things are as they are: (instruction, what, why)."""
-
-    entries: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
-
-    def add(self, instruction: str, what: str, why: str) -> None:
-        self.entries.append((instruction, what, why))

@@ -68,7 +68,7 @@ class Simplify(Pass):
 
 @dataclass(frozen=True)
 class FastSimplify(Simplify):
-    """algsimp with the rules that round differently too (powers, quotients by constants, products of small matrices)."""
+    """algsimp, with the rules that round differently too: of powers, quotients by constants, small products."""
 
     name = "algsimp-fast"
     fast: bool = True
