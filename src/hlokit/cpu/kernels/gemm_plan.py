@@ -28,6 +28,10 @@ MATRIX_SPEED = 8
 _LARGE = 1 << 32
 """Work from which twice as many chunks cost next to nothing: below it packing is felt."""
 CHUNKS = 16
+_LOW = 16
+"""Rows or columns of a product that, as a rule, is made without packing."""
+_PACKED = 1 / 40
+"""1 / rows + 1 / columns of a chunk at which packing, some 20 operations an element, takes half as long as products."""
 
 
 def up(value: int, unit: int) -> int:
@@ -103,15 +107,30 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
     if g >= wanted:
         return -(-g // wanted), -(-m // -(-m // tallest)), min(up(n, width), most // width * width)
     each = -(-wanted // g)
+    rows, columns = _cut(m, n, width, most // width * width, each, tallest)
+    # short sides: what fewer chunks pack less often outweighs that fewer threads share them
+    while each > 2 and work < 8 * _CHUNK_WORK * g * each and _is_packing(arithmetic, m, n, rows, columns):
+        each = max(2, each // 2)
+        rows, columns = _cut(m, n, width, most // width * width, each, tallest)
+    return 1, rows, columns
+
+
+def _is_packing(arithmetic: Arithmetic, m: int, n: int, rows: int, columns: int) -> bool:
+    """Whether packing takes a good part of the time of chunks of this size."""
+    return not arithmetic.is_matrix and min(m, n) > _LOW and 1 / rows + 1 / columns > _PACKED
+
+
+def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tuple[int, int]:
+    """Rows and columns of a chunk, of which `each` or more are wanted."""
     best = (math.inf, m, n)
-    for across in range(-(-n // (most // width * width)), -(-n // width) + 1):
+    for across in range(-(-n // most), -(-n // width) + 1):
         down = min(max(-(-each // across), -(-m // tallest)), m)
         rows, columns = -(-m // down), up(-(-n // across), width)
         idle = -across * down % each / each  # the last round of chunks has fewer
         best = min(best, (1 / rows + 1 / columns + 0.01 * idle, rows, columns))
         if across >= each:
             break
-    return 1, best[1], best[2]
+    return best[1], best[2]
 
 
 def _streams(m: int, rhs: Operand) -> bool:
