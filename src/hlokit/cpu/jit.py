@@ -97,8 +97,8 @@ def split(text: str, count: int) -> tuple[list[str], str]:
     heads = {function: function.partition("\n")[0] for function in functions}
     single = [f for f in functions if "alwaysinline" not in heads[f]]
     cold = [f for f in single if COLD in heads[f]]
-    if sum(map(len, cold)) < _WORTH_A_MODULE or len(cold) == len(single):
-        cold = []
+    if cold and (sum(map(len, cold)) < _WORTH_A_MODULE or len(cold) == len(single)):
+        return split(text.replace(COLD, _COLD_WITH_OTHERS), count)
     count = min(count, len(single) - len(cold))
     if count < 2 and not cold:
         return [text], ""
@@ -116,6 +116,8 @@ _WORTH_A_THREAD = 50_000
 """Bytes of text that take some 50 ms."""
 _WORTH_A_MODULE = 2000
 """Bytes of cold functions that take longer at the usual level than at level 0 in a module of their own."""
+_COLD_WITH_OTHERS = "noinline optnone"
+"""What cold functions are in a module of the usual level: they go through it with few passes."""
 _UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
 _SYMBOL = re.compile(r"@([\w.$]+)")
 _INTERNAL = re.compile(r"define (internal |private |hidden )?")
