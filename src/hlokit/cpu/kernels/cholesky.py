@@ -19,14 +19,14 @@ from hlokit.cpu.kernels.panels import (
     clear,
     less_product,
     load,
-    load_rows,
+    load_element,
     offset,
     one,
     panels_for,
     plus,
     spread,
     store,
-    store_row,
+    store_element,
     times,
     up,
 )
@@ -171,7 +171,7 @@ def _step(plan: _Plan, module: Module) -> str:
     substitute = panels.solve(module, p, False, conjugate=True)
 
     def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
-        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals})")
+        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals}, i64 0)")
 
     solve = panels.panel_rows(module, p, f"panel_rows_conj_{p.name}", finish, conjugate=True)
     diagonal = _diagonal(p, module)
@@ -207,32 +207,43 @@ def _factor(p: Panels, module: Module) -> str:
         return name
     parameters = [("ptr", "c"), ("ptr", "t"), ("ptr", "r"), ("ptr", "info"), ("i64", "row")]
     f = Function(name, parameters, attributes="noinline")
-    kind = p.scalar
-    rows = load_rows(f, p, "%c")
+    # the vectors of the diagonal; then those to its right are solved for
+    count = max(1, p.rows // p.lanes)
+    first = f.let(f"udiv i64 {f.let(f'urem i64 %row, {p.width}')}, {p.lanes}")
+    start = offset(f, "%c", (first, p.lanes * p.bytes))
+    places = [[offset(f, start, i * p.stripe_row + v * p.lanes * p.bytes) for v in range(count)] for i in range(p.rows)]
+    rows = [[load_element(f, p, place) for place in line] for line in places]
+    kind, zero = p.scalar, float_constant(0.0, p.scalar)
     for i in range(p.rows):
         corner = offset(f, "%t", i * p.panel_column)
-        store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
+        _store(f, p, rows[i], places[i])
         pivot = load(f, p, offset(f, corner, i * p.bytes))
-        positive = f.let(f"fcmp ogt {kind} {pivot}, {float_constant(0.0, kind)}")
+        positive = f.let(f"fcmp ogt {kind} {pivot}, {zero}")
         panels.note_pivot(f, positive, "%info", plus(f, "%row", i + 1))
         root = f.let(f"call {kind} @llvm.sqrt.f{8 * p.bytes}({kind} {pivot})")
         reciprocal = f.let(f"fdiv {kind} {one(p)}, {root}")
         place = offset(f, "%r", i * p.reciprocal)
-        zero = float_constant(0.0, kind)
         for c, value in enumerate([reciprocal, zero, one(p)] if p.parts == 2 else [reciprocal, one(p)]):
             store(f, p, value, offset(f, place, c * p.bytes))
         factor = spread(f, p, reciprocal)
         rows[i] = [[f.let(f"fmul {p.vector} {x}, {factor}") for x in vector] for vector in rows[i]]
-        store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
+        _store(f, p, rows[i], places[i])
         store(f, p, root, offset(f, corner, i * p.bytes))
         if p.parts == 2:
             store(f, p, zero, offset(f, corner, (p.height + i) * p.bytes))
         for r in range(i + 1, p.rows):
             left = panels.factors(f, p, offset(f, corner, r * p.bytes), p.height * p.bytes)
             rows[r] = [less_product(f, p, c, left, x, True) for c, x in zip(rows[r], rows[i], strict=True)]
+    substitute = panels.solve(module, p, False, conjugate=True)
+    f.do(f"call void @{substitute}(ptr %c, ptr %t, ptr %r, i64 {plus(f, first, count)})")
     f.do("ret void")
     module.add(f)
     return name
+
+
+def _store(f: Function, p: Panels, values: list[list[str]], places: list[str]) -> None:
+    for value, place in zip(values, places, strict=True):
+        store_element(f, p, value, place)
 
 
 def _unpack(plan: _Plan, module: Module) -> str:

@@ -104,7 +104,7 @@ def _step(s: Stripes, module: Module, factor: str) -> str:
         c, a = offset(f, top, (row.index, p.stripe_row)), offset(f, left, (row.index, p.bytes))
         f.do(f"call void @{change}(ptr {c}, ptr {a}, ptr {top}, i64 {row.index})")
         corner = offset(f, a, (row.index, tall.panel_column))
-        f.do(f"call void @{solve}(ptr {c}, ptr {corner}, ptr null)")
+        f.do(f"call void @{solve}(ptr {c}, ptr {corner}, ptr null, i64 0)")
     with f.loop(end, str(s.rows), p.rows) as row:
         c, a = offset(f, stripe, (row.index, p.stripe_row)), offset(f, columns, (row.index, p.bytes))
         f.do(f"call void @{change}(ptr {c}, ptr {a}, ptr {top}, i64 {p.width})")

@@ -191,6 +191,16 @@ def store_row(f: Function, p: Panels, values: Sequence[Sequence[str]], row: str)
             store(f, p, value, _place(f, p, row, v, c), p.lanes)
 
 
+def load_element(f: Function, p: Panels, place: str) -> list[str]:
+    """A vector of a row by components."""
+    return [load(f, p, offset(f, place, c * p.width * p.bytes), p.lanes) for c in range(p.parts)]
+
+
+def store_element(f: Function, p: Panels, value: Sequence[str], place: str) -> None:
+    for c, part in enumerate(value):
+        store(f, p, part, offset(f, place, c * p.width * p.bytes), p.lanes)
+
+
 def load_rows(f: Function, p: Panels, first: str) -> Rows:
     return [load_row(f, p, offset(f, first, r * p.stripe_row)) for r in range(p.rows)]
 
@@ -233,23 +243,27 @@ def update(module: Module, p: Panels, conjugate: bool = False) -> str:
 
 
 def solve(module: Module, p: Panels, unit: bool, conjugate: bool = False) -> str:
-    """void f(ptr c, ptr a, ptr r): c[rows][width] becomes x, l x = c; l's triangle is at a, its reciprocals at r."""
+    """void f(ptr c, ptr a, ptr r, i64 first): c[rows][width] becomes x, l x = c, in vectors from the `first` on.
+
+    l's triangle is at a, its reciprocals at r.
+    """
     name = f"panel_solve{'_unit' if unit else ''}{'_conj' if conjugate else ''}_{p.name}"
     if name in module.functions:
         return name
-    f = Function(name, [("ptr", "c"), ("ptr", "a"), ("ptr", "r")], attributes="noinline")
-    rows = load_rows(f, p, "%c")
-    for i in range(p.rows):
-        if not unit:
-            place = offset(f, "%r", i * p.reciprocal)
-            reciprocal = factors(f, p, place, p.bytes)
-            scale = spread(f, p, load(f, p, offset(f, place, p.parts * p.bytes)))
-            scaled = [product(f, p, reciprocal, vector) for vector in rows[i]]
-            rows[i] = [[f.let(f"fmul {p.vector} {x}, {scale}") for x in vector] for vector in scaled]
-        store_row(f, p, rows[i], offset(f, "%c", i * p.stripe_row))
-        for r in range(i + 1, p.rows):
-            left = factors(f, p, offset(f, "%a", i * p.panel_column + r * p.bytes), p.height * p.bytes)
-            rows[r] = [less_product(f, p, c, left, x, conjugate) for c, x in zip(rows[r], rows[i], strict=True)]
+    f = Function(name, [("ptr", "c"), ("ptr", "a"), ("ptr", "r"), ("i64", "first")], attributes="noinline")
+    with f.loop("%first", str(p.vectors)) as loop:
+        places = [offset(f, "%c", (loop.index, p.lanes * p.bytes), i * p.stripe_row) for i in range(p.rows)]
+        rows = [load_element(f, p, place) for place in places]
+        for i in range(p.rows):
+            if not unit:
+                place = offset(f, "%r", i * p.reciprocal)
+                scale = spread(f, p, load(f, p, offset(f, place, p.parts * p.bytes)))
+                scaled = product(f, p, factors(f, p, place, p.bytes), rows[i])
+                rows[i] = [f.let(f"fmul {p.vector} {x}, {scale}") for x in scaled]
+            store_element(f, p, rows[i], places[i])
+            for r in range(i + 1, p.rows):
+                left = factors(f, p, offset(f, "%a", i * p.panel_column + r * p.bytes), p.height * p.bytes)
+                rows[r] = less_product(f, p, rows[r], left, rows[i], conjugate)
     f.do("ret void")
     module.add(f)
     return name

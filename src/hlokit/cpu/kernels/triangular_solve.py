@@ -209,7 +209,7 @@ def _solve(plan: _Plan, module: Module) -> str:
     substitute = panels.solve(module, p, s.unit)
 
     def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
-        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals})")
+        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals}, i64 0)")
 
     step = panels.panel_rows(module, p, f"panel_rows{'_unit' if s.unit else ''}_{p.name}", finish)
     b, x, scratch = (table_pointer(f, i) for i in (1, 2, 3))
