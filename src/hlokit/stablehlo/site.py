@@ -16,7 +16,7 @@ from hlokit.stablehlo.tree import Dense, DialectAttribute, Operation, QuantizedT
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
-    from hlokit.stablehlo.lowering import Scope
+    from hlokit.stablehlo.scope import Scope
 
 Rule: TypeAlias = "Callable[[Site], XlaOp | Sequence[XlaOp]]"
 """Lowers one operation: gives its result, or a list of its results."""
