@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -260,7 +260,7 @@ def _prepared(text: str, machine: Any) -> Any:
     passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
     _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
-    for function in module.functions:
+    for function in module.functions if LOOP in text else ():
         if function.name.startswith(LOOP):
             builder.getFunctionPassManager().run(function, builder)
     return module
@@ -268,7 +268,7 @@ def _prepared(text: str, machine: Any) -> Any:
 
 _SWITCHES = ("-disable-lsr",)
 """LLVM's options for our code. Loop strength reduction takes a third of code generation's time, and our loops count as
-they should."""
+they should. Level 0 has none."""
 _emitting = 0
 _switching = threading.Lock()
 
@@ -298,7 +298,7 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     llvm = _llvm()
     with _machine(target, opt) as machine, llvm.ffi.OutputString() as message:
         module = _prepared(text, machine)
-        with _switched():
+        with _switched() if opt else nullcontext():
             buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
         if not buffer:
             raise ValueError(f"LLVM cannot make code:\n{message}")
