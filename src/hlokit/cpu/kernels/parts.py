@@ -163,7 +163,7 @@ class _Block(Block):
         (lhs, lhs_range), (rhs, rhs_range) = sides
         shown = f"ptr {lhs}, ptr {rhs}, ptr {out}, i64 {out_bytes}, "
         shown += f"i64 {blocks}, i64 {height}, i64 {width}, i1 {first}"
-        chosen = self._chosen(height)
+        chosen = self._chosen(width)
         if product.form.parts == 1:
             fn.do(f"call void {chosen}({shown})")
         else:
@@ -181,13 +181,13 @@ class _Block(Block):
         if not product.plan.keeps_out:
             self._hand_out(out, row, height, column, width, last)
 
-    def _chosen(self, height: str) -> str:
-        """The tile for so many rows."""
+    def _chosen(self, width: str) -> str:
+        """The tile for so many columns."""
         product, fn = self.product, self.product.fn
-        names = [f"@{tile(product.module, product.form, i)}" for i in _halves(product.space.rows.size)]
+        names = [f"@{tile(product.module, product.form, j)}" for j in _halves(product.space.columns.size)]
         if len(names) == 1:
             return names[0]
-        is_more = fn.let(f"icmp sgt i64 {height}, {LANES}")
+        is_more = fn.let(f"icmp sgt i64 {width}, {LANES}")
         return fn.let(f"select i1 {is_more}, ptr {names[0]}, ptr {names[1]}", "f")
 
     def _hand_out(self, sums: str, row: str, height: str, column: str, width: str, last: str) -> None:
@@ -205,7 +205,7 @@ class _Block(Block):
 
 
 def _halves(size: int) -> list[int]:
-    """The halves, 2 or 1, of the rows of the tiles that an axis is cut into."""
+    """The halves, 2 or 1, of the columns of the tiles that an axis is cut into."""
     rest = size % WIDTH
     found = [2] if size > LANES else []
     return [*found, 1] if 0 < rest <= LANES else found

@@ -57,7 +57,7 @@ class Form:
 
         Long sums are rounded less often; panels of few blocks stay in the first-level cache while they are read twice.
         """
-        return (4, 16) if self.parts > 1 else (64, 64)
+        return (6, 16) if self.parts > 1 else (64, 64)
 
     @property
     def block_bytes(self) -> int:
@@ -68,15 +68,15 @@ class Form:
         return "float" if self.steps == 2 else "i32"
 
 
-def tile(module: Module, form: Form, rows: int) -> str:
-    """The function for tiles of so many halves of rows, 1 or 2.
+def tile(module: Module, form: Form, columns: int) -> str:
+    """The function for tiles of so many halves of columns, 1 or 2.
 
     void f(ptr lhs, ptr rhs, ptr out, i64 out_bytes, i64 blocks, i64 rows, i64 columns, i1 first): sums `blocks` blocks
     of two panels, to what `out` has unless `first`; its rows are `out_bytes` apart.
     """
-    name = f"parts_tile_{form.name}_{rows}"
+    name = f"parts_tile_{form.name}_{columns}"
     if name not in module.functions:
-        module.add(_Tile(form, name, rows).fn)
+        module.add(_Tile(form, name, columns).fn)
     return name
 
 
@@ -88,33 +88,33 @@ _PARAMETERS = [
 
 
 class _Tile:
-    """Halves of the columns in turn, both in the same registers.
+    """Halves of the rows in turn, both in the same registers: rhs's panel stays in the first-level cache.
 
     Where the core's other thread is at work, the number of registers in use is what counts: products with five take 12
     nanoseconds, with all eight 21; 6 to 7 where it is idle. To be in use is to have been written since `configure`.
     """
 
-    def __init__(self, form: Form, name: str, rows: int) -> None:
-        self.form, self.rows = form, rows
+    def __init__(self, form: Form, name: str, columns: int) -> None:
+        self.form, self.columns = form, columns
         self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind")
         own = fn.alloca("i8", WIDTH * 4 * WIDTH)
         is_direct = "%first"
-        for size, whole in (("rows", rows * LANES), ("columns", WIDTH)):
+        for size, whole in (("rows", WIDTH), ("columns", columns * LANES)):
             is_direct = fn.let(f"and i1 {is_direct}, {fn.let(f'icmp eq i64 %{size}, {whole}')}")
         target = fn.let(f"select i1 {is_direct}, ptr %out, ptr {own}")
         target_bytes = fn.let(f"select i1 {is_direct}, i64 %out_bytes, i64 {4 * WIDTH}")
-        with fn.loop("0", "%columns", LANES, [("ptr", "%rhs"), ("ptr", target)]) as half:
-            rhs, place = half.carried
-            for i in range(rows):
-                clear(fn, i)
+        down = fn.let(f"mul i64 {target_bytes}, {LANES}")
+        with fn.loop("0", "%rows", LANES, [("ptr", "%lhs"), ("ptr", target)]) as half:
+            lhs, place = half.carried
+            for j in range(columns):
+                clear(fn, j)
             for products in PRODUCTS[form.parts]:
-                with fn.loop("0", "%blocks", 1, [("ptr", "%lhs"), ("ptr", rhs)]) as block:
+                with fn.loop("0", "%blocks", 1, [("ptr", lhs), ("ptr", "%rhs")]) as block:
                     self._multiply(block.carried, products)
                     block.next = [pointer(fn, base, str(form.block_bytes), 1) for base in block.carried]
-            for i in range(rows):
-                row = pointer(fn, place, fn.let(f"mul i64 {target_bytes}, {i * LANES}"), 1) if i else place
-                store_register(fn, i, row, target_bytes)
-            half.next = [pointer(fn, rhs, str(REGISTER), 1), pointer(fn, place, str(4 * LANES), 1)]
+            for j in range(columns):
+                store_register(fn, j, pointer(fn, place, str(64 * j), 1) if j else place, target_bytes)
+            half.next = [pointer(fn, lhs, str(REGISTER), 1), pointer(fn, place, down, 1)]
         with fn.when(fn.let(f"xor i1 {is_direct}, true")):
             self._add(own)
         fn.do("ret void")
@@ -124,24 +124,24 @@ class _Tile:
         kind = _MULTIPLY["float" if self.form.total == "float" else self.form.name]
         held: dict[int, int] = {}
         for parts in products:
-            sides = zip((RHS, LHS), (1, self.rows), parts[::-1], bases[::-1], strict=True)
+            sides = zip((LHS, RHS), (1, self.columns), parts, bases, strict=True)
             for register, count, part, base in sides:
                 if held.get(register) != part:
                     held[register] = part
-                    for i in range(count):
-                        address = pointer(self.fn, base, str((2 * part + i) * REGISTER), 1)
-                        load_register(self.fn, register + i, address, 4 * LANES)
-            for i in range(self.rows):
-                multiply(self.fn, kind, i, LHS + i, RHS)
+                    for j in range(count):
+                        address = pointer(self.fn, base, str((2 * part + j) * REGISTER), 1)
+                        load_register(self.fn, register + j, address, 4 * LANES)
+            for j in range(self.columns):
+                multiply(self.fn, kind, j, LHS, RHS + j)
 
     def _add(self, own: str) -> None:
         """The stored sums, and unless %first what `out` has, to `out`."""
         fn, total = self.fn, self.form.total
         is_former = broadcast(fn, fn.let("xor i1 %first, true"), "i1", LANES)
-        masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in (0, 1)]
+        masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in range(self.columns)]
         used = [fn.let(f"and <{LANES} x i1> {mask}, {is_former}") for mask in masks]
         with fn.loop("0", "%rows", 1, [("ptr", "%out"), ("ptr", own)]) as row:
-            for v in (0, 1):
+            for v in range(self.columns):
                 place, source = (pointer(fn, base, str(64 * v), 1) if v else base for base in row.carried)
                 former, sums = load(fn, total, LANES, place, used[v]), load(fn, total, LANES, source)
                 add = "fadd" if total == "float" else "add"
