@@ -210,3 +210,21 @@ def test_rows_of_large_arrays_are_asked_for(rows: int, count: int, asks: bool) -
     x = np.random.default_rng(0).normal(size=(rows, count)).astype(np.float32)
     wide = np.exp(x.astype(np.float64))
     np.testing.assert_allclose(compiled(x), wide / wide.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows, columns, kernels", [(100, 130, 1), (701, 523, 3)])
+def test_columns_of_a_large_array_are_folded_before_its_rows_are_gone_through(
+    rows: int, columns: int, kernels: int
+) -> None:
+    text = f"""HloModule m
+    sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }}
+    ENTRY e {{ x = f32[{rows},{columns}] parameter(0) zero = f32[] constant(0)
+      s = f32[{columns}] reduce(x, zero), dimensions={{0}}, to_apply=sum
+      b = f32[{rows},{columns}] broadcast(s), dimensions={{1}}
+      ROOT r = f32[{rows},{columns}] subtract(x, b) }}"""
+    compiled = hk.compile(hk.parse(text), threads=1)
+    x = np.random.default_rng(0).integers(-9, 9, (rows, columns)).astype(np.float32)
+    np.testing.assert_array_equal(compiled(x), x - x.sum(0))
+    steps = compiled.program.block.steps
+    assert len(steps) <= kernels
+    assert (steps[-1].loops.order[0].extent != columns) == (kernels > 1)

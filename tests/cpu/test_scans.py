@@ -152,6 +152,26 @@ def test_combiners_that_are_not_associative_keep_their_order(root: str) -> None:
     np.testing.assert_allclose(hk.compile(module, threads=1)(x), hk.evaluate(module, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("root", ["add(down, along)", "tuple(down, along)", "tuple(along, down, twice)"])
+def test_cumulative_folds_along_two_axes(root: str) -> None:
+    kind = "(s32[30,70]" + ", s32[30,70]" * root.count(",") + ")" if root.startswith("tuple") else "s32[30,70]"
+    text = f"""HloModule m
+    fold {{ a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] add(a, b) }}
+    ENTRY e {{ x = s32[30,70] parameter(0) i = s32[] constant(0)
+      down = s32[30,70] reduce-window(x, i), window={{size=30x1 pad=29_0x0_0}}, to_apply=fold
+      along = s32[30,70] reduce-window(x, i), window={{size=1x70 pad=0_0x69_0}}, to_apply=fold
+      twice = s32[30,70] reduce-window(down, i), window={{size=1x70 pad=0_0x69_0}}, to_apply=fold
+      ROOT r = {kind} {root} }}"""
+    x = np.random.default_rng(0).integers(-99, 99, (30, 70)).astype(np.int32)
+    down, along = np.cumsum(x, 0), np.cumsum(x, 1)
+    found = hk.compile(hk.parse(text), threads=1)(x)
+    wanted = (along, down, np.cumsum(down, 1)) if "twice" in root else (down, along)
+    for a, b in zip(
+        (found,) if root.startswith("add") else found, (down + along,) if root.startswith("add") else wanted
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
 def _by_halves(x: str, n: int, lines: list[str]) -> str:
     """Appends prefix sums of x as JAX's associative_scan has them: those of neighbours' sums, then those between."""
     if n == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from hlokit.cpu.arithmetic import parts_of
 from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.element_loops import ElementLoops
-from hlokit.cpu.expr import Axis, index_deps, reachable
+from hlokit.cpu.expr import index_deps, reachable
 from hlokit.cpu.leaf import Leaf
 from hlokit.cpu.retries import Cut, too_often
 from hlokit.forms.affine import Index
@@ -35,13 +34,11 @@ _MANY_STEPS = 8
 class Build(ElementLoops):
     """The expressions of one kernel, by what earlier tries found (`splits`, `turned`).
 
-    around   the kernel's loops, outermost first, where nothing else orders them
     reads    the indices at which each leaf is computed here
     weights  nodes that an element of each leaf takes
     spent    how many elements of each leaf are computed
     """
 
-    around: Sequence[Axis] = field(default=(), init=False)
     reads: dict[Leaf, set[Index]] = field(default_factory=dict[Leaf, set[Index]], init=False)
     weights: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)
     spent: dict[Leaf, int] = field(default_factory=dict[Leaf, int], init=False)

@@ -26,6 +26,9 @@ from hlokit.types.dtype import DType
 _UNROLLED = 32
 """Folds of at most so many steps are written out."""
 
+_NEAR = 1 << 19
+"""Bytes of an array that may be gone through column by column: they stay in the second-level cache."""
+
 
 class Group:
     """A dimension's extent as axes, outer first: one axis, or several where reshapes cut it.
@@ -65,6 +68,7 @@ class Folding(Arithmetic):
 
     splits        factors of its groups by their number
     turned        numbers of groups that are walked backwards; None: none may be
+    around        the kernel's loops, outermost first, where nothing else orders them
     _folding      the axes that each fold binds whose bodies are being built; None for one that is written out
     _folded_for   the axes on which folds that are in no other fold depend
     _inside       the axes on which the fold depends whose bodies are being built
@@ -74,6 +78,7 @@ class Folding(Arithmetic):
     splits: Mapping[int, Sequence[int]]
     _: KW_ONLY
     turned: AbstractSet[int] | None = None
+    around: Sequence[Axis] = field(default=(), init=False)
     groups: list[Group] = field(default_factory=list[Group], init=False)
     _bits: int = field(default=1, init=False)
     _folding: list[int | None] = field(default_factory=list[int | None], init=False)
@@ -134,6 +139,7 @@ class Folding(Arithmetic):
             values = self._written_out(spec.dimensions, sizes, operands, inits, combiner, index)
             self._folding.pop()
             return values
+        self._check_columns(instruction, own)
         self._check_nesting(instruction, own)
         for d, size in zip(spec.dimensions, sizes, strict=True):
             step = Affine.of(0)
@@ -158,6 +164,15 @@ class Folding(Arithmetic):
         self._folding.pop()
         self.guards = outer
         return self._folded(inits, bodies, combiner, tuple(bound), None if valid is True else valid)
+
+    def _check_columns(self, instruction: Instruction, own: int) -> None:
+        """Columns of a large array are folded before: with them the kernel would go through it column by column."""
+        if not self.around or not self.around[-1].bit & own:
+            return
+        missing = [k for k, axis in enumerate(self.around) if axis.extent > 1 and not axis.bit & own]
+        operand = self.source.leaf(instruction.operands[0]).shape
+        if missing and operand.nbytes >= _NEAR * prod(axis.extent for axis in self.around[: missing[0]]):
+            raise Cut(self.source.leaf(instruction, 0), "rows are gone through, of which it folds columns")
 
     def _check_nesting(self, instruction: Instruction, own: int) -> None:
         """One of two folds, of which each needs an axis that the other does not, is computed anew for all of them."""
@@ -262,6 +277,8 @@ class Folding(Arithmetic):
             if self.turned is None or group.turned or len(group.axes) > 1 or self._folding or axis in self._scanned:
                 raise Cut(self.source.leaf(instruction, 0), "a cumulative fold against its kernel's direction")
             raise Turn(axis)
+        if self._scanned - {axis}:
+            raise Cut(self.source.leaf(instruction, 0), "another cumulative fold goes along another axis")
         self._scanned.add(axis)
         self._folding.append(axis.bit)
         bodies = [operand(index) for operand in operands]
