@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -16,7 +15,7 @@ from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import SYMBOL, Function, Module
 from hlokit.cpu.prepacked import hoist
 from hlokit.cpu.scalars import scalar_function
 from hlokit.cpu.steps import (
@@ -258,13 +257,10 @@ class _Preparation:
         return [*self.routine(epilogue.routine), epilogue.kernel]
 
 
-_SYMBOL = re.compile(r"@([\w.$]+)")
-
-
 def _shared_names(module: Module) -> dict[str, str]:
     """Names for a routine's functions and tables, made from all that each refers to: the same for the same."""
     texts = module.globals | module.functions
-    used = {name: [n for n in dict.fromkeys(_SYMBOL.findall(text)) if n in texts] for name, text in texts.items()}
+    used = {name: [n for n in dict.fromkeys(SYMBOL.findall(text)) if n in texts] for name, text in texts.items()}
     digests = {name: sha256(text.encode()).digest() for name, text in texts.items()}
     names: dict[str, str] = {}
     for name in texts:
@@ -279,7 +275,7 @@ def _shared_names(module: Module) -> dict[str, str]:
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
-    return _SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", text)
+    return SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", text)
 
 
 class EntryWriter:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
-from hlokit.cpu.llvm import COLD
+from hlokit.cpu.llvm import COLD, SYMBOL
 from hlokit.cpu.target import Target, available_threads
 
 LOOP = "hlokit_loop"
@@ -119,7 +119,6 @@ _WORTH_A_MODULE = 2000
 _COLD_WITH_OTHERS = "noinline optnone"
 """What cold functions are in a module of the usual level: they go through it with few passes."""
 _UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
-_SYMBOL = re.compile(r"@([\w.$]+)")
 _INTERNAL = re.compile(r"define (internal |private |hidden )?")
 
 
@@ -144,7 +143,7 @@ def _top_level(text: str) -> tuple[list[str], list[str]]:
 def _part(head: Sequence[str], functions: Mapping[str, bool]) -> str:
     """A text with the functions, each defined or only declared, and of the constants those that it uses."""
     placed = [_placed(function, here) for function, here in functions.items()]
-    used = set(_SYMBOL.findall("\n".join(placed)))
+    used = set(SYMBOL.findall("\n".join(placed)))
     kept = [line for line in head if not line.startswith("@") or line[1:].partition(" ")[0] in used]
     return "\n".join([*kept, *placed])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Any
 
 from hlokit.types.dtype import DType
 
+SYMBOL = re.compile(r"@([\w.$]+)")
+"""The name of a function or a global."""
 COLD = '"hlokit-cold"'
 """The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
 _ALIGN = "align 64"
