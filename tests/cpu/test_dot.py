@@ -13,7 +13,7 @@ from hlokit.cpu.kernels import dot as dot_routines
 from hlokit.cpu.kernels import ragged_dot as ragged_routines
 from hlokit.cpu.kernels.elements import write
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
-from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+from hlokit.cpu.llvm import COLD, Function, Module, scalar_type, vector
 from hlokit.cpu.target import Target
 from hlokit.hlo.op import Op
 from hlokit.ops.contraction import Dot, ScaledDot
@@ -135,6 +135,13 @@ def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> 
     """Sums of several columns are added up together: with fewer, and with a last group that is not full."""
     for dtype in (dt.f32, dt.f64, dt.s32):
         check_dot(dtype, (rows, 37), (columns, 37), dtype, TARGETS[target](), **RHS_ALONG)
+
+
+def test_what_multiplies_is_not_cold() -> None:
+    """A function that only calls tiles may be made carelessly, one that makes sums itself may not."""
+    for rows, is_cold in ((1, False), (100, True)):
+        text = check_dot(dt.f32, (rows, 600), (100, 600), dt.f32, host(), **RHS_ALONG).text
+        assert (COLD in text) is is_cold
 
 
 DIMENSION_ORDERS = [
