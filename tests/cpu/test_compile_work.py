@@ -57,6 +57,14 @@ def products(count: int) -> HloModule:
     return b.build(x)
 
 
+def results(count: int) -> HloModule:
+    """A tuple of many values that have nothing to do with each other, taken apart and put together again."""
+    b = hk.Builder("results")
+    x = b.parameter(0, hk.f32[64])
+    whole = hk.tuple_(b, [hk.optimization_barrier(x * (k + 0.5)) for k in range(count)])
+    return b.build(hk.tuple_(b, [hk.get_tuple_element(whole, k) for k in range(count)]))
+
+
 def mixed(x: hk.XlaOp, y: hk.XlaOp, rounds: int) -> tuple[hk.XlaOp, hk.XlaOp]:
     """Two values that need each other in each round, as in counter-based random numbers."""
     for k in range(rounds):
@@ -82,6 +90,10 @@ def test_stencil_is_linear() -> None:
 
 def test_rows_are_linear() -> None:
     assert growth(rows, 12) < 5.5
+
+
+def test_many_results_are_linear() -> None:
+    assert growth(results, 120) < 4.2
 
 
 def test_rows_of_folds_go_into_several_kernels() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from hlokit.cpu.context import Context
@@ -15,6 +17,7 @@ from hlokit.interpreter.order import evaluation_order
 from hlokit.ops.control_flow import While
 from hlokit.ops.structure import Constant, GetTupleElement, Tuple
 from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
 
 Key: TypeAlias = "tuple[Instruction, tuple[int, ...]]"
 """The leaves of an instruction that have these dimensions: they are made by one kernel."""
@@ -45,7 +48,7 @@ class Leaves(Source):
         self.stored: dict[Leaf, Buffer] = {}
         self.reasons: dict[Leaf, str] = {}
         self._leaves: dict[tuple[Instruction, int], Leaf] = {}
-        self._counts: dict[Instruction, list[int]] = {}
+        self._starts: dict[Shape, list[int]] = {}
         self._together: dict[Key, Key] = {}
         self._apart: set[Key] = set()
         for parameter, buffers in zip(computation.parameters, arguments, strict=True):
@@ -71,18 +74,13 @@ class Leaves(Source):
     def _behind(self, instruction: Instruction, number: int) -> tuple[Instruction, int] | None:
         op: Any = instruction.op
         if isinstance(op, Tuple):
-            for operand in instruction.operands:
-                count = leaf_count(operand.shape)
-                if number < count:
-                    return operand, number
-                number -= count
-        if isinstance(op, GetTupleElement):
+            starts = self._starts_of(instruction.shape)
+            k = bisect_right(starts, number) - 1
+            return instruction.operands[k], number - starts[k]
+        picked = op.index if isinstance(op, GetTupleElement) else op.picks
+        if picked is not None:
             operand = instruction.operands[0]
-            before = sum(leaf_count(s) for s in operand.shape.elements[: op.index])
-            return operand, before + number
-        if op.picks is not None:
-            operand = instruction.operands[0]
-            return operand, number + sum(leaf_count(s) for s in operand.shape.elements[: op.picks])
+            return operand, number + self._starts_of(operand.shape)[picked]
         if number < op.kept(instruction.shape):
             for operand in instruction.operands:
                 count = leaf_count(operand.shape)
@@ -92,6 +90,13 @@ class Leaves(Source):
         if only_marks(instruction):
             return instruction.operands[0], number
         return None
+
+    def _starts_of(self, shape: Shape) -> list[int]:
+        """Of a tuple's elements, how many leaves come before each."""
+        found = self._starts.get(shape)
+        if found is None:
+            found = self._starts[shape] = [0, *accumulate(leaf_count(element) for element in shape.elements)][:-1]
+        return found
 
     def buffer(self, leaf: Leaf) -> Buffer | None:
         if leaf in self._open:
