@@ -38,14 +38,14 @@ def sort(call: Call, module: Module) -> Routine | None:
     comparator = call.computations.get("to_apply")
     order = recognise(comparator) if comparator is not None else None
     if order is not None:
-        data = KeyedLines(order, elements, outer, size, inner)
+        data = KeyedLines(elements, outer, size, inner, order)
         if data.key_bits <= 64 and size < 2**31:
             if supports(call.target) and fits(data) and size > _TINY:
                 return quick_sort(name, data, module)
             if size <= _RANKED[data.bits]:
                 return RankSort(name, data, call.target.vector_bytes).write(module)
             return RadixSort(name, data, module).write()
-    return MergeSort(name, call.functions["to_apply"], elements, outer, size, inner).write(module)
+    return MergeSort(elements, outer, size, inner, name, call.functions["to_apply"]).write(module)
 
 
 KERNELS["sort"] = sort

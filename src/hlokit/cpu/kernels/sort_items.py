@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.comparators import Key
-from hlokit.cpu.kernels.flow import Element, at, table_pointer
+from hlokit.cpu.kernels.flow import Element, at
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.kernels.sort_vector import VectorSort
 from hlokit.cpu.llvm import Function, Module, splat, vector
@@ -293,11 +293,6 @@ class LineItems:
 
     def _memory(self, f: Function, base: str, offset: int) -> str:
         return f.let(f"getelementptr i8, ptr {base}, i64 {offset}")
-
-    def _table(self, f: Function) -> tuple[list[str], list[str], str]:
-        count = len(self.data.elements)
-        operands, results = ([table_pointer(f, first + k) for k in range(count)] for first in (0, count))
-        return operands, results, table_pointer(f, 2 * count)
 
     def _done(self, f: Function) -> str:
         f.do("ret void")

@@ -6,26 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.comparators import Key, KeyOrder
-from hlokit.cpu.kernels.flow import Element, While, at
+from hlokit.cpu.kernels.flow import While, at
+from hlokit.cpu.kernels.sort_lines import Lines
 from hlokit.cpu.llvm import Function, Module
 
 
 @dataclass(frozen=True)
-class KeyedLines:
-    """`outer` x `size` x `inner` elements to be sorted along the middle, of all operands alike, by keys.
-
-    All keys of an element make one unsigned integer of `bits` bits, 32 or 64.
-    """
+class KeyedLines(Lines):
+    """Lines that are sorted by keys: those of an element make one unsigned integer of `bits` bits, 32 or 64."""
 
     order: KeyOrder
-    elements: tuple[Element, ...]
-    outer: int
-    size: int
-    inner: int
-
-    @property
-    def lines(self) -> int:
-        return self.outer * self.inner
 
     @cached_property
     def key_bits(self) -> int:
@@ -43,21 +33,10 @@ class KeyedLines:
         whole = len(self.order.keys) == 1 and key.component is None and not key.map.is_table
         return key if whole and len(self.elements) <= 2 else None
 
-    def line_start(self, f: Function, line: str) -> str:
-        """The number of a line's first element."""
-        if self.inner == 1:
-            return f.let(f"mul i64 {line}, {self.size}")
-        whole, rest = f.let(f"sdiv i64 {line}, {self.inner}"), f.let(f"srem i64 {line}, {self.inner}")
-        return f.let(f"add i64 {f.let(f'mul i64 {whole}, {self.size * self.inner}')}, {rest}")
-
     def addresses(self, f: Function, lines: list[str], place: str) -> list[str]:
         """Of the element at a place of the line that the pointers show the beginning of."""
         index = f.let(f"mul i64 {place}, {self.inner}") if self.inner > 1 else place
         return [at(f, line, index, e.size) for line, e in zip(lines, self.elements, strict=True)]
-
-    def moved(self, f: Function, bases: list[str], start: str) -> list[str]:
-        """Pointers to element number `start` of each operand."""
-        return [at(f, base, start, e.size) for base, e in zip(bases, self.elements, strict=True)]
 
     def key(self, f: Function, module: Module, lines: list[str], place: str) -> tuple[str, str]:
         """(the combined key of the element at a place, whether it is a zero or NaN that the key is not of, or "")."""
@@ -78,11 +57,6 @@ class KeyedLines:
             if self.only is not None and key.map.merges:
                 special = key.map.is_special(f, raw)
         return combined, special
-
-    def copy(self, f: Function, source: list[str], target: list[str]) -> None:
-        """Moves an element of every operand from address to address."""
-        for element, a, b in zip(self.elements, source, target, strict=True):
-            element.store(f, element.load(f, a), b)
 
     def restore(self, f: Function, module: Module, source: list[str], target: list[str]) -> None:
         """Writes zeros and NaNs of `only`'s operand to its sorted result anew, in their order."""

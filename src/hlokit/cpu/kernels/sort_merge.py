@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.flow import Element, While, at, greatest, least, table_pointer
+from hlokit.cpu.kernels.flow import While, greatest, least
 from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.sort_lines import Lines
 from hlokit.cpu.llvm import Function, Module
 
 _RUN = 16  # elements of a run that is sorted by insertion
@@ -22,22 +23,14 @@ _CHUNK = 2048  # elements that make a chunk worth its start
 
 
 @dataclass(frozen=True)
-class MergeSort:
-    """A sort of `outer` x `size` x `inner` elements along the middle, of all operands alike.
+class MergeSort(Lines):
+    """A sort of lines by a comparator.
 
     comparator  LLVM function of two elements of each operand: whether the first goes before the second
     """
 
     name: str
     comparator: str
-    elements: tuple[Element, ...]
-    outer: int
-    size: int
-    inner: int
-
-    @property
-    def lines(self) -> int:
-        return self.outer * self.inner
 
     @property
     def _operands(self) -> range:
@@ -77,16 +70,16 @@ class MergeSort:
             high = least(f, f.let(f"add i64 {low}, {per_chunk}"), str(self.lines))
             spare_at = f.let(f"mul i64 {chunk.index}, {spare * self.size}")
             with f.loop(low, high) as line:
-                start = self._line_start(f, line.index)
-                lines = self._moved_to(f, operands, start)
-                other = self._moved_to(f, scratch, spare_at)
+                start = self.line_start(f, line.index)
+                lines = self.moved(f, operands, start)
+                other = self.moved(f, scratch, spare_at)
                 if self.inner == 1:
-                    goal = self._moved_to(f, results, start)
+                    goal = self.moved(f, results, start)
                     self._call_block(f, lines, goal, other, str(self.size))
                 else:
-                    second = self._moved_to(f, other, str(self.size))
+                    second = self.moved(f, other, str(self.size))
                     self._call_block(f, lines, second, other, str(self.size))
-                    self._scatter(f, second, self._moved_to(f, results, start))
+                    self._scatter(f, second, self.moved(f, results, start))
         f.do("ret void")
         module.add(f)
         return Routine((Phase(f.name, chunks),), self._scratch_bytes(chunks * spare * self.size))
@@ -122,10 +115,10 @@ class MergeSort:
             line = f.let(f"sdiv i64 {chunk.index}, {_BLOCKS}")
             low = f.let(f"mul i64 {f.let(f'srem i64 {chunk.index}, {_BLOCKS}')}, {self._block}")
             count = greatest(f, least(f, str(self._block), f.let(f"sub i64 {self.size}, {low}")), "0")
-            strided = f.let(f"add i64 {self._line_start(f, line)}, {f.let(f'mul i64 {low}, {self.inner}')}")
+            strided = f.let(f"add i64 {self.line_start(f, line)}, {f.let(f'mul i64 {low}, {self.inner}')}")
             dense = f.let(f"add i64 {f.let(f'mul i64 {line}, {self.size}')}, {low}")
-            buffers = [self._moved_to(f, b, dense) for b in (goal, other)]
-            self._call_block(f, self._moved_to(f, operands, strided), buffers[0], buffers[1], count)
+            buffers = [self.moved(f, b, dense) for b in (goal, other)]
+            self._call_block(f, self.moved(f, operands, strided), buffers[0], buffers[1], count)
         f.do("ret void")
         module.add(f)
         return f.name
@@ -149,9 +142,9 @@ class MergeSort:
             low = least(f, f.let(f"mul i64 {first}, {self._block}"), str(self.size))
             middle = least(f, f.let(f"add i64 {low}, {width}"), str(self.size))
             high = least(f, f.let(f"add i64 {middle}, {width}"), str(self.size))
-            lines = self._moved_to(f, source, start)
+            lines = self.moved(f, source, start)
             begin, end = self._borders(f, lines, (low, middle, high), f.let(f"sub i64 {own}, {first}"))
-            goal = self._moved_to(f, target, start)
+            goal = self.moved(f, target, start)
             left = [f.let(f"add i64 {low}, {border[0]}") for border in (begin, end)]
             right = [f.let(f"add i64 {middle}, {f.let(f'sub i64 {b[1]}, {b[0]}')}") for b in (begin, end)]
             self._call_merge(f, lines, goal, [*left, *right, f.let(f"add i64 {low}, {begin[1]}")])
@@ -187,8 +180,8 @@ class MergeSort:
         f = Function(f"{self.name}_spread", _PARAMETERS)
         _, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
         with f.loop("%begin", "%end") as line:
-            source = self._moved_to(f, scratch, f.let(f"mul i64 {line.index}, {self.size}"))
-            self._scatter(f, source, self._moved_to(f, results, self._line_start(f, line.index)))
+            source = self.moved(f, scratch, f.let(f"mul i64 {line.index}, {self.size}"))
+            self._scatter(f, source, self.moved(f, results, self.line_start(f, line.index)))
         f.do("ret void")
         module.add(f)
         return f.name
@@ -225,7 +218,7 @@ class MergeSort:
         """Sorts each run; `source` has the operand's stride."""
         with f.loop("0", "%n") as loop:
             place = f.let(f"mul i64 {loop.index}, {self.inner}") if self.inner > 1 else loop.index
-            addresses = self._addresses(f, source, place)
+            addresses = self.moved(f, source, place)
             own = [e.read(f, a) for e, a in zip(self.elements, addresses, strict=True)]
             raw = [e.load(f, a) for e, a in zip(self.elements, addresses, strict=True)]
             first = f.let(f"and i64 {loop.index}, {-_RUN}")
@@ -233,13 +226,11 @@ class MergeSort:
             (hole,) = free.values
             free.test(f.let(f"icmp sgt i64 {hole}, {first}"))
             left = f.let(f"sub i64 {hole}, 1")
-            before = self._addresses(f, target, left)
+            before = self.moved(f, target, left)
             free.test(self._less(f, own, self._read(f, before)))
-            self._move(f, before, self._addresses(f, target, hole))
+            self.copy(f, before, self.moved(f, target, hole))
             free.again(left)
-            for element, value, address in zip(
-                self.elements, raw, self._addresses(f, target, free.values[0]), strict=True
-            ):
+            for element, value, address in zip(self.elements, raw, self.moved(f, target, free.values[0]), strict=True):
                 element.store(f, value, address)
 
     def _write_merge(self, module: Module) -> None:
@@ -253,17 +244,17 @@ class MergeSort:
         a, b, o = loop.values
         loop.test(f.let(f"icmp slt i64 {a}, %a_end"))
         loop.test(f.let(f"icmp slt i64 {b}, %b_end"))
-        left, right = self._addresses(f, source, a), self._addresses(f, source, b)
+        left, right = self.moved(f, source, a), self.moved(f, source, b)
         take = self._less(f, self._read(f, right), self._read(f, left))
         chosen = f.let(f"select i1 {take}, i64 {b}, i64 {a}, !unpredictable !{{}}")
-        self._move(f, self._addresses(f, source, chosen), self._addresses(f, target, o))
+        self.copy(f, self.moved(f, source, chosen), self.moved(f, target, o))
         step = f.let(f"zext i1 {take} to i64")
         kept = f.let(f"xor i64 {step}, 1")
         loop.again(f.let(f"add i64 {a}, {kept}"), f.let(f"add i64 {b}, {step}"), f.let(f"add i64 {o}, 1"))
         for start, end in ((a, "%a_end"), (b, "%b_end")):
             with f.loop(start, end, carries=[("i64", o)]) as rest:
                 (goal,) = rest.carried
-                self._move(f, self._addresses(f, source, rest.index), self._addresses(f, target, goal))
+                self.copy(f, self.moved(f, source, rest.index), self.moved(f, target, goal))
                 rest.next = [f.let(f"add i64 {goal}, 1")]
             (o,) = rest.results
         f.do("ret void")
@@ -282,8 +273,8 @@ class MergeSort:
         loop.test(f.let(f"icmp slt i64 {low}, {high}"))
         half = f.let(f"lshr i64 {f.let(f'add i64 {low}, {high}')}, 1")
         in_front = f.let(f"sub i64 {f.let(f'sub i64 %ahead, {half}')}, 1")
-        left = self._addresses(f, source, f.let(f"add i64 %low, {half}"))
-        right = self._addresses(f, source, f.let(f"add i64 %middle, {in_front}"))
+        left = self.moved(f, source, f.let(f"add i64 %low, {half}"))
+        right = self.moved(f, source, f.let(f"add i64 %middle, {in_front}"))
         enough = self._less(f, self._read(f, right), self._read(f, left))
         above = f.let(f"add i64 {half}, 1")
         loop.again(
@@ -296,17 +287,14 @@ class MergeSort:
         """Copies a dense line to a strided one."""
         with f.loop("0", str(self.size)) as loop:
             place = f.let(f"mul i64 {loop.index}, {self.inner}")
-            self._move(f, self._addresses(f, source, loop.index), self._addresses(f, target, place))
+            self.copy(f, self.moved(f, source, loop.index), self.moved(f, target, place))
 
     def _names(self, kind: str) -> list[str]:
         return [f"{kind}{k}" for k in self._operands]
 
     def _table(self, f: Function, offsets: list[int]) -> tuple[list[str], list[str], list[str]]:
         """Operands, results, and each operand's scratch memory."""
-        count = len(self.elements)
-        operands = [table_pointer(f, k) for k in self._operands]
-        results = [table_pointer(f, count + k) for k in self._operands]
-        base = table_pointer(f, 2 * count)
+        operands, results, base = self.table(f)
         return operands, results, [f.let(f"getelementptr i8, ptr {base}, i64 {o}") for o in offsets]
 
     def _scratch_offsets(self, count: int) -> list[int]:
@@ -316,26 +304,8 @@ class MergeSort:
     def _scratch_bytes(self, count: int) -> int:
         return self._scratch_offsets(count)[-1] + count * self.elements[-1].size
 
-    def _line_start(self, f: Function, line: str) -> str:
-        """The number of a line's first element."""
-        if self.inner == 1:
-            return f.let(f"mul i64 {line}, {self.size}")
-        whole = f.let(f"sdiv i64 {line}, {self.inner}")
-        rest = f.let(f"srem i64 {line}, {self.inner}")
-        return f.let(f"add i64 {f.let(f'mul i64 {whole}, {self.size * self.inner}')}, {rest}")
-
-    def _moved_to(self, f: Function, pointers: list[str], index: str) -> list[str]:
-        return self._addresses(f, pointers, index)
-
-    def _addresses(self, f: Function, pointers: list[str], index: str) -> list[str]:
-        return [at(f, p, index, e.size) for p, e in zip(pointers, self.elements, strict=True)]
-
     def _read(self, f: Function, addresses: list[str]) -> list[list[str]]:
         return [e.read(f, a) for e, a in zip(self.elements, addresses, strict=True)]
-
-    def _move(self, f: Function, source: list[str], target: list[str]) -> None:
-        for element, a, b in zip(self.elements, source, target, strict=True):
-            element.store(f, element.load(f, a), b)
 
     def _less(self, f: Function, first: list[list[str]], second: list[list[str]]) -> str:
         """Whether the first element goes before the second."""

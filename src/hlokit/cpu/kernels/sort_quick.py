@@ -80,7 +80,7 @@ class _QuickSort(LineItems):
         nbytes = self._bytes(data.size + self._sorter.overrun)
         total = nbytes + self._bytes(data.size + self._sorter.padding)
         f = Function(f"{self.name}_lines", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         stack = f.alloca("i8", total) if total <= _STACK else ""
         with f.loop("%begin", "%end") as chunk:
             items = stack or at(f, scratch, chunk.index, total)
@@ -114,7 +114,7 @@ class _QuickSort(LineItems):
         chunks = -(-groups // per_chunk)
         total = lanes * self._line_stride + self._bytes(data.size + self._sorter.padding)
         f = Function(f"{self.name}_lines", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         stack = f.alloca("i8", total) if total <= _STACK else ""
         with f.loop("%begin", "%end") as chunk:
             items = stack or at(f, scratch, chunk.index, total)
@@ -227,7 +227,7 @@ class _QuickSort(LineItems):
     def _write_sampling(self) -> str:
         """Sorts samples of the line."""
         f = Function(f"{self.name}_sample", _PARAMETERS, is_cold=True)
-        operands, _, scratch = self._table(f)
+        operands, _, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
             samples = self._memory(f, memory, self._samples_at)
@@ -245,7 +245,7 @@ class _QuickSort(LineItems):
     def _write_parting(self) -> str:
         """Makes a segment's items and parts them: into halves, quarters, ..."""
         f = Function(f"{self.name}_part", _PARAMETERS, is_cold=True)
-        operands, _, scratch = self._table(f)
+        operands, _, scratch = self.data.table(f)
         count = self._buckets
         spare = f.alloca("i8", self._bytes(self._segment + self._sorter.padding))
         with f.loop("%begin", "%end") as chunk:
@@ -278,7 +278,7 @@ class _QuickSort(LineItems):
     def _write_sorting(self) -> str:
         """Fetches a bucket's items from all segments, sorts them and writes the results."""
         f = Function(f"{self.name}_bucket", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         more = self._bytes(max(self._sorter.overrun, self._sorter.padding))
         stack = [f.alloca("i8", _STACK + more) for _ in range(2)]
         with f.loop("%begin", "%end") as chunk:
@@ -319,7 +319,7 @@ class _QuickSort(LineItems):
 
     def _write_restoring(self) -> str:
         f = Function(f"{self.name}_restore", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
             with f.when(self._is_special(f, self._line_flags(f, memory))):

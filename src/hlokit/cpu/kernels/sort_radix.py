@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import While, at, least, table_pointer
+from hlokit.cpu.kernels.flow import While, at, least
 from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.llvm import Function, Module, vector
@@ -98,7 +98,7 @@ class RadixSort:
         per_chunk = max(-(-data.lines // 64), min(data.lines, -(-_CHUNK // data.size)))
         chunks = -(-data.lines // per_chunk)
         f = Function(f"{self.name}_lines", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         counts = f.alloca("i32", self._digits * self._values)
         with f.loop("%begin", "%end") as chunk:
             buffer = at(f, scratch, chunk.index, 2 * self._buffer_bytes)
@@ -202,7 +202,7 @@ class RadixSort:
     def _write_first(self) -> str:
         """Makes the items and counts the first digit."""
         f = Function(f"{self.name}_items", _PARAMETERS)
-        operands, _, scratch = self._table(f)
+        operands, _, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as chunk:
             line, segment, bounds = self._chunk(f, chunk.index)
             memory = at(f, scratch, line, self._line_bytes)
@@ -224,7 +224,7 @@ class RadixSort:
     def _write_counting(self) -> None:
         """Counts a digit in the current items."""
         f = Function(f"{self.name}_counting", [*_PARAMETERS, ("i64", "digit")], attributes="noinline")
-        _, _, scratch = self._table(f)
+        _, _, scratch = self.data.table(f)
         shift = f.let(f"mul i64 %digit, {self._digit_bits}")
         with f.loop("%begin", "%end") as chunk:
             line, segment, (low, high) = self._chunk(f, chunk.index)
@@ -241,7 +241,7 @@ class RadixSort:
     def _write_dealing(self) -> None:
         """Puts the items of a segment where their digit's counts in all segments say."""
         f = Function(f"{self.name}_dealing", [*_PARAMETERS, ("i64", "digit")], attributes="noinline")
-        _, _, scratch = self._table(f)
+        _, _, scratch = self.data.table(f)
         totals, places = f.alloca("i32", self._values), f.alloca("i32", self._values)
         shift = f.let(f"mul i64 %digit, {self._digit_bits}")
         type = vector("i32", _LANES)
@@ -294,7 +294,7 @@ class RadixSort:
 
     def _write_last(self) -> str:
         f = Function(f"{self.name}_finish", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as chunk:
             line, _, bounds = self._chunk(f, chunk.index)
             items, _ = self._buffers(f, at(f, scratch, line, self._line_bytes), str(self._digits))
@@ -305,7 +305,7 @@ class RadixSort:
 
     def _write_restoring(self) -> str:
         f = Function(f"{self.name}_restore", _PARAMETERS)
-        operands, results, scratch = self._table(f)
+        operands, results, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
             place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._flags_at}")
@@ -431,11 +431,6 @@ class RadixSort:
 
     def _clear(self, f: Function, counts: str, count: int) -> None:
         f.do(f"call void @llvm.memset.p0.i64(ptr align 64 {counts}, i8 0, i64 {4 * count}, i1 false)")
-
-    def _table(self, f: Function) -> tuple[list[str], list[str], str]:
-        count = len(self.data.elements)
-        operands, results = ([table_pointer(f, first + k) for k in range(count)] for first in (0, count))
-        return operands, results, table_pointer(f, 2 * count)
 
     def _done(self, f: Function) -> str:
         f.do("ret void")

@@ -25,7 +25,7 @@ _PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 def select(name: str, module: Module, keys: KeyMap, sizes: tuple[int, int, int], target: Target) -> Routine | None:
     """The best `count` of each line, for sizes (lines, size, count). None: a heap of the best is as good."""
     lines, size, count = sizes
-    data = KeyedLines(KeyOrder((Key(0, None, keys),)), (Element(keys.dtype),), lines, size, 1)
+    data = KeyedLines((Element(keys.dtype),), lines, size, 1, KeyOrder((Key(0, None, keys),)))
     if not supports(target) or keys.is_table or keys.bits + number_bits(data) > 64:
         return None
     heap = 8 * count * math.log2(count + 1) * (1 + math.log(size / count))  # ns, as it was measured
