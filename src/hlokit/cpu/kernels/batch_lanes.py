@@ -6,7 +6,7 @@ the same as it and write the same.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -46,15 +46,30 @@ class Groups:
         return -(-self.count // self.a_chunk)
 
     @contextmanager
-    def each(self, f: Function, scratch: str, scratch_bytes: int) -> Generator[tuple[str, list[str]], None, None]:
-        """The loop over the groups of the chunks from %begin to %end: (the chunk's memory, every lane's matrix)."""
+    def each(self, f: Function, scratch: str, scratch_bytes: int) -> Generator[tuple[str, str], None, None]:
+        """The loop over the groups of the chunks from %begin to %end: (the chunk's memory, the first lane's matrix)."""
         with f.loop("%begin", "%end") as chunk:
             memory = offset(f, scratch, (chunk.index, scratch_bytes))
             first = times(f, chunk.index, self.a_chunk)
             last = least(f, plus(f, first, self.a_chunk), str(self.count))
             with f.loop(first, last) as group:
-                start = times(f, group.index, self.p.lanes)
-                yield memory, [least(f, plus(f, start, lane), str(self.batch - 1)) for lane in range(self.p.lanes)]
+                yield memory, times(f, group.index, self.p.lanes)
+
+    @contextmanager
+    def lanes(self, f: Function, first: str) -> Generator[tuple[str, str], None, None]:
+        """The loop over a group's lanes: (the lane, its matrix)."""
+        with f.loop("0", str(self.p.lanes)) as lane:
+            yield lane.index, least(f, plus(f, first, lane.index), str(self.batch - 1))
+
+    def transpose(
+        self, f: Function, module: Module, first: str, array: tuple[str, int], scalars: int, memory: str, into: bool
+    ) -> None:
+        """Copies that many scalars of each matrix of a group to [scalar][lane], or back.
+
+        array: where the first matrix is, and the bytes from one to the next
+        """
+        ends = f"ptr {memory}, ptr {array[0]}, i64 {array[1]}, i64 {first}, i64 {self.batch - 1}"
+        f.do(f"call void @{_transpose(module, self.p, into)}({ends}, i64 {scalars})")
 
 
 def are_worth_it(p: Panels, batch: int, elements: int, largest: int = LARGEST) -> bool:
@@ -69,47 +84,54 @@ def block_of(p: Panels, target: Target) -> int:
     return 3 if p.parts == 1 else 2
 
 
-def matrices(f: Function, base: str, numbers: Sequence[str], nbytes: int) -> list[str]:
-    """The places of the lanes' matrices."""
-    return [offset(f, base, (number, nbytes)) for number in numbers]
-
-
-def transpose(
-    f: Function, module: Module, p: Panels, scalars: int, places: Sequence[str], memory: str, into: bool
-) -> None:
-    """Copies that many scalars of each matrix to [scalar][lane], or back."""
-    pointers = f.alloca("ptr", p.lanes)
-    for lane, place in enumerate(places):
-        f.do(f"store ptr {place}, ptr {offset(f, pointers, 8 * lane)}, align 8")
-    f.do(f"call void @{_transpose(module, p, into)}(ptr {memory}, ptr {pointers}, i64 {scalars})")
-
-
 def _transpose(module: Module, p: Panels, into: bool) -> str:
-    """void f(ptr memory, ptr places, i64 scalars)."""
+    """void f(ptr memory, ptr array, i64 bytes, i64 first, i64 last, i64 scalars)."""
     name = f"lanes_{'in' if into else 'out'}_{p.dtype.real.name}_{p.lanes}"
     if name in module.functions:
         return name
-    f = Function(name, [("ptr", "memory"), ("ptr", "places"), ("i64", "scalars")], attributes="noinline")
+    parameters = [("ptr", "memory"), ("ptr", "array"), ("i64", "bytes")]
+    parameters += [("i64", "first"), ("i64", "last"), ("i64", "scalars")]
+    f = Function(name, parameters, attributes="noinline")
+    square, step = _square(module, p), p.lanes * p.bytes
     whole = f.let(f"and i64 %scalars, {-p.lanes}")
-    step = p.lanes * p.bytes
-    places = [f.let(f"load ptr, ptr {offset(f, '%places', 8 * lane)}, align 8", "p") for lane in range(p.lanes)]
-    with f.loop("0", whole, p.lanes) as loop:
-        there = [offset(f, place, (loop.index, p.bytes)) for place in places]
-        here = offset(f, "%memory", (loop.index, step))
-        lines = [offset(f, here, i * step) for i in range(p.lanes)]
-        source, target = (there, lines) if into else (lines, there)
-        values = [load(f, p, x, p.lanes) for x in source]
-        for row, place in zip(transposed(f, values, p.scalar), target, strict=True):
-            store(f, p, row, place, p.lanes)
+    matrices, lines = f.alloca("ptr", p.lanes), f.alloca("ptr", p.lanes)
     with f.loop("0", str(p.lanes)) as lane:
-        place = f.let(f"load ptr, ptr {offset(f, '%places', (lane.index, 8))}, align 8", "p")
+        number = least(f, plus(f, "%first", lane.index), "%last")
+        matrix = offset(f, "%array", (f.let(f"mul nsw i64 {number}, %bytes"), 1))
+        f.do(f"store ptr {matrix}, ptr {offset(f, matrices, (lane.index, 8))}, align 8")
+        f.do(f"store ptr {offset(f, '%memory', (lane.index, step))}, ptr {offset(f, lines, (lane.index, 8))}, align 8")
         with f.loop(whole, "%scalars") as loop:
-            there = offset(f, place, (loop.index, p.bytes))
+            there = offset(f, matrix, (loop.index, p.bytes))
             here = offset(f, "%memory", (loop.index, step), (lane.index, p.bytes))
             source, target = (there, here) if into else (here, there)
             store(f, p, load(f, p, source), target)
+    with f.loop("0", whole, p.lanes) as loop:
+        there, here = (
+            f"ptr {matrices}, i64 {times(f, loop.index, p.bytes)}",
+            f"ptr {lines}, i64 {times(f, loop.index, step)}",
+        )
+        f.do(f"call void @{square}({there}, {here})" if into else f"call void @{square}({here}, {there})")
     f.do("ret void")
     module.add(f)
+    return name
+
+
+def _square(module: Module, p: Panels) -> str:
+    """void f(ptr from, i64 from_offset, ptr to, i64 to_offset): vectors that many bytes from pointers, transposed."""
+    name = f"lanes_square_{p.dtype.real.name}_{p.lanes}"
+    if name not in module.functions:
+        parameters = [("ptr", "from"), ("i64", "from_offset"), ("ptr", "to"), ("i64", "to_offset")]
+        f = Function(name, parameters, attributes="noinline")
+
+        def place(end: str, lane: int) -> str:
+            start = f.let(f"load ptr, ptr {offset(f, f'%{end}', 8 * lane)}, align 8", "p")
+            return offset(f, start, (f"%{end}_offset", 1))
+
+        rows = [load(f, p, place("from", lane), p.lanes) for lane in range(p.lanes)]
+        for lane, row in enumerate(transposed(f, rows, p.scalar)):
+            store(f, p, row, place("to", lane), p.lanes)
+        f.do("ret void")
+        module.add(f)
     return name
 
 

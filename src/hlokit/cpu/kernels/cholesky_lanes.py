@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.batch_lanes import Groups, are_worth_it, block_of, matrices, transpose
+from hlokit.cpu.kernels.batch_lanes import Groups, are_worth_it, block_of
 from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import Panels, less_product, load, offset, one, panels_for, plus, store, up
@@ -75,18 +75,19 @@ _PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
 def _phase(plan: _Plan, module: Module) -> str:
-    s, p = plan.s, plan.p
+    s = plan.s
     f = Function(f"cholesky_lanes_{plan.name}", _PHASE)
     factor = _factor(plan, module)
     operand, result, scratch = (table_pointer(f, i) for i in (0, 1, s.scratch))
     infos = table_pointer(f, INFO) if s.info else ""
-    with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, module, p, plan.scalars, matrices(f, operand, numbers, s.matrix), memory, into=True)
+    groups = plan.groups
+    with groups.each(f, scratch, plan.scratch) as (memory, first):
+        groups.transpose(f, module, first, (operand, s.matrix), plan.scalars, memory, into=True)
         f.do(f"call void @{factor}(ptr {memory})")
-        transpose(f, module, p, plan.scalars, matrices(f, result, numbers, s.matrix), memory, into=False)
+        groups.transpose(f, module, first, (result, s.matrix), plan.scalars, memory, into=False)
         if s.info:
-            for lane, number in enumerate(numbers):
-                value = f.let(f"load i32, ptr {offset(f, memory, plan.info + 4 * lane)}, align 4")
+            with groups.lanes(f, first) as (lane, number):
+                value = f.let(f"load i32, ptr {offset(f, memory, plan.info, (lane, 4))}, align 4")
                 f.do(f"store i32 {value}, ptr {offset(f, infos, (number, 4))}, align 4")
     f.do("ret void")
     module.add(f, exported=True)

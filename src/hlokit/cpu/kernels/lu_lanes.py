@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels import batch_lanes
-from hlokit.cpu.kernels.batch_lanes import Groups, chosen, matrices, transpose
+from hlokit.cpu.kernels.batch_lanes import Groups, chosen
 from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import (
     Panels,
@@ -93,24 +93,25 @@ def _phase(plan: _Plan, module: Module) -> str:
     factor = _factor(plan, module)
     operand, result, pivots, info, scratch = (table_pointer(f, i) for i in range(5))
     scalars = s.rows * s.columns
-    with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, module, p, scalars, matrices(f, operand, numbers, s.bytes), memory, into=True)
+    groups = plan.groups
+    with groups.each(f, scratch, plan.scratch) as (memory, first):
+        groups.transpose(f, module, first, (operand, s.bytes), scalars, memory, into=True)
         f.do(f"call void @{factor}(ptr {memory})")
-        transpose(f, module, p, scalars, matrices(f, result, numbers, s.bytes), memory, into=False)
-        _hand_out(f, plan, offset(f, memory, plan.pivots), matrices(f, pivots, numbers, 4 * s.least), s.least)
-        _hand_out(f, plan, offset(f, memory, plan.info), matrices(f, info, numbers, 4), 1)
+        groups.transpose(f, module, first, (result, s.bytes), scalars, memory, into=False)
+        with groups.lanes(f, first) as (lane, number):
+            there = offset(f, memory, plan.pivots, (lane, p.bytes))
+            _hand_out(f, plan, there, offset(f, pivots, (number, 4 * s.least)), s.least)
+            _hand_out(f, plan, offset(f, memory, plan.info, (lane, p.bytes)), offset(f, info, (number, 4)), 1)
     f.do("ret void")
     module.add(f, exported=True)
     return f.name
 
 
-def _hand_out(f: Function, plan: _Plan, memory: str, places: list[str], count: int) -> None:
-    """Copies that many integers of every lane to its place, as s32."""
+def _hand_out(f: Function, plan: _Plan, memory: str, place: str, count: int) -> None:
+    """Copies that many integers of a lane to its place, as s32."""
     with f.loop("0", str(count)) as loop:
-        line = offset(f, memory, (loop.index, plan.vector))
-        for lane, place in enumerate(places):
-            value = f.let(f"load i32, ptr {offset(f, line, lane * plan.p.bytes)}, align 4")
-            f.do(f"store i32 {value}, ptr {offset(f, place, (loop.index, 4))}, align 4")
+        value = f.let(f"load i32, ptr {offset(f, memory, (loop.index, plan.vector))}, align 4")
+        f.do(f"store i32 {value}, ptr {offset(f, place, (loop.index, 4))}, align 4")
 
 
 def _factor(plan: _Plan, module: Module) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels import batch_lanes
-from hlokit.cpu.kernels.batch_lanes import Groups, chosen, matrices, transpose
+from hlokit.cpu.kernels.batch_lanes import Groups, chosen
 from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import (
     Panels,
@@ -107,15 +107,15 @@ def _routine(
     f = Function(plan.name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
     operand, result, taus, scratch = (table_pointer(f, i) for i in (0, *places, 3))
     scalars, is_given = m.rows * m.columns, places[1] < places[0]
-    with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        factors = matrices(f, taus, numbers, steps * p.bytes)
-        transpose(f, module, p, scalars, matrices(f, operand, numbers, m.bytes), memory, into=True)
+    groups, factors = plan.groups, (taus, steps * p.bytes)
+    with groups.each(f, scratch, plan.scratch) as (memory, first):
+        groups.transpose(f, module, first, (operand, m.bytes), scalars, memory, into=True)
         if is_given:
-            transpose(f, module, p, steps, factors, offset(f, memory, plan.taus), into=True)
+            groups.transpose(f, module, first, factors, steps, offset(f, memory, plan.taus), into=True)
         f.do(f"call void @{g.name}(ptr {memory})")
-        transpose(f, module, p, scalars, matrices(f, result, numbers, m.bytes), memory, into=False)
+        groups.transpose(f, module, first, (result, m.bytes), scalars, memory, into=False)
         if not is_given:
-            transpose(f, module, p, steps, factors, offset(f, memory, plan.taus), into=False)
+            groups.transpose(f, module, first, factors, steps, offset(f, memory, plan.taus), into=False)
     f.do("ret void")
     module.add(f, exported=True)
     chunks = plan.groups.chunks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels import batch_lanes
-from hlokit.cpu.kernels.batch_lanes import Groups, block_of, matrices, transpose
+from hlokit.cpu.kernels.batch_lanes import Groups, block_of
 from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import Panels, less_product, load, negated, offset, panels_for, product, store, up
 from hlokit.cpu.kernels.routine import Phase, Routine
@@ -74,17 +74,18 @@ class _Plan:
 
 
 def _phase(plan: _Plan, module: Module) -> str:
-    s, p = plan.s, plan.p
+    s = plan.s
     f = Function(f"triangular_lanes_{plan.name}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
     solve = _solve(plan, module)
     a, b, x, scratch = (table_pointer(f, i) for i in range(4))
     bytes_a, bytes_b = s.size**2 * s.element, s.size * s.columns * s.element
-    with plan.groups.each(f, scratch, plan.scratch) as (memory, numbers):
-        transpose(f, module, p, plan.scalars[0], matrices(f, a, numbers, bytes_a), memory, into=True)
+    groups = plan.groups
+    with groups.each(f, scratch, plan.scratch) as (memory, first):
         right = offset(f, memory, plan.right)
-        transpose(f, module, p, plan.scalars[1], matrices(f, b, numbers, bytes_b), right, into=True)
+        groups.transpose(f, module, first, (a, bytes_a), plan.scalars[0], memory, into=True)
+        groups.transpose(f, module, first, (b, bytes_b), plan.scalars[1], right, into=True)
         f.do(f"call void @{solve}(ptr {memory})")
-        transpose(f, module, p, plan.scalars[1], matrices(f, x, numbers, bytes_b), right, into=False)
+        groups.transpose(f, module, first, (x, bytes_b), plan.scalars[1], right, into=False)
     f.do("ret void")
     module.add(f, exported=True)
     return f.name
