@@ -98,13 +98,7 @@ class _Tile:
         self.form, self.columns = form, columns
         self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind")
         own = fn.alloca("i8", WIDTH * 4 * WIDTH)
-        is_direct = "%first"
-        for size, whole in (("rows", WIDTH), ("columns", columns * LANES)):
-            is_direct = fn.let(f"and i1 {is_direct}, {fn.let(f'icmp eq i64 %{size}, {whole}')}")
-        target = fn.let(f"select i1 {is_direct}, ptr %out, ptr {own}")
-        target_bytes = fn.let(f"select i1 {is_direct}, i64 %out_bytes, i64 {4 * WIDTH}")
-        down = fn.let(f"mul i64 {target_bytes}, {LANES}")
-        with fn.loop("0", "%rows", LANES, [("ptr", "%lhs"), ("ptr", target)]) as half:
+        with fn.loop("0", "%rows", LANES, [("ptr", "%lhs"), ("ptr", own)]) as half:
             lhs, place = half.carried
             for j in range(columns):
                 clear(fn, j)
@@ -113,10 +107,9 @@ class _Tile:
                     self._multiply(block.carried, products)
                     block.next = [pointer(fn, base, str(form.block_bytes), 1) for base in block.carried]
             for j in range(columns):
-                store_register(fn, j, pointer(fn, place, str(64 * j), 1) if j else place, target_bytes)
-            half.next = [pointer(fn, lhs, str(REGISTER), 1), pointer(fn, place, down, 1)]
-        with fn.when(fn.let(f"xor i1 {is_direct}, true")):
-            self._add(own)
+                store_register(fn, j, pointer(fn, place, str(64 * j), 1) if j else place, 4 * WIDTH)
+            half.next = [pointer(fn, lhs, str(REGISTER), 1), pointer(fn, place, str(LANES * 4 * WIDTH), 1)]
+        self._add(own)
         fn.do("ret void")
 
     def _multiply(self, bases: Sequence[str], products: Sequence[tuple[int, int]]) -> None:
@@ -135,7 +128,10 @@ class _Tile:
                 multiply(self.fn, kind, j, LHS, RHS + j)
 
     def _add(self, own: str) -> None:
-        """The stored sums, and unless %first what `out` has, to `out`."""
+        """The stored sums, and unless %first what `out` has, to `out`.
+
+        Registers stored to `out` itself take up to twice the time of a whole product: its lines are in no near cache.
+        """
         fn, total = self.fn, self.form.total
         is_former = broadcast(fn, fn.let("xor i1 %first, true"), "i1", LANES)
         masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in range(self.columns)]
