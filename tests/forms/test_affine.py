@@ -35,6 +35,7 @@ def test_row_major() -> None:
 coefficients = st.integers(-9, 9)
 
 
+@settings(deadline=None)
 @given(coefficients, coefficients, st.integers(-20, 20))
 def test_range_is_exact(a: int, b: int, c: int) -> None:
     affine = a * Affine.of(P) + b * Affine.of(Q) + c
