@@ -2,7 +2,8 @@
 
 Concatenations, pads, rolls and slices of them test indices against bounds. Where such a test depends on one axis only,
 the axis is cut where the test's result changes; long pieces get code of their own, in which the test is a constant,
-what it guards is loaded plainly or not at all. What is left between them is done by the general code, with masks.
+what it guards is loaded plainly or not at all. What is left between them is done by the general code, with masks; where
+that would be much, as in a concatenation of many, all pieces have code of their own.
 """
 
 from __future__ import annotations
