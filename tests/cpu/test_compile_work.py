@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -10,9 +11,10 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
+from hlokit.cpu.llvm import COLD
 from hlokit.cpu.program import Lowering
 from hlokit.cpu.steps import KernelStep
-from hlokit.cpu.target import host
+from hlokit.cpu.target import BASELINES, Target, baseline, host
 from hlokit.hlo.module import HloModule
 from tests.counting import function_calls
 
@@ -169,3 +171,32 @@ def test_values_that_need_each_other_through_a_product_are_made_apart(
     for found, expected in zip(hk.compile(module)(*given), hk.evaluate(module, *given), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert bool(parted) == is_seen_late
+
+
+KINDS = {
+    "dot": "dot(f32[300,700] x, f32[700,90] y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "row": "dot(f32[1,700] x, f32[900,700] y), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+    "bytes": "dot(s8[300,700] x, s8[700,90] y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "convolution": "convolution(f32[2,40,40,64] x, f32[3,3,64,80] y), window={size=3x3 pad=1_1x1_1},"
+    " dim_labels=b01f_01io->b01f",
+    "sort": "sort(f32[300000] x), dimensions={0}, to_apply=less",
+    "cholesky": "cholesky(f32[200,200] x), lower=true",
+}
+RESULTS = {"dot": "f32[300,90]", "row": "f32[1,900]", "bytes": "s32[300,90]", "convolution": "f32[2,40,40,80]"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", [host(), *map(baseline, BASELINES)], ids=["host", *BASELINES])
+def test_cold_functions_compute_nothing(kind: str, target: Target) -> None:
+    """They are made at level 0: sums in them would be slow."""
+    operands = dict(re.findall(r"(\w+\[[\d,]+\]) ([xy])", KINDS[kind]))
+    parameters = "\n".join(f"  {name} = {shape} parameter({k})" for k, (shape, name) in enumerate(operands.items()))
+    result, op = RESULTS.get(kind, next(iter(operands))), re.sub(r"\w+\[[\d,]+\] ([xy])", r"\1", KINDS[kind])
+    less = (
+        "less {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = pred[] compare(a, b), direction=LT\n}\n"
+    )
+    text = f"HloModule m\n{less}ENTRY e {{\n{parameters}\n  ROOT r = {result} {op}\n}}\n"
+    written = compile_program(hk.parse(text), target).text
+    functions = re.findall(r"^define .*?^}", written, re.MULTILINE | re.DOTALL)
+    cold = [f for f in functions if COLD in f.partition("\n")[0]]
+    assert cold and not any(re.search(r" (fmul|fadd|fsub) |@llvm\.(fma|masked)|\.tdp|vpdp", f) for f in cold)
