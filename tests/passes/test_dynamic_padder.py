@@ -19,7 +19,10 @@ LESS = "less { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = pred[] com
 ARGMAX = """argmax { v = f32[] parameter(0) i = s32[] parameter(1) w = f32[] parameter(2) j = s32[] parameter(3)
 c = pred[] compare(v, w), direction=GE a = f32[] select(c, v, w) b = s32[] select(c, i, j) ROOT t = (f32[], s32[]) tuple(a, b) }
 """
-X, N = "x = f32[<=5] parameter(0)\n", "n = s32[] parameter(0) y = f32[6] constant({4,-1,3,-7,2,9})\nx = f32[<=6] set-dimension-size(y, n), dimensions={0}\n"
+X, N = (
+    "x = f32[<=5] parameter(0)\n",
+    "n = s32[] parameter(0) y = f32[6] constant({4,-1,3,-7,2,9})\nx = f32[<=6] set-dimension-size(y, n), dimensions={0}\n",
+)
 Z = "z = f32[] constant(0)\n"
 
 PROGRAMS = {
@@ -100,9 +103,16 @@ def test_ops(name: str) -> None:
 
 @pytest.mark.rule("DYN-17", "SDS-5")
 def test_parameters_and_results_carry_their_sizes() -> None:
-    module = program("x = f32[<=5,2] parameter(0) s = (s32[], f32[3,<=4]) parameter(1) y = f32[3,<=4] get-tuple-element(s), index=1\nROOT t = (f32[3,<=4], f32[<=5,2]) tuple(y, x)")
+    module = program(
+        "x = f32[<=5,2] parameter(0) s = (s32[], f32[3,<=4]) parameter(1) y = f32[3,<=4] get-tuple-element(s), index=1\nROOT t = (f32[3,<=4], f32[<=5,2]) tuple(y, x)"
+    )
     static, signature = padded(module)
-    assert [p.shape for p in static.entry.parameters] == [hk.f32[5, 2], hk.Shape.tuple([hk.s32[()], hk.f32[3, 4]]), hk.s32[()], hk.s32[()]]
+    assert [p.shape for p in static.entry.parameters] == [
+        hk.f32[5, 2],
+        hk.Shape.tuple([hk.s32[()], hk.f32[3, 4]]),
+        hk.s32[()],
+        hk.s32[()],
+    ]
     assert [(d.path, d.dimension, d.size) for d in signature.sizes_in] == [((0,), 0, 2), ((1, 1), 1, 3)]
     assert [(d.path, d.dimension, d.size) for d in signature.sizes_out] == [((0,), 1, 2), ((1,), 0, 3)]
     x, y = np.arange(6, dtype=np.float32).reshape(3, 2), np.arange(3, dtype=np.float32).reshape(3, 1)
@@ -121,7 +131,9 @@ def test_a_static_program_stays_as_it_is() -> None:
 
 
 def test_what_it_cannot_do_is_named() -> None:
-    module = program("n = s32[] parameter(0) y = c64[4] parameter(1) x = c64[<=4] set-dimension-size(y, n), dimensions={0}\nROOT f = c64[<=4] fft(x), fft_type=FFT, fft_length={4}")
+    module = program(
+        "n = s32[] parameter(0) y = c64[4] parameter(1) x = c64[<=4] set-dimension-size(y, n), dimensions={0}\nROOT f = c64[<=4] fft(x), fft_type=FFT, fft_length={4}"
+    )
     with pytest.raises(hk.UnsupportedError, match="dynamic-padder: f: fft"):
         padded(module)
 

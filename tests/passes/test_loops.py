@@ -16,7 +16,9 @@ from tests.fuzz.properties import leaves
 from tests.fuzz.values import arguments
 
 
-def counting(direction: str, start: int, bound: int, step: int, dtype: str = "s32", op: str = "add", config: str = "") -> HloModule:
+def counting(
+    direction: str, start: int, bound: int, step: int, dtype: str = "s32", op: str = "add", config: str = ""
+) -> HloModule:
     return hk.parse(f"""HloModule m
 cond {{ p = ({dtype}[], f32[4]) parameter(0) i = {dtype}[] get-tuple-element(p), index=0 n = {dtype}[] constant({bound}) ROOT c = pred[] compare(i, n), direction={direction} }}
 body {{ p = ({dtype}[], f32[4]) parameter(0) i = {dtype}[] get-tuple-element(p), index=0 x = f32[4] get-tuple-element(p), index=1
@@ -106,14 +108,22 @@ def test_invariant_work_moves_out() -> None:
 
 
 def test_what_is_larger_than_it_is_made_of_stays() -> None:
-    text = NEST.replace("e = f32[4,4] exponential(w)", "v = f32[4,4,4096] broadcast(w), dimensions={0,1} k = f32[4,4,4096] tanh(v) z = f32[] constant(0) e = f32[4,4] slice-it(k)")
-    text = text.replace("slice-it(k)", "reduce(k, z), dimensions={2}, to_apply=add").replace("HloModule m\n", "HloModule m\nadd { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n")
+    text = NEST.replace(
+        "e = f32[4,4] exponential(w)",
+        "v = f32[4,4,4096] broadcast(w), dimensions={0,1} k = f32[4,4,4096] tanh(v) z = f32[] constant(0) e = f32[4,4] slice-it(k)",
+    )
+    text = text.replace("slice-it(k)", "reduce(k, z), dimensions={2}, to_apply=add").replace(
+        "HloModule m\n", "HloModule m\nadd { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+    )
     after = optimized(hk.parse(text), "while-loop-invariant-code-motion")
     assert max(s.size for s in loop_of(after).shape.elements) == 16
 
 
 def test_effects_stay_in_the_loop() -> None:
-    text = NEST.replace("h = f32[] add(g, two)", "h = f32[] add(g, two) a = token[] after-all() o = token[] outfeed(e, a), outfeed_shape=f32[4,4]{1,0}")
+    text = NEST.replace(
+        "h = f32[] add(g, two)",
+        "h = f32[] add(g, two) a = token[] after-all() o = token[] outfeed(e, a), outfeed_shape=f32[4,4]{1,0}",
+    )
     module = hk.parse(text)
     after = optimized(module, "while-loop-simplifier", "while-loop-invariant-code-motion", "dce")
     results = [hk.evaluate(m, *VALUES, return_outfeed=True)[1] for m in (module, after)]
@@ -135,8 +145,20 @@ def test_annotator() -> None:
 
 
 def test_random_loops_keep_their_bits() -> None:
-    options = Options(opcodes=frozenset({"while", "add", "multiply", "tanh", "tuple", "dot", "reduce", "get-tuple-element"}), types=("f32", "s32", "pred"), instructions=6, dynamic=False)
-    passes = ("call-inliner", "while-loop-constant-sinking", "while-loop-invariant-code-motion", "while-loop-simplifier", "tuple-simplifier", "dce")
+    options = Options(
+        opcodes=frozenset({"while", "add", "multiply", "tanh", "tuple", "dot", "reduce", "get-tuple-element"}),
+        types=("f32", "s32", "pred"),
+        instructions=6,
+        dynamic=False,
+    )
+    passes = (
+        "call-inliner",
+        "while-loop-constant-sinking",
+        "while-loop-invariant-code-motion",
+        "while-loop-simplifier",
+        "tuple-simplifier",
+        "dce",
+    )
     changed = 0
     for seed in range(90):
         module = random_module(seed, options)
@@ -153,7 +175,8 @@ def test_random_loops_keep_their_bits() -> None:
 
 @pytest.mark.parametrize(("start", "decides"), [(0, True), (3, True), (-1, False)])
 def test_what_the_counter_decides(start: int, decides: bool) -> None:
-    module = hk.parse(f"""HloModule m
+    module = hk.parse(
+        f"""HloModule m
 cond {{ p = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(10) ROOT c = pred[] compare(i, n), direction=LT }}
 body {{ p = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(p), index=0 x = f32[4] get-tuple-element(p), index=1
 zero = s32[] constant(0) negative = pred[] compare(i, zero), direction=LT four = s32[] constant(4) w = s32[] add(i, four)
@@ -162,7 +185,8 @@ e = f32[1] dynamic-slice(x, k), dynamic_slice_sizes={{1}} b = f32[4] broadcast(e
 ROOT t = (s32[], f32[4]) tuple(j, y) }}
 ENTRY e {{ x = f32[4] parameter(0) i = s32[] constant({start}) t = (s32[], f32[4]) tuple(i, x)
 ROOT w = (s32[], f32[4]) while(t), condition=cond, body=body }}
-""".replace("b = f32[4] broadcast(e)", "s = f32[] reshape(e) b = f32[4] broadcast(s)"))
+""".replace("b = f32[4] broadcast(e)", "s = f32[] reshape(e) b = f32[4] broadcast(s)")
+    )
     after = optimized(module, "while-loop-range-simplifier", "algsimp", "dce")
     assert ("select" not in str(after)) is decides and same_bits(module, after, [1.0] * 4)
 
@@ -182,7 +206,9 @@ def test_ranges(body: str, expected: tuple[int, int]) -> None:
 
     constants = full("c", 5) + full("m", -3) + full("one", 1) + full("big", 2**30)
     root = body if "(" in body else f"copy({body})"
-    module = hk.parse(f"ENTRY e {{ p = pred[10] parameter(0) i = s32[10] iota(), iota_dimension=0\n{constants} ROOT r = s32[10] {root} }}")
+    module = hk.parse(
+        f"ENTRY e {{ p = pred[10] parameter(0) i = s32[10] iota(), iota_dimension=0\n{constants} ROOT r = s32[10] {root} }}"
+    )
     assert value_range(module.entry.root) == expected
 
 
@@ -197,6 +223,10 @@ ENTRY e { x = f32[2,3]{0,1} parameter(0) i = s32[] constant(0) z = f32[6] consta
 w = (s32[], f32[2,3]{1,0}, f32[6], f32[6]) while(t), condition=cond, body=body ROOT r = f32[6] get-tuple-element(w), index=2 }
 """)
     x = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    for names in (["while-loop-simplifier"], ["while-loop-invariant-code-motion"], ["while-loop-unroller", "tuple-simplifier"]):
+    for names in (
+        ["while-loop-simplifier"],
+        ["while-loop-invariant-code-motion"],
+        ["while-loop-unroller", "tuple-simplifier"],
+    ):
         assert same_bits(module, optimized(module, *names), x)
     assert same_bits(module, hk.optimize(module), x)

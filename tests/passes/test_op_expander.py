@@ -34,8 +34,12 @@ def test_called_computations_too() -> None:
 
 
 def test_metadata_and_control_dependencies_go_along() -> None:
-    text = POOL.replace("scatter=add }", 'scatter=add, metadata={op_name="pool"}\nn = f32[6] negate(x), control-predecessors={r} }')
-    after = expanded(hk.parse(text.replace("ROOT r = f32[6]", "r = f32[6]").replace("n = f32[6] negate", "ROOT n = f32[6] negate")))
+    text = POOL.replace(
+        "scatter=add }", 'scatter=add, metadata={op_name="pool"}\nn = f32[6] negate(x), control-predecessors={r} }'
+    )
+    after = expanded(
+        hk.parse(text.replace("ROOT r = f32[6]", "r = f32[6]").replace("n = f32[6] negate", "ROOT n = f32[6] negate"))
+    )
     inner = next(c for c in after.computations() if c.name == "inner")
     assert all(i.op.form != "expand" for i in after.instructions())
     assert 'op_name="pool"' in str(inner)
@@ -44,7 +48,13 @@ def test_metadata_and_control_dependencies_go_along() -> None:
 
 @pytest.mark.parametrize("opcode", sorted(name for name, op in hk.OPS.items() if op.form == "expand"))
 def test_random_programs(opcode: str) -> None:
-    options = Options(opcodes=frozenset({opcode, "add", "tuple"}), dynamic=False, types=("f32", "s32", "pred"), denormals=False, wild=0)
+    options = Options(
+        opcodes=frozenset({opcode, "add", "tuple"}),
+        dynamic=False,
+        types=("f32", "s32", "pred"),
+        denormals=False,
+        wild=0,
+    )
     seen = 0
     for seed in range(60):
         module = random_module(seed, options)

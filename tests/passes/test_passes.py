@@ -29,7 +29,7 @@ def bits(value: Any) -> Any:
 def test_dce_removes_what_is_dead_and_keeps_effects() -> None:
     module = parse(
         "x = f32[4] parameter(0) y = f32[4] parameter(1) dead = f32[4] negate(y) t = token[] after-all()\n"
-        'o = token[] outfeed(x, t), outfeed_shape=f32[4]{0}\nROOT r = f32[4] negate(x)',
+        "o = token[] outfeed(x, t), outfeed_shape=f32[4]{0}\nROOT r = f32[4] negate(x)",
         "unused { ROOT p = f32[] parameter(0) }\n",
     )
     after = hk.optimize(module, ["dce"], verify_each=True)
@@ -63,13 +63,17 @@ def test_call_inliner_and_tuple_simplifier() -> None:
 
 
 def test_constant_folding_computes_by_the_reference() -> None:
-    module = parse("a = s32[2] constant({1, 2}) b = s32[2] constant({3, 4}) c = s32[2] add(a, b) ROOT d = s32[2] multiply(c, b)")
+    module = parse(
+        "a = s32[2] constant({1, 2}) b = s32[2] constant({3, 4}) c = s32[2] add(a, b) ROOT d = s32[2] multiply(c, b)"
+    )
     after = hk.optimize(module, ["constant_folding"], verify_each=True)
     assert opcodes(after) == ["constant"] and hk.evaluate(after).tolist() == [12, 24]
 
 
 def test_a_failing_constant_is_left_to_run() -> None:
-    module = parse("x = f32[4] parameter(0) n = s32[] constant(9) c = f32[4] constant({1, 2, 3, 4})\nd = f32[<=4] set-dimension-size(c, n), dimensions={0}\nROOT r = f32[4] negate(x)")
+    module = parse(
+        "x = f32[4] parameter(0) n = s32[] constant(9) c = f32[4] constant({1, 2, 3, 4})\nd = f32[<=4] set-dimension-size(c, n), dimensions={0}\nROOT r = f32[4] negate(x)"
+    )
     assert opcodes(hk.optimize(module, ["constant_folding", "dce"])) == ["parameter", "negate"]
 
 
@@ -80,7 +84,10 @@ def test_own_passes_unknown_names_and_broken_passes() -> None:
         root = module.entry.root
         module.entry.replace(root, module.entry.add(hk.OPS["abs"](), root.operands))
 
-    assert opcodes(hk.optimize(module, [to_abs, "dce"])) == ["parameter", "abs"] and opcodes(module) == ["parameter", "negate"]
+    assert opcodes(hk.optimize(module, [to_abs, "dce"])) == ["parameter", "abs"] and opcodes(module) == [
+        "parameter",
+        "negate",
+    ]
     with pytest.raises(hk.HlokitError, match="no pass 'nope'"):
         hk.optimize(module, ["nope"])
 
@@ -146,8 +153,6 @@ def test_random_programs_keep_their_bits() -> None:
     assert not different
 
 
-
-
 def test_users_know_their_operands_places() -> None:
     """Of what is used once, where; of what is used more than once, that it is."""
     module = parse(
@@ -182,7 +187,10 @@ def test_copies_share_nothing_that_can_change() -> None:
 def test_inlining_one_computation_many_times_is_linear_and_legal() -> None:
     def module(count: int) -> HloModule:
         calls = "".join(f"y{i + 1} = f32[4] call(y{i}), to_apply=f\n" for i in range(count))
-        return parse(f"y0 = f32[4] parameter(0)\n{calls}ROOT r = f32[4] negate(y{count})", "f { p = f32[4] parameter(0) ROOT n = f32[4] tanh(p) }\n")
+        return parse(
+            f"y0 = f32[4] parameter(0)\n{calls}ROOT r = f32[4] negate(y{count})",
+            "f { p = f32[4] parameter(0) ROOT n = f32[4] tanh(p) }\n",
+        )
 
     calls: list[int] = []
     for count in (250, 1000):
@@ -265,3 +273,17 @@ def test_effects_keep_the_order_of_a_schedule() -> None:
     expected = bits(hk.evaluate(module))
     assert bits(hk.evaluate(hk.optimize(module, [], verify_each=True))) == expected
     assert bits(hk.compile(module, strict=True)()) == expected
+
+
+def test_effects_keep_their_order_when_what_needs_them_goes() -> None:
+    text = """HloModule m
+    ENTRY e {
+      a = u64[2] rng-get-and-update-state(), delta=5
+      b = u64[2] rng-get-and-update-state(), delta=3
+      s = u64[0] slice(b), slice={[2:2:2]}
+      ROOT t = (u64[2], u64[0]) tuple(a, s)
+    }"""
+    module = hk.parse(text)
+    simpler = hk.optimize(module, ["zero-sized-hlo-elimination"])
+    assert [i.name for i in simpler.entry.post_order() if i.op.has_side_effect()] == ["a", "b"]
+    assert list(hk.evaluate(simpler)[0]) == list(hk.evaluate(module)[0])

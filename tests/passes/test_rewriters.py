@@ -18,7 +18,8 @@ from hlokit.passes.while_loop_scalarizer import WhileLoopScalarizer
 from tests.fuzz.properties import leaves
 
 REDUCERS = "".join(
-    f"{name} {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] {name}(p, q) }}\n" for name in ("add", "maximum", "multiply")
+    f"{name} {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] {name}(p, q) }}\n"
+    for name in ("add", "maximum", "multiply")
 )
 
 
@@ -52,7 +53,16 @@ def random(*sizes: int) -> Any:
 BRANCHES = "a { q = f32[4] parameter(0) ROOT n = f32[4] negate(q) }\nb { q = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(q, t), outfeed_shape=f32[4]{0}\nROOT n = f32[4] tanh(q) }\n"
 
 
-@pytest.mark.parametrize(("selector", "branch"), [("pred[] constant(true)", "negate"), ("pred[] constant(false)", "tanh"), ("s32[] constant(0)", "negate"), ("s32[] constant(9)", "tanh"), ("s32[] constant(-1)", "tanh")])
+@pytest.mark.parametrize(
+    ("selector", "branch"),
+    [
+        ("pred[] constant(true)", "negate"),
+        ("pred[] constant(false)", "tanh"),
+        ("s32[] constant(0)", "negate"),
+        ("s32[] constant(9)", "tanh"),
+        ("s32[] constant(-1)", "tanh"),
+    ],
+)
 def test_known_branches(selector: str, branch: str) -> None:
     roles = "true_computation=a, false_computation=b" if "pred" in selector else "branch_computations={a, b}"
     module = program(f"x = f32[4] parameter(0) p = {selector}\nROOT r = f32[4] conditional(p, x, x), {roles}", BRANCHES)
@@ -64,23 +74,35 @@ def test_known_branches(selector: str, branch: str) -> None:
 
 
 def test_unknown_branches_stay() -> None:
-    module = program("x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=b", BRANCHES)
+    module = program(
+        "x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=b",
+        BRANCHES,
+    )
     assert opcodes(after(module, "conditional-simplifier")) == ["conditional"]
-    same = program("x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=a", BRANCHES)
+    same = program(
+        "x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=a",
+        BRANCHES,
+    )
     assert opcodes(after(same, "conditional-simplifier")) == ["negate"]
 
 
 def test_empty_arrays() -> None:
-    module = program("x = f32[0,3] parameter(0) y = f32[3,4] parameter(1) d = f32[0,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\ne = f32[0,4] exponential(d) ROOT t = (f32[0,4], f32[3,4]) tuple(e, y)")
+    module = program(
+        "x = f32[0,3] parameter(0) y = f32[3,4] parameter(1) d = f32[0,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\ne = f32[0,4] exponential(d) ROOT t = (f32[0,4], f32[3,4]) tuple(e, y)"
+    )
     result = after(module, "zero-sized-hlo-elimination")
     assert sorted(opcodes(result)) == ["broadcast", "tuple"]
     close(module, result, np.zeros((0, 3), np.float32), random(3, 4), exactly=True)
 
 
 def test_tuples_of_all_elements() -> None:
-    module = program("x = (f32[2], f32[3]) parameter(0) a = f32[2] get-tuple-element(x), index=0 b = f32[3] get-tuple-element(x), index=1 ROOT t = (f32[2], f32[3]) tuple(a, b)")
+    module = program(
+        "x = (f32[2], f32[3]) parameter(0) a = f32[2] get-tuple-element(x), index=0 b = f32[3] get-tuple-element(x), index=1 ROOT t = (f32[2], f32[3]) tuple(a, b)"
+    )
     assert opcodes(after(module, "tuple-simplifier")) == []
-    swapped = program("x = (f32[2], f32[2]) parameter(0) a = f32[2] get-tuple-element(x), index=1 b = f32[2] get-tuple-element(x), index=0 ROOT t = (f32[2], f32[2]) tuple(a, b)")
+    swapped = program(
+        "x = (f32[2], f32[2]) parameter(0) a = f32[2] get-tuple-element(x), index=1 b = f32[2] get-tuple-element(x), index=0 ROOT t = (f32[2], f32[2]) tuple(a, b)"
+    )
     assert "tuple" in opcodes(after(swapped, "tuple-simplifier"))
 
 
@@ -95,9 +117,13 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize(("lhs", "rhs", "out", "window", "labels", "expected"), CONVOLUTIONS)
-def test_convolutions_that_are_dots(lhs: str, rhs: str, out: str, window: str, labels: str, expected: list[str]) -> None:
+def test_convolutions_that_are_dots(
+    lhs: str, rhs: str, out: str, window: str, labels: str, expected: list[str]
+) -> None:
     held = f"window={{{window}}}, " if window else ""
-    module = program(f"x = {lhs} parameter(0) k = {rhs} parameter(1) ROOT r = {out} convolution(x, k), {held}dim_labels={labels}")
+    module = program(
+        f"x = {lhs} parameter(0) k = {rhs} parameter(1) ROOT r = {out} convolution(x, k), {held}dim_labels={labels}"
+    )
     result = after(module, ConvCanonicalization())
     assert opcodes(result) == expected
     close(module, result, *(random(*p.shape.dimensions) for p in module.entry.parameters))
@@ -113,23 +139,34 @@ def test_other_convolutions_stay(body: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
-@pytest.mark.parametrize(("sizes", "dimensions"), [((70, 5), (0,)), ((64, 5), (0, 1)), ((1, 64, 3, 2), (1, 3)), ((100,), (0,))])
+@pytest.mark.parametrize(
+    ("sizes", "dimensions"), [((70, 5), (0,)), ((64, 5), (0, 1)), ((1, 64, 3, 2), (1, 3)), ((100,), (0,))]
+)
 def test_reductions_in_two_stages(op: str, sizes: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
     kept = [n for d, n in enumerate(sizes) if d not in dimensions]
     listed = ",".join(map(str, dimensions))
-    module = program(f"x = f32[{','.join(map(str, sizes))}] parameter(0) i = f32[] parameter(1) ROOT r = f32[{','.join(map(str, kept))}] reduce(x, i), dimensions={{{listed}}}, to_apply={op}")
+    module = program(
+        f"x = f32[{','.join(map(str, sizes))}] parameter(0) i = f32[] parameter(1) ROOT r = f32[{','.join(map(str, kept))}] reduce(x, i), dimensions={{{listed}}}, to_apply={op}"
+    )
     result = after(module, TreeReductionRewriter(parts=16, least=64))
-    assert opcodes(result).count("reduce") == 2 and opcodes(after(result, TreeReductionRewriter(16, 64))) == opcodes(result)
+    assert opcodes(result).count("reduce") == 2 and opcodes(after(result, TreeReductionRewriter(16, 64))) == opcodes(
+        result
+    )
     x = random(*sizes) if op != "multiply" else 1 + random(*sizes) / 16
     close(module, result, x, np.float32(0.75), exactly=op == "maximum")
 
 
 def loop_of(state: str, elements: str, body: str, called: str = "") -> HloModule:
     """A counted loop over (s32[], state): `body` makes `next` of `x`, `y` and `i`; the result is all the state but i."""
-    taken = "\n".join(f"{name} = {type} get-tuple-element(s), index={k + 1}" for k, (name, type) in enumerate(zip("xy", elements.split())))
+    taken = "\n".join(
+        f"{name} = {type} get-tuple-element(s), index={k + 1}"
+        for k, (name, type) in enumerate(zip("xy", elements.split()))
+    )
     names = ["x", "y"][: len(elements.split())]
     following, given = (", ".join(f"{mark}{name}" for name in names) for mark in ("new_", ""))
-    parameters = "\n".join(f"{name} = {type} parameter({k})" for k, (name, type) in enumerate(zip(names, elements.split())))
+    parameters = "\n".join(
+        f"{name} = {type} parameter({k})" for k, (name, type) in enumerate(zip(names, elements.split()))
+    )
     return hk.parse(f"""HloModule m
 {called}
 body {{ s = (s32[], {state}) parameter(0)
@@ -156,10 +193,20 @@ d { x = f32[3] parameter(0) ROOT y = f32[3] exponential(x) }
 """
 
 
-@pytest.mark.parametrize("selector", ["two = s32[] constant(2) at = s32[] subtract(i, two)", "two = s32[] constant(2) at = pred[] compare(i, two), direction=LT"])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "two = s32[] constant(2) at = s32[] subtract(i, two)",
+        "two = s32[] constant(2) at = pred[] compare(i, two), direction=LT",
+    ],
+)
 def test_cheap_branches_in_loops(selector: str) -> None:
     """All are computed; a number outside selects the last."""
-    branches, operands = ("branch_computations={a, b, a}", "at, both, both, both") if "subtract" in selector else ("true_computation=a, false_computation=b", "at, both, both")
+    branches, operands = (
+        ("branch_computations={a, b, a}", "at, both, both, both")
+        if "subtract" in selector
+        else ("true_computation=a, false_computation=b", "at, both, both")
+    )
     body = f"{selector} both = (f32[3], s32[]) tuple(x, i) t = (f32[3], s32[]) conditional({operands}), {branches} new_x = f32[3] get-tuple-element(t), index=0"
     module = loop_of("f32[3]", "f32[3]", body, CHOICES)
     result = after(module, ConditionalSimplifier(work=24), "dce")
@@ -175,7 +222,10 @@ def test_branches_that_are_chosen() -> None:
     body = "two = s32[] constant(2) at = pred[] compare(i, two), direction=LT new_x = f32[3] conditional(at, x, x), true_computation=c, false_computation=d"
     module = loop_of("f32[3]", "f32[3]", body, CHOICES)
     assert "conditional" in str(after(module, ConditionalSimplifier(work=24)))
-    outside = program("x = f32[3] parameter(0) p = pred[] parameter(1)\nROOT r = f32[3] conditional(p, x, x), true_computation=c, false_computation=c2", CHOICES + "c2 { x = f32[3] parameter(0) ROOT y = f32[3] negate(x) }\n")
+    outside = program(
+        "x = f32[3] parameter(0) p = pred[] parameter(1)\nROOT r = f32[3] conditional(p, x, x), true_computation=c, false_computation=c2",
+        CHOICES + "c2 { x = f32[3] parameter(0) ROOT y = f32[3] negate(x) }\n",
+    )
     assert opcodes(after(outside, ConditionalSimplifier(work=24))) == ["conditional"]
 
 
@@ -207,19 +257,28 @@ new_y = f32[3,2,2] transpose(new_x), dimensions={2,0,1}"""
 
 @pytest.mark.parametrize(
     ("state", "elements", "body"),
-    [("f32[2,2,3], f32[3,2,2]", "f32[2,2,3] f32[3,2,2]", BATCHED), ("f32[6]", "f32[6]", TURNED), ("f32[2,3], f32[]", "f32[2,3] f32[]", SWAPPED), ("f32[2,2], f32[2]", "f32[2,2] f32[2]", SQUARED)],
+    [
+        ("f32[2,2,3], f32[3,2,2]", "f32[2,2,3] f32[3,2,2]", BATCHED),
+        ("f32[6]", "f32[6]", TURNED),
+        ("f32[2,3], f32[]", "f32[2,3] f32[]", SWAPPED),
+        ("f32[2,2], f32[2]", "f32[2,2] f32[2]", SQUARED),
+    ],
 )
 def test_loops_over_scalars(state: str, elements: str, body: str) -> None:
     module = loop_of(state, elements, body)
     result = after(module, WhileLoopScalarizer(elements=24, work=200))
     (loop,) = [i for i in result.entry.instructions if i.opcode == "while"]
-    assert all(element.rank == 0 for element in loop.shape.elements) and opcodes(after(result, WhileLoopScalarizer())) == opcodes(result)
+    assert all(element.rank == 0 for element in loop.shape.elements) and opcodes(
+        after(result, WhileLoopScalarizer())
+    ) == opcodes(result)
     args = [random(*p.shape.dimensions) for p in module.entry.parameters]
     close(module, result, *args)
     compiled = hk.compile(module)
     for a, b in zip(leaves(compiled(*args)), leaves(hk.evaluate(module, *args)), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
-    assert " until " not in compiled.as_text("loops") or "dot" in body  # the loop is inside of the kernel of each result
+    assert (
+        " until " not in compiled.as_text("loops") or "dot" in body
+    )  # the loop is inside of the kernel of each result
 
 
 @pytest.mark.parametrize(
@@ -227,7 +286,10 @@ def test_loops_over_scalars(state: str, elements: str, body: str) -> None:
     [
         ("f32[6]", "new_x = f32[6] multiply(x, x)"),  # nothing moves
         ("f32[60]", "new_x = f32[60] reverse(x), dimensions={0}"),  # too many
-        ("f32[6]", "a = f32[1] dynamic-slice(x, i), dynamic_slice_sizes={1} b = f32[] reshape(a) new_x = f32[6] broadcast(b), dimensions={}"),
+        (
+            "f32[6]",
+            "a = f32[1] dynamic-slice(x, i), dynamic_slice_sizes={1} b = f32[] reshape(a) new_x = f32[6] broadcast(b), dimensions={}",
+        ),
         ("f32[16]", "a = f32[16] sine(x) new_x = f32[16] reverse(a), dimensions={0}"),  # much work
         ("bf16[2,2]", "new_x = bf16[2,2] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"),
     ],
@@ -238,16 +300,29 @@ def test_loops_that_stay(state: str, body: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
-@pytest.mark.parametrize(("table", "counts", "window"), [((5,), (800,), ()), ((3, 4), (40, 20), (4,)), ((6,), (641,), ()), ((), (700,), ())])
-def test_scatters_into_copies(op: str, table: tuple[int, ...], counts: tuple[int, ...], window: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("table", "counts", "window"), [((5,), (800,), ()), ((3, 4), (40, 20), (4,)), ((6,), (641,), ()), ((), (700,), ())]
+)
+def test_scatters_into_copies(
+    op: str, table: tuple[int, ...], counts: tuple[int, ...], window: tuple[int, ...]
+) -> None:
     taken = len(table) - len(window)
     sizes, updates, indices = (",".join(map(str, n)) for n in (table, counts + window, (*counts, taken)))
     places, moved = ",".join(map(str, range(taken))), ",".join(map(str, range(len(counts), len(counts) + len(window))))
-    module = program(f"x = f32[{sizes}] parameter(0) i = s32[{indices}] parameter(1) u = f32[{updates}] parameter(2) ROOT r = f32[{sizes}] scatter(x, i, u), update_window_dims={{{moved}}}, inserted_window_dims={{{places}}}, scatter_dims_to_operand_dims={{{places}}}, index_vector_dim={len(counts)}, to_apply={op}")
+    module = program(
+        f"x = f32[{sizes}] parameter(0) i = s32[{indices}] parameter(1) u = f32[{updates}] parameter(2) ROOT r = f32[{sizes}] scatter(x, i, u), update_window_dims={{{moved}}}, inserted_window_dims={{{places}}}, scatter_dims_to_operand_dims={{{places}}}, index_vector_dim={len(counts)}, to_apply={op}"
+    )
     result = after(module, ScatterSplitter(parts=8, least=600))
     assert opcodes(result)[-2:] == ["reduce", "map"] and opcodes(result).count("scatter") == 1
     u = random(*counts, *window) if op != "multiply" else 1 + random(*counts, *window) / 100
-    close(module, result, random(*table), np.random.default_rng(1).integers(-2, 8, (*counts, taken)).astype(np.int32), u, exactly=op == "maximum")
+    close(
+        module,
+        result,
+        random(*table),
+        np.random.default_rng(1).integers(-2, 8, (*counts, taken)).astype(np.int32),
+        u,
+        exactly=op == "maximum",
+    )
 
 
 def test_scatters_that_stay_whole() -> None:
@@ -260,8 +335,12 @@ def test_scatters_that_stay_whole() -> None:
 
 
 def test_reductions_that_stay_in_one_stage() -> None:
-    small = program("x = f32[20,9] parameter(0) i = f32[] constant(0) ROOT r = f32[9] reduce(x, i), dimensions={0}, to_apply=add")
-    rows = program("x = f32[90,9] parameter(0) i = f32[] constant(0) ROOT r = f32[90] reduce(x, i), dimensions={1}, to_apply=add")
+    small = program(
+        "x = f32[20,9] parameter(0) i = f32[] constant(0) ROOT r = f32[9] reduce(x, i), dimensions={0}, to_apply=add"
+    )
+    rows = program(
+        "x = f32[90,9] parameter(0) i = f32[] constant(0) ROOT r = f32[90] reduce(x, i), dimensions={1}, to_apply=add"
+    )
     for module in (small, rows):
         assert opcodes(after(module, TreeReductionRewriter(16, 64))) == ["reduce"]
 
@@ -273,7 +352,9 @@ def test_scans_in_two_stages(op: str, backward: bool, sizes: tuple[int, ...], ax
     n, shape = sizes[axis], ",".join(map(str, sizes))
     pads = "x".join((f"0_{n - 1}" if backward else f"{n - 1}_0") if d == axis else "0_0" for d in range(len(sizes)))
     window = "x".join(str(n) if d == axis else "1" for d in range(len(sizes)))
-    module = program(f"x = f32[{shape}] parameter(0) i = f32[] parameter(1) ROOT r = f32[{shape}] reduce-window(x, i), window={{size={window} pad={pads}}}, to_apply={op}")
+    module = program(
+        f"x = f32[{shape}] parameter(0) i = f32[] parameter(1) ROOT r = f32[{shape}] reduce-window(x, i), window={{size={window} pad={pads}}}, to_apply={op}"
+    )
     result = after(module, ReduceWindowRewriter(row=16, least=64))
     assert opcodes(result).count("reduce-window") == 2
     x = random(*sizes) if op != "multiply" else 1 + random(*sizes) / 16
@@ -283,7 +364,9 @@ def test_scans_in_two_stages(op: str, backward: bool, sizes: tuple[int, ...], ax
 def test_windows_that_are_no_long_scans_stay() -> None:
     for window in ("size=3 pad=1_1", "size=96 pad=95_0 stride=2", "size=90 pad=89_0"):
         size = {"3": 96, "9": 48 if "stride" in window else 96}[window[5]]
-        module = program(f"x = f32[96] parameter(0) i = f32[] parameter(1) ROOT r = f32[{size}] reduce-window(x, i), window={{{window}}}, to_apply=add")
+        module = program(
+            f"x = f32[96] parameter(0) i = f32[] parameter(1) ROOT r = f32[{size}] reduce-window(x, i), window={{{window}}}, to_apply=add"
+        )
         assert opcodes(after(module, ReduceWindowRewriter(row=16, least=64))) == ["reduce-window"]
 
 

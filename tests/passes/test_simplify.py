@@ -138,12 +138,20 @@ def arguments(module: hk.HloModule) -> list[np.ndarray]:
     made: list[np.ndarray] = []
     for parameter in module.entry.parameters:
         shape = parameter.shape
-        source = values if shape.dtype.is_floating or shape.dtype.is_complex else INTEGERS[shape.dtype.name] if shape.dtype.is_integral else [0, 1]
+        source = (
+            values
+            if shape.dtype.is_floating or shape.dtype.is_complex
+            else INTEGERS[shape.dtype.name]
+            if shape.dtype.is_integral
+            else [0, 1]
+        )
         made.append(np.resize(np.array(source, shape.dtype.numpy), shape.dimensions))
     return made
 
 
-@pytest.mark.parametrize(("rule", "parameters", "body", "left"), APPLIES, ids=[f"{r[0]}-{i}" for i, r in enumerate(APPLIES)])
+@pytest.mark.parametrize(
+    ("rule", "parameters", "body", "left"), APPLIES, ids=[f"{r[0]}-{i}" for i, r in enumerate(APPLIES)]
+)
 def test_rule_applies_and_keeps_every_bit(rule: str, parameters: str, body: str, left: list[str]) -> None:
     module = hk.parse(entry(body, parameters))
     before = hk.evaluate(module, *arguments(module))
@@ -162,7 +170,10 @@ def test_rule_applies_and_keeps_every_bit(rule: str, parameters: str, body: str,
         (X, ZERO + "ROOT r = f32[4] multiply(x, z)"),
         (X, NEGATIVE_ZERO + "ROOT r = f32[4] subtract(x, z)"),
         (X, "ROOT r = pred[4] compare(x, x), direction=EQ"),
-        ("x = c64[4] parameter(0)", "c = c64[] constant((1, 0)) o = c64[4] broadcast(c), dimensions={} ROOT r = c64[4] multiply(x, o)"),
+        (
+            "x = c64[4] parameter(0)",
+            "c = c64[] constant((1, 0)) o = c64[4] broadcast(c), dimensions={} ROOT r = c64[4] multiply(x, o)",
+        ),
         ("x = f32[<=4] parameter(0)", "ROOT r = f32[<=4] slice(x), slice={[0:4]}"),
         (X, "ROOT r = f32[4] pad(x, c), padding=1_-1"),
         (X, "ROOT r = f32[4] pad(x, c), padding=0_-3_1"),
@@ -171,13 +182,37 @@ def test_rule_applies_and_keeps_every_bit(rule: str, parameters: str, body: str,
         (X, "y = f32[4] negate(x) c0 = pred[4] compare(x, y), direction=LT ROOT r = pred[4] not(c0)"),
         (X, "c1 = f32[] constant(0.1) z = f32[4] broadcast(c1), dimensions={} ROOT r = f32[4] divide(x, z)"),
         (X, "c1 = f32[] constant(2) z = f32[4] broadcast(c1), dimensions={} ROOT r = f32[4] power(x, z)"),
-        ("x = s32[4] parameter(0)", "c1 = s32[] constant(4) z = s32[4] broadcast(c1), dimensions={} ROOT r = s32[4] divide(x, z)"),
-        ("x = f32[2,3,4] parameter(0)", "c1 = f32[] constant(0) y = f32[3,2,4] transpose(x), dimensions={1,0,2} ROOT r = f32[4] reduce(y, c1), dimensions={0,1}, to_apply=sum"),
-        ("x = f32[2,3,4] parameter(0) k = f32[4] parameter(1)", "y = f32[3,2,4] transpose(x), dimensions={1,0,2} ROOT r = f32[3,2] dot(y, k), lhs_contracting_dims={2}, rhs_contracting_dims={0}"),
+        (
+            "x = s32[4] parameter(0)",
+            "c1 = s32[] constant(4) z = s32[4] broadcast(c1), dimensions={} ROOT r = s32[4] divide(x, z)",
+        ),
+        (
+            "x = f32[2,3,4] parameter(0)",
+            "c1 = f32[] constant(0) y = f32[3,2,4] transpose(x), dimensions={1,0,2} ROOT r = f32[4] reduce(y, c1), dimensions={0,1}, to_apply=sum",
+        ),
+        (
+            "x = f32[2,3,4] parameter(0) k = f32[4] parameter(1)",
+            "y = f32[3,2,4] transpose(x), dimensions={1,0,2} ROOT r = f32[3,2] dot(y, k), lhs_contracting_dims={2}, rhs_contracting_dims={0}",
+        ),
     ],
     ids=[
-        "-0 + 0", "inf - inf", "nan * 0", "0 - -0", "nan == nan", "complex", "dynamic", "shifting pad", "pad of holes", "rounding convert", "wrapping convert",
-        "nan < nan", "inexact reciprocal", "inexact square", "signed division", "order of a sum", "order of dimensions",
+        "-0 + 0",
+        "inf - inf",
+        "nan * 0",
+        "0 - -0",
+        "nan == nan",
+        "complex",
+        "dynamic",
+        "shifting pad",
+        "pad of holes",
+        "rounding convert",
+        "wrapping convert",
+        "nan < nan",
+        "inexact reciprocal",
+        "inexact square",
+        "signed division",
+        "order of a sum",
+        "order of dimensions",
     ],
 )
 def test_rule_must_not_apply(parameters: str, body: str) -> None:
@@ -208,13 +243,24 @@ FAST = [
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_fast_rules_round_a_little_and_keep_what_is_special(rule: str, constant: float, dtype: str) -> None:
     op = "divide" if rule.startswith("divide") else "power"
-    module = hk.parse(f"HloModule m\nENTRY e {{ x = {dtype}[48] parameter(0) c = {dtype}[] constant({constant}) z = {dtype}[48] broadcast(c), dimensions={{}} ROOT r = {dtype}[48] {op}(x, z) }}")
+    module = hk.parse(
+        f"HloModule m\nENTRY e {{ x = {dtype}[48] parameter(0) c = {dtype}[] constant({constant}) z = {dtype}[48] broadcast(c), dimensions={{}} ROOT r = {dtype}[48] {op}(x, z) }}"
+    )
     special = [NAN, 0.0, -0.0, INF, -INF, 1.0, -1.0, 1e-30, 1e30, -1e-30, -1e30, 2.0]
-    x = np.array([*special, *np.exp(np.linspace(-9, 9, 18)), *-np.exp(np.linspace(-9, 9, 18))], dtype.replace("f", "float"))
+    x = np.array(
+        [*special, *np.exp(np.linspace(-9, 9, 18)), *-np.exp(np.linspace(-9, 9, 18))], dtype.replace("f", "float")
+    )
     fast = hk.optimize(module, ["algsimp-fast", "dce"], verify_each=True)
-    assert op not in [i.opcode for i in fast.entry.instructions] and str(hk.optimize(module, ["algsimp"])) == str(module)
-    plain = hk.parse(f"ENTRY e {{ x = {dtype}[48] parameter(0) z = {dtype}[48] parameter(1) ROOT r = {dtype}[48] {op}(x, z) }}")
-    want, got = hk.evaluate(plain, x, np.full_like(x, constant)), hk.evaluate(fast, x)  # NumPy takes roots for one exponent
+    assert op not in [i.opcode for i in fast.entry.instructions] and str(hk.optimize(module, ["algsimp"])) == str(
+        module
+    )
+    plain = hk.parse(
+        f"ENTRY e {{ x = {dtype}[48] parameter(0) z = {dtype}[48] parameter(1) ROOT r = {dtype}[48] {op}(x, z) }}"
+    )
+    want, got = (
+        hk.evaluate(plain, x, np.full_like(x, constant)),
+        hk.evaluate(fast, x),
+    )  # NumPy takes roots for one exponent
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))
     np.testing.assert_allclose(got, want, rtol=8 * np.finfo(x.dtype).eps)

@@ -37,14 +37,27 @@ class Turns:
         return has_side_effect(instruction, self._known)
 
 
+def orders(module: HloModule) -> dict[Computation, list[Instruction]]:
+    """The effects of each computation that has several, in their order."""
+    turns = Turns()
+    found = {computation: turns.of(computation) for computation in module.all_computations}
+    return {computation: effects for computation, effects in found.items() if len(effects) > 1}
+
+
+def restore(module: HloModule, before: Mapping[Computation, Sequence[Instruction]]) -> None:
+    """Effects that are still there have the order again that `orders` gave: whatever needs them may have gone."""
+    for computation, effects in orders(module).items() if before else ():
+        live, known = set(effects), set(before.get(computation, ()))
+        kept = [i for i in before.get(computation, ()) if i in live]
+        if kept != [i for i in effects if i in known]:
+            _in_turn(computation, kept)
+
+
 def unscheduled(module: HloModule) -> None:
     """Takes the schedule away, which says nothing about what passes add; effects keep its order."""
-    turns = Turns()
-    before = {c: turns.of(c) for c in module.all_computations} if module.is_scheduled else {}
+    before = orders(module) if module.is_scheduled else {}
     module.is_scheduled = False
-    for computation, effects in before.items():
-        if effects != turns.of(computation):
-            _in_turn(computation, effects)
+    restore(module, before)
 
 
 def _in_turn(computation: Computation, effects: Sequence[Instruction]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from hlokit.errors import HlokitError, VerifyError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.verifier import verify
-from hlokit.passes.effects import unscheduled
+from hlokit.passes.effects import orders, restore, unscheduled
 
 Observer: TypeAlias = Callable[[str, HloModule], None]
 """Called after each pass with its name and the module as it is then."""
@@ -40,7 +40,7 @@ PassLike: TypeAlias = Pass | str | Callable[[HloModule], Any]
 
 @dataclass(frozen=True)
 class Pipeline(Pass):
-    """Passes in order; names are made unique after each that changed something.
+    """Passes in order; after each that changed something effects have their order again, and names are unique.
 
     `verify_each`: check every rule of the language after each (VerifyError names the pass).
     """
@@ -50,9 +50,12 @@ class Pipeline(Pass):
 
     def run(self, module: HloModule, observe: Observer | None = None) -> bool:
         changed = False
+        has_effects = any(i.op.has_side_effect() for c in module.all_computations for i in c.instructions)
         for one in self.passes:
             name, rewrite = _named(one)
+            before = orders(module) if has_effects else {}
             if rewrite(module) is not False:  # a plain function may give nothing
+                restore(module, before)
                 module.settle()
                 changed = True
             if self.verify_each:
