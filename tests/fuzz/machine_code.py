@@ -287,6 +287,12 @@ class _PerturbedCallee(Callee):
         assert isinstance(self.process, _Perturbed)
         return self.process.value_of(self.computation, values)
 
+    def of_each(self, instruction: Instruction, operands: list[Any]) -> Any:
+        assert isinstance(self.process, _Perturbed)
+        value = super().of_each(instruction, operands)
+        value = value if isinstance(value, tuple) else np.asarray(value)
+        return _off(value, instruction.opcode, operands, self.process.noise)
+
 
 def _valid(value: Any) -> Any:
     """What is valid of a value at run time, tokens as None."""
@@ -302,7 +308,8 @@ def _off(value: Any, opcode: str, operands: Sequence[Any], noise: _Noise) -> Any
     if not isinstance(value, np.ndarray) or opcode in _KEEP:
         return value
     if value.dtype.kind == "c":
-        found, scale, parts = np.empty_like(value), np.abs(value), (value.real, value.imag)
+        found, parts = np.empty_like(value), (value.real, value.imag)
+        scale = np.abs(value) * (_of_exponent(operands) if opcode == "power" else 1.0)
         alike = [o for o in operands if isinstance(o, np.ndarray) and o.shape == value.shape]
         cancels = np.all([(o.real != 0) & (o.imag != 0) for o in alike] or [False], axis=0)
         found.real, found.imag = (_moved(p, opcode, operands, scale, cancels, noise) for p in parts)
@@ -348,6 +355,13 @@ def _moved(value: Any, opcode: str, operands: Sequence[Any], scale: Any, cancels
     moved = wide + noise.source.uniform(-1, 1, value.shape) * room
     moved = np.where(np.isfinite(wide) & ((wide != 0) | bool(parts) | (cancels & bool(ulps))), moved, wide)
     return np.where(np.isnan(wide), noise.nans(wide), moved).astype(value.dtype)
+
+
+def _of_exponent(operands: Sequence[Any]) -> Any:
+    """What exp(w log z) makes of its rounding, in units of the result's: the exponent is rounded as f64."""
+    z, w = (o.astype(np.complex128) for o in operands)
+    eps = float(np.finfo(operands[0].dtype).eps)
+    return 1.0 + np.abs(w * np.log(z)) * float(np.finfo(np.float64).eps) / eps
 
 
 def _greatest(operands: Sequence[Any]) -> float:

@@ -181,7 +181,10 @@ def while_(graph: Graph) -> Instruction | None:
     condition = graph.inner("condition", [state])
     parameter = condition.computation.parameters[0]
     counter = condition.add("get-tuple-element", [parameter], index=0)
-    condition.add("compare", [counter, condition.scalar(hk.s32, graph.integer(0, 4))], direction="LT")
+    # the root: another pred of the state may never change
+    goes_on = condition.add("compare", [counter, condition.scalar(hk.s32, graph.integer(0, 4))], direction="LT")
+    condition.computation.set_root(goes_on)
+    graph.draw.module.add_computation(condition.computation)
     body = graph.inner("body", [state])
     parameter = body.computation.parameters[0]
     parts = [body.add("get-tuple-element", [parameter], index=i) for i in range(len(state.elements))]
@@ -192,7 +195,7 @@ def while_(graph: Graph) -> Instruction | None:
     body.computation.set_root(body.add("tuple", roots))
     graph.draw.module.add_computation(body.computation)
     init = graph.add("tuple", [graph.scalar(hk.s32, 0), *values])
-    return graph.add("while", [init], [condition.result(hk.pred[()]), body.computation])
+    return graph.add("while", [init], [condition.computation, body.computation])
 
 
 @recipe("sort")

@@ -28,6 +28,27 @@ def test_what_is_called_may_round() -> None:
     assert judged(text, lambda r: r * np.float32(1.01), x)
 
 
+def test_what_is_mapped_may_round() -> None:
+    text = """f { x = f32[] parameter(0)
+      y = f32[] tanh(x)
+      ROOT z = f64[] convert(y) }
+    ENTRY e { x = f32[4] parameter(0)
+      ROOT r = f64[4] map(x), dimensions={0}, to_apply=f }"""
+    x = np.array([-3, 0.5, 1, 2], np.float32)
+    assert judged(text, lambda r: r * (1 + 1e-7), x) is None
+    assert judged(text, lambda r: r * 1.0001, x)
+
+
+def test_the_exponent_of_a_complex_power_rounds() -> None:
+    text = """ENTRY e { x = c128[1] parameter(0)
+      ROOT r = c128[1] power(x, x) }"""
+    assert judged(text, lambda r: r * (1 + 1e-13), np.array([1.46 + 100j])) is None
+    assert judged(text, lambda r: r * (1 + 1e-10), np.array([1.46 + 100j]))
+    assert judged(text, lambda r: r * (1 + 1e-12), np.array([1.1 + 0.2j]))
+    narrow = text.replace("c128", "c64")
+    assert judged(narrow, lambda r: r * np.complex64(1 + 1e-4), np.array([1.46 + 10j], np.complex64))
+
+
 def test_no_rule_tells_the_sign_of_a_nan() -> None:
     text = """ENTRY e { x = f32[999] parameter(0)
       y = f32[999] asin(x)

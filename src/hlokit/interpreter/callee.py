@@ -10,6 +10,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Instruction
     from hlokit.interpreter.process import Process
 
 _UFUNCS = {
@@ -97,8 +98,12 @@ class Callee:
                 (callee,) = (self.process.callee(c) for c in instruction.called)
                 values[instruction.id] = callee._sweep(*operands)
             else:
-                values[instruction.id] = instruction.op.reference(*operands)
+                values[instruction.id] = self.of_each(instruction, operands)
         return values[self.computation.root.id]
+
+    def of_each(self, instruction: Instruction, operands: list[Any]) -> Any:
+        """An elementwise instruction's value in a sweep."""
+        return instruction.op.reference(*operands)
 
 
 def _spread(value: Any, shape: tuple[int, ...]) -> Any:
