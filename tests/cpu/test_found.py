@@ -295,3 +295,37 @@ def test_a_fold_inside_a_fold_binds_the_axis_of_the_vectors_again(last: int) -> 
       ROOT f = s32[LAST] reduce(z, o), dimensions={0,1}, to_apply=add }""".replace("LAST", str(last))
     )
     check(text, np.arange(75 * last, dtype=np.int32).reshape(3, 25, last))
+
+
+@pytest.mark.parametrize("types", ["f8e8m0fnu f8e8m0fnu", "f32 f8e8m0fnu", "bf16 f8e8m0fnu", "f8e8m0fnu f32"])
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 21), (8, 64)])
+def test_the_least_power_of_two_is_no_denormal(types: str, sizes: tuple[int, int]) -> None:
+    """2^-127 of f8e8m0fnu is a denormal of f32, in which products are summed: it is no zero, which would be NaN."""
+    operand, result = types.split()
+    rows, inner = sizes
+    text = f"""ENTRY e {{ x = {operand}[{rows},{inner}] parameter(0)
+      y = {operand}[{inner},16] parameter(1)
+      d = {result}[{rows},16] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+      i = {operand}[{rows},{inner},1] reshape(x)
+      k = {operand}[{inner},16,1] reshape(y)
+      c = {result}[{rows},16,1] convolution(i, k), window={{size=1}}, dim_labels=bf0_io0->bf0
+      ROOT t = ({result}[{rows},16], {result}[{rows},16,1]) tuple(d, c) }}"""
+    import ml_dtypes
+
+    storage = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f8e8m0fnu": ml_dtypes.float8_e8m0fnu}[operand]
+    x = np.full((rows, inner), 2.0**-6, np.float32).astype(storage)
+    check(text, x, np.full((inner, 16), 2.0**-127, np.float32).astype(storage))
+
+
+def test_an_epilogue_of_the_least_power_of_two() -> None:
+    """It is no zero where the product's denormals are."""
+    import ml_dtypes
+
+    text = """ENTRY e { x = f32[64,64] parameter(0)
+      s = f8e8m0fnu[64,64] parameter(1)
+      d = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      c = f32[64,64] convert(s)
+      ROOT m = f32[64,64] multiply(d, c) }"""
+    check(
+        text, np.ones((64, 64), np.float32), np.full((64, 64), 2.0**-127, np.float32).astype(ml_dtypes.float8_e8m0fnu)
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import hlokit as hk
-from tests.fuzz.machine_code import near
+from tests.fuzz.machine_code import hangs_on_signs, near, wrong
 
 
 def judged(text: str, change: Any, *inputs: Any) -> str | None:
@@ -82,3 +83,17 @@ def test_what_overflows_on_other_steps() -> None:
     assert judged(text, changed, x)
     x[:] = [3e38, 3e38, 3e38, -2.4, 0.2]
     assert judged(text, changed, x) is None
+
+
+def test_no_rule_tells_the_sign_of_a_zero_that_a_nan_became() -> None:
+    text = """HloModule m
+    ENTRY e { x = f4e2m1fn[2] parameter(0)
+      y = f4e2m1fn[2] remainder(x, x)
+      ROOT r = f4e2m1fn[2] rsqrt(y) }"""
+    module, x = hk.parse(text), np.zeros(2, ml_dtypes.float4_e2m1fn)
+    assert wrong(module, 0, given=[x]) is None
+    result = hk.evaluate(module, x)
+    assert hangs_on_signs(-result, result, module, [x], 0)
+    other = hk.parse(text.replace("rsqrt", "abs"))
+    zero = hk.evaluate(other, x)
+    assert not hangs_on_signs(zero + 1, zero, other, [x], 0)

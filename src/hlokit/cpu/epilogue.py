@@ -14,6 +14,7 @@ from hlokit.cpu.order import arrange
 from hlokit.cpu.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
+from hlokit.types import dtype as dtypes
 
 _ROUTINES = ("dot", "scaled-dot", "convolution")
 """Those that know Call.store."""
@@ -119,6 +120,8 @@ def _is_elementwise(kernel: KernelStep) -> bool:
     if any(store.guards or store.buffer in kernel.reads for store in loops.stores):
         return False
     nodes = _nodes(loops)
+    if any(node.dtype is dtypes.f8e8m0fnu for node in nodes):  # 2^-127 is a denormal of f32: denormals.py
+        return False
     return len(nodes) <= _MOST_NODES and not any(node.op in ("fold", "current") for node in nodes)
 
 

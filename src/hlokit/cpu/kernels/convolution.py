@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlokit.cpu.kernels.denormals import may_flush
 from hlokit.cpu.kernels.depthwise import suits
 from hlokit.cpu.kernels.direct_convolution import tile_by_tile
 from hlokit.cpu.kernels.matrix_convolution import in_matrix_registers
@@ -36,7 +37,7 @@ def convolution(call: Call, module: Module) -> Routine | None:
         return element_by_element(call, module, s)
     routines = [_part(call, module, part) for part in parts]
     phases = tuple(phase for r in routines for phase in r.phases)
-    return Routine(phases, max(r.scratch for r in routines), flushes=not call.strict)
+    return Routine(phases, max(r.scratch for r in routines), flushes=may_flush(call))
 
 
 def _part(call: Call, module: Module, s: Sliding) -> Routine:

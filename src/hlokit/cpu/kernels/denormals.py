@@ -6,8 +6,10 @@ runs into denormals and would stay there. TYPE-11 leaves denormals open for what
 
 from __future__ import annotations
 
+from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target
+from hlokit.types import dtype as dtypes
 
 _FLUSH_X86 = 0x8040
 """MXCSR: results (FTZ) and operands (DAZ)."""
@@ -34,6 +36,11 @@ _ARM = (
 """,
     "  call void @llvm.aarch64.set.fpcr(i64 %saved)\n",
 )
+
+
+def may_flush(call: Call) -> bool:
+    """Not in strict code, and not where a denormal of f32 is the least normal number of a type: 2^-127 of f8e8m0fnu."""
+    return not call.strict and all(shape.dtype is not dtypes.f8e8m0fnu for shape in (*call.operands, *call.results))
 
 
 def flushing(name: str, module: Module, target: Target) -> None:

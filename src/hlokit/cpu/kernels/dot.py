@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from hlokit.cpu.kernels.axes import Axis, Dimension, Space, added, row_major_strides, scaled, space, unravelled
+from hlokit.cpu.kernels.denormals import may_flush
 from hlokit.cpu.kernels.elements import broadcast, read, size_of
 from hlokit.cpu.kernels.gemm import Packer, Product
 from hlokit.cpu.kernels.packing import Operand
@@ -47,7 +48,7 @@ def matrix_arithmetic(call: Call, index: Space) -> Arithmetic | None:
     if left.dtype is not right.dtype or index.inner.stride("lhs") != 1 or index.rows.size < 8 or index.columns.size < 8:
         return None
     wide = compute_type(left.dtype, call.results[0].dtype)
-    if left.dtype is dtypes.bf16 and wide.name == "float32" and call.target.has("amx-bf16"):
+    if left.dtype is dtypes.bf16 and wide.name == "float32" and call.target.has("amx-bf16") and may_flush(call):
         how = Arithmetic("bf16", "float", "i16", 2, is_matrix=True)
     elif left.dtype.kind in ("signed", "unsigned", "pred") and left.dtype.bits <= 8 and call.target.has("amx-int8"):
         if call.results[0].dtype.bits > 32:
@@ -136,12 +137,12 @@ def dot(call: Call, module: Module) -> Routine | None:
     how = matrix_arithmetic(call, index)
     form = None if how is not None else form_of(call, index, packed=call.packed)
     if form is not None:
-        return Routine((PartsProduct(call, module, index, form).write(),), flushes=not call.strict)
+        return Routine((PartsProduct(call, module, index, form).write(),), flushes=may_flush(call))
     product = row_dots(call, module, index, single)
     if product is None:
         how = how or arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
         product = Product(call, module, index, how)
-    return Routine((product.write(),), flushes=not call.strict)
+    return Routine((product.write(),), flushes=may_flush(call))
 
 
 def dot_packing(call: Call, module: Module) -> Packing | None:

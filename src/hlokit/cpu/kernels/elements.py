@@ -324,6 +324,7 @@ class _Narrow:
     def _power_of_two(self, bits: str) -> str:
         """Exponents alone: the nearest power of two, ties up; NaN, which is 255, for what is not positive."""
         near = self._op("lshr", self._op("add", bits, 0x400000), 23)
+        near = self._select(self._op("icmp eq", bits, 0x400000), 0, near)  # 2^-127 itself, a denormal
         is_positive = self._op("icmp sgt", bits, 0)
         return self._select(is_positive, self._select(self._op("icmp ugt", near, 255), 255, near), 255)
 

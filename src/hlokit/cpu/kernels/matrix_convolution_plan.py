@@ -281,7 +281,7 @@ def matrix_plan(s: Sliding, target: Target) -> MatrixPlan | None:
 def _factors(s: Sliding, target: Target) -> Factors | None:
     if target.vector_bytes != 64:
         return None
-    if s.wide is dtypes.f32 and target.has("amx-bf16"):
+    if s.wide is dtypes.f32 and s.result is not dtypes.f8e8m0fnu and target.has("amx-bf16"):  # they flush denormals
         parts = {"f32": 3, "bf16": 1}.get(s.operand.name)
         return None if parts is None else Factors(parts, 2, "tdpbf16ps")
     if s.wide is dtypes.s32 and s.operand.bits == 8 and target.has("amx-int8"):

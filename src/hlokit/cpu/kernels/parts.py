@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.axes import Space, added, least
+from hlokit.cpu.kernels.denormals import may_flush
 from hlokit.cpu.kernels.elements import pointer
 from hlokit.cpu.kernels.gemm import Block, Product
 from hlokit.cpu.kernels.gemm_plan import Plan, up
@@ -53,7 +54,7 @@ def form_of(call: Call, space: Space, *, packed: bool) -> Form | None:
     """How the product's operands are laid out, if it goes this way faster."""
     left, right = (shape.dtype for shape in call.operands[:2])
     form = _FORMS.get(left)
-    if form is None or left is not right or call.strict or not call.target.has("amx-bf16"):
+    if form is None or left is not right or not may_flush(call) or not call.target.has("amx-bf16"):
         return None
     if call.target.vector_bytes != 64 or compute_type(left, call.results[0].dtype).name != "float32":
         return None
