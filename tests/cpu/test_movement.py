@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hlokit.cpu.compiler import compile_program
 from hlokit.cpu.loops import Loops
 from hlokit.cpu.steps import KernelStep
 from hlokit.cpu.target import host
+from tests.fuzz.machine_code import many_chunks
 
 
 def same(body: str, *arguments: Any, threads: int = 1) -> None:
@@ -127,22 +129,29 @@ MANY = {
     "complex": ([(40 + k,) for k in range(15)], 0, "c64"),
     "one axis, shared": ([(9000 + 37 * k,) for k in range(16)], 0, "f32"),
     "one axis, short and shared": ([(11 + k % 70,) for k in range(400)], 0, "u8"),
+    "one long, one short": ([(3,), (33,), (1,)], 0, "f64"),
 }
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("shapes, dimension, dtype", MANY.values(), ids=MANY)
-def test_concatenate_of_many(shapes: list[tuple[int, ...]], dimension: int, dtype: str, threads: int) -> None:
+def test_concatenate_of_many(
+    shapes: list[tuple[int, ...]], dimension: int, dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each operand has code of its own, wherever it begins; chunks begin and end inside operands."""
+    monkeypatch.setenv("HLOKIT_CACHE_DIR", "")  # a program cut into chunks has the key of one that is not
     types = [f"{dtype}[{','.join(map(str, shape))}]" for shape in shapes]
     sizes = list(shapes[0])
     sizes[dimension] = sum(shape[dimension] for shape in shapes)
     body = "".join(f"p{k} = {type} parameter({k})\n" for k, type in enumerate(types))
     names = ", ".join(f"p{k}" for k in range(len(types)))
     body += f"ROOT r = {dtype}[{','.join(map(str, sizes))}] concatenate({names}), dimensions={{{dimension}}}"
-    (pieces,) = loops_of(body).pieces.values()
-    assert len(pieces) == len(shapes)
-    same(body, *(numbers(shape, dtype) for shape in shapes), threads=threads)
+    with many_chunks() if threads > 1 else nullcontext():
+        loops = loops_of(body)
+        (pieces,) = loops.pieces.values()
+        assert len(pieces) == len(shapes)
+        assert (loops.parallel > 0) == (threads > 1)
+        same(body, *(numbers(shape, dtype) for shape in shapes), threads=threads)
 
 
 def test_patches_of_an_image() -> None:

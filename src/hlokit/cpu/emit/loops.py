@@ -141,6 +141,7 @@ class LoopWriter:
         with self.at(parent) as fn:
             first = fn.let(f"call i64 @llvm.smax.i64(i64 {steps[0]}, i64 {span[0]})")
             last = fn.let(f"call i64 @llvm.smin.i64(i64 {steps[1]}, i64 {span[1]})")
+            last = fn.let(f"call i64 @llvm.smax.i64(i64 {first}, i64 {last})")  # where they have no step in common
             count = fn.let(f"sub i64 {last}, {first}")
             whole = fn.let(f"and i64 {count}, {-wide}")
             whole = fn.let(f"add i64 {first}, {whole}")
