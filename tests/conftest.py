@@ -1,6 +1,7 @@
 """Options shared by all tests."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,11 @@ _CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A cache of compiled programs of this run alone, which its workers share. JAX, where it is a witness, on the CPU."""
+    """A cache of compiled programs of this run alone, which its workers share. JAX, where it is a witness, on the CPU.
+
+    Ctrl-C is heard even where a shell started the run in the background, which ignores it: tests send it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["JAX_PLATFORMS"] = "cpu"
     if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="hlokit-tests-", ignore_cleanup_errors=True)
