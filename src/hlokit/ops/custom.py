@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Function
-from hlokit.ops import custom_targets as custom_targets
 from hlokit.ops.custom_targets.registry import Invocation, find_target, read_only, result_of
 from hlokit.types.attributes import (
     OPTIONAL_CONV_LABELS,

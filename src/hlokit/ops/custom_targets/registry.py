@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from hlokit.errors import BuildError, EvaluationError, HlokitError
@@ -55,12 +57,18 @@ def register_custom_call(
 
 def unregister_custom_call(name: str) -> None:
     """Forgets a target. BuildError (CCALL-4) if there is none of this name."""
+    _load_built_in()
     with _lock:
         if _targets.pop(name, None) is None:
             raise BuildError(f"custom-call target {name!r} is not registered", "CCALL-4")
 
 
 def add_target(name: str, target: Target, *, replace: bool = False) -> None:
+    _load_built_in()
+    _add(name, target, replace)
+
+
+def _add(name: str, target: Target, replace: bool) -> None:
     if name.startswith("$"):
         raise BuildError(f"custom-call target {name!r}: names that start with $ are reserved", "CCALL-5")
     with _lock:
@@ -70,6 +78,7 @@ def add_target(name: str, target: Target, *, replace: bool = False) -> None:
 
 
 def find_target(name: str) -> Target | None:
+    _load_built_in()
     return _targets.get(name)
 
 
@@ -78,10 +87,16 @@ def built_in(*names: str) -> Callable[[Target], Target]:
 
     def add(target: Target) -> Target:
         for name in names:
-            add_target(name, target)
+            _add(name, target, replace=False)
         return target
 
     return add
+
+
+@cache
+def _load_built_in() -> None:
+    """Imports the targets that come with hlokit, 10 ms that a program without custom-calls does without."""
+    import_module("hlokit.ops.custom_targets.built_in")
 
 
 def _of_operands(function: Callable[..., Any]) -> Target:
