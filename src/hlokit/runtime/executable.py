@@ -21,12 +21,11 @@ from hlokit.hlo.values import is_ndarray, valid_part
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
 from hlokit.interpreter.process import Process
 from hlokit.runtime import plan as plans
+from hlokit.runtime.arrays import array_leaves, leaves, tree
 from hlokit.runtime.call import Caller
 from hlokit.runtime.dump import Dump, compiled, settings
-from hlokit.runtime.host_steps import HostSteps, array_leaves, leaves, tree
 from hlokit.runtime.interrupt import raise_interrupt, symbols
 from hlokit.runtime.log import logger
-from hlokit.runtime.meetings import Round
 from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import progress
 from hlokit.types.shape import Shape
@@ -36,7 +35,9 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
     from hlokit.passes.dynamic_padder import DynamicSignature
+    from hlokit.runtime.host_steps import HostSteps
     from hlokit.runtime.inspection import MemoryAnalysis
+    from hlokit.runtime.meetings import Round
     from hlokit.runtime.profile import Profile
 
 _RELEASE_NS = 5000.0
@@ -247,6 +248,8 @@ class Executable:
         say(f"machine code from {len(program.text):,} bytes of LLVM text")
         plan = plans.made(program, self.target, name, time_limit)
         if program.written.hosts:
+            from hlokit.runtime.host_steps import HostSteps  # with the collectives, 3 ms
+
             self._hosts = HostSteps(program.written.hosts, self._grid)
         elif key is not None:
             plans.store(key, plan, program, module, self.target, name)

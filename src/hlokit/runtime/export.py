@@ -17,7 +17,7 @@ from hlokit.cpu.lapack import lapack_names
 from hlokit.cpu.target import ALIGNMENT, Target, parse
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.runtime.host_steps import array_leaves
+from hlokit.runtime.arrays import array_leaves
 
 if TYPE_CHECKING:
     from hlokit.types.shape import Shape

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from hlokit.errors import HlokitError
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Place, Process
+from hlokit.runtime.arrays import array_leaves, leaves, tree, view
 from hlokit.runtime.collectives import Collectives
 from hlokit.runtime.meetings import Meetings, Round, Switch, is_supported
-from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.cpu.steps import HostStep
 
-_Array = np.ndarray[Any, Any]
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 
 
@@ -105,33 +102,3 @@ def _evaluate(process: Process, step: HostStep, table: int) -> None:
     made = zip(array_leaves(instruction.shape), leaves(value), strict=True)
     for leaf, array in islice(made, instruction.op.kept(instruction.shape), None):
         view(next(pointers), leaf)[...] = array
-
-
-def view(pointer: int | None, shape: Shape) -> _Array:
-    """The array of this shape at an address."""
-    dtype = shape.dtype.numpy
-    if not shape.size or pointer is None:
-        return np.empty(shape.dimensions, dtype)
-    memory = (ctypes.c_char * (shape.size * dtype.itemsize)).from_address(pointer)
-    return np.ndarray(shape.dimensions, dtype, memoryview(memory))
-
-
-def array_leaves(shape: Shape) -> Iterator[Shape]:
-    """The arrays in a shape, in order."""
-    return (leaf for leaf in shape.leaves() if leaf.is_array)
-
-
-def leaves(value: Any) -> Iterator[_Array]:
-    """The arrays of a value, in order."""
-    if isinstance(value, tuple):
-        for part in value:  # pyright: ignore[reportUnknownVariableType]
-            yield from leaves(part)
-    elif isinstance(value, np.ndarray):
-        yield value
-
-
-def tree(shape: Shape, arrays: Iterator[_Array], token: Any = None) -> Any:
-    """The arrays in the shape's structure."""
-    if shape.is_tuple:
-        return tuple(tree(part, arrays, token) for part in shape.elements)
-    return next(arrays) if shape.is_array else token

@@ -11,7 +11,6 @@ import importlib
 import re
 import struct
 import sys
-import sysconfig
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -98,7 +97,7 @@ def native_call() -> NativeCall | None:
 @cache
 def layout_is_known() -> bool:
     """Whether arrays, tuples and bytes lie in memory as in CPython with its lock and NumPy: tried on live ones."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8:
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags or struct.calcsize("P") != 8:
         return False
     array = np.zeros((3, 5), np.float32)
     scalar = np.float64(1.5)

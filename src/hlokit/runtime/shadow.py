@@ -27,7 +27,7 @@ from hlokit.interpreter.evaluate import evaluate, run_instruction
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process
 from hlokit.ops.structure import Parameter
-from hlokit.runtime.host_steps import leaves, view
+from hlokit.runtime.arrays import leaves, view
 from hlokit.runtime.instrumented import twin
 from hlokit.types.shape import Shape
 
