@@ -44,7 +44,8 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
     arguments   the shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`)
 
     Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
-    UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit.
+    UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit, and for what
+    is no text.
     """
     if isinstance(text, bytes):
         if text.startswith(_BYTECODE):
@@ -52,6 +53,8 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
 
             return parse_artifact(text, arguments)
         text = _decoded(text)
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"parse: found {type(text).__name__}, expected str or bytes: hlokit.load reads files")
     if _is_stablehlo(text):
         from hlokit.stablehlo.lowering import parse_stablehlo
 

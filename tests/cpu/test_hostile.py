@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ ODD = {
     "unaligned": unaligned(),
     "other byte order": X.astype(X.dtype.newbyteorder()),
     "a list": X.tolist(),
+    "a buffer": memoryview(X),
 }
 
 
@@ -92,6 +94,24 @@ def test_one_array_given_twice() -> None:
     x = np.arange(64, dtype=np.float32)
     total, back = program(x, x)
     assert total.tolist() == [2.0 * k for k in range(64)] and back.tolist() == [63.0 - k for k in range(64)]
+
+
+@pytest.mark.parametrize("given", [None, TWO, 3, X])
+def test_what_is_no_module(given: Any) -> None:
+    for function in (hk.compile, hk.evaluate):
+        with pytest.raises(hk.ArgumentError, match="expected an HloModule"):
+            function(given)
+    if not isinstance(given, str):
+        with pytest.raises(hk.ArgumentError, match="expected str or bytes"):
+            hk.parse(given)
+
+
+def test_typed_buffers_keep_their_type() -> None:
+    module = hk.parse("HloModule t\nENTRY e { ROOT x = f64[2] parameter(0) }")
+    for program in (hk.compile(module), lambda *a: hk.evaluate(module, *a)):
+        assert program(array.array("d", [0.1, 2])).tolist() == [0.1, 2]
+        with pytest.raises(hk.ArgumentError):
+            program(array.array("f", [0.1, 2]))
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -95,7 +95,9 @@ def evaluate(
 
 def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
     """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1,
-    and for more devices than 65536."""
+    for more devices than 65536, and for what is no module."""
+    if not hasattr(module, "replica_count"):
+        raise ArgumentError(f"found {type(module).__name__}, expected an HloModule: hlokit.parse makes one of text")
     counts = (
         module.replica_count if replicas is None else replicas,
         module.num_partitions if partitions is None else partitions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array as python_array
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
 
 _SMALL = 4096
+_TYPED = (memoryview, bytearray, python_array.array)
+"""Sequences that have an element type of their own."""
 
 
 class Literal:
@@ -127,7 +130,7 @@ def _is_dlpack_only(value: object) -> bool:
 def _native(value: object, array: np.ndarray[Any, Any]) -> np.dtype[Any]:
     """XLA's type for a Python number or a list of them (BUILDER-7); any other array's own type."""
     numbers = isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, _TYPED):
         numbers = not any(isinstance(v, (np.generic, np.ndarray)) for v in value)  # pyright: ignore[reportUnknownVariableType]
     native = {"i": np.int32, "u": np.int32, "O": np.int32, "f": np.float32, "c": np.complex64}
     if numbers:
