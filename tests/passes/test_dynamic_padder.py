@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.passes.dynamic_padder import padded
+from hlokit.passes.dynamic_padder.padder import padded
 from tests.fuzz.programs import random_module
 from tests.fuzz.properties import MEMORY, leaves
 from tests.fuzz.values import arguments

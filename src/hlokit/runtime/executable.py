@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
     from hlokit.cpu.compiler import Program
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
-    from hlokit.passes.dynamic_padder import DynamicSignature
+    from hlokit.passes.dynamic_padder.signature import DynamicSignature
     from hlokit.runtime.host_steps import HostSteps
     from hlokit.runtime.inspection import MemoryAnalysis
     from hlokit.runtime.meetings import Round
@@ -224,7 +224,7 @@ class Executable:
 
     @cached_property
     def _padded(self) -> tuple[HloModule, DynamicSignature]:
-        from hlokit.passes.dynamic_padder import padded
+        from hlokit.passes.dynamic_padder.padder import padded
 
         return padded(self.source)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from hlokit.errors import ShapeError, UnsupportedError
@@ -17,32 +16,16 @@ from hlokit.passes.dynamic_padder.rules import RULES
 from hlokit.passes.dynamic_padder.signature import DynamicDimension, DynamicSignature, dynamic_dimensions
 from hlokit.passes.dynamic_padder.sized import Sized, Value, Writer, encoding, fixed, sizes_in
 from hlokit.passes.effects import unscheduled
-from hlokit.passes.pipeline import Pass
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
-
-
-@dataclass(frozen=True)
-class DynamicPadder(Pass):
-    """Dynamic arrays lie in buffers of their bounds, their sizes are s32 values beside them.
-
-    What lies beyond the sizes is masked with a neutral value before an op that mixes elements along the dimension.
-    It changes what the program takes and gives where that is dynamic: `padded` says how. Sizes outside a bound, an
-    error in the reference (SDS-6), are clamped. Raises UnsupportedError for what it cannot do.
-    """
-
-    name = "dynamic-padder"
-
-    def run(self, module: HloModule) -> bool:
-        return _pad(module) is not None
 
 
 def padded(module: HloModule) -> tuple[HloModule, DynamicSignature]:
     """A module with the same meaning without dynamic dimensions, and how to call it; the given one stays."""
     copy = module.clone()
     unscheduled(copy)
-    signature = _pad(copy)
+    signature = pad(copy)
     if signature is None:
         program = copy.program_shape
         signature = DynamicSignature(program.parameters, program.result, (), ())
@@ -51,7 +34,7 @@ def padded(module: HloModule) -> tuple[HloModule, DynamicSignature]:
     return copy, signature
 
 
-def _pad(module: HloModule) -> DynamicSignature | None:
+def pad(module: HloModule) -> DynamicSignature | None:
     """Rewrites the module; None if nothing in it is dynamic."""
     padder = _Padder(module)
     if padder.is_static(module.entry):
