@@ -267,6 +267,17 @@ def test_fast_rules_round_a_little_and_keep_what_is_special(rule: str, constant:
     assert rule in {r.__name__ for rules in FAST_RULES.values() for r in rules}
 
 
+@pytest.mark.parametrize("op", ["power", "divide", "multiply", "remainder"])
+@pytest.mark.parametrize("constant", ["inf", "-inf", "nan", "1e38", "-0"])
+def test_constants_that_are_special(op: str, constant: str) -> None:
+    module = hk.parse(f"""HloModule m
+ENTRY e {{ x = f32[6] parameter(0) c = f32[] constant({constant}) z = f32[6] broadcast(c), dimensions={{}}
+  ROOT r = f32[6] {op}(x, z) }}""")
+    x = np.float32([0.5, -2, 0, INF, -INF, NAN])
+    fast = hk.optimize(module, ["algsimp", "algsimp-fast"], verify_each=True)
+    np.testing.assert_array_equal(hk.evaluate(fast, x), hk.evaluate(module, x))
+
+
 @pytest.mark.parametrize(("permutation", "turned"), [("0,3,1,2", True), ("0,2,1,3", False), ("0,1,2,3", False)])
 def test_transpose_of_dot(permutation: str, turned: bool) -> None:
     sizes = [(5, 2, 3, 4)[int(d)] for d in permutation.split(",")]

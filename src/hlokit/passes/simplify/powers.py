@@ -20,7 +20,7 @@ def power_by_squaring(instruction: Instruction, computation: Computation) -> Ins
     """
     base, exponent = instruction.operands
     n = _exponent(instruction, exponent)
-    if n is None or n != int(n) or not 1 <= abs(n) <= 8 or n == 1:
+    if n is None or not 1 <= abs(n) <= 8 or n != int(n) or n == 1:
         return None
     if n < 0:
         base = computation.add(Divide(), [constant_like(computation, instruction, 1), base])
