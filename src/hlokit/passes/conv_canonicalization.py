@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
@@ -16,7 +14,6 @@ from hlokit.passes.simplify.rules import is_plain, like, reshaped
 from hlokit.types.window import WindowDimension
 
 
-@dataclass(frozen=True)
 class ConvCanonicalization(Pass):
     """A convolution without groups, each of whose window dimensions is of size 1 or as large as the input, is a dot.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hlokit.hlo.computation import Computation, has_side_effect
@@ -12,7 +11,6 @@ from hlokit.ops.structure import OptBarrier
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class CommonSubexpressions(Pass):
     """Two instructions of the same op, operands, called computations and shape have the same value.
 

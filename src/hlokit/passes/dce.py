@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class DeadCode(Pass):
     """Removes dead instructions (parameters stay) and uncalled computations."""
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.hlo.module import HloModule
 from hlokit.ops.control_flow import Fusion
 from hlokit.passes.dce import DeadCode
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class Defuser(Pass):
     """fusion(args) == the computation's instructions on args; callees first, so inner fusions too.
 

@@ -16,7 +16,7 @@ Observer: TypeAlias = Callable[[str, HloModule], None]
 
 
 class Pass:
-    """Rewrites a module in place, keeping its meaning. A subclass is a dataclass whose fields are its options.
+    """Rewrites a module in place, keeping its meaning. A subclass with options is a dataclass: they are its fields.
 
     `name` is XLA's name for it where XLA has it; `run` says whether anything changed.
     """

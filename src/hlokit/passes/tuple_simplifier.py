@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.structure import GetTupleElement, Tuple
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class TupleSimplifier(Pass):
     """get-tuple-element(tuple(a, b, ...), i) == the i-th; tuple(all elements of x in order) == x.
 

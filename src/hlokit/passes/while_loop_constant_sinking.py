@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.analysis.loops import carried, initial, invariants
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
@@ -14,7 +12,6 @@ from hlokit.passes.loop_rewriting import copied
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class WhileLoopConstantSinking(Pass):
     """get-tuple-element(state, i) == c inside the loop, where the state starts with c, which no pass changes.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.analysis.loops import Counter, carried, counter
 from hlokit.analysis.ranges import Range
 from hlokit.hlo.computation import Computation
@@ -15,7 +13,6 @@ from hlokit.passes.simplify.conversions import compared
 from hlokit.passes.simplify.rules import constant_like
 
 
-@dataclass(frozen=True)
 class WhileLoopRangeSimplifier(Pass):
     """Comparisons in the body of a counted loop that its counter's range decides become constants.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from hlokit.analysis.loops import backend_notes, counter
 from hlokit.hlo.module import HloModule
@@ -11,7 +10,6 @@ from hlokit.ops.control_flow import While
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class WhileLoopTripCountAnnotator(Pass):
     """Writes backend_config={"known_trip_count":{"n":"10"},...} on while loops that count, beside what is there."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
 from hlokit.ops.movement import Broadcast
@@ -15,7 +13,6 @@ from hlokit.passes.simplify.rules import constant_like, is_plain
 _SIMPLE = (Parameter, Constant, Broadcast)
 
 
-@dataclass(frozen=True)
 class ZeroSizedHloElimination(Pass):
     """An array without elements is a broadcast to no elements, whatever gave it; effects stay."""
 

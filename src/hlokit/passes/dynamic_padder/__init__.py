@@ -3,13 +3,11 @@
 Its rules are imported by programs that have such dimensions: others need not wait 3 ms for them.
 """
 
-from dataclasses import dataclass
 
 from hlokit.hlo.module import HloModule
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class DynamicPadder(Pass):
     """Dynamic arrays lie in buffers of their bounds, their sizes are s32 values beside them.
 
