@@ -3,7 +3,6 @@
 Its rules are imported by programs that have such dimensions: others need not wait 3 ms for them.
 """
 
-
 from hlokit.hlo.module import HloModule
 from hlokit.passes.pipeline import Pass
 
