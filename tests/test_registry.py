@@ -66,14 +66,36 @@ def test_ops_are_interned_frozen_and_hash_by_identity() -> None:
         OPS["add"](5)
 
 
-def test_import_costs_numpy_alone() -> None:
+def output_of(code: str) -> str:
+    """What the code prints in a process of its own."""
     import subprocess
     import sys
 
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_import_costs_numpy_alone() -> None:
     heavy = ("scipy", "ml_dtypes", "google", "rich", "cyclopts", "llvmlite", "jax")
-    code = f"import sys, hlokit; print(' '.join(m for m in {heavy} if m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    assert output_of(f"import sys, hlokit; print(*(m for m in {heavy} if m in sys.modules))") == ""
+
+
+def test_a_first_program_imports_no_more_than_it_needs() -> None:
+    parts = ("builder.functions", "ops.custom_targets.built_in", "passes.dynamic_padder.padder", "runtime.collectives")
+    program = "HloModule m\nENTRY e { x = f32[] parameter(0)\n ROOT y = f32[] add(x, x) }"
+    code = f"""
+import sys, hlokit as hk
+print(hk.compile(hk.parse({program!r}))(2.0), *(m for m in {parts} if "hlokit." + m in sys.modules))
+"""
+    assert output_of(code) == "4.0"
+
+
+def test_op_functions_are_there_when_asked_for() -> None:
+    code = """
+import hlokit
+print({"add", "while_", "Builder"} <= {*dir(hlokit)}, hasattr(hlokit, "nonsense"))
+"""
+    assert output_of(code) == "True False"
+    assert output_of("from hlokit import *; print(add.__name__, Builder.__name__)") == "add Builder"
 
 
 def test_what_is_not_there_says_so_by_name() -> None:
