@@ -192,15 +192,25 @@ def _piece(f: Callable[[Any], Any], low: float, high: float, centre: float, know
     return known
 
 
-def log2_pieces() -> list[list[float]]:
-    """For the five highest bits of mantissas in [0.75, 1.5): c near 1 / m, 1 beside 1; -log2 c, to 2^-15 and the rest."""
+def log_pieces() -> list[list[float]]:
+    """For the five highest bits of the mantissa of x = 2^e m, m in [0.75, 1.5): c near 1 / m, 1 beside 1; -log c, of
+    m below 1 more by log 2 since e is taken too small by one: to 2^-17, as LOG_LN2_32, and the rest.
+
+    c has so few bits that m c - 1, of size 2^-5 at most, is a float.
+    """
     columns: list[list[float]] = [[], [], []]
+    ln2, ln2_rest = split(mp.log(2), "float", 2, 17)
     for k in range(32):
-        middle = (1 + (k + mp.mpf(1) / 2) / 32) / (1 if k < 16 else 2)
-        c = 1.0 if k in (0, 31) else rounded(1 / middle, "float")
-        value = -mp.log(mp.mpf(c), 2)
-        coarse = mp.nint(value * 2**15) / 2**15
-        for column, number in zip(columns, (c, coarse, value - coarse), strict=True):
+        below = k >= 16
+        middle = (1 + (k + mp.mpf(1) / 2) / 32) / (2 if below else 1)
+        step = 32 if below else 64
+        c = mp.mpf(1) if k in (0, 31) else mp.nint(step / middle) / step
+        value = -mp.log(c)
+        coarse = mp.nint(value * 2**17) / 2**17
+        rest = value - coarse
+        if below:
+            coarse, rest = coarse + ln2, rest + ln2_rest
+        for column, number in zip(columns, (c, coarse, rest), strict=True):
             column.append(rounded(number, "float"))
     return columns
 
@@ -321,12 +331,12 @@ def tables() -> dict[str, list[Any]]:
         "LOG2_COARSE64",  # enough for f32's pow
         *polynomial(lambda f: log2(f) / mp.log(2), 13, lambda f: 1 / log2(f), -0.25, 0.5, "double"),
     )
-    note("LOG2_PIECES32", log2_pieces())
-    slope, bend = 1 / mp.log(2), -1 / mp.log(2) / 2
-    note("LOG2_SLOPE32", split(slope, "float", 2, 24))
-    note("LOG2_BEND32", split(bend, "float", 2, 24))
-    tail = small(lambda f: (mp.log1p(f) * slope - slope * f - bend * f**2) / f**3, [slope * v for v in LOG_SERIES[1:]])
-    note("LOG2_TAIL32", *polynomial(tail, 5, lambda f: mp.mpf(1), -1 / mp.mpf(64), 1 / mp.mpf(32), "float"))
+    note("LOG_LN2_32", split(mp.log(2), "float", 2, 17))
+    note("LOG_PIECES32", log_pieces())
+    tail = small(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3, LOG_SERIES[1:])
+    note("LOG_TAIL32", *polynomial(tail, 4, lambda f: mp.mpf(1), -1 / mp.mpf(36), 1 / mp.mpf(32), "float"))
+    half = mp.mpf("0.372")  # of what is in the rest, up to 0.025, n knows nothing
+    note("EXP_PAIR32", *polynomial(small(_exp, EXP_SERIES), 5, lambda r: r**2 + 0.001, -half, half, "float"))
     note("ERF_SMALL64", *polynomial(_erf, 15, lambda t: 1 / _erf(t), 0, 1, "double"))
     p, q, error = rational(lambda x: mp.exp(x * x) * mp.erfc(x), 9, 10, 1, 6)
     note("ERFC_P64", [rounded(v, "double") for v in p], error)

@@ -244,7 +244,7 @@ def remainder(x: Value, y: Value) -> Value:
 
 
 def _remainder(x: Value, y: Value, step: float) -> Value:
-    """`step`: where a quotient could overflow, y times it is subtracted first."""
+    """`step`: where a quotient could overflow, y times it, or its square, is subtracted first."""
     lanes, fn = x.lanes, x.lanes.fn
     divisor = y.abs()
     before, head, after = fn.block, fn.new_block("rem"), fn.new_block("rest")
@@ -255,7 +255,9 @@ def _remainder(x: Value, y: Value, step: float) -> Value:
     rest = lanes.value(name, x.scalar)
     by = divisor
     if step != 1.0:
-        by = (divisor * step).where((rest.abs() * (1 / step)).gt(divisor), divisor)
+        part = rest.abs() * (1 / step)
+        by = (divisor * step).where(part.gt(divisor), divisor)
+        by = (by * step).where(part.gt(by), by)
     quotient = (rest / by).rounded()
     following = (-quotient).fma(by, rest)
     again = lanes.any(following.abs().compare("oge", divisor))

@@ -16,7 +16,8 @@ LAST = 7.49
 
 def has_pieces(x: Value) -> bool:
     """Whether the machine takes any of 32 floats in one instruction."""
-    return x.scalar == "float" and x.lanes.target.arch == "x86_64" and x.lanes.target.has("avx512f")
+    target = x.lanes.target
+    return x.scalar == "float" and target.arch == "x86_64" and target.has("avx512f") and target.has("avx512vl")
 
 
 def odd_by_pieces(x: Value, limit: float, columns: Sequence[Sequence[float]]) -> Value:

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from hlokit.cpu.math import coefficients
-from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, reduce_exp, scale, table
+from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, masked, reduce_exp, scale, table
 from hlokit.cpu.math.lanes import Lanes, Value
 from hlokit.cpu.math.pieces import WIDTH, chosen, has_pieces
 
 
 def power(x: Value, y: Value) -> Value:
     """In a branch that is seldom taken, bases that are not positive and what is not finite are corrected."""
-    lanes, fn, size = x.lanes, x.lanes.fn, x.abs()
-    if x.bits == 64:
-        result = _power64(size, y)
-    else:
-        result = _power32_in_pairs(size, y) if has_pieces(x) else _power32(size, y)
+    if has_pieces(x):
+        return _power32_in_pairs(x, y)
+    size = x.abs()
+    result = _power64(size, y) if x.bits == 64 else _power32(size, y)
     plain = x.gt(0.0) & x.lt(math.inf) & y.abs().lt(math.inf)
+    return _seldom(plain ^ True, result, lambda: _corrected(x, y, result))
+
+
+def _seldom(is_rare: Value, value: Value, correct: Callable[[], Value]) -> Value:
+    """The value, or in a branch of its own what `correct` writes, if any lane is rare."""
+    lanes, fn = value.lanes, value.lanes.fn
     rare, after = fn.new_block("rare"), fn.new_block("power")
-    is_rare, before = lanes.any(plain ^ True), fn.block
-    fn.branch(is_rare, rare, after)
+    any_rare, before = lanes.any(is_rare), fn.block
+    fn.branch(any_rare, rare, after)
     fn.start(rare)
-    corrected, last = _corrected(x, y, result), fn.block
+    corrected, last = correct(), fn.block
     fn.jump(after)
     fn.start(after)
-    phi = f"phi {x.type} [ {result.name}, %{before} ], [ {corrected.name}, %{last} ]"
-    return lanes.let(phi, x.scalar)
+    phi = f"phi {value.type} [ {value.name}, %{before} ], [ {corrected.name}, %{last} ]"
+    return lanes.let(phi, value.scalar)
 
 
 def _corrected(x: Value, y: Value, result: Value) -> Value:
@@ -43,39 +49,52 @@ def _corrected(x: Value, y: Value, result: Value) -> Value:
     return x.lanes.select(ones, x.operand(1.0), result)
 
 
-def _power32_in_pairs(size: Value, y: Value) -> Value:
-    """2^(y log2|x|), the logarithm and the product as sums of two floats.
+def _power32_in_pairs(x: Value, y: Value) -> Value:
+    """exp(y log|x|), the logarithm and the product as sums of two floats."""
+    product, rest = _log_times(x, y)
 
-    log2|x| = e - log2 c + log2(1 + f), f = m c - 1, with c near 1 / m from a table of 32. A float and its rest: g and
-    g_rest for m c, and so on.
+    def corrected() -> Value:
+        bounded = clamp(product, -110.0, 97.0)
+        return _corrected(x, y, _exp_of_pair(bounded, rest.where(product.eq(bounded), 0.0)))
+
+    # all at once: x negative, or the product too large, or no number since x is zero or one of them not finite
+    sign = -1 << 31
+    both = (product.as_bits() & ~sign) | (x.as_bits() & sign)
+    return _seldom(both.compare("uge", product.operand(87.0).as_bits()), _exp_of_pair(product, rest), corrected)
+
+
+def _log_times(x: Value, y: Value) -> tuple[Value, Value]:
+    """y log|x| as a float and its rest, to 2^-34 of it: log|x| = (e ln 2 - log c) + log(1 + f).
+
+    c, near 1 / m, is one of 32, and f = m c - 1 is exact: coefficients.LOG_PIECES32.
     """
-    if size.lanes.lanes < WIDTH:
-        wide = Lanes(size.lanes.fn, WIDTH, size.lanes.target)
-        return size.lanes.first(_power32_in_pairs(wide.padded(size), wide.padded(y)))
-    e, m = exponent_and_mantissa(size)
+    if x.lanes.lanes < WIDTH:
+        wide = Lanes(x.lanes.fn, WIDTH, x.lanes.target)
+        product, rest = _log_times(wide.padded(x), wide.padded(y))
+        return x.lanes.first(product), x.lanes.first(rest)
+    e, m = masked("getexp", x, [x]), masked("getmant", x, [x], f", i32 {3 | 1 << 2}")  # m in [0.75, 1.5), of |x|
     place = m.as_bits() >> 18
-    c, start, start_rest = (chosen(place, column) for column in coefficients.LOG2_PIECES32)
-    (slope, slope_rest), (bend, bend_rest) = coefficients.LOG2_SLOPE32, coefficients.LOG2_BEND32
-    g = m * c
-    f = g - 1.0
+    c, start, start_rest = (chosen(place, column) for column in coefficients.LOG_PIECES32)
+    ln2, ln2_rest = coefficients.LOG_LN2_32
+    f = m.fma(c, -1.0)
     square = f * f
-    f_rest = m.fma(c, -g)
-    f_rest = (square - f).fma(f_rest, f_rest)  # times 1 / (1 + f)
-    linear = f * slope
-    rest = f_rest.fma(slope, f.fma(slope_rest, f.fma(slope, -linear)))
-    curve = square * bend
-    rest = rest + f.fma(f, -square).fma(bend, square.fma(bend_rest, square.fma(bend, -curve)))
-    rest = horner(f, coefficients.LOG2_TAIL32).fma(square * f, rest) + start_rest
-    base = e + start
-    first = base + linear
-    high = first + curve
-    low = ((first - high) + curve) + ((base - first) + linear) + rest
+    base = e.fma(ln2, start)
+    first = base + f
+    high = square.fma(-0.5, first)
+    low = ((base - first) + f) + square.fma(-0.5, first - high)
+    low = f.fma(f, -square).fma(-0.5, low)
+    low = horner(f, coefficients.LOG_TAIL32).fma(square * f, low) + e.fma(ln2_rest, start_rest)
     product = y * high
-    product_rest = y.fma(low, y.fma(high, -product))
-    bounded = clamp(product, -160.0, 140.0)
-    product_rest = product_rest.where(product.eq(bounded), 0.0)
-    n = (bounded + product_rest).rounded()
-    return scale(horner((bounded - n) + product_rest, coefficients.EXP2_FINE32), n)
+    return product, y.fma(low, y.fma(high, -product))
+
+
+def _exp_of_pair(x: Value, rest: Value) -> Value:
+    """exp(x + rest), where the rest is small."""
+    magic = 1.5 * 2.0**23
+    ln2, ln2_rest = coefficients.LOG_LN2_32
+    n = x.fma(coefficients.LOG2E_32[0], magic) - magic
+    r = n.fma(-ln2, x) + n.fma(-ln2_rest, rest)
+    return scale(horner(r, (1.0, 1.0, *coefficients.EXP_PAIR32)), n)
 
 
 def _power32(size: Value, y: Value) -> Value:
