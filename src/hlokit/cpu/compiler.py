@@ -15,7 +15,10 @@ from hlokit.cpu.merging import merged
 from hlokit.cpu.program import Lowering
 from hlokit.cpu.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
+from hlokit.errors import UnsupportedError
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
+from hlokit.interpreter.process import MAX_CALL_DEPTH
 from hlokit.passes.conditional_simplifier import ConditionalSimplifier
 from hlokit.passes.op_expander import OpExpander
 from hlokit.passes.pipeline import DEFAULT, PassLike, optimize
@@ -82,9 +85,11 @@ def compile_program(
     """The program of `module`'s entry. `donated`: numbers of argument leaves whose memory may be overwritten.
 
     `interrupts`: it asks for signals now and then, by the function `hlokit_interrupted` of whoever loads it.
+    Raises UnsupportedError for loops and conditionals in each other deeper than the interpreter calls.
     """
     if not optimised:
         module = optimize(module, EXACT if strict else PIPELINE)
+    _refuse_deep(module)
     context = Context(target, strict=strict)
     entry = module.entry
     arguments = [
@@ -104,6 +109,15 @@ def compile_program(
     llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
     text = llvm.text() + DECLARATIONS + (INTERRUPTED if written.polls else "")
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
+
+
+def _refuse_deep(module: HloModule) -> None:
+    depths: dict[Computation, int] = {}
+    for computation in module.computations():  # callees first
+        calls = (depths[callee] for i in computation.instructions for callee in i.called)
+        depths[computation] = 1 + max(calls, default=-1)
+        if depths[computation] > MAX_CALL_DEPTH:
+            raise UnsupportedError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
 
 
 DECLARATIONS = """

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.target import Target
+from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
@@ -30,9 +31,13 @@ class Context:
         self.reasons = Reasons()
         self.hosted: dict[Instruction, str] = {}
         self.step_loops: set[Instruction] = set()
+        self._effects: dict[Computation, bool] = {}
         self.buffers: list[Buffer] = []
         self.fresh: set[Buffer] = set()
         self.constants: dict[Literal, Buffer] = {}
+
+    def has_effect(self, instruction: Instruction) -> bool:
+        return has_side_effect(instruction, self._effects)
 
     def buffer(self, name: str, shape: Shape, *, fresh: bool = True) -> Buffer:
         buffer = Buffer(name, shape.dtype, shape.size, len(self.buffers))

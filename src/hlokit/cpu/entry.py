@@ -68,18 +68,20 @@ class Written:
 
 def work(block: Block) -> float:
     """Estimated nanoseconds of the block's steps on one thread; of a loop's steps those of one pass. Buffers are
-    assigned."""
-    return sum(map(_work, block.steps))
+    assigned: from then on nothing changes it."""
+    if block.work is None:
+        block.work = sum(map(_work, block.steps))
+    return block.work
 
 
 def _work(step: Step) -> float:
-    touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
     if isinstance(step, KernelStep):
         return step.loops.work
-    if isinstance(step, (RoutineStep, PackStep)):
+    if isinstance(step, (RoutineStep, PackStep, CopyStep)):
+        touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+        if isinstance(step, CopyStep):
+            return 0.0 if step.vanished else 0.05 * touched
         return 100.0 + touched
-    if isinstance(step, CopyStep):
-        return 0.0 if step.vanished else 0.05 * touched
     if isinstance(step, WhileStep):
         return work(step.condition) + work(step.body)
     if isinstance(step, ConditionalStep):
@@ -89,7 +91,10 @@ def _work(step: Step) -> float:
 
 def is_tight(loop: WhileStep) -> bool:
     """Whether calls, pointers and tables would cost a loop more than its work: it is to be one function."""
-    return work(Block([loop])) < _TIGHT_NS and all(map(_is_light, (*loop.condition.steps, *loop.body.steps)))
+    if loop.tight is None:
+        inside = (*loop.condition.steps, *loop.body.steps)
+        loop.tight = _work(loop) < _TIGHT_NS and all(map(_is_light, inside))
+    return loop.tight
 
 
 def _is_light(step: Step) -> bool:
@@ -148,7 +153,7 @@ class _Preparation:
                 if not kernels:
                     self.found[step] = self.pack(step)
             elif isinstance(step, WhileStep):
-                inside = tight or is_tight(step)
+                inside = tight or (kernels and is_tight(step))
                 self.block(step.condition, kernels, inside)
                 self.block(step.body, kernels, inside)
             elif isinstance(step, ConditionalStep):
@@ -500,7 +505,7 @@ class EntryWriter:
                 a, b = (fn.let(f"load ptr, ptr {place}") for place in places)
                 fn.do(f"store ptr {b}, ptr {places[0]}")
                 fn.do(f"store ptr {a}, ptr {places[1]}")
-        self._poll_sometimes(fn, counter, work(Block([step])))
+        self._poll_sometimes(fn, counter, _work(step))
         fn.jump(head)
         fn.start(after)
 

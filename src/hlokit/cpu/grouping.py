@@ -13,7 +13,7 @@ from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import Leaf
 from hlokit.cpu.leaves import Key, Leaves, key_of
 from hlokit.cpu.retries import too_often
-from hlokit.cpu.traits import has_effect, leaf_count
+from hlokit.cpu.traits import leaf_count
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.instruction import Instruction
 
@@ -196,7 +196,7 @@ class _Reach:
     def __init__(self, lowering: Leaves) -> None:
         self.lowering = lowering
         self._with: dict[Instruction, set[Instruction]] = {}
-        effects = [i for i in lowering.order if has_effect(i)]
+        effects = [i for i in lowering.order if lowering.context.has_effect(i)]
         self._last_effect = dict(zip(effects[1:], effects, strict=False))  # effects keep their order
         self._spans: list[tuple[int, int]] = []  # of joined kernels, from first to last position, disjoint and sorted
 

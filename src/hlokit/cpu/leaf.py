@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from hlokit.cpu.expr import Buffer
@@ -20,12 +20,13 @@ class Leaf(NamedTuple):
     @property
     def shape(self) -> Shape:
         shape = self.instruction.shape
-        return shape if shape.is_array else list(array_leaves(shape))[self.number]
+        return shape if shape.is_array else array_leaves(shape)[self.number]
 
 
-def array_leaves(shape: Shape) -> Iterator[Shape]:
+@lru_cache(256)  # of a tuple of thousands each element is asked for by number
+def array_leaves(shape: Shape) -> tuple[Shape, ...]:
     """The arrays in a shape: tokens hold nothing."""
-    return (leaf for leaf in shape.leaves() if leaf.is_array)
+    return tuple(leaf for leaf in shape.leaves() if leaf.is_array)
 
 
 class Source:

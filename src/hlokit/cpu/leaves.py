@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from hlokit.cpu.context import Context
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import Leaf, Source
-from hlokit.cpu.traits import PLAIN_FORMS, has_effect, leaf_count, literals, may_be_element_loop, only_marks
+from hlokit.cpu.traits import PLAIN_FORMS, leaf_count, literals, may_be_element_loop, only_marks
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.interpreter.order import evaluation_order
@@ -112,7 +112,7 @@ class Leaves(Source):
 
     def _live(self) -> set[Instruction]:
         """Instructions that the root or an effect needs."""
-        stack = [i for i in self.order if i.is_root or has_effect(i)]
+        stack = [i for i in self.order if i.is_root or self.context.has_effect(i)]
         seen = set(stack)
         while stack:
             for operand in stack.pop().operands:

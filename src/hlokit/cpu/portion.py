@@ -198,7 +198,7 @@ def _path(shape: Shape, number: int) -> list[int]:
     path: list[int] = []
     while shape.is_tuple:
         for k, part in enumerate(shape.elements):
-            count = sum(1 for _ in array_leaves(part))
+            count = len(array_leaves(part))
             if number < count:
                 path.append(k)
                 shape = part

@@ -15,7 +15,7 @@ from hlokit.cpu.leaf import Leaf, array_leaves
 from hlokit.cpu.loops import Store
 from hlokit.cpu.order import STREAM_BYTES, arrange
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
-from hlokit.cpu.traits import has_effect, is_small_update, leaf_count, makes_nothing
+from hlokit.cpu.traits import is_small_update, leaf_count, makes_nothing
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op
 from hlokit.ops.control_flow import Conditional, While
@@ -188,16 +188,16 @@ class Lowering(Grouping):
     def _while(self, instruction: Instruction, reads: list[Buffer], writes: list[Buffer]) -> list[Step]:
         by_role = dict(instruction.called_by_role())
         name = instruction.name
-        shapes = list(array_leaves(instruction.shape))
+        shapes = array_leaves(instruction.shape)
         body_lowering = Lowering(by_role["body"], [writes], self.context, is_pass=True)
         body = body_lowering.lower()
         condition = Lowering(by_role["condition"], [writes], self.context).lower()
         carries: list[tuple[Buffer, Buffer]] = []
-        taken: set[Buffer] = set()
+        taken, own = set[Buffer](), set(writes)
         for k, (current, result) in enumerate(zip(writes, body.results, strict=True)):
             if result is current:
                 continue
-            if result in self.context.fresh and result not in taken and result not in writes:
+            if result in self.context.fresh and result not in taken and result not in own:
                 taken.add(result)
                 carries.append((current, result))
                 continue
@@ -211,7 +211,7 @@ class Lowering(Grouping):
             for initial, current in zip(reads, writes, strict=True)
         ]
         inner = _touched(body.steps) | _touched(condition.steps)
-        outside = tuple(b for b in inner if b not in writes)
+        outside = tuple(b for b in inner if b not in own)
         step = WhileStep(
             (instruction,),
             tuple(dict.fromkeys([*writes, *outside])),
@@ -267,7 +267,7 @@ class Lowering(Grouping):
                 for maker in makers[buffer]:
                     if maker < k and buffer not in step.reads:
                         after(maker, k)
-            if any(has_effect(i) for i in step.instructions):
+            if any(self.context.has_effect(i) for i in step.instructions):
                 if effects is not None:
                     after(effects, k)
                 effects = k

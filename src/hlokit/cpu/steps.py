@@ -66,7 +66,7 @@ class RoutineStep(Step):
     @property
     def count(self) -> int:
         """Operands that are arrays."""
-        return sum(1 for o in self.instructions[0].operands for _ in array_leaves(o.shape))
+        return sum(len(array_leaves(o.shape)) for o in self.instructions[0].operands)
 
 
 @dataclass(eq=False)
@@ -115,12 +115,14 @@ class CopyStep(Step):
 
 @dataclass(eq=False)
 class WhileStep(Step):
-    """carries: (what a pass reads, what it leaves for the next): the two change places after each."""
+    """carries: (what a pass reads, what it leaves for the next): the two change places after each. `tight`: see
+    entry.is_tight."""
 
     condition: Block
     predicate: Buffer
     body: Block
     carries: tuple[tuple[Buffer, Buffer], ...]
+    tight: bool | None = None
 
 
 @dataclass(eq=False)
@@ -134,10 +136,11 @@ class ConditionalStep(Step):
 @dataclass(eq=False)
 class Block:
     """Steps in their order, and the buffers of the root's leaves. `leaves`: what knows whose they are.
-    `chains`: steps one after the other that run together, one batch index at a time.
+    `chains`: steps one after the other that run together, one batch index at a time. `work`: see entry.work.
     """
 
     steps: list[Step]
     results: tuple[Buffer, ...] = ()
     leaves: Leaves | None = None
     chains: list[tuple[Step, ...]] = field(default_factory=list["tuple[Step, ...]"])
+    work: float | None = None

@@ -47,18 +47,12 @@ def makes_nothing(instruction: Instruction) -> bool:
     op = instruction.op
     if isinstance(op, (Tuple, GetTupleElement)) or op.picks is not None or only_marks(instruction):
         return True
-    is_plain = instruction.op.form == "control" and not instruction.called and not has_effect(instruction)
+    is_plain = op.form == "control" and not instruction.called and not op.has_side_effect()
     return is_plain and not leaf_count(instruction.shape)
 
 
-def has_effect(instruction: Instruction) -> bool:
-    return instruction.op.has_side_effect() or any(
-        has_effect(i) for computation in instruction.called for i in computation.instructions
-    )
-
-
 def leaf_count(shape: Shape) -> int:
-    return 1 if shape.is_array else sum(1 for _ in array_leaves(shape))
+    return 1 if shape.is_array else len(array_leaves(shape))
 
 
 def literals(literal: Literal) -> list[Literal]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -185,15 +185,19 @@ class Computation:
         """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed."""
         live: set[int] = set()
         effects: dict[Computation, bool] = {}
-        effective = (i for i in self._instructions if has_side_effect(i, effects))
-        stack = [self.root, *self._parameters.values(), *effective]
-        while stack:
-            instruction = stack.pop()
-            if instruction.id in live:
-                continue
-            live.add(instruction.id)
-            stack.extend(instruction.operands)
-            stack.extend(instruction.control_predecessors)
+
+        def keep(stack: list[Instruction]) -> None:
+            while stack:
+                instruction = stack.pop()
+                if instruction.id not in live:
+                    live.add(instruction.id)
+                    stack.extend(instruction.operands)
+                    stack.extend(instruction.control_predecessors)
+
+        keep([self.root, *self._parameters.values()])
+        for instruction in self._instructions:  # what is live anyway need not be looked into
+            if instruction.id not in live and has_side_effect(instruction, effects):
+                keep([instruction])
         dead = [i for i in self._instructions if i.id not in live]
         self.root_or_none = self.root
         for instruction in dead:
@@ -316,21 +320,27 @@ def has_side_effect(instruction: Instruction, known: dict[Computation, bool] | N
     if instruction.op.has_side_effect():
         return True
     known = {} if known is None else known
-    return any(_has_effects(callee, known) for callee in instruction.called)
+    return any(contains(callee, _has_effect, known) for callee in instruction.called)
 
 
-def _has_effects(computation: Computation, known: dict[Computation, bool]) -> bool:
-    found = known.get(computation)
-    if found is None:
-        reached, pending = {computation}, [computation]
-        while pending:
-            for callee in (c for i in pending.pop().instructions for c in i.called):
-                if callee not in reached:
-                    reached.add(callee)
-                    pending.append(callee)
-        found = any(known.get(c) or any(i.op.has_side_effect() for i in c.instructions) for c in reached)
-        known[computation] = found
-    return found
+def contains(computation: Computation, wanted: Callable[[Instruction], bool], known: dict[Computation, bool]) -> bool:
+    """Whether the computation, or one that it calls, has a wanted instruction. `known`: as `has_side_effect` has it."""
+    pending, opened = [computation], set[Computation]()
+    while computation not in known:
+        here = pending[-1]
+        called = dict.fromkeys(c for i in here.instructions for c in i.called)
+        unknown = [c for c in called if c not in known and c not in opened]
+        opened.add(here)
+        if unknown and here not in known:
+            pending += unknown
+            continue
+        pending.pop()
+        known[here] = any(known.get(c) for c in called) or any(map(wanted, here.instructions))
+    return known[computation]
+
+
+def _has_effect(instruction: Instruction) -> bool:
+    return instruction.op.has_side_effect()
 
 
 def _post_order(computation: Computation) -> list[Instruction]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from hlokit.hlo.computation import contains
+
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
@@ -88,17 +90,14 @@ def communication_of() -> Callable[[Instruction], bool]:
     known: dict[Computation, bool] = {}
 
     def communicates(instruction: Instruction) -> bool:
-        if instruction.op.form == "communicate" and instruction.op.has_side_effect():
-            return instruction.opcode not in ("infeed", "outfeed")
-        return any(contains(c) for c in instruction.called)
-
-    def contains(computation: Computation) -> bool:
-        if computation not in known:
-            known[computation] = False  # a call cycle adds nothing
-            known[computation] = any(map(communicates, computation.instructions))
-        return known[computation]
+        return _is_communication(instruction) or any(contains(c, _is_communication, known) for c in instruction.called)
 
     return communicates
+
+
+def _is_communication(instruction: Instruction) -> bool:
+    op = instruction.op
+    return op.form == "communicate" and op.has_side_effect() and op.opcode not in ("infeed", "outfeed")
 
 
 def _channels_sent_on(instruction: Instruction) -> set[int | None]:

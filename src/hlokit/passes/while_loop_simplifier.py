@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hlokit.analysis.loops import carried, counter, invariants
 from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
@@ -22,7 +20,6 @@ from hlokit.passes.loop_rewriting import (
 from hlokit.passes.pipeline import Pass
 
 
-@dataclass(frozen=True)
 class WhileLoopSimplifier(Pass):
     """A loop with 0 trips is its start, one with 1 trip its body once.
 
@@ -34,23 +31,24 @@ class WhileLoopSimplifier(Pass):
 
     def run(self, module: HloModule) -> bool:
         changed = False
+        effects: dict[Computation, bool] = {}
         for computation in module.computations():
             tied = tied_by_control(computation)
             for loop in computation.post_order():
                 if isinstance(loop.op, While) and not loop.shape.is_dynamic and is_free(loop, tied):
-                    changed |= _few_trips(loop) or _fewer_elements(loop)
+                    changed |= _few_trips(loop, effects) or _fewer_elements(loop, effects)
         if changed:
             DeadCode().run(module)
         return changed
 
 
-def _few_trips(loop: Instruction) -> bool:
+def _few_trips(loop: Instruction, effects: dict[Computation, bool]) -> bool:
     found, computation, init = counter(loop), loop.parent, loop.operands[0]
     assert computation is not None
     if (
         found is None
         or found.trips > 1
-        or (found.trips and has_side_effect(loop))
+        or (found.trips and has_side_effect(loop, effects))
         or any(_is_dynamic(c) for c in loop.called)
     ):
         return False
@@ -68,7 +66,7 @@ def _is_dynamic(computation: Computation) -> bool:
     return computation.parameters[0].shape.is_dynamic or computation.root.shape.is_dynamic
 
 
-def _fewer_elements(loop: Instruction) -> bool:
+def _fewer_elements(loop: Instruction, effects: dict[Computation, bool]) -> bool:
     """Drops dead elements, and gives the first value of invariant ones to those who take them after the loop."""
     condition, body = loop.called
     if not loop.shape.is_tuple or not uses_elements_only(condition) or not uses_elements_only(body):
@@ -78,10 +76,10 @@ def _fewer_elements(loop: Instruction) -> bool:
     same = set(invariants(loop))
     whole = loop.is_root or not all(map(_is_element, loop.users))
     after = set(range(len(loop.shape.elements))) if whole else {_index(user) for user in loop.users}
-    needed = _needed(condition, body, after - same)
+    needed = _needed(condition, body, after - same, effects)
     keep = [i for i in range(len(loop.shape.elements)) if i in needed]
-    if len(keep) == len(loop.shape.elements) or has_side_effect(loop):  # a new loop's effects would have another turn
-        return _first_values(loop, same)
+    if len(keep) == len(loop.shape.elements) or has_side_effect(loop, effects):
+        return _first_values(loop, same)  # a new loop's effects would have another turn
     init = elements_of(loop.operands[0])
     new = with_elements(loop, keep, (), {})
     take_over(loop, [init[i] if i in same else new[i] or init[i] for i in range(len(init))])
@@ -109,7 +107,7 @@ def _index(user: Instruction) -> int:
     return user.op.index
 
 
-def _needed(condition: Computation, body: Computation, after: set[int]) -> set[int]:
+def _needed(condition: Computation, body: Computation, after: set[int], effects: dict[Computation, bool]) -> set[int]:
     """The elements that the condition, an effect, or an element that is needed itself takes."""
     needed: set[int] = set()
     seen: set[Instruction] = set()
@@ -128,8 +126,9 @@ def _needed(condition: Computation, body: Computation, after: set[int]) -> set[i
             stack.extend(instruction.control_predecessors)
 
     pending = list(after)
-    mark([condition.root, *(i for i in condition.instructions if has_side_effect(i))], condition)
-    mark([i for i in body.instructions if has_side_effect(i)], body)
+    for computation in (condition, body):
+        mark([i for i in computation.instructions if has_side_effect(i, effects)], computation)
+    mark([condition.root], condition)
     while pending:
         element = pending.pop()
         if element not in needed:
