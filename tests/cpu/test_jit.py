@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from hlokit.cpu import jit
-from hlokit.cpu.llvm import COLD
+from hlokit.cpu.llvm import COLD, SHARED
 from hlokit.cpu.target import BASELINES, Target, _share, available_threads, baseline, host, parse
 from hlokit.errors import UnsupportedError
 
@@ -255,7 +255,7 @@ def test_cold_functions_are_an_object_of_level_0(threads, monkeypatch):
     monkeypatch.setattr(jit, "_WORTH_A_MODULE", 10)
     (usual,), cold = jit.split(text, 1)
     assert "declare i64 @second" in usual and "@table" in usual and "define hidden i64 @second" in cold
-    assert "alwaysinline" in cold and "declare i64 @first" in cold
+    assert "declare i64 @first" in cold and "alwaysinline" in usual and "alwaysinline" not in cold
     levels = list[int]()
     emit = jit._emit
     monkeypatch.setattr(jit, "_emit", lambda t, m, level, o: levels.append(level) or emit(t, m, level, o))
@@ -265,6 +265,49 @@ def test_cold_functions_are_an_object_of_level_0(threads, monkeypatch):
     library = jit.Library(objects, {"outside": ctypes.cast(outside, ctypes.c_void_p).value})
     assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
     assert "second:" in jit.assembly(text, host()) and "first:" in jit.assembly(text, host())
+
+
+def test_functions_that_programs_share_are_made_once(monkeypatch):
+    shared = PARTS.replace("@second(i64 noundef %x) nounwind", f'@second(i64 noundef %x) nounwind {SHARED}="some"')
+    other = shared.replace("@f(", "@g(")
+    (text,), rest = jit.apart(shared)
+    assert jit.apart(other)[0] == [text] and jit.apart(PARTS) == ([], PARTS)
+    assert "define hidden i64 @second" in text and "@f(" not in text
+    assert "declare i64 @second" in rest and "@f(" in rest
+    monkeypatch.setattr(jit, "_made_before", {})
+    asked = list[str]()
+
+    def make(text, target, opt):
+        asked.append(text)
+        return jit.compile_object(text, target, opt)
+
+    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
+    symbols = {"outside": ctypes.cast(outside, ctypes.c_void_p).value}
+    for program, name, result in ((shared, "f", 1100), (other, "g", 1100), (shared, "f", 1100)):
+        library = jit.Library(jit.compile_objects(program, host(), make_shared=make), symbols)
+        assert function(library.address(name), ctypes.c_int64, ctypes.c_int64)(5) == result
+    assert asked == [text]
+    jit.compile_objects(shared, host(), 1, make_shared=make)
+    assert len(asked) == 2, "another level is another object"
+    monkeypatch.setattr(jit, "_MOST_MADE", 2)
+    jit.compile_objects(shared, host(), 3, make_shared=make)
+    assert len(jit._made_before) == 1
+
+
+def test_what_is_cold_beside_shared_functions_is_at_level_0(monkeypatch):
+    text = PARTS.replace("@f(i64 %x)", f"@f(i64 %x) {COLD}", 1)
+    for name in ("@first(i64 %x)", "@second(i64 noundef %x) nounwind"):
+        text = text.replace(f"{name} {{", f'{name} {SHARED}="some" {{')
+    levels = list[int]()
+    emit = jit._emit
+    monkeypatch.setattr(jit, "_made_before", {})
+    monkeypatch.setattr(jit, "_emit", lambda t, m, level, o: levels.append(level) or emit(t, m, level, o))
+    outside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: x + 1000)
+    library = jit.Library(
+        jit.compile_objects(text, host(), threads=1), {"outside": ctypes.cast(outside, ctypes.c_void_p).value}
+    )
+    assert function(library.address("f"), ctypes.c_int64, ctypes.c_int64)(5) == 1100
+    assert levels == [2, 0]
 
 
 def test_a_text_has_the_constants_that_it_uses(monkeypatch):

@@ -21,7 +21,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from hlokit.cpu.jit import ObjectCode, compile_object, compile_objects, made_at
 from hlokit.cpu.target import Target
 
 SIZE = 10**9
+_SHARED_NAME = "functions that programs share"
 _SUFFIX = ".entry"
 _TOUCH_AFTER = 3600
 """Seconds: a hit refreshes an entry's date only if it is older, which saves a write a hit."""
@@ -117,7 +118,7 @@ def compiled_objects(
     if found is not None:
         return found
     start = time.perf_counter()
-    objects = compile_objects(text, target, opt, time_limit)
+    objects = compile_objects(text, target, opt, time_limit, make_shared=partial(compiled, name=_SHARED_NAME))
     if all(code.opt == opt for code in objects):
         payload = json.dumps([len(code) for code in objects]).encode() + b"\n" + b"".join(objects)
         Cache().store(key, payload, time.perf_counter() - start)

@@ -10,12 +10,12 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from hlokit.cpu.llvm import COLD, SYMBOL
+from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
 from hlokit.cpu.target import Target, available_threads
 
 LOOP = "hlokit_loop"
@@ -52,33 +52,37 @@ def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | 
 
 
 def compile_objects(
-    text: str, target: Target, opt: int = 2, time_limit: float | None = None, threads: int | None = None
+    text: str,
+    target: Target,
+    opt: int = 2,
+    time_limit: float | None = None,
+    threads: int | None = None,
+    make_shared: Callable[[str, Target, int], ObjectCode] = compile_object,
 ) -> list[ObjectCode]:
     """As `compile_object`, for a `Library`: a text that is worth it is made into several objects, by as many threads,
-    and cold functions into one of their own, at level 0."""
+    and cold functions into one of their own, at level 0. `make_shared` is asked for the objects of functions that
+    programs share, if this process has not made them before."""
     count = threads if threads is not None else available_threads()
-    texts, cold = split(text, min(count, 1 + len(text) // _WORTH_A_THREAD))
+    shared, rest = apart(text)
+    texts, cold = split(rest, min(count, 1 + len(rest) // _WORTH_A_THREAD), others=bool(shared))
+    jobs: list[Callable[[], ObjectCode]] = [partial(compile_object, text, target, opt, time_limit) for text in texts]
+    jobs += [partial(_shared, text, target, opt, make_shared) for text in shared]
+    if cold:
+        jobs.append(lambda: made_at(_emit(cold, target, 0, True), opt))
     made: dict[int, ObjectCode] = {}
     errors: list[BaseException] = []
-
-    def make(number: int) -> None:
-        try:
-            if number < len(texts):
-                made[number] = compile_object(texts[number], target, opt, time_limit)
-            else:
-                made[number] = made_at(_emit(cold, target, 0, True), opt)
-        except BaseException as error:
-            errors.append(error)
-
-    numbers = range(len(texts) + bool(cold))
-    waiting = deque(numbers)
+    waiting = deque(range(len(jobs)))
 
     def work() -> None:
         with suppress(IndexError):
             while not errors:
-                make(waiting.popleft())
+                number = waiting.popleft()
+                try:
+                    made[number] = jobs[number]()
+                except BaseException as error:
+                    errors.append(error)
 
-    others = [threading.Thread(target=work) for _ in numbers[1:count]]
+    others = [threading.Thread(target=work) for _ in jobs[1:count]]
     for thread in others:
         thread.start()
     work()
@@ -86,15 +90,47 @@ def compile_objects(
         thread.join()
     if errors:
         raise errors[0]
-    return [made[number] for number in numbers]
+    return [made[number] for number in range(len(jobs))]
 
 
-def split(text: str, count: int) -> tuple[list[str], str]:
+_made_before: dict[tuple[str, Target, int], ObjectCode] = {}
+_MOST_MADE = 256
+
+
+def _shared(text: str, target: Target, opt: int, make: Callable[[str, Target, int], ObjectCode]) -> ObjectCode:
+    """The object of functions that programs share: the same text is made once a process."""
+    key = (text, target.with_threads(1), opt)
+    code = _made_before.get(key)
+    if code is None:
+        code = make(text, target, opt)
+        if len(_made_before) >= _MOST_MADE:
+            _made_before.clear()
+        _made_before[key] = code
+    return code
+
+
+def apart(text: str) -> tuple[list[str], str]:
+    """The texts of functions that programs share, by the value of SHARED, and the rest."""
+    if SHARED not in text:
+        return [], text
+    head, functions = _top_level(text)
+    if any(_UNSHARED.match(line) for line in head):
+        return [], text
+    homes: dict[str, str] = {}
+    for function in functions:
+        found = _SHARED.search(function.partition("\n")[0])
+        homes[function] = found[1] if found else ""
+    names = [name for name in dict.fromkeys(homes.values()) if name]
+    texts = {name: _part(head, {f: home == name for f, home in homes.items()}) for name in ["", *names]}
+    return [texts[name] for name in names], texts[""]
+
+
+def split(text: str, count: int, others: bool = False) -> tuple[list[str], str]:
     """At most `count` texts of about equal length, and one of the cold functions, which may be empty. Their objects
-    link to what the text's one object is.
+    link to what the text's one object is. `others`: there are objects beside it.
 
-    Functions that are always inlined go into each; the others into one, and are declared in the rest, as are constants
-    that they do not use. A text with variables of its own is not split.
+    Functions that are always inlined go where they are called; the others into one, and are declared where they are
+    called, as are constants. A text with variables of its own is not split.
     """
     if count < 2 and COLD not in text:
         return [text], ""
@@ -104,6 +140,8 @@ def split(text: str, count: int) -> tuple[list[str], str]:
     heads = {function: function.partition("\n")[0] for function in functions}
     single = [f for f in functions if "alwaysinline" not in heads[f]]
     cold = [f for f in single if COLD in heads[f]]
+    if others and len(cold) == len(single):
+        return [], text
     if cold and (sum(map(len, cold)) < _WORTH_A_MODULE or len(cold) == len(single)):
         return split(text.replace(COLD, _COLD_WITH_OTHERS), count)
     count = min(count, len(single) - len(cold))
@@ -127,6 +165,7 @@ _WORTH_A_MODULE = 2000
 """Bytes of cold functions that take longer at the usual level than at level 0 in a module of their own."""
 _COLD_WITH_OTHERS = "noinline optnone"
 """What cold functions are in a module of the usual level: they go through it with few passes."""
+_SHARED = re.compile(SHARED + '="([^"]*)"')
 _UNSHARED = re.compile(r"attributes #|@\S+ = (?!external )(?!(private|internal) (\w+ )*constant )")
 _INTERNAL = re.compile(r"define (internal |private |hidden )?")
 
@@ -150,22 +189,42 @@ def _top_level(text: str) -> tuple[list[str], list[str]]:
 
 
 def _part(head: Sequence[str], functions: Mapping[str, bool]) -> str:
-    """A text with the functions, each defined or only declared, and of the constants those that it uses."""
-    placed = [_placed(function, here) for function, here in functions.items()]
-    used = set(SYMBOL.findall("\n".join(placed)))
-    kept = [line for line in head if not line.startswith("@") or line[1:].partition(" ")[0] in used]
+    """A text with the functions that are to be in it, those that are inlined in them, and of the rest and of constants
+    the declarations that they need."""
+    placed = [_defined(f) for f, is_here in functions.items() if is_here and not _is_inlined(f)]
+    used = _symbols(placed)
+    waiting = {_name(f): f for f, is_here in functions.items() if _is_inlined(f) or not is_here}
+    while found := [name for name in waiting if name in used]:
+        more = [waiting.pop(name) for name in found]
+        placed += [f if _is_inlined(f) else _declared(f) for f in more]
+        used |= _symbols(f for f in more if _is_inlined(f))
+    kept = [line for line in head if not line.startswith(("@", "declare ")) or not used.isdisjoint(_symbols([line]))]
     return "\n".join([*kept, *placed])
 
 
-def _placed(function: str, here: bool) -> str:
-    """One of a split text's functions where it is defined, or where it is only called."""
-    first, _, rest = function.partition("\n")
-    if "alwaysinline" in first:
-        return function
-    if here:
-        internal = first.startswith(("define internal ", "define private "))
-        return _INTERNAL.sub("define hidden ", first) + "\n" + rest if internal else function
-    return _INTERNAL.sub("declare ", first).rstrip(" {")
+def _symbols(texts: Iterable[str]) -> set[str]:
+    return {name for text in texts for name in SYMBOL.findall(text)}
+
+
+def _is_inlined(function: str) -> bool:
+    return "alwaysinline" in function.partition("\n")[0]
+
+
+def _name(function: str) -> str:
+    found = SYMBOL.search(function)
+    assert found is not None
+    return found[1]
+
+
+def _defined(function: str) -> str:
+    """One of a split text's functions, as others see it."""
+    is_internal = function.startswith(("define internal ", "define private "))
+    return _INTERNAL.sub("define hidden ", function, count=1) if is_internal else function
+
+
+def _declared(function: str) -> str:
+    """One of a split text's functions where it is only called."""
+    return _INTERNAL.sub("declare ", function.partition("\n")[0], count=1).rstrip(" {")
 
 
 def assembly(text: str, target: Target, opt: int = 2) -> str:

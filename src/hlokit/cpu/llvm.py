@@ -14,6 +14,8 @@ SYMBOL = re.compile(r"@([\w.$]+)")
 """The name of a function or a global."""
 COLD = '"hlokit-cold"'
 """The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
+SHARED = '"hlokit-shared"'
+"""The attribute of functions that are the same in many programs; its value names those that are made together."""
 _ALIGN = "align 64"
 """Of the others: it is worth 5 % where a short loop lies in the cache's lines, whatever functions come before."""
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
@@ -64,13 +66,15 @@ class Function:
         result: str = "void",
         attributes: str = "",
         is_cold: bool = False,
+        shared: str = "",
     ) -> None:
-        """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD."""
+        """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD; `shared`: SHARED's value."""
         self.name = name
         self.parameters = list(parameters)
         self.result = result
         self.attributes = attributes
         self.is_cold = is_cold
+        self.shared = shared
         self.lines: list[str] = ["entry:"]
         self.block = "entry"
         self._count = 0
@@ -170,6 +174,8 @@ class Function:
     def text(self) -> str:
         parameters = ", ".join(f"{type} %{name}" for type, name in self.parameters)
         attributes = f"{self.attributes} {COLD if self.is_cold else _ALIGN}"
+        if self.shared:
+            attributes += f' {SHARED}="{self.shared}"'
         head = f"define internal {self.result} @{self.name}({parameters}) {attributes} {{"
         return "\n".join([head, self.lines[0], *self._entry, *self.lines[1:], "}"])
 

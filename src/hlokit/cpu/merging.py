@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hlokit.cpu.llvm import SHARED
+
 _MOST = 4
 """Parameters more. Where there are more constants, as in tiles that have a stride's multiple in each row, they stay."""
 _INTEGERS = re.compile(
@@ -42,11 +44,11 @@ def merged(functions: Mapping[str, str], exported: Iterable[str]) -> dict[str, s
 
 
 def _candidates(functions: Mapping[str, str]) -> list[list[str]]:
-    """Names of functions of the same length and parameters that nothing inlines."""
+    """Names of functions of the same length and parameters that nothing inlines and that are this program's alone."""
     groups: dict[tuple[int, str], list[str]] = defaultdict(list)
     for name, text in functions.items():
         first = text.partition("\n")[0]
-        if "noinline" in first and "void" in first:
+        if "noinline" in first and "void" in first and SHARED not in first:
             groups[text.count("\n"), first.replace(f"@{name}(", "@(", 1)].append(name)
     return [names for names in groups.values() if len(names) > 1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from hlokit.cpu.kernels.axes import Axis, added, least
 from hlokit.cpu.kernels.elements import first_lanes, load, pointer, size_of, store
@@ -192,11 +193,15 @@ def _pack_blocks(module: Module, form: Form) -> str:
     further each; the next block begins `step` bytes further. The bounds are widened by what is packed.
     """
     name = f"parts_pack_{form.name}"
-    if name in module.functions:
-        return name
+    module.add_text(name, _pack_text(form, name))
+    return name
+
+
+@cache
+def _pack_text(form: Form, name: str) -> str:
     sizes = [("i64", size) for size in ("row", "second", "step", "blocks")]
     parameters = [("ptr", "source"), ("ptr", "target"), *sizes, ("i1", "raw"), ("ptr", "bounds")]
-    fn = Function(name, parameters, attributes="noinline nounwind")
+    fn = Function(name, parameters, attributes="noinline nounwind", shared=f"parts_{form.name}")
     has_range = form.parts > 1
     bounds = [pointer(fn, "%bounds", str(64 * k), 1) for k in (0, 1)] if has_range else []
     carried = [(BOUND, load(fn, "i16", 32, address)) for address in bounds]
@@ -212,8 +217,7 @@ def _pack_blocks(module: Module, form: Form) -> str:
     for value, address in zip(block.results[2:], bounds, strict=True):
         store(fn, "i16", 32, value, address)
     fn.do("ret void")
-    module.add(fn)
-    return name
+    return fn.text()
 
 
 def _packed(fn: Function, form: Form, source: str, bounds: list[str]) -> tuple[list[str], list[str]]:
@@ -254,11 +258,15 @@ def _stage(module: Module, form: Form, *, across: bool) -> str:
     They become rows of the target, or, `across`, its columns.
     """
     name = f"parts_stage_{form.memory}_{form.steps}{'_across' if across else ''}"
-    if name in module.functions:
-        return name
+    module.add_text(name, _stage_text(form.memory, form.depth, name, across))
+    return name
+
+
+@cache
+def _stage_text(memory: str, depth: int, name: str, across: bool) -> str:
     parameters = [("ptr", "source"), ("i64", "row"), ("i64", "rows"), ("i64", "width"), ("ptr", "target")]
-    fn = Function(name, parameters, attributes="noinline nounwind")
-    scalar, target_row = f"i{8 * size_of(form.memory)}", size_of(form.memory) * form.depth
+    fn = Function(name, parameters, attributes="noinline nounwind", shared=name)
+    scalar, target_row = f"i{8 * size_of(memory)}", size_of(memory) * depth
     high = fn.let("call i64 @llvm.smin.i64(i64 %width, i64 16)")
     mask = first_lanes(fn, fn.let(f"call i64 @llvm.smax.i64(i64 {high}, i64 0)"), LANES)
     if not across:
@@ -280,8 +288,7 @@ def _stage(module: Module, form: Form, *, across: bool) -> str:
                 value = fn.let(f"trunc {vector('i32', LANES)} {value} to {vector(scalar, LANES)}")
             store(fn, scalar, LANES, value, pointer(fn, "%target", str(i * target_row), 1))
     fn.do("ret void")
-    module.add(fn)
-    return name
+    return fn.text()
 
 
 def _row(fn: Function, scalar: str, place: str, index: str, mask: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from hlokit.cpu.kernels.elements import broadcast, first_lanes, load, pointer, store
 from hlokit.cpu.kernels.matrix_registers import (
@@ -75,9 +76,13 @@ def tile(module: Module, form: Form, columns: int) -> str:
     of two panels, to what `out` has unless `first`; its rows are `out_bytes` apart.
     """
     name = f"parts_tile_{form.name}_{columns}"
-    if name not in module.functions:
-        module.add(_Tile(form, name, columns).fn)
+    module.add_text(name, _tile_text(form, name, columns))
     return name
+
+
+@cache
+def _tile_text(form: Form, name: str, columns: int) -> str:
+    return _Tile(form, name, columns).fn.text()
 
 
 _PARAMETERS = [
@@ -96,7 +101,8 @@ class _Tile:
 
     def __init__(self, form: Form, name: str, columns: int) -> None:
         self.form, self.columns = form, columns
-        self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind")
+        shared = f"parts_{form.name}"
+        self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=shared)
         own = fn.alloca("i8", WIDTH * 4 * WIDTH)
         with fn.loop("0", "%rows", LANES, [("ptr", "%lhs"), ("ptr", own)]) as half:
             lhs, place = half.carried
@@ -151,19 +157,24 @@ def slow_tile(module: Module, form: Form) -> str:
     It makes the numbers of their parts again, block by block, and multiplies those.
     """
     name = f"parts_slow_tile_{form.name}"
-    if name not in module.functions:
-        module.add(_SlowTile(module, form, name).fn)
+    for own, text in _slow_texts(form, name):
+        module.add_text(own, text)
     return name
 
 
+@cache
+def _slow_texts(form: Form, name: str) -> list[tuple[str, str]]:
+    join = _join(form)
+    return [(fn.name, fn.text()) for fn in (join, _SlowTile(form, name, join.name).fn)]
+
+
 class _SlowTile:
-    def __init__(self, module: Module, form: Form, name: str) -> None:
+    def __init__(self, form: Form, name: str, join: str) -> None:
         more = [("i1", "raw_lhs"), ("i1", "raw_rhs")]
-        self.fn = fn = Function(name, [*_PARAMETERS, *more], attributes="noinline nounwind")
+        self.fn = fn = Function(name, [*_PARAMETERS, *more], attributes="noinline nounwind", shared=_slow(form))
         self.float = vector("float", LANES)
         left, right, self.sums = (fn.alloca("float", WIDTH * WIDTH) for _ in range(3))
         fn.do(f"call void @llvm.memset.p0.i64(ptr {self.sums}, i8 0, i64 {WIDTH * WIDTH * 4}, i1 false)")
-        join = _join(module, form)
         with fn.loop("0", "%blocks", 1, [("ptr", "%lhs"), ("ptr", "%rhs")]) as block:
             lhs, rhs = block.carried
             for half in (0, 1):
@@ -221,13 +232,14 @@ class _SlowTile:
                 store(fn, "float", LANES, fn.let(f"fadd {type} {total}, {former}"), place, mask)
 
 
-def _join(module: Module, form: Form) -> str:
+def _slow(form: Form) -> str:
+    return f"slow_parts_{form.name}"
+
+
+def _join(form: Form) -> Function:
     """void f(ptr pairs, ptr numbers, i64 row_bytes, i64 second_bytes, i1 raw): the numbers of half a block."""
-    name = f"parts_join_{form.name}"
-    if name in module.functions:
-        return name
     parameters = [("ptr", "pairs"), ("ptr", "numbers"), ("i64", "row_bytes"), ("i64", "second_bytes"), ("i1", "raw")]
-    fn = Function(name, parameters, attributes="noinline nounwind")
+    fn = Function(f"parts_join_{form.name}", parameters, attributes="noinline nounwind", shared=_slow(form))
     with fn.loop("0", str(LANES)) as row:
         source = pointer(fn, "%pairs", row.index, 64)
         pairs = [load(fn, "i32", LANES, pointer(fn, source, str(2 * p * REGISTER), 1)) for p in range(form.parts)]
@@ -237,5 +249,4 @@ def _join(module: Module, form: Form) -> str:
         ):
             store(fn, "float", LANES, value, place)
     fn.do("ret void")
-    module.add(fn)
-    return name
+    return fn
