@@ -113,7 +113,11 @@ def test_stages_are_as_the_names_say() -> None:
     begin, wait = (
         {name for name in OPS if name.endswith(end)} | set(more) for end, more in (("-start", ("send", "recv")), ("-done", ()))
     )
-    assert {name: op.stage for name, op in OPS.items() if op.stage} == dict.fromkeys(begin, "start") | dict.fromkeys(wait, "done")
+    stages = dict.fromkeys(begin, "start") | dict.fromkeys(wait, "done") | {"async-update": "update"}
+    assert {name: op.stage for name, op in OPS.items() if op.stage} == stages
+    begun = {name: (name.removesuffix("-done") + ("" if OPS[name].peer else "-start"),) for name in wait}
+    begun |= dict.fromkeys(("async-update", "async-done"), ("async-start", "async-update"))
+    assert {name: op.waits_for for name, op in OPS.items() if op.waits_for} == begun
     assert {name: op.peer for name, op in OPS.items() if op.peer} == {name: name[:4] for name in ("send", "send-done", "recv", "recv-done")}
 
 

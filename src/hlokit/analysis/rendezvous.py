@@ -29,9 +29,11 @@ from hlokit.interpreter.mpmd import routes_of
 from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import MAX_CALL_DEPTH, Place, Process
 from hlokit.interpreter.transport import Exchange, Route, meeting_key
-from hlokit.ops.asynchronous import placeholder
+from hlokit.ops.asynchronous import AsyncStart, placeholder
+from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
 from hlokit.ops.control_flow import Conditional, While
-from hlokit.ops.structure import Constant, GetTupleElement, Parameter
+from hlokit.ops.custom import CustomCall
+from hlokit.ops.structure import Constant, GetTupleElement, Parameter, Tuple
 from hlokit.types.shape import Shape
 
 PROVED, REFUTED, UNDECIDED = "proved", "refuted", "undecided"
@@ -40,7 +42,6 @@ _SMALL = 64
 """Values of more elements are not computed with, only named."""
 _CALLED_STEPS = 1000
 """Instructions that a call which concerns no other device may take to be computed."""
-_STARTS = ("call", "fusion", "async-start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +281,10 @@ class _Path:
     def _exchange(self, device: int, request: _Meet | _Transfer) -> list[int]:
         exchange, instruction = self.exchange, request.instruction
         if isinstance(request, _Transfer):
-            if instruction.opcode == "recv":
+            if isinstance(instruction.op, Recv):
                 exchange.results[device] = None
                 return [*exchange.offer(request.route), device]
-            if instruction.opcode == "send":
+            if isinstance(instruction.op, Send):
                 return exchange.send(device, instruction, request.route, instruction.operands[0].shape)
             return exchange.receive(device, instruction, request.route)
         freed = exchange.meet(device, instruction, request.members, None)
@@ -299,7 +300,7 @@ class _Path:
         first = min(self.asking)
         asked = self.asking[first]
         alike = [d for d, choice in self.asking.items() if choice.symbol is asked.symbol]
-        settled = asked.instruction.opcode == "while" and self._is_settled(alike)
+        settled = isinstance(asked.instruction.op, While) and self._is_settled(alike)
         way = self.choices.get(asked.symbol)
         if way is None:
             way = self.choices[asked.symbol] = 0
@@ -312,7 +313,7 @@ class _Path:
 
     def _say(self, device: int, asked: _Choice, way: int) -> None:
         what = f"takes way {way}"
-        if asked.instruction.opcode == "while":
+        if isinstance(asked.instruction.op, While):
             what = f"{'goes on' if way else 'ends'} after {asked.done} passes"
         self.made.setdefault(asked.symbol, f"{asked.instruction.name} {what} on {self.search.names[device]}")
 
@@ -391,14 +392,14 @@ class _Device:
             return (yield from self._loop(instruction, operands[0]))
         if isinstance(op, Conditional):
             return (yield from self._conditional(instruction, operands))
-        if instruction.opcode in _STARTS:
+        if op.calls_through:
+            return (yield from self._run(instruction.called[0], operands))
+        if isinstance(op, AsyncStart):
             result = yield from self._run(instruction.called[0], operands)
-            if instruction.opcode != "async-start":
-                return result
             return (tuple(operands), result, *(placeholder(s) for s in instruction.shape.elements[2:]))
-        if instruction.opcode in ("send", "recv", "recv-done"):
+        if op.peer and not isinstance(op, SendDone):
             return (yield from self._transfer(instruction))
-        if instruction.opcode.endswith("-done"):
+        if op.stage == "done":
             return self._computed(instruction, operands)
         if any(self.search.communicates(i) for c in instruction.called for i in c.instructions):
             raise _TooLong  # a collective in a function of scalars: how often it runs depends on the op
@@ -423,10 +424,10 @@ class _Device:
         if op.is_host_transfer:
             return self._fresh(instruction)
         self.process.instruction = instruction
-        route = self.process.route(op.channel_id or 0, 0 if instruction.opcode == "send" else 1)
+        route = self.process.route(op.channel_id or 0, 0 if op.peer == "send" else 1)
         if route is not None:
             sent = yield _Transfer(instruction, route)
-            if instruction.opcode == "recv-done" and sent.static is not instruction.shape.elements[0].static:
+            if isinstance(op, RecvDone) and sent.static is not instruction.shape.elements[0].static:
                 expected = instruction.shape.elements[0]
                 raise EvaluationError(
                     f"{instruction.name}: channel {route.channel} brings {sent}, not {expected} [COMM-3]"
@@ -473,7 +474,7 @@ class _Device:
         op, shape = instruction.op, instruction.shape
         if isinstance(op, GetTupleElement) and is_sequence(operands[0]):
             return operands[0][op.index]
-        if instruction.opcode == "tuple":
+        if isinstance(op, Tuple):
             return tuple(operands)
         if op.picks is not None and is_sequence(operands[0]):
             return operands[0][op.picks]
@@ -483,9 +484,9 @@ class _Device:
             return TOKEN_VALUE
         if isinstance(op, Constant) and not _is_small(shape):
             return self._named(shape, "constant", id(op.literal))
-        if op.has_side_effect() and not instruction.opcode.endswith("-done"):
+        if op.has_side_effect() and op.stage != "done":
             return self._fresh(instruction)
-        if _is_small(shape) and op.opcode != "custom-call" and all(map(_is_known, operands)):
+        if _is_small(shape) and not isinstance(op, CustomCall) and all(map(_is_known, operands)):
             known = self._evaluated(instruction, operands)
             if known is not None:
                 return known

@@ -138,7 +138,9 @@ class Op:
     chooses_places: ClassVar[bool] = False
     """Which elements it takes or changes depends on the values of operands."""
     stage: ClassVar[str] = ""
-    """Of an operation that is under way between two instructions: "start" begins it, "done" waits for it."""
+    """Of an operation under way between instructions: "start" begins it, "update" hands it on, "done" waits for it."""
+    waits_for: ClassVar[tuple[str, ...]] = ()
+    """The ops one of which makes the state that it takes: of what is under way, its start or an update."""
     peer: ClassVar[str] = ""
     """The end of a transfer between two devices that meet on a channel: "send" or "recv"."""
     calls_through: ClassVar[bool] = False

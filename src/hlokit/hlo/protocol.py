@@ -2,43 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-
-_DONES = {
-    "async-start": ("async-update", "async-done"),
-    "async-update": ("async-update", "async-done"),
-    "copy-start": ("copy-done",),
-    "all-gather-start": ("all-gather-done",),
-    "all-reduce-start": ("all-reduce-done",),
-    "collective-permute-start": ("collective-permute-done",),
-    "send": ("send-done",),
-    "recv": ("recv-done",),
-}
-"""Who may take a start's state."""
-
-_STARTS = {
-    done: tuple(s for s, dones in _DONES.items() if done in dones) for dones in _DONES.values() for done in dones
-}
-"""Whose state a done (or an update) may take."""
-
-_TRANSFERS = ("send", "send-done", "recv", "recv-done")
-
-_COLLECTIVES = (
-    "all-gather",
-    "all-gather-start",
-    "all-reduce",
-    "all-reduce-start",
-    "all-to-all",
-    "collective-broadcast",
-    "collective-permute",
-    "collective-permute-start",
-    "ragged-all-to-all",
-    "reduce-scatter",
-)
+from hlokit.hlo.op import OPS
 
 
 def group_findings(module: HloModule, replicas: int, partitions: int) -> list[str]:
@@ -54,7 +22,7 @@ def group_findings(module: HloModule, replicas: int, partitions: int) -> list[st
 
 
 class Protocol:
-    """Rules about several instructions: `checks` holds what to call for an instruction, by opcode.
+    """Rules about several instructions: those that are under way between two, and those that other devices meet.
 
     The number of devices is known where the module's replica_count or num_partitions is not 1, the default;
     a module that says nothing may be run on any number (the interpreter checks then).
@@ -65,49 +33,49 @@ class Protocol:
         self.replicas = module.replica_count
         self.partitions = module.num_partitions
         self.channels: dict[int, dict[str, Instruction]] = {}
-        self.checks: dict[str, Callable[[Instruction], None]] = {}
-        for opcode in (*_DONES, *_STARTS, *_TRANSFERS, *_COLLECTIVES):
-            self.checks[opcode] = self._check
 
     def _report(self, instruction: Instruction, what: str, label: str) -> None:
         parent = instruction.parent.name if instruction.parent is not None else "?"
         self.findings.append(f"{parent}: {instruction.name}: {what} [{label}]")
 
-    def _check(self, instruction: Instruction) -> None:
-        opcode = instruction.opcode
-        if opcode in _DONES:
+    def check(self, instruction: Instruction) -> None:
+        """One instruction whose op has a stage or the form "communicate"; the others have nothing to check here."""
+        op = instruction.op
+        if op.stage in ("start", "update"):
             self._state(instruction)
-        if opcode in _STARTS:
-            self._done(instruction)
+        if op.waits_for:
+            self._start(instruction)
         self.communication(instruction)
 
     def communication(self, instruction: Instruction) -> None:
         """An instruction's channel and groups."""
-        opcode = instruction.opcode
-        channel = getattr(instruction.op, "channel_id", None)
-        if channel is not None:
-            kind = "send and recv" if opcode in _TRANSFERS else opcode.removesuffix("-start")
-            self.channels.setdefault(channel, {}).setdefault(kind, instruction)
-        if opcode in _COLLECTIVES and self.replicas * self.partitions > 1:
+        op: Any = instruction.op
+        if not hasattr(op, "channel_id"):
+            return
+        if op.channel_id is not None:
+            kind = "send and recv" if op.peer else op.opcode.removesuffix("-start")
+            self.channels.setdefault(op.channel_id, {}).setdefault(kind, instruction)
+        if not op.peer and self.replicas * self.partitions > 1:
             self._participants(instruction)
 
     def _state(self, start: Instruction) -> None:
         """The state of a start (a context of send, recv) goes to one done, and nowhere else."""
-        wanted = _DONES[start.opcode]
-        label = "COMM-9" if start.opcode in _TRANSFERS else "HASYNC-7"
         users = list(start.users)
-        if len(users) != 1 or users[0].opcode not in wanted or start.is_root:
+        if len(users) != 1 or start.opcode not in users[0].op.waits_for or start.is_root:
+            label = "COMM-9" if start.op.peer else "HASYNC-7"
+            wanted = " or ".join(opcode for opcode, op in OPS.items() if start.opcode in op.waits_for)
             found = ", ".join(f"{user.name} ({user.opcode})" for user in users) or "nothing"
-            self._report(start, f"its state goes to {found}, not to one {' or '.join(wanted)}", label)
+            self._report(start, f"its state goes to {found}, not to one {wanted}", label)
 
-    def _done(self, done: Instruction) -> None:
-        wanted = _STARTS[done.opcode]
+    def _start(self, done: Instruction) -> None:
+        """What a done (or an update) takes is the state of a start of its kind, on the same channel."""
+        wanted = done.op.waits_for
         start = done.operands[0] if done.operands else None
         if start is None or start.opcode not in wanted:
-            label = "COMM-9" if done.opcode in _TRANSFERS else "HASYNC-1"
+            label = "COMM-9" if done.op.peer else "HASYNC-1"
             found = "nothing" if start is None else f"{start.name} ({start.opcode})"
             self._report(done, f"its operand is {found}, not {' or '.join(wanted)}", label)
-        elif done.opcode in _TRANSFERS:
+        elif done.op.peer:
             for field in ("channel_id", "is_host_transfer"):
                 found, expected = getattr(done.op, field), getattr(start.op, field)
                 if found != expected:

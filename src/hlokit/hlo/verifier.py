@@ -73,7 +73,7 @@ class _Verifier:
 
         The loop that every instruction goes through: 1 us each, so the usual case makes no calls.
         """
-        inferred, protocol = self.inferred, self.protocol.checks
+        inferred = self.inferred
         seen: set[Instruction] = set()
         names: set[str] = set()
         in_order = True
@@ -107,8 +107,8 @@ class _Verifier:
             extra = instruction.extra
             if extra is not None and (extra.control_predecessors or extra.parameter_replication):
                 in_order = self._extra(instruction, extra, seen) and in_order
-            if op.opcode in protocol:
-                protocol[op.opcode](instruction)
+            if op.stage or op.form == "communicate":
+                self.protocol.check(instruction)
         if len(names) != len(instructions):
             self._names(instructions)
         return in_order

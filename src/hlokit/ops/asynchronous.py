@@ -48,6 +48,8 @@ class AsyncUpdate(Op, name="async-update"):
     passes_on = True
     form = "control"
     rules = "HASYNC"
+    stage = "update"
+    waits_for = ("async-start", "async-update")
     shape_required = True
     whole_values = True
 
@@ -67,6 +69,7 @@ class AsyncDone(Op, name="async-done"):
     form = "control"
     rules = "HASYNC"
     stage = "done"
+    waits_for = ("async-start", "async-update")
     shape_required = True
     whole_values = True
 
@@ -105,6 +108,7 @@ class CopyDone(Op, name="copy-done"):
     form = "control"
     rules = "HOP-41"
     stage = "done"
+    waits_for = ("copy-start",)
     shape_required = True
     whole_values = True
 

@@ -110,6 +110,7 @@ class SendDone(Op, name="send-done"):
     form = "communicate"
     rules = "COMM"
     stage, peer = "done", "send"
+    waits_for = ("send",)
     shape_required = True
     side_effect = True
 
@@ -155,6 +156,7 @@ class RecvDone(Op, name="recv-done"):
     form = "communicate"
     rules = "COMM"
     stage, peer = "done", "recv"
+    waits_for = ("recv",)
     shape_required = True
     side_effect = True
     whole_values = True

@@ -276,6 +276,7 @@ class CollectivePermuteDone(Op, name="collective-permute-done"):
     form = "communicate"
     rules = "HASYNC"
     stage = "done"
+    waits_for = ("collective-permute-start",)
     shape_required = True
     side_effect = True
     whole_values = True
