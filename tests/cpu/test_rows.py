@@ -212,6 +212,33 @@ def test_rows_of_large_arrays_are_asked_for(rows: int, count: int, asks: bool) -
     np.testing.assert_allclose(compiled(x), wide / wide.sum(1, keepdims=True), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("root", "lines"),
+    [
+        ("f32[1024,512] exponential(x)", 4),
+        ("f32[1024] reduce(x, zero), dimensions={1}, to_apply=sum", 4),
+        ("f32[512] reduce(x, zero), dimensions={0}, to_apply=sum", 0),  # each row is a stream of its own
+        ("f32[1024,64] slice(x), slice={[0:1024], [0:64]}", 0),  # another row's end would be asked for
+        ("f32[9,512] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+         "index_vector_dim=1, slice_sizes={1,512}", 0),
+        ("f32[1023,512] add(first, last)", 4),  # by the load that comes first to a line alone
+    ],
+)  # fmt: skip
+def test_large_arrays_are_asked_for_along_their_rows(root: str, lines: int) -> None:
+    text = f"""HloModule m
+    sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }}
+    ENTRY e {{ x = f32[1024,512] parameter(0) zero = f32[] constant(0)
+      i = s32[9] constant({{5, 3, 900, 7, 7, 1000, 20, 30, 500}})
+      first = f32[1023,512] slice(x), slice={{[0:1023], [0:512]}}
+      last = f32[1023,512] slice(x), slice={{[1:1024], [0:512]}}
+      ROOT r = {root} }}"""
+    module = hk.parse(text)
+    compiled = hk.compile(module, threads=1)
+    x = np.random.default_rng(0).integers(-9, 9, (1024, 512)).astype(np.float32)
+    np.testing.assert_allclose(compiled(x), hk.evaluate(module, x), rtol=1e-5)
+    assert compiled.program.text.count("call void @llvm.prefetch") == lines
+
+
 @pytest.mark.parametrize("rows, columns, kernels", [(100, 130, 1), (701, 523, 3)])
 def test_columns_of_a_large_array_are_folded_before_its_rows_are_gone_through(
     rows: int, columns: int, kernels: int

@@ -12,6 +12,7 @@ from hlokit.cpu.emit.values import ValueWriter
 from hlokit.cpu.expr import Buffer, Node, RuntimeInt
 from hlokit.cpu.llvm import memory_type, splat, vector
 from hlokit.cpu.loops import Loops, Store, runtime_deps
+from hlokit.cpu.substitution import nodes_of
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
@@ -25,6 +26,8 @@ _NEAR = 16 << 10
 """Bytes of a row that the nearest cache has room for, besides what is being done."""
 _AHEAD = 2048
 """Bytes to ask ahead, at least."""
+_LARGE = 1 << 20
+"""Bytes of an array from which on it is asked for along its rows: a smaller one may lie in a near cache."""
 
 
 class MemoryWriter(ValueWriter):
@@ -35,6 +38,7 @@ class MemoryWriter(ValueWriter):
         self._pass: Node | None = None  # the fold whose loop is being written
         self._first: dict[Node, Node | None] = {}  # for loads the pass that reads them first
         self._asking: dict[Node, Node | None] = {}  # and the one that asks for the next row
+        self._constants: tuple[Sequence[Store], dict[tuple[Buffer, Any], int]] = (), {}
 
     # -- tiles
 
@@ -144,13 +148,19 @@ class MemoryWriter(ValueWriter):
         return self._from_memory(Val(name, lanes), buffer.dtype, scope)
 
     def _ask_ahead(self, node: Node, pointer: str, scope: Scope) -> None:
-        """Asks for the next row, where this one is gone through for the second time: then there is time to fetch it.
+        """Asks for what is read later, from `pointer`, what the node reads now.
 
-        Each row is a stream of its own, which the machine's prefetching sees when much of it is read.
+        Where a row is gone through for the second time, for the next row: then there is time to fetch it, and each row
+        is a stream of its own, which the machine's prefetching sees when much of it is read. The first time for what
+        comes soon: the machine's own stops at each page, and long chains of operations leave no room to wait.
         """
+        if self._first.setdefault(node, self._pass) is self._pass:
+            if self._goes_on(node, scope):
+                self._ask(pointer, _AHEAD * node.data[1].coefficient(scope.lane_axis), scope.lanes, node, near=True)
+            return
         buffer, affine = node.data[:2]
         axis, loops = scope.lane_axis, self.loops
-        if self._first.setdefault(node, self._pass) is self._pass or buffer.nbytes < _FAR or axis not in loops.order:
+        if buffer.nbytes < _FAR or axis not in loops.order:
             return
         if self._asking.setdefault(node, self._pass) is not self._pass:
             return
@@ -160,10 +170,40 @@ class MemoryWriter(ValueWriter):
         if not outer or not _ROWS[0] <= row <= _ROWS[1]:
             return
         rows = -(-_AHEAD // row) * affine.coefficient(outer[-1])
-        place = self.fn.let(f"getelementptr {memory_type(buffer.dtype)}, ptr {pointer}, i64 {rows}")
-        for line in range(max(1, scope.lanes * size // 64)):
-            at = self.fn.let(f"getelementptr i8, ptr {place}, i64 {line * 64}") if line else place
-            self.fn.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {3 if row <= _NEAR else 2}, i32 1)")
+        self._ask(pointer, rows * size, scope.lanes, node, near=row <= _NEAR)
+
+    def _goes_on(self, node: Node, scope: Scope) -> bool:
+        """Whether the loop goes along a row of a large array, or along many that lie one behind the other.
+
+        Of loads that differ by a constant the last one counts, which is the first to read a line.
+        """
+        buffer, affine = node.data[:2]
+        axis, loops = scope.lane_axis, self.loops
+        if buffer.nbytes < _LARGE or axis is None or axis not in scope.axes:
+            return False
+        around = [*loops.order, *(self._pass.data.bound if self._pass is not None else ())]
+        outer = [a for a in around if a is not axis and affine.coefficient(a)]
+        far = runtime_deps(affine) or (outer and affine.coefficient(outer[-1]) != axis.extent)
+        if far and axis.extent * buffer.dtype.numpy.itemsize < 4 * _AHEAD:
+            return False
+        return affine.constant == self._last_of(buffer, affine)
+
+    def _last_of(self, buffer: Buffer, affine: Affine) -> int:
+        """The greatest constant of the loads of the buffer, without guards, by affines that are else like this one."""
+        if self._constants[0] is not self._stored:
+            self._constants = self._stored, {}
+            for node in nodes_of(self._stored):
+                if node.op == "load" and not node.args:
+                    key = node.data[0], node.data[1].terms
+                    self._constants[1][key] = max(node.data[1].constant, self._constants[1].get(key, -(1 << 62)))
+        return self._constants[1].get((buffer, affine.terms), affine.constant)
+
+    def _ask(self, pointer: str, distance: int, lanes: int, node: Node, *, near: bool) -> None:
+        """Asks for the lines of so many elements that lie so many bytes behind the pointer."""
+        fn = self.fn
+        for line in range(max(1, lanes * node.data[0].dtype.numpy.itemsize // 64)):
+            at = fn.let(f"getelementptr i8, ptr {pointer}, i64 {distance + line * 64}")
+            fn.do(f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {3 if near else 2}, i32 1)")
 
     def _from_memory(self, value: Val, dtype: DType, scope: Scope) -> Val:
         """What was loaded, as registers hold it: pred as i1; integers below a byte extended."""
