@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from hlokit.cpu.kernels.keys import KeyMap
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.ops.comparison import Compare
+from hlokit.ops.elementwise import And, Or, Select
+from hlokit.ops.structure import Constant, Parameter
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,12 @@ def recognise(computation: Computation) -> KeyOrder | None:
 
 def _first_key(root: Instruction) -> tuple[Instruction, Instruction | None]:
     """first or (equal and rest), select(equal, rest, first): (first, rest); anything else: (itself, None)."""
-    if root.opcode == "select":
+    if isinstance(root.op, Select):
         equal, rest, first = root.operands
         return (first, rest) if _are_of_one_key(first, equal) else (root, None)
-    if root.opcode == "or":
+    if isinstance(root.op, Or):
         for first, both in (root.operands, root.operands[::-1]):
-            for equal, rest in (both.operands, both.operands[::-1]) if both.opcode == "and" else ():
+            for equal, rest in (both.operands, both.operands[::-1]) if isinstance(both.op, And) else ():
                 if _are_of_one_key(first, equal):
                     return first, rest
     return root, None
@@ -71,7 +73,7 @@ def _first_key(root: Instruction) -> tuple[Instruction, Instruction | None]:
 
 def _are_of_one_key(first: Instruction, equal: Instruction) -> bool:
     """Whether `first` says that a key is less or greater, and `equal` that it is the same."""
-    if first.opcode != "compare" or equal.opcode != "compare" or _op(equal).direction != "EQ":
+    if not isinstance(first.op, Compare) or not isinstance(equal.op, Compare) or equal.op.direction != "EQ":
         return False
     sides = [_side(o) for o in first.operands]
     same = [_side(o) for o in equal.operands]
@@ -79,12 +81,12 @@ def _are_of_one_key(first: Instruction, equal: Instruction) -> bool:
 
 
 def _key(compare: Instruction) -> Key | None:
-    if compare.opcode != "compare" or _op(compare).direction not in ("LT", "GT"):
+    if not isinstance(compare.op, Compare) or compare.op.direction not in ("LT", "GT"):
         return None
     left, right = (_side(o) for o in compare.operands)
     if left is None or right != left.partner():
         return None
-    descending = (_op(compare).direction == "GT") != (left.parameter % 2 == 1)
+    descending = (compare.op.direction == "GT") != (left.parameter % 2 == 1)
     total = _is_total(compare)
     dtype = compare.operands[0].shape.dtype
     numbers = dtype.is_floating and (left.canonical or not total)
@@ -93,17 +95,21 @@ def _key(compare: Instruction) -> Key | None:
 
 
 def _is_total(compare: Instruction) -> bool:
-    return _op(compare).type == "TOTALORDER" or not compare.operands[0].shape.dtype.is_floating
+    return _says_total(compare) or not compare.operands[0].shape.dtype.is_floating
+
+
+def _says_total(compare: Instruction) -> bool:
+    return isinstance(compare.op, Compare) and compare.op.type == "TOTALORDER"
 
 
 def _side(value: Instruction) -> _Side | None:
     plain = _plain_side(value)
     if plain is not None:
         return plain
-    if value.opcode != "select":
+    if not isinstance(value.op, Select):
         return None
     is_nan, nan, number = value.operands
-    if number.opcode != "select":
+    if not isinstance(number.op, Select):
         return None
     is_zero, zero, source = number.operands
     plain = _plain_side(source)
@@ -116,29 +122,21 @@ def _side(value: Instruction) -> _Side | None:
 def _plain_side(value: Instruction) -> _Side | None:
     component = {"real": 0, "imag": 1}.get(value.opcode)
     source = value if component is None else value.operands[0]
-    if source.opcode != "parameter" or (component is not None and not source.shape.dtype.is_complex):
+    if not isinstance(source.op, Parameter) or (component is not None and not source.shape.dtype.is_complex):
         return None
-    return _Side(_op(source).number, component, False)
+    return _Side(source.op.number, component, False)
 
 
 def _is_compare(value: Instruction, direction: str, left: Instruction, right: Instruction) -> bool:
-    if value.opcode != "compare" or _op(value).direction != direction or _op(value).type == "TOTALORDER":
+    if not isinstance(value.op, Compare) or value.op.direction != direction or _says_total(value):
         return False
     first, second = value.operands
-    return first is left and (second is right or (_is_zero(second) and _is_zero(right)))
-
-
-def _is_zero(value: Instruction) -> bool:
-    return value.opcode == "constant" and _is_constant(value, is_nan=False)
+    return first is left and (second is right or all(_is_constant(side, is_nan=False) for side in (second, right)))
 
 
 def _is_constant(value: Instruction, *, is_nan: bool) -> bool:
     """Whether it is +0, or a NaN above all numbers."""
-    if value.opcode != "constant" or not value.shape.is_scalar:
+    if not isinstance(value.op, Constant) or not value.shape.is_scalar:
         return False
-    number = float(_op(value).literal.to_python())
+    number = float(value.op.literal.to_python())
     return math.copysign(1, number) > 0 and (math.isnan(number) if is_nan else number == 0)
-
-
-def _op(instruction: Instruction) -> Any:
-    return instruction.op
