@@ -57,6 +57,25 @@ def nested_conditionals(depth: int) -> str:
     )
 
 
+def clipped_gradients(count: int) -> str:
+    """Every result needs one number that is made of all arguments."""
+    lines = ["z = f32[] constant(0)", "sum0 = f32[] constant(0)"]
+    for k in range(count):
+        lines += [
+            f"x{k} = f32[8] parameter({k})",
+            f"square{k} = f32[8] multiply(x{k}, x{k})",
+            f"part{k} = f32[] reduce(square{k}, z), dimensions={{0}}, to_apply=add",
+            f"sum{k + 1} = f32[] add(sum{k}, part{k})",
+        ]
+    lines.append(f"norm = f32[8] broadcast(sum{count}), dimensions={{}}")
+    lines += [f"y{k} = f32[8] divide(x{k}, norm)" for k in range(count)]
+    return program([*lines, tuple_of([f"y{k}" for k in range(count)], "f32[8]")], ADD)
+
+
+def tuple_of(names: list[str], shape: str) -> str:
+    return f"ROOT t = ({', '.join([shape] * len(names))}) tuple({', '.join(names)})"
+
+
 def test_loops_in_loops_without_end_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="nest deeper than 150"):
         hk.compile(hk.parse(nested_loops(300)))
@@ -65,6 +84,7 @@ def test_loops_in_loops_without_end_are_refused() -> None:
 FAMILIES: dict[str, tuple[Callable[[int], str], int]] = {
     "nested loops": (nested_loops, 12),
     "nested conditionals": (nested_conditionals, 12),
+    "clipped gradients": (clipped_gradients, 60),
 }
 """Programs by what grows, and a small size."""
 

@@ -27,20 +27,26 @@ class Grouping(Drafting):
         waiting: list[Key] = []
         seen = 0
         while True:
-            new = [leaf for leaf in islice(self.stored, seen, None) if self._is_kernel(leaf.instruction)]
+            latest = [*islice(reversed(self.stored), len(self.stored) - seen)]
             seen = len(self.stored)
+            new = [leaf for leaf in reversed(latest) if self._is_kernel(leaf.instruction)]
             keys = (self._together.get(key_of(leaf), key_of(leaf)) for leaf in new)
             waiting += [key for key in keys if key not in kernels or kernels[key].roots != self._roots(*key)]
             waiting = waiting or self._tangled(kernels)
             if not waiting:
                 break
-            for key in dict.fromkeys(waiting):
+            waiting = list(dict.fromkeys(self._together.get(key, key) for key in waiting))
+            nodes = done = 0
+            while done < len(waiting) and nodes < _ROUND:
+                key = waiting[done]
+                done += 1
                 if key in kernels:
                     totals.remove(key, kernels.pop(key))
                 for each, kernel in self._built_together(key):
                     kernels[each] = kernel
                     totals.add(each, kernel)
-            waiting = self._too_often(totals, kernels)
+                    nodes += len(kernel.build.expressions.nodes)
+            waiting = [*self._too_often(totals, kernels), *waiting[done:]]
         found = sorted(kernels.values(), key=lambda k: self.position[k.roots[0].instruction])
         return self._joined(found)
 
@@ -290,6 +296,8 @@ def _kind(kernel: Draft) -> bool:
     return any(n.op == "fold" and n.data.scan is not None for n in kernel.build.expressions.nodes.values())
 
 
+_ROUND = 20_000
+"""Nodes of kernels that are built before anyone looks what they all compute: it is not built for the others too."""
 _LEAST_ROWS = 64
 _LONGEST_ROW = 1 << 15
 """Of kernels that leave values of rows besides whole rows: chunks share rows, which stay in the cache."""
