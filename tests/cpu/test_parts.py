@@ -195,6 +195,31 @@ def test_axes_of_several_dimensions() -> None:
 
 
 @needs_registers
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("kamc", "kn"),  # rows of two dimensions that are not one: vectors along rows, some cut off
+        ("amk", "kbnc"),  # the same for columns
+        ("amkj", "kanj"),  # the inner axis of two, along memory on one side alone
+        ("jamk", "kjn"),
+    ],
+)
+@pytest.mark.parametrize("type", [hk.f32, hk.bf16], ids=str)
+def test_axes_of_several_strides(type: hk.DType, left: str, right: str) -> None:
+    sizes = {"a": 3, "b": 2, "c": 48, "j": 32, "k": 64, "m": 40, "n": 80}
+    both = [letter for letter in left if letter in right and letter != "a"]
+    batch = ["a"] if "a" in right else []
+    b = hk.Builder("axes_of_several_strides")
+    x, y = (b.parameter(i, type[tuple(sizes[c] for c in side)]) for i, side in enumerate((left, right)))
+    places = [[side.index(c) for c in letters] for letters in (both, batch) for side in (left, right)]
+    module = b.build(hk.dot_general(x, y, hk.DotDimensionNumbers(*places), preferred_element_type=hk.f32))
+    values = numbers(module)
+    free = [c for side in (left, right) for c in side if c not in both and c not in batch]
+    want = np.einsum(f"{left},{right}->{''.join(batch + free)}", *(v.astype(np.float64) for v in values))
+    np.testing.assert_allclose(compiled(module)(*values), want, rtol=0, atol=1e-3)
+
+
+@needs_registers
 @pytest.mark.parametrize("k", [130, 1100])
 def test_with_an_epilogue(k: int) -> None:
     b = hk.Builder("epilogue_in_parts")

@@ -10,7 +10,17 @@ from functools import cache
 from hlokit.cpu.kernels.axes import Axis, added, least
 from hlokit.cpu.kernels.elements import first_lanes, load, pointer, size_of, store
 from hlokit.cpu.kernels.parts_tile import WIDTH, Form
-from hlokit.cpu.kernels.split import BOUND, LANES, NO_RANGE, RANGE_BYTES, raw, split, store_range, widened
+from hlokit.cpu.kernels.split import (
+    BOUND,
+    LANES,
+    RANGE_BYTES,
+    has_raw,
+    no_range,
+    raw,
+    split,
+    store_range,
+    widened,
+)
 from hlokit.cpu.kernels.squares import transposed
 from hlokit.cpu.llvm import Function, Module, splat, vector
 
@@ -65,30 +75,88 @@ def _comes_in(axis: Axis, role: str, unit: int) -> bool:
     return len(steps) <= 1 or steps[-1][0] % unit == 0
 
 
-def packer(module: Module, side: Side) -> str:
-    """The function that packs a panel.
+@dataclass(frozen=True)
+class _Way:
+    """How a panel is packed: what its function's text depends on, but for the strides."""
 
-    void f(ptr base, i64 place, i64 first, i64 count, i64 begin, i64 steps, ptr panel, ptr range): `count` free indices
-    from `first` on, `steps` of the inner axis from `begin` on, of the array whose element 0 is number `place` of
-    `base`. What completes the last block is 0. `range` is written if there are parts.
+    form: Form
+    is_along: bool
+    is_whole: bool
+    goes_inward: bool
+
+    @property
+    def name(self) -> str:
+        if self.is_whole:
+            return f"parts_panel_{self.form.name}"
+        return f"parts_panel_{self.form.name}_{'along' if self.is_along else 'across'}_{int(self.goes_inward)}"
+
+
+def packer(module: Module, side: Side) -> tuple[str, list[str]]:
+    """The function that packs a panel, and its last arguments.
+
+    void f(ptr base, i64 place, i64 first, i64 count, i64 begin, i64 steps, ptr panel, ptr range, ...): `count` free
+    indices from `first` on, `steps` of the inner axis from `begin` on, of the array whose element 0 is number `place`
+    of `base`. What completes the last block is 0. `range` is written if there are parts. Of axes with one stride each
+    the function is the same for all, and takes elements from one free index to the next, from one step of the inner
+    axis, and from one vector of memory.
     """
-    names = ("base", "panel", "range")
-    parameters = [("ptr" if n in names else "i64", n) for n in ("base", "place", "first", "count", "begin", "steps")]
-    parameters += [("ptr", "panel"), ("ptr", "range")]
-    is_cold = side.inner.size >= _LONG
-    fn = Function("NAME", parameters, attributes="noinline nounwind", is_cold=is_cold)
-    _Packer(fn, module, side).write()
+    way = _Way(side.form, side.is_along, side.is_whole, side.goes_inward and not side.is_whole)
+    free, inner = (str(stride) for stride in side.strides)
+    strides = [free, inner, free if side.goes_inward else inner]
+    if None not in (side.free.stride(side.role), side.inner.stride(side.role)):
+        for name, text in _panel_texts(way).items():
+            module.add_text(name, text)
+        return way.name, strides
+    fn = Function("NAME", _PARAMETERS, attributes="noinline nounwind", is_cold=side.inner.size >= _LONG)
+    _Packer(fn, module, way, strides, side).write()
     text = fn.text()
     name = "parts_panel_" + hashlib.sha256(text.encode()).hexdigest()[:12]
     module.add_text(name, text.replace("@NAME", f"@{name}"))
-    return name
+    return name, []
+
+
+_PARAMETERS = [
+    ("ptr", "base"),
+    *(("i64", name) for name in ("place", "first", "count", "begin", "steps")),
+    ("ptr", "panel"),
+    ("ptr", "range"),
+]
+
+
+@cache
+def _panel_texts(way: _Way) -> dict[str, str]:
+    """The function for axes with one stride each, and those that it calls."""
+    module, strides = Module(), ("free", "inner", "row")
+    parameters = [*_PARAMETERS, *(("i64", name) for name in strides)]
+    shared = _shared(way.form) if way.is_whole else way.name
+    fn = Function(way.name, parameters, attributes="noinline nounwind", shared=shared)
+    _Packer(fn, module, way, [f"%{name}" for name in strides]).write()
+    module.add(fn)
+    return module.functions
 
 
 class _Packer:
-    def __init__(self, fn: Function, module: Module, side: Side) -> None:
-        self.fn, self.module, self.side, self.form = fn, module, side, side.form
-        self.bytes = size_of(side.form.memory)
+    """Writes such a function. `side`: where axes have several strides."""
+
+    def __init__(
+        self, fn: Function, module: Module, way: _Way, strides: Sequence[str], side: Side | None = None
+    ) -> None:
+        self.fn, self.module, self.way, self.form, self.side = fn, module, way, way.form, side
+        self.bytes = size_of(way.form.memory)
         self.bounds = fn.alloca("i16", 64)
+        self.free, self.inner, row = strides
+        self.row, self.second = self._times(row, self.bytes), self._times(self.inner, LANES * self.bytes)
+
+    def _times(self, number: str, factor: int) -> str:
+        return str(int(number) * factor) if number.isdecimal() else self.fn.let(f"mul nsw i64 {number}, {factor}")
+
+    def _place(self, role: str, index: str) -> str:
+        """The place of an index of an axis, in elements."""
+        if self.side is not None:
+            axis = self.side.free if role == "free" else self.side.inner
+            return axis.offset(self.fn, self.side.role, index)
+        stride = self.free if role == "free" else self.inner
+        return "0" if index == "0" else self.fn.let(f"mul nsw i64 {index}, {stride}")
 
     def write(self) -> None:
         fn, form = self.fn, self.form
@@ -101,33 +169,29 @@ class _Packer:
         fn.jump(again)
         fn.start(again)
         is_raw = fn.fresh("raw")
-        place = len(fn.lines)
-        for k, bound in enumerate(NO_RANGE):
-            fn.do(f"store {BOUND} {bound}, ptr {pointer(fn, self.bounds, str(64 * k), 1)}, align 64")
+        fn.do(f"{is_raw} = phi i1 [ false, %{before} ], [ true, %{once} ]")
+        no_range(fn, self.bounds)
         self._panel(is_raw)
         fn.branch(is_raw, end, once)
         fn.start(once)
-        bounds = [load(fn, "i16", 32, pointer(fn, self.bounds, str(64 * k), 1)) for k in (0, 1)]
-        must_be_raw = store_range(fn, bounds, "%range", has_least=form.has_least)
-        fn.lines.insert(place, f"  {is_raw} = phi i1 [ false, %{before} ], [ true, %{fn.block} ]")
-        fn.branch(must_be_raw, again, end)
+        fn.do(f"call void @{_range(self.module, form)}(ptr {self.bounds}, ptr %range)")
+        fn.branch(has_raw(fn, "%range"), again, end)
         fn.start(end)
         fn.do("ret void")
 
     def _panel(self, is_raw: str) -> None:
-        fn, form, side = self.fn, self.form, self.side
-        full = fn.let(f"sdiv i64 %steps, {form.depth}") if side.is_along else "0"
+        fn, form, way = self.fn, self.form, self.way
+        full = fn.let(f"sdiv i64 %steps, {form.depth}") if way.is_along else "0"
         with fn.loop("0", "%count", LANES) as half:
             left = fn.let(f"sub i64 %count, {half.index}")
-            free = side.free.offset(fn, side.role, added(fn, "%first", half.index))
-            base = added(fn, "%place", free)
+            base = added(fn, "%place", self._place("free", added(fn, "%first", half.index)))
             panel = pointer(fn, "%panel", half.index, 64)
             whole = full
-            if side.is_along and not side.is_whole:
+            if way.is_along and not way.is_whole:
                 whole = fn.let(f"select i1 {fn.let(f'icmp sge i64 {left}, {LANES}')}, i64 {full}, i64 0")
-            if side.is_along:
+            if way.is_along:
                 self._whole(base, panel, whole, is_raw)
-            if not side.is_whole:
+            if not way.is_whole:
                 self._others(base, panel, whole, left, is_raw)
 
     def _others(self, base: str, panel: str, whole: str, left: str, is_raw: str) -> None:
@@ -144,29 +208,21 @@ class _Packer:
             self._pack(staged, target, (str(staged_row), str(LANES * self.bytes), "0", "1"), is_raw)
 
     def _source(self, base: str, begin: str) -> str:
-        side, fn = self.side, self.fn
-        inner = side.inner.offset(fn, side.role, added(fn, "%begin", begin))
-        return pointer(fn, "%base", added(fn, base, inner), self.bytes)
-
-    @property
-    def _geometry(self) -> tuple[int, int]:
-        """Bytes from a vector of memory to the next of a block, and to that of the same lanes' next step."""
-        free, inner = (stride * self.bytes for stride in self.side.strides)
-        return free if self.side.goes_inward else inner, LANES * inner
+        fn = self.fn
+        return pointer(fn, "%base", added(fn, base, self._place("inner", added(fn, "%begin", begin))), self.bytes)
 
     def _whole(self, base: str, panel: str, blocks: str, is_raw: str) -> None:
         """Packs whole blocks as they lie in memory: all at once, or one by one where they are not equally far apart."""
         fn, side, form = self.fn, self.side, self.form
-        row, second = self._geometry
-        step = side.strides[1] * form.depth * self.bytes
-        if side.inner.stride(side.role) is not None:
+        if side is None or side.inner.stride(side.role) is not None:
             with fn.when(fn.let(f"icmp sgt i64 {blocks}, 0")):
-                self._pack(self._source(base, "0"), panel, (str(row), str(second), str(step), blocks), is_raw)
+                step = self._times(self.inner, form.depth * self.bytes)
+                self._pack(self._source(base, "0"), panel, (self.row, self.second, step, blocks), is_raw)
             return
         with fn.loop("0", blocks) as block:
             source = self._source(base, fn.let(f"mul i64 {block.index}, {form.depth}"))
             target = pointer(fn, panel, block.index, form.block_bytes)
-            self._pack(source, target, (str(row), str(second), "0", "1"), is_raw)
+            self._pack(source, target, (self.row, self.second, "0", "1"), is_raw)
 
     def _pack(self, source: str, target: str, sizes: Sequence[str], is_raw: str) -> None:
         shown = ", ".join(f"i64 {size}" for size in sizes)
@@ -175,15 +231,29 @@ class _Packer:
 
     def _stage(self, source: str, free: str, steps: str, staged: str) -> None:
         """Lays a block whose lanes do not lie so, or do not all exist, side by side on the stack."""
-        fn, side, form = self.fn, self.side, self.form
-        name = _stage(self.module, form, across=not side.is_along)
-        row, second = self._geometry
+        fn, way, form = self.fn, self.way, self.form
+        name = _stage(self.module, form, across=not way.is_along)
         for q in range(form.steps):
             inner = fn.let(f"sub i64 {steps}, {q * LANES}") if q else steps
-            rows, width = (free, inner) if side.goes_inward else (inner, free)
-            address = pointer(fn, source, str(q * second), 1)
+            rows, width = (free, inner) if way.goes_inward else (inner, free)
+            address = pointer(fn, source, self._times(self.second, q), 1) if q else source
             target = pointer(fn, staged, str(q * LANES * self.bytes), 1)
-            fn.do(f"call void @{name}(ptr {address}, i64 {row}, i64 {rows}, i64 {width}, ptr {target})")
+            fn.do(f"call void @{name}(ptr {address}, i64 {self.row}, i64 {rows}, i64 {width}, ptr {target})")
+
+
+def _range(module: Module, form: Form) -> str:
+    """void f(ptr bounds, ptr range): stores the range of what has these bounds."""
+    name = f"parts_range_{form.name}"
+    fn = Function(name, [("ptr", "bounds"), ("ptr", "range")], attributes="noinline nounwind", shared=_shared(form))
+    bounds = [load(fn, "i16", 32, pointer(fn, "%bounds", str(64 * k), 1)) for k in (0, 1)]
+    store_range(fn, bounds, "%range", has_least=form.has_least)
+    fn.do("ret void")
+    module.add(fn)
+    return name
+
+
+def _shared(form: Form) -> str:
+    return f"parts_{form.name}"
 
 
 def _pack_blocks(module: Module, form: Form) -> str:
@@ -201,7 +271,7 @@ def _pack_blocks(module: Module, form: Form) -> str:
 def _pack_text(form: Form, name: str) -> str:
     sizes = [("i64", size) for size in ("row", "second", "step", "blocks")]
     parameters = [("ptr", "source"), ("ptr", "target"), *sizes, ("i1", "raw"), ("ptr", "bounds")]
-    fn = Function(name, parameters, attributes="noinline nounwind", shared=f"parts_{form.name}")
+    fn = Function(name, parameters, attributes="noinline nounwind", shared=_shared(form))
     has_range = form.parts > 1
     bounds = [pointer(fn, "%bounds", str(64 * k), 1) for k in (0, 1)] if has_range else []
     carried = [(BOUND, load(fn, "i16", 32, address)) for address in bounds]
@@ -351,8 +421,9 @@ def pack(
 ) -> None:
     """Packs the panel that begins at a free index, of those before `end`; `to`: where the panel and its range go."""
     numbers = (place, first, inside(fn, end, first), begin, steps)
-    shown = ", ".join([f"ptr {base}", *(f"i64 {n}" for n in numbers), *(f"ptr {p}" for p in to)])
-    fn.do(f"call void @{packer(module, side)}({shown})")
+    name, strides = packer(module, side)
+    shown = [f"ptr {base}", *(f"i64 {n}" for n in numbers), *(f"ptr {p}" for p in to), *(f"i64 {n}" for n in strides)]
+    fn.do(f"call void @{name}({', '.join(shown)})")
 
 
 def inside(fn: Function, end: str, index: str) -> str:

@@ -95,6 +95,11 @@ def widened(fn: Function, bounds: list[str], pairs: str) -> list[str]:
     ]
 
 
+def no_range(fn: Function, address: str) -> None:
+    """Stores NO_RANGE, one after the other."""
+    fn.do(f"call void @llvm.memset.p0.i64(ptr {address}, i8 -1, i64 128, i1 false)")
+
+
 def store_range(fn: Function, bounds: list[str], address: str, *, has_least: bool = True) -> str:
     """Stores a block's range; an i1: the block must be raw. `has_least`: parts can be too small, which f16's cannot."""
     exponents: list[str] = []
