@@ -14,7 +14,7 @@ from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.kernels.denormals import flushing
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
 from hlokit.cpu.llvm import SYMBOL, Function, Module
 from hlokit.cpu.prepacked import hoist
 from hlokit.cpu.scalars import scalar_function
@@ -397,7 +397,7 @@ class EntryWriter:
         each = max(1, groups // _CHAIN_CHUNKS)
         self.written.functions += 1
         name = f"hlokit_chain{self.written.functions}"
-        inner = Function(name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")], is_cold=True)
+        inner = Function(name, PHASE, is_cold=True)
         low, high = (inner.let(f"mul i64 {end}, {each}") for end in ("%begin", "%end"))
         high = inner.let(f"call i64 @llvm.smin.i64(i64 {high}, i64 {groups})")
         with inner.loop(low, high) as group:

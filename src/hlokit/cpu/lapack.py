@@ -16,7 +16,7 @@ from hlokit.cpu.kernels import cholesky, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.factored import Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import clear, offset, plus, up
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.stripes import Matrix
 from hlokit.cpu.kernels.system import system_of
 from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
@@ -145,7 +145,7 @@ def _routine(plan: _Plan, module: Module) -> Routine:
     job = plan.job
     symbol = _PREFIX + job.symbol
     module.declare(symbol, ["ptr"] * len(plan.arguments))
-    f = Function(plan.name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    f = Function(plan.name, PHASE)
     scratch = table_pointer(f, plan.operands + plan.results)
     places = [_pointer(f, plan, number, scratch) for number in range(len(plan.arguments))]
     with f.loop("0", str(prod(job.batch))) as matrix:

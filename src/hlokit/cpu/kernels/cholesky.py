@@ -30,7 +30,7 @@ from hlokit.cpu.kernels.panels import (
     times,
     up,
 )
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.stepped import HEAD, Stepped, part
 from hlokit.cpu.llvm import Function, Module, float_constant
 from hlokit.cpu.target import Target
@@ -57,9 +57,6 @@ def factored(a: Shape, lower: bool, info: bool = False) -> Factored:
     return Factored(a.dtype, prod(a.dimensions[:-2]), a.dimensions[-1], lower, info)
 
 
-_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
-
-
 def routine(s: Factored, module: Module, target: Target) -> Routine:
     """The table: operand, result, (info,) scratch."""
     if not s.batch * s.size:
@@ -75,7 +72,7 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
 
 
 def _nothing(s: Factored, module: Module) -> Routine:
-    f = Function(f"cholesky_nothing_{s.name}", _PHASE)
+    f = Function(f"cholesky_nothing_{s.name}", PHASE)
     if s.info:
         clear(f, table_pointer(f, INFO), str(4 * s.batch))
     f.do("ret void")

@@ -12,7 +12,7 @@ from hlokit.cpu.kernels.batch_lanes import Groups, are_worth_it, block_of
 from hlokit.cpu.kernels.factored import INFO, Factored
 from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import Panels, less_product, load, offset, one, panels_for, plus, store, up
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.llvm import Function, Module, float_constant, splat
 from hlokit.cpu.target import Target
 
@@ -71,12 +71,9 @@ class _Plan:
         return (row, element) if self.s.lower else (element, row)
 
 
-_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
-
-
 def _phase(plan: _Plan, module: Module) -> str:
     s = plan.s
-    f = Function(f"cholesky_lanes_{plan.name}", _PHASE)
+    f = Function(f"cholesky_lanes_{plan.name}", PHASE)
     factor = _factor(plan, module)
     operand, result, scratch = (table_pointer(f, i) for i in (0, 1, s.scratch))
     infos = table_pointer(f, INFO) if s.info else ""

@@ -12,7 +12,7 @@ from hlokit.cpu.kernels.elements import broadcast, read, size_of
 from hlokit.cpu.kernels.gemm import Packer, Product
 from hlokit.cpu.kernels.packing import Operand
 from hlokit.cpu.kernels.parts import PartsProduct, form_of, packing
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, Call, Packing, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Packing, Phase, Routine
 from hlokit.cpu.kernels.row_dots import row_dots
 from hlokit.cpu.kernels.tile import Arithmetic
 from hlokit.cpu.llvm import Function, Module, vector
@@ -119,7 +119,7 @@ def is_refused(call: Call) -> bool:
 
 def no_result(module: Module) -> Routine:
     """For results without elements."""
-    function = Function("dot_nothing", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    function = Function("dot_nothing", PHASE)
     function.do("ret void")
     module.add(function)
     return Routine((Phase(function.name),))

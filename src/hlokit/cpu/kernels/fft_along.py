@@ -9,9 +9,10 @@ from hlokit.cpu.kernels.fft_axis import Axis
 from hlokit.cpu.kernels.fft_chirp import LONGEST, Chirp
 from hlokit.cpu.kernels.fft_lanes import Complex, factors, work_size, write_core
 from hlokit.cpu.kernels.fft_memory import Columns, load_rows, store_rows
-from hlokit.cpu.kernels.fft_phases import PARAMETERS, Phases
+from hlokit.cpu.kernels.fft_phases import Phases
 from hlokit.cpu.kernels.fft_rows import split, write_rows
 from hlokit.cpu.kernels.fft_weights import Weights
+from hlokit.cpu.kernels.routine import PHASE
 from hlokit.cpu.llvm import Function
 
 _SPLIT = 64
@@ -67,7 +68,7 @@ class Along(Phases):
         return rows < self.lanes.count // 2 and n >= _SPLIT
 
     def _rowwise(self, axis: Axis, sizes: tuple[int, int]) -> None:
-        f = Function(f"{self.name}_{len(self.phases)}", PARAMETERS)
+        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
         write = write_rows(f, self.module, self.lanes, axis, sizes)
         vectors = axis.n // self.lanes.count
         with self._each(f, axis.outer, vectors) as row:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from hlokit.cpu.kernels.fft_axis import Axis, Place
 from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, convolution_size, swapped
 from hlokit.cpu.kernels.fft_memory import Columns, load_column, store_column
-from hlokit.cpu.kernels.fft_phases import CHUNK, PARAMETERS
+from hlokit.cpu.kernels.fft_phases import CHUNK
 from hlokit.cpu.kernels.fft_weights import Weights
 from hlokit.cpu.kernels.flow import greatest, least
-from hlokit.cpu.kernels.routine import Phase
+from hlokit.cpu.kernels.routine import PHASE, Phase
 from hlokit.cpu.llvm import Function, Module, float_constant, vector
 
 LONGEST = 1 << 25
@@ -64,7 +64,7 @@ class Chirp:
         self._times(axis, between, target, chirp, (True, axis.turned[1]), axis.factor / size)
 
     def _begin(self) -> Function:
-        return Function(f"{self.name}_{len(self.phases)}", PARAMETERS)
+        return Function(f"{self.name}_{len(self.phases)}", PHASE)
 
     def _end(self, f: Function, chunks: int) -> None:
         f.do("ret void")

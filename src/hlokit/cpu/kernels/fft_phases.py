@@ -10,10 +10,9 @@ from hlokit.cpu.kernels.fft_axis import Place
 from hlokit.cpu.kernels.fft_lanes import Complex, Lanes, swapped, work_size
 from hlokit.cpu.kernels.fft_memory import Columns, load_column, store_column
 from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.kernels.routine import Phase
+from hlokit.cpu.kernels.routine import PHASE, Phase
 from hlokit.cpu.llvm import Function, Loop, Module
 
-PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 CHUNK = 1 << 13
 """Elements that make a chunk."""
 
@@ -50,7 +49,7 @@ class Phases:
 
     def _begin(self, n: int) -> tuple[Function, tuple[str, str]]:
         """A phase's function, and two work buffers for n elements and one more."""
-        f = Function(f"{self.name}_{len(self.phases)}", PARAMETERS)
+        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
         size = 2 * max(n + 1, work_size(n) or 0)
         return f, (f.alloca(self.lanes.type, size), f.alloca(self.lanes.type, size))
 
@@ -76,7 +75,7 @@ class Phases:
 
     def _map(self, count: int, body: Callable[[Function, str], None]) -> None:
         """A phase that does something for each of `count` elements."""
-        f = Function(f"{self.name}_{len(self.phases)}", PARAMETERS)
+        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
         low = f.let(f"mul i64 %begin, {CHUNK}")
         with f.loop(low, least(f, f.let(f"mul i64 %end, {CHUNK}"), str(count))) as loop:
             body(f, loop.index)

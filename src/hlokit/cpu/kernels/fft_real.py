@@ -19,10 +19,10 @@ from hlokit.cpu.kernels.fft_memory import (
     store_real_rows,
     store_rows,
 )
-from hlokit.cpu.kernels.fft_phases import CHUNK, PARAMETERS
+from hlokit.cpu.kernels.fft_phases import CHUNK
 from hlokit.cpu.kernels.fft_weights import Weights
 from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.kernels.routine import Phase
+from hlokit.cpu.kernels.routine import PHASE, Phase
 from hlokit.cpu.llvm import Function
 
 OPERAND, RESULT = Place(0), Place(1)
@@ -171,7 +171,7 @@ class Real(Along):
 
         A packed row has no element `half`: it is element 0. Of spectra both ends are real.
         """
-        f = Function(f"{self.name}_{len(self.phases)}", PARAMETERS)
+        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
         lanes, count, spectra = self.lanes, target[1], combined is _repacked
         width, per_row = lanes.count, -(-count // CHUNK)
         arrays = source[0].pointer(f), target[0].pointer(f)

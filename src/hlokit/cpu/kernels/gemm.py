@@ -14,7 +14,7 @@ from hlokit.cpu.kernels.gemm_plan import CHUNKS, MATRIX_SPEED, Plan, plan, up
 from hlokit.cpu.kernels.matrix_registers import release
 from hlokit.cpu.kernels.matrix_tile import MatrixTile
 from hlokit.cpu.kernels.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
-from hlokit.cpu.kernels.routine import Call, Phase
+from hlokit.cpu.kernels.routine import PHASE, Call, Phase
 from hlokit.cpu.kernels.tile import Arithmetic, Tile
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector
 
@@ -34,7 +34,7 @@ class Product:
     def __init__(self, call: Call, module: Module, space: Space, arithmetic: Arithmetic) -> None:
         self.call, self.module, self.space, self.arithmetic = call, module, space, arithmetic
         self.result = call.results[0]
-        self.fn = Function("NAME", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        self.fn = Function("NAME", PHASE)
         self.finishes: dict[int, Function] = {}
         self.lhs, self.rhs = self._sides()
         self.out = self.pointer(len(call.operands))

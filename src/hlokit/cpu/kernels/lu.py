@@ -22,7 +22,7 @@ from hlokit.cpu.kernels.panels import (
     store,
     times,
 )
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
 from hlokit.cpu.kernels.stripes import Matrix, Rows, Stripes, masked
 from hlokit.cpu.llvm import Function, Module, float_constant
@@ -52,7 +52,7 @@ def routine(m: Matrix, module: Module, target: Target) -> Routine:
 
 
 def _nothing(m: Matrix, module: Module) -> Routine:
-    f = Function(f"lu_nothing_{m.name}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    f = Function(f"lu_nothing_{m.name}", PHASE)
     clear(f, table_pointer(f, INFO), str(4 * m.batch))
     f.do("ret void")
     module.add(f, exported=True)

@@ -20,7 +20,7 @@ from hlokit.cpu.kernels.panels import (
     store,
     up,
 )
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.stripes import Matrix
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -89,7 +89,7 @@ class _Plan:
 
 def _phase(plan: _Plan, module: Module) -> str:
     s, p = plan.s, plan.p
-    f = Function(f"lu_lanes_{s.name}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    f = Function(f"lu_lanes_{s.name}", PHASE)
     factor = _factor(plan, module)
     operand, result, pivots, info, scratch = (table_pointer(f, i) for i in range(5))
     scalars = s.rows * s.columns

@@ -23,7 +23,7 @@ from hlokit.cpu.kernels.panels import (
 )
 from hlokit.cpu.kernels.qr_lanes import qr_in_lanes
 from hlokit.cpu.kernels.reflectors import Reflecting
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.stepped import Stepped
 from hlokit.cpu.kernels.stripes import Matrix, Rows, aligned, masked
 from hlokit.cpu.llvm import Function, Module, float_constant
@@ -53,7 +53,7 @@ def routine(m: Matrix, module: Module, target: Target) -> Routine:
 
 
 def nothing(m: Matrix, module: Module) -> Routine:
-    f = Function(f"qr_nothing_{m.name}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    f = Function(f"qr_nothing_{m.name}", PHASE)
     f.do("ret void")
     module.add(f, exported=True)
     return Routine((Phase(f.name),))

@@ -23,7 +23,7 @@ from hlokit.cpu.kernels.panels import (
     store,
     up,
 )
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.stripes import Matrix
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -104,7 +104,7 @@ def _routine(
     write(g, plan)
     g.do("ret void")
     module.add(g)
-    f = Function(plan.name, [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    f = Function(plan.name, PHASE)
     operand, result, taus, scratch = (table_pointer(f, i) for i in (0, *places, 3))
     scalars, is_given = m.rows * m.columns, places[1] < places[0]
     groups, factors = plan.groups, (taus, steps * p.bytes)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import Element, extended, least, table_pointer, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.types.shape import Shape
 
@@ -52,7 +52,7 @@ class _Generator:
 
     def write_blocks(self, module: Module) -> str:
         """The function of the phase that makes the data."""
-        f = Function(f"{self.name}_bits", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_bits", PHASE)
         state = self._state(f)
         low = f.let(f"mul i64 %begin, {_CHUNK}")
         high = least(f, f.let(f"mul i64 %end, {_CHUNK}"), str(self.blocks))
@@ -63,7 +63,7 @@ class _Generator:
         return f.name
 
     def write_state(self, module: Module) -> str:
-        f = Function(f"{self.name}_state", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_state", PHASE)
         target = table_pointer(f, 1)
         for k, word in enumerate(self._new_state(f, self._state(f))):
             f.do(f"store i64 {word}, ptr {f.let(f'getelementptr i64, ptr {target}, i64 {k}')}")

@@ -49,6 +49,9 @@ class Call:
     by_batch: bool = False
 
 
+PHASE = (("ptr", "table"), ("i64", "begin"), ("i64", "end"))
+"""The parameters of a phase's function."""
+
 STACK = 2**21
 """Bytes of stack that a thread which runs kernels should have. Products and convolutions take 1.2 MB of it at most."""
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.flow import While, greatest, least
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_lines import Lines
 from hlokit.cpu.llvm import Function, Module
 
 _RUN = 16  # elements of a run that is sorted by insertion
 _LONG = 1 << 15  # elements from which a line is worth more than one chunk
 _BLOCKS = 16  # that a long line is split into
-_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 _CHUNK = 2048  # elements that make a chunk worth its start
 
 
@@ -63,7 +62,7 @@ class MergeSort(Lines):
         chunks = -(-self.lines // per_chunk)
         spare = 1 if self.inner == 1 else 2  # lines of scratch: the result's own line is no use if it is strided
         offsets = self._scratch_offsets(chunks * spare * self.size)
-        f = Function(f"{self.name}_lines", _PARAMETERS)
+        f = Function(f"{self.name}_lines", PHASE)
         operands, results, scratch = self._table(f, offsets)
         with f.loop("%begin", "%end") as chunk:
             low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
@@ -90,7 +89,7 @@ class MergeSort(Lines):
         phases = [Phase(self._write_blocks_of_lines(module), self.lines * _BLOCKS)]
         self._write_merges_of_lines(module)
         for level in range(_BLOCKS.bit_length() - 1):
-            f = Function(f"{self.name}_merges{level}", _PARAMETERS)
+            f = Function(f"{self.name}_merges{level}", PHASE)
             f.do(f"call void @{self.name}_merges(ptr %table, i64 %begin, i64 %end, i64 {level})")
             f.do("ret void")
             module.add(f)
@@ -108,7 +107,7 @@ class MergeSort(Lines):
         return (last, other) if merges_left % 2 == 0 else (other, last)
 
     def _write_blocks_of_lines(self, module: Module) -> str:
-        f = Function(f"{self.name}_blocks", _PARAMETERS)
+        f = Function(f"{self.name}_blocks", PHASE)
         operands, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
         goal, other = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1)
         with f.loop("%begin", "%end") as chunk:
@@ -126,7 +125,7 @@ class MergeSort(Lines):
     def _write_merges_of_lines(self, module: Module) -> None:
         """Merges stretches of 2^level blocks."""
         self._write_border(module)
-        f = Function(f"{self.name}_merges", [*_PARAMETERS, ("i64", "level")], attributes="noinline")
+        f = Function(f"{self.name}_merges", [*PHASE, ("i64", "level")], attributes="noinline")
         _, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
         even, odd = self._line_buffers(results, scratch, _BLOCKS.bit_length() - 1)
         is_even = f.let(f"icmp eq i64 {f.let('and i64 %level, 1')}, 0")
@@ -177,7 +176,7 @@ class MergeSort(Lines):
         return (values[0], values[1]), (values[2], values[3])
 
     def _write_scatter_of_lines(self, module: Module) -> str:
-        f = Function(f"{self.name}_spread", _PARAMETERS)
+        f = Function(f"{self.name}_spread", PHASE)
         _, results, scratch = self._table(f, self._scratch_offsets(self.lines * self.size))
         with f.loop("%begin", "%end") as line:
             source = self.moved(f, scratch, f.let(f"mul i64 {line.index}, {self.size}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import at, least
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_items import LineItems, number_bits
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.llvm import Function, Module, vector
@@ -22,7 +22,6 @@ _BUCKETS = 128  # at most
 _STACK = 1 << 19  # bytes of items, and as many to spare, that lie on the stack: every thread's own stays in its cache
 _SAMPLES = 2048  # that the borders of buckets are chosen from
 _SAMPLED = 8  # neighbours at each place
-_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
 def fits(data: KeyedLines) -> bool:
@@ -79,7 +78,7 @@ class _QuickSort(LineItems):
         chunks = -(-data.lines // per_chunk)
         nbytes = self._bytes(data.size + self._sorter.overrun)
         total = nbytes + self._bytes(data.size + self._sorter.padding)
-        f = Function(f"{self.name}_lines", _PARAMETERS)
+        f = Function(f"{self.name}_lines", PHASE)
         operands, results, scratch = self.data.table(f)
         stack = f.alloca("i8", total) if total <= _STACK else ""
         with f.loop("%begin", "%end") as chunk:
@@ -113,7 +112,7 @@ class _QuickSort(LineItems):
         per_chunk = max(-(-groups // 64), min(groups, -(-_CHUNK // (data.size * min(data.inner, lanes)))))
         chunks = -(-groups // per_chunk)
         total = lanes * self._line_stride + self._bytes(data.size + self._sorter.padding)
-        f = Function(f"{self.name}_lines", _PARAMETERS)
+        f = Function(f"{self.name}_lines", PHASE)
         operands, results, scratch = self.data.table(f)
         stack = f.alloca("i8", total) if total <= _STACK else ""
         with f.loop("%begin", "%end") as chunk:
@@ -226,7 +225,7 @@ class _QuickSort(LineItems):
 
     def _write_sampling(self) -> str:
         """Sorts samples of the line."""
-        f = Function(f"{self.name}_sample", _PARAMETERS, is_cold=True)
+        f = Function(f"{self.name}_sample", PHASE, is_cold=True)
         operands, _, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)
@@ -244,7 +243,7 @@ class _QuickSort(LineItems):
 
     def _write_parting(self) -> str:
         """Makes a segment's items and parts them: into halves, quarters, ..."""
-        f = Function(f"{self.name}_part", _PARAMETERS, is_cold=True)
+        f = Function(f"{self.name}_part", PHASE, is_cold=True)
         operands, _, scratch = self.data.table(f)
         count = self._buckets
         spare = f.alloca("i8", self._bytes(self._segment + self._sorter.padding))
@@ -277,7 +276,7 @@ class _QuickSort(LineItems):
 
     def _write_sorting(self) -> str:
         """Fetches a bucket's items from all segments, sorts them and writes the results."""
-        f = Function(f"{self.name}_bucket", _PARAMETERS)
+        f = Function(f"{self.name}_bucket", PHASE)
         operands, results, scratch = self.data.table(f)
         more = self._bytes(max(self._sorter.overrun, self._sorter.padding))
         stack = [f.alloca("i8", _STACK + more) for _ in range(2)]
@@ -318,7 +317,7 @@ class _QuickSort(LineItems):
         return self._done(f)
 
     def _write_restoring(self) -> str:
-        f = Function(f"{self.name}_restore", _PARAMETERS)
+        f = Function(f"{self.name}_restore", PHASE)
         operands, results, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import While, at, least
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.llvm import Function, Module, vector
 
@@ -21,7 +21,6 @@ _CHUNK = 4096  # elements of short lines that make a chunk
 _LONG = 1 << 15  # elements from which a line is worth several chunks
 _SEGMENTS = 16  # that a long line is split into at most: each goes through the counts of all
 _SEGMENT = 1 << 13  # elements that are worth a segment
-_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class RadixSort:
         data = self.data
         per_chunk = max(-(-data.lines // 64), min(data.lines, -(-_CHUNK // data.size)))
         chunks = -(-data.lines // per_chunk)
-        f = Function(f"{self.name}_lines", _PARAMETERS)
+        f = Function(f"{self.name}_lines", PHASE)
         operands, results, scratch = self.data.table(f)
         counts = f.alloca("i32", self._digits * self._values)
         with f.loop("%begin", "%end") as chunk:
@@ -201,7 +200,7 @@ class RadixSort:
 
     def _write_first(self) -> str:
         """Makes the items and counts the first digit."""
-        f = Function(f"{self.name}_items", _PARAMETERS)
+        f = Function(f"{self.name}_items", PHASE)
         operands, _, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as chunk:
             line, segment, bounds = self._chunk(f, chunk.index)
@@ -223,7 +222,7 @@ class RadixSort:
 
     def _write_counting(self) -> None:
         """Counts a digit in the current items."""
-        f = Function(f"{self.name}_counting", [*_PARAMETERS, ("i64", "digit")], attributes="noinline")
+        f = Function(f"{self.name}_counting", [*PHASE, ("i64", "digit")], attributes="noinline")
         _, _, scratch = self.data.table(f)
         shift = f.let(f"mul i64 %digit, {self._digit_bits}")
         with f.loop("%begin", "%end") as chunk:
@@ -240,7 +239,7 @@ class RadixSort:
 
     def _write_dealing(self) -> None:
         """Puts the items of a segment where their digit's counts in all segments say."""
-        f = Function(f"{self.name}_dealing", [*_PARAMETERS, ("i64", "digit")], attributes="noinline")
+        f = Function(f"{self.name}_dealing", [*PHASE, ("i64", "digit")], attributes="noinline")
         _, _, scratch = self.data.table(f)
         totals, places = f.alloca("i32", self._values), f.alloca("i32", self._values)
         shift = f.let(f"mul i64 %digit, {self._digit_bits}")
@@ -288,12 +287,12 @@ class RadixSort:
         return f.let(f"icmp ne i64 {digit}, 0")
 
     def _write_step(self, what: str, digit: int) -> str:
-        f = Function(f"{self.name}_{what}{digit}", _PARAMETERS)
+        f = Function(f"{self.name}_{what}{digit}", PHASE)
         f.do(f"call void @{self.name}_{what}(ptr %table, i64 %begin, i64 %end, i64 {digit})")
         return self._done(f)
 
     def _write_last(self) -> str:
-        f = Function(f"{self.name}_finish", _PARAMETERS)
+        f = Function(f"{self.name}_finish", PHASE)
         operands, results, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as chunk:
             line, _, bounds = self._chunk(f, chunk.index)
@@ -304,7 +303,7 @@ class RadixSort:
         return self._done(f)
 
     def _write_restoring(self) -> str:
-        f = Function(f"{self.name}_restore", _PARAMETERS)
+        f = Function(f"{self.name}_restore", PHASE)
         operands, results, scratch = self.data.table(f)
         with f.loop("%begin", "%end") as line:
             memory = at(f, scratch, line.index, self._line_bytes)

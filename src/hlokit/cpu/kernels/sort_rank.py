@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.llvm import Function, Module, vector
 
@@ -32,7 +32,7 @@ class RankSort:
         data = self.data
         per_chunk = max(-(-data.lines // 64), min(data.lines, -(-_CHUNK // data.size)))
         padded = -(-data.size // self._lanes) * self._lanes
-        f = Function(f"{self.name}_lines", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        f = Function(f"{self.name}_lines", PHASE)
         count = len(data.elements)
         operands, results = ([table_pointer(f, k + first) for k in range(count)] for first in (0, count))
         keys, ranks = (f.alloca(f"i{data.bits}", padded) for _ in range(2))

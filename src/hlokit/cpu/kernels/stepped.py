@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import Items, offset, plus, times
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.llvm import Function, Module
 
 HEAD = 64
@@ -23,7 +23,6 @@ _MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix, or several."""
 _MOST_CHUNKS = 64
 """Of whole matrices: each chunk has scratch of its own."""
-_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 _PART = [("ptr", "table"), ("ptr", "memory"), ("i64", "matrix"), ("i64", "number"), ("i64", "step")]
 
 
@@ -88,13 +87,13 @@ class Stepped:
 
     def _each(self, module: Module, part: str, name: str, count: int) -> str:
         """The phase that calls a part for chunks of (matrix, number)."""
-        f = Function(f"{self.name}_each_{name}", _PHASE, is_cold=True)
+        f = Function(f"{self.name}_each_{name}", PHASE, is_cold=True)
         self._chunks(f, part, str(count), "0")
         return self._end(f, module)
 
     def _each_step(self, module: Module, part: str) -> str:
         """The phase of a step. Which one it is stands in scratch, so that one function serves for all."""
-        f = Function(f"{self.name}_each_step", _PHASE, is_cold=True)
+        f = Function(f"{self.name}_each_step", PHASE, is_cold=True)
         step = f.let(f"load i64, ptr {offset(f, table_pointer(f, self.scratch), _STEP)}, align 8")
         self._chunks(f, part, self._count(f, step), step)
         return self._end(f, module)
@@ -106,13 +105,13 @@ class Stepped:
             self._call(f, part, offset(f, scratch, (matrix, self.memory)), matrix, number, step)
 
     def _start(self, module: Module) -> str:
-        f = Function(f"{self.name}_start", _PHASE, is_cold=True)
+        f = Function(f"{self.name}_start", PHASE, is_cold=True)
         f.do(f"store i64 0, ptr {offset(f, table_pointer(f, self.scratch), _STEP)}, align 8")
         return self._end(f, module)
 
     def _advance(self, module: Module) -> str:
         """The phase after a step: the next."""
-        f = Function(f"{self.name}_advance", _PHASE, is_cold=True)
+        f = Function(f"{self.name}_advance", PHASE, is_cold=True)
         place = offset(f, table_pointer(f, self.scratch), _STEP)
         step = f.let(f"load i64, ptr {place}, align 8")
         f.do(f"store i64 {plus(f, step, 1)}, ptr {place}, align 8")
@@ -120,7 +119,7 @@ class Stepped:
 
     def _whole(self, module: Module, pack: str, first: str, step: str, unpack: str) -> str:
         """The phase that factors whole matrices."""
-        f = Function(f"{self.name}_whole", _PHASE, is_cold=True)
+        f = Function(f"{self.name}_whole", PHASE, is_cold=True)
         scratch = table_pointer(f, self.scratch)
         with f.loop("%begin", "%end") as chunk:
             memory = offset(f, scratch, (chunk.index, self.memory))

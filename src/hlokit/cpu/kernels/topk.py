@@ -10,7 +10,7 @@ from typing import Any
 
 from hlokit.cpu.kernels.flow import Element, While, at, least, table_pointer, unused_name
 from hlokit.cpu.kernels.keys import KeyMap
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.topk_select import select
 from hlokit.cpu.llvm import Function, Module, vector
 
@@ -209,7 +209,7 @@ class _TopK:
         return self.keys.bits // 8
 
     def _phase(self, what: str) -> Function:
-        return Function(f"{self.name}_{what}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+        return Function(f"{self.name}_{what}", PHASE)
 
     def _finished(self, f: Function) -> str:
         f.do("ret void")

@@ -9,7 +9,7 @@ from functools import cached_property
 from hlokit.cpu.kernels.comparators import Key, KeyOrder
 from hlokit.cpu.kernels.flow import Element, at, least, table_pointer
 from hlokit.cpu.kernels.keys import KeyMap
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_items import LineItems, number_bits
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.kernels.sort_vector import VectorSort, supports
@@ -19,7 +19,6 @@ from hlokit.cpu.target import Target
 _SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk
 _SEGMENTS = 8
 _CHUNK = 4096  # elements of small lines that make a chunk
-_PARAMETERS = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
 def select(name: str, module: Module, keys: KeyMap, sizes: tuple[int, int, int], target: Target) -> Routine | None:
@@ -77,7 +76,7 @@ class _Selection(LineItems):
         return Routine(phases, chunks * self._chunk_bytes)
 
     def _write_lines(self, per_chunk: int) -> str:
-        f = Function(f"{self.name}_lines", _PARAMETERS)
+        f = Function(f"{self.name}_lines", PHASE)
         with f.loop("%begin", "%end") as chunk:
             memory = self._chunk_memory(f, chunk.index)
             low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
@@ -88,7 +87,7 @@ class _Selection(LineItems):
         return self._done(f)
 
     def _write_segments(self) -> str:
-        f = Function(f"{self.name}_segments", _PARAMETERS)
+        f = Function(f"{self.name}_segments", PHASE)
         with f.loop("%begin", "%end") as chunk:
             memory = self._chunk_memory(f, chunk.index)
             line, segment = (f.let(f"{what} i64 {chunk.index}, {self._segments}") for what in ("udiv", "urem"))
@@ -101,7 +100,7 @@ class _Selection(LineItems):
 
     def _write_joins(self) -> str:
         """Selects from the best of a line's segments."""
-        f = Function(f"{self.name}_join", _PARAMETERS)
+        f = Function(f"{self.name}_join", PHASE)
         with f.loop("%begin", "%end") as line:
             memory = self._chunk_memory(f, f.let(f"add i64 {line.index}, {self.data.lines * self._segments}"))
             first = f.let(f"mul i64 {line.index}, {self._segments}")

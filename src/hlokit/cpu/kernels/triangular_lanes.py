@@ -8,7 +8,7 @@ from hlokit.cpu.kernels import batch_lanes
 from hlokit.cpu.kernels.batch_lanes import Groups, block_of
 from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.panels import Panels, less_product, load, negated, offset, panels_for, product, store, up
-from hlokit.cpu.kernels.routine import Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.system import System, scaled_reciprocal
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -75,7 +75,7 @@ class _Plan:
 
 def _phase(plan: _Plan, module: Module) -> str:
     s = plan.s
-    f = Function(f"triangular_lanes_{plan.name}", [("ptr", "table"), ("i64", "begin"), ("i64", "end")])
+    f = Function(f"triangular_lanes_{plan.name}", PHASE)
     solve = _solve(plan, module)
     a, b, x, scratch = (table_pointer(f, i) for i in range(4))
     bytes_a, bytes_b = s.size**2 * s.element, s.size * s.columns * s.element

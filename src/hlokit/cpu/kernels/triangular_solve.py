@@ -24,7 +24,7 @@ from hlokit.cpu.kernels.panels import (
     times,
     up,
 )
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.system import System, scaled_reciprocal, system_of
 from hlokit.cpu.kernels.triangular_lanes import in_lanes
 from hlokit.cpu.llvm import Function, Module, float_constant
@@ -55,7 +55,7 @@ KERNELS["triangular-solve"] = triangular_solve
 def routine(s: System, module: Module, target: Target) -> Routine:
     """Two phases: the triangle's panels, then the right sides' stripes. The table: a, b, x, scratch."""
     if not s.batch * s.size * s.columns:
-        f = Function("triangular_solve_nothing", _PHASE)
+        f = Function("triangular_solve_nothing", PHASE)
         f.do("ret void")
         module.add(f, exported=True)
         return Routine((Phase(f.name),))
@@ -68,9 +68,6 @@ def routine(s: System, module: Module, target: Target) -> Routine:
     plan = _Plan(s, p)
     pack, solve = _pack(plan, module), _solve(plan, module)
     return Routine((Phase(pack, plan.packed.chunks), Phase(solve, plan.solved.chunks)), plan.scratch)
-
-
-_PHASE = [("ptr", "table"), ("i64", "begin"), ("i64", "end")]
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ def _pack(plan: _Plan, module: Module) -> str:
     """The phase that copies the panels of l and takes the reciprocals of its diagonal."""
     s, p = plan.s, plan.p
     name = f"triangular_pack_{plan.name}"
-    f = Function(name, _PHASE)
+    f = Function(name, PHASE)
     into = copy(module, p, p.height, s.a_strides, True)
     a, scratch = table_pointer(f, 0), table_pointer(f, 3)
     with plan.packed.each(f) as item:
@@ -204,7 +201,7 @@ def _solve(plan: _Plan, module: Module) -> str:
     """The phase that solves the stripes of right sides."""
     s, p = plan.s, plan.p
     name = f"triangular_solve_{plan.name}"
-    f = Function(name, _PHASE)
+    f = Function(name, PHASE)
     into, out = copy(module, p, p.width, s.b_strides, True), copy(module, p, p.width, s.b_strides, False)
     substitute = panels.solve(module, p, s.unit)
 
