@@ -329,3 +329,67 @@ def test_an_epilogue_of_the_least_power_of_two() -> None:
     check(
         text, np.ones((64, 64), np.float32), np.full((64, 64), 2.0**-127, np.float32).astype(ml_dtypes.float8_e8m0fnu)
     )
+
+
+ARGMAX = """argmax { a = TYPE[] parameter(0)
+  i = s32[] parameter(1)
+  b = TYPE[] parameter(2)
+  j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT
+  odd = pred[] compare(a, a), direction=NE
+  or = pred[] or(gt, odd)
+  value = TYPE[] select(or, a, b)
+  eq = pred[] compare(a, b), direction=EQ
+  lt = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, lt)
+  any = pred[] or(or, tie)
+  index = s32[] select(any, i, j)
+  ROOT t = (TYPE[], s32[]) tuple(value, index) }
+"""
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 33), (40, 70), (1, 1000)])
+@pytest.mark.parametrize("type", ["f32", "f16"])
+def test_argmax_of_several_nans_is_the_first_of_them(rows: int, size: int, type: str) -> None:
+    x = np.random.default_rng(0).normal(size=(rows, size)).astype(type.replace("f", "float"))
+    x[np.random.default_rng(1).random(x.shape) < 0.1] = np.nan
+    text = f"""{ARGMAX} ENTRY e {{ x = TYPE[{rows},{size}] parameter(0)
+      low = TYPE[] constant(-inf)
+      zero = s32[] constant(0)
+      j = s32[{rows},{size}] iota(), iota_dimension=1
+      a = (TYPE[{rows}], s32[{rows}]) reduce(x, j, low, zero), dimensions={{1}}, to_apply=argmax
+      y = TYPE[{size},{rows}] transpose(x), dimensions={{1,0}}
+      z = TYPE[{rows * size}] reshape(y)
+      k = s32[{rows * size}] iota(), iota_dimension=0
+      b = (TYPE[], s32[]) reduce(z, k, low, zero), dimensions={{0}}, to_apply=argmax
+      ai = s32[{rows}] get-tuple-element(a), index=1
+      bi = s32[] get-tuple-element(b), index=1
+      ROOT t = (s32[{rows}], s32[]) tuple(ai, bi) }}"""
+    assert np.array_equal(check(text, x, type=type)[0], x.argmax(1))
+
+
+@pytest.mark.parametrize("direction", ["GE", "GT"])
+@pytest.mark.parametrize("payload", ["iota(), iota_dimension=1", "parameter(1)"])
+def test_equals_of_several_values_keep_their_order(direction: str, payload: str) -> None:
+    """REDUCE-17: the last of equals, or the first, whatever else the elements hold."""
+    text = f"""better {{ a = s32[] parameter(0)
+      i = s32[] parameter(1)
+      b = s32[] parameter(2)
+      j = s32[] parameter(3)
+      c = pred[] compare(b, a), direction={direction}
+      value = s32[] select(c, b, a)
+      index = s32[] select(c, j, i)
+      ROOT t = (s32[], s32[]) tuple(value, index) }}
+    ENTRY e {{ x = s32[9,200] parameter(0)
+      {"q = s32[9,200] parameter(1)" if "iota" in payload else ""}
+      j = s32[9,200] {payload}
+      low = s32[] constant(-1)
+      ROOT a = (s32[9], s32[9]) reduce(x, j, low, low), dimensions={{1}}, to_apply=better }}"""
+    x, other = np.random.default_rng(0).integers(0, 4, (2, 9, 200)).astype(np.int32)
+    check(text, x, other * 1000 + np.arange(200, dtype=np.int32)[::-1])
+
+
+def test_remainders_of_the_farthest_numbers() -> None:
+    x = np.array([1.7e308, 1.7e308, -1.7e308, 1.7e308, 1e300, 5.0], np.float64)
+    y = np.array([2.3e-308, 5e-324, 2.3e-308, 0.1, 1e-300, 3.0], np.float64)
+    check("ENTRY e { x = f64[6] parameter(0)\n y = f64[6] parameter(1)\n ROOT r = f64[6] remainder(x, y) }", x, y)

@@ -121,14 +121,31 @@ def reassociates(fold: Fold) -> bool:
     """Whether the steps of a fold may be taken in any grouping and order (REDUCE-9).
 
     True of one op on (accumulator, element) that is associative and commutative, and of selections, each of whose
-    results is one of the two: not always the same one, which would be the first or the last of all.
+    results is one of the two: not always the same one, which would be the first or the last of all. Selections of
+    several values at once (argmax) ask of equals, and of NaN, which came first: one value must tell (`counter`).
     """
     if fold.ordered:
         return False
     n = len(fold.inits)
     if n == 1 and identity_name(fold.combined[0]) is not None:
         return True
+    if n > 1 and fold.scan is None and counter(fold) is None:
+        return False
     return all(node.op == "select" and _selects(node) for node in fold.combined)
+
+
+def counter(fold: Fold) -> int | None:
+    """Which of the elements' values counts the steps upwards: of two elements the one with the lesser came first."""
+    for k, body in enumerate(fold.bodies):
+        if body.op == "number" and body.data.low >= 0 and body.data.high < 2 ** (body.dtype.bits - 1):
+            passed, rises = 0, True  # by what the axes within raise it together
+            for axis in reversed(fold.bound):
+                step = body.data.coefficient(axis)
+                rises &= step > passed
+                passed += step * (axis.extent - 1)
+            if rises:
+                return k
+    return None
 
 
 def _selects(node: Node) -> bool:
@@ -279,7 +296,7 @@ def _own_vector(fold: Node, strict: bool) -> Axis | None:
     below = reachable(roots, lambda node: () if node.op == "fold" else children(node))
     inside = [n.data[1] for n in below if n.op in ("load", "current") and n.deps & ~fold.deps]
     best: tuple[float, Axis | None] = (float("inf"), None)
-    for axis in reversed(data.bound):
+    for axis in data.bound[-1:] if len(data.inits) > 1 else reversed(data.bound):  # each lane's steps in their order
         cost = sum(stride_cost(affine, axis) for affine in inside) * max(1.0, 16.0 / axis.extent)
         if cost < best[0]:
             best = (cost, axis)

@@ -11,6 +11,7 @@ from hlokit.cpu.emit.scope import Body, Scope, Val
 from hlokit.cpu.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
 from hlokit.cpu.llvm import scalar_type, splat, vector
 from hlokit.cpu.loops import Loops
+from hlokit.cpu.order import counter
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
@@ -219,11 +220,14 @@ class FoldWriter(MemoryWriter):
         for fold in group:
             data: Fold = fold.data
             mine, values = values[: len(data.inits)], values[len(data.inits) :]
+            count = counter(data) if len(data.inits) > 1 else None
             width = lanes
             while width > 1:
                 half = width // 2
                 low = [self._half(v, i.dtype, width, 0, scope) for v, i in zip(mine, data.inits, strict=True)]
                 high = [self._half(v, i.dtype, width, half, scope) for v, i in zip(mine, data.inits, strict=True)]
+                if count is not None:
+                    low, high = self._in_order(data, low, high, count, scope)
                 mine = self._combined(data, low, high, scope)
                 mine = [Val(self._spread(v, half, i.dtype, scope), half) for v, i in zip(mine, data.inits, strict=True)]
                 width = half
@@ -231,6 +235,20 @@ class FoldWriter(MemoryWriter):
                 mine = self._combined(data, [self.value(data.inits[0], scope)], mine, scope)
             results += mine
         return results
+
+    def _in_order(
+        self, fold: Fold, low: Sequence[Val], high: Sequence[Val], count: int, scope: Scope
+    ) -> tuple[list[Val], list[Val]]:
+        """Of each lane's two what came first, and the other: as value number `count` tells."""
+        lanes = low[count].lanes
+        type = vector(scalar_type(fold.inits[count].dtype), lanes)
+        with self.at(scope) as fn:
+            later = Val(fn.let(f"icmp sgt {type} {low[count].name}, {high[count].name}"), lanes)
+        first, second = list[Val](), list[Val]()
+        for a, b, init in zip(low, high, fold.inits, strict=True):
+            first.append(Val(self._where(later, b.name, a, init.dtype, scope), lanes))
+            second.append(Val(self._where(later, a.name, b, init.dtype, scope), lanes))
+        return first, second
 
     def _half(self, value: Val, dtype: DType, width: int, start: int, scope: Scope) -> Val:
         half = width // 2
