@@ -97,7 +97,8 @@ def clamp(x: Value, low: float, high: float) -> Value:
 
 
 def reduce_exp(x: Value) -> tuple[Value, Value]:
-    """(n, r) with x = n ln 2 + r, n integral, |r| <= ln 2 / 2."""
-    n = (x * table("LOG2E_", x)[0]).rounded()
+    """(n, r) with x = n ln 2 + r, n integral, |r| <= ln 2 / 2; anything where |x| is above 2^20."""
+    magic = 1.5 * 2.0 ** MANTISSA[x.scalar]  # next to it floats are integral
+    n = x.fma(table("LOG2E_", x)[0], magic) - magic
     high, low = table("LN2_", x)
     return n, n.fma(-low, n.fma(-high, x))

@@ -27,7 +27,9 @@ def exp(x: Value) -> Value:
     is_kept = x.compare("uge", least)
     n, r = reduce_exp(x.operand(largest).where(x.gt(largest), x))
     power = horner(r, (1.0, 1.0, *table("EXP", x)))
-    return scale(power, n.where(is_kept, 0.0)).where(is_kept, 0.0)
+    if not intrinsic_width(x):  # which leaves out the lanes that are not kept
+        n = n.where(is_kept, 0.0)
+    return scale(power, n).where(is_kept, 0.0)
 
 
 def expm1(x: Value) -> Value:
@@ -101,9 +103,8 @@ def _reduce_angle(x: Value, shift: float) -> tuple[Value, Value]:
     magic = 1.5 * 2.0 ** MANTISSA[x.scalar]
     inverse = table("INVERSE_PI_", x)[0]
     if shift:
-        k = x.fma(inverse, shift).rounded()
-        n = k - shift
-        whole = k + magic
+        whole = x.fma(inverse, shift) + magic
+        n = (whole - magic) - shift
     else:
         whole = x.fma(inverse, magic)
         n = whole - magic

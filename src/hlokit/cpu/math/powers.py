@@ -26,7 +26,7 @@ def _seldom(is_rare: Value, value: Value, correct: Callable[[], Value]) -> Value
     lanes, fn = value.lanes, value.lanes.fn
     rare, after = fn.new_block("rare"), fn.new_block("power")
     any_rare, before = lanes.any(is_rare), fn.block
-    fn.branch(any_rare, rare, after)
+    fn.do(f'br i1 {any_rare}, label %{rare}, label %{after}, !prof !{{!"branch_weights", i32 1, i32 100000}}')
     fn.start(rare)
     corrected, last = correct(), fn.block
     fn.jump(after)
