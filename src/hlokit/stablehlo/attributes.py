@@ -362,14 +362,9 @@ class AttributeReader:
         return self._typed(value) if lexer.value == ":" and self._type_follows() else value
 
     def _list(self) -> list[Any]:
-        lexer = self.lexer
-        lexer.expect("[")
         found: list[Any] = []
-        while lexer.value != "]":
+        for _ in self.lexer.items("[", "]"):
             found.append(self.attribute())
-            if not lexer.accept(","):
-                break
-        lexer.expect("]")
         return found
 
     def _array(self) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from hlokit.errors import ParseError
 from hlokit.text.lexer import MAX_NESTING, error_at
@@ -87,6 +88,15 @@ class Lexer:
         """Reads a token that must be written like this."""
         if not self.accept(value):
             raise self.unexpected(f"'{value}'")
+
+    def items(self, opening: str, closing: str) -> Iterator[None]:
+        """Reads `( item, item )`: the loop over this reads one item each time. A comma may stand behind the last."""
+        self.expect(opening)
+        while self.value != closing:
+            yield
+            if not self.accept(","):
+                break
+        self.expect(closing)
 
     def take(self, kind: int, what: str = "") -> str:
         """Reads a token that must be of this kind; gives it as written."""

@@ -97,31 +97,23 @@ class _Parser:
     def _resources(self) -> None:
         """{-# dialect_resources: { builtin: { name: "0x..." } } #-}; the first four bytes are an alignment."""
         lexer = self.lexer
-        lexer.expect("{-#")
-        while lexer.value != "#-}":
+        for _ in lexer.items("{-#", "#-}"):
             kind = lexer.take(WORD, "a section")
             lexer.expect(":")
             for _, entries in self._resource_entries(True):
                 if kind == "dialect_resources":
                     self.read.resources.update(entries)
-            if not lexer.accept(","):
-                break
-        lexer.expect("#-}")
 
     def _resource_entries(self, nested: bool) -> list[tuple[str, Any]]:
         lexer = self.lexer
         found: list[tuple[str, Any]] = []
-        lexer.expect("{")
-        while lexer.value != "}":
+        for _ in lexer.items("{", "}"):
             name = lexer.string() if lexer.kind == STRING else lexer.take(WORD, "a resource's name")
             lexer.expect(":")
             if nested:
                 found.append((name, dict(self._resource_entries(False))))
             else:
                 found.append((name, lexer.string() if lexer.kind == STRING else str(self.read.attribute())))
-            if not lexer.accept(","):
-                break
-        lexer.expect("}")
         return found
 
     def _module(self) -> None:
@@ -218,8 +210,7 @@ class _Parser:
         name = lexer.symbol()
         arguments: list[tuple[str, Type]] = []
         argument_attributes: list[Mapping[str, Any]] = []
-        lexer.expect("(")
-        while lexer.value != ")":
+        for _ in lexer.items("(", ")"):
             value = f"%{len(arguments)}"
             if lexer.kind == VALUE:
                 value = lexer.take(VALUE)
@@ -227,9 +218,6 @@ class _Parser:
             arguments.append((value, self.read.type()))
             argument_attributes.append(self.read.dictionary() if lexer.value == "{" else {})
             self._optional_location()
-            if not lexer.accept(","):
-                break
-        lexer.expect(")")
         results, result_attributes = self._results() if lexer.accept("->") else ([], [])
         if lexer.value == "attributes":
             lexer.advance()
@@ -243,16 +231,13 @@ class _Parser:
 
     def _results(self) -> tuple[list[Type], list[Mapping[str, Any]]]:
         lexer = self.lexer
-        if not lexer.accept("("):
+        if not lexer.at("("):
             return [self.read.type()], [{}]
         results: list[Type] = []
         attributes: list[Mapping[str, Any]] = []
-        while lexer.value != ")":
+        for _ in lexer.items("(", ")"):
             results.append(self.read.type())
             attributes.append(self.read.dictionary() if lexer.value == "{" else {})
-            if not lexer.accept(","):
-                break
-        lexer.expect(")")
         return results, attributes
 
     # -- regions
@@ -286,15 +271,11 @@ class _Parser:
         """Reads `(%a: type, %b: type)`."""
         lexer = self.lexer
         found: list[tuple[str, Type]] = []
-        lexer.expect("(")
-        while lexer.value != ")":
+        for _ in lexer.items("(", ")"):
             name = lexer.take(VALUE)
             lexer.expect(":")
             found.append((name, self.read.type()))
             self._optional_location()
-            if not lexer.accept(","):
-                break
-        lexer.expect(")")
         return found
 
     def _optional_location(self) -> Place | None:
@@ -320,9 +301,8 @@ class _Parser:
             operation = Operation(_SHORT.get(name, name), start, results)
             if "." not in operation.name:
                 raise lexer.error(f"expected an operation, found '{name[:60]}'", start)
-            _FORMS.get(name.partition(".")[2] if name.startswith(("stablehlo.", "mhlo.")) else name, _Parser._pretty)(
-                self, operation
-            )
+            kind = name.partition(".")[2] if name.startswith(("stablehlo.", "mhlo.")) else name
+            _FORMS.get(kind, _Parser._pretty)(self, operation)
         else:
             raise lexer.unexpected("an operation")
         operation.place = self._optional_location() or operation.place
@@ -356,12 +336,9 @@ class _Parser:
         if lexer.accept("<"):
             operation.attributes.update(self.read.dictionary())
             lexer.expect(">")
-        if lexer.accept("("):
-            while lexer.value != ")":
+        if lexer.at("("):
+            for _ in lexer.items("(", ")"):
                 operation.regions.append(self._region())
-                if not lexer.accept(","):
-                    break
-            lexer.expect(")")
         if lexer.value == "{":
             operation.attributes.update(self.read.dictionary())
         lexer.expect(":")
@@ -369,15 +346,7 @@ class _Parser:
         operation.operand_types, operation.result_types = found.inputs, found.results
 
     def _values_in_parentheses(self) -> list[str]:
-        lexer = self.lexer
-        lexer.expect("(")
-        found: list[str] = []
-        while lexer.value != ")":
-            found.append(lexer.take(VALUE))
-            if not lexer.accept(","):
-                break
-        lexer.expect(")")
-        return found
+        return [self.lexer.take(VALUE) for _ in self.lexer.items("(", ")")]
 
     def _pretty(self, operation: Operation) -> None:
         """Reads operands, `name = value`, words and lists, up to the types."""
@@ -427,8 +396,7 @@ class _Parser:
         word = lexer.value
         following = lexer.peek()
         if following == "=":
-            lexer.advance()
-            lexer.advance()
+            self._name()
             value = self._convolution_dimensions() if word == "dim_numbers" else read.attribute(typed=False)
             if lexer.value == "x":
                 lexer.advance()
@@ -443,19 +411,21 @@ class _Parser:
             lexer.advance()
         return True
 
+    def _name(self) -> str:
+        """Reads `name =`."""
+        name = self.lexer.take(WORD)
+        self.lexer.expect("=")
+        return name
+
     def _slices(self) -> list[tuple[int, ...]]:
         """Reads `[0:4:2, 3]`."""
         lexer = self.lexer
-        lexer.expect("[")
         found: list[tuple[int, ...]] = []
-        while lexer.value != "]":
+        for _ in lexer.items("[", "]"):
             numbers = [lexer.integer()]
             while lexer.accept(":"):
                 numbers.append(lexer.integer())
             found.append(tuple(numbers))
-            if not lexer.accept(","):
-                break
-        lexer.expect("]")
         return found
 
     def _convolution_dimensions(self) -> str:
@@ -520,15 +490,11 @@ class _Parser:
     def _while(self, operation: Operation) -> None:
         """(%i = %a, ...) : types attributes {...} cond {...} do {...}."""
         lexer, read = self.lexer, self.read
-        lexer.expect("(")
         names: list[str] = []
-        while lexer.value != ")":
+        for _ in lexer.items("(", ")"):
             names.append(lexer.take(VALUE))
             lexer.expect("=")
             operation.operands.append(lexer.take(VALUE))
-            if not lexer.accept(","):
-                break
-        lexer.expect(")")
         types: list[Type] = []
         if lexer.accept(":"):
             types = read.types_with_commas() if lexer.value != "cond" else []
@@ -562,9 +528,7 @@ class _Parser:
         operation.operands = inputs + inits
         operation.attributes["operandSegmentSizes"] = (len(inputs), len(inits))
         while lexer.kind == WORD and lexer.peek() == "=":
-            name = lexer.value
-            lexer.advance()
-            lexer.advance()
+            name = self._name()
             operation.attributes[name] = read.attribute(typed=False)
         if lexer.accept("attributes"):
             operation.attributes.update(read.dictionary())
@@ -576,9 +540,7 @@ class _Parser:
         lexer, read = self.lexer, self.read
         operation.operands = self._values_in_parentheses()
         while lexer.kind == WORD and lexer.peek() == "=":
-            name = lexer.value
-            lexer.advance()
-            lexer.advance()
+            name = self._name()
             operation.attributes[name] = lexer.balanced()
         arguments = self._typed_values()
         operation.regions.append(self._region(arguments))
