@@ -393,3 +393,21 @@ def test_remainders_of_the_farthest_numbers() -> None:
     x = np.array([1.7e308, 1.7e308, -1.7e308, 1.7e308, 1e300, 5.0], np.float64)
     y = np.array([2.3e-308, 5e-324, 2.3e-308, 0.1, 1e-300, 3.0], np.float64)
     check("ENTRY e { x = f64[6] parameter(0)\n y = f64[6] parameter(1)\n ROOT r = f64[6] remainder(x, y) }", x, y)
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_a_scatter_of_a_constant_that_is_widened_under_its_guard(count: int) -> None:
+    """What the first update makes in its branch is not there where that was not taken."""
+    import ml_dtypes
+
+    text = f"""times {{ a = bf16[] parameter(0)
+      b = bf16[] parameter(1)
+      ROOT r = bf16[] multiply(a, b) }}
+    ENTRY e {{ x = bf16[16] parameter(0)
+      i = s32[{count},1] parameter(1)
+      c = bf16[] constant(3)
+      u = bf16[{count}] broadcast(c), dimensions={{}}
+      ROOT s = bf16[16] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}},
+        scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=times }}"""
+    places = np.array([99, 3, 15, -1, 3, 0, 16, 2, 4], np.int32)[:count, None]
+    check(text, np.arange(16).astype(ml_dtypes.bfloat16), places)

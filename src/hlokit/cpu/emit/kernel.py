@@ -214,7 +214,7 @@ class KernelWriter(FoldWriter):
     def _beside(self, scope: Scope) -> Scope:
         """A scope that holds what the one it is in could: its values are not for what comes after it."""
         one = Scope(scope, scope.lines, scope.block)
-        one.owner = scope.owner
+        one.owner, one.is_branch = scope.owner, True
         outer: Scope | None = scope
         while outer is not None and outer.owner is scope.owner:
             one.bits |= outer.bits

@@ -42,13 +42,18 @@ class Scope:
         self.mask: str | None = parent.mask if parent else None
         self.depth: int = parent.depth + 1 if parent else 0
         self.owner: Scope = self  # whose lines these are
+        self.is_branch = False  # only some runs of its owner's lines come here
 
     def holder(self, deps: int) -> Scope:
-        """The innermost scope that binds any of these axes; the function's where there is none."""
+        """The innermost scope that binds any of these axes; the function's where there is none. For a branch's lines
+        the branch: what comes after it may not have been through it."""
         scope = self
+        branches: list[Scope] = []
         while scope.parent is not None and not scope.bits & deps:
+            if scope.is_branch:
+                branches.append(scope)
             scope = scope.parent
-        return scope
+        return next((b for b in branches if b.owner is scope.owner), scope)
 
     def of_axis(self, axis: Axis) -> Scope:
         scope: Scope | None = self
