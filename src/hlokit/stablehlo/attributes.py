@@ -47,8 +47,6 @@ _INTEGER_TYPE = re.compile(r"(s|u)?i([0-9]{1,5})\Z")
 _FLOAT_TYPES = {name: dtype for name, dtype in DTYPES.items() if dtype.is_floating}
 _OTHER_FLOATS = ("tf32", "f6e2m3fn", "f6e3m2fn", "f80", "f128", "f8e4m3b11fnuz")
 _OPEN = ("tensor", "complex", "tuple", "vector", "memref")
-_MOST_LEAVES = 10_000
-_MOST_ITEMS = 1_000_000
 
 
 class AttributeReader:
