@@ -143,14 +143,8 @@ class KernelWriter(FoldWriter):
         guard = self._guard(guards, scope)
         inner = self._beside(scope)
         inner.memo = {**scope.memo, **dict.fromkeys(guards, Val("true")), "guarded": True}
-        then, after = self.fn.new_block("inside"), self.fn.new_block("outside")
-        with self.at(scope) as fn:
-            fn.branch(guard.name if guard is not None else "true", then, after)
-            fn.start(then)
-        self._nest(inner, level)
-        with self.at(scope) as fn:
-            fn.jump(after)
-            fn.start(after)
+        with self.when(scope, guard.name if guard is not None else "true"):
+            self._nest(inner, level)
 
     # -- segments
 
@@ -359,11 +353,5 @@ class KernelWriter(FoldWriter):
         low, high, last = ends
         self._loop(scope, low, high, rows, [], part(rows), some=extent % BLOCK == 0)
         if whole < extent:
-            with self.at(scope) as fn:
-                then, after = fn.new_block("rest"), fn.new_block("done")
-                fn.branch(last, then, after)
-                fn.start(then)
-            self._loop(scope, str(whole), str(whole + 1), 1, [], part(extent - whole), some=True)
-            with self.at(scope) as fn:
-                fn.jump(after)
-                fn.start(after)
+            with self.when(scope, last):
+                self._loop(scope, str(whole), str(whole + 1), 1, [], part(extent - whole), some=True)

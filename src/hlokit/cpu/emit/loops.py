@@ -41,6 +41,18 @@ class LoopWriter:
         if owner.lines is saved[0]:
             fn.block = owner.block
 
+    @contextmanager
+    def when(self, scope: Scope, condition: str) -> Generator[None]:
+        """What is written into the scope meanwhile runs only if the i1 holds."""
+        with self.at(scope) as fn:
+            then, after = fn.new_block("then"), fn.new_block("after")
+            fn.branch(condition, then, after)
+            fn.start(then)
+        yield
+        with self.at(scope) as fn:
+            fn.jump(after)
+            fn.start(after)
+
     # -- loops
 
     def _axis_loop(
@@ -126,13 +138,8 @@ class LoopWriter:
         assert not carries
         with self.at(parent) as fn:
             last = fn.let(f"icmp eq i64 {high}, {axis.extent}")
-            then, after = fn.new_block("rest"), fn.new_block("done")
-            fn.branch(last, then, after)
-            fn.start(then)
-        self._rest(parent, axis, whole_wide, whole, end, lanes, [], part)
-        with self.at(parent) as fn:
-            fn.jump(after)
-            fn.start(after)
+        with self.when(parent, last):
+            self._rest(parent, axis, whole_wide, whole, end, lanes, [], part)
         return values
 
     def _between(self, parent: Scope, steps: tuple[str, str], span: Span, sizes: tuple[int, int], part: Any) -> None:
