@@ -35,7 +35,7 @@ def tile(module: Module, factors: Factors, rows: int) -> str:
     parameters = [("ptr noalias readonly", n) for n in ("lhs", "rhs", "out", "places")]
     parameters[2] = ("ptr noalias", "out")
     parameters += [("i64", "steps"), ("i64", "part"), ("i1", "first")]
-    f = Function(name, parameters, attributes="noinline nounwind")
+    f = Function(name, parameters, attributes="noinline nounwind", shared="matrix_convolution")
     sums = [(i, pointer(f, "%out", str(i * ROWS * SUMS_BYTES), 1)) for i in range(rows)]
     zero, former, begun = (f.new_block(n) for n in ("zero", "former", "begun"))
     f.branch("%first", zero, former)
@@ -78,7 +78,7 @@ def turn(f: Function, module: Module, source: str, source_bytes: int, target: st
     name = "matrix_convolution_turn"
     if name not in module.functions:
         parameters = [("ptr", "source"), ("i64", "source_bytes"), ("ptr", "target"), ("i64", "target_bytes")]
-        g = Function(name, parameters, attributes="noinline nounwind")
+        g = Function(name, parameters, attributes="noinline nounwind", shared="matrix_convolution")
         places, rows = ["%source", "%target"], list[str]()
         for _ in range(ROWS):
             rows.append(load(g, "i32", ROWS, places[0]))
@@ -102,7 +102,7 @@ def whole(module: Module) -> str:
         return name
     parameters = [("ptr", n) for n in ("lhs", "rhs", "out", "places")]
     parameters += [("i64", "steps"), ("i64", "part"), ("i64", "rows"), ("i1", "raw"), ("i1", "first")]
-    f = Function(name, parameters, attributes="noinline nounwind")
+    f = Function(name, parameters, attributes="noinline nounwind", shared="matrix_convolution")
     kind = vector("float", ROWS)
     with f.loop("0", "%rows", _HEIGHT) as block:
         first = pointer(f, "%lhs", block.index, LINE)

@@ -283,7 +283,7 @@ class LineItems:
         """`_make_items` as a function."""
         names = [f"from{k}" for k in range(len(self.data.elements))]
         parameters = [*(("ptr", n) for n in names), ("ptr", "items"), ("i64", "low"), ("i64", "high")]
-        f = Function(f"{self.name}_make", parameters, "i64", "noinline")
+        f = Function(f"{self.name}_make", parameters, "i64", "noinline", shared="sort")
         f.do(f"ret i64 {self._make_items(f, [f'%{n}' for n in names], '%items', ('%low', '%high'))}")
         self.module.add(f)
 

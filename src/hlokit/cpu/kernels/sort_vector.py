@@ -91,7 +91,7 @@ class VectorSort:
         parameters += [(self._scalar, "low"), (self._scalar, "high")]
         if self.selects:
             parameters.append(("i64", "wanted"))
-        f = Function(self.name, parameters, attributes="noinline")
+        f = Function(self.name, parameters, attributes="noinline", shared="sort")
         scalar = self._scalar
         carries = [("ptr", "%items"), ("i64", "%n"), ("i64", "%patience"), (scalar, "%low")]
         if self.selects:
@@ -179,7 +179,7 @@ class VectorSort:
     def _write_partition(self, module: Module) -> None:
         """Items below the pivot stay, moved to the front; the others go to the spare memory, then back."""
         parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), (self._scalar, "pivot")]
-        f = Function(f"{self.name}_part", parameters, "i64", "noinline")
+        f = Function(f"{self.name}_part", parameters, "i64", "noinline", shared="sort")
         pivots = self.spread(f, "%pivot")
         whole = f.let(f"and i64 %n, {-self.lanes}")
         with f.loop("0", whole, self.lanes, carries=[("i64", "0")]) as loop:
@@ -226,7 +226,7 @@ class VectorSort:
 
     def _write_network(self, module: Module) -> None:
         """Sorts the first n items, `_most` at most, and those that follow in the last block."""
-        f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline")
+        f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline", shared="sort")
         self._store_rows(f, "%items", self._sorted_matrix(f, self._load_rows(f, "%items")))
         f.do("ret void")
         module.add(f)
@@ -234,7 +234,8 @@ class VectorSort:
 
     def _write_merges(self, module: Module) -> None:
         """Sorts blocks, then merges them: what is not there, from the end of the last block on, is greatest."""
-        f = Function(f"{self.name}_network", [("ptr", "items"), ("i64", "n")], attributes="noinline")
+        parameters = [("ptr", "items"), ("i64", "n")]
+        f = Function(f"{self.name}_network", parameters, attributes="noinline", shared="sort")
         block = self._block
         end = f.let(f"and i64 {f.let(f'add i64 %n, {block - 1}')}, {-block}")
         with f.loop("0", end, block) as part:
