@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from hlokit.cpu import jit
-from hlokit.cpu.pool import Pool, pool, text
+from hlokit.cpu.pool import Pool, pool
+from hlokit.cpu.pool_text import text
 from hlokit.cpu.target import baseline, host
 
 CODE = """
