@@ -411,3 +411,22 @@ def test_a_scatter_of_a_constant_that_is_widened_under_its_guard(count: int) -> 
         scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=times }}"""
     places = np.array([99, 3, 15, -1, 3, 0, 16, 2, 4], np.int32)[:count, None]
     check(text, np.arange(16).astype(ml_dtypes.bfloat16), places)
+
+
+def test_kernels_that_need_each_other_through_a_step_stay_apart() -> None:
+    """`a` and `b` share what is costly, `a` and `m` what they read; but `b` needs what is made of `m`."""
+    costly = "\n".join(f"h{i + 1} = f32[64,512] divide(h{i}, {'xy'[i % 2]})" for i in range(9))
+    text = f"""less {{ a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT r = pred[] compare(a, b), direction=LT }}
+    ENTRY e {{ x = f32[64,512] parameter(0)
+      y = f32[64,512] parameter(1)
+      h0 = f32[64,512] divide(x, y)
+      {costly}
+      a = f32[64,512] subtract(h9, x)
+      m = f32[64,512] multiply(x, y)
+      s = f32[64,512] sort(m), dimensions={{1}}, to_apply=less
+      b = f32[64,512] subtract(h9, s)
+      ROOT t = (f32[64,512], f32[64,512]) tuple(a, b) }}"""
+    x, y = np.random.default_rng(0).normal(size=(2, 64, 512)).astype(np.float32)
+    check(text, x, y)

@@ -164,7 +164,7 @@ class Grouping(Drafting):
             return False
         if feeds and first.folds + second.folds > MAX_FOLDS:
             return False
-        return (large or feeds) and not reach.between(one, two)
+        return (large or feeds) and not reach.between(one, two) and not reach.between(two, one)
 
 
 class _Totals:
