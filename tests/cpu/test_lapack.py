@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,15 +63,19 @@ def operands_of(instruction: Instruction) -> list[Any]:
     return arrays
 
 
-def run(call: Call, operands: list[Any], backwards: bool = False) -> list[Any]:
-    """The results; `backwards`: the chunks of every phase one by one from the last."""
+@cache
+def loaded(text: str, target: Target) -> Library:
+    return Library([compile_object(text, target)], lapack_symbols(text))
+
+
+def run(call: Call, operands: list[Any], backwards: bool = False, fill: int = 0xC1) -> list[Any]:
+    """The results; `backwards`: the chunks of every phase one by one from the last; fill: the scratch's bytes."""
     module = Module()
     routine = lapack(call, module)
     assert isinstance(routine, Routine)
-    text = module.text()
-    library = Library([compile_object(text, call.target)], lapack_symbols(text))
+    library = loaded(module.text(), call.target)
     results = [np.full(s.dimensions, 77, s.dtype.numpy) for s in call.results]
-    scratch = np.full(routine.scratch + 64, 0xC1, np.uint8)
+    scratch = np.full(routine.scratch + 64, fill, np.uint8)
     arrays = [*map(np.ascontiguousarray, operands), *results]
     table = np.array([*(a.ctypes.data for a in arrays), scratch.ctypes.data + -scratch.ctypes.data % 64], np.uint64)
     for phase in routine.phases:

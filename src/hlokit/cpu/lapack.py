@@ -1,8 +1,8 @@
 """LAPACK custom-calls in machine code: SciPy's routines called as C functions, without Python.
 
 The calls are those of ops/custom_targets/lapack_routines.py, each matrix copied to and from the routine's column-major
-order. potrf, trsm, and of real matrices getrf, geqrf and orgqr are hlokit's own kernels. The text names a routine
-`hlokit_lapack_dsyevd`; whoever loads the code gets the addresses from `lapack_symbols`.
+order. potrf, trsm, and of real matrices getrf, geqrf, orgqr and most of syevd are hlokit's own kernels. The text names
+a routine `hlokit_lapack_dsyevd`; whoever loads the code gets the addresses from `lapack_symbols`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hlokit.cpu.kernels import cholesky, lu, qr, qr_product, triangular_solve
+from hlokit.cpu.kernels import cholesky, eigh, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.factored import Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.panels import clear, offset, plus, up
@@ -100,6 +100,11 @@ def lapack(call: Call, module: Module) -> Routine | None:
         if name == "geqrf":
             return qr.routine(matrix, module, call.target)
         return qr_product.routine(matrix, call.operands[1].dimensions[-1], module, call.target)
+    if name == "syevd" and attributes["mode"] == ord("V"):
+        matrix = Matrix(a.dtype, prod(job.batch), *a.dimensions[-2:])
+        own = eigh.routine(matrix, attributes["uplo"] == ord("L"), module, call.target)
+        if own is not None:
+            return own
     if job.finite_only or job.pairs:
         return None
     return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)

@@ -121,7 +121,7 @@ def _factor(s: Reflecting, module: Module) -> str:
     f = Function(f"qr_columns_{s.tall.name}", parameters, attributes="noinline")
     with f.loop("0", "%steps") as step:
         row = plus(f, "%first", step.index)
-        tau = _reflector(f, s, offset(f, "%columns", (step.index, column)), row)
+        tau = reflector(f, s, offset(f, "%columns", (step.index, column)), row)
         store(f, p, tau, offset(f, "%taus", (row, p.bytes)))
         reflect(f, s, module, tau, row, plus(f, step.index, 1), "%count")
     f.do("ret void")
@@ -165,7 +165,7 @@ def _reflect(s: Reflecting, module: Module, count: int) -> str:
     is_identity = f.let(f"fcmp oeq {p.scalar} %tau, {zero}")  # of infinite columns too
     factors: list[str] = []
     for x in sums:
-        factor = f.let(f"fmul {p.scalar} {_sum(f, p, x)}, %tau")
+        factor = f.let(f"fmul {p.scalar} {total(f, p, x)}, %tau")
         factors.append(spread(f, p, f.let(f"select i1 {is_identity}, {p.scalar} {zero}, {p.scalar} {factor}")))
 
     def subtract(row: str, mask: str, carried: Sequence[str]) -> list[str]:
@@ -181,12 +181,12 @@ def _reflect(s: Reflecting, module: Module, count: int) -> str:
     return f.name
 
 
-def _sum(f: Function, p: Panels, vector: str) -> str:
+def total(f: Function, p: Panels, vector: str) -> str:
     zero = float_constant(0.0, p.scalar)
     return f.let(f"call reassoc {p.scalar} @llvm.vector.reduce.fadd.{p.suffix}({p.scalar} {zero}, {p.vector} {vector})")
 
 
-def _reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
+def reflector(f: Function, s: Reflecting, column: str, row: str) -> str:
     """Makes the reflector of a column's rows from `row` on: v below it, r there; v whole in %spare. Gives tau."""
     p = s.p
     kind, zero = p.scalar, float_constant(0.0, p.scalar)
@@ -251,7 +251,7 @@ def _squares(f: Function, p: Panels, column: str, below: Rows, scale: str = "") 
         x = f.let(f"fmul {p.vector} {x}, {factor}") if factor else x
         return [fma(f, p, x, x, carried[0])]
 
-    return _sum(f, p, below.each([(p.vector, everywhere(p, 0.0))], add, bool(scale))[0])
+    return total(f, p, below.each([(p.vector, everywhere(p, 0.0))], add, bool(scale))[0])
 
 
 def _largest(f: Function, p: Panels, column: str, below: Rows) -> str:

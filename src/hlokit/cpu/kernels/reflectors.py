@@ -27,6 +27,9 @@ from hlokit.cpu.kernels.panels import (
 from hlokit.cpu.kernels.stripes import Stripes
 from hlokit.cpu.llvm import Function, Module
 
+_SUMMED = 32
+"""Rows whose products are added in registers for T: reflectors of about the same vector make much of its rounding."""
+
 
 @dataclass(frozen=True)
 class Reflecting(Stripes):
@@ -129,10 +132,17 @@ def _write_factor(module: Module, s: Reflecting, name: str) -> None:
     p = s.p
     parameters = [("ptr", "t"), ("ptr", "v"), ("ptr", "taus"), ("i64", "rows"), ("i64", "steps")]
     f = Function(name, parameters, attributes="noinline")
-    products = f.alloca("i8", s.square)
+    products, part = f.alloca("i8", s.square), f.alloca("i8", s.square)
     clear(f, products, str(s.square))
     clear(f, "%t", str(s.square))
-    f.do(f"call void @{_gather(module, s)}(ptr {products}, ptr %v, ptr %v, i64 0, i64 %rows)")
+    with f.loop("0", "%rows", _SUMMED) as block:
+        end = least(f, plus(f, block.index, _SUMMED), "%rows")
+        clear(f, part, str(s.square))
+        f.do(f"call void @{_gather(module, s)}(ptr {part}, ptr %v, ptr %v, i64 {block.index}, i64 {end})")
+        with f.loop("0", str(s.square // p.bytes), p.lanes) as at:
+            places = [offset(f, x, (at.index, p.bytes)) for x in (products, part)]
+            a, b = (load(f, p, place, p.lanes) for place in places)
+            store(f, p, f.let(f"fadd {p.vector} {a}, {b}"), places[0], p.lanes)
     with f.loop("0", "%steps") as row:
         line, target = (offset(f, x, (row.index, p.stripe_row)) for x in (products, "%t"))
         zeros = [(p.vector, everywhere(p, 0.0))] * p.vectors
