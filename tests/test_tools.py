@@ -102,6 +102,24 @@ def test_print_and_convert_round_trip(capsysbinary: pytest.CaptureFixture[bytes]
     assert "subgraph cluster_0" in dot.read_text() and "->" in dot.read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "phrase"),
+    [
+        ("run", "an .npz with an array per parameter"),
+        ("check", "how many replicas are to run it"),
+        ("print", "XLA's text presets"),
+        ("convert", "without it the output's suffix decides"),
+        ("opt", "without it the default pipeline"),
+        ("compile", "by default standard output"),
+        ("simulate", "of a link, as 1us"),
+        ("ops", "an opcode, e.g. reduce-window"),
+    ],
+)
+def test_help_says_what_parameters_are(capsys: pytest.CaptureFixture[str], name: str, phrase: str) -> None:
+    status, shown, _ = command(capsys, name, "--help")
+    assert status == 0 and phrase in " ".join(shown.replace("│", " ").split())
+
+
 def test_every_op_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     from hlokit.hlo.op import OPS
 

@@ -36,7 +36,8 @@ def why(file: Path) -> None:
 
     Parameters
     ----------
-    file: HLO or StableHLO text, or a serialized HloModuleProto.
+    file:
+        HLO or StableHLO text, or a serialized HloModuleProto.
     """
     module = load(file)
     verify(module)

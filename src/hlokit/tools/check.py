@@ -18,9 +18,12 @@ def check(file: Path, *, replicas: int | None = None, partitions: int | None = N
 
     Parameters
     ----------
-    file: HLO or StableHLO text, or a serialized HloModuleProto.
-    replicas: how many replicas are to run it; by default as many as the file says.
-    partitions: how many partitions are to run it; by default as many as the file says.
+    file:
+        HLO or StableHLO text, or a serialized HloModuleProto.
+    replicas:
+        how many replicas are to run it; by default as many as the file says.
+    partitions:
+        how many partitions are to run it; by default as many as the file says.
     """
     module = load(file)
     verify(module)

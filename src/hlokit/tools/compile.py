@@ -29,7 +29,7 @@ def compile(
     Parameters
     ----------
     file:
-        HLO text or a serialized HloModuleProto.
+        HLO or StableHLO text, or a serialized HloModuleProto.
     emit:
         hlo after the passes, loops of the kernels, llvm as written, llvm-opt as code generation gets it, asm; obj
         writes an object file and a C header.

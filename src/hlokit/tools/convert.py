@@ -17,9 +17,12 @@ def convert(file: Path, output: Path, *, to: Form | None = None) -> None:
 
     Parameters
     ----------
-    file: HLO or StableHLO text, or a serialized HloModuleProto.
-    output: the file to write; `-` is the standard output.
-    to: the form; without it the output's suffix decides: .pb proto, .dot a graph, .mlir StableHLO text,
+    file:
+        HLO or StableHLO text, or a serialized HloModuleProto.
+    output:
+        the file to write; `-` is the standard output.
+    to:
+        the form; without it the output's suffix decides: .pb proto, .dot a graph, .mlir StableHLO text,
         anything else HLO text.
     """
     form = to or {".pb": "proto", ".dot": "dot", ".mlir": "stablehlo"}.get(output.suffix, "default")

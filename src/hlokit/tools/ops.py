@@ -13,7 +13,8 @@ def ops(name: str | None = None) -> None:
 
     Parameters
     ----------
-    name: an opcode, e.g. reduce-window.
+    name:
+        an opcode, e.g. reduce-window.
     """
     import hlokit  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 

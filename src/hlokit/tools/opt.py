@@ -24,11 +24,16 @@ def opt(
 
     Parameters
     ----------
-    file: HLO or StableHLO text, or a serialized HloModuleProto.
-    passes: names with commas between them; without it the default pipeline.
-    load: a Python file that defines passes or rules of one's own; it is run.
-    print_after_all: print the module before the first pass and after each that changed it.
-    list_passes: list the passes instead.
+    file:
+        HLO or StableHLO text, or a serialized HloModuleProto.
+    passes:
+        names with commas between them; without it the default pipeline.
+    load:
+        a Python file that defines passes or rules of one's own; it is run.
+    print_after_all:
+        print the module before the first pass and after each that changed it.
+    list_passes:
+        list the passes instead.
     """
     if load is not None:
         runpy.run_path(str(load))

@@ -13,8 +13,10 @@ def print_module(file: Path, *, form: Form = "default") -> None:
 
     Parameters
     ----------
-    file: HLO or StableHLO text, or a serialized HloModuleProto.
-    form: XLA's text presets, the proto's bytes, a Graphviz graph, or StableHLO text.
+    file:
+        HLO or StableHLO text, or a serialized HloModuleProto.
+    form:
+        XLA's text presets, the proto's bytes, a Graphviz graph, or StableHLO text.
     """
     sys.stdout.buffer.write(rendered(file, form))
     sys.stdout.flush()

@@ -37,18 +37,30 @@ def simulate(
 
     Parameters
     ----------
-    file: HLO or StableHLO text, or a serialized HloModuleProto.
-    topology: ring:N, mesh:AxB.., torus:AxB.., switch:N, full:N, tree:N, tree:AxB.. or hosts:HxD (hosts of D devices).
-    bandwidth: of a link, as 100GB/s; or, with commas, one for each axis of the topology, for trees from the root.
-    latency: of a link, as 1us; or one for each axis.
-    replicas: how many replicas run it; by default as the file says, or else one on each device.
-    partitions: how many partitions run it; by default as many as the file says.
-    algorithm: for the collectives that have it; auto is the quickest.
-    flops: operations a second of a device, as 100TFLOPS. Without this and the next, computing takes no time.
-    memory_bandwidth: of a device, as 1TB/s.
-    trip_count: how often loops run of which it is not known.
-    trace: write a trace for Perfetto or chrome://tracing here.
-    json: print everything as JSON.
+    file:
+        HLO or StableHLO text, or a serialized HloModuleProto.
+    topology:
+        ring:N, mesh:AxB.., torus:AxB.., switch:N, full:N, tree:N, tree:AxB.. or hosts:HxD (hosts of D devices).
+    bandwidth:
+        of a link, as 100GB/s; or, with commas, one for each axis of the topology, for trees from the root.
+    latency:
+        of a link, as 1us; or one for each axis.
+    replicas:
+        how many replicas run it; by default as the file says, or else one on each device.
+    partitions:
+        how many partitions run it; by default as many as the file says.
+    algorithm:
+        for the collectives that have it; auto is the quickest.
+    flops:
+        operations a second of a device, as 100TFLOPS. Without this and the next, computing takes no time.
+    memory_bandwidth:
+        of a device, as 1TB/s.
+    trip_count:
+        how often loops run of which it is not known.
+    trace:
+        write a trace for Perfetto or chrome://tracing here.
+    json:
+        print everything as JSON.
     """
     module = load(file)
     verify(module)
