@@ -7,12 +7,13 @@ long chains are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.compiler import PIPELINE, compile_program
-from hlokit.cpu.folding import Folding
 from hlokit.cpu.target import host
 from hlokit.errors import UnsupportedError
 from tests.counting import function_calls
@@ -74,6 +75,50 @@ def users_of_a_norm(count: int) -> str:
     return program([*lines, tuple_of([f"y{k}" for k in range(count)], "f32[32]")], ADD)
 
 
+def loop_of(count: int, next_values: Callable[[int], str]) -> str:
+    """A loop that carries so many arrays, v0, v1, ...; `next_values`: what a pass makes of one."""
+    state = f"(s32[], {', '.join(['f32[8]'] * count)})"
+    head = f"p = {state} parameter(0)\nk = s32[] get-tuple-element(p), index=0\n"
+    made = [f"v{k} = f32[8] get-tuple-element(p), index={k + 1}" for k in range(count)]
+    made += [f"w{k} = f32[8] {next_values(k)}" for k in range(count)]
+    body = "\n".join(["o = s32[] constant(1)", "n = s32[] add(k, o)", *made])
+    names = ", ".join(f"w{k}" for k in range(count))
+    text = f"condition {{\n{head}c = s32[] constant(10)\nROOT r = pred[] compare(k, c), direction=LT\n}}\n"
+    text += f"body {{\n{head}{body}\nROOT r = {state} tuple(n, {names})\n}}\n"
+    given = ["k = s32[] parameter(0)", *(f"v{k} = f32[8] parameter({k + 1})" for k in range(count))]
+    start = f"t = {state} tuple(k, {', '.join(f'v{k}' for k in range(count))})"
+    return program([*given, start, f"ROOT r = {state} while(t), condition=condition, body=body"], text)
+
+
+def wide_loop(count: int) -> str:
+    return loop_of(count, lambda k: f"sine(v{k})")
+
+
+def turning_loop(count: int) -> str:
+    return loop_of(count, lambda k: f"copy(v{(k + 1) % count})")
+
+
+def layers(count: int) -> str:
+    """Products, each with a function of its elements on top."""
+    lines = ["x0 = f32[16,16] parameter(0)", "w = f32[16,16] parameter(1)"]
+    for k in range(count):
+        dot = f"dot(x{k}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+        lines += [f"d{k} = f32[16,16] {dot}", f"x{k + 1} = f32[16,16] tanh(d{k})"]
+    return program([*lines[:-1], "ROOT " + lines[-1]])
+
+
+def one_after_the_other(count: int) -> str:
+    waits = [f", control-predecessors={{y{k - 1}}}" if k else "" for k in range(count)]
+    lines = ["x = f32[8] parameter(0)", *(f"y{k} = f32[8] sine(x){wait}" for k, wait in enumerate(waits))]
+    return program([*lines, tuple_of([f"y{k}" for k in range(count)], "f32[8]")])
+
+
+def appended(count: int) -> str:
+    lines = ["x0 = f32[8] parameter(0)", "y = f32[1] parameter(1)"]
+    lines += [f"x{k + 1} = f32[{k + 9}] concatenate(x{k}, y), dimensions={{0}}" for k in range(count)]
+    return program([*lines[:-1], "ROOT " + lines[-1]])
+
+
 def tuple_of(names: list[str], shape: str) -> str:
     return f"ROOT t = ({', '.join([shape] * len(names))}) tuple({', '.join(names)})"
 
@@ -86,6 +131,11 @@ def test_loops_in_loops_without_end_are_refused() -> None:
 FAMILIES: dict[str, tuple[Callable[[int], str], int]] = {
     "nested loops": (nested_loops, 12),
     "nested conditionals": (nested_conditionals, 12),
+    "wide loop": (wide_loop, 40),
+    "turning loop": (turning_loop, 40),
+    "layers": (layers, 12),
+    "one after the other": (one_after_the_other, 40),
+    "appended": (appended, 40),
 }
 """Programs by what grows, and a small size."""
 
@@ -128,10 +178,26 @@ def test_lowering(family: str) -> None:
     assert ratio(*FAMILIES[family], lowering) < _MOST
 
 
+def test_equal_values_become_one_at_once() -> None:
+    lines = ["x = f32[8] parameter(0)"]
+    for k in range(50):
+        lines += [f"a{k} = f32[8] sine(x)", f"b{k} = f32[8] {('abs', 'negate')[k % 2]}(a{k})"]
+    text = program([*lines, tuple_of([f"b{k}" for k in range(50)], "f32[8]")])
+    root = hk.optimize(hk.parse(text), ["cse"], verify_each=True).entry.root
+    assert root.operands == root.operands[:2] * 25
+    assert len({o.operands for o in root.operands}) == 1
+    assert dict(root.operands[0].users) == {root: None}
+
+
 def test_what_many_kernels_share_is_not_built_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[int] = []
-    fold = Folding._fold
-    monkeypatch.setattr(Folding, "_fold", lambda self, *given: (built.append(1), fold(self, *given))[1])
+    built: list[Any] = []
+    results = CalledFunction.results
+
+    def counted(self: CalledFunction, *given: Any) -> Any:
+        built.append(self)
+        return results(self, *given)
+
+    monkeypatch.setattr(CalledFunction, "results", counted)
     monkeypatch.setattr("hlokit.cpu.grouping._ROUND", 1500)
     lowering(users_of_a_norm(100))()
-    assert len(built) < 12 * 50
+    assert len(built) < 12 * 32 * 50

@@ -117,26 +117,46 @@ def _delay_counters(block: Block) -> None:
         if isinstance(step, WhileStep):
             _delay_counters(step.condition)
             _delay_counters(step.body)
-            for current, following in step.carries:
-                _delay(step.body.steps, current, following)
+            _Delays(step.body.steps).all(step.carries)
         elif isinstance(step, ConditionalStep):
             for branch in step.branches:
                 _delay_counters(branch)
 
 
-def _delay(steps: list[Step], current: Buffer, following: Buffer) -> None:
-    place = next((k for k, s in enumerate(steps) if isinstance(s, KernelStep) and following in s.writes), None)
-    if place is None:
-        return
-    step = steps[place]
-    last = max((k for k, other in enumerate(steps) if current in (*other.reads, *other.writes)), default=place)
-    if last <= place:
-        return
-    between = steps[place + 1 : last + 1]
-    reads, writes = set(step.reads), set(step.writes)
-    if any(not writes.isdisjoint((*s.reads, *s.writes)) or not reads.isdisjoint(s.writes) for s in between):
-        return
-    steps[place : last + 1] = [*between, step]
+class _Delays:
+    """Moves the kernels of a loop's body. `places`: where each step stands; `uses`: the steps that touch a buffer."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self.steps = steps
+        self.places = {step: k for k, step in enumerate(steps)}
+        self.uses = _uses(steps)
+
+    def all(self, carries: Sequence[tuple[Buffer, Buffer]]) -> None:
+        for current, following in carries:
+            makers = (s for s in self.uses.get(following, ()) if isinstance(s, KernelStep) and following in s.writes)
+            step = min(makers, key=self.places.__getitem__, default=None)
+            if step is not None:
+                self._delay(step, current)
+
+    def _delay(self, step: Step, current: Buffer) -> None:
+        place = self.places[step]
+        last = max((self.places[other] for other in self.uses.get(current, ())), default=place)
+        if last <= place:
+            return
+        between = self.steps[place + 1 : last + 1]
+        reads, writes = set(step.reads), set(step.writes)
+        if any(not writes.isdisjoint((*s.reads, *s.writes)) or not reads.isdisjoint(s.writes) for s in between):
+            return
+        self.steps[place : last + 1] = [*between, step]
+        self.places |= {moved: k for k, moved in enumerate(self.steps[place : last + 1], place)}
+
+
+def _uses(steps: Iterable[Step]) -> dict[Buffer, list[Step]]:
+    found: dict[Buffer, list[Step]] = {}
+    for step in steps:
+        for buffer in dict.fromkeys((*step.reads, *step.writes)):
+            found.setdefault(buffer, []).append(step)
+    return found
 
 
 class _Timer:
@@ -191,6 +211,7 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
     """Lets a copy's source and result be one place wherever nothing reads the source afterwards, likewise what a kernel
     reads and writes at the same places."""
     chained = internal(block)
+    sharing = _Sharing(found, block, loop)
     for k, step in enumerate(block.steps):
         if isinstance(step, WhileStep):
             _share(found, step.condition, None)
@@ -199,12 +220,11 @@ def _share(found: Assignment, block: Block, loop: WhileStep | None) -> None:
             for branch in step.branches:
                 _share(found, branch, None)
         elif isinstance(step, CopyStep):
-            _share_copy(found, block, k, step, loop)
+            if not _shared_as_it_is(found, step):
+                sharing.tried(k, step, step.reads, step.writes[0])
         elif _loops(step) is not None:
             for written in step.writes:
-                for read in step.reads:
-                    if step not in chained or read in chained[step]:
-                        _share_place(found, block, k, step, loop, read, written)
+                sharing.tried(k, step, [b for b in step.reads if step not in chained or b in chained[step]], written)
 
 
 def _outlast(found: Assignment, block: Block) -> None:
@@ -231,15 +251,16 @@ def _loops(step: Step) -> Loops | None:
     return step.loops if isinstance(step, KernelStep) else None
 
 
-def _share_copy(found: Assignment, block: Block, place: int, step: CopyStep, loop: WhileStep | None) -> None:
+def _shared_as_it_is(found: Assignment, step: CopyStep) -> bool:
+    """Whether nothing changes the copy nor its source: then they are one."""
     source, result = found.homes[step.reads[0]], found.homes[step.writes[0]]
-    if _is_only_read(found, step, source, result):
-        source.last = max(source.last, result.last)
-        source.buffers += result.buffers
-        for buffer in result.buffers:
-            found.homes[buffer] = source
-        return
-    _share_place(found, block, place, step, loop, step.reads[0], step.writes[0])
+    if not _is_only_read(found, step, source, result):
+        return False
+    source.last = max(source.last, result.last)
+    source.buffers += result.buffers
+    for buffer in result.buffers:
+        found.homes[buffer] = source
+    return True
 
 
 def _is_only_read(found: Assignment, step: CopyStep, source: Home, result: Home) -> bool:
@@ -254,35 +275,61 @@ def _is_only_read(found: Assignment, step: CopyStep, source: Home, result: Home)
     return not any(end < time <= result.last for time in later)
 
 
-def _share_place(
-    found: Assignment, block: Block, place: int, step: Step, loop: WhileStep | None, read: Buffer, written: Buffer
-) -> None:
-    source, result = found.homes[read], found.homes[written]
-    if source is result or not source.writable or source.nbytes != result.nbytes:
-        return
-    if source.kind != "arena" and result.kind != "arena" and not _is_donation(source, result):
-        return
-    if any(found.homes[b] is source for b in step.writes) or any(found.homes[b] is result for b in step.reads):
-        return
-    start, end = found.times[step]
-    carried = loop is not None and any(found.homes[a] is source and found.homes[b] is result for a, b in loop.carries)
-    if not carried and source.last > end:
-        return
-    if carried:
-        after = block.steps[place + 1 :]
-        if any(_touches(found, other, source) for other in after):
+class _Sharing:
+    """What the steps of a block may do in place.
+
+    first, last  the places in the block where each buffer is touched
+    following    of a loop's body: what has the next value of each carry
+    """
+
+    def __init__(self, found: Assignment, block: Block, loop: WhileStep | None) -> None:
+        self.found = found
+        self.first: dict[Buffer, int] = {}
+        self.last: dict[Buffer, int] = {}
+        for k, step in enumerate(block.steps):
+            for buffer in (*step.reads, *step.writes):
+                self.first.setdefault(buffer, k)
+                self.last[buffer] = k
+        self.following: dict[Buffer, list[Buffer]] = {}
+        for current, following in loop.carries if loop is not None else ():
+            self.following.setdefault(current, []).append(following)
+
+    def tried(self, place: int, step: Step, reads: Sequence[Buffer], written: Buffer) -> None:
+        """Puts what the step, the one at this place, writes where the first of `reads` is that allows it."""
+        homes = self.found.homes
+        result = homes[written]
+        if any(homes[buffer] is result for buffer in step.reads):
             return
-        if any(_touches(found, other, result) for other in block.steps[:place]):
-            return
-    elif result.first < start:
-        if not _is_branch_result(step) or any(_touches(found, other, result) for other in block.steps[:place]):
-            return
-    loops = _loops(step)
-    if loops is not None and not is_in_place(loops, read, written):
-        return
-    if isinstance(step, RoutineStep) and any(found.homes[b] is source for b in step.table):
-        return  # the routine itself reads it all the while
-    _merge(found, source, result)
+        for read in reads:
+            if self._may_share(place, step, read, written):
+                _merge(self.found, homes[read], result)
+                return
+
+    def _may_share(self, place: int, step: Step, read: Buffer, written: Buffer) -> bool:
+        homes = self.found.homes
+        source, result = homes[read], homes[written]
+        if not source.writable or source.nbytes != result.nbytes:
+            return False
+        if source.kind != "arena" and result.kind != "arena" and not _is_donation(source, result):
+            return False
+        if any(homes[buffer] is source for buffer in step.writes):
+            return False
+        start, end = self.found.times[step]
+        carried = bool(self.following) and any(
+            homes[b] is result for a in source.buffers for b in self.following.get(a, ())
+        )
+        if not carried and source.last > end:
+            return False
+        is_before = any(self.first.get(buffer, place) < place for buffer in result.buffers)
+        if carried and (is_before or any(self.last.get(buffer, place) > place for buffer in source.buffers)):
+            return False
+        if not carried and result.first < start and (is_before or not _is_branch_result(step)):
+            return False
+        loops = _loops(step)
+        if loops is not None and not is_in_place(loops, read, written):
+            return False
+        # a routine reads its operands all the while
+        return not (isinstance(step, RoutineStep) and any(homes[buffer] is source for buffer in step.table))
 
 
 def _is_branch_result(step: Step) -> bool:
@@ -299,8 +346,9 @@ def _is_donation(source: Home, result: Home) -> bool:
 
 def _reuse(found: Assignment, arguments: list[Home], results: list[Home]) -> None:
     """Results that nothing has put there yet take the memory of donated arguments that are read no more by then."""
-    for result in results:
-        for argument in arguments:
+    given = [argument for argument in arguments if argument.writable]
+    for result in results if given else ():
+        for argument in given:
             fits = result.kind == "result" and argument.nbytes == result.nbytes and argument is not result
             if fits and argument.last < result.first and _is_donation(argument, result):
                 _merge(found, argument, result)
@@ -333,11 +381,6 @@ def _is_by_rows(loops: Loops, fold: Node) -> bool:
         return not bound
     parallel = range(loops.parallel)
     return max(around, default=-1) < min(bound, default=len(loops.order)) and set(parallel) <= set(around)
-
-
-def _touches(found: Assignment, step: Step, home: Home) -> bool:
-    buffers = [*step.reads, *step.writes]
-    return any(found.homes[b] is home for b in buffers)
 
 
 def _merge(found: Assignment, source: Home, result: Home) -> None:

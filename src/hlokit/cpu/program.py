@@ -271,11 +271,15 @@ class Lowering(Grouping):
                 if effects is not None:
                     after(effects, k)
                 effects = k
+        doing: dict[Instruction, list[int]] = {}
+        for k, step in enumerate(steps):
+            for instruction in step.instructions:
+                doing.setdefault(instruction, []).append(k)
         for k, step in enumerate(steps):
             for instruction in step.instructions:
                 for before in instruction.control_predecessors:
-                    for j, other in enumerate(steps):
-                        if before in other.instructions and j != k:
+                    for j in doing.get(before, ()):
+                        if j != k:
                             after(j, k)
         ready = [(self._when(steps[k]), k) for k in range(len(steps)) if not missing[k]]
         heapify(ready)

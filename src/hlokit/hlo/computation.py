@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -172,6 +172,24 @@ class Computation:
             del old.users[user]
         if self.root is old:
             self.root_or_none = new
+        self.version += 1
+
+    def replace_all(self, new: Mapping[Instruction, Instruction]) -> None:
+        """`replace` for many, of which none is put in the place of another: each user is changed once, however many of
+        its operands go. Shapes are the same, layouts too."""
+        root = self.root
+        users = {user: None for old in new for user in old.users}
+        for old, value in new.items():
+            self._own(old)
+            if old.shape is not value.shape:
+                raise ShapeError("HINST-3", f"replacement of {old.name}", value.shape, old.shape)
+        for user in users:
+            for operand in user.operands:
+                operand.users.pop(user, None)
+            user.operands = tuple(new.get(o, o) for o in user.operands)
+            for place, operand in enumerate(user.operands):
+                operand.users[user] = None if user in operand.users else place
+        self.root_or_none = new.get(root, root)
         self.version += 1
 
     def run_after(self, instruction: Instruction, before: Instruction) -> None:

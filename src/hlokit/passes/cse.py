@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hlokit.hlo.computation import Computation, has_side_effect
@@ -24,14 +25,15 @@ class CommonSubexpressions(Pass):
         effects: dict[Computation, bool] = {}
         for computation in module.all_computations:
             first: dict[Any, Instruction] = {}
-            for instruction in list(computation.post_order()):
-                if not is_repeatable(instruction, effects):
-                    continue
-                kept = first.setdefault(_key(instruction), instruction)
-                if kept is not instruction:
-                    computation.replace(instruction, kept)
-                    changed = True
+            same: dict[Instruction, Instruction] = {}
+            for instruction in computation.post_order():
+                if is_repeatable(instruction, effects):
+                    kept = first.setdefault(_key(instruction, same), instruction)
+                    if kept is not instruction:
+                        same[instruction] = kept
+            computation.replace_all(same)
             computation.remove_dead()
+            changed |= bool(same)
         return changed
 
 
@@ -42,8 +44,10 @@ def is_repeatable(instruction: Instruction, effects: dict[Computation, bool]) ->
     return not has_side_effect(instruction, effects)
 
 
-def _key(instruction: Instruction) -> tuple[Any, ...]:
-    """Ops and shapes are interned; a custom call also takes its backend_config."""
+def _key(instruction: Instruction, same: Mapping[Instruction, Instruction]) -> tuple[Any, ...]:
+    """`same`: what was computed before, in the place of operands. Ops and shapes are interned; a custom call also takes
+    its backend_config."""
     extra = instruction.extra
     config = (extra.backend_config, extra.sharding) if extra is not None else ("", None)
-    return (instruction.op, instruction.operands, instruction.called, instruction.shape, config)
+    operands = tuple(same.get(o, o) for o in instruction.operands)
+    return (instruction.op, operands, instruction.called, instruction.shape, config)

@@ -105,10 +105,14 @@ def slice_of_iota(instruction: Instruction, computation: Computation) -> Instruc
 @simplifies(Concatenate, static=True)
 def concatenate_of_concatenate(instruction: Instruction, computation: Computation) -> Instruction | None:
     """Concatenations along one dimension are one; empty operands are none."""
+    if len(instruction.users) == 1 and next(iter(instruction.users)).op is instruction.op and not instruction.is_root:
+        return None  # the outermost takes them all: a chain of thousands is gone through once
     operands: list[Instruction] = []
-    for operand in instruction.operands:
+    stack = list(reversed(instruction.operands))
+    while stack:
+        operand = stack.pop()
         if operand.op is instruction.op and len(operand.users) == 1:
-            operands += operand.operands
+            stack += reversed(operand.operands)
         elif operand.shape.size:
             operands.append(operand)
     if not operands or operands == list(instruction.operands):
