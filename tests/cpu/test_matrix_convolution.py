@@ -236,6 +236,8 @@ def test_chosen_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
         op, lhs, rhs = make(NHWC, [SAME] * 2), dtypes.f32[2, 28, 28, features], dtypes.f32[3, 3, features, 64]
         assert uses(op, lhs, rhs) == is_chosen
     assert not uses(op, dtypes.f32[2, 4, 4, 64], dtypes.f32[3, 3, 64, 16])
+    gradient = make(KERNEL_GRADIENT, [WindowDimension(28, 1, 1, 1)] * 2)
+    assert uses(gradient, *[dtypes.f32[8, 28, 28, 64]] * 2)  # where vectors sum in goes, too
 
 
 def test_machines_without_them() -> None:

@@ -37,6 +37,8 @@ _STEPS = 4096
 """Lines of one sum, at most: their places are a table."""
 _VECTORS = 0.75 / 26
 """Cycles for each product that vectors take, and three quarters thereof."""
+_LONGER = 1.25
+"""How much longer vectors take where windows are larger than the result, as in gradients of kernels."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,13 @@ def matrix_plan(s: Sliding, target: Target) -> MatrixPlan | None:
     is_handed_out = s.feature_dim == len(s.dimensions) - 1 if last is None else p.axes[last].axis.step == 1
     if not is_handed_out:
         return None
-    return p if _cycles(p) < _VECTORS * s.elements * s.steps else None
+    vectors = _VECTORS * (_LONGER if _has_large_windows(order) else 1) * s.elements * s.steps
+    return p if _cycles(p) < vectors else None
+
+
+def _has_large_windows(order: Sequence[Axis]) -> bool:
+    """Whether outputs share most of what they read."""
+    return any(a.taps > 2 * a.outputs for a in order)
 
 
 def _factors(s: Sliding, target: Target) -> Factors | None:
@@ -303,7 +311,7 @@ def _cuts(order: Sequence[Axis], merged: int | None) -> Iterator[tuple[Placed, .
     Where outputs share most of what they read, the axis of the most is cut.
     """
     numbers = list(range(len(order)))
-    if any(a.taps > 2 * a.outputs for a in order):
+    if _has_large_windows(order):
         numbers = [max(numbers, key=lambda i: order[i].outputs)]
     blocks = [1 if i in numbers else a.outputs for i, a in enumerate(order)]
     axes = [Placed(a, 1 if i == merged else a.taps, blocks[i]) for i, a in enumerate(order)]
