@@ -340,7 +340,7 @@ def _write_butterflies(module: Module, lanes: Lanes, radix: int, weighted_from: 
     parameters = [("ptr noalias", "source"), ("i64", "source_step"), ("i64", "source_next")]
     parameters += [("ptr noalias", "target"), ("i64", "target_step"), ("i64", "target_next")]
     parameters += [("ptr noalias", "weights"), ("i64", "weights_next"), ("i64", "count")]
-    f = Function(name, parameters, attributes="noinline")
+    f = Function(name, parameters, attributes="noinline", shared=name)
     element = f"[{2 * lanes.count} x {lanes.scalar}]"
     carries = [("ptr", "%source"), ("ptr", "%target"), ("ptr", "%weights")]
     with f.loop("0", "%count", carries=carries) as loop:

@@ -137,13 +137,17 @@ class Product:
             chunk = fn.let(f"udiv i64 {chunk}, {counts[2]}")
         if counts[1] > 1:
             row = fn.let(f"mul i64 {fn.let(f'urem i64 {chunk}, {counts[1]}')}, {ms}")
-            chunk = fn.let(f"udiv i64 {chunk}, {counts[1]}")
-        first = chunk if gs == 1 else fn.let(f"mul i64 {chunk}, {gs}")
-        last = least(fn, added(fn, first, str(gs)), str(s.batch.size))
+            if s.batch.size > 1:
+                chunk = fn.let(f"udiv i64 {chunk}, {counts[1]}")
         row_end = least(fn, added(fn, row, str(ms)), str(s.rows.size)) if counts[1] > 1 else str(s.rows.size)
         column_end = (
             least(fn, added(fn, column, str(ns)), str(s.columns.size)) if counts[2] > 1 else str(s.columns.size)
         )
+        if s.batch.size == 1:
+            self.batch("0", (row, row_end), (column, column_end))
+            return
+        first = chunk if gs == 1 else fn.let(f"mul i64 {chunk}, {gs}")
+        last = least(fn, added(fn, first, str(gs)), str(s.batch.size))
         with fn.loop(first, last) as batch:
             self.batch(batch.index, (row, row_end), (column, column_end))
 
@@ -161,8 +165,9 @@ class Product:
         if not self.is_split:
             work.part(inner[0], inner[1], "true", "true")
             return
-        # once at least, also where there is nothing to sum
-        end = fn.let(f"call i64 @llvm.smax.i64(i64 {inner[1]}, i64 {added(fn, inner[0], '1')})")
+        end = inner[1]
+        if inner != ("0", str(self.space.inner.size)) or end == "0":  # once, also where there is nothing to sum
+            end = fn.let(f"call i64 @llvm.smax.i64(i64 {end}, i64 {added(fn, inner[0], '1')})")
         with fn.loop(inner[0], end, depth) as loop:
             after = added(fn, loop.index, str(depth))
             first = fn.let(f"icmp eq i64 {loop.index}, {inner[0]}")
