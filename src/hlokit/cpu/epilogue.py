@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from hlokit.cpu.context import Context
@@ -33,54 +34,88 @@ def fuse(block: Block, context: Context) -> None:
     """
     if context.strict:
         return
-    for step in block.steps:
-        if isinstance(step, WhileStep):
-            fuse(step.condition, context)
-            fuse(step.body, context)
-        elif isinstance(step, ConditionalStep):
-            for branch in step.branches:
-                fuse(branch, context)
-    for kernel in list(block.steps):
-        if isinstance(kernel, KernelStep) and _is_elementwise(kernel):
-            _fuse(block, kernel, context)
+    gone = _Fusing(context).all(block)
+    entries = context.reasons.entries
+    entries[:] = [e for e in entries if e[0] not in gone or e[1] != "not fused"]
 
 
-def _fuse(block: Block, kernel: KernelStep, context: Context) -> None:
-    """Into the last of the routines that it reads of for which that is possible."""
-    steps = block.steps
-    at = steps.index(kernel)
-    for k in range(at - 1, -1, -1):
-        routine = steps[k]
-        if not isinstance(routine, RoutineStep) or routine.epilogue is not None or not _has_epilogue(routine, kernel):
-            continue
-        result = routine.writes[0]
-        whole = kernel.loops.whole
-        loops = kernel.loops if whole is None else Loops(*whole)
-        place = _place(loops, result, 2 if routine.instructions[0].shape.dtype.is_complex else 1)
-        if place is None:
-            continue
-        between = steps[k + 1 : at]
-        if not any(result in other.reads or result in other.writes for other in between):
-            to = at
-        elif not any(buffer in other.writes for other in between for buffer in kernel.reads):
-            to = k
-        else:
-            continue
-        if whole is not None:
-            kernel.loops = arrange(*whole, vector_bytes=context.target.vector_bytes, writes_out=False)
-        later = any(result in other.reads for other in steps if other is not kernel)
-        fused = _fused(routine, kernel, place, is_kept=later or result in block.results)
-        steps[to] = fused
-        del steps[k if to == at else at]
-        names = {i.name for i in routine.instructions}
-        entries = context.reasons.entries
-        if not fused.epilogue.is_kept:  # type: ignore[union-attr]
-            entries[:] = [e for e in entries if e[0] not in names or e[1] != "not fused"]
-            if block.leaves is not None:
-                for leaf in [leaf for leaf, buffer in block.leaves.stored.items() if buffer is result]:
-                    del block.leaves.stored[leaf]
-        context.reasons.add(kernel.name, "fused", f"the epilogue of {routine.name}")
-        return
+class _Fusing:
+    """Goes through the blocks. `gone`: names of what no longer lies in memory."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.gone: set[str] = set()
+
+    def all(self, block: Block) -> set[str]:
+        for step in block.steps:
+            if isinstance(step, WhileStep):
+                self.all(step.condition)
+                self.all(step.body)
+            elif isinstance(step, ConditionalStep):
+                for branch in step.branches:
+                    self.all(branch)
+        self._block(block)
+        return self.gone
+
+    def _block(self, block: Block) -> None:
+        made = {s.writes[0]: s for s in block.steps if isinstance(s, RoutineStep) and len(s.writes) == 1}
+        readers = Counter(buffer for step in block.steps for buffer in set(step.reads))
+        vanished: set[Buffer] = set()
+        for kernel in list(block.steps):
+            if (
+                not isinstance(kernel, KernelStep)
+                or made.keys().isdisjoint(kernel.reads)
+                or not _is_elementwise(kernel)
+            ):
+                continue
+            routines = [made[buffer] for buffer in kernel.reads if buffer in made]
+            fused = self._fused(block, kernel, routines, readers)
+            if fused is None:
+                continue
+            routine = fused.epilogue.routine  # type: ignore[union-attr]
+            del made[routine.writes[0]]
+            readers.subtract([*set(routine.reads), *set(kernel.reads)])
+            readers.update(set(fused.reads))
+            if not fused.epilogue.is_kept:  # type: ignore[union-attr]
+                vanished.add(routine.writes[0])
+                self.gone |= {i.name for i in routine.instructions}
+        if block.leaves is not None and vanished:
+            stored = block.leaves.stored
+            for leaf in [leaf for leaf, buffer in stored.items() if buffer in vanished]:
+                del stored[leaf]
+
+    def _fused(
+        self, block: Block, kernel: KernelStep, routines: Sequence[RoutineStep], readers: Mapping[Buffer, int]
+    ) -> RoutineStep | None:
+        """The kernel in the last of the routines for which that is possible."""
+        steps = block.steps
+        at = steps.index(kernel)
+        for k in sorted((steps.index(routine) for routine in routines), reverse=True):
+            routine = steps[k]
+            assert isinstance(routine, RoutineStep)
+            if k > at or not _has_epilogue(routine, kernel):
+                continue
+            result = routine.writes[0]
+            whole = kernel.loops.whole
+            loops = kernel.loops if whole is None else Loops(*whole)
+            place = _place(loops, result, 2 if routine.instructions[0].shape.dtype.is_complex else 1)
+            if place is None:
+                continue
+            between = steps[k + 1 : at]
+            if not any(result in other.reads or result in other.writes for other in between):
+                to = at
+            elif not any(buffer in other.writes for other in between for buffer in kernel.reads):
+                to = k
+            else:
+                continue
+            if whole is not None:
+                kernel.loops = arrange(*whole, vector_bytes=self.context.target.vector_bytes, writes_out=False)
+            fused = _fused(routine, kernel, place, is_kept=readers[result] > 1 or result in block.results)
+            steps[to] = fused
+            del steps[k if to == at else at]
+            self.context.reasons.add(kernel.name, "fused", f"the epilogue of {routine.name}")
+            return fused
+        return None
 
 
 def _has_epilogue(routine: RoutineStep, kernel: KernelStep) -> bool:
