@@ -130,7 +130,7 @@ def _note(f: Function, s: Eigen, info: str) -> None:
 def cut(s: Eigen, module: Module) -> str:
     """The part that scales T to a largest element of about 1, and cuts it into blocks."""
     p, n = s.p, s.m.rows
-    f = s.part("cut")
+    f = s.part("cut", is_cold=True)
     kind, bits = p.scalar, 8 * p.bytes
     module.table(f"{s.name}_bounds", "i64", s.bounds)
     diagonal, beside = s.area(f, "diagonal"), s.area(f, "beside")
@@ -165,7 +165,7 @@ def cut(s: Eigen, module: Module) -> str:
 def leaf(s: Eigen, module: Module) -> str:
     """The part that solves block `number`."""
     p, column = s.p, s.tall.panel_column
-    f = s.part("leaf")
+    f = s.part("leaf", is_cold=True)
     first, last = s.bound(f, "%number"), s.bound(f, plus(f, "%number", 1))
     size = f.let(f"sub nsw i64 {last}, {first}")
     columns = offset(f, s.area(f, "q"), (first, column))
@@ -253,7 +253,7 @@ class _Pair:
 def deflate(s: Eigen, module: Module) -> str:
     """The part that makes the secular equation of pair `number`, or finds that there is none."""
     p, column = s.p, s.tall.panel_column
-    f = s.part("deflate")
+    f = s.part("deflate", is_cold=True)
     pair = _Pair(f, s)
     q = offset(f, pair.column("q"), (pair.first, p.bytes))
     z = pair.at("signs")
@@ -287,7 +287,7 @@ def deflate(s: Eigen, module: Module) -> str:
 def roots(s: Eigen, module: Module) -> str:
     """The part that finds the roots of a stripe of a pair, and lays out as many columns of the halves."""
     p = s.p
-    f = s.part("roots")
+    f = s.part("roots", is_cold=True)
     pair = _Pair(f, s, has_stripes=True)
     count, uppers, lowers = (pair.count(i) for i in range(3))
     low = times(f, pair.piece, p.width)

@@ -60,7 +60,7 @@ def _pieces(s: Eigen, module: Module) -> list[Piece]:
 def _finish(s: Eigen, module: Module) -> str:
     """The part that makes a stripe of the result; the first makes the eigenvalues and info too."""
     p, n = s.p, s.m.rows
-    f = s.part("finish")
+    f = s.part("finish", is_cold=True)
     stripe = offset(f, s.area(f, "vectors"), ("%number", s.stripe_bytes))
     tridiagonal.back(s, module, f, stripe)
     flags = s.area(f, "failed")

@@ -26,9 +26,9 @@ _MOST_CHUNKS = 64
 _PART = [("ptr", "table"), ("ptr", "memory"), ("i64", "matrix"), ("i64", "number"), ("i64", "step")]
 
 
-def part(name: str) -> Function:
+def part(name: str, is_cold: bool = False) -> Function:
     """A part in the writing."""
-    return Function(name, _PART, attributes="noinline")
+    return Function(name, _PART, attributes="noinline", is_cold=is_cold)
 
 
 @dataclass(frozen=True)

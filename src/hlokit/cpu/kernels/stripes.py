@@ -123,8 +123,8 @@ class Stripes:
         """The first column of a factored stripe."""
         return offset(f, "%memory", HEAD + self.count * self.stripe_bytes, (number, self.columns_bytes))
 
-    def part(self, name: str) -> Function:
-        return part(f"{self.name}_{name}")
+    def part(self, name: str, is_cold: bool = False) -> Function:
+        return part(f"{self.name}_{name}", is_cold)
 
     @property
     def is_narrow(self) -> bool:

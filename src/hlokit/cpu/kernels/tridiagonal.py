@@ -144,7 +144,7 @@ def power_of_two(f: Function, p: Panels, value: str) -> str:
 def begin(s: Tridiagonal, module: Module) -> str:
     """The part that scales a matrix whose squares would overflow or underflow, and clears one that is not finite."""
     p = s.p
-    f = s.part("begin")
+    f = s.part("begin", is_cold=True)
     zero, one, reach = float_constant(0.0, p.scalar), float_constant(1.0, p.scalar), 30 if p.bytes == 4 else 300
     with f.loop("0", str(s.count), carries=[(p.scalar, zero)]) as loop:
         size = load(f, p, s.element(f, "sizes", loop.index))
@@ -377,7 +377,7 @@ def update(s: Tridiagonal, module: Module) -> str:
 
 def reflector_block(s: Tridiagonal, module: Module) -> str:
     """The part that makes T and the stripe of V of stripe `number`."""
-    f = s.part("block")
+    f = s.part("block", is_cold=True)
     v = s.v_stripe(f, "%number")
     first = times(f, "%number", s.p.width)
     s.transpose(f, module, v, s.column(f, "%number"), first, False)
