@@ -2,7 +2,8 @@
 
 python -m bench.compile_profile [REGEX] [--rounds N] [--xla]
 
-A table in milliseconds of processor time of all threads, the least of the rounds, without the object cache. Columns:
+A table in milliseconds of processor time of all threads, the least of the rounds, without the object cache and
+without what the process made before. Columns:
 parse, passes, lower (instructions to kernels), arrange (their loops), buffers, emit (text of kernels), routine (of
 matrix products and the like), entry, read (LLVM's parser and its passes), code, link, all; text (KB), functions. With
 --xla also XLA's compile, and the geometric mean of all over it.
@@ -72,7 +73,9 @@ def measured(clock: Clock) -> None:
 
 def compiled(text: str, clock: Clock) -> tuple[dict[str, float], Any]:
     import hlokit as hk
+    from hlokit.cpu import jit
 
+    jit.forget()
     clock.spent, clock.inner = {}, 0.0
     start = time.process_time()
     module = clock.timed("parse", hk.parse)(text)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu import jit
 from hlokit.cpu.kernels import parts
 from hlokit.cpu.steps import PackStep
 from hlokit.cpu.target import host, parse
@@ -76,6 +77,15 @@ def test_sizes_and_orders(type: hk.DType, turned: tuple[bool, bool]) -> None:
         module = product(m, k, n, type, turned=turned)
         x, y = numbers(module)
         check(compiled(module)(x, y), x.T if turned[0] else x, y.T if turned[1] else y)
+
+
+def test_products_of_all_sizes_share_their_functions() -> None:
+    sizes = [((160, 96, 192), (False, False)), ((320, 512, 64), (False, False)), ((64, 1024, 96), (False, True))]
+    texts = [hk.compile(product(*s, turned=t), target=MATRICES).as_text("llvm") for s, t in sizes]
+    shared = [jit.apart(text)[0] for text in texts]
+    assert len(shared[0]) == 2 and shared[0] == shared[1]
+    assert "@parts_panel_f32." in shared[0][0] and "@parts_slow_tile_f32." in shared[0][1]
+    assert set(shared[0]) < set(shared[2]) and len(shared[2]) == 4, "one side goes across"
 
 
 @needs_registers

@@ -109,6 +109,11 @@ def _shared(text: str, target: Target, opt: int, make: Callable[[str, Target, in
     return code
 
 
+def forget() -> None:
+    """Functions that programs share are made again: for measurements of a process's first compile."""
+    _made_before.clear()
+
+
 def apart(text: str) -> tuple[list[str], str]:
     """The texts of functions that programs share, by the value of SHARED, and the rest."""
     if SHARED not in text:
@@ -120,9 +125,10 @@ def apart(text: str) -> tuple[list[str], str]:
     for function in functions:
         found = _SHARED.search(function.partition("\n")[0])
         homes[function] = found[1] if found else ""
+    order = sorted(functions)  # the same whatever the program calls first
     names = [name for name in dict.fromkeys(homes.values()) if name]
-    texts = {name: _part(head, {f: home == name for f, home in homes.items()}) for name in ["", *names]}
-    return [texts[name] for name in names], texts[""]
+    shared = [_part(head, {f: homes[f] == name for f in order}) for name in names]
+    return shared, _part(head, {f: not homes[f] for f in functions})
 
 
 def split(text: str, count: int, others: bool = False) -> tuple[list[str], str]:
@@ -198,7 +204,8 @@ def _part(head: Sequence[str], functions: Mapping[str, bool]) -> str:
         more = [waiting.pop(name) for name in found]
         placed += [f if _is_inlined(f) else _declared(f) for f in more]
         used |= _symbols(f for f in more if _is_inlined(f))
-    kept = [line for line in head if not line.startswith(("@", "declare ")) or not used.isdisjoint(_symbols([line]))]
+    named = ("@", "declare ")
+    kept = [line for line in head if line and not (line.startswith(named) and used.isdisjoint(_symbols([line])))]
     return "\n".join([*kept, *placed])
 
 
