@@ -54,13 +54,20 @@ def _power32_in_pairs(x: Value, y: Value) -> Value:
     product, rest = _log_times(x, y)
 
     def corrected() -> Value:
-        bounded = clamp(product, -110.0, 97.0)
-        return _corrected(x, y, _exp_of_pair(bounded, rest.where(product.eq(bounded), 0.0)))
+        bounded = clamp(product, -104.5, 97.0)
+        n, power = _exp_of_pair(bounded, rest.where(product.eq(bounded), 0.0))
+        return _corrected(x, y, _scale_kept(power, n, product.compare("uge", -104.5)))
 
     # all at once: x negative, or the product too large, or no number since x is zero or one of them not finite
     sign = -1 << 31
     both = (product.as_bits() & ~sign) | (x.as_bits() & sign)
-    return _seldom(both.compare("uge", product.operand(87.0).as_bits()), _exp_of_pair(product, rest), corrected)
+    n, power = _exp_of_pair(product, rest)
+    return _seldom(both.compare("uge", product.operand(87.0).as_bits()), scale(power, n), corrected)
+
+
+def _scale_kept(power: Value, n: Value, is_kept: Value) -> Value:
+    """power * 2^n, which takes long where it vanishes; 0 where it is not kept."""
+    return scale(power, n.where(is_kept, 0.0)).where(is_kept, 0.0)
 
 
 def _log_times(x: Value, y: Value) -> tuple[Value, Value]:
@@ -88,13 +95,13 @@ def _log_times(x: Value, y: Value) -> tuple[Value, Value]:
     return product, y.fma(low, y.fma(high, -product))
 
 
-def _exp_of_pair(x: Value, rest: Value) -> Value:
-    """exp(x + rest), where the rest is small."""
+def _exp_of_pair(x: Value, rest: Value) -> tuple[Value, Value]:
+    """(n, power) with exp(x + rest) = 2^n power, where the rest is small."""
     magic = 1.5 * 2.0**23
     ln2, ln2_rest = coefficients.LOG_LN2_32
     n = x.fma(coefficients.LOG2E_32[0], magic) - magic
     r = n.fma(-ln2, x) + n.fma(-ln2_rest, rest)
-    return scale(horner(r, (1.0, 1.0, *coefficients.EXP_PAIR32)), n)
+    return n, horner(r, (1.0, 1.0, *coefficients.EXP_PAIR32))
 
 
 def _power32(size: Value, y: Value) -> Value:
@@ -102,10 +109,12 @@ def _power32(size: Value, y: Value) -> Value:
     e, m = exponent_and_mantissa(size)
     f = (m - 1.0).cast("fpext", "double")
     logarithm = horner(f, coefficients.LOG2_COARSE64).fma(f, e.cast("fpext", "double"))
-    exponent = clamp(y.cast("fpext", "double") * logarithm, -160.0, 140.0)
+    product = y.cast("fpext", "double") * logarithm
+    exponent = clamp(product, -160.0, 140.0)
     n = exponent.rounded()
     fraction = (exponent - n).cast("fptrunc", "float")
-    return scale(horner(fraction, coefficients.EXP2_FINE32), n.cast("fptrunc", "float"))
+    power = horner(fraction, coefficients.EXP2_FINE32)
+    return _scale_kept(power, n.cast("fptrunc", "float"), product.compare("uge", -151.0))
 
 
 def _power64(size: Value, y: Value) -> Value:
@@ -114,9 +123,9 @@ def _power64(size: Value, y: Value) -> Value:
     product = y * high
     rest = y.fma(high, -product) + y * low
     rest = rest.where(product.abs().lt(1000.0), 0.0)
-    product = clamp(product, -1000.0, 1000.0)
-    n, r = reduce_exp(product)
-    return scale(horner(r + rest, (1.0, 1.0, *table("EXP", size))), n)
+    is_kept = product.compare("uge", -746.0)
+    n, r = reduce_exp(clamp(product, -1000.0, 1000.0))
+    return _scale_kept(horner(r + rest, (1.0, 1.0, *table("EXP", size))), n, is_kept)
 
 
 def _log_in_two(x: Value) -> tuple[Value, Value]:
