@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ArgumentError, ParseError, UnsupportedError
-from hlokit.hlo.module import HloModule
+from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.passes.pipeline import optimize
@@ -104,6 +104,7 @@ def to_stablehlo(module: HloModule) -> str:
     from hlokit.stablehlo.printer.mapping import RULES
     from hlokit.stablehlo.printer.module import stablehlo_text
 
+    check_is_module(module)
     if any(i.op.form == "expand" and i.opcode not in RULES for i in module.instructions()):
         module = module.clone()
         OpExpander(keep=frozenset(RULES)).run(module)
@@ -114,6 +115,7 @@ def verify(module: HloModule) -> None:
     """Checks every rule of the language on `module`. Raises one VerifyError with all findings."""
     from hlokit.hlo.verifier import verify
 
+    check_is_module(module)
     verify(module)
 
 
@@ -185,6 +187,7 @@ def export_object(
     """Writes `module` as an object file and a C header, NAME.o and NAME.h: see hlokit.runtime.export."""
     from hlokit.runtime.export import export_object
 
+    check_is_module(module)
     return export_object(module, target, path, strict=strict)
 
 

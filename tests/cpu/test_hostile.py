@@ -98,7 +98,7 @@ def test_one_array_given_twice() -> None:
 
 @pytest.mark.parametrize("given", [None, TWO, 3, X])
 def test_what_is_no_module(given: Any) -> None:
-    for function in (hk.compile, hk.evaluate):
+    for function in (hk.compile, hk.evaluate, hk.verify, hk.optimize, hk.to_stablehlo, hk.export_object):
         with pytest.raises(hk.ArgumentError, match="expected an HloModule"):
             function(given)
     if not isinstance(given, str):

@@ -237,6 +237,29 @@ def test_a_type_error_inside_a_function_stays_one() -> None:
         hk.map([x], lambda a: None + 1, [0])  # type: ignore[operator]
 
 
+def test_mistakes_at_first_use_are_named() -> None:
+    b = hk.Builder("t")
+    x = b.parameter(0, hk.f32[2, 3])
+    with pytest.raises(TypeError, match=r"is not a tuple: slice, dynamic_slice and gather"):
+        x[0]
+    with pytest.raises(hk.BuildError, match=r"einsum\(x, y, einsum_config\)"):
+        hk.einsum("ij,ij->i", x, x)  # type: ignore[arg-type]
+    with pytest.raises(hk.BuildError, match=r"handle of a builder.*BUILDER-3"):
+        hk.while_(lambda i: i < 3, lambda i: i + 1, 0)  # type: ignore[arg-type]
+    with pytest.raises(hk.BuildError, match=r"handle of a builder.*BUILDER-3"):
+        hk.conditional(True, 1.0, hk.neg, 2.0, hk.neg)
+
+
+@pytest.mark.parametrize(("by", "found"), [(True, -2.0), (False, 3.0)])
+def test_conditional_takes_a_constant(by: bool, found: float) -> None:
+    for selected in (
+        lambda x: hk.conditional(by, x, hk.neg, 3.0, hk.abs),
+        lambda x: hk.conditional(1 - by, [hk.neg, hk.abs], [x, 3.0]),
+    ):
+        b = hk.Builder("t")
+        assert hk.evaluate(b.build(selected(b.constant(2.0)))) == found
+
+
 @rule("BUILDER-2", "BEY-76", "BEY-77")
 @pytest.mark.parametrize(
     ("program", "said"),

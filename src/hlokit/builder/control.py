@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit, handles
+from hlokit.builder.handle import first_handle
 from hlokit.errors import BuildError, ShapeError
 from hlokit.ops.control_flow import Call, Conditional, Map, While
 from hlokit.ops.structure import GetTupleElement, OptBarrier, Tuple
@@ -94,7 +95,8 @@ def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequ
     Raises ShapeError (WHILE-4 .. WHILE-6).
     """
     if not isinstance(init, XlaOp):
-        (first, *_) = handles(*init)
+        is_list = isinstance(init, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+        (first, *_) = handles(*init) if is_list else handles(init)
         init = tuple_(first.builder, init)
     computations = [computation_of(f, [init.shape], init.builder) for f in (condition, body)]
     return emit(While(), init, called=computations)
@@ -129,14 +131,12 @@ def conditional(*arguments: Any, **named: Any) -> XlaOp:
         given = ", ".join((*names[: len(arguments)], *named)) or "nothing"
         raise BuildError(f"conditional takes {', '.join(_PREDICATED)} or {', '.join(_INDEXED)}, got {given}", "COND-4")
     selector, *rest = (*arguments, *(named[name] for name in names[len(arguments) :]))
-    if names is _PREDICATED:
-        if selector.shape.static is not dtypes.pred[()]:
-            raise ShapeError("COND-2", "pred", selector.shape, "pred[]")
-        operands, computations = rest[0::2], rest[1::2]
-    else:
-        if selector.shape.static is not dtypes.s32[()]:
-            raise ShapeError("COND-3", "branch_index", selector.shape, "s32[]")
-        computations, operands = rest
+    operands, computations = (rest[0::2], rest[1::2]) if names is _PREDICATED else rest[::-1]
+    selector = first_handle(selector, *operands).builder.handle(selector)
+    if names is _PREDICATED and selector.shape.static is not dtypes.pred[()]:
+        raise ShapeError("COND-2", "pred", selector.shape, "pred[]")
+    if names is _INDEXED and selector.shape.static is not dtypes.s32[()]:
+        raise ShapeError("COND-3", "branch_index", selector.shape, "s32[]")
     if len(operands) != len(computations):
         raise ShapeError("COND-4", "branch_operands", len(operands), len(computations))
     builder = selector.builder

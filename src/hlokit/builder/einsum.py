@@ -12,6 +12,7 @@ from hlokit.builder.elementwise import add
 from hlokit.builder.matrix import get_matrix_diagonal
 from hlokit.builder.movement import transpose
 from hlokit.builder.reduction import reduce
+from hlokit.errors import BuildError
 from hlokit.types.dimension_numbers import DotDimensionNumbers
 from hlokit.types.dtype import DType
 
@@ -63,6 +64,8 @@ def parse_einsum_string(einsum_config: str, x: XlaOp, y: XlaOp) -> tuple[list[st
 
     Raises ShapeError (BEY-80) for a text that is not "labels,labels->labels" or does not fit the ranks.
     """
+    if not isinstance(einsum_config, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BuildError("einsum(x, y, einsum_config): the text comes after the operands", "BEY-80")
     text = einsum_config.replace(" ", "")
     inputs, arrow, output = text.partition("->")
     parts = inputs.split(",")

@@ -50,7 +50,7 @@ class XlaOp:
 
     def __len__(self) -> int:
         if not self.shape.is_tuple:
-            raise TypeError(f"{self!r} is not a tuple")
+            raise TypeError(f"{self!r} is not a tuple: slice, dynamic_slice and gather take parts of arrays")
         return len(self.shape.elements)
 
     def __getitem__(self, index: int) -> XlaOp:

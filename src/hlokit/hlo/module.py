@@ -7,6 +7,7 @@ from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.names import Names
@@ -34,6 +35,12 @@ class StackTables:
 
     def __bool__(self) -> bool:
         return bool(self.file_names or self.function_names or self.file_locations or self.stack_frames)
+
+
+def check_is_module(given: object) -> None:
+    """Raises ArgumentError for what is no HloModule."""
+    if not isinstance(given, HloModule):
+        raise ArgumentError(f"found {type(given).__name__}, expected an HloModule: hlokit.parse makes one of text")
 
 
 class HloModule:

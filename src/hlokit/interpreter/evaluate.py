@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
+from hlokit.hlo.module import check_is_module
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import TOKEN_VALUE, Array, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
@@ -96,8 +97,7 @@ def evaluate(
 def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
     """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1,
     for more devices than 65536, and for what is no module."""
-    if not hasattr(module, "replica_count"):
-        raise ArgumentError(f"found {type(module).__name__}, expected an HloModule: hlokit.parse makes one of text")
+    check_is_module(module)
     counts = (
         module.replica_count if replicas is None else replicas,
         module.num_partitions if partitions is None else partitions,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from hlokit.errors import HlokitError, VerifyError
-from hlokit.hlo.module import HloModule
+from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
 from hlokit.passes.effects import orders, restore, unscheduled
 
@@ -80,6 +80,7 @@ def optimize(
 
     Raises HlokitError for an unknown name, VerifyError naming the pass after which a rule is broken.
     """
+    check_is_module(module)
     copy = module.clone()
     unscheduled(copy)
     Pipeline(tuple(DEFAULT if passes is None else passes), verify_each).run(copy, observe)
