@@ -67,11 +67,13 @@ def compile_objects(
     texts, cold = split(rest, min(count, 1 + len(rest) // _WORTH_A_THREAD), others=bool(shared))
     jobs: list[Callable[[], ObjectCode]] = [partial(compile_object, text, target, opt, time_limit) for text in texts]
     jobs += [partial(_shared, text, target, opt, make_shared) for text in shared]
+    sizes = [len(each) for each in (*texts, *shared)]
     if cold:
         jobs.append(lambda: made_at(_emit(cold, target, 0, True), opt))
+        sizes.append(int(_COLD_SHARE * len(cold)))
     made: dict[int, ObjectCode] = {}
     errors: list[BaseException] = []
-    waiting = deque(range(len(jobs)))
+    waiting = deque(sorted(range(len(jobs)), key=lambda number: -sizes[number]))
 
     def work() -> None:
         with suppress(IndexError):

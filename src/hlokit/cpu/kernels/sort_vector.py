@@ -226,7 +226,7 @@ class VectorSort:
 
     def _write_network(self, module: Module) -> None:
         """Sorts the first n items, `_most` at most, and those that follow in the last block."""
-        f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline", shared="sort")
+        f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline", shared="sort_network")
         self._store_rows(f, "%items", self._sorted_matrix(f, self._load_rows(f, "%items")))
         f.do("ret void")
         module.add(f)
@@ -235,7 +235,7 @@ class VectorSort:
     def _write_merges(self, module: Module) -> None:
         """Sorts blocks, then merges them: what is not there, from the end of the last block on, is greatest."""
         parameters = [("ptr", "items"), ("i64", "n")]
-        f = Function(f"{self.name}_network", parameters, attributes="noinline", shared="sort")
+        f = Function(f"{self.name}_network", parameters, attributes="noinline", shared="sort_network")
         block = self._block
         end = f.let(f"and i64 {f.let(f'add i64 %n, {block - 1}')}, {-block}")
         with f.loop("0", end, block) as part:
