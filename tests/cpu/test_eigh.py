@@ -179,6 +179,13 @@ def test_aarch64_is_assembled() -> None:
     assert compile_object(module.text(), baseline("aarch64"))[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("sizes", [(0, 5, 5), (3, 0, 0), (2, 1, 1), (2, 2, 2), (0, 70, 70), (70, 9, 9), (150, 2, 2)])
+def test_small_matrices_are_lapacks(sizes: tuple[int, ...]) -> None:
+    """The same bytes, by chunks in any order."""
+    got, wanted = solved(symmetric(*sizes).astype(np.float32))
+    assert [x.tobytes() for x in got] == [x.tobytes() for x in wanted]
+
+
 @pytest.mark.parametrize("at_end", [False, True])
 def test_no_access_outside(at_end: bool) -> None:
     for sizes in ((65, 65), (3, 72, 72), (5, 67, 67)):

@@ -15,7 +15,7 @@ from math import prod
 from hlokit.cpu.kernels import cholesky, eigh, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.factored import Factored
 from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.panels import clear, offset, plus, up
+from hlokit.cpu.kernels.panels import Items, clear, offset, plus, times, up
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.stripes import Matrix
 from hlokit.cpu.kernels.system import system_of
@@ -45,6 +45,12 @@ from hlokit.types.dtype import dtype
 _PREFIX = "hlokit_lapack_"
 _NAMES = re.compile(rf"^declare void @{_PREFIX}(\w+)\(", re.MULTILINE)
 _TILE = 16
+_SMALL = 64 * 64
+"""Elements of matrices that OpenBLAS's threads leave alone."""
+_CALL = 5000
+"""The least work of a routine, in vector operations."""
+_MOST_CHUNKS = 64
+"""Each has scratch of its own."""
 
 
 def lapack_address(name: str) -> int:
@@ -141,8 +147,21 @@ class _Plan:
                 parts.append(str(a.value))
         return "lapack_" + "_".join(parts).replace("None", "")
 
+    @property
+    def memory(self) -> int:
+        """Bytes of a chunk's scratch."""
+        return self.place(len(self.arguments))
+
+    @property
+    def matrices(self) -> Items:
+        """Small ones by chunks; larger ones in one: OpenBLAS has threads for them, and lets no other thread in."""
+        count = prod(self.job.batch)
+        elements = max(prod(a.sizes) for a in self.arguments if isinstance(a, Block))
+        fewest = -(-count // _MOST_CHUNKS) if elements <= _SMALL else count
+        return Items(count, _CALL + 10 * round(elements**1.5), max(1, fewest))
+
     def place(self, number: int) -> int:
-        """Where an argument's memory is in scratch."""
+        """Where an argument's memory is in the scratch of a chunk."""
         return sum(self.bytes(argument) for argument in self.arguments[:number])
 
 
@@ -151,21 +170,26 @@ def _routine(plan: _Plan, module: Module) -> Routine:
     symbol = _PREFIX + job.symbol
     module.declare(symbol, ["ptr"] * len(plan.arguments))
     f = Function(plan.name, PHASE)
+    matrices = plan.matrices
     scratch = table_pointer(f, plan.operands + plan.results)
-    places = [_pointer(f, plan, number, scratch) for number in range(len(plan.arguments))]
-    with f.loop("0", str(prod(job.batch))) as matrix:
-        for number, argument in enumerate(plan.arguments):
-            if isinstance(argument, Block):
-                _fill(f, plan, argument, offset(f, scratch, plan.place(number)), matrix.index)
-        f.do(f"call void @{symbol}({', '.join(f'ptr {place}' for place in places)})")
-        for number, argument in enumerate(plan.arguments):
-            if isinstance(argument, Block) and argument.result is not None:
-                result = table_pointer(f, plan.operands + argument.result)
-                array = offset(f, result, (matrix.index, _size(argument)))
-                _transposed(f, argument, offset(f, scratch, plan.place(number)), array, into=False)
+    with f.loop("%begin", "%end") as chunk:
+        memory = offset(f, scratch, (chunk.index, plan.memory))
+        places = [_pointer(f, plan, number, memory) for number in range(len(plan.arguments))]
+        first = times(f, chunk.index, matrices.a_chunk)
+        with f.loop(first, least(f, plus(f, first, matrices.a_chunk), str(matrices.count))) as matrix:
+            for number, argument in enumerate(plan.arguments):
+                if isinstance(argument, Block):
+                    _fill(f, plan, argument, offset(f, memory, plan.place(number)), matrix.index)
+            f.do(f"call void @{symbol}({', '.join(f'ptr {place}' for place in places)})")
+            for number, argument in enumerate(plan.arguments):
+                if isinstance(argument, Block) and argument.result is not None:
+                    result = table_pointer(f, plan.operands + argument.result)
+                    array = offset(f, result, (matrix.index, _size(argument)))
+                    _transposed(f, argument, offset(f, memory, plan.place(number)), array, into=False)
     f.do("ret void")
     module.add(f, exported=True)
-    return Routine((Phase(f.name),), plan.place(len(plan.arguments)))
+    chunks = max(1, matrices.chunks)
+    return Routine((Phase(f.name, chunks),), chunks * plan.memory)
 
 
 def _pointer(f: Function, plan: _Plan, number: int, scratch: str) -> str:
