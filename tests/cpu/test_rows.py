@@ -33,7 +33,16 @@ def test_softmax_of_rows(count: int) -> None:
     wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     np.testing.assert_allclose(compiled(x), wide / wide.sum(1, keepdims=True), rtol=2e-6)
     if count == 513:
-        assert compiled.program.text.count("roundeven") <= 3, "exp is computed once, and kept"
+        assert "kept in memory" in compiled.as_text("loops"), "exp is computed once, and kept"
+
+
+@pytest.mark.parametrize(("count", "is_kept"), [(40000, True), (70000, False)])
+def test_softmax_of_long_rows(count: int, is_kept: bool) -> None:
+    x = np.random.default_rng(count).normal(size=(5, count)).astype(np.float32)
+    compiled = hk.compile(hk.parse(SOFTMAX.replace("COUNT", str(count))), threads=1)
+    wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(compiled(x), wide / wide.sum(1, keepdims=True), rtol=1e-5)
+    assert ("kept in memory" in compiled.as_text("loops")) == is_kept
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

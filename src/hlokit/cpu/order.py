@@ -245,7 +245,8 @@ def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
     return sum(found.values())
 
 
-_SPILL_BYTES = 96 << 10
+_SPILL_BYTES = 512 << 10
+"""Rows of two values of eight bytes at most take twice as much: of the stack, and of the second cache."""
 
 _REGISTERS = 24
 """Vectors that a loop's state and what it reads may fill; the rest is for its arithmetic."""
