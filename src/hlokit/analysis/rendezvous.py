@@ -76,7 +76,7 @@ def check_rendezvous(
     if not concerned:
         return Finding(PROVED, "no instruction has to do with other devices")
     try:
-        if len(set(modules)) == 1 and not {"send", "recv"} & {i.opcode for i in concerned}:
+        if len(set(modules)) == 1 and not any(i.op.peer for i in concerned):
             divergence = Divergence(matters, lambda i: _holds_all(i, places))
             divergence.entry(modules[0].entry)
             if not divergence.found:

@@ -69,7 +69,7 @@ class AsyncChains:
         while instruction not in self._starts:
             if instruction.opcode == "async-start":
                 self._starts[instruction] = instruction
-            elif instruction.opcode in ("async-update", "async-done") and len(instruction.operands) == 1:
+            elif "async-start" in instruction.op.waits_for and len(instruction.operands) == 1:
                 chain.append(instruction)
                 instruction = instruction.operands[0]
             else:
@@ -88,10 +88,10 @@ class AsyncChains:
     def check(self, instruction: Instruction, base: str | None) -> None:
         """HASYNC-1, HASYNC-2: an update or done takes a start or update, of the op that it names."""
         operand = instruction.operands[0]
-        start = self.start_of(operand) if operand.opcode in ("async-start", "async-update") else None
+        wanted = instruction.op.waits_for
+        start = self.start_of(operand) if operand.opcode in wanted else None
         if start is None:
-            wanted = "an async-start or async-update"
-            raise ShapeError("HASYNC-1", f"operand of {instruction.opcode}", operand.opcode, wanted)
+            raise ShapeError("HASYNC-1", f"operand of {instruction.opcode}", operand.opcode, " or ".join(wanted))
         found = start.called[0].root.opcode
         if base is not None and found != base:
             raise ShapeError("HASYNC-2", "wrapped op", base, found)

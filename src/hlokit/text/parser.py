@@ -433,7 +433,7 @@ class _Parser:
             else:
                 op, called = self._op(draft)
                 instruction = body.computation.add(op, draft.operands, called, shape=draft.shape, name=draft.name)
-            if instruction.opcode in ("async-update", "async-done"):
+            if "async-start" in instruction.op.waits_for:
                 self.chains.check(instruction, draft.wrapped)
             if instruction.shape.is_tuple:
                 self.sizes.check(instruction.shape)
