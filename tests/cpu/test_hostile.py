@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import copy
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,15 @@ def test_what_is_no_module(given: Any) -> None:
     if not isinstance(given, str):
         with pytest.raises(hk.ArgumentError, match="expected str or bytes"):
             hk.parse(given)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_executables_are_copied(strict: bool) -> None:
+    program = hk.compile(hk.parse(TWO), strict=strict, donate=(0,))
+    for other in (copy.copy(program), copy.deepcopy(program)):
+        x = X.copy()
+        result = other(x, 3)
+        assert result is x and result.tolist() == (X + 3).tolist() and other.strict == strict
 
 
 def test_typed_buffers_keep_their_type() -> None:

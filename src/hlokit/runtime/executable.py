@@ -86,6 +86,10 @@ class Executable:
         if threads is not None and threads < 1:
             raise ArgumentError(f"{module.name}: threads={threads}, expected at least 1")
         self.source = module
+        self._again = partial(
+            Executable, module, threads=threads, strict=strict, donate=donate, target=target, time_limit=time_limit,
+            memory_limit=memory_limit, grid=grid,
+        )  # fmt: skip
         self._grid = grid or (1, 1)
         self.target = target or host()
         self.strict = strict
@@ -107,6 +111,10 @@ class Executable:
         self.use(self.plan, self._hosts)
         if self._dump is not None:
             self._dump.results(self)
+
+    def __reduce__(self) -> tuple[Callable[[], Executable], tuple[()]]:
+        """What copies it, or sends it to another process, compiles it again there: on the same machine from the cache."""
+        return self._again, ()
 
     def use(self, plan: Plan, hosts: HostSteps | None) -> None:
         """From now on calls run this plan's code; `hosts`: its steps of the reference."""
