@@ -113,7 +113,7 @@ class Executable:
             self._dump.results(self)
 
     def __reduce__(self) -> tuple[Callable[[], Executable], tuple[()]]:
-        """What copies it, or sends it to another process, compiles it again there: on the same machine from the cache."""
+        """A copy, or what another process gets, is compiled again: on the same machine from the cache."""
         return self._again, ()
 
     def use(self, plan: Plan, hosts: HostSteps | None) -> None:
