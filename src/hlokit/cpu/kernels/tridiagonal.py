@@ -1,8 +1,9 @@
 """Householder's reduction of a symmetric matrix to a tridiagonal one (LAPACK's sytrd), A = Q T Q^T, by stripes.
 
-The matrix is there whole, both triangles, in stripes [row][width]. A panel is as many columns as a stripe has: each is
-changed by those before it, made a reflector, and multiplied by the rest of the matrix, which lags behind by a panel;
-then the rest is changed by the panel, as products: A -= V W^T + W V^T (Dongarra, Hammarling, Sorensen 1989).
+The matrix lies in stripes [row][width], of each what is not above its square on the diagonal. A panel is as many
+columns as a stripe has: each is changed by those before it, made a reflector, and multiplied by the rest of the matrix,
+which lags behind by a panel; then the rest is changed by the panel, as products: A -= V W^T + W V^T (Dongarra,
+Hammarling, Sorensen 1989).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlokit.cpu.kernels import panels
-from hlokit.cpu.kernels.flow import greatest, least, table_pointer
+from hlokit.cpu.kernels.flow import greatest, table_pointer
 from hlokit.cpu.kernels.panel_copy import Strides, copy
 from hlokit.cpu.kernels.panels import (
     Panels,
@@ -35,8 +36,6 @@ from hlokit.cpu.llvm import Function, Module, float_constant
 
 _UNROLLED = 4
 """Rows, or columns, that are multiplied together."""
-_SUMMED = 32
-"""Rows whose products are added in registers: sums of such sums round less."""
 _LINE = 64
 
 
@@ -95,18 +94,19 @@ class Tridiagonal(Reflecting):
 
 
 def pack(s: Tridiagonal, module: Module) -> str:
-    """The part that makes a stripe of both triangles out of one, and notes its largest magnitude."""
+    """The part that makes a stripe from its diagonal on out of a triangle, and notes its largest magnitude."""
     p, n = s.p, s.m.rows
     f = s.part("pack")
     stripe, first = s.stripe(f, "%number"), times(f, "%number", p.width)
     s.read(f, module, stripe)
     count = s.columns_of(f, first)
-    low, high = ("0", first) if s.lower else (plus(f, first, p.width), str(n))
-    array = offset(f, table_pointer(f, 0), ("%matrix", s.m.bytes), (first, s.m.row))
-    turned = copy(module, p, p.width, Strides(p.bytes, s.m.row), True)
-    target, source = offset(f, stripe, (low, p.stripe_row)), offset(f, array, (low, p.bytes))
-    turns = greatest(f, f.let(f"sub nsw i64 {high}, {low}"), "0")
-    f.do(f"call void @{turned}(ptr {target}, ptr {source}, i64 {turns}, i64 {count})")
+    if not s.lower:
+        low = plus(f, first, p.width)
+        array = offset(f, table_pointer(f, 0), ("%matrix", s.m.bytes), (first, s.m.row))
+        turned = copy(module, p, p.width, Strides(p.bytes, s.m.row), True)
+        target, source = offset(f, stripe, (low, p.stripe_row)), offset(f, array, (low, p.bytes))
+        turns = greatest(f, f.let(f"sub nsw i64 {n}, {low}"), "0")
+        f.do(f"call void @{turned}(ptr {target}, ptr {source}, i64 {turns}, i64 {count})")
     square = offset(f, stripe, (first, p.stripe_row))
     with f.loop("0", count) as row, f.loop("0", row.index) as column:
         under, over = (
@@ -116,7 +116,8 @@ def pack(s: Tridiagonal, module: Module) -> str:
         source, target = (under, over) if s.lower else (over, under)
         store(f, p, load(f, p, source), target)
     zero = everywhere(p, 0.0)
-    with f.loop("0", str(n * p.width), p.lanes, carries=[(p.vector, zero)] * 2) as loop:
+    start = times(f, first, p.width)
+    with f.loop(start, str(n * p.width), p.lanes, carries=[(p.vector, zero)] * 2) as loop:
         value = load(f, p, offset(f, stripe, (loop.index, p.bytes)), p.lanes)
         size = magnitude(f, p, value)
         larger = f.let(f"call {p.vector} @llvm.maxnum.{p.suffix}({p.vector} {size}, {p.vector} {loop.carried[0]})")
@@ -218,33 +219,75 @@ def _reflect(s: Tridiagonal, module: Module) -> str:
 
 
 def _multiply(s: Tridiagonal, module: Module) -> str:
-    """void f(ptr y, ptr stripes, ptr v, i64 number, i64 row): y = A v, from stripe `number` on; v begins at `row`."""
+    """void f(ptr y, ptr stripes, ptr v, i64 number, i64 row): y = A v, from stripe `number` on; v begins at `row`.
+
+    What lies below a stripe's square counts for its columns, and turned for its rows.
+    """
     p = s.p
     name = f"{s.name}_multiply"
     if name in module.functions:
         return name
     parameters = [("ptr", "y"), ("ptr", "stripes"), ("ptr", "v"), ("i64", "number"), ("i64", "row")]
     f = Function(name, parameters, attributes="noinline")
-    first = f.let(f"and i64 %row, {-_UNROLLED}")
-    zeros = [(p.vector, everywhere(p, 0.0))] * (_UNROLLED * p.vectors)
+    clear(f, offset(f, "%y", ("%number", p.stripe_row)), times(f, f.let(f"sub i64 {s.count}, %number"), p.stripe_row))
+    together = min(_UNROLLED, p.lanes)
+    shares = f.alloca(p.vector, p.lanes)
+    start = f.let(f"and i64 %row, {-_UNROLLED}")
+
+    def rows(stripe: str, row: str, sums: Sequence[str], mine: Sequence[str], target: str) -> list[str]:
+        """Adds rows' products to the columns' sums; `mine`: v's there, by which `target` gets the rows' products."""
+        following: list[str] = []
+        for i in range(together):
+            factor = spread(f, p, load(f, p, offset(f, "%v", (row, p.bytes), i * p.bytes)))
+            values = [x for (x,) in panels.load_row(f, p, offset(f, stripe, (row, p.stripe_row), i * p.stripe_row))]
+            before = sums[i * p.vectors : (i + 1) * p.vectors]
+            following += [fma(f, p, x, factor, c) for x, c in zip(values, before, strict=True)]
+            if mine:
+                share = everywhere(p, 0.0)
+                for x, y in zip(values, mine, strict=True):
+                    share = fma(f, p, x, y, share)
+                store(f, p, share, offset(f, target, i * p.lanes * p.bytes), p.lanes)
+        return following
+
     with f.loop("%number", str(s.count)) as stripe:
-        rows = offset(f, "%stripes", (stripe.index, s.stripe_bytes))
-        with f.loop(first, str(s.m.rows), _SUMMED, carries=zeros[: p.vectors]) as block:
-            end = least(f, plus(f, block.index, _SUMMED), str(s.m.rows))
-            with f.loop(block.index, end, _UNROLLED, carries=zeros) as row:
-                sums = iter(row.carried)
-                for i in range(_UNROLLED):
-                    factor = spread(f, p, load(f, p, offset(f, "%v", (row.index, p.bytes), i * p.bytes)))
-                    values = panels.load_row(f, p, offset(f, rows, (row.index, p.stripe_row), i * p.stripe_row))
-                    row.next += [fma(f, p, x, factor, next(sums)) for (x,) in values]
-            parts = [row.results[i :: p.vectors] for i in range(p.vectors)]
-            for part, before in zip(parts, block.carried, strict=True):
-                block.next.append(f.let(f"fadd {p.vector} {before}, {_sum_of(f, p, part)}"))
-        target = offset(f, "%y", (stripe.index, p.stripe_row))
-        panels.store_row(f, p, [[x] for x in block.results], target)
+        place = offset(f, "%stripes", (stripe.index, s.stripe_bytes))
+        first, goal = times(f, stripe.index, p.width), offset(f, "%y", (stripe.index, p.stripe_row))
+        mine = [x for (x,) in panels.load_row(f, p, offset(f, "%v", (stripe.index, p.stripe_row)))]
+        zeros = [(p.vector, everywhere(p, 0.0))] * (together * p.vectors)
+        below = plus(f, first, p.width)
+        with f.loop(greatest(f, start, first), below, together, carries=zeros) as row:
+            row.next = rows(place, row.index, row.carried, (), "")
+        carries = [(p.vector, x) for x in row.results]
+        with f.loop(below, str(s.m.rows), p.lanes, carries=carries) as block:
+            carries = [(p.vector, x) for x in block.carried]
+            with f.loop("0", str(p.lanes), together, carries=carries) as row:
+                target = offset(f, shares, (row.index, p.lanes * p.bytes))
+                row.next = rows(place, plus(f, block.index, row.index), row.carried, mine, target)
+            block.next = row.results
+            added = [load(f, p, offset(f, shares, i * p.lanes * p.bytes), p.lanes) for i in range(p.lanes)]
+            there = offset(f, "%y", (block.index, p.bytes))
+            value = f.let(f"fadd {p.vector} {load(f, p, there, p.lanes)}, {_totals(f, p, added)}")
+            store(f, p, value, there, p.lanes)
+        for v in range(p.vectors):
+            there = offset(f, goal, v * p.lanes * p.bytes)
+            value = _sum_of(f, p, block.results[v :: p.vectors])
+            store(f, p, f.let(f"fadd {p.vector} {load(f, p, there, p.lanes)}, {value}"), there, p.lanes)
     f.do("ret void")
     module.add(f)
     return name
+
+
+def _totals(f: Function, p: Panels, vectors: Sequence[str]) -> str:
+    """The sum of each vector's lanes: as many of them as there are lanes."""
+    while len(vectors) > 1:
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [_sum_of(f, p, [_every_other(f, p, a, b, i) for i in (0, 1)]) for a, b in pairs]
+    return vectors[0]
+
+
+def _every_other(f: Function, p: Panels, a: str, b: str, first: int) -> str:
+    order = ", ".join(f"i32 {i}" for i in range(first, 2 * p.lanes, 2))
+    return f.let(f"shufflevector {p.vector} {a}, {p.vector} {b}, <{p.lanes} x i32> <{order}>")
 
 
 def _sum_of(f: Function, p: Panels, vectors: Sequence[str]) -> str:
@@ -368,7 +411,7 @@ def update(s: Tridiagonal, module: Module) -> str:
             goal = offset(f, target, (step.index, p.stripe_row))
             f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {row}, i64 {p.stripe_row}, i1 false)")
     change = panels.update(module, s.tall)
-    with f.loop(times(f, following, p.width), str(s.m.rows), p.rows) as row:
+    with f.loop(left, str(s.m.rows), p.rows) as row:
         c = offset(f, stripe, (row.index, p.stripe_row))
         for a, b in zip((v, w), rights, strict=True):
             f.do(f"call void @{change}(ptr {c}, ptr {offset(f, a, (row.index, p.bytes))}, ptr {b}, i64 {p.width})")
