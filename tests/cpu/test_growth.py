@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hlokit as hk
@@ -119,6 +120,20 @@ def appended(count: int) -> str:
     return program([*lines[:-1], "ROOT " + lines[-1]])
 
 
+def recurrence(steps: int) -> str:
+    """All states of a recurrence side by side: each is made of all before it."""
+    lines = ["x = f32[8] parameter(0)", "h0 = f32[8] parameter(1)"]
+    for k in range(steps):
+        lines += [
+            f"t{k} = f32[8] tanh(h{k})",
+            f"a{k} = f32[8] add(t{k}, x)",
+            f"m{k} = f32[8] multiply(a{k}, x)",
+            f"h{k + 1} = f32[8] add(m{k}, h{k})",
+        ]
+    states = ", ".join(f"h{k + 1}" for k in range(steps))
+    return program([*lines, f"ROOT r = f32[{8 * steps}] concatenate({states}), dimensions={{0}}"])
+
+
 def tuple_of(names: list[str], shape: str) -> str:
     return f"ROOT t = ({', '.join([shape] * len(names))}) tuple({', '.join(names)})"
 
@@ -136,6 +151,7 @@ FAMILIES: dict[str, tuple[Callable[[int], str], int]] = {
     "layers": (layers, 12),
     "one after the other": (one_after_the_other, 40),
     "appended": (appended, 40),
+    "recurrence": (recurrence, 20),
 }
 """Programs by what grows, and a small size."""
 
@@ -176,6 +192,12 @@ def test_passes(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lowering(family: str) -> None:
     assert ratio(*FAMILIES[family], lowering) < _MOST
+
+
+def test_states_side_by_side_are_right() -> None:
+    module = hk.parse(recurrence(60))
+    given: list[Any] = [np.linspace(-1, 1, 8, dtype=np.float32), np.linspace(0.5, -0.5, 8, dtype=np.float32)]
+    np.testing.assert_allclose(hk.compile(module)(*given), hk.evaluate(module, *given), rtol=1e-5, atol=1e-6)
 
 
 def test_equal_values_become_one_at_once() -> None:

@@ -63,7 +63,7 @@ class Build(ElementLoops):
             if not isinstance(leaf.instruction.op, Broadcast):  # its operand is counted, at fewer places
                 self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
-                raise Cut(leaf, "the chain of instructions is too long for one kernel")
+                raise Cut(leaf, "the chain of instructions is too long for one kernel", is_size=True)
             before, costly = self.expressions.work, self.expressions.costly
             self._open.append(leaf)
             found = self.memo[key] = self._computed(leaf, index)
@@ -72,7 +72,9 @@ class Build(ElementLoops):
             self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
             self._check_invariant(leaf, index, weight + 10 * (self.expressions.costly - costly), found)
             if len(self.expressions.nodes) > _MAX_NODES:
-                raise Cut(max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large")
+                raise Cut(
+                    max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large", is_size=True
+                )
         return found
 
     def _check_stage(self, leaf: Leaf, index: Index) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hlokit.cpu import scattering
 from hlokit.cpu.arithmetic import parts_of
-from hlokit.cpu.build import Build
+from hlokit.cpu.build import MAX_DEPTH, Build
 from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable, runtime_nodes
 from hlokit.cpu.folding import Group
@@ -24,6 +24,9 @@ from hlokit.forms.affine import Affine, row_major
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.control_flow import While
 from hlokit.ops.slicing import DynamicUpdateSlice
+
+_LONG_CHAINS = 8
+"""After so many chains that are too long for one kernel all of the kernel are cut at once, then shorter ones."""
 
 
 @dataclass(eq=False)
@@ -110,6 +113,7 @@ class Drafting(Leaves):
         """Builds until no leaf has to be cut and no axis split. Without `cuts` nothing new is stored."""
         splits: dict[int, list[int]] = {}
         self._turned: frozenset[int] = frozenset()
+        found_long = 0
         for _ in range(200):
             build_groups: list[Group] = []
             try:
@@ -132,10 +136,29 @@ class Drafting(Leaves):
                     raise UnsupportedError(f"{leaf.instruction.name}: {found}") from None
                 if isinstance(found, Cut):
                     self._store(leaf, str(found))
+                    found_long += found.is_size
+                    if found.is_size and not found_long % _LONG_CHAINS:  # each would be found by building again
+                        self._store_deep(self._inside(self._last_roots), MAX_DEPTH * _LONG_CHAINS // found_long)
                 else:
                     self._host(leaf.instruction, str(found))
                 splits, self._turned = {}, frozenset()
         raise UnsupportedError("no kernel was found in 200 tries")
+
+    def _inside(self, roots: Sequence[Leaf]) -> set[Instruction]:
+        """What a kernel computes: the roots, and what they are made of up to what lies in memory."""
+        found = {leaf.instruction for leaf in roots}
+        stack = list(found)
+        while stack:
+            instruction = stack.pop()
+            for operand in instruction.operands:
+                for leaf in (self.leaf(operand, k) for k in range(leaf_count(operand.shape))):
+                    if leaf not in self.stored and leaf.instruction not in found:
+                        found.add(leaf.instruction)
+                        stack.append(leaf.instruction)
+        return found
+
+    def _store_deep(self, live: set[Instruction], deep: int) -> None:
+        raise NotImplementedError
 
     _last: Build
     _last_roots: Sequence[Leaf] = ()

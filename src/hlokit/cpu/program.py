@@ -56,7 +56,7 @@ class Lowering(Grouping):
         for leaf in results:
             self._store(leaf, "a result")
         self._store_small_updates()
-        self._store_deep(live)
+        self._store_deep(live, _DEEP)
         kernels = self._kernels()
         steps = self._steps(kernels, live)
         return Block(self._ordered(steps), tuple(self.stored[leaf] for leaf in results), self)
@@ -75,7 +75,7 @@ class Lowering(Grouping):
                 if is_small_update(instruction):
                     self._store(self.leaf(instruction.operands[0]), "it is updated in place")
 
-    def _store_deep(self, live: set[Instruction]) -> None:
+    def _store_deep(self, live: set[Instruction], deep: int) -> None:
         """Long chains are cut at the same places, whatever reads them: else what each reader cuts is the others' work.
 
         Those too in which too much of one kind needs each other (see _NESTED).
@@ -102,7 +102,7 @@ class Lowering(Grouping):
             nested[instruction] = [
                 is_one + max((nested[i][kind] for i in before), default=0) for kind, is_one in enumerate(own)
             ]
-            if depths[instruction] >= _DEEP:
+            if depths[instruction] >= deep:
                 k, cut = smallest_frontier(instruction, places, depths, inside)
                 for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
                     self._store(leaf, "the chain of instructions is too long for one kernel")

@@ -7,11 +7,15 @@ from hlokit.cpu.leaf import Leaf
 
 
 class Cut(Exception):
-    """Building found that a leaf should be stored: inlining it costs more than memory does."""
+    """Building found that a leaf should be stored: inlining it costs more than memory does.
 
-    def __init__(self, leaf: Leaf, reason: str) -> None:
+    `is_size`: since the kernel is too large.
+    """
+
+    def __init__(self, leaf: Leaf, reason: str, *, is_size: bool = False) -> None:
         super().__init__(reason)
         self.leaf = leaf
+        self.is_size = is_size
 
 
 class Reference(Exception):
