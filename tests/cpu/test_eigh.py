@@ -172,6 +172,16 @@ def test_what_is_left_to_lapack() -> None:
         assert "hlokit_lapack_dsyevd" in module.declared
 
 
+def test_scratch_of_batches_is_bounded() -> None:
+    """Three matrices to a chunk; four chunks of large ones."""
+    (instruction,) = lapack_calls(program(symmetric(129, 66, 66).astype(np.float32), False))
+    routine = lapack(call_of(instruction), Module())
+    assert routine is not None and [phase.chunks for phase in routine.phases] == [43]
+    (instruction,) = lapack_calls(program(np.zeros((50, 1000, 1000)), False))
+    routine = lapack(call_of(instruction), Module())
+    assert routine is not None and routine.phases[0].chunks == 4 and routine.scratch < 2**29
+
+
 def test_aarch64_is_assembled() -> None:
     module = Module()
     (instruction,) = lapack_calls(program(symmetric(1, 70, 70), False))

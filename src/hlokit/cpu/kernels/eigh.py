@@ -21,8 +21,8 @@ LARGEST = 1024
 """Rows of the largest matrix: beyond it the reduction waits for memory, which OpenBLAS's threads do together."""
 _MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix, or several."""
-_MOST_CHUNKS = 64
-"""Of whole matrices: each has scratch of its own."""
+_MOST_CHUNKS, _MOST_SCRATCH = 64, 2**27
+"""Of whole matrices, and their bytes if four take no more: each has scratch of its own, ten times a matrix."""
 
 Piece = tuple[str, int, int]
 """A part by name, how many pieces of a matrix it does, and its step."""
@@ -37,7 +37,8 @@ def routine(m: Matrix, lower: bool, module: Module, target: Target) -> Routine |
     if m.batch < _MATRICES_AT_ONCE:
         phases = [_phase(s, module, number, piece) for number, piece in enumerate(pieces)]
         return Routine(tuple(phases), m.batch * s.memory)
-    chunks = Items(m.batch, 9 * m.rows**3 // s.p.lanes, -(-m.batch // _MOST_CHUNKS))
+    most = max(4, min(_MOST_CHUNKS, _MOST_SCRATCH // s.memory))
+    chunks = Items(m.batch, 9 * m.rows**3 // s.p.lanes, -(-m.batch // most))
     return Routine((Phase(_whole(s, module, pieces, chunks), chunks.chunks),), chunks.chunks * s.memory)
 
 
