@@ -296,7 +296,7 @@ def _kind(kernel: Draft) -> bool:
     return any(n.op == "fold" and n.data.scan is not None for n in kernel.build.expressions.nodes.values())
 
 
-_ROUND = 20_000
+_ROUND = 2_000
 """Nodes of kernels that are built before anyone looks what they all compute: it is not built for the others too."""
 _LEAST_ROWS = 64
 _LONGEST_ROW = 1 << 15
