@@ -430,3 +430,18 @@ def test_kernels_that_need_each_other_through_a_step_stay_apart() -> None:
       ROOT t = (f32[64,512], f32[64,512]) tuple(a, b) }}"""
     x, y = np.random.default_rng(0).normal(size=(2, 64, 512)).astype(np.float32)
     check(text, x, y)
+
+
+def test_a_piece_that_is_a_whole_axis() -> None:
+    """All columns are changed from row 1 on, at each step of a scan: no step of their axis is in another piece."""
+    text = """step { x = f32[3,2] parameter(0)
+      c = f32[2,2] constant({{-1, 2}, {0.5, 0.42}})
+      one = s32[] constant(1)
+      r = f32[3,2] dynamic-update-slice(x, c, one, one)
+      s = s32[] parameter(1)
+      ROOT t = (f32[3,2], s32[]) tuple(r, s) }
+    ENTRY e { x = f32[3,2,4] parameter(0)
+      s = s32[] parameter(1)
+      ROOT r = (f32[3,2,4], s32[]) scan(x, s), dimensions={2}, num_carries=1, is_reverse=true, is_associative=false,
+        to_apply=step }"""
+    check(text, np.arange(24, dtype=np.float32).reshape(3, 2, 4), np.int32(3))

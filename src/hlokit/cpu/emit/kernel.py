@@ -161,6 +161,10 @@ class KernelWriter(FoldWriter):
     def _in_piece(self, scope: Scope, level: int, axis: Axis) -> None:
         """The rest of the nest at a step of an axis that goes one by one: by the piece that the step is in."""
         own = self.loops.pieces[axis]
+        if own[0] == (0, axis.extent):
+            with self._where_known(axis, own[0]):
+                self._nest(scope, level)
+            return
         index = scope.of_axis(axis).axes[axis]
         done, rest = self.fn.new_block("done"), self.fn.new_block("piece")
 
