@@ -11,11 +11,12 @@ from hlokit.cpu import scattering
 from hlokit.cpu.arithmetic import parts_of
 from hlokit.cpu.build import MAX_DEPTH, Build
 from hlokit.cpu.called import CalledFunction
+from hlokit.cpu.chain_cuts import ChainCuts
 from hlokit.cpu.expr import Axis, Buffer, Node, Pair, affine_deps, children, reachable, runtime_nodes
 from hlokit.cpu.folding import Group
 from hlokit.cpu.half import computes_half
 from hlokit.cpu.leaf import Leaf
-from hlokit.cpu.leaves import Key, Leaves
+from hlokit.cpu.leaves import Key
 from hlokit.cpu.loops import Store
 from hlokit.cpu.retries import Cut, Reference, Split, Turn
 from hlokit.cpu.traits import is_small_update, leaf_count
@@ -51,7 +52,7 @@ class Draft:
         return max(levels.values(), default=0)
 
 
-class Drafting(Leaves):
+class Drafting(ChainCuts):
     """Builds kernels: again and again, until nothing more has to be stored."""
 
     def _members(self, key: Key) -> list[Key]:
@@ -156,9 +157,6 @@ class Drafting(Leaves):
                         found.add(leaf.instruction)
                         stack.append(leaf.instruction)
         return found
-
-    def _store_deep(self, live: set[Instruction], deep: int) -> None:
-        raise NotImplementedError
 
     _last: Build
     _last_roots: Sequence[Leaf] = ()

@@ -69,14 +69,16 @@ class _Fusing:
             ):
                 continue
             routines = [made[buffer] for buffer in kernel.reads if buffer in made]
-            fused = self._fused(block, kernel, routines, readers)
+            fused = self._taken(block, kernel, routines, readers)
             if fused is None:
                 continue
-            routine = fused.epilogue.routine  # type: ignore[union-attr]
+            epilogue = fused.epilogue
+            assert epilogue is not None
+            routine = epilogue.routine
             del made[routine.writes[0]]
             readers.subtract([*set(routine.reads), *set(kernel.reads)])
             readers.update(set(fused.reads))
-            if not fused.epilogue.is_kept:  # type: ignore[union-attr]
+            if not epilogue.is_kept:
                 vanished.add(routine.writes[0])
                 self.gone |= {i.name for i in routine.instructions}
         if block.leaves is not None and vanished:
@@ -84,7 +86,7 @@ class _Fusing:
             for leaf in [leaf for leaf, buffer in stored.items() if buffer in vanished]:
                 del stored[leaf]
 
-    def _fused(
+    def _taken(
         self, block: Block, kernel: KernelStep, routines: Sequence[RoutineStep], readers: Mapping[Buffer, int]
     ) -> RoutineStep | None:
         """The kernel in the last of the routines for which that is possible."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 
+from hlokit.cpu.chain_cuts import MAX_FOLDS
 from hlokit.cpu.drafts import Draft, Drafting
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import Leaf
@@ -301,5 +302,3 @@ _ROUND = 2_000
 _LEAST_ROWS = 64
 _LONGEST_ROW = 1 << 15
 """Of kernels that leave values of rows besides whole rows: chunks share rows, which stay in the cache."""
-MAX_FOLDS = 6
-"""Folds in a kernel that need each other: each goes through what is between it and memory again."""

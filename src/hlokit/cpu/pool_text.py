@@ -52,7 +52,7 @@ def text(target: Target, futex: bool | None = None) -> str:
         "CLOSE": str(_CLOSE_NS),
         **{name: str(place) for name, place in STATE.items()},
     }
-    return re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _POOL + sleeping)
+    return re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _POOL.replace("$SPINNING\n", _SPINNING) + sleeping)
 
 
 def _blocked(linux: bool) -> int:
@@ -134,19 +134,7 @@ spin:
   %finished = icmp eq i32 %done, %all
   br i1 %finished, label %unlock, label %pause
 
-pause:
-  $PAUSE
-  %turns = add i32 %turn, 1
-  %phase = and i32 %turns, 31
-  %look = icmp eq i32 %phase, 0
-  br i1 %look, label %clock, label %spin
-
-clock:
-  %time = call i64 @now()
-  %waited = sub i64 %time, %begin
-  %long = icmp ugt i64 %waited, $SPIN
-  br i1 %long, label %rest, label %spin
-
+$SPINNING
 rest:
   %waiting_at = getelementptr i8, ptr %pool, i64 $WAITING
   store atomic i32 1, ptr %waiting_at seq_cst, align 4
@@ -300,20 +288,8 @@ look:
   %stopped = icmp ne i32 %stop, 0
   br i1 %stopped, label %end, label %pause
 
-pause:
-  $PAUSE
-  %turns = add i32 %turn, 1
-  %phase = and i32 %turns, 31
-  %check = icmp eq i32 %phase, 0
-  br i1 %check, label %clock, label %spin
-
-clock:
-  %time = call i64 @now()
-  %waited = sub i64 %time, %begin
-  %long = icmp ugt i64 %waited, $SPIN
-  br i1 %long, label %park, label %spin
-
-park:
+$SPINNING
+rest:
   atomicrmw add ptr %sleepers_at, i32 1 seq_cst
   %again = load atomic i64, ptr %ticket_at seq_cst, align 8
   %remaining = trunc i64 %again to i16
@@ -445,6 +421,22 @@ define internal i64 @now() {
   ret i64 %sum
 }
 """
+
+_SPINNING = """pause:
+  $PAUSE
+  %turns = add i32 %turn, 1
+  %phase = and i32 %turns, 31
+  %check = icmp eq i32 %phase, 0
+  br i1 %check, label %clock, label %spin
+
+clock:
+  %time = call i64 @now()
+  %waited = sub i64 %time, %begin
+  %long = icmp ugt i64 %waited, $SPIN
+  br i1 %long, label %rest, label %spin
+
+"""
+"""What a thread does that looks for something at `spin` and has not found it; at `rest` it has looked for long."""
 
 _FUTEX = """
 declare i64 @syscall(i64, ...)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from hlokit.cpu.build import MAX_DEPTH
-from hlokit.cpu.chain_cuts import smallest_frontier
 from hlokit.cpu.drafts import Draft, NoElementLoop
 from hlokit.cpu.expr import Buffer, reachable
-from hlokit.cpu.grouping import MAX_FOLDS, Grouping
+from hlokit.cpu.grouping import Grouping
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.cpu.leaf import Leaf, array_leaves
 from hlokit.cpu.loops import Store
@@ -17,7 +16,6 @@ from hlokit.cpu.order import STREAM_BYTES, arrange
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import is_small_update, leaf_count, makes_nothing
 from hlokit.hlo.instruction import Instruction
-from hlokit.hlo.op import Op
 from hlokit.ops.control_flow import Conditional, While
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
@@ -74,39 +72,6 @@ class Lowering(Grouping):
             if isinstance(instruction.op, DynamicUpdateSlice) and Leaf(instruction, 0) in self.stored:
                 if is_small_update(instruction):
                     self._store(self.leaf(instruction.operands[0]), "it is updated in place")
-
-    def _store_deep(self, live: set[Instruction], deep: int) -> None:
-        """Long chains are cut at the same places, whatever reads them: else what each reader cuts is the others' work.
-
-        Those too in which too much of one kind needs each other (see _NESTED).
-        """
-        order = [i for i in self.order if i in live and i.operands and self._is_kernel(i)]
-        places = {instruction: k for k, instruction in enumerate(order)}
-        depths: dict[Instruction, int] = {}
-        nested: dict[Instruction, list[int]] = {}
-
-        def inside(instruction: Instruction) -> list[Leaf]:
-            leaves = [self.leaf(o, k) for o in instruction.operands for k in range(leaf_count(o.shape))]
-            return [leaf for leaf in leaves if leaf.instruction in depths and leaf not in self.stored]
-
-        k = 0
-        while k < len(order):
-            instruction = order[k]
-            own = [is_one(instruction.op) for is_one, _, _ in _NESTED]
-            for kind, (_, most, reason) in enumerate(_NESTED):
-                if own[kind] and any(nested[leaf.instruction][kind] >= most for leaf in inside(instruction)):
-                    for leaf in inside(instruction):
-                        self._store(leaf, reason)
-            before = [leaf.instruction for leaf in inside(instruction)]
-            depths[instruction] = 1 + max((depths[i] for i in before), default=0)
-            nested[instruction] = [
-                is_one + max((nested[i][kind] for i in before), default=0) for kind, is_one in enumerate(own)
-            ]
-            if depths[instruction] >= deep:
-                k, cut = smallest_frontier(instruction, places, depths, inside)
-                for leaf in cut or [Leaf(instruction, n) for n in range(leaf_count(instruction.shape))]:
-                    self._store(leaf, "the chain of instructions is too long for one kernel")
-            k += 1
 
     # -- steps
 
@@ -298,17 +263,6 @@ class Lowering(Grouping):
     def _when(self, step: Step) -> int:
         return max((self.position.get(i, 0) for i in step.instructions), default=0)
 
-
-_NESTED: tuple[tuple[Callable[[Op], bool], int, str], ...] = (
-    (lambda op: op.form == "fold", MAX_FOLDS, "too many folds need each other"),
-    (lambda op: op.spreads(), 1, "its elements are spread twice"),
-    (lambda op: op.thins(), 3, "its elements are thinned out too often"),
-)
-"""What may need each other so many times in one kernel, and why not more.
-
-Each fold goes through all before it again. What is spread twice has an index that is divided twice: no vector goes
-along it. What is thinned out three times is read at eight places.
-"""
 
 _DEEP = 3 * MAX_DEPTH
 """Instructions in a row: where values are used again, building meets its limit later."""
