@@ -34,10 +34,6 @@ def least(call: Callable[[], Any]) -> float:
 
 def measure(platform: str) -> dict[str, float]:
     """Microseconds a call of each row, on the platform of this process."""
-    if platform == "hlokit":
-        from hlokit.interop.jax.plugin import register  # as its entry point does where the package is installed
-
-        register()
     import jax
     import jax.numpy as jnp
     import numpy as np

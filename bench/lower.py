@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.programs import Program, select
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else JAX finds hlokit itself
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX is the witness here, on any machine
 FOLDER = Path(__file__).parent.parent / "tests" / "data" / "bench"
 
 

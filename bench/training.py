@@ -201,10 +201,6 @@ LOOPS = {"transformer": transformer, "resnet": resnet, "lstm": lstm}
 
 def measure(platform: str, loop: str, steps: int) -> dict[str, Any]:
     """A turn of the loop on this process's platform: seconds of the first step and of each other, and the losses."""
-    if platform == "hlokit":
-        from hlokit.interop.jax.plugin import register  # as its entry point does where the package is installed
-
-        register()
     import jax
 
     assert jax.default_backend() == platform, jax.default_backend()

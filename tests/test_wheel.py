@@ -15,7 +15,8 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    left_out = ("PYTHONPATH", "PYTHONHOME", "JAX_PLATFORMS")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -50,3 +51,11 @@ def test_wheel_runs_the_first_block_of_the_readme(installed: Path, tmp_path: Pat
 def test_wheel_imports_nothing_heavy(installed: Path, tmp_path: Path) -> None:
     code = f"import sys, hlokit; print(*(name for name in {HEAVY} if name in sys.modules))"
     assert run(installed, "-c", code, cwd=tmp_path).split() == []
+
+
+def test_wheel_is_not_jax_s_default(installed: Path, tmp_path: Path) -> None:
+    run(installed, "-m", "pip", "install", "-q", "jax>=0.10.2", cwd=tmp_path)
+    code = "import sys, jax; print(jax.default_backend(), 'hlokit' in sys.modules, 'jax_plugins.hlokit' in sys.modules)"
+    assert run(installed, "-c", code, cwd=tmp_path) == "cpu False True\n"
+    chosen = "import jax; jax.config.update('jax_platforms', 'hlokit,cpu'); print(jax.default_backend())"
+    assert run(installed, "-c", chosen, cwd=tmp_path) == "hlokit\n"

@@ -32,11 +32,13 @@ def outcomes(script: str, **environment: str) -> dict[str, str]:
 def python(*arguments: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
     """A Python process in which JAX finds the plugin as if the package were installed.
 
-    HLOKIT_JAX_PYTHON: another Python, with another JAX.
+    PYTHONPATH: where its packages are, if not in this checkout. HLOKIT_JAX_PYTHON: another Python, with another JAX.
     """
     with tempfile.TemporaryDirectory() as folder:
         _install(Path(folder))
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT), folder])
+        if "PYTHONPATH" in environment:
+            path = os.pathsep.join([environment.pop("PYTHONPATH"), folder])
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "HLOKIT_BACKEND"))}
         variables |= {"PYTHONPATH": path, "JAX_PLATFORMS": "hlokit,cpu", **environment}
         command = [os.environ.get("HLOKIT_JAX_PYTHON", sys.executable), "-X", "faulthandler", *arguments]

@@ -17,7 +17,7 @@ def ask(questions: Sequence[Question], seconds: float = 600) -> dict[str, dict[s
     """The answers by id (see jaxlib_reader.py). A text that aborts the process has the error "aborted"."""
     answers: dict[str, dict[str, Any]] = {}
     rest = list(questions)
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}  # not hlokit's own plugin
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     while rest:
         request = "".join(json.dumps(question) + "\n" for question in rest)
         command = [sys.executable, "-m", "tests.stablehlo.jaxlib_reader"]

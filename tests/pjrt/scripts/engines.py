@@ -35,7 +35,7 @@ def check_errors():
 
 
 def check_step_hooks():
-    from hlokit.interop.jax.plugin import step_hooks
+    from hlokit.interop.jax import step_hooks
 
     seen = []
     f = jax.jit(lambda x: jnp.sin(x) * 2)
