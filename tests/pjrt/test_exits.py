@@ -46,6 +46,44 @@ class Last:
 sys.modules["kept until the end"] = Last()
 print("done", flush=True)
 """
+_OUTLIVED = """
+import ctypes, sys
+import numpy as np
+import jax, jax.numpy as jnp
+from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.memory import read_word
+from hlokit.interop.pjrt.table import api
+
+
+class Writer:
+    "Takes what memory Python has freed, and writes to it."
+
+    def __del__(self, kept=[]):
+        for size in range(16, 4096, 8):
+            kept.extend(b"\\xff" * (size + 0 * k) for k in range(8))
+
+
+class Caller:
+    "Calls the table from the main thread when Python has let go of all modules."
+
+    def __init__(self, name, **fields):
+        arguments = layouts.struct(name)(size=layouts.size(name), **fields)
+        function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(read_word(api() + layouts.api_offset(name)))
+        self.call = function, arguments, ctypes.addressof(arguments)
+
+    def __del__(self):
+        function, _, address = self.call
+        function(address)
+
+
+writer = Writer()
+weights = np.arange(5000.0, dtype=np.float32)
+compiled = jax.jit(lambda x: jnp.sin(x) @ weights).lower(jnp.ones((3, 5000))).compile()
+arrays = [jnp.ones(3), compiled(jnp.ones((3, 5000))), jax.device_put(np.ones((512, 512), np.float32))]
+view = np.asarray(arrays[2])
+callers = [Caller("Plugin_Attributes"), Caller("Client_Devices"), Caller("Client_PlatformName")]
+print("done", flush=True)
+"""
 _LATE = """
 import ctypes, os, sys
 import jax, jax.numpy as jnp
@@ -124,6 +162,13 @@ def test_an_exception_is_pending_while_jax_calls_in() -> None:
 
 def test_threads_run_and_destroy_programs_at_the_end() -> None:
     done = python("-c", _POOL)
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout
+
+
+def test_what_jax_holds_outlives_python() -> None:
+    """Arrays, programs and the table are looked at when Python has freed what it owns; -X dev overwrites that."""
+    done = python("-X", "dev", "-c", _OUTLIVED)
     assert done.returncode == 0, done.stderr
     assert "done" in done.stdout
 

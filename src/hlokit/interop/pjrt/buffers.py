@@ -35,6 +35,7 @@ def write(module: Module, platform: str = "linux") -> None:
     """Adds the functions and their data."""
     module.globals["kept"] = f"@kept = internal global [{2 * SLOTS} x i64] zeroinitializer"
     module.globals["kept_bytes"] = "@kept_bytes = internal global i64 0"
+    module.globals["memory_table"] = "@memory_table = global [5 x ptr] zeroinitializer"
     module.globals["kept_lock"] = "@kept_lock = internal global i32 0"
     sizes = [DTYPES[name].numpy.itemsize if name not in ("invalid", "token") else 0 for name in layouts.BUFFER_TYPES]
     module.table("item_sizes", "i64", sizes)

@@ -1,41 +1,49 @@
-"""C memory that Python fills: words, texts and named values which callers hold by address."""
+"""C memory that Python fills: words, texts and named values which callers hold by address.
+
+It is not Python's to free: C++ looks at it after Python has let go of all its objects, at the interpreter's exit.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import struct
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.buffers import STORAGE
+from hlokit.interop.pjrt.native import native
 
 _Array = np.ndarray[Any, Any]
 
 
 class Kept:
-    """Memory that lives as long as this object."""
+    """C memory that lives as long as this object; at the interpreter's exit nothing of it is freed."""
 
     def __init__(self) -> None:
-        self._held: list[object] = []
+        self._storages: list[int] = []
+        weakref.finalize(self, _release, self._storages).atexit = False
 
     def words(self, values: Sequence[int]) -> int:
         """The address of 64-bit words; their list has somewhere to be even if it is empty."""
-        return self._keep((ctypes.c_uint64 * max(1, len(values)))(*(value & (1 << 64) - 1 for value in values)))
+        return self._put(struct.pack(f"{len(values)}Q", *(value & (1 << 64) - 1 for value in values)))
 
     def integers(self, values: Sequence[int]) -> int:
         """The address of C ints."""
-        return self._keep((ctypes.c_int32 * max(1, len(values)))(*values))
+        return self._put(struct.pack(f"{len(values)}i", *values))
 
     def text(self, text: str | bytes) -> tuple[int, int]:
-        """(address, length) of bytes."""
+        """(address, length) of bytes, which a zero follows."""
         data = text.encode() if isinstance(text, str) else text
-        return self._keep(ctypes.create_string_buffer(data, len(data) + 1)), len(data)
+        return self._put(data + b"\0"), len(data)
 
     def named(self, values: Mapping[str, Any]) -> tuple[int, int]:
         """(address, number) of NamedValues: texts, integers, lists of integers, floats, booleans."""
-        struct: Any = layouts.struct("NamedValue")
-        rows: Any = (struct * max(1, len(values)))()
+        named: Any = layouts.struct("NamedValue")
+        rows: Any = (named * len(values))()
         for row, (name, value) in zip(rows, values.items()):
             row.size = layouts.size("NamedValue")
             row.name, row.name_size = self.text(name)
@@ -50,11 +58,28 @@ class Kept:
                 row.type, (row.value, row.value_size) = layouts.STRING, self.text(value)
             else:
                 row.type, row.value, row.value_size = layouts.INT64_LIST, self.words(value), len(value)
-        return self._keep(rows), len(values)
+        return self._put(bytes(rows)), len(values)
 
-    def _keep(self, memory: Any) -> int:
-        self._held.append(memory)
-        return ctypes.addressof(memory)
+    def _put(self, data: bytes) -> int:
+        """The address of a copy of the bytes. MemoryError: there is no memory."""
+        storage = native().allocate(max(1, len(data)))
+        if not storage:
+            raise MemoryError(f"{len(data):,} bytes")
+        self._storages.append(storage)
+        address = read_word(storage + STORAGE["data"])
+        ctypes.memmove(address, data, len(data))
+        return address
+
+
+def _release(storages: Sequence[int]) -> None:
+    for storage in storages:
+        native().release(storage)
+
+
+def immortal(value: object) -> int:
+    """The address of an object that Python never frees, at its exit neither: C++ may use it until the process ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    return id(value)
 
 
 FOREVER = Kept()

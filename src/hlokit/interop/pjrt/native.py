@@ -35,15 +35,11 @@ class Native:
         self.take_dead = self._function("take_dead")
         self.nothing = self._library.address("delete_nothing")
         self.ready = self._library.address("ready")
-        self.memory_table = _filled(
-            layouts.size("MemoryTable"),
-            0,
-            8,
-            *map(self._library.address, ("memory_get_user_data", "memory_set_user_data")),
-        )
+        users = map(self._library.address, ("memory_get_user_data", "memory_set_user_data"))
+        self.memory_table = self._filled("memory_table", layouts.size("MemoryTable"), 0, 8, *users)
         names = ("destroy", "message", "get_code", "for_each_payload")
-        table = (layouts.size("ErrorTable"), 8, 0, *(self._library.address(f"error_table_{name}") for name in names))
-        self._words("error_table", len(table))[:] = table
+        functions = (self._library.address(f"error_table_{name}") for name in names)
+        self._filled("error_table", layouts.size("ErrorTable"), 8, 0, *functions)
         self._words("main_thread", 1)[0] = threading.main_thread().ident or 0
 
     def _function(self, name: str, *types: Any) -> Any:
@@ -51,6 +47,11 @@ class Native:
 
     def _words(self, name: str, count: int) -> Any:
         return (_WORD * count).from_address(self._library.address(name))
+
+    def _filled(self, name: str, *words: int) -> int:
+        """The address of a global of the machine code, with these words in it."""
+        self._words(name, len(words))[:] = words
+        return self._library.address(name)
 
     def set_callback(self, function: str, callback: int) -> None:
         """Python's part of a function of the table."""
@@ -79,16 +80,6 @@ def text() -> str:
     execute.write(module)
     events.trampolines(module)
     return module.text()
-
-
-def _filled(*words: int) -> int:
-    """The address of words that are never freed."""
-    memory = (_WORD * len(words))(*words)
-    _kept.append(memory)
-    return ctypes.addressof(memory)
-
-
-_kept: list[object] = []
 
 
 def _python_functions() -> dict[str, int]:

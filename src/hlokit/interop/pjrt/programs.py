@@ -20,7 +20,7 @@ from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
 from hlokit.interop.pjrt.client import KINDS, Device, devices
 from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM, RESULT
-from hlokit.interop.pjrt.memory import Kept, read_word, view
+from hlokit.interop.pjrt.memory import Kept, immortal, read_word, view
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.interop.pjrt.running import Runner, runner
@@ -132,6 +132,7 @@ def _memory_kinds(module: HloModule, count: int) -> list[str]:
 
 
 _programs: dict[int, Program] = {}
+immortal(_programs)  # at exit handles are still out, and machine code reads the programs' constants
 
 
 def program_at(address: int) -> Program:

@@ -10,13 +10,12 @@ from typing import Any
 from hlokit.errors import ArgumentError, HlokitError, ParseError, ShapeError, UnsupportedError
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.events import DONE
-from hlokit.interop.pjrt.memory import FOREVER
+from hlokit.interop.pjrt.memory import FOREVER, constant, immortal
 from hlokit.interop.pjrt.native import native
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
 _functions: dict[str, Callable[[Any], None]] = {}
 _failed: list[Callable[[int], None]] = []
-_kept: list[object] = []
 _CODES: list[tuple[type[BaseException], str]] = [
     (UnsupportedError, "UNIMPLEMENTED"),
     (NotImplementedError, "UNIMPLEMENTED"),
@@ -63,10 +62,8 @@ def api() -> int:
 def capsule() -> Any:
     """The table as JAX takes it."""
     make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    name = ctypes.create_string_buffer(b"pjrt_c_api")
-    _kept.append(name)
-    return make(api(), ctypes.cast(name, ctypes.c_char_p), None)
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return make(api(), constant("pjrt_c_api")[0], None)
 
 
 def _of_struct(body: Callable[[Any], None], struct: Any) -> Callable[[int], None]:
@@ -83,7 +80,7 @@ def _callback(body: Callable[[int], None]) -> int:
         return DONE
 
     made = _CALLBACK(call)
-    _kept.append(made)
+    immortal(made)
     return ctypes.cast(made, ctypes.c_void_p).value or 0
 
 

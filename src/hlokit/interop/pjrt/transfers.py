@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, MEMORY
-from hlokit.interop.pjrt.memory import read_word, read_words, view
+from hlokit.interop.pjrt.memory import FOREVER, read_word, read_words, view
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.programs import buffer_shape, new_buffer, new_storage, numpy_type, storage_view
 from hlokit.interop.pjrt.table import function
@@ -113,10 +113,6 @@ def _memory_layout(a: Any) -> None:
     a.layout_type = _TILED
 
 
-_row_majors: dict[int, Any] = {}
-
-
+@cache
 def _row_major(rank: int) -> int:
-    if rank not in _row_majors:
-        _row_majors[rank] = (ctypes.c_int64 * max(1, rank))(*range(rank - 1, -1, -1))
-    return ctypes.addressof(_row_majors[rank])
+    return FOREVER.words(range(rank - 1, -1, -1))
