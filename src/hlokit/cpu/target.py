@@ -79,7 +79,10 @@ class Target:
 
 
 def host() -> Target:
-    """This machine."""
+    """This machine, or what HLOKIT_TARGET takes it for: a target as `parse` reads it, of which it must have all features.
+
+    Raises UnsupportedError if HLOKIT_TARGET names another machine.
+    """
     return _host().with_threads(available_threads())
 
 
@@ -98,9 +101,14 @@ def parse(text: str) -> Target:
 
     Raises UnsupportedError for an architecture, a baseline or a feature that is not known.
     """
+    return _parsed(text, host())
+
+
+def _parsed(text: str, machine: Target) -> Target:
+    """`parse` on this machine."""
     name, *changes = [part.strip() for part in text.split(",")]
     if name in ("", "host", "native"):
-        target = host()
+        target = machine
     elif "/" in name:
         triple, _, cpu = name.partition("/")
         target = _target(triple, cpu, [])
@@ -135,7 +143,20 @@ def _share(file: Path) -> int:
 
 @cache
 def _host() -> Target:
-    """Asks LLVM; where it cannot tell, the least that the architecture has."""
+    """The machine, or the lesser one that HLOKIT_TARGET names."""
+    name = os.environ.get("HLOKIT_TARGET", "").strip()
+    machine = this_machine()
+    if not name or name == "host":
+        return machine
+    chosen = _parsed(name, machine)
+    if lacking := ", ".join(machine.lacks(chosen)):
+        raise UnsupportedError(f"HLOKIT_TARGET={name!r} is not a part of this machine, which lacks {lacking}")
+    return chosen
+
+
+@cache
+def this_machine() -> Target:
+    """This machine with all its features. LLVM is asked; where it cannot tell, the least that the architecture has."""
     import llvmlite.binding
 
     llvm: Any = llvmlite.binding  # it has no types

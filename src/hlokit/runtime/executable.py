@@ -14,7 +14,7 @@ import numpy as np
 from hlokit.cpu.cache import folder, recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
-from hlokit.cpu.target import Target, host
+from hlokit.cpu.target import Target, host, this_machine
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, valid_part
@@ -120,7 +120,7 @@ class Executable:
         """From now on calls run this plan's code; `hosts`: its steps of the reference."""
         module = self.source
         self.plan, self._hosts = plan, hosts
-        lacking = ", ".join(host().lacks(self.target))
+        lacking = ", ".join(this_machine().lacks(self.target))
         elsewhere = _Elsewhere(f"{module.name} is for {self.target.cpu}: this machine lacks {lacking}")
         self._caller = elsewhere if lacking else self._loaded(self.threads)
         root = module.entry.root.shape
