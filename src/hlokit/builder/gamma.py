@@ -58,7 +58,8 @@ def lgamma(operand: XlaOp) -> XlaOp:
     value = _log_gamma_of_positive(select(negative, 1.0 - operand, operand))
     distance = abs(operand - round_nearest_even(operand))
     reflected = math.log(math.pi) - log(sin(math.pi * distance)) - value
-    infinite = abs(operand) == np.inf
+    pole = and_(negative, distance == 0.0)  # as all of the most negative numbers, where the two terms are infinite
+    infinite = or_(abs(operand) == np.inf, pole)
     return select(infinite, full_like(operand, np.inf), select(negative, reflected, value))
 
 

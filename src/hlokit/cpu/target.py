@@ -79,9 +79,9 @@ class Target:
 
 
 def host() -> Target:
-    """This machine, or what HLOKIT_TARGET takes it for: a target as `parse` reads it, of which it must have all features.
+    """This machine, or the lesser one that HLOKIT_TARGET names as `parse` reads it.
 
-    Raises UnsupportedError if HLOKIT_TARGET names another machine.
+    Raises UnsupportedError if HLOKIT_TARGET names a machine with features that this one lacks.
     """
     return _host().with_threads(available_threads())
 

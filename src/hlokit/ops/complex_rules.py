@@ -1,7 +1,7 @@
 """Scalar rules of complex numbers, which are pairs: a backend knows `complex`, `real`, `imag`, no arithmetic on them.
 
 Error bounds are relative to the modulus of the result. Functions of infinite and NaN parts follow C's Annex G, as the
-reference does; products, quotients and powers their formulas.
+reference does, and so do quotients; products and powers follow their formulas.
 """
 
 import math
@@ -61,8 +61,33 @@ def divide(emit: Emitter, z: Value, w: Value) -> Value:
     real = emit.mul(emit.add(x, emit.mul(y, ratio)), scale)
     other = emit.mul(x, ratio)
     imag = emit.mul(emit.select(swaps, emit.sub(other, y), emit.sub(y, other)), scale)
-    by_zero, zero = emit.and_(emit.eq(large, 0.0), emit.eq(small, 0.0)), emit.abs(c)
-    return emit.complex(emit.select(by_zero, emit.div(a, zero), real), emit.select(by_zero, emit.div(b, zero), imag))
+    by_zero = emit.and_(emit.eq(large, 0.0), emit.eq(small, 0.0))
+    infinity = emit.copysign(emit.constant(math.inf, a.dtype), c)
+    real = emit.select(by_zero, emit.mul(infinity, a), real)
+    imag = emit.select(by_zero, emit.mul(infinity, b), imag)
+    return _recovered(emit, z, w, emit.complex(real, imag))
+
+
+def _recovered(emit: Emitter, z: Value, w: Value, quotient: Value) -> Value:
+    """The quotient; of an infinite number by a finite one or the reverse as in Annex G where both parts are NaN."""
+    (a, b), (c, d), (real, imag) = _parts(emit, z), _parts(emit, w), _parts(emit, quotient)
+    lost = emit.and_(emit.ne(real, real), emit.ne(imag, imag))
+    infinite = [_is_infinite(emit, *(emit.abs(x) for x in parts)) for parts in ((a, b), (c, d))]
+    finite = [emit.and_(*(scalar_rules.is_finite(emit, x) for x in parts)) for parts in ((a, b), (c, d))]
+    of_infinite = emit.and_(lost, emit.and_(infinite[0], finite[1]))
+    by_infinite = emit.and_(lost, emit.and_(finite[0], infinite[1]))
+    infinity, one, zero = (emit.constant(x, a.dtype) for x in (math.inf, 1.0, 0.0))
+
+    def unit(x: Value) -> Value:
+        return emit.copysign(emit.select(emit.eq(emit.abs(x), math.inf), one, zero), x)
+
+    a, b = (emit.select(of_infinite, unit(x), x) for x in (a, b))
+    c, d = (emit.select(by_infinite, unit(x), x) for x in (c, d))
+    factor = emit.select(of_infinite, infinity, zero)
+    direction = emit.add(emit.mul(a, c), emit.mul(b, d)), emit.sub(emit.mul(b, c), emit.mul(a, d))
+    changes = emit.or_(of_infinite, by_infinite)
+    real, imag = (emit.select(changes, emit.mul(factor, x), y) for x, y in zip(direction, (real, imag), strict=True))
+    return emit.complex(real, imag)
 
 
 def absolute(emit: Emitter, z: Value) -> Value:
@@ -120,12 +145,12 @@ def exponential(emit: Emitter, z: Value) -> Value:
 def exponential_minus_one(emit: Emitter, z: Value) -> Value:
     """expm1(a) cos b - 2 sin(b/2)^2, exp(a) sin b."""
     a, b = _parts(emit, z)
-    half, cos = emit.sin(emit.mul(b, 0.5)), emit.cos(b)
-    low, factor, beyond = _lowered(emit, a)
-    size = emit.exp(low)
-    near = emit.sub(emit.mul(emit.expm1(a), cos), emit.mul(emit.mul(half, half), 2.0))
-    real = emit.select(beyond, emit.mul(emit.mul(size, cos), factor), near)
-    return emit.complex(real, emit.mul(emit.mul(size, emit.sin(b)), factor))
+    power = exponential(emit, z)
+    is_far = emit.gt(emit.abs(a), 40.0)  # nothing cancels there, and the exponential may overflow
+    half = emit.sin(emit.mul(b, 0.5))
+    near = emit.sub(emit.mul(emit.expm1(a), emit.cos(b)), emit.mul(emit.mul(half, half), 2.0))
+    real = emit.select(is_far, emit.sub(emit.real(power), 1.0), near)
+    return emit.complex(real, emit.imag(power))
 
 
 def log(emit: Emitter, z: Value) -> Value:
@@ -268,7 +293,8 @@ def tanh(emit: Emitter, z: Value) -> Value:
     far = emit.select(emit.and_(lost, emit.eq(size, math.inf)), decay, emit.mul(turn, decay))
     imag = emit.select(emit.eq(b, 0.0), b, emit.select(is_far, far, emit.div(t, below)))
     real = emit.select(is_far, emit.select(emit.ne(far, far), far, emit.copysign(one, a)), real)
-    return emit.complex(emit.select(emit.eq(a, 0.0), a, real), imag)
+    at_zero = emit.and_(emit.eq(a, 0.0), emit.eq(t, t))  # its sign; of no angle NaN
+    return emit.complex(emit.select(at_zero, a, real), imag)
 
 
 def sine(emit: Emitter, z: Value) -> Value:

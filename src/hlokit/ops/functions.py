@@ -54,14 +54,41 @@ def _with_zeros(chosen: Any, x: Array, y: Array, of_zeros: Any) -> Any:
 
 
 def divide(x: Array, y: Array) -> Any:
-    """Floats and complex as IEEE; integers towards zero, by zero all ones, INT_MIN/-1 wraps (DIV-1 to DIV-5)."""
-    if x.dtype.kind not in "iu":
+    """Floats as IEEE; integers towards zero, by zero all ones, INT_MIN/-1 wraps (DIV-1 to DIV-4)."""
+    if x.dtype.kind == "c":
+        return _complex_quotient(x, y)
+    if x.dtype.kind == "f":
         return np.true_divide(x, y)  # pyright: ignore[reportUnknownVariableType]
     plain = (y != 0) & (y != -1)
     divisor = np.where(plain, y, 1).astype(x.dtype)
     quotient = (x - np.fmod(x, divisor)) // divisor
     all_ones = np.invert(np.zeros_like(x))
     return np.where(plain, quotient, np.where(y == 0, all_ones, np.negative(x)))
+
+
+def _complex_quotient(x: Array, y: Array) -> Array:
+    """By Smith's method; of zero, infinite and NaN parts as in C's Annex G (DIV-5)."""
+    x, y = np.broadcast_arrays(x, y)
+    a, b, c, d = x.real, x.imag, y.real, y.imag
+    plain: Array = np.true_divide(x, y)
+    infinity = np.copysign(np.inf, c).astype(c.dtype)
+    quotient: Array = np.where(y == 0, make_complex(infinity * a, infinity * b), plain)
+    lost = np.isnan(quotient.real) & np.isnan(quotient.imag)
+    if not np.any(lost):
+        return quotient
+    of_infinite = lost & np.isinf(x) & np.isfinite(y)
+    by_infinite = lost & np.isfinite(x) & np.isinf(y)
+    a, b = (np.where(of_infinite, _signed_unit(part), part) for part in (a, b))
+    c, d = (np.where(by_infinite, _signed_unit(part), part) for part in (c, d))
+    direction = make_complex(a * c + b * d, b * c - a * d)
+    factor = np.where(of_infinite, np.inf, 0.0).astype(a.dtype)
+    recovered = make_complex(factor * direction.real, factor * direction.imag)
+    return np.where(of_infinite | by_infinite, recovered, quotient)
+
+
+def _signed_unit(part: Array) -> Array:
+    """1 of infinities, 0 of all else, with the sign of `part`."""
+    return np.copysign(np.isinf(part).astype(part.dtype), part)
 
 
 def remainder(x: Array, y: Array) -> Any:
@@ -120,10 +147,42 @@ def leading_zeros(bits: Array, width: int) -> Array:
 # -- exponentials and logarithms
 
 
+def exponential_minus_one(x: Array) -> Any:
+    """exp(x) - 1 without cancellation near 0; real of complex numbers whose imaginary part is 0."""
+    if x.dtype.kind != "c":
+        return np.expm1(x)
+    a, b = x.real, x.imag
+    power: Array = np.exp(x)
+    near = np.expm1(a) * np.cos(b) - 2 * np.sin(b / 2) ** 2
+    return make_complex(np.where(np.abs(a) > _FAR_EXP, power.real - 1, near), np.where(b == 0, b, power.imag))
+
+
+_FAR_EXP = 40.0
+"""Beyond it, on either side, exp(x) - 1 cancels nothing; within it exp(x) does not overflow."""
+
+
 def logistic(x: Array) -> Any:
     """1/(1+exp(-x)) without overflow on either side."""
     small = np.exp(np.where(x.real >= 0, -x, x))
-    return np.where(x.real >= 0, 1, small) / (1 + small)
+    return divide(np.where(x.real >= 0, 1, small).astype(x.dtype), 1 + small)
+
+
+def tan(x: Array) -> Any:
+    """The tangent; of complex numbers -i tanh(ix)."""
+    return np.tan(x) if x.dtype.kind != "c" else _turned(tanh(make_complex(-x.imag, x.real)))
+
+
+def tanh(x: Array) -> Any:
+    """The hyperbolic tangent; NaN in both parts if the imaginary part is not finite and the real part is."""
+    if x.dtype.kind != "c":
+        return np.tanh(x)
+    lost = np.isfinite(x.real) & ~np.isfinite(x.imag)
+    return np.where(lost, complex(np.nan, np.nan), np.tanh(x)).astype(x.dtype)
+
+
+def _turned(x: Array) -> Array:
+    """x / i."""
+    return make_complex(x.imag, -x.real)
 
 
 def log_plus_one(x: Array) -> Any:
@@ -148,7 +207,7 @@ def atan2(y: Array, x: Array) -> Any:
     """The angle of the point (x, y); for complex -i log((x + iy) / sqrt(x^2 + y^2)) (BEY-7)."""
     if x.dtype.kind != "c":
         return np.arctan2(y, x)
-    return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
+    return -1j * np.log(divide(x + 1j * y, np.sqrt(x * x + y * y)))
 
 
 def error_function(x: Array) -> Any:

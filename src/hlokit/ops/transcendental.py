@@ -37,7 +37,7 @@ class Exponential(Transcendental, name="exponential"):
 class ExponentialMinusOne(Transcendental, name="exponential-minus-one"):
     """exp(x) - 1 without cancellation near 0."""
 
-    rules, function = "BEY", np.expm1
+    rules, function = "BEY", functions.exponential_minus_one
     rule = rule_of("expm1", complex=complex_rules.exponential_minus_one)
 
 
@@ -103,14 +103,14 @@ class Cosine(Transcendental, name="cosine"):
 class Tan(Transcendental, name="tan"):
     """tan(x)."""
 
-    rules, function = "BEY", np.tan
+    rules, function = "BEY", functions.tan
     rule = rule_of(scalar_rules.tan, complex=complex_rules.tan)
 
 
 class Tanh(Transcendental, name="tanh"):
     """The hyperbolic tangent."""
 
-    rules, function = "TANH", np.tanh
+    rules, function = "TANH", functions.tanh
     rule = rule_of("tanh", complex=complex_rules.tanh)
 
 
