@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.target import parse
 from tests.fuzz.machine_code import differs
 
 ADD = "add { a = TYPE[] parameter(0)\n b = TYPE[] parameter(1)\n ROOT r = TYPE[] add(a, b) }\n"
@@ -315,6 +317,30 @@ def test_the_least_power_of_two_is_no_denormal(types: str, sizes: tuple[int, int
     storage = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f8e8m0fnu": ml_dtypes.float8_e8m0fnu}[operand]
     x = np.full((rows, inner), 2.0**-6, np.float32).astype(storage)
     check(text, x, np.full((inner, 16), 2.0**-127, np.float32).astype(storage))
+
+
+PRODUCTS_OF_BF16 = {
+    "dot": "dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "ragged-dot": """ragged-dot(x, z, n), lhs_contracting_dims={1}, rhs_contracting_dims={1},
+      lhs_ragged_dims={0}, rhs_group_dims={0}""",
+    "convolution": "convolution(x, y), window={}, dim_labels=bf_io->bf",
+}
+
+
+@pytest.mark.parametrize("opcode", PRODUCTS_OF_BF16)
+def test_an_instruction_that_flushes_is_not_for_a_type_of_denormals(opcode: str) -> None:
+    """Whatever machine this is: vdpbf16ps where denormals may be zeros, and not for results of f8e8m0fnu."""
+    target = replace(parse("x86-64-avx512,+avx512bf16"), cpu="znver4")
+    texts = []
+    for result in ("f8e8m0fnu", "f32"):
+        module = hk.parse(f"""HloModule m
+            ENTRY e {{ x = bf16[48,64] parameter(0)
+              y = bf16[64,48] parameter(1)
+              z = bf16[2,64,48] parameter(2)
+              n = s32[2] parameter(3)
+              ROOT r = {result}[48,48] {PRODUCTS_OF_BF16[opcode]} }}""")
+        texts.append(hk.compile(module, target=target).as_text("llvm"))
+    assert ["dpbf16ps" in text for text in texts] == [False, True]
 
 
 def test_an_epilogue_of_the_least_power_of_two() -> None:

@@ -10,6 +10,7 @@ from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 
 _FLUSH_X86 = 0x8040
 """MXCSR: results (FTZ) and operands (DAZ)."""
@@ -39,8 +40,16 @@ _ARM = (
 
 
 def may_flush(call: Call) -> bool:
-    """Not in strict code, and not where a denormal of f32 is the least normal number of a type: 2^-127 of f8e8m0fnu."""
-    return not call.strict and all(shape.dtype is not dtypes.f8e8m0fnu for shape in (*call.operands, *call.results))
+    """Not in strict code, nor with types that need denormals."""
+    return not call.strict and not needs_denormals(*(shape.dtype for shape in (*call.operands, *call.results)))
+
+
+def needs_denormals(*types: DType) -> bool:
+    """Whether a denormal of f32 is a normal number of one of the types: 2^-127 of f8e8m0fnu.
+
+    Arithmetic in f32 for these types must keep denormals: vdpbf16ps and tdpbf16ps, which do not, are not for them.
+    """
+    return dtypes.f8e8m0fnu in types
 
 
 def flushing(name: str, module: Module, target: Target) -> None:

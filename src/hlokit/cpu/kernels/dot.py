@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from hlokit.cpu.kernels.axes import Axis, Dimension, Space, added, row_major_strides, scaled, space, unravelled
-from hlokit.cpu.kernels.denormals import may_flush
+from hlokit.cpu.kernels.denormals import may_flush, needs_denormals
 from hlokit.cpu.kernels.elements import broadcast, read, size_of
 from hlokit.cpu.kernels.gemm import Packer, Product
 from hlokit.cpu.kernels.packing import Operand
@@ -31,8 +31,8 @@ def arithmetic(operand: DType, result: DType, target: Target, *, is_grouped: boo
     if wide.kind in "iu":
         return _of_integers(operand, result, target, is_grouped=is_grouped)
     total = _TOTALS[wide.name]
-    is_bf16 = operand is dtypes.bf16 and total == "float" and wide.kind == "f"
-    # Intel's vdpbf16ps is slower than converting to f32, as measured on Sapphire Rapids. It flushes denormals
+    is_bf16 = operand is dtypes.bf16 and total == "float" and wide.kind == "f" and not needs_denormals(result)
+    # by the CPU's name for speed alone: on Sapphire Rapids vdpbf16ps is slower than converting to f32
     if is_grouped and is_bf16 and _has(target, "avx512bf16") and target.cpu.startswith("znver"):
         return Arithmetic("bf16", "float", "i16", 2)
     is_fused = target.has("fma") or target.has("avx512f") or target.triple.startswith(("aarch64", "arm64"))
@@ -232,7 +232,7 @@ def scaled_dot(call: Call, module: Module) -> Routine | None:
     how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target, is_grouped=False)
     if how.name != "float" or how.is_complex:
         return None
-    return Routine((ScaledProduct(call, module, dot_space(call), how).write(),))
+    return Routine((ScaledProduct(call, module, dot_space(call), how).write(),), flushes=may_flush(call))
 
 
 KERNELS["dot"] = dot

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hlokit.cpu.kernels.denormals import needs_denormals
 from hlokit.cpu.kernels.sliding import Axis, Sliding
 from hlokit.cpu.kernels.split import PRODUCTS
 from hlokit.cpu.target import Target
@@ -289,7 +290,7 @@ def _has_large_windows(order: Sequence[Axis]) -> bool:
 def _factors(s: Sliding, target: Target) -> Factors | None:
     if target.vector_bytes != 64:
         return None
-    if s.wide is dtypes.f32 and s.result is not dtypes.f8e8m0fnu and target.has("amx-bf16"):  # they flush denormals
+    if s.wide is dtypes.f32 and not needs_denormals(s.result) and target.has("amx-bf16"):
         parts = {"f32": 3, "bf16": 1}.get(s.operand.name)
         return None if parts is None else Factors(parts, 2, "tdpbf16ps")
     if s.wide is dtypes.s32 and s.operand.bits == 8 and target.has("amx-int8"):

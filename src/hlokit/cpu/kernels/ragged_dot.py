@@ -6,6 +6,7 @@ import math
 from typing import cast
 
 from hlokit.cpu.kernels.axes import Space, added, least, row_major_strides, scaled, space
+from hlokit.cpu.kernels.denormals import may_flush
 from hlokit.cpu.kernels.dot import arithmetic, dimensions, dot_space, is_refused, no_result, number_results
 from hlokit.cpu.kernels.elements import element_bytes, load, pointer
 from hlokit.cpu.kernels.gemm import Product
@@ -118,9 +119,9 @@ def ragged_dot(call: Call, module: Module) -> Routine | None:
     ragged = op.lhs_ragged_dims[0]
     if ragged in op.lhs_batch_dims:
         how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
-        return Routine((Product(call, module, dot_space(call), how).write(),))
+        return Routine((Product(call, module, dot_space(call), how).write(),), flushes=may_flush(call))
     phase = _by_inner(call, module) if ragged in op.lhs_contracting_dims else _by_rows(call, module)
-    return None if phase is None else Routine((phase,))
+    return None if phase is None else Routine((phase,), flushes=may_flush(call))
 
 
 def _by_rows(call: Call, module: Module) -> Phase:
