@@ -1,5 +1,5 @@
-"""Writes what comes out of the registry: the tables in README.md and docs/stablehlo.md, and docs/reference/ops.md; and
-from the tables of tests/jax_functions what docs/jax.md says of JAX's functions.
+"""Writes what comes out of the registry: the tables in README.md and docs/stablehlo.md; and from the tables of
+tests/jax_functions what docs/jax.md says of JAX's functions. The pages in docs/reference are written by `sphinx-build`.
 
     python docs/generate.py [--check]
 
@@ -9,12 +9,15 @@ With --check nothing is written, and the exit status says whether all are up to 
 from __future__ import annotations
 
 import ast
+import inspect
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
 
 import hlokit
+from hlokit import rules
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
@@ -111,21 +114,76 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def ops_page() -> str:
-    lines = ["# Op reference", ""]
-    lines += ["Made from the op classes by docs/generate.py; `hlokit ops NAME` prints the same.", ""]
-    lines += [f"- [{opcode}](#{opcode}): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
-    for opcode in sorted(OPS):
-        lines += ["", reference(OPS[opcode]).replace("# ", "## ", 1)]
+def reference_pages() -> dict[str, str]:
+    """The pages below docs/reference by name: an index of the ops, a page for each, the rule book's chapters."""
+    index = ["# Ops", "", "`hlokit ops NAME` prints the same.", ""]
+    index += [f"- [{opcode}](ops/{opcode}.md): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
+    pages = {"ops.md": "\n".join(index) + "\n", "rules.md": _how_to_read()}
+    pages |= {f"ops/{opcode}.md": _linked(reference(OPS[opcode]), "../rules/") + "\n" for opcode in sorted(OPS)}
+    return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
+
+
+def _how_to_read() -> str:
+    lines = ["# The rule book", "", inspect.getdoc(rules) or "", "", "Kinds of rules:", ""]
+    lines += [f"- {kind}: {what}" for kind, what in rules.KINDS.items()]
+    lines += ["", "Sources, at the end of a rule (one without is from XLA's documentation of operations):", ""]
+    lines += [f"- [{source}]: {what}" for source, what in rules.SOURCES.items()]
+    lines += ["", _NOTATION, ""]
+    lines += [f"- [{rules.chapter(name).splitlines()[0].lstrip('# ')}](rules/{name}.md)" for name in rules.CHAPTERS]
     return "\n".join(lines) + "\n"
+
+
+_NOTATION = """\
+A constraint is checked when an op is made, unless it says "at run time": what breaks it is rejected with an error that
+names the op, the argument, what was found and what was expected.
+
+Notation: `x.shape` is the list of dimension sizes, rank(x) their number, `T[d0,d1]` an array of element type T;
+`[a, b)` holds a and not b; ceil_div(a, b) = -(-a // b). Array literals are nested braces in row-major order. "Same
+shape" ignores layouts. All attributes are integers known at compile time."""
+
+
+def _anchored(name: str) -> str:
+    """A chapter in which each rule is an anchor, and the rules that it names are links."""
+    lines: list[str] = []
+    for line in rules.chapter(name).splitlines():
+        head = re.match(r"- `([A-Z0-9-]+)` ", line)
+        start = f'- <a id="{head[1].lower()}"></a>`{head[1]}` ' if head else ""
+        lines.append(start + _linked(line[head.end() :] if head else line, ""))
+    return "\n".join(lines) + "\n"
+
+
+def _linked(text: str, folder: str) -> str:
+    """The text, in which labels of rules are links."""
+    book = rules.rules()
+
+    def link(found: re.Match[str]) -> str:
+        rule = book.get(found[1] or found[2])
+        if rule is None:
+            return found[0]
+        return f'<a href="{folder}{rule.chapter}.html#{rule.label.lower()}"><code>{rule.label}</code></a>'
+
+    pattern = rules.LABEL.pattern
+    return "".join(
+        part if k % 2 else re.sub(rf"`({pattern})`|(?<![`\w-])({pattern})(?![`\w-])", link, part)
+        for k, part in enumerate(re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL))
+    )
+
+
+def write_reference() -> None:
+    """Writes docs/reference."""
+    for name, text in reference_pages().items():
+        path = ROOT / "docs/reference" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
 
 
 def stablehlo_table() -> str:
     """The operations that are read, by dialect and by the file that lowers them."""
     rows: dict[tuple[str, str], list[str]] = {}
-    for dialect, rules in (("stablehlo", STABLEHLO), ("chlo", CHLO), ("others", OTHERS)):
-        for name in sorted(rules):
-            rows.setdefault((dialect, rules[name].__module__.rpartition(".")[2]), []).append(f"`{name}`")
+    for dialect, known in (("stablehlo", STABLEHLO), ("chlo", CHLO), ("others", OTHERS)):
+        for name in sorted(known):
+            rows.setdefault((dialect, known[name].__module__.rpartition(".")[2]), []).append(f"`{name}`")
     lines = ["| dialect | file | operations |", "| --- | --- | --- |"]
     lines += [f"| {dialect} | {file}.py | {', '.join(names)} |" for (dialect, file), names in rows.items()]
     return "\n".join(lines)
@@ -169,7 +227,6 @@ def main() -> None:
         readme: with_table(readme.read_text(), table()),
         stablehlo: with_table(with_table(stablehlo.read_text(), stablehlo_table()), written_table(), WRITTEN),
         jax: with_table(jax.read_text(), jax_functions()),
-        ROOT / "docs/reference/ops.md": ops_page(),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:

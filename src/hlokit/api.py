@@ -11,6 +11,7 @@ from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.passes.pipeline import optimize
+from hlokit.rules import Rule, rules
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "compile",
     "evaluate",
     "evaluate_mpmd",
+    "explain",
     "export_object",
     "load",
     "mpi_world",
@@ -109,6 +111,24 @@ def to_stablehlo(module: HloModule) -> str:
         module = module.clone()
         OpExpander(keep=frozenset(RULES)).run(module)
     return stablehlo_text(module)
+
+
+def explain(label: str) -> Rule:
+    """The rule of the language that errors and docstrings name by this label.
+
+        >>> print(hk.explain("BCAST-3"))
+        BCAST-3 (Broadcasting; constraint)
+        Different ranks, neither operand a scalar, and empty `broadcast_dimensions`: rejected.
+
+    Raises ArgumentError for a label that the rule book does not have.
+    """
+    book = rules()
+    if label.upper() not in book:
+        from difflib import get_close_matches
+
+        close = get_close_matches(label.upper(), book, 3)
+        raise ArgumentError(f"no rule {label!r}" + (f"; did you mean {', '.join(close)}?" if close else ""))
+    return book[label.upper()]
 
 
 def verify(module: HloModule) -> None:

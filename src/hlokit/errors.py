@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from hlokit import rules
 
 
 class HlokitError(Exception):
-    """Root of every error that hlokit raises on purpose."""
+    """Root of every error that hlokit raises on purpose.
+
+    A traceback ends in the text of each rule that the message names by its label, if that text is short;
+    `hlokit.explain` has all of them.
+    """
+
+    @property
+    def __notes__(self) -> list[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The notes of PEP 678; those of the rules are made when they are first asked for."""
+        if "_notes" not in vars(self):
+            labels = re.findall(rf"\[({rules.LABEL.pattern})\]", str(self))
+            self._notes = rules.sentences(labels)
+        return self._notes
 
 
 class ShapeError(HlokitError):
     """An op, a type or a literal breaks a rule of the language.
 
-    `label` is the rule in the semantics reference (e.g. "TRANSP-3"), `argument` what is wrong,
+    `label` is the rule in the rule book (e.g. "TRANSP-3"), `argument` what is wrong,
     `found` and `expected` its value and what the rule asks for. `op` and `operands` are filled in by
     whoever knows them (the computation that infers the shape), `location` by the builder or parser.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hlokit.rules import rules
 from tests.rules.untestable import UNTESTABLE
 
 HERE = Path(__file__).parent
@@ -13,9 +14,8 @@ LABEL = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z]+)*-[0-9]+\b")
 
 
 def reference_labels() -> dict[str, str]:
-    """Label -> kind (S V C E I A X D), as the reference has them."""
-    lines = (HERE / "labels.txt").read_text().splitlines()
-    return dict(line.split() for line in lines if line and line[0] != "#")  # type: ignore[misc]
+    """Label -> kind (S V C E I A X D), as the rule book has them."""
+    return {label: rule.kind for label, rule in rules().items()}
 
 
 def named_labels() -> set[str]:

@@ -251,7 +251,7 @@ class ScaledDot(DotLike, name="scaled-dot"):
     """dot(lhs * lhs_scale, rhs * rhs_scale): each scale holds for blocks, its sizes divide the operand's (BEY-44)."""
 
     arity = 4
-    rules = "BEY"
+    rules = "BEY-44"
 
     def infer(self, lhs: Shape, rhs: Shape, lhs_scale: Shape, rhs_scale: Shape) -> Shape:
         check_precision(self.operand_precision, 2, 4)

@@ -180,7 +180,7 @@ class StochasticConvert(Op, name="stochastic-convert"):
     arity = 2
     form = "map"
     computes_wide = False
-    rules = "BEY"
+    rules = "BEY-16"
     elementwise = True
 
     def infer(self, operand: Shape, random: Shape) -> Shape:

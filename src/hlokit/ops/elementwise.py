@@ -37,6 +37,7 @@ class Unary(Op):
 
     arity = 1
     form = "map"
+    rules = "UN"
     elementwise = True
     kinds: ClassVar[frozenset[str]]
     kinds_rule: ClassVar[str] = "UN-6"
@@ -245,7 +246,7 @@ class PopulationCount(Unary, name="popcnt"):
 class CountLeadingZeros(Unary, name="count-leading-zeros"):
     """The number of 0 bits above the highest 1, in the operand's type; its width for 0."""
 
-    rules, kinds = "BEY", INTEGRAL
+    rules, kinds = "BEY-14", INTEGRAL
     rule, computes_wide = scalar_rules.leading_zeros, False
 
     def reference(self, operand: Array) -> Any:
@@ -258,7 +259,7 @@ class Copy(Op, name="copy"):
 
     arity = 1
     form = "map"
-    rules = "BEY"
+    rules = "BEY-19"
     same_elements = True
     elementwise = True
     passes_on = True
@@ -363,7 +364,7 @@ class Minimum(Binary, name="minimum"):
 class Power(Binary, name="power"):
     """x to the y; of integers modulo 2^bits, 0 for negative exponents unless x is 1 or -1."""
 
-    rules, kinds, kinds_rule = "BEY", ARITHMETIC, "BEY-8"
+    rules, kinds, kinds_rule = "BEY-8 BEY-9", ARITHMETIC, "BEY-8"
     rule = rule_of(scalar_rules.power, complex=complex_rules.power)
     exact_complex = False
     transcendental = True
@@ -375,7 +376,7 @@ class Power(Binary, name="power"):
 class Atan2(Binary, name="atan2"):
     """The angle of the point (rhs, lhs), in (-pi, pi]."""
 
-    rules, kinds, kinds_rule = "BEY", FLOATING | COMPLEX, "BEY-7"
+    rules, kinds, kinds_rule = "BEY-7", FLOATING | COMPLEX, "BEY-7"
     rule = rule_of("atan2", complex=complex_rules.atan2)
     exact_complex = False
     transcendental = True
@@ -415,7 +416,7 @@ class Or(Binary, name="or"):
 class Xor(Binary, name="xor"):
     """Logical exclusive or of pred, bitwise of integers."""
 
-    rules, kinds, kinds_rule = "BEY", PRED | INTEGRAL, "BEY-12"
+    rules, kinds, kinds_rule = "BEY-12", PRED | INTEGRAL, "BEY-12"
     commutative, function = True, np.bitwise_xor
     rule = rule_of("xor")
 
@@ -429,7 +430,7 @@ class Xor(Binary, name="xor"):
 class Shift(Binary):
     """x shifted by y bits, y read as unsigned (BEY-13)."""
 
-    rules, kinds, kinds_rule = "BEY", INTEGRAL, "BEY-13"
+    rules, kinds, kinds_rule = "BEY-13", INTEGRAL, "BEY-13"
     computes_wide = False
 
 
@@ -470,7 +471,7 @@ class ShiftRightArithmetic(Shift, name="shift-right-arithmetic"):
 class Complex(Binary, name="complex"):
     """The complex number of these parts: f32 give c64, f64 give c128."""
 
-    rules, kinds, kinds_rule = "BEY", FLOATING, "BEY-10"
+    rules, kinds, kinds_rule = "BEY-10", FLOATING, "BEY-10"
     rule = rule_of("complex")
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
@@ -485,7 +486,7 @@ class Complex(Binary, name="complex"):
 class Mulhi(Binary, name="mulhi"):
     """The upper half of the product at twice the width."""
 
-    rules, kinds, kinds_rule, commutative = "BEY", INTEGRAL, "BEY-15", True
+    rules, kinds, kinds_rule, commutative = "BEY-15", INTEGRAL, "BEY-15", True
     rule, computes_wide = scalar_rules.high_product, False
 
     def reference(self, lhs: Array, rhs: Array) -> Any:

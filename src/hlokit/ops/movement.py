@@ -249,7 +249,7 @@ class Bitcast(Op, name="bitcast"):
 
     arity = 1
     form = "index"
-    rules = "BEY"
+    rules = "BEY-19"
     reads_layout = True
 
     def infer(self, operand: Shape) -> Shape:

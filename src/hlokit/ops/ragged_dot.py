@@ -50,7 +50,7 @@ class RaggedDot(Op, name="ragged-dot"):
     arity = 3
     shape_implied = True
     form = "kernel"
-    rules = "BEY"
+    rules = "BEY-42 BEY-43"
 
     def infer(self, lhs: Shape, rhs: Shape, group_sizes: Shape) -> Shape:
         check_precision(self.operand_precision, 2, 3)

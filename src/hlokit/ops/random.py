@@ -127,7 +127,7 @@ class RngGetAndUpdateState(Op, name="rng-get-and-update-state"):
 
     arity = 0
     form = "kernel"
-    rules = "BEY"
+    rules = "BEY-57"
     side_effect = True
 
     def infer(self) -> Shape:

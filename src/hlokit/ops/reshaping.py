@@ -68,7 +68,7 @@ class DynamicReshape(Op, name="dynamic-reshape"):
     output_shape: ResultShape
 
     form = "index"
-    rules = "BEY"
+    rules = "BEY-24"
 
     def infer(self, *operands: Shape) -> Shape:
         check(bool(operands), "HINST-5", "operands", "none", "the array and its sizes")

@@ -31,7 +31,7 @@ class Scan(Op, name="scan"):
 
     roles = ("to_apply",)
     form = "expand"
-    rules = "BEY"
+    rules = "BEY-50"
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         count = len(operands) - self.num_carries

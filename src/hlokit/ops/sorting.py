@@ -63,7 +63,7 @@ class TopK(Op, name="topk"):
 
     arity = 1
     form = "kernel"
-    rules = "BEY"
+    rules = "BEY-36 BEY-37 BEY-38"
 
     def infer(self, operand: Shape) -> Shape:
         check(

@@ -13,6 +13,7 @@ from hlokit.tools.cache import cache
 from hlokit.tools.check import check
 from hlokit.tools.compile import compile
 from hlokit.tools.convert import convert
+from hlokit.tools.explain import explain
 from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
 from hlokit.tools.print import print_module
@@ -28,6 +29,7 @@ app.command(opt)
 app.command(compile)
 app.command(simulate)
 app.command(ops)
+app.command(explain)
 app.command(cache)
 
 
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         status = app(arguments)
     except HlokitError as error:
-        status = _fail(str(error))
+        status = _fail("\n  ".join([str(error), *error.__notes__]))
     except FileNotFoundError as error:
         status = _fail(f"{error.filename}: no such file")
     except OSError as error:

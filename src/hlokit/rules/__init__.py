@@ -1,0 +1,126 @@
+"""The rule book: the rules of the language, numbered, in one Markdown file for each chapter.
+
+A rule is one line of its chapter, "- `LABEL` [kind] text [source] ...". Labels are never renumbered or reused. The
+chapters are the one source of what errors, `hlokit explain`, the op reference and the documentation say of a rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+KINDS = {
+    "S": "result shape or type",
+    "V": "result value",
+    "C": "constraint",
+    "E": "edge case",
+    "I": "implementation-defined",
+    "A": "ambiguous",
+    "X": "example",
+    "D": "derived example",
+}
+SOURCES = {
+    "SI": "XLA's shape inference",
+    "B": "XlaBuilder, or XLA's HLO parser",
+    "HV": "XLA's HLO verifier",
+    "SH": "the StableHLO specification",
+    "CPU": "observed on XLA:CPU, jaxlib 0.10.2",
+    "TXT": "observed of the HLO text parser and printer, jaxlib 0.10.2",
+    "doc": "XLA's documentation",
+    "X": "hlokit's decision",
+}
+CHAPTERS = (
+    "foundations",
+    "broadcasting",
+    "elementwise",
+    "data_movement",
+    "indexing",
+    "contraction",
+    "reduction_windows",
+    "control_flow",
+    "collectives",
+    "communication",
+    "linalg_fft_rng_sort",
+    "dynamic_shapes",
+    "later_operations",
+    "hlo_text",
+)
+LABEL = re.compile(r"\b[A-Z][A-Z0-9]*(?:-[A-Z]+)*-[0-9]+\b")
+_RULE = re.compile(r"- `([A-Z0-9-]+)` \[([SVCEIAXD])\] (.*?)((?:\s*\[[A-Za-z]+\])*)\s*")
+_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z(])")
+_SHORT = 160
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the language.
+
+    label      its name in errors, docstrings and tests, e.g. "BCAST-3"
+    kind       a key of KINDS; `sources`: keys of SOURCES, empty where XLA's documentation says so itself
+    text       the rule, in Markdown
+    chapter    the name of the chapter's file, e.g. "broadcasting"; `section`: the heading that the rule stands under
+    """
+
+    label: str
+    kind: str
+    text: str
+    sources: tuple[str, ...]
+    chapter: str
+    section: str
+
+    @property
+    def page(self) -> str:
+        """Where the documentation has the rule, below its root."""
+        return f"reference/rules/{self.chapter}.html#{self.label.lower()}"
+
+    def __str__(self) -> str:
+        sources = f"\nSource: {'; '.join(SOURCES[source] for source in self.sources)}." if self.sources else ""
+        return f"{self.label} ({self.section}; {KINDS[self.kind]})\n{self.text}{sources}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        text = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(str(self), quote=False))
+        return "".join(f"<p>{line}</p>" for line in text.replace(self.label, f"<b>{self.label}</b>", 1).split("\n"))
+
+
+@cache
+def chapter(name: str) -> str:
+    """The chapter's Markdown."""
+    from importlib.resources import files  # 5 ms, which only those who read rules pay
+
+    return files(__name__).joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+@cache
+def rules() -> Mapping[str, Rule]:
+    """All rules by label, in the order of the chapters."""
+    return {rule.label: rule for name in CHAPTERS for rule in _rules_of(name)}
+
+
+def _rules_of(name: str) -> Iterable[Rule]:
+    section = ""
+    for line in chapter(name).splitlines():
+        if line.startswith("#"):
+            section = re.sub(r" \[\w+\]$", "", line.lstrip("# "))
+        elif found := _RULE.fullmatch(line):
+            label, kind, text, sources = found.groups()
+            yield Rule(label, kind, text, tuple(re.findall(r"[A-Za-z]+", sources)), name, section)
+
+
+def selected(labels: str) -> list[Rule]:
+    """The rules that a list of labels and prefixes stands for: "BIN BEY-8" is BIN-1, BIN-2, ..., BEY-8."""
+    named = {*labels.split()}
+    return [rule for rule in rules().values() if {rule.label, rule.label.rpartition("-")[0]} & named]
+
+
+def sentences(labels: Iterable[str]) -> list[str]:
+    """A line "LABEL: text" for each label, once, in the order given.
+
+    Of a long rule it is the first sentence; a rule whose first sentence is long too is left out.
+    """
+    texts = {label: rules()[label].text for label in labels if label in rules()}
+    short = {label: text if len(text) <= _SHORT else _SENTENCE.split(text, 1)[0] for label, text in texts.items()}
+    return [f"{label}: {text}" for label, text in short.items() if len(text) <= _SHORT]

@@ -1,0 +1,121 @@
+"""The rule book in the package: read, found by label, shown in errors, the command and the documentation."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hlokit as hk
+from hlokit import rules
+from hlokit.hlo.op import OPS
+from hlokit.tools.main import main
+from hlokit.tools.ops import rules_of
+from tests.test_registry import output_of
+
+ROOT = Path(__file__).parents[2]
+FAMILIES = {label.rpartition("-")[0] for label in rules.rules()}
+
+
+def test_every_rule_line_is_read_and_labels_are_unique() -> None:
+    lines = [line for name in rules.CHAPTERS for line in rules.chapter(name).splitlines()]
+    written = [line.split("`")[1] for line in lines if line.startswith("- `")]
+    assert written == list(rules.rules())
+    assert {path.stem for path in Path(rules.__file__).parent.glob("*.md")} == {*rules.CHAPTERS}
+    assert all(rule.text and rule.section and {*rule.sources} <= {*rules.SOURCES} for rule in rules.rules().values())
+
+
+def named(*texts: str) -> set[str]:
+    """The labels in the texts: what looks like one and is of a family that there is (AVX-512 is no label)."""
+    return {label for text in texts for label in rules.LABEL.findall(text) if label.rpartition("-")[0] in FAMILIES}
+
+
+def test_labels_in_the_source_exist() -> None:
+    for path in (ROOT / "src/hlokit").rglob("*.py"):
+        strings = [n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        bracketed = {label for text in strings for label in re.findall(rf"\[({rules.LABEL.pattern})\]", text)}
+        assert bracketed | named(*strings) <= {*rules.rules()}, path
+    assert all({*op.rules.split()} <= FAMILIES | {*rules.rules()} for op in OPS.values())
+
+
+def test_labels_in_the_chapters_exist() -> None:
+    assert named(*(rule.text for rule in rules.rules().values())) <= {*rules.rules()}
+
+
+def test_explain() -> None:
+    rule = hk.explain("bcast-3")
+    assert rule is hk.explain("BCAST-3") and rule.kind == "C" and "different ranks" in rule.text.lower()
+    assert "<b>BCAST-3</b>" in rule._repr_html_() and "<code>broadcast_dimensions</code>" in rule._repr_html_()
+    with pytest.raises(hk.ArgumentError, match=r"no rule 'BCAST-'; did you mean BCAST-"):
+        hk.explain("BCAST-")
+
+
+def explained(*labels: str, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], str]:
+    """The labels of the rules that the command prints, and what it writes to stderr."""
+    with pytest.raises(SystemExit):
+        main(["explain", *labels])
+    out, err = capsys.readouterr()
+    return re.findall(r"^([A-Z0-9-]+) \(", out, re.MULTILINE), err
+
+
+def test_the_command_explains_labels_families_and_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explained("TRANSP-3", "bcast-3", capsys=capsys) == (["TRANSP-3", "BCAST-3"], "")
+    assert explained("TOKEN", capsys=capsys)[0] == [label for label in rules.rules() if label.startswith("TOKEN-")]
+    assert {"BIN-1", "BEY-8", "BEY-9", "HOP-3"} <= {*explained("power", capsys=capsys)[0]}
+    assert "no rule 'NOPE-1'" in explained("NOPE-1", capsys=capsys)[1]
+
+
+def test_an_op_has_the_rules_of_its_card_its_base_classes_and_its_text() -> None:
+    assert [rule.label for rule in rules_of(OPS["topk"])] == ["BEY-36", "BEY-37", "BEY-38", "HOP-21"]
+    assert all(rules_of(op) for op in OPS.values())
+
+
+def test_a_traceback_ends_in_the_rule() -> None:
+    b = hk.Builder("t")
+    with pytest.raises(hk.ShapeError) as caught:
+        hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
+    shown = traceback.format_exception_only(caught.value)
+    assert shown[-1] == f"BCAST-3: {hk.explain('BCAST-3').text}\n" and "[BCAST-3]" in shown[0]
+    caught.value.add_note("mine")
+    assert traceback.format_exception_only(caught.value)[-2:] == [shown[-1], "mine\n"]
+
+
+def test_a_rule_is_shown_once_and_only_if_it_is_short() -> None:
+    long = next(label for label, rule in rules.rules().items() if len(rule.text) > 160 and ". " not in rule.text)
+    error = hk.VerifyError(["a: x [BCAST-3]", "b: y [BCAST-3]", f"c: z [{long}]", "d: no label [NOPE-1]"])
+    assert error.__notes__ == [f"BCAST-3: {hk.explain('BCAST-3').text}"]
+    assert hk.UnsupportedError("no label").__notes__ == []
+
+
+def test_the_command_shows_the_rule_below_the_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.hlo"
+    path.write_text("ENTRY e { x = f32[2] parameter(0)\n ROOT y = f32[3] negate(x) }")
+    with pytest.raises(SystemExit):
+        main(["check", str(path)])
+    error = capsys.readouterr().err
+    (label,) = re.findall(r"\[([A-Z]+-\d+)\]", error)
+    note = error.splitlines()[-1]
+    assert label == "HINST-2" and note == "  HINST-2: A given shape that contradicts the inferred one is rejected."
+    assert hk.explain(label).text.startswith(note.removeprefix("  HINST-2: ")), "the first sentence of a long rule"
+
+
+def test_rules_are_read_when_they_are_asked_for() -> None:
+    assert output_of("import sys, hlokit; print(hlokit.rules.rules.cache_info().misses)") == "0"
+
+
+def test_pages_have_an_anchor_for_each_rule_and_links_that_lead_to_one() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec and spec.loader
+    generate: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    pages = generate.reference_pages()
+    anchors = {(name, label) for name in rules.CHAPTERS for label in re.findall(r'<a id="([^"]+)">', pages[f"rules/{name}.md"])}
+    assert anchors == {(rule.chapter, label.lower()) for label, rule in rules.rules().items()}
+    links = {link for text in pages.values() for link in re.findall(r'href="(?:\.\./rules/)?(\w+)\.html#([^"]+)"', text)}
+    assert len(links) > 500 and links <= anchors
+    assert "`GATHER-3`" not in pages["ops/gather.md"] and "gather-3" in pages["ops/gather.md"]
