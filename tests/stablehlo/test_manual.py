@@ -141,3 +141,84 @@ def test_what_does_not_fit(old: str, new: str, error: type[Exception], message: 
     assert old in text
     with pytest.raises(error, match=message):
         hk.parse(text.replace(old, new, 1))
+
+
+def unreduced(given: str, made: str, body: str, argument: str = "4x4", result: str = "4x4", mesh: str = '["x"=2, "y"=2]') -> str:
+    return f"""module {{
+  sdy.mesh @mesh = <{mesh}>
+  func.func @main(%a: tensor<{argument}xf32> {{sdy.sharding = #sdy.sharding<@mesh, {given}>}}) -> (tensor<{result}xf32> {{sdy.sharding = #sdy.sharding<@mesh, {made}>}}) {{
+    {body}
+    return %r : tensor<{result}xf32>
+  }}
+}}"""
+
+
+SUM = """%z = stablehlo.constant dense<0.0> : tensor<f32>
+    %r = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0] : (tensor<4x4xf32>, tensor<f32>) -> tensor<4xf32>"""
+ONE = """%z = stablehlo.constant dense<1.0> : tensor<f32>
+    %r = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0] : (tensor<4x4xf32>, tensor<f32>) -> tensor<4xf32>"""
+LARGEST = SUM.replace("add", "maximum")
+PRODUCT = "%r = stablehlo.dot_general %a, %a, contracting_dims = [0] x [1] : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>"
+LINEAR = """%b = stablehlo.transpose %a, dims = [1, 0] : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %c = stablehlo.subtract %b, %a : tensor<4x4xf32>
+    %r = stablehlo.negate %c : tensor<4x4xf32>"""
+TERMS = [
+    ("[{}, {}]", "[{}], unreduced={\"x\"}", SUM, "4", lambda a: a.sum(0)),
+    ("[{\"x\"}, {}]", "[{}], unreduced={\"x\"}", SUM, "4", lambda a: a.sum(0)),
+    ("[{\"x\", \"y\"}, {}]", "[{}], unreduced={\"y\"}", SUM, "4", lambda a: a.sum(0)),
+    ("[{\"y\", \"x\"}, {}]", "[{}], unreduced={\"y\", \"x\"}", SUM, "4", lambda a: a.sum(0)),
+    ("[{\"x\"}, {}]", "[{}], unreduced={\"x\"}", ONE, "4", lambda a: a.sum(0) + 1),
+    ("[{\"x\"}, {}]", "[{}], unreduced={\"x\"}", LARGEST, "4", lambda a: a.max(0)),
+    ("[{\"x\"}, {}]", "[{}, {}], unreduced={\"x\"}", PRODUCT, "4x4", lambda a: (a @ a).T),
+    ("[{}, {\"y\"}]", "[{}, {}], unreduced={\"x\", \"y\"}", PRODUCT, "4x4", lambda a: (a @ a).T),
+    ("[{\"x\"}, {\"y\"}]", "[{}, {}], unreduced={\"x\", \"y\"}", LINEAR, "4x4", lambda a: a - a.T),
+    ("[{}, {}], unreduced={\"x\"}", "[{}, {}], unreduced={\"y\"}", LINEAR, "4x4", lambda a: 2 * (a - a.T)),
+    ("[{}, {}], unreduced={\"x\", \"y\"}", "[{}, {}], unreduced={\"x\"}", PRODUCT, "4x4", lambda a: 16 * (a @ a).T),
+]
+
+
+@pytest.mark.parametrize(("given", "made", "body", "sizes", "expected"), TERMS, ids=range(len(TERMS)))
+def test_the_devices_terms_sum_up_to_the_value(given: str, made: str, body: str, sizes: str, expected: Any) -> None:
+    """Each device has the same argument; where the program says that it is a term, it counts as often."""
+    array = np.arange(16, dtype=np.float32).reshape(4, 4) + 1
+    results = on_all(hk.parse(unreduced(given, made, body, result=sizes)), array)
+    axes = tuple(i for i, name in enumerate("xy") if f'"{name}"' in made.partition("unreduced")[2])
+    total = np.reshape(results, (2, 2, *results[0].shape)).sum(axes, keepdims=True)
+    np.testing.assert_array_equal(total, np.broadcast_to(expected(array), total.shape))
+
+
+def test_terms_along_a_part_of_an_axis() -> None:
+    text = unreduced("[{}, {}]", '[{}, {}], unreduced={"x":(2)2}', LINEAR, mesh='["x"=4]')
+    array = np.arange(16, dtype=np.float32).reshape(4, 4)
+    results = on_all(hk.parse(text), array)
+    for pair in (results[:2], results[2:]):
+        assert np.array_equal(pair[0] + pair[1], array - array.T) and not pair[1].any()
+
+
+def test_the_header_says_which_values_are_to_be_summed() -> None:
+    module = hk.parse(unreduced('[{"y"}, {}], unreduced={"x"}', '[{}, {}], unreduced={"y"}', LINEAR))
+    (parameter,) = module.entry.parameters
+    assert str(parameter.extra.sharding) == "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dims={unreduced}}"
+    expected = "{devices=[1,1,2,2]<=[4] last_tile_dims={replicated, unreduced}}"
+    assert str(module.entry.root.extra.sharding) == expected
+
+
+@pytest.mark.parametrize("place", ["given", "made", "constraint"])
+def test_reductions_other_than_sums_are_refused(place: str) -> None:
+    largest, plain = '[{}, {}], unreduced=max{"x"}', "[{}, {}]"
+    body = f"%r = sdy.sharding_constraint %a <@mesh, {largest if place == 'constraint' else plain}> : tensor<4x4xf32>"
+    text = unreduced(largest if place == "given" else plain, largest if place == "made" else plain, body)
+    with pytest.raises(hk.UnsupportedError, match=r"unreduced=max.*only sums are supported"):
+        hk.parse(text)
+
+
+def test_an_unreduced_sharding_of_xla_on_a_conversion_to_shards_is_refused() -> None:
+    text = """module attributes {mhlo.num_partitions = 2 : i32} {
+  func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[1,2]<=[2] last_tile_dims={unreduced}}"} : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<4xf32>) -> tensor<4xf32>
+    return %1 : tensor<4xf32>
+  }
+}"""
+    with pytest.raises(hk.UnsupportedError, match="unreduced"):
+        hk.parse(text)

@@ -31,8 +31,7 @@ _API_VERSIONS = (
 _IDENTITIES = ("LayoutConstraint", "annotate_device_placement")
 _ON_SHARDINGS = (
     "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute", "data_flow_edge",
-    "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "reshard", "sharded_to_unreduced",
-    "sharding_constraint", "sharding_group",
+    "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "sharded_to_unreduced", "sharding_group",
 )  # fmt: skip
 """Shardy's operations on how values are shared out; the values, which are whole, they leave as they are."""
 _CHANNELS = {1: "device_to_device", 2: "device_to_host", 3: "host_to_device"}
@@ -84,6 +83,9 @@ def _branches(site: Site, selector: XlaOp, blocks: list[Block]) -> list[XlaOp]:
 
 def _call(site: Site) -> list[XlaOp]:
     name = site.symbol("callee")
+    inlined = site.scope.lowering.inlined(name)
+    if inlined is not None:
+        return site.scope.body(inlined, site)
     computation = _function(site, name)
     count = len(site.scope.lowering.program.functions[name].results)
     return site.unpacked(site.emit(Call(False), *site.operands, called=(computation,)), count)
@@ -359,6 +361,7 @@ OTHER_RULES: dict[str, Rule] = {
     "sdy.manual_computation": manual.manual_computation,
     "sdy.named_computation": _named_computation,
     **{f"sdy.{name}": _same for name in _ON_SHARDINGS},
+    "sdy.reshard": manual.constrained,
     "sdy.sharding_constraint": manual.constrained,
 }
 """Operations of other dialects."""

@@ -17,9 +17,10 @@ from hlokit.hlo.verifier import verify
 from hlokit.ops.elementwise import Copy
 from hlokit.stablehlo.lexer import Lexer
 from hlokit.stablehlo.parser import parse_program
+from hlokit.stablehlo.partial import Terms
 from hlokit.stablehlo.scope import Scope, fits
-from hlokit.stablehlo.shardings import mesh_of, sharding_of
-from hlokit.stablehlo.tree import Function, Operation, Program, QuantizedTensor, Symbol
+from hlokit.stablehlo.shardings import groups_to_sum, mesh_of, placement_of, sharding_of
+from hlokit.stablehlo.tree import DialectAttribute, Function, Operation, Program, QuantizedTensor, Symbol
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -27,6 +28,8 @@ _Array: TypeAlias = np.ndarray[Any, Any]
 
 _MOST_SPECIAL = 1_000
 """Functions that are made anew for other sizes, beside four of each that the text has."""
+_MOST_INLINED = 10_000
+"""Operations of functions that take the place of calls."""
 _OWN_CHANNELS = 1 << 20
 """Above the channels that programs name themselves."""
 MEMORY_KINDS = "hlokit.result_memory_kinds"
@@ -89,6 +92,9 @@ class Lowering:
             self.is_dynamic = self.is_dynamic or (isinstance(written, Shape) and written.is_unbounded)
         self._channels: dict[tuple[Any, ...], int] = {}
         self._handles: dict[int, tuple[Any, ...]] = {}
+        self.terms = Terms(self.partitions, self.replicas, self.channel)
+        self.is_unreduced = bool(program.meshes) and any("unreduced" in text for text in _placements(program))
+        self._inlined = 0
 
     def module(self, arguments: Sequence[Shape] | None = None, main: Function | None = None) -> HloModule:
         main = main or self._main()
@@ -96,7 +102,7 @@ class Lowering:
         for function in self._callees_first(main):
             types = [t for _, t in function.arguments]
             known = [t for t in types if isinstance(t, Shape) and not t.is_unbounded]
-            if function is not main and len(known) == len(types) and not self.is_dynamic:
+            if function is not main and len(known) == len(types) and not self.is_dynamic and not self.is_unreduced:
                 self.function(function.name, known, function.start)
         scope = Scope(self, Builder(self.program.name or main.name, source_info=False))
         self._parameters(scope, main, shapes, is_entry=True)
@@ -108,6 +114,7 @@ class Lowering:
             module = scope.builder.build(root)
         except HlokitError as error:
             raise self.lexer.error(str(error), main.start) from None
+        self.terms.remove_unused()
         module.num_partitions, module.replica_count = self.partitions, self.replicas
         given = self.program.attributes.get("mhlo.frontend_attributes")
         if isinstance(given, dict):
@@ -191,8 +198,28 @@ class Lowering:
     def _parameters(self, scope: Scope, function: Function, shapes: Sequence[Shape], is_entry: bool = False) -> None:
         for i, ((name, written), shape) in enumerate(zip(function.arguments, shapes, strict=True)):
             handle = scope.builder.parameter(i, shape, _named(name, i) if is_entry else "")
+            attributes = function.argument_attributes[i]
+            self.mark(handle.instruction, attributes, function.start)
+            if is_entry:
+                handle = self._entering(handle, attributes)
             scope.define(name, [handle], function.start, [written])
-            self.mark(handle.instruction, function.argument_attributes[i], function.start)
+
+    def _entering(self, parameter: XlaOp, attributes: Mapping[str, Any]) -> XlaOp:
+        """The whole value of an argument of the program, of which devices may have terms."""
+        extra = parameter.instruction.extra
+        groups = self._groups(extra.sharding if extra is not None else None)
+        whole = self.terms.summed(parameter, groups) if groups else parameter
+        placement = placement_of(attributes.get("sdy.sharding"), self.program.meshes)
+        if placement is not None:
+            self.terms.placed[whole.instruction] = placement
+        return whole
+
+    def _groups(self, sharding: Sharding | None) -> tuple[tuple[int, ...], ...]:
+        """The devices whose terms make up a value of this sharding, which is of all the program's devices."""
+        groups = groups_to_sum(sharding, self.partitions)
+        if groups and sorted(device for group in groups for device in group) != list(range(self.partitions)):
+            raise UnsupportedError(f"the sharding {sharding} among {self.partitions} partitions")
+        return groups
 
     def mark(self, instruction: Instruction, attributes: Mapping[str, Any], start: int) -> None:
         """Keeps the sharding and the frontend attributes that a value has."""
@@ -211,6 +238,8 @@ class Lowering:
             return None
         try:
             found = sharding_of(given, self.program.meshes, is_tuple)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{self.lexer.where(start)}: {error}") from None
         except HlokitError as error:
             raise self.lexer.error(f"the sharding {given!r}: {error}", start) from None
         if found is None or (found.kind == "tuple" and not is_tuple):
@@ -220,9 +249,10 @@ class Lowering:
 
     def _root(self, builder: Builder, main: Function, results: Sequence[XlaOp]) -> XlaOp:
         """The entry's result, with the shardings of the parts; a part without one is the same on every device."""
-        root = results[0] if len(results) == 1 else tuple_(builder, results)
         pairs = zip(main.result_attributes, results)
         given = [self.sharding(attributes, r.shape.is_tuple, main.start) for attributes, r in pairs]
+        results = [self._leaving(*parts) for parts in zip(results, given, main.result_attributes, strict=True)]
+        root = results[0] if len(results) == 1 else tuple_(builder, results)
         if not any(given) or any(r.shape.is_tuple for r in results):
             return root
         found = tuple(sharding or Sharding("replicated") for sharding in given)
@@ -230,6 +260,13 @@ class Lowering:
             root = builder.emit(Copy(), [root])
         root.instruction.ensure_extra().sharding = found[0] if len(results) == 1 else Sharding("tuple", elements=found)
         return root
+
+    def _leaving(self, value: XlaOp, sharding: Sharding | None, attributes: Mapping[str, Any]) -> XlaOp:
+        """What devices have of a result: the whole value, or terms of it."""
+        groups = self._groups(sharding)
+        if not groups:
+            return value
+        return self.terms.term(value, groups, placement_of(attributes.get("sdy.sharding"), self.program.meshes))
 
     def _alias(self, builder: Builder, main: Function, results: Sequence[XlaOp]) -> None:
         """Donated arguments: to a result (tf.aliasing_output) or to whoever wants the buffer."""
@@ -278,6 +315,17 @@ class Lowering:
                 stack += block.operations if block is not None else []
         return list(found)
 
+    def inlined(self, name: str) -> Function | None:
+        """A function whose calls become its operations, so that it is seen which terms its values are sums of.
+
+        None for a call that stays one: where nothing is unreduced, and beyond a number of operations.
+        """
+        function = self.program.functions.get(name)
+        if not self.is_unreduced or self.is_dynamic or function is None or function.body is None:
+            return None
+        self._inlined += len(function.body.operations)
+        return function if self._inlined <= _MOST_INLINED else None
+
     def function(
         self, name: str, shapes: Sequence[Shape], start: int, constants: Mapping[int, _Array] | None = None
     ) -> Computation:
@@ -325,6 +373,22 @@ def _types(program: Program) -> Iterator[Any]:
             if block is not None:
                 yield from (t for _, t in block.arguments)
                 stack += block.operations
+
+
+def _placements(program: Program) -> Iterator[str]:
+    """The texts of all of Shardy's attributes that say where values are."""
+    stack: list[Operation] = []
+    written: list[Any] = []
+    for function in program.functions.values():
+        for attributes in (*function.argument_attributes, *function.result_attributes):
+            written += attributes.values()
+        stack += function.body.operations if function.body is not None else []
+    while stack:
+        operation = stack.pop()
+        written += operation.attributes.values()
+        for block in operation.regions:
+            stack += block.operations if block is not None else []
+    yield from (str(a.value) for a in written if isinstance(a, DialectAttribute) and a.name.startswith("sdy.sharding"))
 
 
 def _named(value: str, index: int) -> str:

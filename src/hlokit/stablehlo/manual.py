@@ -10,20 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from hlokit.builder import collectives, movement
 from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather
 from hlokit.ops.elementwise import Copy
-from hlokit.ops.slicing import DynamicSlice
-from hlokit.stablehlo.shardings import Cut, Placement, cut_along, cuts_of, placements, sharding_at
+from hlokit.stablehlo.partial import groups_along, shard, within
+from hlokit.stablehlo.shardings import Cut, Placement, cut_along, cuts_of, groups_to_sum, placements, sharding_at
 from hlokit.stablehlo.site import Rule, Site
-from hlokit.types import dtype as dtypes
-from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import Shape
+from hlokit.types.sharding import Sharding
 
-_CHANNEL = 1
 _NAMES = re.compile(r'"([^"]*)"')
 
 
@@ -31,22 +26,34 @@ def manual_computation(site: Site) -> list[XlaOp]:
     """The region on each device's shards of the operands, cut along the manual axes; its results become whole again."""
     names = _NAMES.findall(_text(site, "manual_axes"))
     given = _placements(site, "in_shardings", len(site.operands))
-    shards = [_shard(site, v, _cuts(site, p, names)) for v, p in zip(site.operands, given, strict=True)]
+    shards = [_local(site, v, within(p, names), names) for v, p in zip(site.operands, given, strict=True)]
     local = inlined(site, shards)
     made = _placements(site, "out_shardings", len(local))
     whole = [_whole(site, v, _cuts(site, p, names)) for v, p in zip(local, made, strict=True)]
-    for value, part, placement in zip(whole, local, made, strict=True):
-        if value is not part:
-            _wish(value, placement)
+    for i, (part, placement) in enumerate(zip(local, made, strict=True)):
+        inner = within(placement, names)
+        whole[i] = site.scope.lowering.terms.summed(whole[i], groups_along(inner.mesh, inner.unreduced))
+        if whole[i] is not part:
+            _place(site, whole[i], placement)
     return whole
 
 
+def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str]) -> XlaOp:
+    """What each device has of a whole value."""
+    groups = groups_along(placement.mesh, placement.unreduced)
+    term = site.scope.lowering.terms.term(value, groups, placement)
+    return _shard(site, term, _cuts(site, placement, names))
+
+
 def constrained(site: Site) -> list[XlaOp]:
-    """sdy.sharding_constraint: the value itself, which knows where it is wanted."""
+    """sdy.sharding_constraint, sdy.reshard: the value, known to be wanted there; a copy of one that is elsewhere."""
     (value,) = site.exactly(1)
-    found = placements(_text(site, "sharding"), site.scope.lowering.program.meshes)
+    words = [word for word in site.operation.words if isinstance(word, str)]  # `%x <@mesh, [..]>`, else a property
+    found = placements(words[0] if words else _text(site, "sharding"), site.scope.lowering.program.meshes)
     if len(found) == 1:
-        _wish(value, found[0])
+        if value.instruction in site.scope.lowering.terms.placed:
+            value = site.emit(Copy(), value)
+        _place(site, value, found[0])
     return [value]
 
 
@@ -54,8 +61,9 @@ WISH = "hlokit.sharding"
 """The frontend attribute of a whole value that says how the program would have it on the devices."""
 
 
-def _wish(value: XlaOp, placement: Placement) -> None:
-    if "unreduced" not in placement.rest:
+def _place(site: Site, value: XlaOp, placement: Placement) -> None:
+    site.scope.lowering.terms.placed[value.instruction] = placement
+    if not placement.unreduced:
         value.instruction.ensure_extra().frontend_attributes[WISH] = str(sharding_at(placement))
 
 
@@ -96,29 +104,24 @@ def _cuts(site: Site, placement: Placement, names: Sequence[str]) -> dict[int, C
     return cuts
 
 
-def _shard(site: Site, value: XlaOp, cuts: Mapping[int, Cut]) -> XlaOp:
+def _shard(site: Site, value: XlaOp, cuts: dict[int, Cut]) -> XlaOp:
     """The block of a whole value that belongs to the device."""
-    if not cuts:
-        return value
     sizes = _sizes(site, value, cuts)
-    device = collectives.partition_id(site.builder)
-    starts = [site.builder.constant(np.uint32(0))] * len(sizes)
     for d, cut in cuts.items():
         if sizes[d] % cut.count:
             raise site.unsupported(f"dimension {d} of {value.shape} in {cut.count} parts, which do not divide it")
-        sizes[d] //= cut.count
-        table = site.builder.constant((cut.part * sizes[d]).astype(np.uint32))
-        starts[d] = movement.reshape(site.emit(DynamicSlice((1,)), table, device), dtypes.u32[()])
-    return site.emit(DynamicSlice(tuple(sizes)), value, *starts)
+    return shard(value, cuts)
 
 
 def _whole(site: Site, value: XlaOp, cuts: Mapping[int, Cut]) -> XlaOp:
     """The devices' shards put together."""
+    terms = site.scope.lowering.terms
     sizes = _sizes(site, value, cuts)
     for d, cut in reversed(list(cuts.items())):
         sizes[d] *= cut.count
         shape = Shape.array(value.dtype, sizes)
-        value = site.emit(AllGather(**_meeting(site, cut), dimension=d, result=shape), value, shape=shape)
+        op = AllGather(**terms.meeting(site.name, cut.groups), dimension=d, result=shape)
+        value = site.emit(op, value, shape=shape)
     return value
 
 
@@ -128,16 +131,6 @@ def _sizes(site: Site, value: XlaOp, cuts: Mapping[int, Cut]) -> list[int]:
     if not value.shape.is_array or value.shape.is_dynamic or value.rank <= max(cuts):
         raise site.error(f"{site.name}: {value.shape} cut along dimension {max(cuts)}")
     return list(value.shape.dimensions)
-
-
-def _meeting(site: Site, cut: Cut) -> dict[str, Any]:
-    """The groups of the cut in each replica, by global device ids."""
-    partitions = site.scope.lowering.partitions
-    replicas = range(site.scope.lowering.replicas)
-    groups = [[r * partitions + device for device in group] for r in replicas for group in cut.groups]
-    found = ReplicaGroups.explicit(groups)
-    channel = site.scope.lowering.channel(_CHANNEL, site.name, found)
-    return {"channel_id": channel, "replica_groups": found, "use_global_device_ids": True}
 
 
 def sharded(site: Site) -> XlaOp:
@@ -150,6 +143,7 @@ def full_to_shard(site: Site) -> XlaOp:
     (value,) = site.exactly(1)
     extra = value.instruction.extra
     sharding = extra.sharding if extra is not None else None
+    _refuse_sums(site, sharding)
     return _shard(site, value, _ratios(site, sharding, value.shape, site.array_result()))
 
 
@@ -157,7 +151,13 @@ def shard_to_full(site: Site) -> XlaOp:
     """@SPMDShardToFullShape: the whole value by the sharding that the call has."""
     (value,) = site.exactly(1)
     sharding = site.scope.lowering.sharding(site.operation.attributes, False, site.operation.start)
+    _refuse_sums(site, sharding)
     return _whole(site, value, _ratios(site, sharding, site.array_result(), value.shape))
+
+
+def _refuse_sums(site: Site, sharding: Sharding | None) -> None:
+    if groups_to_sum(sharding, site.scope.lowering.partitions):
+        raise site.unsupported(f"the unreduced sharding {sharding}: say it in Shardy's attributes")
 
 
 def _ratios(site: Site, sharding: Any, whole: Shape, part: Shape) -> dict[int, Cut]:

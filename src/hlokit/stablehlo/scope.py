@@ -16,7 +16,7 @@ from hlokit.hlo.values import is_ndarray
 from hlokit.stablehlo import quantized
 from hlokit.stablehlo.mapping import rule_of
 from hlokit.stablehlo.site import Rule, Site
-from hlokit.stablehlo.tree import Block, Operation, Place, Quantized, QuantizedTensor, Type
+from hlokit.stablehlo.tree import Block, Function, Operation, Place, Quantized, QuantizedTensor, Type
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
 
@@ -170,6 +170,16 @@ class Scope:
         self._values.update(outer._values)
         self._captured.update(outer._captured)
         self._quantized.update(outer._quantized)
+
+    def body(self, function: Function, site: Site) -> list[XlaOp]:
+        """The operations of a function in place of a call of it."""
+        if len(function.arguments) != len(site.operands):
+            raise site.error(f"@{function.name} takes {len(function.arguments)} arguments, found {len(site.operands)}")
+        inner = Scope(self.lowering, self.builder)
+        for (name, declared), operand in zip(function.arguments, site.operands, strict=True):
+            self.check_type(declared, operand, f"@{function.name}", site.operation.start)
+            inner.define(name, [operand], function.start, [declared])
+        return inner.results(function.body, function.results, function.start)
 
     # -- regions
 

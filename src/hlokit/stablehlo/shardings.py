@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.errors import ShapeError
+from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.text.groups import parse_sharding
 from hlokit.types.sharding import Sharding
@@ -24,6 +24,7 @@ _DIMENSION = re.compile(r"\{([^{}]*)\}(?:p[0-9]+)?")
 _AXIS = re.compile(r'"([^"]*)"(?:\s*:\s*\(\s*([0-9]{1,9})\s*\)\s*([0-9]{1,9}))?')
 _MESH_AXIS = re.compile(r'"([^"]*)"\s*=\s*([0-9]{1,9})')
 _DEVICES = re.compile(r"device_ids\s*=\s*\[([0-9,\s]*)\]")
+_UNREDUCED = re.compile(r"\bunreduced\s*=\s*(\w*)\s*\{([^{}]*)\}")
 _MOST_DEVICES = 1 << 16
 
 
@@ -54,11 +55,19 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The axes that each dimension is cut along, major to minor."""
+    """The axes that each dimension is cut along, major to minor; and those over which the devices' values are summed.
+
+    `unreduced`, in the mesh's order: the value is the sum of what the devices along these axes have.
+    """
 
     mesh: Mesh
     dimensions: tuple[tuple[Axis, ...], ...]
-    rest: str = ""
+    unreduced: tuple[Axis, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ShapeError for an axis that the mesh lacks."""
+        for axis in (*self.unreduced, *(axis for axes in self.dimensions for axis in axes)):
+            self.mesh.part(axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,11 @@ def mesh_of(written: Any) -> Mesh:
 
 
 def placements(written: Any, meshes: Mapping[str, Any]) -> list[Placement]:
-    """What sdy.sharding or sdy.sharding_per_value hold. Raises ShapeError for meshes and axes that do not exist."""
+    """What sdy.sharding or sdy.sharding_per_value hold.
+
+    Raises ShapeError for meshes and axes that do not exist; UnsupportedError for values that are reduced otherwise
+    than by a sum.
+    """
     text = str(written.value if isinstance(written, DialectAttribute) else written)
     if not text.lstrip().startswith(("<", "[")) and text.strip():
         text = f"<{text}>"
@@ -105,13 +118,19 @@ def _placement(found: re.Match[str], meshes: Mapping[str, Any]) -> Placement:
     if name is not None and name not in meshes:
         raise ShapeError("HSHARD-5", "the mesh", name, f"one of {sorted(meshes)}")
     mesh = mesh_of(meshes[name] if name is not None else found[2])
-    dimensions: list[tuple[Axis, ...]] = []
-    for written in _DIMENSION.findall(found[3] or ""):
-        axes = tuple(Axis(name, int(pre or 1), int(size or 0)) for name, pre, size in _AXIS.findall(written))
-        for axis in axes:
-            mesh.part(axis)
-        dimensions.append(axes)
-    return Placement(mesh, tuple(dimensions), found[4] or "")
+    dimensions = tuple(_axes(written) for written in _DIMENSION.findall(found[3] or ""))
+    summed = _UNREDUCED.search(found[4] or "")
+    if summed is None:
+        return Placement(mesh, dimensions)
+    if summed[1] not in ("", "sum"):
+        raise UnsupportedError(f"a sharding with unreduced={summed[1]}{{{summed[2]}}}: only sums are supported")
+    order = {name: i for i, name in enumerate(mesh.axes)}
+    unreduced = sorted(_axes(summed[2]), key=lambda axis: (order.get(axis.name, -1), axis.pre))
+    return Placement(mesh, dimensions, tuple(unreduced))
+
+
+def _axes(written: str) -> tuple[Axis, ...]:
+    return tuple(Axis(name, int(pre or 1), int(size or 0)) for name, pre, size in _AXIS.findall(written))
 
 
 def cut_along(mesh: Mesh, axes: Sequence[Axis]) -> Cut:
@@ -151,38 +170,63 @@ def cuts_of(sharding: Sharding, rank: int) -> list[Cut]:
     return cuts
 
 
+def groups_to_sum(sharding: Sharding | None, partitions: int) -> tuple[tuple[int, ...], ...]:
+    """The devices whose values are summed, group by group; () if a device's value is all there is of it."""
+    if sharding is None:
+        return ()
+    if sharding.kind == "unreduced":
+        return (tuple(range(partitions)),)
+    if "unreduced" not in sharding.last_tile_dims:
+        return ()
+    axis = len(sharding.tile) - len(sharding.last_tile_dims) + sharding.last_tile_dims.index("unreduced")
+    rows = np.moveaxis(np.array(sharding.device_ids()).reshape(sharding.tile), axis, -1)
+    return tuple(sorted(tuple(map(int, row)) for row in rows.reshape(-1, sharding.tile[axis])))
+
+
 def sharding_of(attribute: Any, meshes: Mapping[str, Any], is_tuple: bool = False) -> Sharding | None:
-    """The sharding as HLO says it; None for values that are yet to be summed over axes, and for tuples."""
+    """The sharding as HLO says it; None for tuples in Shardy's attributes."""
     if isinstance(attribute, str):
         return parse_sharding(attribute)
-    if not isinstance(attribute, DialectAttribute) or attribute.name != "sdy.sharding" or is_tuple:
+    placement = placement_of(attribute, meshes)
+    return sharding_at(placement) if placement is not None and not is_tuple else None
+
+
+def placement_of(attribute: Any, meshes: Mapping[str, Any]) -> Placement | None:
+    """The one placement that an attribute #sdy.sharding is; None for anything else."""
+    if not isinstance(attribute, DialectAttribute) or attribute.name != "sdy.sharding":
         return None
     found = placements(attribute, meshes)
-    if len(found) != 1 or "unreduced" in found[0].rest:
-        return None
-    return sharding_at(found[0])
+    return found[0] if len(found) == 1 else None
 
 
 def sharding_at(placement: Placement) -> Sharding:
-    """The placement as HLO says it."""
+    """The placement as HLO says it: tiles, then copies, then the values to sum."""
     mesh, dimensions = placement.mesh, placement.dimensions
     if not mesh.axes and mesh.devices != (0,):
         return Sharding("maximal", device=mesh.devices[0])
+    summed = [axis for axis in placement.unreduced if mesh.part(axis)[0] > 1]
     used = [axis for axes in dimensions for axis in axes]
     tile = [math.prod(mesh.part(axis)[0] for axis in axes) for axes in dimensions]
-    if math.prod(tile) <= 1:
+    if math.prod(tile) <= 1 and not summed:
         return Sharding("replicated")
-    cut = cut_along(mesh, used)
-    copies = len(cut.groups)
-    if copies > 1:
-        tile.append(copies)
-    if any(axis.size for axis in used) or mesh.devices != tuple(range(len(mesh.devices))):
-        devices = tuple(group[i] for i in range(cut.count) for group in cut.groups)
-        return Sharding("tiled", tile=tuple(tile), devices=devices, replicate_last=copies > 1)
+    cut = cut_along(mesh, [*used, *summed])
+    copies, terms = len(cut.groups), math.prod(mesh.part(axis)[0] for axis in summed)
+    kinds = ["replicated"] * (copies > 1) + ["unreduced"] * bool(summed)
+    tile += [copies] * (copies > 1) + [terms] * bool(summed)
+    common: dict[str, Any] = {"tile": tuple(tile)}
+    if summed:
+        common["last_tile_dims"] = tuple(kinds)
+    else:
+        common["replicate_last"] = copies > 1
+    if any(axis.size for axis in [*used, *summed]) or mesh.devices != tuple(range(len(mesh.devices))):
+        starts = range(0, cut.count, terms)
+        devices = tuple(device for i in starts for group in cut.groups for device in group[i : i + terms])
+        return Sharding("tiled", devices=devices, **common)
     names = list(mesh.axes)
+    last = [names.index(axis.name) for axis in summed]
     order = [names.index(axis.name) for axis in used]
-    order += [i for i in range(len(names)) if i not in order]
+    order += [i for i in range(len(names)) if i not in order and i not in last] + last
     reshape, transpose = tuple(mesh.axes.values()), tuple(order)
     if order == sorted(order):
         reshape, transpose = (math.prod(reshape),), ()
-    return Sharding("tiled", tile=tuple(tile), reshape=reshape, transpose=transpose, replicate_last=copies > 1)
+    return Sharding("tiled", reshape=reshape, transpose=transpose, **common)

@@ -21,7 +21,7 @@ _program: Any = layouts.struct("Program")
 _FORMAT = "hlo_with_config"
 _MOST = 1000
 """Instructions up to which a program of one device is given: JAX asks four times a compile, for its text alone."""
-_KINDS = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5}
+_KINDS = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5, "unreduced": 6}
 
 
 @function("Executable_OptimizedProgram")

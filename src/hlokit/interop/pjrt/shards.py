@@ -1,7 +1,8 @@
 """Programs on several devices: whole values made of the devices' shards, and cut into shards again.
 
 A module of several partitions has whole values at its entry, with HLO shardings that say which device has which part
-(stablehlo/lowering.py). What does not ask for its device or talk to others runs once for all partitions.
+(stablehlo/lowering.py); of unreduced ones each partition has a term. What does not ask for its device or talk to others
+runs once for all partitions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt.running import Runner
 from hlokit.stablehlo.manual import WISH
+from hlokit.stablehlo.shardings import groups_to_sum
 from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
@@ -74,8 +76,9 @@ class OnDevices(Runner):
         module, options = program.module, program.options
         self._replicas, self._partitions = options.replicas, options.partitions
         self._shardings = [_sharding(p) for p in module.entry.parameters]
-        self._alone = not meets(module)
         self._made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
+        self._terms = [groups_to_sum(sharding, self._partitions) for sharding in self._shardings]
+        self._alone = not meets(module) and not any(self._terms)
         counts = (1, 1) if self._alone else (self._replicas, self._partitions)
         self._call: Any = self.callable(module, *counts)
         if self._alone and hasattr(self._call, "memory_analysis"):
@@ -86,21 +89,30 @@ class OnDevices(Runner):
         groups = [arguments[r * count : (r + 1) * count] for r in range(self._replicas)]
         values = [self._whole(group) for group in groups]
         if self._alone:
-            results = [self._listed(self._call(*v)) for v in values]
+            results = [self._listed(self._call(*v[0])) for v in values]
             return [shard for result in results for shard in self._shards([result] * count)]
-        made = [self._listed(r) for r in self._call(*(v for v in values for _ in range(count)))]
+        made = [self._listed(r) for r in self._call(*(lists for v in values for lists in v))]
         return [shard for r in range(self._replicas) for shard in self._shards(made[r * count : (r + 1) * count])]
 
-    def _whole(self, lists: Sequence[Sequence[_Array]]) -> list[_Array]:
-        """One replica's arguments."""
-        values: list[_Array] = []
+    def _whole(self, lists: Sequence[Sequence[_Array]]) -> list[list[_Array]]:
+        """The arguments of one replica's partitions."""
+        values: list[list[_Array]] = [[] for _ in lists]
         for number, (shape, sharding) in enumerate(zip(self.program.parameters, self._shardings, strict=True)):
             shards = [arguments[number] for arguments in lists]
-            if is_cut(sharding):
-                values.append(whole(shards, parts(sharding, shape, self._partitions), shape))
-            else:
-                values.append(whole(shards[:1], [(slice(None),) * shape.rank], shape))
+            where = parts(sharding, shape, self._partitions)
+            for group in self._alike(number):
+                devices = group if is_cut(sharding) else group[:1]
+                value = whole([shards[d] for d in devices], [where[d] for d in devices], shape)
+                for device in group:
+                    values[device].append(value)
         return values
+
+    def _alike(self, number: int) -> list[list[int]]:
+        """The partitions whose shards make up one array: all, or those that have the same term of the argument."""
+        terms = self._terms[number]
+        if not terms:
+            return [list(range(self._partitions))]
+        return [sorted(devices) for devices in zip(*terms, strict=True)]
 
     def _shards(self, results: Sequence[Sequence[Any]]) -> list[list[_Array]]:
         """What each partition has of its results."""
@@ -156,7 +168,7 @@ def _wished(instruction: Instruction, known: Mapping[Instruction, Sharding | Non
     if extra is not None and WISH in extra.frontend_attributes:
         return parse_sharding(extra.frontend_attributes[WISH])
     if extra is not None and extra.sharding is not None:
-        return extra.sharding
+        return extra.sharding if "unreduced" not in str(extra.sharding) else None
     if not instruction.op.elementwise:
         return None
     dimensions = instruction.shape.dimensions

@@ -1,0 +1,146 @@
+"""Shardings on eight devices: what JAX's CPU client prints, written down."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+
+def mesh_of(sizes, names, kind=AxisType.Explicit):
+    return jax.make_mesh(sizes, names, axis_types=(kind,) * len(names))
+
+
+def floats(*sizes):
+    return np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
+
+
+def shards(array):
+    return [np.asarray(s.data).tolist() for s in array.addressable_shards]
+
+
+def check_gradient_through_a_gather_of_reduced_values():
+    with jax.set_mesh(mesh_of((2, 2), ("data", "seq"))):
+        x, y = jax.device_put(floats(4, 2), P("seq", None)), jax.device_put(floats(2, 6), P("seq", None))
+        gather = jax.shard_map(
+            lambda a: lax.all_gather(a, "seq", tiled=True, to="reduced"),
+            in_specs=P("seq", None),
+            out_specs=P(None, None, reduced={"seq"}),
+        )
+        made = jax.jit(jax.grad(lambda x, y: jnp.einsum("td,df->tf", x, gather(y)).sum(), argnums=1))(x, y)
+        assert made.sharding.spec == P("seq", None)
+        assert np.asarray(made).tolist() == [[12.0] * 6, [16.0] * 6]
+
+
+def check_terms_of_a_product():
+    with jax.set_mesh(mesh_of((2,), ("x",))):
+        a, b = jax.device_put(floats(2, 4), P(None, "x")), jax.device_put(floats(4, 2), P("x", None))
+        made = jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=P(unreduced={"x"})))(a, b)
+        assert made.sharding.spec == P(None, None, unreduced={"x"})
+        assert shards(made) == [[[2, 3], [10, 19]], [[26, 31], [66, 79]]]
+        assert np.asarray(jax.reshard(made, P())).tolist() == [[28, 34], [76, 98]]
+
+
+def check_terms_of_a_product_in_a_function_and_a_sum():
+    with jax.set_mesh(mesh_of((2, 2), ("x", "y"))):
+        a, b = jax.device_put(floats(2, 4), P("x", "y")), jax.device_put(floats(4, 2), P("y", None))
+
+        @jax.jit
+        def product(a, b):
+            return jnp.einsum("ij,jk->ik", a, b, out_sharding=P("x", None, unreduced={"y"}))
+
+        made = jax.jit(lambda a, b: product(a, b) + product(a, b))(a, b)
+        assert made.sharding.spec == P("x", None, unreduced={"y"})
+        assert shards(made) == [[[4, 6]], [[52, 62]], [[20, 38]], [[132, 158]]]
+        again = jax.jit(lambda v: v + v)(made)
+        assert shards(again) == [[[8, 12]], [[104, 124]], [[40, 76]], [[264, 316]]]
+        assert np.asarray(jax.reshard(again, P("x"))).tolist() == [[112, 136], [304, 392]]
+
+
+def check_terms_of_a_sum():
+    with jax.set_mesh(mesh_of((2,), ("x",))):
+        x = jax.device_put(floats(8), P("x"))
+        f = jax.jit(lambda x: lax.reduce_sum(x, axes=(0,), out_sharding=P(unreduced={"x"})))
+        assert shards(f(x)) == [6, 22]
+        made = jax.jit(jax.grad(f))(x)
+        assert made.sharding.spec == P("x") and np.asarray(made).tolist() == [1.0] * 8
+
+
+def check_a_whole_value_becomes_terms():
+    with jax.set_mesh(mesh_of((2, 2), ("x", "y"))):
+        assert shards(jax.reshard(jnp.float32([5, 6]), P(None, unreduced={"x"}))) == [[5, 6], [5, 6], [0, 0], [0, 0]]
+        assert shards(jax.reshard(jnp.float32([5]), P(None, unreduced={"x", "y"}))) == [[5], [0], [0], [0]]
+        cut = jax.reshard(jnp.float32([1, 2, 3, 4]), P("x"))
+        made = jax.reshard(cut, P(None, unreduced={"x"}))
+        assert shards(made) == [[1, 2, 0, 0], [1, 2, 0, 0], [0, 0, 3, 4], [0, 0, 3, 4]]
+        assert shards(jax.reshard(made, P("y"))) == [[1, 2], [3, 4], [1, 2], [3, 4]]
+
+
+def check_every_way_to_terms_and_back():
+    kinds = (None, "x", "y", "z", ("x", "z"), ("z", "y"))
+    with jax.set_mesh(mesh_of((2, 2, 2), ("x", "y", "z"))):
+        value = np.arange(1, 33).reshape(4, 8)
+        for first in kinds:
+            for second in kinds:
+                used = [*np.atleast_1d(first), *np.atleast_1d(second)]
+                if len({n for n in used if n}) != len([n for n in used if n]):
+                    continue
+                whole = jax.device_put(value, P(first, second))
+                for axes in ({"x"}, {"y", "z"}, {"x", "y", "z"}):
+                    spec = P(*(p if not set(np.atleast_1d(p)) & axes else None for p in (first, second)), unreduced=axes)
+                    made = jax.reshard(whole, spec)
+                    assert made.sharding == NamedSharding(jax.sharding.get_mesh(), spec)
+                    assert np.array_equal(jax.reshard(made, P(first, second)), value), (first, second, axes)
+
+
+def check_regions_take_and_give_terms():
+    with jax.set_mesh(mesh_of((2, 2), ("x", "y"))):
+        a, b = jax.device_put(floats(2, 4), P("x", "y")), jax.device_put(floats(4, 2), P("y", None))
+        product = jax.shard_map(
+            lambda a, b: a @ b, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None, unreduced={"y"})
+        )
+        made = jax.jit(product)(a, b)
+        assert made.sharding.spec == P("x", None, unreduced={"y"})
+        assert shards(made) == [[[2, 3]], [[26, 31]], [[10, 19]], [[66, 79]]]
+        total = jax.shard_map(
+            lambda t: lax.psum(t, "y"), in_specs=P("x", None, unreduced={"y"}), out_specs=P("x", None)
+        )
+        assert np.asarray(jax.jit(total)(made)).tolist() == [[28, 34], [76, 98]]
+        assert np.asarray(jax.jit(lambda a, b: total(product(a, b)))(a, b)).tolist() == [[28, 34], [76, 98]]
+        grads = jax.jit(jax.grad(lambda a, b: jax.reshard(product(a, b), P("x")).sum(), argnums=(0, 1)))(a, b)
+        assert np.asarray(grads[0]).tolist() == [[1, 5, 9, 13]] * 2
+        assert np.asarray(grads[1]).tolist() == [[4, 4], [6, 6], [8, 8], [10, 10]]
+
+
+def check_a_device_keeps_its_own_term():
+    with jax.set_mesh(mesh_of((2,), ("x",))):
+        cut = jax.device_put(floats(4), P("x"))
+        terms = jax.jit(jax.shard_map(lambda x: x, in_specs=P("x"), out_specs=P(unreduced={"x"})))(cut)
+        assert shards(terms) == [[0, 1], [2, 3]]
+        back = jax.shard_map(lambda x: x, in_specs=P(unreduced={"x"}), out_specs=P("x"), check_vma=False)
+        assert np.asarray(jax.jit(back)(terms)).tolist() == [0, 1, 2, 3]
+        assert np.asarray(jax.reshard(terms, P())).tolist() == [2, 4]
+
+
+def check_gradients_of_reduced_arguments_in_a_loop():
+    """Values that a loop carries are whole; what leaves the program sums up to them."""
+    with jax.set_mesh(mesh_of((2,), ("x",))):
+        w = jax.device_put(floats(2, 2) / 8, P(reduced={"x"}))
+        xs = jax.device_put(floats(3, 4, 2) / 32, P(None, "x", None))
+
+        def loss(w, x):
+            return jnp.tanh(x @ w).sum()
+
+        @jax.jit
+        def total(w, xs):
+            def body(acc, x):
+                return acc + jax.grad(loss)(w, x), None
+
+            start = jax.reshard(jnp.zeros((2, 2), jnp.float32), P(None, None, unreduced={"x"}))
+            return lax.scan(body, start, xs)[0]
+
+        made = total(w, xs)
+        assert made.sharding.spec == P(None, None, unreduced={"x"})
+        expected = sum(x.T @ (1 - np.tanh(x @ floats(2, 2) / 8) ** 2) for x in floats(3, 4, 2) / 32)
+        np.testing.assert_allclose(jax.reshard(made, P()), expected, rtol=1e-5)
