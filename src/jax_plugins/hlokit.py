@@ -1,26 +1,36 @@
 """Where JAX looks for hlokit: it imports this module and calls `initialize` before it makes its first backend.
 
-hlokit is registered with JAX only if it was asked for by name. Else nothing of it is imported.
+hlokit is registered with JAX only if it was asked for. Else nothing of it is imported.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 
 def initialize() -> None:
-    """Registers the platform "hlokit" if `jax_platforms` names it. Raises nothing."""
+    """Registers hlokit as the platform "hlokit" if `jax_platforms` names it, as "cpu" if HLOKIT_AS_CPU is set.
+
+    Raises nothing.
+    """
     import jax
 
     config: Any = jax.config
-    if "hlokit" not in (config.jax_platforms or "").split(","):
-        return
+    platforms = (config.jax_platforms or "").split(",")
+    if "hlokit" in platforms:
+        _register("hlokit")
+    if os.environ.get("HLOKIT_AS_CPU", "0") not in ("", "0") and ("cpu" in platforms or platforms == [""]):
+        _register("cpu")
+
+
+def _register(platform: str) -> None:
     try:
         from hlokit.interop.jax.platform import register
 
-        register()
+        register(platform)
     except Exception as error:
-        _register_failure("hlokit", error)
+        _register_failure(platform, error)
 
 
 def _register_failure(platform: str, error: Exception) -> None:

@@ -41,7 +41,7 @@ def initialize():
     [("", "cpu", False), ("hlokit", "hlokit", True), ("cpu,hlokit", "cpu", True), ("cpu", "cpu", False)],
 )
 def test_who_is_asked_for(platforms: str, default: str, registered: bool) -> None:
-    done = python("-c", _CODE, JAX_PLATFORMS=platforms)
+    done = python("-c", _CODE, JAX_PLATFORMS=platforms, HLOKIT_AS_CPU="0")
     assert done.returncode == 0, done.stderr
     first, second, third, fourth = done.stdout.splitlines()
     assert first == f"{default} ['{default}']"
@@ -82,7 +82,7 @@ except hlokit.ArgumentError as error:
 print(jax.default_backend())
 """
     done = python("-c", code, JAX_PLATFORMS="")
-    assert "backends are there already, with the default 'cpu'" in done.stdout, done.stderr
+    assert "its backends already: cpu, with the default 'cpu'" in done.stdout, done.stderr
     assert done.stdout.endswith("\ncpu\n")
 
 
@@ -122,10 +122,14 @@ def test_broken_package_does_no_harm(broken: str) -> None:
     assert not done.stderr
 
 
-def test_broken_package_is_an_error_where_it_is_asked_for(broken: str) -> None:
-    done = python("-c", _CODE, PYTHONPATH=broken)
+@pytest.mark.parametrize(
+    ("platform", "choice"),
+    [("hlokit", {"JAX_PLATFORMS": "hlokit,cpu"}), ("cpu", {"JAX_PLATFORMS": "", "HLOKIT_AS_CPU": "1"})],
+)
+def test_broken_package_is_an_error_where_it_is_asked_for(broken: str, platform: str, choice: dict[str, str]) -> None:
+    done = python("-c", _CODE, PYTHONPATH=broken, **choice)
     assert done.returncode == 1
-    assert "Unable to initialize backend 'hlokit': hlokit: ValueError: broken by design" in done.stderr
+    assert f"Unable to initialize backend '{platform}': hlokit: ValueError: broken by design" in done.stderr
 
 
 def test_older_jax_is_declined() -> None:

@@ -14,7 +14,9 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,10 +49,10 @@ _NONE = Settings()
 
 def settings() -> Settings:
     """As the environment has it now. Raises HlokitError for a regular expression or a quotation that is none."""
-    flags, folder = os.environ.get("XLA_FLAGS", ""), os.environ.get("HLOKIT_DUMP_TO", "")
-    if not flags and not folder:
+    text, folder = os.environ.get("XLA_FLAGS", ""), os.environ.get("HLOKIT_DUMP_TO", "")
+    if not text and not folder and not _given.get():
         return _NONE
-    found = _flags(flags)
+    found = {**_flags(text), **(_given.get() or {})}
     disabled = tuple(name for name in found.get("xla_disable_hlo_passes", "").split(",") if name)
     pattern = found.get("xla_dump_hlo_pass_re", "")
     try:
@@ -60,7 +62,22 @@ def settings() -> Settings:
     return Settings(folder or found.get("xla_dump_to", ""), pattern, disabled)
 
 
+_given: ContextVar[Mapping[str, str] | None] = ContextVar("_given", default=None)
+
+
+@contextmanager
+def flags(given: Mapping[str, str]) -> Generator[None]:
+    """Inside, `settings` has these flags too, before those of XLA_FLAGS."""
+    token = _given.set(given)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 _KNOWN = ("xla_dump_to", "xla_dump_hlo_pass_re", "xla_disable_hlo_passes")
+_ELSEWHERE = ("xla_force_host_platform_device_count",)
+"""What JAX's platform reads."""
 
 
 def _flags(text: str) -> dict[str, str]:
@@ -82,7 +99,7 @@ def _flags(text: str) -> dict[str, str]:
         name, _, value = word.lstrip("-").partition("=")
         if name in _KNOWN:
             found[name] = value
-        else:
+        elif name not in _ELSEWHERE:
             _warn(name, f"XLA_FLAGS: --{name} is ignored")
     return found
 

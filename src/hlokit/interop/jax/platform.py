@@ -1,7 +1,8 @@
-"""JAX's platform "hlokit": registered by `use`, or by jax_plugins.hlokit where `jax_platforms` names it."""
+"""hlokit as JAX's platform "hlokit" or "cpu": registered by `use`, or by jax_plugins.hlokit, by what JAX was told."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hlokit.errors import ArgumentError, UnsupportedError
@@ -9,38 +10,51 @@ from hlokit.errors import ArgumentError, UnsupportedError
 OLDEST_JAX = (0, 10, 2)
 
 
-def use() -> None:
-    """Makes JAX run programs on hlokit, as `JAX_PLATFORMS=hlokit,cpu` does.
+def use(as_cpu: bool = False) -> None:
+    """Makes JAX run programs on hlokit. Call it before JAX's first array; more calls change nothing.
 
-    The platform "hlokit" becomes JAX's default: it is put in front of `jax.config.jax_platforms`, or that is set to
-    "hlokit,cpu" if it was empty. More calls change nothing.
+    as_cpu  False: the platform "hlokit" becomes JAX's default, as with `JAX_PLATFORMS=hlokit,cpu`: it is put in front
+            of `jax.config.jax_platforms`, or that is set to "hlokit,cpu" if it was empty. JAX's CPU client stays.
+            True: hlokit takes the place of JAX's CPU client, as with `HLOKIT_AS_CPU=1`: the platform "cpu", its
+            devices and JAX's rules for it. Libraries that want a CPU take it for one. The default is as JAX
+            chooses it: the CPU, where there is no GPU and `jax_platforms` names no other.
 
         import hlokit.interop.jax
-        hlokit.interop.jax.use()
+        hlokit.interop.jax.use(as_cpu=True)
         import jax
-        assert jax.devices()[0].platform == "hlokit"
+        assert jax.devices()[0].platform == "cpu" and "hlokit" in jax.devices()[0].client.platform_version
 
-    Raises ArgumentError if JAX has made its backends already with another default (any use of an array or of
-    `jax.devices` does that), and UnsupportedError for versions of JAX that hlokit does not work with.
+    Raises ArgumentError if JAX has made its backends already, without hlokit (any use of an array or of `jax.devices`
+    does that), or if hlokit is the other of its two platforms already; and UnsupportedError for versions of JAX that
+    hlokit does not work with.
     """
     import jax
     from jax._src import xla_bridge  # pyright: ignore
 
+    name = "cpu" if as_cpu else "hlokit"
+    backends: Any = xla_bridge._backends  # pyright: ignore
     if xla_bridge.backends_are_initialized():  # pyright: ignore
-        if jax.default_backend() == "hlokit":
+        is_chosen = name in backends and "hlokit" in backends[name].platform_version
+        if is_chosen and (as_cpu or jax.default_backend() == name):
             return
         raise ArgumentError(
-            f"JAX's backends are there already, with the default {jax.default_backend()!r}: "
-            "call hlokit.interop.jax.use() before JAX's first array or jax.devices()"
+            f"JAX has made its backends already: {', '.join(backends)}, with the default {jax.default_backend()!r}. "
+            "Call hlokit.interop.jax.use() before JAX's first array or jax.devices()"
         )
-    register()
+    register(name)
     config: Any = jax.config
-    others = [name for name in (config.jax_platforms or "cpu").split(",") if name != "hlokit"]
-    config.update("jax_platforms", ",".join(["hlokit", *others]))
+    others = [other for other in (config.jax_platforms or "").split(",") if other not in ("", "hlokit", name)]
+    if not as_cpu:
+        config.update("jax_platforms", ",".join(["hlokit", *(others or ["cpu"])]))
+    elif others:
+        config.update("jax_platforms", ",".join(["cpu", *others]))
 
 
-def register() -> None:
-    """Makes the table of functions and hands it to JAX. UnsupportedError: this version of JAX is too old."""
+def register(name: str = "hlokit") -> None:
+    """Makes the table of functions and hands it to JAX as the platform "hlokit" or "cpu".
+
+    UnsupportedError: this version of JAX is too old. ArgumentError: it is the other platform already.
+    """
     import jax
 
     if jax.__version_info__ < OLDEST_JAX:
@@ -52,12 +66,37 @@ def register() -> None:
     from hlokit.interop.pjrt import client, executables, optimized, transfers  # noqa: F401  # pyright: ignore
     from hlokit.interop.pjrt.table import capsule
 
-    if client.PLATFORM in xla_bridge._backend_factories:  # pyright: ignore
+    client.choose(name)
+    factories: Any = xla_bridge._backend_factories  # pyright: ignore
+    if name in factories and factories[name].c_api is not None:
         return
-    xla_bridge._nonexperimental_plugins.add(client.PLATFORM)  # pyright: ignore  # else a warning at every start
-    xla_bridge.register_plugin(client.PLATFORM, c_api=capsule())  # pyright: ignore
-    _use_compilation_cache(client.PLATFORM)
-    install(client.PLATFORM)
+    xla_bridge._nonexperimental_plugins.add(name)  # pyright: ignore  # else a warning at every start
+    priority = 0 if name == "cpu" else 400  # JAX's own numbers, for its CPU client and for plugins
+    xla_bridge.register_plugin(name, priority=priority, c_api=capsule(), options=_options)  # pyright: ignore
+    if name != "cpu":
+        _use_compilation_cache(name)
+    install(name)
+
+
+def _options() -> dict[str, Any]:
+    """What the client is made with. The flags of JAX's CPU client count where HLOKIT_NUM_DEVICES is not set."""
+    from jax._src import xla_bridge  # pyright: ignore
+
+    from hlokit.interop.pjrt.options import host_device_count
+
+    if "HLOKIT_NUM_DEVICES" in os.environ:
+        return {}
+    count: int = xla_bridge.num_cpu_devices.value  # pyright: ignore
+    if count < 0:
+        count = host_device_count(_default_compile_options())
+    return {"num_devices": count}
+
+
+def _default_compile_options() -> bytes:
+    """With the flags of XLA_FLAGS, as jaxlib reads them."""
+    from jaxlib import xla_client  # pyright: ignore
+
+    return xla_client.CompileOptions().SerializeAsString()  # pyright: ignore
 
 
 def _use_compilation_cache(platform: str) -> None:

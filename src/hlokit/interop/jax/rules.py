@@ -1,4 +1,4 @@
-"""JAX's lowering rules for the platform "hlokit": those of the CPU, but for what asks which platform it is."""
+"""JAX's lowering rules for hlokit: those of the CPU, but for what asks which platform it is or has a partitioner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ PLATFORM = "hlokit"
 
 
 def install(platform: str = PLATFORM) -> None:
-    """Makes JAX lower programs for `platform`, whether or not it has devices. More calls change nothing."""
+    """Makes JAX lower programs for hlokit as `platform`, whether or not it has devices. More calls change nothing.
+
+    The platform "cpu" keeps JAX's own rules, which are hlokit's then.
+    """
     from jax._src.interpreters import mlir
 
     rules: Any = mlir._platform_specific_lowerings  # pyright: ignore
@@ -32,7 +35,9 @@ class _Rules(dict[Any, Any]):
         self._platform = platform
 
     def __contains__(self, primitive: object) -> bool:
-        return super().__contains__(primitive) or primitive in self._rules["cpu"] or _name(primitive) in _CHANGED
+        if super().__contains__(primitive) or _name(primitive) in _CHANGED:
+            return True
+        return self._platform != "cpu" and primitive in self._rules["cpu"]
 
     def __missing__(self, primitive: Any) -> Any:
         from jax._src.interpreters import mlir

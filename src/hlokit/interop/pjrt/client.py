@@ -1,4 +1,7 @@
-"""The client, its devices and memories. Devices are threads of this process; HLOKIT_NUM_DEVICES says how many."""
+"""The client, its devices and memories. Devices are threads of this process.
+
+How many there are, the client's create option `num_devices` says, else HLOKIT_NUM_DEVICES, else there is one.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,44 @@ from typing import Any
 
 from hlokit.errors import ArgumentError
 from hlokit.interop.pjrt.buffers import DEVICE, MEMORY
-from hlokit.interop.pjrt.memory import FOREVER, constant, read_words
+from hlokit.interop.pjrt.memory import FOREVER, constant, read_named, read_words
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.table import function
 
-PLATFORM = "hlokit"
 KINDS = ("device", "pinned_host", "unpinned_host")
 """Kinds of memories that programs may ask for. To this platform they are all the same."""
 _MOST = 256
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What the client and its devices are called. `device`, `memory`: in their texts; `debug`: str() of a device."""
+
+    name: str
+    device_kind: str
+    device: str
+    memory: str
+    debug: str
+
+
+PLATFORMS = {
+    "hlokit": Platform("hlokit", "hlokit", "HlokitDevice", "HlokitMemory", "HlokitDevice(id={})"),
+    "cpu": Platform("cpu", "cpu", "CpuDevice", "CpuMemory", "cpu:{}"),
+}
+"""By name. "cpu" is hlokit in place of JAX's CPU client: libraries compare these names with "cpu"."""
+_chosen: Platform | None = None
+
+
+def choose(name: str) -> None:
+    """Gives the client its platform's name. ArgumentError: it has another already."""
+    global _chosen
+    if _chosen is not None and _chosen.name != name:
+        raise ArgumentError(f"hlokit is JAX's platform {_chosen.name!r} in this process: it cannot be {name!r} as well")
+    _chosen = PLATFORMS[name]
+
+
+def platform() -> Platform:
+    return _chosen or PLATFORMS["hlokit"]
 
 
 @dataclass(frozen=True)
@@ -47,20 +80,34 @@ def platform_version() -> str:
     return f"hlokit {__version__}"
 
 
-@cache
+_count: int | None = None
+"""How many devices the newest client has; None: there is none yet."""
+_by_address: dict[int, Device] = {}
+_memories: dict[int, tuple[Device, Memory]] = {}
+
+
 def devices() -> tuple[Device, ...]:
-    """The process's devices."""
+    """The client's devices; those of an earlier client are the same."""
+    return tuple(map(_device, range(_environments_count() if _count is None else _count)))
+
+
+def _environments_count() -> int:
     text = os.environ.get("HLOKIT_NUM_DEVICES", "1")
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST:
-        raise ArgumentError(f"HLOKIT_NUM_DEVICES={text!r}: expected a number from 1 to {_MOST}")
-    return tuple(_device(number) for number in range(int(text)))
+    return _checked_count(int(text) if text.isdecimal() else 0, f"HLOKIT_NUM_DEVICES={text!r}")
+
+
+def _checked_count(count: int, name: str) -> int:
+    if not 1 <= count <= _MOST:
+        raise ArgumentError(f"{name}: expected a number from 1 to {_MOST}")
+    return count
 
 
 def device_at(address: int) -> Device:
     """The device with this handle."""
-    return _by_address()[address]
+    return _by_address[address]
 
 
+@cache
 def _device(number: int) -> Device:
     address = FOREVER.words([0] * (DEVICE.size // 8))
     memories: list[Memory] = []
@@ -72,7 +119,9 @@ def _device(number: int) -> Device:
         at = FOREVER.words([fields.get(field, 0) for field in MEMORY.fields])
         memories.append(Memory(fields["number"], kind, at))
     write_words(address, [number, memories[0].address])
-    return Device(number, address, tuple(memories))
+    device = _by_address[address] = Device(number, address, tuple(memories))
+    _memories.update((memory.address, (device, memory)) for memory in memories)
+    return device
 
 
 def write_words(address: int, values: list[int]) -> None:
@@ -83,18 +132,8 @@ def write_words(address: int, values: list[int]) -> None:
 
 
 @cache
-def _by_address() -> dict[int, Device]:
-    return {device.address: device for device in devices()}
-
-
-@cache
-def _memories() -> dict[int, tuple[Device, Memory]]:
-    return {memory.address: (device, memory) for device in devices() for memory in device.memories}
-
-
-@cache
-def _handles() -> int:
-    return FOREVER.words([device.address for device in devices()])
+def _handles(count: int) -> int:
+    return FOREVER.words([device.address for device in devices()[:count]])
 
 
 @cache
@@ -126,13 +165,17 @@ def _named(what: str) -> tuple[int, int]:
 
 @function("Client_Create")
 def _create(a: Any) -> None:
+    global _count
+    options = read_named(a.create_options, a.num_options)
+    given = options.get("num_devices")
+    _count = _environments_count() if given is None else _checked_count(int(given), f"num_devices={given}")
     devices()
     a.client = _handle()
 
 
 @function("Client_PlatformName")
 def _platform_name(a: Any) -> None:
-    a.platform_name, a.platform_name_size = constant(PLATFORM)
+    a.platform_name, a.platform_name_size = constant(platform().name)
 
 
 @function("Client_PlatformVersion")
@@ -147,12 +190,12 @@ def _process_index(a: Any) -> None:
 
 @function("Client_Devices")
 def _devices(a: Any) -> None:
-    a.devices, a.num_devices = _handles(), len(devices())
+    a.devices, a.num_devices = _handles(len(devices())), len(devices())
 
 
 @function("Client_AddressableDevices")
 def _addressable_devices(a: Any) -> None:
-    a.addressable_devices, a.num_addressable_devices = _handles(), len(devices())
+    a.addressable_devices, a.num_addressable_devices = _handles(len(devices())), len(devices())
 
 
 @function("Client_LookupDevice")
@@ -173,12 +216,12 @@ def _numbered(number: int) -> int:
 
 @function("Client_AddressableMemories")
 def _addressable_memories(a: Any) -> None:
-    a.addressable_memories, a.num_addressable_memories = _memory_handles(), len(_memories())
+    a.addressable_memories, a.num_addressable_memories = _memory_handles(len(devices())), len(devices()) * len(KINDS)
 
 
 @cache
-def _memory_handles() -> int:
-    return FOREVER.words(list(_memories()))
+def _memory_handles(count: int) -> int:
+    return FOREVER.words([memory.address for device in devices()[:count] for memory in device.memories])
 
 
 @function("Client_DefaultDeviceAssignment")
@@ -208,7 +251,7 @@ def _dma_unmap(a: Any) -> None:
 
 @function("TopologyDescription_PlatformName")
 def _topology_name(a: Any) -> None:
-    a.platform_name, a.platform_name_size = constant(PLATFORM)
+    a.platform_name, a.platform_name_size = constant(platform().name)
 
 
 @function("TopologyDescription_PlatformVersion")
@@ -218,7 +261,7 @@ def _topology_version(a: Any) -> None:
 
 @function("TopologyDescription_GetDeviceDescriptions")
 def _topology_devices(a: Any) -> None:
-    a.descriptions, a.num_descriptions = _handles(), len(devices())
+    a.descriptions, a.num_descriptions = _handles(len(devices())), len(devices())
 
 
 @function("TopologyDescription_Attributes")
@@ -266,17 +309,17 @@ def _device_attributes(a: Any) -> None:
 
 @function("DeviceDescription_Kind")
 def _device_kind(a: Any) -> None:
-    a.device_kind, a.device_kind_size = constant("hlokit")
+    a.device_kind, a.device_kind_size = constant(platform().device_kind)
 
 
 @function("DeviceDescription_DebugString")
 def _device_debug(a: Any) -> None:
-    a.debug_string, a.debug_string_size = constant(f"HlokitDevice(id={_words(a.device_description)[0]})")
+    a.debug_string, a.debug_string_size = constant(platform().debug.format(_words(a.device_description)[0]))
 
 
 @function("DeviceDescription_ToString")
 def _device_text(a: Any) -> None:
-    a.to_string, a.to_string_size = constant(f"HlokitDevice(id={_words(a.device_description)[0]})")
+    a.to_string, a.to_string_size = constant(f"{platform().device}(id={_words(a.device_description)[0]})")
 
 
 @function("Device_GetDescription")
@@ -326,12 +369,12 @@ def _tracking(a: Any) -> None:
 
 @function("Memory_Id")
 def _memory_id(a: Any) -> None:
-    a.id = _memories()[a.memory][1].number
+    a.id = _memories[a.memory][1].number
 
 
 @function("Memory_Kind_Id")
 def _memory_kind_id(a: Any) -> None:
-    a.kind_id = KINDS.index(_memories()[a.memory][1].kind)
+    a.kind_id = KINDS.index(_memories[a.memory][1].kind)
 
 
 @function("Memory_DebugString")
@@ -345,8 +388,8 @@ def _memory_text(a: Any) -> None:
 
 
 def _memory_name(address: int) -> str:
-    memory = _memories()[address][1]
-    return f"HlokitMemory(id={memory.number}, kind={memory.kind})"
+    memory = _memories[address][1]
+    return f"{platform().memory}(id={memory.number}, kind={memory.kind})"
 
 
 @function("Memory_AddressableByDevices")
@@ -356,7 +399,7 @@ def _memory_devices(a: Any) -> None:
 
 @cache
 def _memory_device(memory: int) -> int:
-    return FOREVER.words([_memories()[memory][0].address])
+    return FOREVER.words([_memories[memory][0].address])
 
 
 @function("ExecuteContext_Create")

@@ -107,6 +107,25 @@ def read_bytes(address: int, size: int) -> bytes:
     return ctypes.string_at(address, size) if size else b""
 
 
+def read_named(address: int, count: int) -> dict[str, Any]:
+    """The NamedValues that lie there."""
+    struct: Any = layouts.struct("NamedValue")
+    rows: Any = (struct * count).from_address(address) if count else ()
+    return {read_bytes(row.name, row.name_size).decode(): _named_value(row) for row in rows}
+
+
+def _named_value(row: Any) -> Any:
+    if row.type == layouts.STRING:
+        return read_bytes(row.value, row.value_size).decode(errors="replace")
+    if row.type == layouts.INT64_LIST:
+        return read_words(row.value, row.value_size)
+    if row.type == layouts.FLOAT:
+        return float(np.uint32(row.value & 0xFFFFFFFF).view(np.float32))
+    if row.type == layouts.BOOL:
+        return bool(row.value & 1)
+    return row.value - (1 << 64) if row.value >> 63 else row.value
+
+
 def view(address: int, dimensions: Sequence[int], dtype: np.dtype[Any], strides: Sequence[int] | None = None) -> _Array:
     """The array that lies there. With `strides`, bytes a dimension, which may be negative."""
     if not all(dimensions):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hlokit.errors import ArgumentError, ParseError
+from hlokit.interop.pjrt.compile_flags import check
 
 
 @dataclass(frozen=True)
 class Options:
-    """replicas, partitions: how many devices run the program. `assignment`: their numbers, replica by replica."""
+    """replicas, partitions: how many devices run the program. `assignment`: their numbers, replica by replica.
+
+    `flags`: the compile options that jax.jit was given and compiling heeds.
+    """
 
     replicas: int
     partitions: int
     assignment: tuple[int, ...]
     spmd: bool
+    flags: Mapping[str, str]
 
     @property
     def count(self) -> int:
@@ -23,7 +29,11 @@ class Options:
 
 
 def parse(data: bytes, devices: int) -> Options:
-    """The options; ParseError for what is no CompileOptionsProto, ArgumentError for devices that do not exist."""
+    """The options.
+
+    ParseError for what is no CompileOptionsProto, ArgumentError for devices or compile options that do not exist,
+    UnsupportedError for compile options that hlokit does not know to follow.
+    """
     build = _message(data, 3)  # ExecutableBuildOptionsProto
     replicas = max(1, _integer(build, 4, 1))
     partitions = max(1, _integer(build, 5, 1))
@@ -38,8 +48,31 @@ def parse(data: bytes, devices: int) -> Options:
         first = _integer(build, 1, -1)
         assignment = (first,) if count == 1 and first >= 0 else tuple(range(count))
     if len(set(assignment)) != count or not all(0 <= number < devices for number in assignment):
-        raise ArgumentError(f"devices {list(assignment)}: there are {devices} (HLOKIT_NUM_DEVICES)")
-    return Options(replicas, partitions, assignment, bool(_integer(build, 6, 0)))
+        raise ArgumentError(f"devices {list(assignment)}: there are {devices}")
+    return Options(replicas, partitions, assignment, bool(_integer(build, 6, 0)), check(_overrides(data)))
+
+
+def _overrides(data: bytes) -> dict[str, bool | int | float | str]:
+    """The `env_option_overrides`: compile options by name."""
+    found: dict[str, bool | int | float | str] = {}
+    for entry in _messages(data, 7):
+        name = _message(entry, 1).decode(errors="replace")
+        for number, value in fields(_message(entry, 2)):
+            if isinstance(value, int):
+                found[name] = bool(value) if number == 2 else _signed(value)
+            else:
+                found[name] = struct.unpack("<d", value)[0] if number == 4 else value.decode(errors="replace")
+    return found
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def host_device_count(data: bytes) -> int:
+    """What --xla_force_host_platform_device_count says; 1: it is not there."""
+    debug = _message(_message(data, 3), 3)  # DebugOptions
+    return _integer(debug, 102, 1)
 
 
 def assignment_proto(options: Options) -> bytes:
@@ -105,7 +138,7 @@ def _integer(data: bytes, field: int, default: int) -> int:
     value = default
     for number, found in fields(data):
         if number == field and isinstance(found, int):
-            value = found - (1 << 64) if found >> 63 else found
+            value = _signed(found)
     return value
 
 

@@ -25,6 +25,7 @@ from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.interop.pjrt.running import Runner, runner
 from hlokit.runtime.arena import Buffer
+from hlokit.runtime.dump import flags
 from hlokit.stablehlo.lowering import MEMORY_KINDS
 from hlokit.types.dtype import pred
 from hlokit.types.shape import Shape
@@ -50,7 +51,8 @@ class Program:
         self.results: list[Shape] = [_carried(shape) for shape in (root.elements if root.is_tuple else [root])]
         self.donated = {a.parameter for a in self.module.input_output_alias} | {n for n, _ in self.module.buffer_donor}
         self.memory_kinds = _memory_kinds(self.module, len(self.results))
-        self.run: Runner = runner(self)
+        with flags(self.options.flags):
+            self.run: Runner = runner(self)
         self.address = self._record()
         _programs[self.address] = self
 
