@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import Any
 
 from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
-from hlokit.cpu.target import Target, available_threads
+from hlokit.cpu.target import Target, available_threads, require_system
 
 LOOP = "hlokit_loop"
 """Functions whose names begin so are small loops: LLVM's passes over IR run on them."""
@@ -425,10 +425,11 @@ class Library:
               (memcpy, memset, libm's) are found by themselves
 
     Whoever runs its code holds the library. At the interpreter's exit nothing is freed: threads may still be running.
-    Raises ValueError for an object that cannot be linked.
+    Raises ValueError for an object that cannot be linked, UnsupportedError on a system where no code has ever been run.
     """
 
     def __init__(self, objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> None:
+        require_system()
         jit = _jit()
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for data in objects:
@@ -470,7 +471,7 @@ def _jit() -> Any:
     """The one linker of the process. JITLink puts an object's sections side by side: 32-bit offsets always reach."""
     llvm = _llvm()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
-    jit = llvm.create_lljit_compiler(machine, use_jit_link=os.name != "nt", suppress_errors=True)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
     jit._owned = True
     return jit
 

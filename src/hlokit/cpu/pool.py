@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import mmap
 import os
 import threading
 from functools import cache
 
 from hlokit.cpu.cache import compiled
 from hlokit.cpu.jit import Library
+from hlokit.cpu.memory import private_memory
 from hlokit.cpu.pool_text import BYTES, STATE, text
 from hlokit.cpu.target import available_threads, host
 
@@ -67,7 +67,7 @@ _lock = threading.Lock()
 
 
 def _made(threads: int) -> Pool:
-    memory = mmap.mmap(-1, BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = private_memory(BYTES)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # workers that are not joined at exit still look at it
     made = Pool(threads, ctypes.addressof(ctypes.c_char.from_buffer(memory)), _code())
     made.reset()

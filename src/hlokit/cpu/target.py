@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -78,6 +79,26 @@ class Target:
         return ",".join([f"{self.triple}/{self.cpu}", *present])
 
 
+def require_system() -> None:
+    """Raises UnsupportedError where machine code has never been run: on all systems but Linux.
+
+    HLOKIT_UNTESTED_SYSTEM=1 tries it on systems with POSIX threads (macOS, the BSDs); Windows has none.
+    """
+    if sys.platform == "linux":
+        return
+    name = _SYSTEMS.get(sys.platform, sys.platform)
+    advice = "hk.evaluate runs programs, hk.export_object makes machine code for other systems"
+    if sys.platform == "win32":
+        raise UnsupportedError(f"machine code does not run on {name}, which has no POSIX threads: {advice}")
+    if os.environ.get("HLOKIT_UNTESTED_SYSTEM", "0") in ("", "0"):
+        raise UnsupportedError(
+            f"machine code has never been run on {name}: {advice}; HLOKIT_UNTESTED_SYSTEM=1 in the environment tries it"
+        )
+
+
+_SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
+
+
 def host() -> Target:
     """This machine, or the lesser one that HLOKIT_TARGET names as `parse` reads it.
 
@@ -127,8 +148,9 @@ def _parsed(text: str, machine: Target) -> Target:
 
 def available_threads() -> int:
     """Cores that this process may use: those that it may run on, and no more than its container's share of time."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _share(Path("/sys/fs/cgroup/cpu.max"))))
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    return max(1, min(len(os.sched_getaffinity(0)), _share(Path("/sys/fs/cgroup/cpu.max"))))
 
 
 @cache
@@ -173,12 +195,14 @@ def this_machine() -> Target:
 
 def _may_use_matrix_registers() -> bool:
     """Asks Linux for them, once for all threads of the process and its children."""
+    if sys.platform != "linux":
+        return False
     import ctypes
 
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
     try:
         return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
-    except (OSError, AttributeError, TypeError):  # no Linux
+    except (OSError, AttributeError):  # a C library without it
         return False
 
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.cpu.memory import private_memory
+
 HUGE_PAGE = 2**21
 LARGE = 2**20
 """Bytes above which memory lies on huge pages."""
@@ -42,8 +44,7 @@ class Buffer:
     def __init__(self, size: int) -> None:
         self.capacity = capacity(size)
         large = self.capacity > LARGE
-        flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
-        memory = mmap.mmap(-1, self.capacity + (HUGE_PAGE if large else 0), **flags)
+        memory = private_memory(self.capacity + (HUGE_PAGE if large else 0))
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         offset = -start % HUGE_PAGE if large else 0
         if large and hasattr(mmap, "MADV_HUGEPAGE"):

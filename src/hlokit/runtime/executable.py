@@ -14,7 +14,7 @@ import numpy as np
 from hlokit.cpu.cache import folder, recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
-from hlokit.cpu.target import Target, host, this_machine
+from hlokit.cpu.target import Target, host, require_system, this_machine
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, valid_part
@@ -79,6 +79,8 @@ class Executable:
         memory_limit: int | None = None,
         grid: tuple[int, int] | None = None,
     ) -> None:
+        if target is None:  # code for another machine may be made and looked at on any system
+            require_system()
         counts = grid or (module.replica_count, module.num_partitions)
         refuse(module, 2**62, *counts)
         if grid is None and counts != (1, 1):

@@ -15,7 +15,7 @@ from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Place, Process
 from hlokit.runtime.arrays import array_leaves, leaves, tree, view
 from hlokit.runtime.collectives import Collectives
-from hlokit.runtime.meetings import Meetings, Round, Switch, is_supported
+from hlokit.runtime.meetings import Meetings, Round, Switch
 
 if TYPE_CHECKING:
     from hlokit.cpu.steps import HostStep
@@ -38,7 +38,7 @@ class HostSteps:
         self._function = _PROTOTYPE(self._run)
         self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
         self.context = 0
-        self.meetings = self._meetings(grid) if grid != (1, 1) and is_supported() else None
+        self.meetings = self._meetings(grid) if grid != (1, 1) else None
         if self.meetings is not None:
             self._switch = Switch(self.address)
             self.address, self.context = self._switch.address, self._switch.context

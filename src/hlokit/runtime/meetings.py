@@ -13,7 +13,6 @@ A meeting, of one group at one step in one run, is a word, and 64 bytes from it 
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -133,13 +132,9 @@ class Switch:
         native.set(native.key, place or None)
 
 
-def is_supported() -> bool:
-    return os.name == "posix"
-
-
 class _Native:
     def __init__(self) -> None:
-        process: Any = ctypes.PyDLL(None)
+        process: Any = ctypes.pythonapi  # which is the whole process
         key = ctypes.c_ulong(0)
         if process.pthread_key_create(ctypes.byref(key), None):
             raise MemoryError("no more thread-specific keys")

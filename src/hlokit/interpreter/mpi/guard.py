@@ -16,7 +16,6 @@ from collections.abc import Mapping
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 """Variables in which launchers say how many processes there are: MPICH's and Intel's, Open MPI's, MVAPICH's."""
 _WAIT_SECONDS = 4.0
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PARENT_DEATH_SIGNAL = 1
 
 
@@ -27,8 +26,11 @@ def job_size(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def guarded() -> None:
-    """Goes on in a child process; this one waits for it, and ends as it does. To be called before MPI starts."""
-    if not hasattr(os, "fork"):
+    """Goes on in a child process; this one waits for it, and ends as it does. To be called before MPI starts.
+
+    Without fork this process goes on itself.
+    """
+    if sys.platform == "win32":
         return
     sys.stdout.flush()
     sys.stderr.flush()
@@ -38,7 +40,7 @@ def guarded() -> None:
         _end_with(parent)
         return
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    for number in _FORWARDED:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _: os.kill(child, received))
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):

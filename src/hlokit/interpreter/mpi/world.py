@@ -371,6 +371,8 @@ def _nothing() -> None:
 
 def _ignore_notice() -> None:
     """MPICH's mpiexec -disable-auto-cleanup tells by SIGUSR1 that a process is gone, which would end this one."""
+    if sys.platform == "win32":
+        return
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and "PMI_RANK" in os.environ and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
