@@ -58,6 +58,11 @@ class Target:
         """The instruction set: x86_64 or aarch64."""
         return _arch(self.triple)
 
+    def gathers(self, size: int) -> bool:
+        """Whether LLVM has one instruction for loads of so many bytes from an address a lane under a mask: AVX2's it
+        takes on some CPUs only."""
+        return size >= 4 and self.has("avx512f") and self.has("avx512vl")
+
     def lacks(self, other: Target) -> list[str]:
         """What code for the other CPU needs and this one has not: features, or the other architecture."""
         if self.arch != other.arch:

@@ -138,14 +138,25 @@ class MemoryWriter(ValueWriter):
                     name = self._reversed(name, type, lanes)
             else:
                 places = self._gathered(pointer, type, affine, lane, vectors, scope)
-                suffix = f"v{lanes}{_mangled(type)}"
-                chosen = mask if mask is not None else splat("true", "i1", lanes)
-                name = fn.let(
-                    f"call {whole} @llvm.masked.gather.{suffix}.v{lanes}p0("
-                    f"{vector('ptr', lanes)} align {align} {places}, "
-                    f"{vector('i1', lanes)} {chosen}, {whole} zeroinitializer)"
-                )
+                name = self._gather(buffer, places, mask, scope)
         return self._from_memory(Val(name, lanes), buffer.dtype, scope)
+
+    def _gather(self, buffer: Buffer, places: str, mask: str | None, scope: Scope) -> str:
+        """The elements at these addresses; 0 where the mask is not set."""
+        fn, lanes, type, align = self.fn, scope.lanes, memory_type(buffer.dtype), buffer.dtype.numpy.itemsize
+        whole, pointers, bits = vector(type, lanes), vector("ptr", lanes), vector("i1", lanes)
+        chosen = splat("true", "i1", lanes)
+        emulated = mask is not None and not mask.startswith("<") and not self.target.gathers(align)
+        if emulated:  # LLVM would write a branch for each lane
+            start = self._splatted(self._pointer(buffer), "ptr", lanes, scope)
+            places = fn.let(f"select {bits} {mask}, {pointers} {places}, {pointers} {start}")
+        elif mask is not None:
+            chosen = mask
+        name = fn.let(
+            f"call {whole} @llvm.masked.gather.v{lanes}{_mangled(type)}.v{lanes}p0({pointers} align {align} {places}, "
+            f"{bits} {chosen}, {whole} zeroinitializer)"
+        )
+        return fn.let(f"select {bits} {mask}, {whole} {name}, {whole} zeroinitializer") if emulated else name
 
     def _ask_ahead(self, node: Node, pointer: str, scope: Scope) -> None:
         """Asks for what is read later, from `pointer`, what the node reads now.
