@@ -12,6 +12,7 @@ from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.passes.pipeline import optimize
 from hlokit.rules import Rule, rules
+from hlokit.stack import with_stack
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
 _BYTECODE = b"ML\xefR"
 
 
+@with_stack
 def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a StableHLO artifact (MLIR bytecode).
 
@@ -66,6 +68,7 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
     return _fitting(parse_hlo(text), arguments)
 
 
+@with_stack
 def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in a file: HLO or StableHLO text, a StableHLO artifact, or a serialized HloModuleProto (or HloProto).
 
@@ -90,6 +93,7 @@ def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
     return module
 
 
+@with_stack
 def parse_shape(text: str) -> Shape:
     """The shape written as HLO text writes it, e.g. "(f32[2,<=3]{0,1}, token[])". Raises ParseError."""
     from hlokit.text.shapes import parse_shape
@@ -97,6 +101,7 @@ def parse_shape(text: str) -> Shape:
     return parse_shape(text)
 
 
+@with_stack
 def to_stablehlo(module: HloModule) -> str:
     """`module` as StableHLO text that jaxlib reads: see docs/stablehlo.md.
 
@@ -131,6 +136,7 @@ def explain(label: str) -> Rule:
     return book[label.upper()]
 
 
+@with_stack
 def verify(module: HloModule) -> None:
     """Checks every rule of the language on `module`. Raises one VerifyError with all findings."""
     from hlokit.hlo.verifier import verify
@@ -139,6 +145,7 @@ def verify(module: HloModule) -> None:
     verify(module)
 
 
+@with_stack
 def compile(
     module: HloModule,
     backend: str = "cpu",
@@ -201,6 +208,7 @@ def compile(
     return shadowed(executable, None if shadow is True else shadow)
 
 
+@with_stack
 def export_object(
     module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False
 ) -> tuple[Path, Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlokit.cpu.buffers import Assignment, assign
 from hlokit.cpu.context import Context
-from hlokit.cpu.entry import EntryWriter, Prepared, Written, prepare_kernels, prepare_routines, work
+from hlokit.cpu.entry import EntryWriter, Prepared, Written, finished, prepare_kernels, prepare_routines, work
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.leaf import array_leaves
 from hlokit.cpu.llvm import Module
@@ -107,7 +107,7 @@ def compile_program(
     writer = EntryWriter(written, assignment, prepared, (len(flat), len(results), len(constants)), interrupts)
     writer.entry(block)
     llvm.functions = merged(llvm.functions, (*llvm.exported, *written.kernels))
-    text = llvm.text() + DECLARATIONS + (INTERRUPTED if written.polls else "")
+    text = finished(written, interrupts)
     return Program(module, context, block, flat, results, constants, assignment, prepared, written, text, work(block))
 
 
@@ -118,14 +118,6 @@ def _refuse_deep(module: HloModule) -> None:
         depths[computation] = 1 + max(calls, default=-1)
         if depths[computation] > MAX_CALL_DEPTH:
             raise UnsupportedError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
-
-
-DECLARATIONS = """
-declare void @hlokit_parallel(ptr, ptr, ptr, i64)
-!0 = !{i32 1}
-!1 = !{}
-"""
-INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
 
 
 def _own_results(block: Block, context: Context) -> list[Buffer]:

@@ -13,6 +13,7 @@ from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.expr import Buffer
+from hlokit.cpu.frames import OWN, deepest, frame
 from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
 from hlokit.cpu.llvm import SYMBOL, Function, Module
@@ -283,6 +284,52 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     return SYMBOL.sub(lambda m: f"@{names.get(m[1], m[1])}", text)
 
 
+_LITTLE = 1 << 13
+"""Bytes of stack that every thread has left."""
+_LIBRARY = 1 << 19
+"""Bytes of stack for LAPACK."""
+_DECLARATIONS = """
+declare void @hlokit_parallel(ptr, ptr, ptr, i64)
+!0 = !{i32 1}
+!1 = !{}
+"""
+_INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
+_ON_STACK = "declare i32 @hlokit_on_stack(ptr, ptr, i64)\n"
+
+
+def finished(written: Written, interrupts: bool = True, calls_python: bool = False) -> str:
+    """The program's whole text.
+
+    With `interrupts`, which stands for a process around it that has the functions of hlokit.runtime, an entry that
+    takes more than a little stack runs on a thread of its own where its caller has less. Not if it calls Python: its
+    caller has seen to that, since Python is to find itself on the caller's thread.
+    """
+    module = written.module
+    needed = _stack(written) if interrupts and not (calls_python or written.hosts) else 0
+    more = _INTERRUPTED if written.polls else ""
+    if needed:
+        module.functions["hlokit_whole"] = module.functions.pop(ENTRY).replace(f"@{ENTRY}(", "@hlokit_whole(", 1)
+        fn = Function(ENTRY, [("ptr", "bases")], "i32", is_cold=True)
+        status = fn.let(f"call i32 @hlokit_on_stack(ptr @hlokit_whole, ptr %bases, i64 {needed})")
+        fn.do(f"ret i32 {status}")
+        module.add(fn, exported=True)
+        more += _ON_STACK
+    return module.text() + _DECLARATIONS + more
+
+
+def _stack(written: Written) -> int:
+    """Bytes of stack that the entry takes; 0 for as little as any thread has."""
+    functions = written.module.functions
+    library = _LIBRARY if any("@hlokit_lapack_" in text for text in functions.values()) else 0
+    if not library and sum(map(frame, functions.values())) <= _LITTLE:
+        return 0
+    own = deepest(functions, ENTRY)
+    return own + library + OWN if own > _LITTLE or library else 0
+
+
+ENTRY = "hlokit_entry"
+
+
 class EntryWriter:
     """Writes the functions that call the kernels.
 
@@ -314,7 +361,7 @@ class EntryWriter:
 
     def entry(self, block: Block) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
-        fn = Function("hlokit_entry", [("ptr", "bases")], "i32", is_cold=True)
+        fn = Function(ENTRY, [("ptr", "bases")], "i32", is_cold=True)
         fn.alloca("ptr", max(1, len(self.assignment.slots)), 8, name="%slots")
         for number, home in enumerate(self.assignment.slots):
             slot = fn.let(f"getelementptr ptr, ptr %slots, i64 {number}")

@@ -17,6 +17,7 @@ from typing import Any
 
 from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
 from hlokit.cpu.target import Target, available_threads, require_system
+from hlokit.stack import run_all, with_stack
 
 LOOP = "hlokit_loop"
 """Functions whose names begin so are small loops: LLVM's passes over IR run on them."""
@@ -31,6 +32,7 @@ class ObjectCode(bytes):
     note: str = ""
 
 
+@with_stack
 def compile_object(text: str, target: Target, opt: int = 2, time_limit: float | None = None) -> ObjectCode:
     """LLVM text -> object file for `target`. Threads may compile at once, each call in an LLVM context of its own.
 
@@ -84,12 +86,7 @@ def compile_objects(
                 except BaseException as error:
                     errors.append(error)
 
-    others = [threading.Thread(target=work) for _ in jobs[1:count]]
-    for thread in others:
-        thread.start()
-    work()
-    for thread in others:
-        thread.join()
+    run_all([work] * len(jobs[:count]))
     if errors:
         raise errors[0]
     return [made[number] for number in range(len(jobs))]

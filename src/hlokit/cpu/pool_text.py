@@ -46,7 +46,7 @@ def text(target: Target, futex: bool | None = None) -> str:
         "PAUSE": "call void @llvm.x86.sse2.pause()" if x86 else "call void @llvm.aarch64.hint(i32 1)",
         "CLOCK": "1" if linux else "6",
         "SETMASK": "2" if linux else "3",
-        "SIGNALS": str(_blocked(linux)),
+        "SIGNALS": str(signals_blocked(linux)),
         "FUTEX": "202" if x86 else "98",
         "SPIN": str(SPIN_NS),
         "CLOSE": str(_CLOSE_NS),
@@ -55,8 +55,8 @@ def text(target: Target, futex: bool | None = None) -> str:
     return re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _POOL.replace("$SPINNING\n", _SPINNING) + sleeping)
 
 
-def _blocked(linux: bool) -> int:
-    """The signals that workers do not take, as a set's first 64 bits: all but those that faults raise."""
+def signals_blocked(linux: bool) -> int:
+    """The signals that threads of our own do not take, as a set's first 64 bits: all but those that faults raise."""
     faults = [4, 5, 6, 7, 8, 11] if linux else [4, 5, 6, 8, 10, 11]  # ILL TRAP ABRT BUS FPE SEGV
     return -1 - sum(1 << (number - 1) for number in faults)
 

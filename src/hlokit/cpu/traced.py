@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.compiler import DECLARATIONS, INTERRUPTED, Program
-from hlokit.cpu.entry import EntryWriter, Written, is_tight
+from hlokit.cpu.compiler import Program
+from hlokit.cpu.entry import EntryWriter, Written, finished, is_tight
 from hlokit.cpu.expr import Buffer
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.steps import ConditionalStep, HostStep, Step, WhileStep
@@ -32,7 +32,6 @@ class Traced:
     steps: list[Step]
     around: list[tuple[Step, ...]]
     hosts: list[HostStep]
-    polls: bool
     extra: int
 
 
@@ -61,8 +60,7 @@ def _traced(program: Program, kind: type[_Traced], more: str, extra: int) -> Tra
     writer = kind(written, program.assignment, program.prepared, counts)
     writer.steps, writer.around = [], []
     writer.entry(program.block)
-    text = module.text() + DECLARATIONS + (INTERRUPTED if written.polls else "") + more
-    return Traced(text, writer.steps, writer.around, written.hosts, written.polls, extra)
+    return Traced(finished(written, calls_python=True) + more, writer.steps, writer.around, written.hosts, extra)
 
 
 class _Traced(EntryWriter):

@@ -11,6 +11,7 @@ from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.names import Names
+from hlokit.stack import with_stack
 from hlokit.types.shape import ProgramShape, Shape
 
 
@@ -125,6 +126,7 @@ class HloModule:
             for instruction in computation.instructions:
                 instruction.name = instructions.unique(instruction.name)
 
+    @with_stack
     def to_text(self, options: Any = None) -> str:
         """As HLO text. `options`: a text.printer.PrintOptions or a preset's name ("short_parsable", "canonical")."""
         from hlokit.text.printer import module_text

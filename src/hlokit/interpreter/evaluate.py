@@ -18,6 +18,7 @@ from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process, StepHook
 from hlokit.ops.control_flow import Domain
 from hlokit.ops.structure import Parameter
+from hlokit.stack import with_stack
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_DEVICES = 1 << 16
 
 
+@with_stack
 def evaluate(
     module: HloModule,
     *args: Any,

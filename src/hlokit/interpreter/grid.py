@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hlokit.errors import EvaluationError
 from hlokit.interpreter.transport import Cancelled, Exchange, Route
+from hlokit.stack import with_stack
 
 if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction
@@ -127,7 +128,7 @@ class Grid:
         self._ready.clear()
         for device, (thread, _) in enumerate(self._threads):
             if self._halt is not None and device not in self.exchange.finished:
-                self._resumes[device] = self._halt([thread.ident or 0])
+                self._resumes[device] = self._halt([thread.runs_on])
         for device in range(len(self.names)):
             if device not in self._running and device not in self.exchange.finished:
                 self._running.add(device)
@@ -187,12 +188,16 @@ def _locked() -> threading.Lock:
 
 
 class _Worker(threading.Thread):
-    """A thread that devices have in turn: to start one takes longer than a small program."""
+    """A thread that devices have in turn: to start one takes longer than a small program.
+
+    runs_on  the thread that does the work: itself, or one with a larger stack; 0 before it runs
+    """
 
     def __init__(self) -> None:
         super().__init__(name=_IDLE, daemon=True)
         self._work: tuple[Callable[[], object], threading.Lock] | None = None
         self._go = _locked()
+        self.runs_on = 0
 
     @staticmethod
     def begun(name: str, work: Callable[[], object]) -> tuple[_Worker, threading.Lock]:
@@ -215,6 +220,11 @@ class _Worker(threading.Thread):
         return worker, busy
 
     def run(self) -> None:
+        self._serve()
+
+    @with_stack
+    def _serve(self) -> None:
+        self.runs_on = threading.get_ident()
         while True:
             while not self._go.acquire(timeout=_PATIENCE):
                 with _idle_lock:

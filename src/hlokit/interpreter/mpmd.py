@@ -17,11 +17,13 @@ from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory,
 from hlokit.interpreter.grid import Grid, Halt
 from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
 from hlokit.interpreter.transport import Route
+from hlokit.stack import with_stack
 
 if TYPE_CHECKING:
     from hlokit.interpreter.mpi.world import World
 
 
+@with_stack
 def evaluate_mpmd(
     programs: Sequence[tuple[HloModule, Sequence[Any]]],
     *,

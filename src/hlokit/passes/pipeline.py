@@ -10,6 +10,7 @@ from hlokit.errors import HlokitError, VerifyError
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
 from hlokit.passes.effects import orders, restore, unscheduled
+from hlokit.stack import with_stack
 
 Observer: TypeAlias = Callable[[str, HloModule], None]
 """Called after each pass with its name and the module as it is then."""
@@ -65,6 +66,7 @@ class Pipeline(Pass):
         return changed
 
 
+@with_stack
 def optimize(
     module: HloModule,
     passes: Sequence[PassLike] | None = None,

@@ -24,10 +24,12 @@ from hlokit.runtime import plan as plans
 from hlokit.runtime.arrays import array_leaves, leaves, tree
 from hlokit.runtime.call import Caller
 from hlokit.runtime.dump import Dump, compiled, settings
-from hlokit.runtime.interrupt import raise_interrupt, symbols
+from hlokit.runtime.interrupt import raise_interrupt
 from hlokit.runtime.log import logger
+from hlokit.runtime.on_stack import raise_refused
 from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import progress
+from hlokit.stack import with_stack
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
@@ -45,8 +47,8 @@ _RELEASE_NS = 5000.0
 
 
 class Executable:
-    """A compiled module. Calling it runs the machine code; several threads may call it at once, each with a
-    stack of 2 MB at least (Python gives more, unless `threading.stack_size` says less).
+    """A compiled module. Calling it runs the machine code; several threads may call it at once, on a
+    stack of any size: a program that needs more than its caller has runs on a thread of its own.
 
     threads       that take part in a call, the caller among them; by default one a core. No matter to the results
     strict        the interpreter's order of operations, bit for bit
@@ -67,6 +69,7 @@ class Executable:
     on_failure: Callable[[], object] | None = None
     """Called when the code stopped midway: may raise why."""
 
+    @with_stack
     def __init__(
         self,
         module: HloModule,
@@ -129,18 +132,20 @@ class Executable:
         arrays_in = all(p.shape.is_array for p in module.entry.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
         self._flat = arrays_in and arrays_out and self._is_static and not root.is_token
-        self._plain = self._caller if self._flat and self._hosts is None else None
+        self._calls_python = self._hosts is not None or bool(self.extra)
+        self._plain = self._caller if self._flat and not self._calls_python else None
 
     def __call__(self, *args: Any, infeed: Iterable[Any] = (), seed: int = 0, return_outfeed: bool = False) -> Any:
         """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
         if self._plain is not None and not return_outfeed:
             return self._plain.call(*args)
-        if self._hosts is None:
+        if not self._calls_python:
             return (self._run(args), []) if return_outfeed else self._run(args)
         process = Process(infeed=infeed, seed=seed)
         result = self.on(process, args)
         return (result, [_given(v) for v in process.outfeed]) if return_outfeed else result
 
+    @with_stack  # Python that the code calls must find itself on the thread that called the code
     def on(self, process: Process, args: Sequence[Any], round: Round | None = None) -> Any:
         """The program's result on one device of a grid, which its steps of the reference ask for what they need."""
         if self._hosts is None:
@@ -174,6 +179,7 @@ class Executable:
         return self._plain if isinstance(self._plain, Caller) else None
 
     @cached_property
+    @with_stack
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
         chosen, dump = self._settings, self._dump
@@ -181,12 +187,14 @@ class Executable:
             self._static, self.target, strict=self.strict, donated=self._donated, settings=chosen, dump=dump
         )
 
+    @with_stack
     def as_text(self, stage: str = "hlo") -> str:
         """What became of the program: "hlo" after the passes, "loops" of its kernels, "llvm", or "asm"."""
         from hlokit.runtime.inspection import stage_text
 
         return stage_text(self.program, self.target, stage)
 
+    @with_stack
     def cost_analysis(self) -> dict[str, float]:
         """What a call computes and moves, counted from the program as it was given: under JAX's names."""
         from hlokit.runtime.inspection import cost_analysis
@@ -199,6 +207,7 @@ class Executable:
 
         return memory_analysis(self.program, self.plan)
 
+    @with_stack
     def profile(self, *args: Any, repeat: int = 10, **options: Any) -> Profile:
         """Times of each step, by `repeat` calls on `args`: see Profile. Code for it is made at the first use."""
         from hlokit.runtime.profile import profile
@@ -275,7 +284,7 @@ class Executable:
     def _loaded(self, threads: int | None) -> Caller:
         plan, hosts = self.plan, self._hosts
         workers = pool(threads) if plan.parallel else None  # its code takes 20 ms where the cache has it not
-        functions = {**(workers.symbols if workers else {}), **(symbols() if plan.polls else {})}
+        functions = {**(workers.symbols if workers else {}), **plans.functions(plan.runtime)}
         if plan.lapack:
             from hlokit.cpu.lapack import lapack_addresses
 
@@ -290,6 +299,8 @@ class Executable:
                 self.on_failure()
             if hosts is not None:
                 hosts.raise_error()
+            if plans.ON_STACK in plan.runtime:
+                raise_refused()
             raise_interrupt()
 
         return Caller(
@@ -302,7 +313,7 @@ class Executable:
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,
-            release=hosts is not None or plan.polls or plan.work > _RELEASE_NS,
+            release=hosts is not None or plans.INTERRUPTED in plan.runtime or plan.work > _RELEASE_NS,
             aliases=plan.aliases,
             overwritten=plan.overwritten,
             aligned=plan.aligned,

@@ -11,6 +11,7 @@ from hlokit.cpu.cache import compiled_objects
 from hlokit.cpu.lapack import lapack_names
 from hlokit.cpu.traced import Traced
 from hlokit.runtime.host_steps import HostSteps
+from hlokit.runtime.plan import called
 
 if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
@@ -23,9 +24,11 @@ def twin(
     made = copy.copy(executable)
     made.extra, made.on_failure = extra, on_failure
     objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
-    names = tuple(lapack_names(traced.text))
+    lapack, runtime = tuple(lapack_names(traced.text)), called(traced.text)
     made.use(
-        replace(executable.plan, objects=tuple(objects), lapack=names, polls=traced.polls, parallel=True, work=1e9),
+        replace(
+            executable.plan, objects=tuple(objects), lapack=lapack, runtime=runtime, parallel=True, work=1e9
+        ),
         HostSteps(traced.hosts) if traced.hosts else None,
     )
     return made

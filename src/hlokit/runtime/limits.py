@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from hlokit.cpu.jit import Library, compile_object
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target, available_threads, host
 from hlokit.runtime.arena import Buffer
+from hlokit.stack import Thread
 
 _CACHED = 1 << 20
 """Bytes that any core's own cache holds, near enough."""
@@ -105,9 +106,7 @@ def _together(work: Callable[[int], None], threads: int) -> float:
         start.wait()
         work(number)
 
-    workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
-    for worker in workers:
-        worker.start()
+    workers = [Thread(partial(run, number)) for number in range(threads)]
     start.wait()
     begun = time.perf_counter()
     for worker in workers:

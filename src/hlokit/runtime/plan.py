@@ -23,6 +23,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.registry import find_target
 from hlokit.ops.structure import Constant
+from hlokit.runtime import interrupt, on_stack
 from hlokit.text.printer import PrintOptions
 from hlokit.types.literal import Literal
 
@@ -55,7 +56,7 @@ class Plan:
     work        estimated nanoseconds of a call on one thread
     aligned     what is overwritten is so past the caches: it must be aligned to 64 bytes
     lapack      routines of LAPACK that the code calls
-    polls       the code asks for signals
+    runtime     functions of hlokit.runtime that the code calls
     parallel    it hands out chunks to the pool's threads
     """
 
@@ -66,7 +67,7 @@ class Plan:
     work: float
     aligned: bool
     lapack: tuple[str, ...]
-    polls: bool
+    runtime: tuple[str, ...]
     parallel: bool
     peak: Peak
 
@@ -94,10 +95,24 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
         program.work,
         program.assignment.aligned,
         _lapack(program.text),
-        "@hlokit_interrupted" in program.text,
+        called(program.text),
         "call void @hlokit_parallel" in program.text,
         peak_of(program),
     )
+
+
+INTERRUPTED, ON_STACK = "hlokit_interrupted", "hlokit_on_stack"
+_RUNTIME = {INTERRUPTED: interrupt.symbols, ON_STACK: on_stack.symbols}
+
+
+def called(text: str) -> tuple[str, ...]:
+    """The functions of hlokit.runtime that LLVM text calls."""
+    return tuple(name for name in _RUNTIME if f"declare i32 @{name}(" in text)
+
+
+def functions(names: Sequence[str]) -> dict[str, int]:
+    """Addresses of functions of hlokit.runtime."""
+    return {name: address for each in names for name, address in _RUNTIME[each]().items()}
 
 
 def _lapack(text: str) -> tuple[str, ...]:
@@ -111,7 +126,7 @@ def _lapack(text: str) -> tuple[str, ...]:
 
 # -- the cache
 
-_FORMAT = 4
+_FORMAT = 5
 _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
 
 
@@ -156,7 +171,7 @@ def stored(key: Key, module: HloModule) -> Plan | None:
         header["work"],
         header["aligned"],
         tuple(header["lapack"]),
-        header["polls"],
+        tuple(header["runtime"]),
         header["parallel"],
         Peak(**header["peak"]),
     )
@@ -186,7 +201,7 @@ def store(key: Key, plan: Plan, program: Program, module: HloModule, target: Tar
         "work": plan.work,
         "aligned": plan.aligned,
         "lapack": plan.lapack,
-        "polls": plan.polls,
+        "runtime": plan.runtime,
         "parallel": plan.parallel,
         "peak": vars(plan.peak),
     }

@@ -1,0 +1,172 @@
+"""Threads with a stack of their own size, and functions that do not run on a small one.
+
+`threading.stack_size` is one number for the whole process and belongs to the application, which may have set it low.
+So threads are made here by `pthread_create`, and what needs more stack than its caller may have runs on such a thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from functools import cache, partial, wraps
+from typing import Any, ParamSpec, TypeVar
+
+from hlokit.errors import HlokitError
+
+SIZE = 1 << 24
+"""Bytes of stack of the threads that are made here. The system gives only what is touched."""
+ENOUGH = 1 << 21
+"""Bytes of its thread's stack with which Python code of this package runs where it was called."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_known = threading.local()
+
+
+class Thread:
+    """Runs `target` on a thread with SIZE bytes of stack, whatever `threading.stack_size` says.
+
+    `join` waits for it, and raises what it raised. On systems without POSIX threads it is a thread of Python's.
+    Raises HlokitError if the system has no thread for it.
+    """
+
+    def __init__(self, target: Callable[[], object]) -> None:
+        self._target = target
+        self._context: Context = copy_context()
+        self._begun, self._done = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self.ident = 0
+        create = _create()
+        self._end: Callable[[], object]
+        if create is None:
+            thread = threading.Thread(target=self._run)
+            thread.start()
+            self._end = thread.join
+            return
+        self._entry = _ENTRY(self._enter)  # must outlive the thread
+        self._end = partial(ctypes.CDLL(None).pthread_join, ctypes.c_void_p(create(self._entry)), None)
+
+    def _enter(self, _: object) -> None:
+        self._run()
+
+    def _run(self) -> None:
+        self.ident = threading.get_ident()
+        self._begun.set()
+        try:
+            self._context.run(self._target)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def join(self) -> None:
+        """Waits until the thread has ended. An exception of this thread's own, as Ctrl-C, is raised there too."""
+        try:
+            self._done.wait()
+        except BaseException as error:
+            self._raise_there(type(error))
+            self._end()
+            raise
+        self._end()
+        if self._error is not None:
+            raise self._error
+
+    def _raise_there(self, kind: type[BaseException]) -> None:
+        self._begun.wait()
+        if not self._done.is_set():
+            raising: Any = ctypes.pythonapi.PyThreadState_SetAsyncExc
+            raising(ctypes.c_ulong(self.ident), ctypes.py_object(kind))
+
+
+def with_stack(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`function`, which runs on a thread of its own where the caller's thread has less than ENOUGH bytes of stack."""
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if size() >= ENOUGH:
+            return function(*args, **kwargs)
+        results: list[_T] = []
+        Thread(lambda: results.append(function(*args, **kwargs))).join()
+        return results[0]
+
+    return run
+
+
+def run_all(targets: Sequence[Callable[[], object]]) -> None:
+    """Runs the functions, each on a thread with SIZE bytes of stack but for the last, which runs here if this thread's
+    stack suffices. Raises the first of their errors when all have ended."""
+    here = size() >= ENOUGH
+    others = [Thread(target) for target in (targets[:-1] if here else targets)]
+    errors: list[BaseException] = []
+    if here and targets:
+        try:
+            targets[-1]()
+        except BaseException as error:
+            errors.append(error)
+    for thread in others:
+        try:
+            thread.join()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def size() -> int:
+    """Bytes of the calling thread's stack; `sys.maxsize` where the system does not say."""
+    try:
+        return _known.size
+    except AttributeError:
+        _known.size = _asked()
+        return _known.size
+
+
+def _asked() -> int:
+    if sys.platform.startswith("linux"):
+        return _linux_size()
+    if sys.platform == "darwin":
+        get = ctypes.CDLL(None).pthread_get_stacksize_np
+        get.restype, get.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+        return get(_self())
+    return sys.maxsize
+
+
+def _linux_size() -> int:
+    library = ctypes.CDLL(None)
+    attributes, found, place = ctypes.create_string_buffer(128), ctypes.c_size_t(), ctypes.c_void_p()
+    if library.pthread_getattr_np(_self(), attributes):
+        return sys.maxsize
+    library.pthread_attr_getstack(attributes, ctypes.byref(place), ctypes.byref(found))
+    library.pthread_attr_destroy(attributes)
+    return found.value
+
+
+def _self() -> ctypes.c_void_p:
+    """The calling thread: `threading.get_ident` is this word on POSIX systems."""
+    return ctypes.c_void_p(threading.get_ident())
+
+
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def _create() -> Callable[[Any], int] | None:
+    """Starts a POSIX thread at a callback, and gives its id; None where there are none."""
+    if sys.platform == "win32":
+        return None
+    library = ctypes.CDLL(None)
+
+    def create(entry: Any) -> int:
+        thread, attributes = ctypes.c_void_p(), ctypes.create_string_buffer(128)
+        library.pthread_attr_init(attributes)
+        library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(SIZE))
+        error = library.pthread_create(ctypes.byref(thread), attributes, entry, None)
+        library.pthread_attr_destroy(attributes)
+        if error:
+            raise HlokitError(f"no thread with a stack of {SIZE:,} bytes can be made: error {error} of pthread_create")
+        return thread.value or 0
+
+    return create
