@@ -333,12 +333,12 @@ def test_modules_that_an_interrupt_left_to_the_collector() -> None:
     before = len(jit._contexts)
     for _ in range(10):
         with jit._machine(host(), 2) as machine:
-            module = jit._prepared("define void @f() {\n  ret void\n}\n", machine)
+            module = jit._prepared("define void @f() {\n  ret void\n}\n", host(), machine)
         module.itself = module
         assert len(jit._contexts) == before + 1
         del module
         gc.collect()
         assert len(jit._contexts) == before
     with pytest.raises(ValueError, match="cannot read"), jit._machine(host(), 2) as machine:
-        jit._prepared("no LLVM", machine)
+        jit._prepared("no LLVM", host(), machine)
     assert len(jit._contexts) == before

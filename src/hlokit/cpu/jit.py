@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from typing import Any
 
+from hlokit.cpu.legal import legal
 from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
 from hlokit.cpu.target import Target, available_threads, require_system
 from hlokit.stack import run_all, with_stack
@@ -243,7 +244,7 @@ def assembly(text: str, target: Target, opt: int = 2) -> str:
 def optimised_llvm(text: str, target: Target) -> str:
     """The LLVM text as code generation gets it."""
     with _machine(target, 2) as machine:
-        return str(_prepared(text, machine))
+        return str(_prepared(text, target, machine))
 
 
 def made_at(data: bytes, opt: int, note: str = "") -> ObjectCode:
@@ -311,13 +312,13 @@ _contexts: set[Any] = set()
 any order, and a module must not outlive its context."""
 
 
-def _prepared(text: str, machine: Any) -> Any:
+def _prepared(text: str, target: Target, machine: Any) -> Any:
     """The parsed module, verified, with always-inline done."""
     llvm = _llvm()
     context = llvm.create_context()
     _contexts.add(context)
     with llvm.ffi.OutputString() as message:
-        pointer = _unlocked("LLVMPY_ParseAssembly")(context, text.encode(), message)
+        pointer = _unlocked("LLVMPY_ParseAssembly")(context, legal(text, target).encode(), message)
         if message:
             _contexts.discard(context)
             raise ValueError(f"LLVM cannot read the text:\n{message}")
@@ -370,7 +371,7 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
 
     llvm = _llvm()
     with _machine(target, opt) as machine, llvm.ffi.OutputString() as message:
-        module = _prepared(text, machine)
+        module = _prepared(text, target, machine)
         with _switched() if opt else nullcontext():
             buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
         if not buffer:

@@ -36,9 +36,8 @@ def export_object(
     path    of the object file
 
     For the host no matrix registers are used: a process has to ask Linux for them, which the caller may not have done.
-    The code needs memcpy, memset and memmove of C, and where the target has no instruction for f16 or for multiply-add
-    the compiler's and C's functions for these. Raises UnsupportedError for what needs Python, LAPACK or sizes that only
-    running tells.
+    The code needs memcpy, memset and memmove of C, and fma for f64 on x86-64 without FMA. Raises UnsupportedError for
+    what needs Python, LAPACK or sizes that only running tells.
     """
     machine = parse(target) if isinstance(target, str) else target
     if target == "host":
