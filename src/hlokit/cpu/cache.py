@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -131,14 +132,18 @@ def objects_key(text: str, target: Target, opt: int = 2, name: str = "") -> Key:
     return Key(key.name, (*key.parts, ("content", "objects")))
 
 
-def stored_objects(key: Key, opt: int = 2) -> list[ObjectCode] | None:
+def stored_objects(key: Key, opt: int = 2, cache: Cache | None = None) -> list[ObjectCode] | None:
     """What the cache has under an `objects_key`."""
-    found = Cache().lookup(key)
+    found = (cache or Cache()).lookup(key)
     if found is None:
         return None
     lengths, _, rest = found.partition(b"\n")
-    sizes: list[int] = json.loads(lengths)
-    ends = list(itertools.accumulate(sizes))
+    try:
+        ends = list(itertools.accumulate(map(int, json.loads(lengths))))
+    except _MALFORMED:
+        return None
+    if (ends or [0])[-1] != len(rest) or sorted(ends) != ends or min(ends, default=0) < 0:
+        return None
     return [made_at(rest[start:end], opt) for start, end in zip([0, *ends], ends)]
 
 
@@ -187,9 +192,7 @@ class Cache:
         body = json.dumps(header).encode() + b"\n" + payload
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            refusal = _foreign(self.folder)
-            if refusal:
-                return refusal
+            _check_own(self.folder, self.folder.stat())
             handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.folder)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -223,12 +226,13 @@ class Cache:
         return sorted(found, key=lambda entry: (-entry.created, entry.path.name))
 
     def clear(self) -> int:
-        """Removes all entries; how many."""
-        paths = [path for path, _ in self._files("")]
-        for path in paths:
+        """Removes all entries, and what writers that were killed left; how many entries."""
+        count = 0
+        for path, _ in [*self._files(""), *self._files("", ".part")]:
             with suppress(OSError):
                 path.unlink()
-        return len(paths)
+                count += path.suffix == _SUFFIX
+        return count
 
     def shrink(self) -> None:
         """Beyond the limit, removes what was used longest ago until a fifth of it is free. Removes old remains."""
@@ -252,10 +256,7 @@ class Cache:
             return None, "there is no cache folder"
         path = self.folder / key.file
         try:
-            refusal = _foreign(self.folder)
-            if refusal:
-                return None, refusal
-            data = path.read_bytes()
+            data = _own_file(self.folder, key.file)
         except FileNotFoundError:
             return None, ""
         except OSError as error:
@@ -266,7 +267,7 @@ class Cache:
                 path.unlink()
             return None, f"{path.name} was damaged; removed"
         header, _, payload = body.partition(b"\n")
-        if [tuple(part) for part in json.loads(header)["parts"]] != list(key.parts):
+        if _parts(header) != key.parts:
             return None, f"{path.name} is another program's"
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - _TOUCH_AFTER:
@@ -279,6 +280,8 @@ class Cache:
             for item in os.scandir(self.folder) if self.folder is not None else ():
                 if item.name.startswith(start) and item.name.endswith(suffix):
                     with suppress(OSError):
+                        if not item.is_file(follow_symlinks=False):
+                            continue
                         files.append((Path(item.path), item.stat()))
         return files
 
@@ -323,12 +326,24 @@ def _entry(path: Path) -> Entry | None:
     try:
         with path.open("rb") as file:
             file.readline()
-            header: dict[str, Any] = json.loads(file.readline())
-        parts = tuple((str(part), str(value)) for part, value in header["parts"])
-        size = path.stat().st_size
+            line = file.readline(_LONGEST_HEADER)
+        header: dict[str, Any] = json.loads(line)
+        size, parts = path.stat().st_size, _parts(line)
         return Entry(str(header["name"]), parts, float(header["created"]), float(header["seconds"]), size, path)
-    except (OSError, ValueError, KeyError, TypeError):
+    except _MALFORMED:
         return None
+
+
+def _parts(header: bytes) -> tuple[tuple[str, str], ...]:
+    """The key's parts that a header says; none for what is no header."""
+    try:
+        return tuple((str(part), str(value)) for part, value in json.loads(header)["parts"])
+    except _MALFORMED:
+        return ()
+
+
+_LONGEST_HEADER = 1 << 20
+_MALFORMED = (OSError, ValueError, KeyError, TypeError, RecursionError)
 
 
 def _difference(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
@@ -342,14 +357,31 @@ def _brief(value: str | None) -> str:
     return value[:12] + "..." if len(value) == 64 else value
 
 
-def _foreign(path: Path) -> str:
-    """Code is not taken from a folder that somebody else can write to."""
+def _own_file(folder: Path, name: str) -> bytes:
+    """A file's content. PermissionError where somebody else may have written it: it is code that will run.
+
+    The folder that was looked at is the one that is read, whatever others put in its place meanwhile.
+    """
     if not hasattr(os, "getuid"):
-        return ""
-    status = path.stat()
-    if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:
-        return f"{path} can be written by other users"
-    return ""
+        return (folder / name).read_bytes()
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _check_own(folder, os.fstat(directory))
+        # neither a link to elsewhere nor a pipe, for which opening would wait
+        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory), "rb") as file:
+            status = os.fstat(file.fileno())
+            _check_own(folder / name, status)
+            if not stat.S_ISREG(status.st_mode):
+                raise PermissionError(f"{folder / name} is no plain file")
+            return file.read()
+    finally:
+        os.close(directory)
+
+
+def _check_own(path: Path, status: os.stat_result) -> None:
+    """PermissionError for what another user than this one and root owns or can write to."""
+    if hasattr(os, "getuid") and (status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022):
+        raise PermissionError(f"{path} can be written by other users")
 
 
 def _limit() -> int:
