@@ -40,6 +40,8 @@ def parse(data: bytes, devices: int) -> Options:
     given = _message(build, 9)  # DeviceAssignmentProto
     columns = [_integers(column, 1) for column in _messages(given, 3)]
     count = replicas * partitions
+    if count > devices:
+        raise ArgumentError(f"{replicas} replicas of {partitions} partitions: there are {devices}")
     if columns:
         if len(columns) != partitions or any(len(column) != replicas for column in columns):
             raise ArgumentError(f"the device assignment is not one of {replicas} replicas and {partitions} partitions")
@@ -60,8 +62,12 @@ def _overrides(data: bytes) -> dict[str, bool | int | float | str]:
         for number, value in fields(_message(entry, 2)):
             if isinstance(value, int):
                 found[name] = bool(value) if number == 2 else _signed(value)
+            elif number != 4:
+                found[name] = value.decode(errors="replace")
+            elif len(value) == 8:
+                found[name] = struct.unpack("<d", value)[0]
             else:
-                found[name] = struct.unpack("<d", value)[0] if number == 4 else value.decode(errors="replace")
+                raise ParseError("the compile options have a double that is none")
     return found
 
 
