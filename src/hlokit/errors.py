@@ -13,6 +13,9 @@ class HlokitError(Exception):
 
     A traceback ends in the text of each rule that the message names by its label, if that text is short;
     `hlokit.explain` has all of them.
+
+    `str` shows control characters, which could make a terminal do things, as pictures of themselves: messages quote
+    names and text of programs. Subclasses say their text in `_message`.
     """
 
     @property
@@ -22,6 +25,12 @@ class HlokitError(Exception):
             labels = re.findall(rf"\[({rules.LABEL.pattern})\]", str(self))
             self._notes = rules.sentences(labels)
         return self._notes
+
+    def __str__(self) -> str:
+        return visible(self._message())
+
+    def _message(self) -> str:
+        return super().__str__()
 
 
 class ShapeError(HlokitError):
@@ -42,7 +51,7 @@ class ShapeError(HlokitError):
         self.operands: Sequence[object] = ()
         self.location: str | None = None
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         where = f" at {self.location}" if self.location else ""
         op = f"{self.op}({', '.join(map(str, self.operands))}): " if self.op else ""
         return (
@@ -71,7 +80,7 @@ class ParseError(HlokitError):
         self.label = label
         super().__init__(message)
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         label = f" [{self.label}]" if self.label and f"[{self.label}]" not in self.message else ""
         if not self.line:
             return f"{self.message}{label}"
@@ -87,7 +96,7 @@ class VerifyError(HlokitError):
         self.after = after
         super().__init__(findings)
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         head = f"{len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}"
         if self.after:
             head += f" after {self.after}"
@@ -154,12 +163,27 @@ class ShadowMismatch(HlokitError):
         self.count = count
         self.reproducer = reproducer
 
-    def __str__(self) -> str:
+    def _message(self) -> str:
         names = ", ".join(self.instructions[:12]) + (", ..." if len(self.instructions) > 12 else "")
         return (
             f"{self.result}{list(self.index)}: the kernel gave {self.found!r}, the interpreter {self.expected!r}; "
             f"{self.count} elements differ\n  instructions: {names}\n  reproducer: {self.reproducer}"
         )
+
+
+_VISIBLE = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},  # U+2400 SYMBOL FOR NULL, ...
+    127: 0x2421,
+    **dict.fromkeys(range(128, 160), 0xFFFD),
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),  # these reverse what follows
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # no text can hold these
+}
+"""What stands for characters that a terminal would act on; each for one, so that carets stay in place."""
+
+
+def visible(text: str) -> str:
+    """`text` with pictures for the control characters in it, line ends and tabs aside."""
+    return text.translate(_VISIBLE)
 
 
 def _brief(value: object) -> str:

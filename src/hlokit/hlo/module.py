@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from hlokit.errors import ArgumentError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
-from hlokit.hlo.names import Names
+from hlokit.hlo.names import Names, identifier
 from hlokit.stack import with_stack
 from hlokit.types.shape import ProgramShape, Shape
 
@@ -117,14 +117,16 @@ class HloModule:
         """Brings the module to the form that printing and parsing it would give (HPRINT-9).
 
         Instructions stand in post-order, which decides the order of computations, and names are unique in that order.
+        Names that text cannot hold become the nearest that it can.
         """
+        self.name = identifier(self.name)
         for computation in self._computations:
             computation.reorder(computation.post_order())
         computations, instructions = Names(), Names()
         for computation in self.computations():
-            computation.name = computations.unique(computation.name)
+            computation.name = computations.unique(identifier(computation.name))
             for instruction in computation.instructions:
-                instruction.name = instructions.unique(instruction.name)
+                instruction.name = instructions.unique(identifier(instruction.name))
 
     @with_stack
     def to_text(self, options: Any = None) -> str:

@@ -1,8 +1,42 @@
-"""Unique names: one that occurs twice gets a number, as XLA's parser gives it (HCOMP-10)."""
+"""Names that HLO text can hold, and unique ones: one that occurs twice gets a number (HCOMP-10)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from hlokit.types.dtype import DTYPES
+
+KEYWORDS = frozenset(
+    {
+        "true", "false", "inf", "nan", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "unreduced",
+        "unknown", "last_tile_dim_replicate", "shard_as", "shard_like", "FileNames", "FunctionNames", "FileLocations",
+        "StackFrames",
+    }
+)  # fmt: skip
+"""Words that are no names unless written with % (LEX-8)."""
+RESERVED = frozenset(DTYPES) - {"tuple", "buffer"}
+"""Names that an instruction cannot have (LEX-9)."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*+\Z")
+_NO_CHARACTER = re.compile(r"[^A-Za-z0-9_.\-]")
+
+
+def is_identifier(name: str) -> bool:
+    """Whether `name` is written as names are (LEX-4)."""
+    return _IDENTIFIER.match(name) is not None
+
+
+def identifier(name: str) -> str:
+    """`name` if HLO text can hold it (LEX-4), else the nearest name that it can, with `_` for other characters.
+
+    >>> identifier("jit(f)"), identifier("0th"), identifier("f32")
+    ('jit_f_', '_th', 'f32_')
+    """
+    if not is_identifier(name):
+        name = _NO_CHARACTER.sub("_", name)
+        name = name if name[:1].isalpha() or name[:1] == "_" else f"_{name[1:]}"
+    return f"{name}_" if name in KEYWORDS or name in RESERVED else name
 
 
 class Names:

@@ -8,6 +8,7 @@ from hlokit.errors import HlokitError, ParseError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
 from hlokit.hlo.module import Alias, HloModule
+from hlokit.hlo.names import identifier
 from hlokit.hlo.op import OPS, Op
 from hlokit.proto.attributes import read_attribute, write_attribute
 from hlokit.proto.enums import name_of, number_of
@@ -157,7 +158,7 @@ def _extra_to_proto(extra: Extra, ids: _Ids, proto: Any) -> None:
 
 
 def _module_from_proto(proto: Any) -> HloModule:
-    module = HloModule(proto.name)
+    module = HloModule(identifier(proto.name))
     computations: dict[int, Computation] = {}
     instructions: dict[int, dict[int, Instruction]] = {}
     for computation_proto in proto.computations:
@@ -231,7 +232,7 @@ def _computation_from_proto(
     proto: Any, computations: dict[int, Computation]
 ) -> tuple[Computation, dict[int, Instruction]]:
     """A computation and its instructions by id. Callees stand before callers, operands before users."""
-    computation = Computation(proto.name)
+    computation = Computation(identifier(proto.name))
     computation.execution_thread = proto.execution_thread or MAIN_THREAD
     by_id: dict[int, Instruction] = {}
     for instruction_proto in proto.instructions:
@@ -259,7 +260,7 @@ def _instruction_from_proto(
     try:
         shape = shape_from_proto(proto.shape)
         op = _op_from_proto(op_class, proto).completed([o.shape for o in operands])
-        instruction = computation.add(op, operands, called, shape=shape, name=proto.name)
+        instruction = computation.add(op, operands, called, shape=shape, name=identifier(proto.name))
         instruction.extra = _extra_from_proto(proto)
     except ParseError as error:
         raise ParseError(f"{proto.name}: {error.message}", label=error.label) from None
@@ -288,6 +289,6 @@ def _extra_from_proto(proto: Any) -> Extra | None:
     extra.backend_config_is_json = extra.backend_config.startswith("{")
     extra.parameter_replication = tuple(proto.parameter_replication.replicated_at_leaf_buffers)
     if proto.statistics_viz.statistics:
-        entries = [f"{s.stat_name}={s.stat_val:g}" for s in proto.statistics_viz.statistics]
+        entries = [f"{identifier(s.stat_name)}={s.stat_val:g}" for s in proto.statistics_viz.statistics]
         extra.statistics = ",".join([f"visualizing_index={proto.statistics_viz.stat_index_to_visualize}", *entries])
     return extra if extra != Extra() else None

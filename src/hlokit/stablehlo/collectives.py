@@ -52,7 +52,7 @@ def _mesh(site: Site, given: Any) -> Mesh:
     if not isinstance(axes, list):
         raise site.error(f"{site.name}: a mesh is #stablehlo.mesh<axes = [..]>")
     named = [site.as_parameters(axis, "axes") for axis in axes]  # pyright: ignore[reportUnknownVariableType]
-    written = ", ".join(f'"{axis.get("name")}"={site.as_integers([axis.get("size")], "size")[0]}' for axis in named)
+    written = ", ".join(f'"{axis.get("name")}"={site.each_integer([axis.get("size")], "size")[0]}' for axis in named)
     if "device_ids" in mesh:
         written += f"], device_ids={list(site.as_integers(mesh['device_ids'], 'device_ids'))}"
     return mesh_of(f"[{written}]")
@@ -62,7 +62,7 @@ def _axis(site: Site, given: Any) -> Axis:
     """#stablehlo.axis_ref<name = "x", sub_axis_info = #stablehlo.sub_axis_info<pre_size = 1, size = 2>>."""
     axis = site.as_parameters(given, "replica_groups")
     part = site.as_parameters(axis.get("sub_axis_info", {}), "replica_groups")
-    pre, size = site.as_integers([part.get("pre_size", 1), part.get("size", 0)], "sub_axis_info")
+    pre, size = site.each_integer([part.get("pre_size", 1), part.get("size", 0)], "sub_axis_info")
     return Axis(str(axis.get("name")), pre, size)
 
 
@@ -70,7 +70,7 @@ def _channel(site: Site, *meeting: Any) -> int | None:
     """The channel for a meeting of this kind; None for one across replicas."""
     if not site.has("channel_handle"):
         return None
-    handle = site.as_integers([site.parameters("channel_handle").get("handle", 0)], "channel_handle")[0]
+    handle = site.each_integer([site.parameters("channel_handle").get("handle", 0)], "channel_handle")[0]
     return site.scope.lowering.channel(handle, site.name, *meeting) if handle > 0 else None
 
 
@@ -149,7 +149,7 @@ def _ragged_all_to_all(site: Site) -> XlaOp:
     if not isinstance(config, dict):
         raise site.error(f"{site.name}: the configuration of ragged_all_to_all is a dictionary")
     site.operation.attributes["replica_groups"] = config.get("replica_groups", ())  # pyright: ignore[reportUnknownMemberType]
-    handle = site.as_integers([config.get("channel_id", 0)], "channel_id")[0]  # pyright: ignore[reportUnknownMemberType]
+    handle = site.each_integer([config.get("channel_id", 0)], "channel_id")[0]  # pyright: ignore[reportUnknownMemberType]
     groups = _groups(site)
     channel = site.scope.lowering.channel(handle, site.name, groups) if handle > 0 else None
     return site.emit(RaggedAllToAll(channel, groups), *site.exactly(6))

@@ -233,7 +233,7 @@ def _aliases(site: Site) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:
             raise site.error(f"{site.name}: output_operand_aliases are #stablehlo.output_operand_alias<...>")
         output = site.as_integers(value.get("output_tuple_indices", ()), "output_tuple_indices")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         inside = site.as_integers(value.get("operand_tuple_indices", ()), "operand_tuple_indices")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        number = site.as_integers([value.get("operand_index", 0)], "operand_index")[0]  # pyright: ignore[reportUnknownMemberType]
+        number = site.each_integer([value.get("operand_index", 0)], "operand_index")[0]  # pyright: ignore[reportUnknownMemberType]
         found.append((output, number, inside))
     return found
 
@@ -279,7 +279,7 @@ def _outfeed(site: Site) -> XlaOp:
 
 def _channel(site: Site) -> communication.ChannelHandle:
     given = site.parameters("channel_handle")
-    handle = site.as_integers([given.get("handle", 0), given.get("type", 1)], "channel_handle")
+    handle = site.each_integer([given.get("handle", 0), given.get("type", 1)], "channel_handle")
     return communication.ChannelHandle(handle[0], _CHANNELS.get(handle[1], "device_to_device"))
 
 

@@ -205,7 +205,7 @@ def _dynamic_gather(site: Site) -> XlaOp:
 def _gathered(site: Site, operand: XlaOp, indices: XlaOp, sizes: tuple[int, ...]) -> XlaOp:
     numbers = site.parameters("dimension_numbers")
     fields: dict[str, Any] = {name: site.as_integers(numbers.get(name, ()), name) for name in _GATHER_LISTS}
-    fields["index_vector_dim"] = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
+    fields["index_vector_dim"] = site.each_integer([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
     fields["indices_are_sorted"] = site.boolean("indices_are_sorted", default=False)
     return site.emit(Gather(**fields, slice_sizes=sizes), operand, indices)
 

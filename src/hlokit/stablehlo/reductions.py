@@ -72,7 +72,7 @@ def _scatter(site: Site) -> list[XlaOp]:
     arrays = site.operands[:count]
     numbers = site.parameters("scatter_dimension_numbers")
     fields: dict[str, Any] = {name: site.as_integers(numbers.get(name, ()), name) for name in _SCATTER_LISTS}
-    fields["index_vector_dim"] = site.as_integers([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
+    fields["index_vector_dim"] = site.each_integer([numbers.get("index_vector_dim", 0)], "index_vector_dim")[0]
     fields |= {name: site.boolean(name, default=False) for name in ("indices_are_sorted", "unique_indices")}
     result = site.emit(Scatter(**fields), *site.operands, called=(site.reducer(arrays),))
     return site.unpacked(result, count)

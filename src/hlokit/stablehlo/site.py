@@ -176,6 +176,13 @@ class Site:
         array = self.as_array(value, name)
         return tuple(map(int, array.reshape(-1)))
 
+    def each_integer(self, values: Sequence[Any], name: str) -> tuple[int, ...]:
+        """Integers that stand one by one, each of which may be a tensor of one element."""
+        found = [self.as_integers([value], name) for value in values]
+        if any(len(one) != 1 for one in found):
+            raise self.error(f"{self.name}: {name} is no integer")
+        return tuple(one[0] for one in found)
+
     def matrix(self, *names: str, default: Any = _MISSING) -> list[tuple[int, ...]]:
         """A list of lists of integers of one length."""
         array = self.as_array(self.get(*names, default=default), names[0])

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from hlokit.hlo.names import KEYWORDS
 from hlokit.text.groups import read_replica_groups, read_sharding
-from hlokit.text.lexer import CONV_LABELS, INTEGER, KEYWORDS, PADDING, SIZES, WORD, Lexer, escaped
+from hlokit.text.lexer import ATTRIBUTE, CONV_LABELS, INTEGER, PADDING, SIZES, STRING, WORD, Lexer, escaped
 from hlokit.text.lists import integers_text, read_integers, read_lists
 from hlokit.text.literals import read_literal
 from hlokit.text.numbers import float_text, literal_text
@@ -307,7 +308,8 @@ def _accuracy_text(accuracy: tuple[str, ...] | None) -> str:
         return "{mode=default}"
     if len(accuracy) == 1:
         return f"{{mode={accuracy[0]}}}"
-    return f"{{tolerance={{atol={accuracy[1]},rtol={accuracy[2]},ulps={accuracy[3]}}}}}"
+    atol, rtol = (float_text(float(value), dtypes.f64) for value in accuracy[1:3])
+    return f"{{tolerance={{atol={atol},rtol={rtol},ulps={accuracy[3]}}}}}"
 
 
 def _read_domain(lexer: Lexer) -> tuple[Any, ...]:
@@ -349,16 +351,24 @@ def precision_text(precisions: tuple[str, ...]) -> str:
 
 
 def read_dictionary(lexer: Lexer, label: str = "HCATTR-2") -> dict[str, str]:
-    """{k="v",k2={json}}: a string's value is its content, a JSON value its text, braces included."""
+    """{k="v",k2={json}}: a string's value is its content, a JSON value its text, braces included.
+
+    A key that is no identifier is quoted: XLA, which lets any key in by its protos, prints it bare and cannot read it.
+    """
     lexer.expect("{", label)
     values: dict[str, str] = {}
     while lexer.value != "}":
-        if not lexer.value.endswith("=") or lexer.value[:-1] in KEYWORDS:
+        start = lexer.start
+        if lexer.kind == STRING:
+            key = lexer.string(label)
+            lexer.expect("=", label)
+        elif lexer.kind == ATTRIBUTE and lexer.value[:-1] not in KEYWORDS:
+            key = lexer.value[:-1]
+            lexer.advance()
+        else:
             raise lexer.unexpected("a key followed by =", label)
-        key = lexer.value[:-1]
         if key in values:
-            raise lexer.error(f"the key {key} is given twice", label)
-        lexer.advance()
+            raise lexer.error(f"the key {key} is given twice", label, start)
         if lexer.value == "{":
             values[key] = lexer.balanced(label)
         else:

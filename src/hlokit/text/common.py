@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
+from hlokit.hlo.names import KEYWORDS, is_identifier
 from hlokit.text.attributes import read_dictionary
 from hlokit.text.groups import read_sharding
 from hlokit.text.lexer import Lexer, balanced_end, escaped
@@ -103,7 +104,11 @@ COMMON_READERS: dict[str, Callable[[Lexer, Extra, Scope], None]] = {
 
 def dictionary_text(values: dict[str, str]) -> str:
     """{k="v",k2={json}}, sorted by key (HCATTR-2)."""
-    return "{" + ",".join(f"{key}={quoted_or_json(values[key])}" for key in sorted(values)) + "}"
+    return "{" + ",".join(f"{_key(key)}={quoted_or_json(values[key])}" for key in sorted(values)) + "}"
+
+
+def _key(key: str) -> str:
+    return key if is_identifier(key) and key not in KEYWORDS else f'"{escaped(key)}"'
 
 
 def quoted_or_json(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hlokit.errors import ParseError
+from hlokit.hlo.names import KEYWORDS
 
 if TYPE_CHECKING:
     from hlokit.types.shape import Shape
@@ -40,15 +41,6 @@ KINDS = (
     "a word", "a number", "window sizes", "padding", "an integer", "a special number", "a string",
     "the end of the text",
 )  # fmt: skip
-
-KEYWORDS = frozenset(
-    {
-        "true", "false", "inf", "nan", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "unreduced",
-        "unknown", "last_tile_dim_replicate", "shard_as", "shard_like", "FileNames", "FunctionNames", "FileLocations",
-        "StackFrames",
-    }
-)  # fmt: skip
-"""Words that are no names unless written with % (LEX-8)."""
 
 _BRACES = re.compile(r"""[^"{}]++|"(?s:[^"\\]++|\\.)*+"|[{}]""")
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)

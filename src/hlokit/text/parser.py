@@ -9,7 +9,7 @@ from hlokit.errors import ShapeError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.names import Names
+from hlokit.hlo.names import RESERVED, Names
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.text.asynchronous import AsyncChains, short_form, start_spelling, wrap
 from hlokit.text.common import COMMON_READERS
@@ -19,12 +19,8 @@ from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
 from hlokit.text.literals import read_literal
 from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
 from hlokit.text.spelling import Spelling, branch_spelling, spelling_of
-from hlokit.types.dtype import DTYPES
 from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
-
-_RESERVED = frozenset(DTYPES) - {"tuple", "buffer"}
-"""Names that an instruction cannot have (LEX-9)."""
 
 
 def parse_hlo(text: str | bytes) -> HloModule:
@@ -225,7 +221,7 @@ class _Parser:
             lexer.advance()
         else:
             name = lexer.name("HINST-1")
-        if name in _RESERVED:
+        if name in RESERVED:
             raise lexer.error(f"{name} is a type and no name; {name}_ would do", "LEX-9", start)
         if not attached:
             lexer.expect("=", "HINST-1")
