@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from tests.fuzz.stablehlo import FUZZER
 
 
 def function(body: str, signature: str = "%x: tensor<2x3xf32>", result: str = "tensor<2x3xf32>") -> str:
@@ -221,9 +220,3 @@ def test_calls_do_not_nest() -> None:
     last = "  func.func private @f500(%x: tensor<f32>) -> tensor<f32> {\n    return %x : tensor<f32>\n  }\n"
     main = "  func.func @main(%x: tensor<f32>) -> tensor<f32> {\n    %0 = call @f0(%x) : (tensor<f32>) -> tensor<f32>\n    return %0 : tensor<f32>\n  }\n"
     assert len(hk.parse(f"module {{\n{main}{calls}{last}}}").all_computations) == 502
-
-
-def test_mutated_programs_end_in_a_module_or_an_error() -> None:
-    failures, counts = FUZZER.run(seed=5, seconds=20, count=300)
-    assert not failures, "\n".join(failures)
-    assert counts["read"] and counts["refused"]

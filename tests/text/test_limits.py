@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 import hlokit as hk
@@ -11,7 +9,7 @@ from hlokit.errors import ParseError
 from hlokit.hlo.compare import same_module
 from hlokit.text.parser import parse_hlo
 from tests.counting import function_calls
-from tests.fuzz.text import large_text, run
+from tests.fuzz.readers.hlo_text import large_text
 from tests.golden.check import time_limit
 from tests.text.texts import EXACT, entry
 from tests.text.witness import compare, read_bundle
@@ -114,13 +112,6 @@ def test_prints_as_jaxlib() -> None:
 
 
 # -- fuzzing
-
-
-def test_fuzz_briefly() -> None:
-    texts = [text.encode() for _, text, _ in read_bundle()]
-    failures, counts = run(texts, seed=20260, seconds=60, count=1000)
-    assert not failures
-    assert isinstance(counts, Counter) and counts["texts"] == 1000
 
 
 def test_large_fuzz_source_is_a_module() -> None:
