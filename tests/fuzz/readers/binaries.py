@@ -35,6 +35,10 @@ OPTIONS = Fuzzer(
     any_of(
         _options(1, 1), _options(2, 1), _options(2, 2, _field(1, b"\0\1"), _field(1, b"\2\3")), _options(1, 1, first=3),
         _options(2, 1, _field(1, 1) + _field(1, 0)), b"",
+        _options(1, 1) + b"".join(
+            _field(7, _field(1, b"xla_cpu_enable_fast_math") + _field(2, value))
+            for value in (_field(2, 1), _field(1, b"true"), _field(3, 5), varint(4 << 3 | 1) + bytes(8))
+        ),
     ),
     edited_bytes,
     lambda data: "read" if options.parse(data, 4).count <= 4 else "wrong",

@@ -117,9 +117,15 @@ def field(number: int, value: int | bytes) -> bytes:
 
 @pytest.mark.parametrize(("replicas", "partitions"), [(1 << 62, 1), (1, 1 << 40), (1 << 31, 1 << 31), (5, 1)])
 def test_options_for_more_devices_than_there_are(replicas: int, partitions: int) -> None:
-    with time_limit(5), pytest.raises(ArgumentError, match="there are 4 devices") as caught:
+    with time_limit(5), pytest.raises(ArgumentError, match="there are 4") as caught:
         options.parse(field(3, field(4, replicas) + field(5, partitions)), 4)
     assert len(str(caught.value)) < 200
+
+
+def test_an_option_whose_double_is_none() -> None:
+    entry = field(7, field(1, b"xla_cpu_x") + field(2, field(4, b"abc")))
+    with pytest.raises(ParseError, match="double"):
+        options.parse(entry, 4)
 
 
 # -- the cache
