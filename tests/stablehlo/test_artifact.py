@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,34 @@ def pairs(*indices: int) -> bytes:
 
 
 DEEP = [pairs(3), *(numbers(0, 1, i) for i in range(4, 200)), numbers(0, 0)]
+CALLS = [pairs(3), *(numbers(10, 1, i) for i in range(4, 10_003)), numbers(15)]  # callee, caller
+NAMES = [pairs(3), *(numbers(14, 2, i) for i in range(4, 10_003)), numbers(15)]
+FUSED = [pairs(3), *(numbers(12, 2, i, 1) for i in range(4, 10_003)), numbers(15)]
 DOUBLED = [pairs(3), *(numbers(0, 2, i, i) for i in range(4, 40)), numbers(0, 0)]
+
+
+def test_call_stacks_of_many_operations_are_small() -> None:
+    """1,000 operations, each at the end of a stack of 5,000 frames: the stack is there once."""
+    mlir, stablehlo = pytest.importorskip("jaxlib.mlir.ir"), pytest.importorskip("jaxlib.mlir.dialects.stablehlo")
+    from jax._src.interpreters.mlir import make_ir_context
+
+    text = "func.func @main(%a: tensor<3xf32>) -> tensor<3xf32> { return %a : tensor<3xf32> }"
+    with make_ir_context():
+        module = mlir.Module.parse(text)
+        block = module.body.operations[0].regions[0].blocks[0]
+        stack = mlir.Location.unknown()
+        for i in range(5_000):
+            stack = mlir.Location.callsite(mlir.Location.name(f"f{i}"), [stack])
+        value = block.arguments[0]
+        with mlir.InsertionPoint.at_block_begin(block):
+            for i in range(1_000):
+                frame = mlir.Location.file("a.py", i + 1, 1)
+                value = stablehlo.add(value, value, loc=mlir.Location.name(f"n{i}", mlir.Location.callsite(frame, [stack])))
+        block.operations[len(block.operations) - 1].operands[0] = value
+        file = io.BytesIO()
+        module.operation.write_bytecode(file)
+    last = parse_artifact(file.getvalue()).entry.root.extra
+    assert (last.metadata.op_name, last.metadata.source_file, last.metadata.source_line) == ("n999", "a.py", 1000)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +200,14 @@ DOUBLED = [pairs(3), *(numbers(0, 2, i, i) for i in range(4, 40)), numbers(0, 0)
         (bytecode([pairs(9)], EMPTY), "attribute 9 of 3"),
         (bytecode(DEEP, EMPTY), "nested more than 64 deep"),
         (bytecode(DOUBLED, EMPTY), "parts in all"),
+        (bytecode(CALLS, EMPTY), "no function is called main"),
+        (bytecode(NAMES, EMPTY), "no function is called main"),
+        (bytecode(FUSED, EMPTY), "no function is called main"),
+        (bytecode([pairs(3), numbers(10, 4, 1), numbers(14, 2, 3)], EMPTY), "attribute 3 holds itself"),
+        (bytecode([pairs(3), numbers(10, 1, 2)], EMPTY), "a location that is none"),
+        (bytecode([pairs(3), numbers(10, 1, 4), numbers(15, 7)], EMPTY), "1 bytes too many"),
+        (bytecode([pairs(3), numbers(10, 1, 4), numbers(14, 2)], EMPTY), "ends too early"),
+        (bytecode([pairs(3), numbers(10, 1, 99)], EMPTY), "attribute 99 of 4"),
         (bytecode([numbers(2, 2)], EMPTY), "no dictionary"),
         (bytecode([pairs() + b"\x01"], EMPTY), "1 bytes too many"),
         (bytecode([pairs()], MODULE + numbers(1 << 1 | 1, 1, 1 << 60, 0)), "a region of 0 values"),

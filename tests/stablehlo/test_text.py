@@ -200,7 +200,6 @@ _DEEP = (
     '"stablehlo.case"(%x) ' + '({ "stablehlo.case"(%x) ' * 10_000,
     '"stablehlo.abs"(%x) {a = ' + "[" * 10_000,
     '"stablehlo.abs"(%x) {a = ' + "#stablehlo.a<b = " * 10_000 + ">" * 10_000,
-    "stablehlo.abs %x : f32 loc(" + "callsite(" * 10_000,
     "%0 = stablehlo.constant dense<" + "[" * 10_000 + "]" * 10_000 + "> : tensor<1xf32>",
 )
 
@@ -220,3 +219,25 @@ def test_calls_do_not_nest() -> None:
     last = "  func.func private @f500(%x: tensor<f32>) -> tensor<f32> {\n    return %x : tensor<f32>\n  }\n"
     main = "  func.func @main(%x: tensor<f32>) -> tensor<f32> {\n    %0 = call @f0(%x) : (tensor<f32>) -> tensor<f32>\n    return %0 : tensor<f32>\n  }\n"
     assert len(hk.parse(f"module {{\n{main}{calls}{last}}}").all_computations) == 502
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ('callsite("f"("f.py":3:1) at ', ")"),
+        ("callsite(", ' at "f")'),
+        ('"f"(', ")"),
+        ("fused[", ', "f"]'),
+        ('fused<{a = [1]}>["f", ', "]"),
+    ],
+)
+def test_locations_are_as_deep_as_call_stacks(opening: str, closing: str) -> None:
+    place = opening * 10_000 + '"g.py":7:1' + closing * 10_000
+    text = f"""func.func @main(%a: tensor<f32>) -> tensor<f32> {{
+  %0 = stablehlo.sine %a : tensor<f32> loc({place})
+  return %0 : tensor<f32>
+}}"""
+    metadata = hk.parse(text).entry.root.extra.metadata
+    assert {"f.py": 3, "g.py": 7, "": 0}[metadata.source_file] == metadata.source_line
+    with pytest.raises(hk.ParseError):
+        hk.parse(text.replace(closing * 10_000, closing * 9_999))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.stablehlo.lexer import (
     ATTRIBUTE,
-    END,
     FLOAT,
     INTEGER,
     MINUS,
@@ -47,6 +47,17 @@ _INTEGER_TYPE = re.compile(r"(s|u)?i([0-9]{1,5})\Z")
 _FLOAT_TYPES = {name: dtype for name, dtype in DTYPES.items() if dtype.is_floating}
 _OTHER_FLOATS = ("tf32", "f6e2m3fn", "f6e3m2fn", "f80", "f128", "f8e4m3b11fnuz")
 _OPEN = ("tensor", "complex", "tuple", "vector", "memref")
+
+
+@dataclass(slots=True)
+class _Location:
+    """A location that is being read: the bracket that closes it ("" if it holds no other), how many it holds so far."""
+
+    closing: str
+    place: Place = field(default_factory=Place)
+    name: str = ""
+    is_call: bool = False
+    count: int = 0
 
 
 class AttributeReader:
@@ -465,47 +476,61 @@ class AttributeReader:
         return place
 
     def _location(self) -> Place:
+        """Locations in locations, as deep as a program's call stack, are read in turn: `opened` has those around."""
+        opened: list[_Location] = []
+        while True:
+            here = self._location_start()
+            if here.closing:
+                opened.append(here)
+                continue
+            place = here.place
+            while opened and self._location_end(opened[-1], place):
+                place = opened.pop().place
+            if not opened:
+                return place
+
+    def _location_start(self) -> _Location:
+        """A location up to where the first location in it stands, if one does."""
         lexer = self.lexer
-        lexer.enter()
-        place = Place()
         if lexer.kind == ATTRIBUTE:
-            place.alias = lexer.value[1:]
+            alias = lexer.value[1:]
             lexer.advance()
-        elif lexer.kind == STRING:
-            place = self._name_or_file()
-        elif lexer.accept("unknown"):
-            pass
-        elif lexer.accept("callsite"):
+            return _Location("", Place(alias=alias))
+        if lexer.kind == STRING:
+            text = lexer.string()
+            return _Location(")", name=text) if lexer.accept("(") else _Location("", self._name_or_file(text))
+        if lexer.accept("unknown"):
+            return _Location("")
+        if lexer.accept("callsite"):
             lexer.expect("(")
-            place = self._location()
-            if lexer.value != "at":
-                raise lexer.unexpected("'at'")
-            lexer.advance()
-            self._location()
-            lexer.expect(")")
-        elif lexer.accept("fused"):
+            return _Location(")", is_call=True)
+        if lexer.accept("fused"):
             if lexer.value == "<":
                 lexer.balanced()
             lexer.expect("[")
-            places = [self._location()]
-            while lexer.accept(","):
-                places.append(self._location())
-            lexer.expect("]")
-            place = places[0]
-        elif lexer.kind == END:
-            raise lexer.unexpected("a location")
-        else:
-            raise lexer.unexpected("a location")
-        lexer.leave()
-        return place
+            return _Location("]")
+        raise lexer.unexpected("a location")
 
-    def _name_or_file(self) -> Place:
+    def _location_end(self, around: _Location, place: Place) -> bool:
+        """After a location in another: whether that ends here, too."""
         lexer = self.lexer
-        text = lexer.string()
-        if lexer.accept("("):
-            inner = self._location()
-            lexer.expect(")")
-            return Place(text, inner.file, inner.line, inner.alias)
+        around.count += 1
+        if around.count == 1:
+            around.place = place
+            if around.name:
+                around.place = Place(around.name, place.file, place.line, place.alias)
+        if around.is_call and around.count == 1:
+            if lexer.value != "at":
+                raise lexer.unexpected("'at'")
+            lexer.advance()
+            return False
+        if around.closing == "]" and lexer.accept(","):
+            return False
+        lexer.expect(around.closing)
+        return True
+
+    def _name_or_file(self, text: str) -> Place:
+        lexer = self.lexer
         if not lexer.accept(":"):
             return Place(text)
         line = lexer.integer()

@@ -1,6 +1,7 @@
 """JAX on one device."""
 
 import os
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -282,3 +283,16 @@ def check_ctrl_c():
     else:
         raise AssertionError("no interrupt")
     np.testing.assert_allclose(float(f(1.0)), np.sin(1.0))
+
+
+def check_a_call_stack_of_a_thousand_frames():
+    def at(depth, f):
+        return f() if depth == 0 else at(depth - 1, f)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        made = at(1000, lambda: jax.jit(lambda x: x * 2 + 1)(jnp.ones(3)))
+    finally:
+        sys.setrecursionlimit(limit)
+    assert made.tolist() == [3, 3, 3]

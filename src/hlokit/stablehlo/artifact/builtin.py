@@ -6,7 +6,7 @@ from typing import Any
 
 from hlokit.errors import UnsupportedError
 from hlokit.stablehlo.artifact.cursor import Cursor
-from hlokit.stablehlo.artifact.entries import Codec, Entries
+from hlokit.stablehlo.artifact.entries import Codec, Entries, Steps
 from hlokit.stablehlo.tree import Dictionary, FunctionType, OtherType, Place, Symbol, Type
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType
@@ -96,9 +96,9 @@ def place_of(value: Any, cursor: Cursor) -> Place:
     return value
 
 
-def _call_site(entries: Entries, cursor: Cursor) -> Place:
-    callee = place_of(entries.inner(cursor), cursor)
-    place_of(entries.inner(cursor), cursor)
+def _call_site(entries: Entries, cursor: Cursor) -> Steps:
+    callee = place_of((yield cursor.varint()), cursor)
+    place_of((yield cursor.varint()), cursor)
     return callee
 
 
@@ -119,19 +119,21 @@ def _in_file(name: Any, line: int, cursor: Cursor) -> Place:
     return Place("", name, line)
 
 
-def _fused(entries: Entries, cursor: Cursor) -> Place:
-    places = [place_of(value, cursor) for value in entries.inner_list(cursor)]
+def _fused(entries: Entries, cursor: Cursor) -> Steps:
+    places: list[Place] = []
+    for number in cursor.varints(cursor.varint()):
+        places.append(place_of((yield number), cursor))
     return places[0] if places else Place()
 
 
-def _fused_with_metadata(entries: Entries, cursor: Cursor) -> Place:
-    place = _fused(entries, cursor)
+def _fused_with_metadata(entries: Entries, cursor: Cursor) -> Steps:
+    place = yield from _fused(entries, cursor)
     entries.inner(cursor)
     return place
 
 
-def _name(entries: Entries, cursor: Cursor) -> Place:
-    name, child = entries.inner(cursor), place_of(entries.inner(cursor), cursor)
+def _name(entries: Entries, cursor: Cursor) -> Steps:
+    name, child = entries.inner(cursor), place_of((yield cursor.varint()), cursor)
     if not isinstance(name, str):
         raise cursor.error("a location's name that is no string")
     return Place(name, child.file, child.line)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,9 @@ from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
 
 Codec: TypeAlias = "Callable[[Entries, Cursor], Any]"
-"""Reads an attribute or a type whose code has been read."""
+"""Reads an attribute or a type whose code has been read. A location's gives `Steps`."""
+Steps: TypeAlias = "Generator[int, Any, Any]"
+"""Yields the numbers of the attributes that it is made of, is sent their values, returns its own."""
 
 _UNREAD: Any = object()
 _OPEN: Any = object()
@@ -105,16 +108,10 @@ class Entries:
     def _decoded(self, entry: Entry, is_type: bool) -> Any:
         cursor = Cursor(entry.data, entry.offset)
         try:
-            code = entry.data[0] >> 1
-            cursor.position = 1
-            if not entry.data[0] & 1:
-                cursor.position = 0
-                code = cursor.varint()
-            codec = (self._type_codecs if is_type else self._attribute_codecs).get(entry.dialect, {}).get(code)
-            if codec is None:
-                what = "type" if is_type else "attribute"
-                raise UnsupportedError(f"byte {entry.offset}: the {what} {code} of the dialect {entry.dialect}")
+            codec = self._codec(entry, is_type, cursor)
             value = codec(self, cursor)
+            if inspect.isgeneratorfunction(codec):
+                value = self._location(value, cursor)
         except ShapeError as error:
             raise cursor.error(str(error)) from None
         except IndexError:
@@ -122,6 +119,62 @@ class Entries:
         if cursor.position < len(cursor.data):
             raise cursor.error(f"{cursor.rest} bytes too many")
         return value
+
+    def _codec(self, entry: Entry, is_type: bool, cursor: Cursor) -> Codec:
+        """What reads the entry, whose code `cursor` has then passed."""
+        code = entry.data[0] >> 1
+        cursor.position = 1
+        if not entry.data[0] & 1:
+            cursor.position = 0
+            code = cursor.varint()
+        codec = (self._type_codecs if is_type else self._attribute_codecs).get(entry.dialect, {}).get(code)
+        if codec is None:
+            what = "type" if is_type else "attribute"
+            raise UnsupportedError(f"byte {entry.offset}: the {what} {code} of the dialect {entry.dialect}")
+        return codec
+
+    def _location(self, steps: Steps, cursor: Cursor) -> Any:
+        """What a location's codec returns. Locations in locations, as deep as a program's call stack, are read in turn.
+
+        They stand for no more than themselves: a call site keeps nothing of its callers.
+        """
+        opened: list[tuple[int, Steps, Cursor, int]] = []
+        value: Any = None
+        while True:
+            try:
+                number = steps.send(value)
+            except StopIteration as done:
+                if not opened:
+                    return done.value
+                if cursor.position < len(cursor.data):
+                    raise cursor.error(f"{cursor.rest} bytes too many") from None
+                index, outer_steps, outer, outside = opened.pop()
+                value = self._attributes[index] = done.value
+                self._attribute_parts[index], self._parts = self._parts, outside
+                steps, cursor = outer_steps, outer
+                continue
+            except IndexError:
+                raise cursor.error("ends too early") from None
+            entry = self._unread_location(number)
+            if entry is None:
+                outside = self._parts
+                value = self.attribute(number, cursor)
+                self._parts = outside
+                continue
+            opened.append((number, steps, cursor, self._parts))
+            self._attributes[number], self._parts = _OPEN, 1 + (len(entry.data) >> 3)
+            cursor = Cursor(entry.data, entry.offset)
+            steps, value = self._codec(entry, False, cursor)(self, cursor), None
+
+    def _unread_location(self, number: int) -> Entry | None:
+        """The entry of this number if it is a location of others that was not read yet."""
+        if number >= len(self._attributes) or self._attributes[number] is not _UNREAD:
+            return None
+        entry = self.container.attributes[number]
+        if not entry.is_encoded or not entry.data:
+            return None
+        codec = self._codec(entry, False, Cursor(entry.data, entry.offset))
+        return entry if inspect.isgeneratorfunction(codec) else None
 
     def _of_text(self, entry: Entry, is_type: bool) -> Any:
         """An entry that is written as text."""
