@@ -24,13 +24,19 @@ ENOUGH = 1 << 21
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _known = threading.local()
+_joined: dict[int, Thread] = {}
+"""By the id of a thread that waits for another one, this one."""
+
+
+class NoThread(HlokitError):
+    """The system has no more threads, or no memory for their stacks."""
 
 
 class Thread:
     """Runs `target` on a thread with SIZE bytes of stack, whatever `threading.stack_size` says.
 
     `join` waits for it, and raises what it raised. On systems without POSIX threads it is a thread of Python's.
-    Raises HlokitError if the system has no thread for it.
+    Raises NoThread if the system has no thread for it.
     """
 
     def __init__(self, target: Callable[[], object]) -> None:
@@ -64,21 +70,36 @@ class Thread:
 
     def join(self) -> None:
         """Waits until the thread has ended. An exception of this thread's own, as Ctrl-C, is raised there too."""
+        here = threading.get_ident()
+        _joined[here] = self
         try:
             self._done.wait()
         except BaseException as error:
             self._raise_there(type(error))
             self._end()
             raise
+        finally:
+            del _joined[here]
         self._end()
         if self._error is not None:
             raise self._error
 
     def _raise_there(self, kind: type[BaseException]) -> None:
+        """In the thread, or in the one that it waits for in turn: what waits hears nothing."""
         self._begun.wait()
-        if not self._done.is_set():
+        thread = self
+        while (inner := _joined.get(thread.ident)) is not None and inner.ident:
+            thread = inner
+        if not thread._done.is_set():
             raising: Any = ctypes.pythonapi.PyThreadState_SetAsyncExc
-            raising(ctypes.c_ulong(self.ident), ctypes.py_object(kind))
+            raising(ctypes.c_ulong(thread.ident), ctypes.py_object(kind))
+
+
+def on_new_stack(function: Callable[[], _T]) -> _T:
+    """What `function` gives on a thread of its own, on which Python's count of nested calls begins anew."""
+    results: list[_T] = []
+    Thread(lambda: results.append(function())).join()
+    return results[0]
 
 
 def with_stack(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -88,9 +109,7 @@ def with_stack(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         if size() >= ENOUGH:
             return function(*args, **kwargs)
-        results: list[_T] = []
-        Thread(lambda: results.append(function(*args, **kwargs))).join()
-        return results[0]
+        return on_new_stack(lambda: function(*args, **kwargs))
 
     return run
 
@@ -166,7 +185,7 @@ def _create() -> Callable[[Any], int] | None:
         error = library.pthread_create(ctypes.byref(thread), attributes, entry, None)
         library.pthread_attr_destroy(attributes)
         if error:
-            raise HlokitError(f"no thread with a stack of {SIZE:,} bytes can be made: error {error} of pthread_create")
+            raise NoThread(f"no thread with a stack of {SIZE:,} bytes can be made: error {error} of pthread_create")
         return thread.value or 0
 
     return create

@@ -213,3 +213,20 @@ def test_many_instructions(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyP
         got = hk.compile(module)(x)
     expected = hk.evaluate(module, x)
     assert all(np.allclose(a, b, 1e-4, 1e-4, equal_nan=True) for a, b in zip(got, expected, strict=True))
+
+
+MASKED = {
+    "an array": np.ma.array(X, mask=X > 4),
+    "rows": [np.ma.array(X[0], mask=[0, 1, 0]), X[1]],
+    "numbers": [[1.0, 2.0, 3.0], [4.0, np.ma.masked, 5.0]],
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_elements_are_refused(two: Any, name: str) -> None:
+    for function in (two, lambda *a: hk.evaluate(two.source, *a)):
+        with pytest.raises(hk.ArgumentError, match="MaskedArray"):
+            function(MASKED[name], 1)
+    with pytest.raises(hk.HlokitError, match="MaskedArray"):
+        hk.Builder("b").constant(MASKED[name])
+    assert two(np.ma.array(X), 1).tolist() == (X + 1).tolist()

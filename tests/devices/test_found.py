@@ -348,8 +348,7 @@ def test_calls_that_nest_deeper_than_python() -> None:
     module = hk.parse(text + "ENTRY e {\n  x = s32[4] parameter(0)\n  ROOT r = s32[4] call(x), to_apply=f599\n}\n")
     assert check_rendezvous([module] * 2, 2, 1).state == UNDECIDED
     args = [[np.full(4, k, np.int32)] for k in range(2)]
-    with pytest.raises(hk.EvaluationError, match="nest deeper"):
-        hk.evaluate(module, *args)
+    assert [r.tolist() for r in hk.evaluate(module, *args)] == [[1] * 4] * 2
     with pytest.raises(hk.UnsupportedError, match="nest too deeply"):
         simulate(module, "ring:2", bandwidth=1e9, latency=1e-6)
 

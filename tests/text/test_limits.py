@@ -135,5 +135,5 @@ def test_canonical_text_does_not_explode(each: int) -> None:
     assert len(module.to_text()) < 10**6
     with pytest.raises(hk.UnsupportedError, match="in place"):
         module.to_text("canonical")
-    with pytest.raises(hk.EvaluationError, match="nest deeper"):
-        hk.evaluate(module, 1.0)
+    if each == 1:
+        assert hk.evaluate(module, 1.5) == 1.5

@@ -82,11 +82,7 @@ class Callee:
         return list(self.computation.root.operands) in (self.computation.parameters, self.computation.parameters[::-1])
 
     def _sweep(self, *arrays: Any) -> Any:
-        self.process.descend(self.computation)
-        try:
-            return self._swept(*arrays)
-        finally:
-            self.process.depth -= 1
+        return self.process.descend(self.computation, lambda: self._swept(*arrays))
 
     def _swept(self, *arrays: Any) -> Any:
         values: dict[int, Any] = {p.id: a for p, a in zip(self.computation.parameters, arrays, strict=True)}

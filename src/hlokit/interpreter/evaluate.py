@@ -128,14 +128,10 @@ def refuse(
 
 def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
     """The value of `computation` on `arguments`, one per parameter."""
-    process.descend(computation)
-    try:
-        with np.errstate(all="ignore"):
-            return _run(process, computation, arguments)
-    finally:
-        process.depth -= 1
+    return process.descend(computation, lambda: _run(process, computation, arguments))
 
 
+@np.errstate(all="ignore")
 def _run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
     steps: list[_Step] | None = process.plans.get(computation)
     if steps is None:

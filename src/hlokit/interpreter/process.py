@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from hlokit.errors import EvaluationError, ShapeError
 from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.callee import Callee
 from hlokit.interpreter.transport import Alone, Apart, Cancelled, Route, Transport
+from hlokit.stack import NoThread, on_new_stack
 from hlokit.types.groups import ReplicaGroups
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ StepHook = Callable[["Instruction", tuple[Any, ...]], None]
 """Called with an instruction and its operands' values (before) or with its value alone (after)."""
 
 MAX_CALL_DEPTH = 150
-"""Computations that may be active at once; each level costs a few Python frames."""
+"""Computations that may be in each other in what is compiled."""
+_LEVELS = 48
+"""Computations that are active on one stack; each costs a few of the 1000 frames that Python lets a thread have."""
+_T = TypeVar("_T")
 
 
 class Place(NamedTuple):
@@ -105,13 +109,23 @@ class Process:
             self._random = np.random.Generator(np.random.Philox(self._seed).jumped(self.device))
         return self._random
 
-    def descend(self, computation: Computation) -> None:
-        """One more computation is active, until whoever called this takes 1 off `depth`."""
+    def descend(self, computation: Computation, work: Callable[[], _T]) -> _T:
+        """What `work` gives, while one more computation is active: on a stack of its own every so many of them.
+
+        Raises EvaluationError where the system has no more stacks.
+        """
         if self.transport.stopped:
             raise Cancelled
-        if self.depth >= MAX_CALL_DEPTH:
-            raise EvaluationError(f"{computation.name}: calls nest deeper than {MAX_CALL_DEPTH}")
         self.depth += 1
+        try:
+            if self.depth % _LEVELS:
+                return work()
+            try:
+                return on_new_stack(work)
+            except NoThread as error:
+                raise EvaluationError(f"{computation.name}: calls nest {self.depth} deep: {error}") from None
+        finally:
+            self.depth -= 1
 
     def callee(self, computation: Computation) -> Callee:
         """`computation` as a function of values; made once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array as python_array
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,6 +100,7 @@ def as_array(value: object, element_type: dtypes.DType | None = None) -> np.ndar
     try:
         if _is_dlpack_only(value):
             value = np.from_dlpack(value)  # type: ignore[arg-type]
+        _refuse_masked(value)
         array = np.asarray(value)
         wanted = element_type.numpy if element_type is not None else _native(value, array)
         if array.dtype.kind in "SU" or wanted.kind == "O":
@@ -121,6 +123,19 @@ def _converted(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray
     if not fits:
         raise ShapeError("BUILDER-7", "literal", array, f"what {element} can hold")
     return converted
+
+
+def _refuse_masked(value: object) -> None:
+    """Elements that a masked array hides would be read as if they were there."""
+    masked: Any = sys.modules.get("numpy.ma")  # to import it takes 5 ms, and without it there is no such array
+    if masked is not None and _masked(masked, value):
+        raise TypeError("a numpy.ma.MaskedArray with masked elements; fill them first, as with .filled()")
+
+
+def _masked(masked: Any, value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_masked(masked, part) for part in value if isinstance(part, (list, tuple, np.ndarray)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return isinstance(value, masked.MaskedArray) and bool(masked.is_masked(value))
 
 
 def _is_dlpack_only(value: object) -> bool:
