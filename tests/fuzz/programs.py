@@ -55,6 +55,8 @@ class Options:
     """How deep computations may nest."""
     dimensions: tuple[int, ...] = ()
     """Sizes that dimensions of fresh values are chosen from, no more than a few thousand elements in all."""
+    elements: int = 0
+    """If not 0, the number of elements that fresh arrays of one or more dimensions have at least: less than twice that."""
 
 
 @dataclass
@@ -111,12 +113,29 @@ class Graph:
     def sizes(self, rank: int | None = None, least: int = 0) -> tuple[int, ...]:
         rank = self.choice([n for n in (0, 1, 1, 2, 2, 3, 4) if n <= self.options.rank]) if rank is None else rank
         usual = [n for n in (1, 2, 3, 4, 5) if n <= self.options.largest]
+        if self.options.elements:
+            return self._large_sizes(rank)
         if self.options.dimensions:
             found = [max(least, self.choice(self.options.dimensions)) for _ in range(rank)]
             while prod(found) > _MOST_ELEMENTS:
                 found[found.index(max(found))] //= 2
             return tuple(found)
         return tuple(max(least, 0 if self.chance(0.04) else self.choice(usual)) for _ in range(rank))
+
+    def _large_sizes(self, rank: int) -> tuple[int, ...]:
+        """Odd sizes and powers of two; one of them, any, makes up for what the others leave."""
+        if not rank:
+            return ()
+        others = [self.choice((1, 2, 3, 7, 16, 33, 100, 128, 1000, 1024)) for _ in range(rank - 1)]
+        while prod(others) > self.options.elements:
+            others[others.index(max(others))] = 3
+        rest = -(-self.options.elements // prod(others))
+        others.insert(self.integer(0, rank - 1), rest + self.choice((0, 1, rest // 7)))
+        return tuple(others)
+
+    def has_no_room(self, sizes: Sequence[int]) -> bool:
+        """Whether an array of these sizes would make programs slow."""
+        return prod(sizes) > (4 * self.options.elements or 4000)
 
     def permutation(self, count: int) -> tuple[int, ...]:
         return tuple(self.random.sample(range(count), count))

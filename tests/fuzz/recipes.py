@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -48,11 +47,6 @@ def recipe(*opcodes: str) -> Callable[[Recipe], Recipe]:
         return function
 
     return register
-
-
-def short_of_room(sizes: list[int] | tuple[int, ...]) -> bool:
-    """Whether an array of these sizes would make programs slow."""
-    return math.prod(sizes) > 4000
 
 
 # -- elementwise
@@ -152,7 +146,7 @@ def bitcast_convert(graph: Graph) -> Instruction | None:
         output = shape.with_dtype(target)
     elif source.bits > target.bits:
         sizes = (*shape.dimensions, source.bits // target.bits)
-        if short_of_room(sizes):
+        if graph.has_no_room(sizes):
             return None
         output = Shape.array(target, sizes, (*shape.dynamic, False))
     else:
@@ -210,7 +204,7 @@ def broadcast(graph: Graph) -> Instruction | None:
     sizes, flags = list(graph.sizes(rank)), [False] * rank
     for i, d in enumerate(places):
         sizes[d], flags[d] = shape.dimensions[i], shape.dynamic[i]
-    if short_of_room(sizes):
+    if graph.has_no_room(sizes):
         return None
     output = Shape.array(shape.dtype, sizes, flags)
     return graph.add("broadcast", [operand], dimensions=tuple(places), output_shape=output)
@@ -235,9 +229,9 @@ def concatenate(graph: Graph) -> Instruction | None:
     along, operands = graph.integer(0, first.shape.rank - 1), [first]
     for _ in range(graph.integer(0, 2)):
         sizes = list(first.shape.dimensions)
-        sizes[along] = graph.sizes(1)[0]
+        sizes[along] = graph.integer(1, 5) if graph.options.elements else graph.sizes(1)[0]
         operands.append(graph.like(first.shape.dtype[tuple(sizes)]))
-    if short_of_room([n * 3 for n in first.shape.dimensions[:1]] + list(first.shape.dimensions[1:])):
+    if graph.has_no_room([n * 3 for n in first.shape.dimensions[:1]] + list(first.shape.dimensions[1:])):
         return None
     return graph.add("concatenate", operands, dimension=along)
 
@@ -252,7 +246,7 @@ def pad(graph: Graph) -> Instruction | None:
         low = max(low, -whole)
         padding.append((low, max(high, -whole - low), inside))
     sizes = [hk.PaddingDimension(*p).output_size(n) for n, p in zip(operand.shape.dimensions, padding, strict=True)]
-    if short_of_room(sizes):
+    if graph.has_no_room(sizes):
         return None
     value = graph.like(operand.shape.dtype[()])
     return graph.add("pad", [operand, value], padding=tuple(hk.PaddingDimension(*p) for p in padding))
@@ -358,7 +352,7 @@ def gather(graph: Graph) -> Instruction | None:
         of_indices = (1,)
     kept = rank - len(collapsed) - len(batch)
     offset = tuple(sorted(graph.random.sample(range(kept + len(counts)), kept)))
-    if short_of_room([*counts, *slice_sizes]):
+    if graph.has_no_room([*counts, *slice_sizes]):
         return None
     return graph.add(
         "gather", [operand, indices], offset_dims=offset, collapsed_slice_dims=collapsed, start_index_map=places,
@@ -412,7 +406,7 @@ def dot(graph: Graph, opcode: str = "dot") -> Instruction | None:
     free_left = order[batch_count + contracting_count :]
     output = [sizes[d] for d in left_batch] + [sizes[d] for d in sorted(free_left)]
     output += [rhs_sizes[d] for d in sorted(free_right)]
-    if short_of_room(output):
+    if graph.has_no_room(output):
         return None
     numbers = {
         "lhs_batch_dims": left_batch,

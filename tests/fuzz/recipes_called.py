@@ -10,7 +10,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.ops.numerics import integer_range, narrow
 from hlokit.types.shape import Shape
 from tests.fuzz.programs import Graph
-from tests.fuzz.recipes import SCALAR_CODES, random_window, recipe, short_of_room
+from tests.fuzz.recipes import SCALAR_CODES, random_window, recipe
 
 _FOLDS = {
     "pred": ("and", "or", "xor", "add", "multiply"),
@@ -96,7 +96,7 @@ def reduce(graph: Graph) -> Instruction:
 def reduce_window(graph: Graph) -> Instruction | None:
     arrays = _operands(graph)
     window = random_window(graph, list(arrays[0].shape.dimensions))
-    if short_of_room([d.output_size(n) for d, n in zip(window.dimensions, arrays[0].shape.dimensions, strict=True)]):
+    if graph.has_no_room([d.output_size(n) for d, n in zip(window.dimensions, arrays[0].shape.dimensions, strict=True)]):
         return None
     fold, inits = fold_of(graph, *(a.shape.dtype for a in arrays))
     return graph.add("reduce-window", [*arrays, *inits], [fold], window=window)
@@ -108,7 +108,7 @@ def select_and_scatter(graph: Graph) -> Instruction | None:
     element = operand.shape.dtype
     window = random_window(graph, list(operand.shape.dimensions), dilations=False)
     sizes = [d.output_size(n) for d, n in zip(window.dimensions, operand.shape.dimensions, strict=True)]
-    if short_of_room(sizes):
+    if graph.has_no_room(sizes):
         return None
     source, init = graph.like(element[tuple(sizes)]), graph.like(element[()])
     inner = graph.inner("choose", [element[()]] * 2)
@@ -230,7 +230,7 @@ def scatter(graph: Graph) -> Instruction | None:
     window_dims = tuple(sorted(graph.random.sample(range(update_rank), len(window))))
     remaining, windows = list(counts), list(window)
     update_sizes = tuple(windows.pop(0) if d in window_dims else remaining.pop(0) for d in range(update_rank))
-    if short_of_room(update_sizes):
+    if graph.has_no_room(update_sizes):
         return None
     updates = [graph.like(a.shape.dtype[update_sizes]) for a in arrays]
     fold = reducer(graph, *(a.shape.dtype for a in arrays))

@@ -21,7 +21,7 @@ from tests.fuzz.machine_code import many_chunks, wrong
 from tests.fuzz.mutation import mutated
 from tests.fuzz.programs import Options, random_draw
 from tests.fuzz.properties import MEMORY, broken, within
-from tests.fuzz.shapes import shaped_draw
+from tests.fuzz.shapes import large_draw, shaped_draw
 from tests.fuzz.values import arguments
 
 ILLEGAL = 0.3
@@ -76,6 +76,23 @@ def shaped(seed: int) -> str | None:
     return _compiled(shaped_draw(seed).module, seed)
 
 
+left = Counter[str]()
+"""Programs that were not compared, by reason."""
+
+
+def large(seed: int) -> str | None:
+    """The same of programs over arrays of more than a million elements, but those that take the reference too long."""
+    module = large_draw(seed).module
+    if any(i.shape.is_array and i.shape.nbytes > MEMORY // 2 for i in module.instructions()):
+        left["too large"] += 1
+        return None
+    try:
+        return _compiled(module, seed)
+    except TimeoutError:
+        left["too long"] += 1
+        return None
+
+
 def _compiled(module: hk.HloModule, seed: int) -> str | None:
     with within(60), many_chunks() if seed % 4 > 1 else nullcontext():
         return wrong(module, seed)
@@ -128,6 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--shaped", action="store_true", help="as --compiled, of loops and the like (shapes.py)")
+    parser.add_argument("--large", action="store_true", help="as --compiled, of arrays of more than a million elements")
     parser.add_argument("--guard", action="store_true", help="compiled code runs between forbidden pages (guard.py)")
     parser.add_argument("--each", action="store_true", help="print every finding when it is found")
     parser.add_argument("--show", type=int, metavar="SEED")
@@ -137,6 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.illegal
         else text
         if options.text
+        else large
+        if options.large
         else shaped
         if options.shaped
         else compiled
@@ -146,6 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.guard:
         check = fenced(check)
     if options.show is not None:
+        if options.large:
+            print(large_draw(options.show).module)
+            return 0
         usual = random_draw(options.show, Options(illegal=ILLEGAL if options.illegal else 0.0))
         print((shaped_draw(options.show) if options.shaped else usual).module)
         return 0
@@ -161,7 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for kind, count in kinds.most_common():
         seed, found = examples[kind]
         print(f"{count:5} e.g. seed {seed}: {found[:600]}")
-    print(f"{options.count} modules, {sum(kinds.values())} findings, {time.perf_counter() - start:.1f} s")
+    unseen = "".join(f"{count} {reason}, " for reason, count in left.items())
+    print(f"{options.count} modules, {unseen}{sum(kinds.values())} findings, {time.perf_counter() - start:.1f} s")
     return 1 if kinds else 0
 
 

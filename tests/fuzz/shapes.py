@@ -9,6 +9,7 @@ branches; and what comes before a loop is read after it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import hlokit as hk
 from hlokit.hlo.instruction import Instruction
@@ -40,6 +41,28 @@ THEMES: dict[str, Options] = {
     "exact": _options(f"{_MOVEMENT} add multiply xor reduce reduce-window dot gather scatter sort", 16, _EXACT),
 }
 """Options of random_draw; every other program is a loop."""
+
+
+LARGE = 1 << 20
+LARGE_THEMES: tuple[Options, ...] = tuple(
+    replace(options, elements=LARGE, dimensions=(), identities=True)
+    for options in (
+        _options(_ELEMENTWISE + " " + _MOVEMENT, 8),
+        _options(_MOVEMENT, 8),
+        _options(_ELEMENTWISE + " cosine sine tanh log logistic rsqrt divide power remainder floor erf cbrt", 6),
+        _options(_MOVEMENT + " reduce add multiply xor compare select", 6, _EXACT),
+        _options("reduce-window reduce pad slice reverse maximum add", 3, _EXACT),
+        _options("gather dynamic-slice dynamic-update-slice iota add compare select concatenate", 6, _EXACT),
+        _options("sort topk reverse slice iota add select", 3, (*_EXACT, "f32", "f16")),
+        _options("bitcast-convert convert reduce-precision round-nearest-even clamp is-finite real imag complex", 6),
+    )
+)
+"""Programs over arrays of a million elements and more; sums only of integers, which any order gives alike."""
+
+
+def large_draw(seed: int) -> Draw:
+    """A legal module of arrays of more than a million elements."""
+    return random_draw(seed, LARGE_THEMES[seed % len(LARGE_THEMES)])
 
 
 def shaped_draw(seed: int) -> Draw:

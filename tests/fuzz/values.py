@@ -35,11 +35,11 @@ def random_array(
             return chosen.astype(np.float32 if element.bits < 32 else element.numpy).astype(element.numpy)
     low = 0 if element.kind == "unsigned" else -1 << (element.bits - 1)
     high = (1 << (element.bits - (element.kind == "signed"))) - 1
-    plain = source.integers(max(low, -3), min(high, 6), shape, endpoint=True).astype(object)
-    edges = np.array([min(max(v, low), high) for v in _INTEGERS], object)
-    chosen = np.where(special, edges[source.integers(0, len(edges), shape)], plain)
     wide = np.uint64 if element.kind == "unsigned" else np.int64
-    return np.asarray(chosen).astype(wide).astype(element.numpy)
+    plain = source.integers(max(low, -3), min(high, 6), shape, endpoint=True).astype(wide)
+    edges = np.array([min(max(v, low), high) for v in _INTEGERS], wide)
+    chosen = np.where(special, edges[source.integers(0, len(edges), shape)], plain)
+    return np.asarray(chosen).astype(element.numpy)
 
 
 def random_value(source: np.random.Generator, shape: hk.Shape, wild: float = 0.3, denormals: bool = True) -> Any:
