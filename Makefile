@@ -11,6 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests and tools read and write text as UTF-8 in any locale; the package itself says so wherever it does.
+export PYTHONUTF8 := 1
 
 .PHONY: demo test lint test-slow test-libraries test-jax-newest test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
@@ -24,6 +26,7 @@ test: lint
 
 lint: $(READY)
 	$(BIN)/ruff check
+	$(BIN)/ruff check --preview --select PLW1514  # encodings are said
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 

@@ -34,7 +34,7 @@ class Limits:
 
     @staticmethod
     def load(path: Path) -> Limits:
-        return Limits(**json.loads(path.read_text()))
+        return Limits(**json.loads(path.read_text(encoding="utf-8")))
 
     def bandwidth(self, in_bytes: int, out_bytes: int) -> float:
         """Bytes a second for a program of these arguments and results: a cache's where one holds them."""

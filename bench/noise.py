@@ -11,7 +11,7 @@ from pathlib import Path
 def machine_busy() -> float:
     """Seconds of CPU time taken by everyone since boot, time stolen by the hypervisor included."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        int, Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]
     )
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
@@ -19,7 +19,7 @@ def machine_busy() -> float:
 def process_busy(pid: int) -> float:
     """Seconds of CPU time of one process, 0 when it has gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -173,7 +173,8 @@ def available(engines: list[str]) -> Iterator[str]:
 
 
 def machine() -> dict[str, Any]:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line for line in lines if line.startswith("model name")]
     versions: dict[str, str] = {}
     for package in ("hlokit", "jaxlib", "numpy", "scipy", "torch", "llvmlite"):
         try:

@@ -51,7 +51,7 @@ class Worker:
         return self.engine
 
     def compile(self, hlo: str | None = None) -> dict[str, Any]:
-        return {"seconds": self.loaded().compile(None if hlo is None else Path(hlo).read_text())}
+        return {"seconds": self.loaded().compile(None if hlo is None else Path(hlo).read_text(encoding="utf-8"))}
 
     def first(self, store_in: str | None = None, compare: str | None = None) -> dict[str, Any]:
         engine = self.loaded()

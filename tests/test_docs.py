@@ -21,7 +21,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
 def test_python_blocks_run(page: Path) -> None:
     """All blocks of a page in one process, in order."""
-    code = "\n".join(BLOCK.findall(page.read_text()))
+    code = "\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hlokit as hk
 from hlokit.tools.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -173,3 +175,44 @@ def test_programs_in_the_test_data_check(capsys: pytest.CaptureFixture[str], tmp
         copy = tmp_path / "m.txt"
         copy.write_bytes(gzip.decompress(path.read_bytes()))
         assert command(capsys, "check", copy)[0] == 0, path
+
+
+_NAMED = """HloModule m
+
+ENTRY e {
+  x = f32[3] parameter(0)
+  ROOT y = f32[3] exponential(x), metadata={op_name="größe → 1" source_file="/tmp/données 1/模.py" source_line=3}
+}
+"""
+
+
+def test_commands_in_a_locale_of_ascii(tmp_path: Path) -> None:
+    """Programs, dumps and headers are UTF-8 in any locale, in folders of any name; nothing takes the locale's encoding."""
+    folder = tmp_path / "a folder of données"
+    folder.mkdir()
+    (folder / "größe 1.hlo").write_text(_NAMED, encoding="utf-8")
+    script = """
+import sys
+from hlokit.tools.main import main
+name = sys.argv[1]
+for words in (
+    ["print", name], ["check", name], ["compile", name, "--emit", "llvm", "--output", "text.ll"],
+    ["compile", name, "--emit", "obj", "--output", "made.o", "--target", "aarch64"], ["convert", name, "made.mlir"],
+    ["convert", name, "made.hlo"], ["convert", name, "made.dot"],
+    ["run", name, "--random", "0", "--xla_dump_to=dumped"],
+    ["run", name, "--random", "0", "--profile", "trace.json", "--backend", "cpu"],
+):
+    try:
+        main(words)
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+"""
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HLOKIT_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-X", "warn_default_encoding", "-W", "error::EncodingWarning", "-c", script, "größe 1.hlo"],
+        cwd=folder, env={**os.environ, **locale}, capture_output=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert str(hk.load(folder / "made.hlo")) == str(hk.parse(_NAMED))
+    assert any((folder / "dumped").glob("*.txt")) and "ENTRY %e" in done.stdout.decode()
+    assert {"text.ll", "made.o", "made.h", "made.mlir", "made.dot", "trace.json"} <= {path.name for path in folder.iterdir()}

@@ -162,7 +162,7 @@ def available_threads() -> int:
 def _share(file: Path) -> int:
     """Cores' worth of time by a control group's limit, rounded up: threads that spin beyond it stall all."""
     try:
-        quota, period = file.read_text().split()
+        quota, period = file.read_text(encoding="utf-8").split()
         return -(-int(quota) // int(period))
     except (OSError, ValueError):  # no limit: "max 100000"
         return 2**31

@@ -84,7 +84,7 @@ def _flags(text: str) -> dict[str, str]:
     """The flags that hlokit knows. Warns, once each, of the others."""
     if text.strip() and not text.lstrip().startswith("-"):
         try:
-            text = Path(text.strip()).read_text()
+            text = Path(text.strip()).read_text(encoding="utf-8")
         except OSError as error:
             _warn(text, f"XLA_FLAGS names a file of flags: {error}")
             return {}

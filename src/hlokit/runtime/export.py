@@ -54,7 +54,7 @@ def export_object(
     _refuse(program)
     header = place.with_suffix(".h")
     place.write_bytes(compile_object(_text(program, name), machine))
-    header.write_text(_header(module, program, machine, name))
+    header.write_text(_header(module, program, machine, name), encoding="utf-8")
     return place, header
 
 

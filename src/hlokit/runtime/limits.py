@@ -64,7 +64,7 @@ def limits() -> Limits:
 def _machine() -> str:
     """The processor's name: machines of one kind of LLVM's differ in speed."""
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
     except OSError:
         return ""

@@ -141,7 +141,7 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Writes the trace as JSON."""
-        Path(path).write_text(json.dumps(self.trace()))
+        Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
 
 
 def _time(seconds: float) -> str:

@@ -252,7 +252,7 @@ def _reproducer(part: Portion, operands: Sequence[_Array], found: Sequence[_Arra
     folder = directory if directory is not None else Path(tempfile.mkdtemp(prefix="hlokit-shadow-"))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_file_name(part.module.name)}.hlo"
-    path.write_text(part.module.to_text())
+    path.write_text(part.module.to_text(), encoding="utf-8")
     named = zip((p.name for p in part.module.entry.parameters), operands, strict=True)
     arrays = {name: storable(value) for name, value in named}
     arrays |= {f"kernel{k}": storable(value) for k, value in enumerate(found)}

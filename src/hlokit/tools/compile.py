@@ -53,7 +53,7 @@ def compile(
         if output is None:
             sys.stdout.write(text)
         else:
-            output.write_text(text)
+            output.write_text(text, encoding="utf-8")
         return
     start = time.perf_counter()
     machine = host() if target == "host" else parse(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -35,6 +36,7 @@ app.command(cache)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: status 0, or 1 with one error on stderr."""
+    _write_utf8()
     try:
         status = app(arguments)
     except HlokitError as error:
@@ -44,6 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         status = _fail(str(error))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _write_utf8() -> None:
+    """Output to files and pipes is UTF-8 in any locale; a terminal shows escapes for what it has no characters for."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if sys.stdout.isatty():
+            sys.stdout.reconfigure(errors="backslashreplace")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # as names of files come
 
 
 def _fail(message: str) -> int:

@@ -160,7 +160,7 @@ def _xla_flags(flags: Sequence[str]) -> Generator[None, None, None]:
 def _loaded(file: Path, input: Path | None) -> list[HloModule]:
     """The module, or those of a file of StableHLO tests, which lines of `// -----` part."""
     try:
-        text = file.read_text() if file.suffix == ".mlir" else ""
+        text = file.read_text(encoding="utf-8") if file.suffix == ".mlir" else ""
     except UnicodeDecodeError:
         text = ""
     parts = _SEPARATOR.split(text)

@@ -75,7 +75,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 def _check(line: str) -> str:
     before = os.getcwd()
     files = {path.name: path.read_bytes() for path in Path(_folder().name).iterdir() if path.is_file()}
-    out, err = (io.TextIOWrapper(io.BytesIO(), errors="backslashreplace") for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2))
     try:
         os.chdir(_folder().name)
         with redirect_stdout(out), redirect_stderr(err):

@@ -146,7 +146,7 @@ class Simulation:
 
     def save_trace(self, path: str | Path) -> None:
         """Writes the trace as JSON."""
-        Path(path).write_text(json.dumps(self.trace()))
+        Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
 
 
 def _times(replay: Replay) -> list[CollectiveTime]:
