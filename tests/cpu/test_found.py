@@ -343,6 +343,40 @@ def test_an_instruction_that_flushes_is_not_for_a_type_of_denormals(opcode: str)
     assert ["dpbf16ps" in text for text in texts] == [False, True]
 
 
+PRODUCTS = {
+    "dot": "T[SIZE,SIZE] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "convolution": "T[SIZE,SIZE] convolution(x, y), window={}, dim_labels=bf_io->bf",
+    "ragged-dot": """T[SIZE,SIZE] ragged-dot(x, w, n), lhs_contracting_dims={1}, rhs_contracting_dims={1},
+      lhs_ragged_dims={0}, rhs_group_dims={0}""",
+}
+
+
+@pytest.mark.parametrize("size", [1, 5, 33])
+@pytest.mark.parametrize("type", ["f32", "f64", "bf16", "f16"])
+@pytest.mark.parametrize("opcode", ["dot", "convolution", "ragged-dot"])
+def test_products_take_denormals_for_zeros(opcode: str, type: str, size: int) -> None:
+    """Of every size, but those of f16, which are normal numbers of f32; strict code and the reference keep them."""
+    element = hk.DTYPES[type]
+    least = {"f32": 1e-40, "f64": 1e-310, "bf16": 1e-40, "f16": 1e-6}[type]
+    text = f"""HloModule m
+    ENTRY e {{ x = T[SIZE,SIZE] parameter(0)
+      y = T[SIZE,SIZE] parameter(1)
+      w = T[1,SIZE,SIZE] reshape(y)
+      n = s32[1] constant({{SIZE}})
+      ROOT r = {PRODUCTS[opcode]} }}"""
+    module = hk.parse(text.replace("T[", f"{type}[").replace("SIZE", str(size)))
+    x, ones, infinities = (np.zeros((size, size), element.numpy) for _ in range(3))
+    x[0, 0], ones[0], infinities[0] = least, 1, np.inf
+    kept = x[0, 0]
+    default, strict = hk.compile(module), hk.compile(module, strict=True)
+    assert np.all(default(x, ones)[0] == (kept if type == "f16" else 0))
+    first = default(x, infinities)[0].astype(np.float64)
+    assert np.all(np.isinf(first) if type == "f16" else np.isnan(first))
+    for run in (strict, lambda *values: hk.evaluate(module, *values)):
+        assert np.all(run(x, ones)[0] == kept)
+        assert np.all(np.isinf(run(x, infinities)[0].astype(np.float64)))
+
+
 def test_an_epilogue_of_the_least_power_of_two() -> None:
     """It is no zero where the product's denormals are."""
     import ml_dtypes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hlokit.cpu.kernels.denormals import may_flush
 from hlokit.cpu.kernels.depthwise import suits
 from hlokit.cpu.kernels.direct_convolution import tile_by_tile
@@ -34,7 +36,7 @@ def convolution(call: Call, module: Module) -> Routine | None:
         return Routine(())
     parts = without_holes(s)
     if s.elements * s.steps < _FEW * len(parts) or len(parts) > _PARTS:
-        return element_by_element(call, module, s)
+        return replace(element_by_element(call, module, s), flushes=may_flush(call))
     routines = [_part(call, module, part) for part in parts]
     phases = tuple(phase for r in routines for phase in r.phases)
     return Routine(phases, max(r.scratch for r in routines), flushes=may_flush(call))
