@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.target import host as machine
 from hlokit.interop.pjrt import client, executables, layouts, optimized, programs, transfers  # noqa: F401
 from hlokit.interop.pjrt.memory import Kept, read_bytes, read_word
 from hlokit.interop.pjrt.options import assignment_proto, parse, varint
@@ -115,6 +117,55 @@ def test_run(program: int) -> None:
     assert call("Buffer_IsDeleted", buffer=a).is_deleted and not call("Buffer_IsDeleted", buffer=b).is_deleted
     for handle in (a, b, total, twice):
         call("Buffer_Destroy", buffer=handle)
+
+
+INTERRUPTED = """
+declare i32 @raise(i32)
+
+; a signal comes, then the table's function is called: Python runs the handler before the function's first line
+define void @interrupted(ptr %function, ptr %arguments, ptr %result) {
+  call i32 @raise(i32 2)
+  %error = call ptr %function(ptr %arguments)
+  store ptr %error, ptr %result
+  ret void
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def interrupted() -> Iterator[Any]:
+    """Calls a function of the table in the moment of an interrupt, which is raised; gives the arguments and the error."""
+    library = Library([compile_object(INTERRUPTED, machine())])
+    types = [ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p]
+    run = ctypes.CFUNCTYPE(None, *types)(library.address("interrupted"))
+
+    def call(name: str) -> tuple[Any, int]:
+        struct: Any = layouts.struct(name)
+        arguments, error = struct(size=layouts.size(name)), ctypes.c_uint64(1)
+        with pytest.raises(KeyboardInterrupt):
+            run(read_word(api() + layouts.api_offset(name)), ctypes.addressof(arguments), ctypes.addressof(error))
+        return arguments, error.value
+
+    yield call
+
+
+def test_what_cannot_fail_is_done_in_spite_of_an_interrupt(interrupted: Any) -> None:
+    """XLA aborts on an error there."""
+    for _ in range(20):
+        arguments, error = interrupted("Client_PlatformName")
+        assert error == 0
+        assert read_bytes(arguments.platform_name, arguments.platform_name_size) == b"hlokit"
+
+
+def test_an_interrupt_cancels_what_takes_long(interrupted: Any) -> None:
+    for name in layouts.FALLIBLE:
+        if name == "LoadedExecutable_Execute":  # in machine code it looks at its program first
+            continue
+        _, error = interrupted(name)
+        assert layouts.ERROR_CODES[struct_call("Error_GetCode", error).code] == "CANCELLED"
+        message = struct_call("Error_Message", error)
+        assert read_bytes(message.message, message.message_size) == b"KeyboardInterrupt"
+        struct_call("Error_Destroy", error)
 
 
 def test_what_is_not_to_be_donated_is_kept(program: int) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import hlokit as hk
 from hlokit.cpu import jit
 from hlokit.cpu.target import baseline, host
 from hlokit.runtime.call import Caller
-from hlokit.runtime.interrupt import raise_interrupt, symbols, text
+from hlokit.runtime.interrupt import is_interrupt, raise_kept, step_address, symbols, text
 
 LOOP = """
 declare i32 @hlokit_interrupted()
@@ -40,7 +41,7 @@ end:
 def endless(release: bool) -> Caller:
     library = jit.Library([jit.compile_object(LOOP, host())], symbols())
     return Caller(
-        library.address("entry"), [hk.s32[1]], [hk.s32[1]], keep=library, failed=raise_interrupt, release=release
+        library.address("entry"), [hk.s32[1]], [hk.s32[1]], keep=library, failed=raise_kept, release=release
     )
 
 
@@ -70,7 +71,7 @@ def test_ctrl_c() -> None:
     threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         endless(True).call(zeros())
-    raise_interrupt()  # nothing is left over
+    raise_kept()  # nothing is left over
 
 
 def test_a_handler_that_returns_lets_the_loop_go_on() -> None:
@@ -104,6 +105,91 @@ def test_other_threads_go_on() -> None:
 def test_the_code_is_made_for_other_machines() -> None:
     for name in ("x86-64", "aarch64"):
         assert "hlokit_interrupted" in jit.assembly(text(baseline(name)), baseline(name))
+
+
+INTO_PYTHON = """
+declare i32 @raise(i32)
+
+; a signal comes, then Python is called: it runs the signal's handler before the function's first line
+define i32 @entry(ptr %t) {
+  call i32 @raise(i32 $SIGNAL)
+  %step.at = getelementptr ptr, ptr %t, i64 3
+  %step = load ptr, ptr %step.at
+  %function.at = getelementptr ptr, ptr %t, i64 4
+  %function = load ptr, ptr %function.at
+  %status = call i32 %step(ptr %function, i64 7, ptr %t)
+  ret i32 %status
+}
+"""
+
+
+def stepping(function: Callable[[int, int], None], number: signal.Signals = signal.SIGINT) -> Caller:
+    text = INTO_PYTHON.replace("$SIGNAL", str(int(number)))
+    library = jit.Library([jit.compile_object(text, host())])
+    return Caller(
+        library.address("entry"), [hk.s32[1]], [hk.s32[1]], more=(step_address(), id(function)),
+        keep=(library, function), failed=raise_kept,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["call", "slow"])
+def test_an_interrupt_before_the_first_line_of_a_step_is_raised(way: str) -> None:
+    """A ctypes callback drops it and gives an undefined status."""
+    seen: list[int] = []
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt):
+            getattr(stepping(lambda number, table: seen.append(number)), way)(zeros())
+    assert not seen
+
+
+@pytest.mark.parametrize("way", ["call", "slow"])
+def test_a_handler_that_raises_before_a_steps_first_line(way: str) -> None:
+    def raising(number: int, frame: object) -> None:
+        raise Stop(number)
+
+    former = signal.signal(signal.SIGUSR1, raising)
+    try:
+        with pytest.raises(Stop):
+            getattr(stepping(lambda number, table: None, signal.SIGUSR1), way)(zeros())
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+
+
+def test_errors_of_steps_are_raised_on_any_thread() -> None:
+    def failing(number: int, table: int) -> None:
+        raise Stop(number)
+
+    caught: list[object] = []
+
+    def work() -> None:
+        with pytest.raises(Stop) as error:
+            stepping(failing, signal.SIGCONT).call(zeros())
+        caught.append(error.value.args)
+
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert caught == [(7,), (7,)]
+
+
+def test_what_is_an_interrupt() -> None:
+    def handler(number: int, frame: object) -> None:
+        raise Stop(number)
+
+    def raised(work: Callable[[], object]) -> BaseException:
+        with pytest.raises(BaseException) as error:
+            work()
+        return error.value
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    try:
+        assert is_interrupt(raised(lambda: signal.raise_signal(signal.SIGUSR1)))
+        assert is_interrupt(KeyboardInterrupt()) and is_interrupt(SystemExit())
+        assert not is_interrupt(raised(lambda: 1 // 0))
+        assert not is_interrupt(Stop())
+    finally:
+        signal.signal(signal.SIGUSR1, former)
 
 
 def zeros() -> np.ndarray:

@@ -24,7 +24,7 @@ from hlokit.runtime import plan as plans
 from hlokit.runtime.arrays import array_leaves, leaves, tree
 from hlokit.runtime.call import Caller
 from hlokit.runtime.dump import Dump, compiled, settings
-from hlokit.runtime.interrupt import raise_interrupt
+from hlokit.runtime.interrupt import raise_kept
 from hlokit.runtime.log import logger
 from hlokit.runtime.on_stack import raise_refused
 from hlokit.runtime.plan import Plan
@@ -66,8 +66,6 @@ class Executable:
 
     extra: tuple[int, ...] = ()
     """Pointers that instrumented code takes besides (hlokit.runtime.instrumented)."""
-    on_failure: Callable[[], object] | None = None
-    """Called when the code stopped midway: may raise why."""
 
     @with_stack
     def __init__(
@@ -295,13 +293,9 @@ class Executable:
         parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
 
         def failed() -> None:
-            if self.on_failure is not None:
-                self.on_failure()
-            if hosts is not None:
-                hosts.raise_error()
             if plans.ON_STACK in plan.runtime:
                 raise_refused()
-            raise_interrupt()
+            raise_kept()
 
         return Caller(
             library.address("hlokit_entry"),

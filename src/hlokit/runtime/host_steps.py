@@ -15,12 +15,11 @@ from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Place, Process
 from hlokit.runtime.arrays import array_leaves, leaves, tree, view
 from hlokit.runtime.collectives import Collectives
+from hlokit.runtime.interrupt import step_address
 from hlokit.runtime.meetings import Meetings, Round, Switch
 
 if TYPE_CHECKING:
     from hlokit.cpu.steps import HostStep
-
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 
 
 class HostSteps:
@@ -35,12 +34,11 @@ class HostSteps:
         self.steps = list(steps)
         self.collectives = Collectives()
         self._current = threading.local()
-        self._function = _PROTOTYPE(self._run)
-        self.address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        self.context = 0
+        self._function = self._run  # held, since machine code has its address
+        self.address, self.context = step_address(), id(self._function)
         self.meetings = self._meetings(grid) if grid != (1, 1) else None
         if self.meetings is not None:
-            self._switch = Switch(self.address)
+            self._switch = Switch(self.address, self.context)
             self.address, self.context = self._switch.address, self._switch.context
 
     def _meetings(self, grid: tuple[int, int]) -> Meetings | None:
@@ -65,29 +63,18 @@ class HostSteps:
             if round is not None:
                 Switch.enter(0)
 
-    def raise_error(self) -> None:
-        """Raises what the last step on this thread raised, if it is not yet known."""
-        error: BaseException | None = getattr(self._current, "error", None)
-        self._current.error = None
-        if error is not None:
-            raise error
+    def _run(self, number: int, table: int) -> None:
+        """What it raises, raise_kept raises again when the machine code has been left."""
+        step = self.steps[number]
+        process, round = self._current.run
 
-    def _run(self, context: int, number: int, table: int) -> int:
-        try:
-            step = self.steps[number]
-            process, round = self._current.run
+        def over() -> None:
+            if round is not None:
+                round.next(process.device, number)
 
-            def over() -> None:
-                if round is not None:
-                    round.next(process.device, number)
-
-            shares = process.transport.shares_memory
-            if not (shares and self.collectives.run(process, step.instructions[0], table, over)):
-                _evaluate(process, step, table)
-        except BaseException as error:
-            self._current.error = error
-            return 1
-        return 0
+        shares = process.transport.shares_memory
+        if not (shares and self.collectives.run(process, step.instructions[0], table, over)):
+            _evaluate(process, step, table)
 
 
 def _evaluate(process: Process, step: HostStep, table: int) -> None:

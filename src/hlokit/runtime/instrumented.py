@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
 
-def twin(
-    executable: Executable, traced: Traced, extra: tuple[int, ...], on_failure: Callable[[], object] | None = None
-) -> Executable:
+def twin(executable: Executable, traced: Traced, extra: tuple[int, ...]) -> Executable:
     """A copy that runs the traced program; `extra`: the pointers that its text asks for."""
     made = copy.copy(executable)
-    made.extra, made.on_failure = extra, on_failure
+    made.extra = extra
     objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
     lapack, runtime = tuple(lapack_names(traced.text)), called(traced.text)
     made.use(

@@ -1,9 +1,14 @@
-"""Ctrl-C in machine code.
+"""Ctrl-C in machine code, and Python that machine code calls.
 
 Python notes a signal and runs its handler when Python code runs next. A long native loop calls `i32
 hlokit_interrupted()` now and then (it reads the clock; more often than every few us is waste): every 50 ms, on the
 main thread, it lets Python run the handlers of the signals that came. It gives 1 if one raised an exception; then the
-loop is to be left, and `raise_interrupt` raises the exception. It also gives 1 on the threads of `stop_threads`.
+loop is to be left: the exception is raised again as soon as the thread is back in Python code. It also gives 1 on the
+threads of `stop_threads`.
+
+`i32 hlokit_step(ptr function, i64 number, ptr table)` calls a Python function of two integers and gives 1 if an
+exception escaped it, which may be an interrupt before its first line: so no ctypes callback will do, which drops these.
+The machine code is then to be left, and `raise_kept` raises the exception.
 """
 
 from __future__ import annotations
@@ -11,9 +16,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
+from traceback import walk_tb
 from typing import Any
 
 from hlokit.cpu.cache import compiled
@@ -29,8 +36,16 @@ _lock = threading.Lock()
 
 
 def symbols() -> dict[str, int]:
-    """For libraries that call the function."""
-    return {"hlokit_interrupted": _code().address("hlokit_interrupted")}
+    """For libraries that call the functions."""
+    return {name: _code().address(name) for name in _SYMBOLS}
+
+
+_SYMBOLS = ("hlokit_interrupted", "hlokit_main_thread", "hlokit_raised", "hlokit_raise_later")
+
+
+def step_address() -> int:
+    """Of `hlokit_step`; its first argument is the id of the Python function, which somebody must hold."""
+    return _code().address("hlokit_step")
 
 
 def stop_threads(threads: Sequence[int]) -> Callable[[], None]:
@@ -56,8 +71,8 @@ def stop_threads(threads: Sequence[int]) -> Callable[[], None]:
     return call_off
 
 
-def raise_interrupt() -> None:
-    """Raises the exception that made `hlokit_interrupted` give 1 on this thread, if there is one."""
+def raise_kept() -> None:
+    """Raises the exception that escaped a step of this thread, if there is one."""
     get: Any = ctypes.pythonapi.PyThreadState_GetDict
     get.restype = ctypes.c_void_p
     state: dict[str, Any] = ctypes.cast(get(), ctypes.py_object).value
@@ -66,11 +81,33 @@ def raise_interrupt() -> None:
         raise error
 
 
+def python_functions(text: str) -> dict[str, int]:
+    """The addresses of what an LLVM text declares of CPython."""
+    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")
+    names = {name: name for name in re.findall(r"declare .*@(Py\w+)", text)}
+    names["hlokit_finalizing"] = "Py_IsFinalizing" if public else "_Py_IsFinalizing"
+    return {
+        name: ctypes.cast(getattr(ctypes.pythonapi, own), ctypes.c_void_p).value or 0 for name, own in names.items()
+    }
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the handler of a signal raised it, or it is a KeyboardInterrupt or another exception that is no error.
+
+    Such an exception may come between any two bytecodes, and is about none of them.
+    """
+    if not isinstance(error, Exception):
+        return True
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
+
+
 @cache
 def _code() -> Library:
     target = host()
-    names = re.findall(r"declare .*@(Py\w+)", _TEXT)
-    functions = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
+    functions = python_functions(_TEXT)
+    functions["PyExc_Exception"] = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyExc_Exception"))
     library = Library([compiled(text(target), target, name="interrupt")], functions)
     place = ctypes.c_uint64.from_address(library.address("hlokit_main_thread"))
 
@@ -104,17 +141,26 @@ declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
 declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare void @PyErr_NormalizeException(ptr, ptr, ptr)
+declare i32 @PyErr_GivenExceptionMatches(ptr, ptr)
+declare void @PyErr_SetInterrupt()
+declare void @PyErr_SetObject(ptr, ptr)
 declare i32 @PyException_SetTraceback(ptr, ptr)
+declare ptr @PyObject_Type(ptr)
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyLong_FromVoidPtr(ptr)
 declare ptr @PyThreadState_GetDict()
+declare i32 @PyThreadState_SetAsyncExc(i64, ptr)
 declare i32 @PyDict_SetItemString(ptr, ptr, ptr)
+declare i32 @Py_AddPendingCall(ptr, ptr)
 declare void @Py_DecRef(ptr)
+declare i32 @hlokit_finalizing()
+
+@PyExc_Exception = external global ptr
 
 define i32 @hlokit_interrupted() {
 entry:
   %time = alloca [2 x i64], align 8
-  %type.at = alloca ptr
-  %value.at = alloca ptr
-  %trace.at = alloca ptr
   %stops = load atomic i64, ptr @hlokit_stops monotonic, align 8
   %any = icmp ne i64 %stops, 0
   br i1 %any, label %search, label %ticks
@@ -164,24 +210,8 @@ ask:
   br i1 %fine, label %release, label %catch
 
 catch:
-  call void @PyErr_Fetch(ptr %type.at, ptr %value.at, ptr %trace.at)
-  call void @PyErr_NormalizeException(ptr %type.at, ptr %value.at, ptr %trace.at)
-  %type = load ptr, ptr %type.at
-  %value = load ptr, ptr %value.at
-  %trace = load ptr, ptr %trace.at
-  %none = icmp eq ptr %trace, null
-  br i1 %none, label %keep, label %traced
-
-traced:
-  call i32 @PyException_SetTraceback(ptr %value, ptr %trace)
-  br label %keep
-
-keep:
-  %dict = call ptr @PyThreadState_GetDict()
-  call i32 @PyDict_SetItemString(ptr %dict, ptr @key, ptr %value)
-  call void @Py_DecRef(ptr %type)
-  call void @Py_DecRef(ptr %value)
-  call void @Py_DecRef(ptr %trace)
+  %error = call ptr @hlokit_raised()
+  call void @hlokit_raise_later(ptr %error)
   br label %release
 
 release:
@@ -192,5 +222,128 @@ release:
 
 no:
   ret i32 0
+}
+
+; The exception that is pending, with its traceback, which is no longer pending.
+define ptr @hlokit_raised() {
+  %type.at = alloca ptr
+  %value.at = alloca ptr
+  %trace.at = alloca ptr
+  call void @PyErr_Fetch(ptr %type.at, ptr %value.at, ptr %trace.at)
+  call void @PyErr_NormalizeException(ptr %type.at, ptr %value.at, ptr %trace.at)
+  %type = load ptr, ptr %type.at
+  %value = load ptr, ptr %value.at
+  %trace = load ptr, ptr %trace.at
+  %none = icmp eq ptr %trace, null
+  br i1 %none, label %done, label %traced
+
+traced:
+  call i32 @PyException_SetTraceback(ptr %value, ptr %trace)
+  call void @Py_DecRef(ptr %trace)
+  br label %done
+
+done:
+  call void @Py_DecRef(ptr %type)
+  ret ptr %value
+}
+
+; A pending call of Python's.
+define internal i32 @raise_now(ptr %error) {
+  %type = call ptr @PyObject_Type(ptr %error)
+  call void @PyErr_SetObject(ptr %type, ptr %error)
+  call void @Py_DecRef(ptr %type)
+  call void @Py_DecRef(ptr %error)
+  ret i32 -1
+}
+
+; Raises the exception as soon as this thread is back in Python code; takes its reference. The main thread gets the same
+; object, any other one of the same type: Python has no more. The interpreter's lock is held.
+define void @hlokit_raise_later(ptr %error) {
+  %down = call i32 @hlokit_finalizing()
+  %ends = icmp ne i32 %down, 0
+  br i1 %ends, label %drop, label %on
+
+on:
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr @hlokit_main_thread
+  %is_main = icmp eq i64 %self, %main
+  br i1 %is_main, label %pend, label %other
+
+pend:
+  %status = call i32 @Py_AddPendingCall(ptr @raise_now, ptr %error)
+  %taken = icmp eq i32 %status, 0
+  br i1 %taken, label %done, label %full
+
+full:
+  call void @PyErr_SetInterrupt()
+  br label %drop
+
+other:
+  %type = call ptr @PyObject_Type(ptr %error)
+  call i32 @PyThreadState_SetAsyncExc(i64 %self, ptr %type)
+  call void @Py_DecRef(ptr %type)
+  br label %drop
+
+drop:
+  call void @Py_DecRef(ptr %error)
+  br label %done
+
+done:
+  ret void
+}
+
+define i32 @hlokit_step(ptr %function, i64 %number, ptr %table) {
+  %arguments = alloca [2 x ptr], align 8
+  %second.at = getelementptr i8, ptr %arguments, i64 8
+  %state = call i32 @PyGILState_Ensure()
+  %first = call ptr @PyLong_FromLongLong(i64 %number)
+  %second = call ptr @PyLong_FromVoidPtr(ptr %table)
+  store ptr %first, ptr %arguments
+  store ptr %second, ptr %second.at
+  %no.first = icmp eq ptr %first, null
+  %no.second = icmp eq ptr %second, null
+  %neither = or i1 %no.first, %no.second
+  br i1 %neither, label %called, label %call
+
+call:
+  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr %arguments, i64 2, ptr null)
+  br label %called
+
+called:
+  %result = phi ptr [ null, %0 ], [ %answer, %call ]
+  call void @Py_DecRef(ptr %first)
+  call void @Py_DecRef(ptr %second)
+  %failed = icmp eq ptr %result, null
+  br i1 %failed, label %keep, label %fine
+
+keep:
+  %error = call ptr @hlokit_raised()
+  %base = load ptr, ptr @PyExc_Exception
+  %plain = call i32 @PyErr_GivenExceptionMatches(ptr %error, ptr %base)
+  %self = call i64 @pthread_self()
+  %main = load i64, ptr @hlokit_main_thread
+  %is_main = icmp eq i64 %self, %main
+  %is_interrupt = icmp eq i32 %plain, 0
+  %later = and i1 %is_main, %is_interrupt
+  br i1 %later, label %interrupt, label %error.kept
+
+interrupt:
+  call void @hlokit_raise_later(ptr %error)
+  br label %release
+
+error.kept:
+  %dict = call ptr @PyThreadState_GetDict()
+  call i32 @PyDict_SetItemString(ptr %dict, ptr @key, ptr %error)
+  call void @Py_DecRef(ptr %error)
+  br label %release
+
+fine:
+  call void @Py_DecRef(ptr %result)
+  br label %release
+
+release:
+  %status = phi i32 [ 1, %interrupt ], [ 1, %error.kept ], [ 0, %fine ]
+  call void @PyGILState_Release(i32 %state)
+  ret i32 %status
 }
 """

@@ -114,15 +114,16 @@ class Round:
 
 
 class Switch:
-    """The function i32 (ptr context, i64 step, ptr table): meets in machine code or calls `python`, another such.
+    """The function i32 (ptr context, i64 step, ptr table): meets in machine code or calls `python`, another such, with
+    a context of its own.
 
     address, context   of the function, and what it is to be given
     """
 
-    def __init__(self, python: int) -> None:
+    def __init__(self, python: int, context: int) -> None:
         native = _native()
         self.address = native.address
-        self._words = (ctypes.c_int64 * 2)(python, native.key)
+        self._words = (ctypes.c_int64 * 3)(python, native.key, context)
         self.context = ctypes.addressof(self._words)
 
     @staticmethod
@@ -222,7 +223,8 @@ def _switch() -> Function:
     fn.lines.insert(place_of_phi, phi)
 
     fn.start(python)
-    status = fn.let(f"call i32 {word('%context', 0, 'ptr')}(ptr null, i64 %step, ptr %table)")
+    arguments = f"ptr {word('%context', 2, 'ptr')}, i64 %step, ptr %table"
+    status = fn.let(f"call i32 {word('%context', 0, 'ptr')}({arguments})")
     fn.do(f"ret i32 {status}")
     fn.start(done)
     fn.do("ret i32 0")

@@ -29,13 +29,13 @@ from hlokit.interpreter.process import Process
 from hlokit.ops.structure import Parameter
 from hlokit.runtime.arrays import leaves, view
 from hlokit.runtime.instrumented import twin
+from hlokit.runtime.interrupt import step_address
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
 _Array = np.ndarray[Any, Any]
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 _TRIES = 3
 """Evaluations with values changed in their last places, which tell how much rounding matters."""
 
@@ -77,29 +77,17 @@ class _Shadow:
             written = {id(homes[buffer]) for buffer in step.writes}
             self.checks.append(_check(part, touched(step), lambda b, w=written: id(homes[b]) in w))
         self._local = threading.local()
-        self._function = _PROTOTYPE(self._asked)
-        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-        self.executable = twin(executable, traced, (address, 0), self._raise)
+        self._function = self._asked  # held, since machine code has its address
+        self.executable = twin(executable, traced, (step_address(), id(self._function)))
 
-    def _raise(self) -> None:
-        error: BaseException | None = getattr(self._local, "error", None)
-        self._local.error = None
-        if error is not None:
-            raise error
-
-    def _asked(self, context: int, number: int, table: int) -> int:
+    def _asked(self, number: int, table: int) -> None:
         check = self.checks[number // 2]
         if check is None:
-            return 0
-        try:
-            if number % 2:
-                self._compare(check, table)
-            else:
-                self._local.saved = {k: _operand(check, k, table).copy() for k in check.saved}
-        except BaseException as error:
-            self._local.error = error
-            return 1
-        return 0
+            return
+        if number % 2:
+            self._compare(check, table)
+        else:
+            self._local.saved = {k: _operand(check, k, table).copy() for k in check.saved}
 
     def _compare(self, check: _Check, table: int) -> None:
         saved: dict[int, _Array] = self._local.saved

@@ -10,7 +10,7 @@ from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.code import Code, Record
-from hlokit.interop.pjrt.events import new_event
+from hlokit.interop.pjrt.events import into_python, new_event
 from hlokit.types.dtype import DTYPES
 
 BUFFER = Record("lock storage device memory type nbytes external destroyed rank dims")
@@ -277,12 +277,7 @@ def _ready_event() -> Code:
 def _deleted(f: Code, storage: str, again: str) -> None:
     """Where there is no storage, Python says so: the callback of this name."""
     with f.leaving(f.is_null(storage)):
-        _in_python(f, again)
-
-
-def _in_python(f: Code, name: str) -> None:
-    callback = f.load("@callbacks", 8 * layouts.FUNCTIONS.index(name))
-    f.ret(f.call("ptr", "python", f"ptr {callback}", "ptr %args"))
+        into_python(f, again)
 
 
 def _pointer(name: str, field: str) -> Code:
@@ -316,7 +311,7 @@ def _decrease() -> Code:
     f = Code(name, name)
     buffer = f.given("buffer")
     with f.leaving(f.compare("eq", f.load(buffer, BUFFER["external"], "i64"), 0)):
-        _in_python(f, name)
+        into_python(f, name)
     storage = f.load(buffer, _held(f, buffer))
     last = f.compare("eq", f.add(buffer, BUFFER["external"], -1), 1)
     f.call("void", "release", f"ptr {storage}")
@@ -371,7 +366,7 @@ def _to_host() -> Code:
     dense = f.call("i1", "is_dense", f"ptr {f.given('host_layout')}", f"i64 {rank}")
     fits = f.compare("uge", f.given("dst_size", "i64"), size)
     with f.leaving(f.negated(f.both(dense, fits))):
-        _in_python(f, name)
+        into_python(f, name)
     storage = f.call("ptr", "acquire", f"ptr {buffer}")
     _deleted(f, storage, name)
     f.copy(to, f.load(storage, STORAGE["data"]), size)
@@ -387,7 +382,7 @@ def _copy_raw() -> Code:
     size = f.load(buffer, BUFFER["nbytes"], "i64")
     inside = f.both(f.compare("ule", offset, size), f.compare("ule", count, f.minus(size, offset)))
     with f.leaving(f.negated(inside)):
-        _in_python(f, name)
+        into_python(f, name)
     storage = f.call("ptr", "acquire", f"ptr {buffer}")
     _deleted(f, storage, name)
     f.copy(f.given("dst"), f.at(f.load(storage, STORAGE["data"]), offset), count)
@@ -439,9 +434,9 @@ def _memory_at(f: Code) -> int:
 def _known_type(f: Code, type: str) -> None:
     """Types of later versions, and those that no array has, are Python's to refuse."""
     with f.leaving(f.compare("uge", type, len(layouts.BUFFER_TYPES), "i32")):
-        _in_python(f, f.name)
+        into_python(f, f.name)
     with f.leaving(f.compare("eq", f.load("@item_sizes", f.times8(f.wide(type)), "i64"), 0)):
-        _in_python(f, f.name)
+        into_python(f, f.name)
 
 
 def _from_host() -> Code:
@@ -466,7 +461,7 @@ def _from_host() -> Code:
     straight = f.call("i1", "is_dense", f"ptr {f.given('device_layout')}", f"i64 {rank}")
     dense = f.either(dense, f.compare("eq", nbytes, 0))
     with f.leaving(f.negated(f.both(dense, straight))):
-        _in_python(f, name)
+        into_python(f, name)
     data, (device, memory) = f.given("data"), _where(f)
     shape = (f"i32 {type}", f"i64 {rank}", f"ptr {dims}", f"i64 {nbytes}")
     allowed = f.compare("sge", f.given("host_buffer_semantics", "i32"), 2, "i32")
@@ -497,7 +492,7 @@ def _view() -> Code:
     type, rank, dims = f.given("element_type", "i32"), f.given("num_dims", "i64"), f.given("dims")
     _known_type(f, type)
     with f.leaving(f.negated(f.call("i1", "is_dense", f"ptr {f.given('layout')}", f"i64 {rank}"))):
-        _in_python(f, name)
+        into_python(f, name)
     item = f.load("@item_sizes", f.times8(f.wide(type)), "i64")
     with f.loop("0", rank, carries=[("i64", item)]) as loop:
         size = f.load(dims, f.times8(loop.index), "i64")

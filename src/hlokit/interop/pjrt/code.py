@@ -14,14 +14,27 @@ _C = {
     "aligned_alloc": "ptr (i64, i64)",
     "madvise": "i32 (ptr, i64, i32)",
     "usleep": "i32 (i32)",
-    "pthread_self": "i64 ()",
+    "strlen": "i64 (ptr)",
     "Py_IsInitialized": "i32 ()",
     "PyGILState_Ensure": "i32 ()",
     "PyGILState_Release": "void (i32)",
     "PyErr_Fetch": "void (ptr, ptr, ptr)",
     "PyErr_Restore": "void (ptr, ptr, ptr)",
-    "PyErr_SetInterrupt": "void ()",
+    "PyExceptionClass_Name": "ptr (ptr)",
+    "PyList_Append": "i32 (ptr, ptr)",
+    "PyList_GetItem": "ptr (ptr, i64)",
+    "PyList_New": "ptr (i64)",
+    "PyList_Size": "i64 (ptr)",
+    "PyLong_AsVoidPtr": "ptr (ptr)",
+    "PyLong_FromVoidPtr": "ptr (ptr)",
+    "PyObject_Type": "ptr (ptr)",
+    "PyObject_Vectorcall": "ptr (ptr, ptr, i64, ptr)",
+    "PyThread_get_thread_ident": "i64 ()",
+    "Py_DecRef": "void (ptr)",
+    "Py_IncRef": "void (ptr)",
     "hlokit_finalizing": "i32 ()",
+    "hlokit_raised": "ptr ()",
+    "hlokit_raise_later": "void (ptr)",
 }
 """What the code calls of C and of Python."""
 
@@ -29,6 +42,7 @@ _C = {
 def module() -> Module:
     """A module that can call what is in C and Python."""
     made = Module()
+    made.globals["hlokit_main_thread"] = "@hlokit_main_thread = external global i64"
     for name, type in _C.items():
         result, _, parameters = type.partition(" ")
         made.declared[name] = f"declare {result} @{name}{parameters}"

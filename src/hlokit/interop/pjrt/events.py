@@ -17,7 +17,9 @@ _DESTROYED_WITH_THE_CLIENT = (
 """All of these are the process's one handle, which stays: nothing is to be done, least at the process's end."""
 DONE = 1
 """What a Python function gives if there was no error."""
-_INTERRUPTED = "KeyboardInterrupt"
+_TEXTS = {"closing": "the interpreter is shutting down"}
+_TRIES = 1000
+"""How often a function that cannot fail is called at most."""
 CANCELLED = layouts.ERROR_CODES.index("CANCELLED")
 UNIMPLEMENTED, UNAVAILABLE = layouts.ERROR_CODES.index("UNIMPLEMENTED"), layouts.ERROR_CODES.index("UNAVAILABLE")
 
@@ -27,11 +29,10 @@ def write(module: Module) -> None:
     module.globals["error_table"] = "@error_table = global [7 x ptr] zeroinitializer"
     ready = "i64 0, i64 1, i64 0, i64 0, i64 0"
     module.globals["ready"] = f"@ready = global {{ i64, i64, i64, i64, i64 }} {{ {ready} }}"
-    module.globals["main_thread"] = "@main_thread = global i64 0"
     module.globals["callbacks"] = f"@callbacks = global [{len(layouts.FUNCTIONS)} x ptr] zeroinitializer"
     for function in (
         _make_error(), _copy_error(), _destroy(), _message(), _get_code(), _payloads(), _fire(), _drop_event(),
-        _python(), _delete_nothing(),
+        _python(), _hand_on(), _delete_nothing(),
     ):  # fmt: skip
         module.add(function, exported=True)
     for name in _DESTROYED_WITH_THE_CLIENT:
@@ -50,55 +51,115 @@ def trampolines(module: Module) -> None:
         if name in module.functions:
             continue
         text = f"PJRT_{name} is not there"
-        module.globals[f"text_{name}"] = f'@text_{name} = internal constant [{len(text)} x i8] c"{text}"'
+        _text(module, name, text)
         f = Code(name)
-        callback = f.load("@callbacks", 8 * number)
-        with f.leaving(f.is_null(callback)):
+        function = f.load("@callbacks", 8 * number)
+        with f.leaving(f.is_null(function)):
             f.ret(f.call("ptr", "make_error", f"i64 {UNIMPLEMENTED}", f"ptr @text_{name}", f"i64 {len(text)}"))
-        f.ret(f.call("ptr", "python", f"ptr {callback}", "ptr %args"))
+        into_python(f, name)
         module.add(f, exported=True)
-    module.globals["text_interrupted"] = (
-        f'@text_interrupted = internal constant [{len(_INTERRUPTED)} x i8] c"{_INTERRUPTED}"'
-    )
-    text = "the interpreter is shutting down"
-    module.globals["text_closing"] = f'@text_closing = internal constant [{len(text)} x i8] c"{text}"'
+    for name, text in _TEXTS.items():
+        _text(module, name, text)
+
+
+def into_python(f: Code, name: str) -> None:
+    """Leaves for the Python function of this name in the table."""
+    function = f.load("@callbacks", 8 * layouts.FUNCTIONS.index(name))
+    f.ret(f.call("ptr", "python", f"ptr {function}", "ptr %args", f"i1 {str(name in layouts.FALLIBLE).lower()}"))
+
+
+def _text(module: Module, name: str, text: str) -> None:
+    module.globals[f"text_{name}"] = f'@text_{name} = internal constant [{len(text)} x i8] c"{text}"'
 
 
 def _python() -> Code:
-    """Calls a Python function, whatever thread this is and whatever exception is pending on it.
+    """Calls a Python function of one integer, `args`, on any thread, whatever exception is pending on it.
 
-    It gives DONE or an error; null, if an exception, then an interrupt, escaped it. After an interrupt Python's handler
-    of SIGINT runs as soon as the main thread is back in Python code: C++ cannot pass the exception on.
-    While the interpreter goes down only its main thread may still call in: PyGILState_Ensure would end any other.
+    The function gives DONE or an error. What escapes it in spite of its own handlers is an interrupt: an exception that
+    Python raises between any two bytecodes. It is kept and raised again where C++ cannot lose it, see `hand_on`. With
+    `once` the result is then an error, CANCELLED; else the function is called again, since C++ aborts on an error of
+    what cannot fail.
+
+    While the interpreter goes down only its main thread may call in: PyGILState_Ensure would end any other.
     """
-    f = Code("python", parameters=[("ptr", "callback"), ("ptr", "args")])
-    size = len("the interpreter is shutting down")
+    f = Code("python", parameters=[("ptr", "function"), ("ptr", "args"), ("i1", "once")])
     pending = [f.alloca("ptr") for _ in range(3)]
-    closing, alive = f.new_block("closing"), f.new_block("alive")
-    who, go = f.new_block("who"), f.new_block("go")
+    number, escaped, answer, tries = f.alloca("ptr"), f.alloca("ptr"), f.alloca("ptr"), f.alloca("i64")
+    closing, alive, go = f.new_block("closing"), f.new_block("alive"), f.new_block("go")
     f.branch(f.compare("ne", f.call("i32", "Py_IsInitialized"), 0, "i32"), alive, closing)
     f.start(alive)
-    f.branch(f.compare("ne", f.call("i32", "hlokit_finalizing"), 0, "i32"), who, go)
-    f.start(who)
-    f.branch(f.compare("eq", f.call("i64", "pthread_self"), f.load("@main_thread", type="i64")), go, closing)
+    finalizing = f.compare("ne", f.call("i32", "hlokit_finalizing"), 0, "i32")
+    refused = f.either("%once", f.negated(_is_main(f)))
+    f.branch(f.both(finalizing, refused), closing, go)
     f.start(closing)
-    f.ret(f.call("ptr", "make_error", f"i64 {UNAVAILABLE}", "ptr @text_closing", f"i64 {size}"))
+    f.ret(_told(f, UNAVAILABLE, "closing"))
     f.start(go)
     state = f.call("i32", "PyGILState_Ensure")
     f.call("void", "PyErr_Fetch", *(f"ptr {place}" for place in pending))
-    result = f.call("ptr", "%callback", "ptr %args")
+    f.store("ptr", "null", escaped)
+    f.store("i64", _TRIES, tries)
+    again, call, back, catch, finish = (f.new_block(name) for name in ("again", "call", "back", "catch", "finish"))
+    f.jump(again)
+    f.start(again)
+    f.store("ptr", f.call("ptr", "PyLong_FromVoidPtr", "ptr %args"), number)
+    f.branch(f.is_null(f.load(number)), catch, call)
+    f.start(call)
+    result = f.call("ptr", "PyObject_Vectorcall", "ptr %function", f"ptr {number}", "i64 1", "ptr null")
+    f.call("void", "Py_DecRef", f"ptr {f.load(number)}")
+    f.branch(f.is_null(result), catch, back)
+    f.start(back)
+    given = f.call("ptr", "PyLong_AsVoidPtr", f"ptr {result}")
+    f.call("void", "Py_DecRef", f"ptr {result}")
+    done = f.compare("eq", given, f"inttoptr (i64 {DONE} to ptr)", "ptr")
+    f.store("ptr", f.let(f"select i1 {done}, ptr null, ptr {given}"), answer)
+    f.branch(f.is_null(given), catch, finish)
+    f.start(catch)
+    error = f.call("ptr", "hlokit_raised")
+    with f.when(f.is_null(f.load(escaped))):
+        f.store("ptr", f.call("ptr", "PyList_New", "i64 0"), escaped)
+    f.call("i32", "PyList_Append", f"ptr {f.load(escaped)}", f"ptr {error}")
+    type = f.call("ptr", "PyObject_Type", f"ptr {error}")
+    text = f.call("ptr", "PyExceptionClass_Name", f"ptr {type}")
+    size = f.call("i64", "strlen", f"ptr {text}")
+    cancelled = f.call("ptr", "make_error", f"i64 {CANCELLED}", f"ptr {text}", f"i64 {size}")
+    f.store("ptr", cancelled, answer)
+    f.call("void", "Py_DecRef", f"ptr {type}")
+    f.call("void", "Py_DecRef", f"ptr {error}")
+    left = f.minus(f.load(tries, type="i64"), 1)
+    f.store("i64", left, tries)
+    retry = f.new_block("retry")
+    f.branch(f.either("%once", f.compare("eq", left, 0)), finish, retry)
+    f.start(retry)
+    f.call("void", "free", f"ptr {cancelled}")
+    f.jump(again)
+    f.start(finish)
+    with f.when(f.present(f.load(escaped))):
+        f.call("void", "hand_on", f"ptr {f.load(escaped)}")
     f.call("void", "PyErr_Restore", *(f"ptr {f.load(place)}" for place in pending))
     f.call("void", "PyGILState_Release", f"i32 {state}")
-    with f.leaving(f.compare("eq", result, f"inttoptr (i64 {DONE} to ptr)", "ptr")):
-        f.ret()
-    escaped = f.is_null(result)
-    with f.leaving(escaped):
-        f.call("void", "PyErr_SetInterrupt")
-        f.ret(f.call("ptr", "make_error", f"i64 {CANCELLED}", "ptr @text_interrupted", f"i64 {len(_INTERRUPTED)}"))
-    with f.when(f.compare("eq", f.load(result, ERROR["code"], "i64"), CANCELLED)):
-        f.call("void", "PyErr_SetInterrupt")
-    f.ret(result)
+    f.ret(f.load(answer))
     return f
+
+
+def _hand_on() -> Code:
+    """Raises the exceptions of a list again as soon as this thread is back in Python code; takes the list over."""
+    f = Code("hand_on", parameters=[("ptr", "exceptions")], result="void")
+    with f.loop("0", f.call("i64", "PyList_Size", "ptr %exceptions")) as loop:
+        error = f.call("ptr", "PyList_GetItem", "ptr %exceptions", f"i64 {loop.index}")
+        f.call("void", "Py_IncRef", f"ptr {error}")
+        f.call("void", "hlokit_raise_later", f"ptr {error}")
+    f.call("void", "Py_DecRef", "ptr %exceptions")
+    f.ret()
+    return f
+
+
+def _is_main(f: Code) -> str:
+    return f.compare("eq", f.call("i64", "PyThread_get_thread_ident"), f.load("@hlokit_main_thread", type="i64"))
+
+
+def _told(f: Code, code: int, text: str) -> str:
+    """An error with one of the texts."""
+    return f.call("ptr", "make_error", f"i64 {code}", f"ptr @text_{text}", f"i64 {len(_TEXTS[text])}")
 
 
 def _nothing(name: str) -> Code:

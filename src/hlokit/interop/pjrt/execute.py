@@ -10,6 +10,7 @@ from hlokit.cpu.llvm import Module
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, STORAGE
 from hlokit.interop.pjrt.code import Code, Record
+from hlokit.interop.pjrt.events import into_python
 
 PROGRAM = Record(
     "refs next deleted entry arguments results argument_rows result_rows fixed fixed_values arena_slot arena "
@@ -136,8 +137,7 @@ class _Execute:
         self.run(arrays)
         self.deliver()
         f.start(self.python)
-        callback = f.load("@callbacks", 8 * layouts.FUNCTIONS.index(name))
-        f.ret(f.call("ptr", "python", f"ptr {callback}", "ptr %args"))
+        into_python(f, name)
 
     # -- parts of the struct, of rows, of arrays
 
@@ -342,8 +342,7 @@ class _Execute:
         self.release(self.held, self.arguments)
         with f.leaving(f.compare("ne", self.status, 0, "i32")):
             self.release(self.made, self.results)
-            callback = f.load("@failed")
-            f.ret(f.call("ptr", "python", f"ptr {callback}", f"ptr {self.program}"))
+            f.ret(f.call("ptr", "python", f"ptr {f.load('@failed')}", f"ptr {self.program}", "i1 true"))
         device = f.given("execute_device")
         elsewhere = f.present(device)
         home = self.field("device")

@@ -55,6 +55,11 @@ Executable_ParameterMemoryKinds Device_ClearMemoryStats TopologyDescription_Make
 TopologyDescription_GetMemorySpaceKindIds
 """)
 """The table's functions, in order."""
+FALLIBLE = _words("""
+Client_Compile Executable_DeserializeAndLoad LoadedExecutable_Execute Executable_OptimizedProgram
+Executable_GetCostAnalysis Executable_GetCompiledMemoryStats
+""")
+"""Those that may take long and whose errors XLA passes on. On an error of many others it aborts."""
 
 _STRUCTS = """
 Extension: size type:i next

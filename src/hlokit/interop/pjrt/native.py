@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
-import threading
 from functools import cache
 from typing import Any
 
@@ -13,6 +11,7 @@ from hlokit.cpu.cache import compiled
 from hlokit.cpu.jit import Library
 from hlokit.cpu.target import host
 from hlokit.interop.pjrt import buffers, code, events, execute, layouts
+from hlokit.runtime.interrupt import python_functions, symbols
 
 _WORD = ctypes.c_uint64
 
@@ -24,7 +23,8 @@ class Native:
     """
 
     def __init__(self) -> None:
-        self._library = Library([compiled(text(), host(), name="pjrt")], _python_functions())
+        made = text()
+        self._library = Library([compiled(made, host(), name="pjrt")], {**python_functions(made), **symbols()})
         self.make_error = self._function("make_error", _WORD, ctypes.c_char_p, _WORD)
         self.allocate = self._function("allocate", _WORD)
         self.acquire = self._function("acquire", _WORD)
@@ -40,7 +40,6 @@ class Native:
         names = ("destroy", "message", "get_code", "for_each_payload")
         functions = (self._library.address(f"error_table_{name}") for name in names)
         self._filled("error_table", layouts.size("ErrorTable"), 8, 0, *functions)
-        self._words("main_thread", 1)[0] = threading.main_thread().ident or 0
 
     def _function(self, name: str, *types: Any) -> Any:
         return ctypes.PYFUNCTYPE(_WORD, *types)(self._library.address(name))
@@ -53,13 +52,13 @@ class Native:
         self._words(name, len(words))[:] = words
         return self._library.address(name)
 
-    def set_callback(self, function: str, callback: int) -> None:
-        """Python's part of a function of the table."""
-        self._words("callbacks", len(layouts.FUNCTIONS))[layouts.FUNCTIONS.index(function)] = callback
+    def set_function(self, name: str, function: int) -> None:
+        """Python's part of a function of the table: the address of an object that takes an address."""
+        self._words("callbacks", len(layouts.FUNCTIONS))[layouts.FUNCTIONS.index(name)] = function
 
-    def set_failed(self, callback: int) -> None:
+    def set_failed(self, function: int) -> None:
         """What is called with a program whose machine code stopped midway."""
-        self._words("failed", 1)[0] = callback
+        self._words("failed", 1)[0] = function
 
     def addresses(self) -> list[int]:
         """The table's functions."""
@@ -80,12 +79,3 @@ def text() -> str:
     execute.write(module)
     events.trampolines(module)
     return module.text()
-
-
-def _python_functions() -> dict[str, int]:
-    names = {name: name for name in re.findall(r"declare .*@(Py\w+)", code.module().text())}
-    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")
-    names["hlokit_finalizing"] = "Py_IsFinalizing" if public else "_Py_IsFinalizing"
-    return {
-        name: ctypes.cast(getattr(ctypes.pythonapi, own), ctypes.c_void_p).value or 0 for name, own in names.items()
-    }

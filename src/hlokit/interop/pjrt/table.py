@@ -12,18 +12,17 @@ from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.events import DONE
 from hlokit.interop.pjrt.memory import FOREVER, constant, immortal
 from hlokit.interop.pjrt.native import native
+from hlokit.runtime.interrupt import is_interrupt
 
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
 _functions: dict[str, Callable[[Any], None]] = {}
 _failed: list[Callable[[int], None]] = []
-_CODES: list[tuple[type[BaseException], str]] = [
+_CODES: list[tuple[type[Exception], str]] = [
     (UnsupportedError, "UNIMPLEMENTED"),
     (NotImplementedError, "UNIMPLEMENTED"),
     (ArgumentError, "INVALID_ARGUMENT"),
     (ParseError, "INVALID_ARGUMENT"),
     (ShapeError, "INVALID_ARGUMENT"),
     (MemoryError, "RESOURCE_EXHAUSTED"),
-    (KeyboardInterrupt, "CANCELLED"),
     (HlokitError, "INTERNAL"),
 ]
 
@@ -51,9 +50,9 @@ def api() -> int:
     """The address of the PJRT_Api. It, and all that it leads to, lives as long as the process."""
     machine = native()
     for name, body in _functions.items():
-        machine.set_callback(name, _callback(_of_struct(body, layouts.struct(name))))
+        machine.set_function(name, _guarded(_of_struct(body, layouts.struct(name))))
     for body in _failed:
-        machine.set_failed(_callback(body))
+        machine.set_failed(_guarded(body))
     version = (layouts.size("Version"), 0, layouts.MAJOR | layouts.MINOR << 32)
     return FOREVER.words((layouts.API_SIZE, 0, *version, *machine.addresses()))
 
@@ -71,20 +70,22 @@ def _of_struct(body: Callable[[Any], None], struct: Any) -> Callable[[int], None
     return lambda address: body(at(address))
 
 
-def _callback(body: Callable[[int], None]) -> int:
+def _guarded(body: Callable[[int], None]) -> int:
+    """The address of a Python function that turns errors into PJRT_Errors. Interrupts pass, to machine code."""
+
     def call(address: int) -> int:
         try:
             body(address)
-        except BaseException as error:  # nothing may pass into C++
+        except Exception as error:
+            if is_interrupt(error):
+                raise
             return _error(error)
         return DONE
 
-    made = _CALLBACK(call)
-    immortal(made)
-    return ctypes.cast(made, ctypes.c_void_p).value or 0
+    return immortal(call)
 
 
-def _error(error: BaseException) -> int:
+def _error(error: Exception) -> int:
     """A PJRT_Error for an exception."""
     code = next((code for type, code in _CODES if isinstance(error, type)), "INTERNAL")
     text = str(error) if isinstance(error, HlokitError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,65 @@
+"""Interrupts and exits by the thousand: python -m tests.pjrt.interrupts --count 10000, --exits 200.
+
+Ctrl-C may come at any time: in JAX, in the plugin, between the two. None may be lost, and no process may die of it. See
+scripts/interrupts.py. An exit is that of a process under `-X dev`, which overwrites memory that Python frees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from tests.pjrt.harness import SCRIPTS, python
+
+_A_PROCESS = 500
+
+
+def interrupted(count: int, seed: int, **environment: str) -> dict[str, Any]:
+    """What became of so many interrupts in one process. AssertionError: it died, or hung."""
+    done = python(str(SCRIPTS / "interrupts.py"), str(count), str(seed), timeout=1200, **environment)
+    assert done.returncode == 0, f"seed {seed}: exit code {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-6000:]}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=0, help="interrupts")
+    parser.add_argument("--exits", type=int, default=0, help="exits under -X dev")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--platform", default="hlokit,cpu", help="JAX_PLATFORMS; cpu: JAX's own client, for comparison")
+    options = parser.parse_args()
+    failures = _campaign(options.count, options.seed, options.platform) if options.count else 0
+    return failures
+
+
+def _campaign(count: int, seed: int, platform: str) -> int:
+    total: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    failures = 0
+    began = time.monotonic()
+    while total["sent"] < count:
+        seed += 1
+        part = min(_A_PROCESS, count - total["sent"])
+        try:
+            found = interrupted(part, seed, JAX_PLATFORMS=platform)
+        except AssertionError as error:
+            print(error, flush=True)
+            failures += 1
+            total["sent"] += part
+            continue
+        for name in ("sent", "handled", "caught", "lost", "rounds"):
+            total[name] += found[name]
+        dropped.update(found["dropped"])
+        errors.update(found["errors"])
+        print(f"{time.monotonic() - began:6.0f} s {dict(total)} dropped by Python {sum(dropped.values())}", flush=True)
+    print(json.dumps({"deaths": failures, **total, "dropped": dropped, "errors": errors}, indent=1))
+    return int(failures > 0 or total["lost"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
