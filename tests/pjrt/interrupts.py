@@ -40,6 +40,7 @@ def _campaign(count: int, seed: int, platform: str) -> int:
     total: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
     errors: Counter[str] = Counter()
+    lost: list[list[str]] = []
     failures = 0
     began = time.monotonic()
     while total["sent"] < count:
@@ -52,13 +53,14 @@ def _campaign(count: int, seed: int, platform: str) -> int:
             failures += 1
             total["sent"] += part
             continue
-        for name in ("sent", "handled", "caught", "lost", "rounds"):
+        for name in ("sent", "handled", "caught", "rounds"):
             total[name] += found[name]
+        lost += found["lost"]
         dropped.update(found["dropped"])
         errors.update(found["errors"])
-        print(f"{time.monotonic() - began:6.0f} s {dict(total)} dropped by Python {sum(dropped.values())}", flush=True)
-    print(json.dumps({"deaths": failures, **total, "dropped": dropped, "errors": errors}, indent=1))
-    return int(failures > 0 or total["lost"] > 0)
+        print(f"{time.monotonic() - began:6.0f} s {dict(total)} lost {len(lost)}, by Python {sum(dropped.values())}", flush=True)
+    print(json.dumps({"deaths": failures, "lost": lost, **total, "dropped": dropped, "errors": errors}, indent=1))
+    return int(failures > 0 or bool(lost))
 
 
 if __name__ == "__main__":

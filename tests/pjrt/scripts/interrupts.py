@@ -34,6 +34,8 @@ class Sender:
     def __init__(self, count: int, seed: int) -> None:
         self.count = count
         self.handled = 0
+        self.places: list[list[str]] = []
+        """Where each came."""
         self.caught: set[int] = set()
         self.dropped: dict[int, str] = {}
         self._random = random.Random(seed)
@@ -70,7 +72,12 @@ class Sender:
     def lost(self) -> list[int]:
         return [n for n in range(self.handled) if n not in self.caught and n not in self.dropped]
 
-    def _handle(self, number: int, frame: object) -> None:
+    def _handle(self, number: int, frame: Any) -> None:
+        places: list[str] = []
+        while frame is not None and len(places) < 10:
+            places.append(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno} {frame.f_code.co_name}")
+            frame = frame.f_back
+        self.places.append(places)
         self.handled += 1
         raise KeyboardInterrupt(self.handled - 1)
 
@@ -165,7 +172,8 @@ def main() -> None:
     faulthandler.cancel_dump_traceback_later()
     print(json.dumps({
         "sent": count, "handled": sender.handled, "caught": len(sender.caught), "dropped": Counter(sender.dropped.values()),
-        "lost": len(sender.lost()), "rounds": rounds, "errors": errors,
+        "lost": [sender.places[n] for n in sender.lost()],
+        "rounds": rounds, "errors": errors,
     }))  # fmt: skip
 
 
