@@ -79,6 +79,7 @@ def test_what_hlokit_does_not_do_is_refused_by_name(name: str, value: Any) -> No
 def test_values_that_ask_for_nothing_are_taken() -> None:
     options = {"xla_cpu_ftz": False, "xla_cpu_max_isa": "", "xla_dump_hlo_as_html": True, "xla_gpu_ftz": True}
     assert check(options) == {}
+    assert check({"xla_dump_hlo_as_proto": True}) == {"xla_dump_hlo_as_proto": "True"}
     with pytest.raises(UnsupportedError, match="xla_dump_hlo_as_html"):
         check({**options, "xla_dump_to": "/tmp"})
 

@@ -11,6 +11,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.errors import HlokitError
+from hlokit.proto.module import module_from_proto
 from hlokit.runtime import dump, progress
 from hlokit.tools.main import main
 
@@ -49,6 +50,24 @@ def test_all_stages_under_xlas_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "transpose" in files["before_optimizations.txt"] and "transpose" not in files["cpu_after_optimizations.txt"]
     assert files["ir-no-opt.ll"] == executable.as_text("llvm") and "hlokit_entry:" in files["s"]
     assert "x" in files["cpu_after_optimizations-memory-usage-report.txt"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "forms"),
+    [
+        ("--xla_dump_hlo_as_proto", {"hlo.pb"}),
+        ("--xla_dump_hlo_as_proto=true --xla_dump_hlo_as_text", {"hlo.pb", "txt"}),
+        ("--xla_dump_hlo_as_proto=false", {"txt"}),
+    ],
+)
+def test_forms_of_modules(flags: str, forms: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={tmp_path} {flags}")
+    hk.compile(hk.parse(TEXT))
+    for stage in ("before_optimizations", "cpu_after_optimizations"):
+        files = {path.name.split(f".{stage}.")[1]: path for path in tmp_path.glob(f"*.{stage}.*")}
+        assert files.keys() == forms
+        if "hlo.pb" in forms:
+            assert str(module_from_proto(files["hlo.pb"].read_bytes())).startswith("HloModule jit_f")
 
 
 def test_programs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,25 +71,31 @@ def module_from_proto(data: bytes) -> HloModule:
 
     Raises ParseError for bytes that are neither, with the instruction where there is one.
     """
-    from google.protobuf.message import DecodeError
-
-    proto = message_class("Module")()
-    try:
-        proto.ParseFromString(data)
-        if not proto.computations:
-            wrapper = message_class("HloProto")()
-            wrapper.ParseFromString(data)
-            proto = wrapper.hlo_module
-    except DecodeError as error:
-        raise ParseError(f"not an HloModuleProto: {error}") from None
-    if not proto.computations:
-        raise ParseError("not an HloModuleProto: it has no computations")
+    proto = _parsed(data)
     try:
         return _module_from_proto(proto)
     except ParseError:
         raise
     except (HlokitError, ValueError, TypeError, OverflowError) as error:
         raise ParseError(f"proto: {error}", label=getattr(error, "label", None)) from error
+
+
+def _parsed(data: bytes) -> Any:
+    """The message of the module. An HloProto's module stands where the other has its name."""
+    from google.protobuf.message import DecodeError
+
+    reason = "it has no computations"
+    for name in ("Module", "HloProto"):
+        message = message_class(name)()
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            reason = str(error)
+            continue
+        found = message if name == "Module" else message.hlo_module
+        if found.computations:
+            return found
+    raise ParseError(f"not an HloModuleProto: {reason}")
 
 
 class _Ids:

@@ -2,8 +2,10 @@
 
 HLOKIT_DUMP_TO  the folder
 XLA_FLAGS       --xla_dump_to=DIR the same ("-" is standard output); --xla_dump_hlo_pass_re=REGEX: the module after each
-                pass of such a name that changed it; --xla_disable_hlo_passes=NAME,...: these are left out. A value that
-                does not begin with "-" names a file of flags. Of other flags the log says that they are ignored
+                pass of such a name that changed it; --xla_dump_hlo_as_text, --xla_dump_hlo_as_proto: the forms of
+                modules, text if none is named (protos need protobuf); --xla_disable_hlo_passes=NAME,...: these are left
+                out. A value that does not begin with "-" names a file of flags. Of other flags the log says that they
+                are ignored
 
 Both are read when a program is compiled.
 """
@@ -37,11 +39,16 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True)
 class Settings:
-    """folder: where to ("-": standard output), empty for nowhere; passes: after which to dump; disabled: not to run."""
+    """folder: where to ("-": standard output), empty for nowhere; passes: after which to dump; disabled: not to run.
+
+    text, proto: in which forms modules are written.
+    """
 
     folder: str = ""
     passes: str = ""
     disabled: tuple[str, ...] = ()
+    text: bool = True
+    proto: bool = False
 
 
 _NONE = Settings()
@@ -59,7 +66,14 @@ def settings() -> Settings:
         re.compile(pattern)
     except re.error as error:
         raise HlokitError(f"XLA_FLAGS: --xla_dump_hlo_pass_re={pattern}: {error}") from None
-    return Settings(folder or found.get("xla_dump_to", ""), pattern, disabled)
+    proto = _is_set(found.get("xla_dump_hlo_as_proto", "false"))
+    as_text = _is_set(found.get("xla_dump_hlo_as_text", "false" if proto else "true"))
+    return Settings(folder or found.get("xla_dump_to", ""), pattern, disabled, as_text, proto)
+
+
+def _is_set(value: str) -> bool:
+    """A boolean flag; one without a value is true."""
+    return value.lower() not in ("false", "0")
 
 
 _given: ContextVar[Mapping[str, str] | None] = ContextVar("_given", default=None)
@@ -75,7 +89,13 @@ def flags(given: Mapping[str, str]) -> Generator[None]:
         _given.reset(token)
 
 
-_KNOWN = ("xla_dump_to", "xla_dump_hlo_pass_re", "xla_disable_hlo_passes")
+_KNOWN = (
+    "xla_dump_to",
+    "xla_dump_hlo_pass_re",
+    "xla_disable_hlo_passes",
+    "xla_dump_hlo_as_text",
+    "xla_dump_hlo_as_proto",
+)
 _ELSEWHERE = ("xla_force_host_platform_device_count",)
 """What JAX's platform reads."""
 
@@ -157,8 +177,8 @@ class _Passes:
 class Dump:
     """The files of one program: module_0000.NAME.*; the number counts the process's programs."""
 
-    def __init__(self, folder: str, name: str) -> None:
-        self.folder = folder
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.settings, self.folder = settings, settings.folder
         cleaned = re.sub(r"[^\w.-]", "_", name)
         self.stem = f"module_{next(_numbers):04}.{cleaned}"
 
@@ -177,14 +197,20 @@ class Dump:
             _warn(self.folder, f"cannot dump: {error}")
 
     def source(self, module: HloModule) -> None:
-        self.write("before_optimizations.txt", module.to_text())
+        self._module("before_optimizations", module)
+
+    def _module(self, stage: str, module: HloModule) -> None:
+        if self.settings.text:
+            self.write(f"{stage}.txt", module.to_text())
+        if self.settings.proto:
+            self.write(f"{stage}.hlo.pb", _hlo_proto(module))
 
     def results(self, executable: Executable) -> None:
         """What was made of it, by stages."""
         from hlokit.runtime.inspection import memory_text, stage_text
 
         program, target, plan = executable.program, executable.target, executable.plan
-        self.write("cpu_after_optimizations.txt", stage_text(program, target, "hlo"))
+        self._module("cpu_after_optimizations", program.module)
         self.write("cpu_after_optimizations-memory-usage-report.txt", memory_text(executable.memory_analysis()))
         self.write("loops.txt", stage_text(program, target, "loops"))
         self.write("ir-no-opt.ll", program.text)
@@ -192,3 +218,15 @@ class Dump:
         self.write("s", stage_text(program, target, "asm"))
         for number, code in enumerate(plan.objects):
             self.write("o" if number == 0 else f"{number}.o", bytes(code))
+
+
+def _hlo_proto(module: HloModule) -> bytes:
+    """An HloProto, which is what XLA writes: the HloModuleProto is its field 1. UnsupportedError without protobuf."""
+    from hlokit.proto.module import module_to_proto
+
+    data = module_to_proto(module)
+    size, length = len(data), bytearray()
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return b"\x0a" + bytes((*length, size)) + data

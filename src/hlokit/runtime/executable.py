@@ -101,7 +101,7 @@ class Executable:
         self._donated = _donated_leaves(module, donate) if self._is_static else ()
         self._hosts: HostSteps | None = None
         self._settings = settings()
-        self._dump = Dump(self._settings.folder, module.name) if self._settings.folder else None
+        self._dump = Dump(self._settings, module.name) if self._settings.folder else None
         if self._dump is not None:
             self._dump.source(module)
         with recorded() as questions, progress(module.name) as say:

@@ -40,14 +40,22 @@ def add(callback: Callback) -> int:
 
 def calls(module: HloModule) -> list[Callback]:
     """The callbacks that the module names, to be held as long as it may run."""
-    configs = [
+    return [callback for callback in map(_find, _configs(module)) if callback is not None]
+
+
+def has_calls(module: HloModule) -> bool:
+    """Whether the module names callbacks, of this process or of another."""
+    return bool(_configs(module))
+
+
+def _configs(module: HloModule) -> list[str]:
+    return [
         instruction.extra.backend_config
         for computation in module.all_computations
         for instruction in computation.instructions
         if isinstance(instruction.op, CustomCall) and instruction.op.custom_call_target in (*_TARGETS, _BUFFER_TARGET)
         if instruction.extra is not None
     ]
-    return [callback for callback in map(_find, configs) if callback is not None]
 
 
 def install(platform: str) -> None:
@@ -96,7 +104,7 @@ class _ModuleContext:
 
     def add_host_callback(self, callback: Callback) -> None:
         """The number of the callback is then len(host_callbacks) - 1: so the rules ask for it."""
-        self._module.add_keepalive(callback)
+        self._module.add_host_callback(callback)  # JAX keeps no program that has any in its cache
         self.host_callbacks = range(add(callback) + 1)
 
 

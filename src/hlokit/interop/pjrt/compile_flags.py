@@ -14,7 +14,13 @@ from typing import Any
 
 from hlokit.errors import ArgumentError, UnsupportedError
 
-HEEDED = ("xla_dump_to", "xla_dump_hlo_pass_re", "xla_disable_hlo_passes")
+HEEDED = (
+    "xla_dump_to",
+    "xla_dump_hlo_pass_re",
+    "xla_dump_hlo_as_text",
+    "xla_dump_hlo_as_proto",
+    "xla_disable_hlo_passes",
+)
 """Those that compiling reads, as it does in XLA_FLAGS."""
 
 _DEFAULTS: dict[str, Any] = {

@@ -15,7 +15,7 @@ import numpy as np
 from hlokit import api
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.interop.jax.callbacks import calls
+from hlokit.interop.jax.callbacks import calls, has_calls
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
 from hlokit.interop.pjrt.client import KINDS, Device, devices
@@ -35,12 +35,14 @@ _MAGIC = b"hlokit 1\n"
 
 
 class Program:
-    """A program and where it runs. `address`: of its PROGRAM."""
+    """A program and where it runs. `address`: of its PROGRAM. `may_call`: Python functions, else UnsupportedError."""
 
-    def __init__(self, code: bytes, options: bytes) -> None:
+    def __init__(self, code: bytes, options: bytes, may_call: bool = True) -> None:
         self.code, self.serialized_options = code, options
         self.options: Options = parse(options, len(devices()))
         self.module = api.parse(code)
+        if not may_call and has_calls(self.module):
+            raise UnsupportedError(f"{self.module.name}: it calls Python functions of the process that serialized it")
         self.callbacks = calls(self.module)
         self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
         self.kept = Kept()
@@ -99,7 +101,12 @@ class Program:
         return hashlib.sha256(self.code + self.serialized_options).hexdigest()
 
     def serialized(self) -> bytes:
-        """The program and its options. Its machine code is in hlokit's own cache."""
+        """The program and its options. Its machine code is in hlokit's own cache.
+
+        UnsupportedError: it calls Python functions, which another process would not find.
+        """
+        if has_calls(self.module):
+            raise UnsupportedError(f"{self.name}: a program that calls Python functions is not serialized")
         head = json.dumps({"options": len(self.serialized_options), "code": len(self.code)}).encode()
         return _MAGIC + head + b"\n" + self.serialized_options + self.code
 
@@ -110,7 +117,10 @@ class Program:
 
 
 def deserialized(data: bytes, options: bytes) -> Program:
-    """What `serialized` wrote; `options`, where given, in place of its own. ParseError for anything else."""
+    """What `serialized` wrote; `options`, where given, in place of its own.
+
+    ParseError for anything else, UnsupportedError for a program that calls Python functions.
+    """
     head, _, rest = data.removeprefix(_MAGIC).partition(b"\n")
     try:
         sizes: Any = json.loads(head) if data.startswith(_MAGIC) else {}
@@ -120,7 +130,7 @@ def deserialized(data: bytes, options: bytes) -> Program:
     if min(counts) < 0 or sum(counts) != len(rest):
         raise ParseError("the bytes are no executable of hlokit's")
     own = rest[: counts[0]]
-    return Program(rest[len(own) :], options or own)
+    return Program(rest[len(own) :], options or own, may_call=False)
 
 
 def _memory_kinds(module: HloModule, count: int) -> list[str]:
