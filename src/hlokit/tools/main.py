@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cyclopts import App
 
@@ -50,11 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _write_utf8() -> None:
     """Output to files and pipes is UTF-8 in any locale; a terminal shows escapes for what it has no characters for."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        if sys.stdout.isatty():
-            sys.stdout.reconfigure(errors="backslashreplace")
-        else:
-            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # as names of files come
+    out: Any = sys.stdout
+    if not isinstance(out, io.TextIOWrapper):
+        return
+    if out.isatty():
+        out.reconfigure(errors="backslashreplace")
+    else:
+        out.reconfigure(encoding="utf-8", errors="surrogateescape")  # as names of files come
 
 
 def _fail(message: str) -> int:
