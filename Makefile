@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests and tools read and write text as UTF-8 in any locale; the package itself says so wherever it does.
 export PYTHONUTF8 := 1
 
-.PHONY: demo test lint test-slow test-libraries test-jax-newest test-golden bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-libraries test-jax-newest test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -52,6 +52,10 @@ test-jax-newest: $(READY) .venv-newest/.hlokit
 
 test-golden: $(READY)
 	$(PYTEST) -m golden_full --golden="$(GOLDEN)"
+
+# Machine code for aarch64 under QEMU: a sample, SAMPLE=--all for all. Needs apt-get and dpkg-deb, but no root.
+test-aarch64: $(READY)
+	$(BIN)/python -m tests.aarch64.run $(if $(wildcard $(GOLDEN)/*.jsonl),--golden "$(GOLDEN)") $(SAMPLE)
 
 # The report goes to build/bench: run.json, run.md, run.svg. Narrow it: make bench ONLY=gemm
 bench bench-quick: .venv/.bench $(if $(NEWEST),.venv-newest/.ready)

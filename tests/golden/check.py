@@ -25,7 +25,7 @@ XLA_WRONG: dict[str, str] = {
 
 ROUTES = ("builder", "text")
 PASSED, FAILED, IGNORED = "passed", "failed", "ignored"
-_SECONDS_PER_CASE = 60
+SECONDS = 60.0
 
 
 class Mismatch(Exception):
@@ -50,16 +50,18 @@ class Verdict:
     detail: str = ""
 
 
-def check_case(case: Case, routes: tuple[str, ...] = ROUTES, engine: str = "reference") -> list[Verdict]:
-    """One verdict for each route that the case has. `engine`: see engines.py."""
-    return [_judge(case, route, engine) for route in routes if _has_route(case, route)]
+def check_case(
+    case: Case, routes: tuple[str, ...] = ROUTES, engine: str = "reference", seconds: float = SECONDS
+) -> list[Verdict]:
+    """One verdict for each route that the case has, which fails if it takes longer. `engine`: see engines.py."""
+    return [_judge(case, route, engine, seconds) for route in routes if _has_route(case, route)]
 
 
 def _has_route(case: Case, route: str) -> bool:
     return route == "builder" or case.hlo is not None
 
 
-def _judge(case: Case, route: str, engine: str) -> Verdict:
+def _judge(case: Case, route: str, engine: str, seconds: float) -> Verdict:
     """Runs the case. Wrong by the rules: Mismatch or HlokitError; any other exception is a bug in any case."""
     from hlokit import HlokitError
 
@@ -68,13 +70,13 @@ def _judge(case: Case, route: str, engine: str) -> Verdict:
 
     may_differ = not case.is_judged or case.id in XLA_WRONG or (case.kind == "reject" and case.stage == "compile")
     try:
-        with time_limit(_SECONDS_PER_CASE):
+        with time_limit(seconds):
             _check(case, route, engine)
     except (Mismatch, HlokitError) as error:
         name = "" if isinstance(error, Mismatch) else f"{type(error).__name__}: "
         return verdict(IGNORED if may_differ else FAILED, name + first_line(error), short_traceback(error))
     except CaseTimeout as error:
-        return verdict(FAILED, f"takes more than {_SECONDS_PER_CASE} s", short_traceback(error))
+        return verdict(FAILED, f"takes more than {seconds:g} s", short_traceback(error))
     except Exception as error:
         return verdict(FAILED, f"{type(error).__name__}: {first_line(error)}", short_traceback(error))
     return verdict(IGNORED if may_differ else PASSED)

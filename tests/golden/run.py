@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import random
 import re
 import sys
 import time
@@ -18,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.golden.cases import decode_case, golden_files
-from tests.golden.check import FAILED, IGNORED, PASSED, ROUTES, Verdict, check_case
+from tests.golden.check import FAILED, IGNORED, PASSED, ROUTES, SECONDS, Verdict, check_case
 from tests.golden.engines import ENGINES
 
 _CHUNK = 40
@@ -35,12 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.collectives and "collectives" not in options.family:
         files = [path for path in files if path.stem != "collectives"]
     lines = [line for path in files for line in _lines(path) if _is_wanted(line, options)]
+    if options.sample is not None and options.sample < len(lines):
+        lines = random.Random(options.seed).sample(lines, options.sample)
     if not lines:
         print("no such case", file=sys.stderr)
         return 2
     routes = ROUTES if options.route == "both" else (options.route,)
     start = time.perf_counter()
-    verdicts = list(run_lines(lines, routes, options.jobs, options.engine))
+    verdicts = list(run_lines(lines, routes, options.jobs, options.engine, options.seconds))
     _report(verdicts, options.verbose)
     print(f"{time.perf_counter() - start:.1f} s")
     failures = [verdict for verdict in verdicts if verdict.status == FAILED]
@@ -56,10 +59,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--family", action="append", default=[], help="run this family only (repeatable)")
     parser.add_argument("--id", action="append", default=[], help="run this case only (repeatable)")
     parser.add_argument("--op", action="append", default=[], help="run the cases of this operation only (repeatable)")
+    parser.add_argument("--sample", type=int, metavar="COUNT", help="run this many of the cases, the same for a seed")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--route", choices=[*ROUTES, "both"], default="both")
     parser.add_argument("--engine", choices=list(ENGINES), default="reference", help="what runs the modules")
     parser.add_argument("--collectives", action="store_true", help="run the family collectives too")
     parser.add_argument("--jobs", type=int, default=2, help="processes (1: all in this one)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a case may take (default: %(default)g)")
     parser.add_argument("--failures", type=Path, metavar="OUT.json", help="write the failures there")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each failure")
     return parser.parse_args(arguments)
@@ -77,10 +83,10 @@ def _is_wanted(line: str, options: argparse.Namespace) -> bool:
 
 
 def run_lines(
-    lines: Sequence[str], routes: tuple[str, ...], jobs: int, engine: str = "reference"
+    lines: Sequence[str], routes: tuple[str, ...], jobs: int, engine: str = "reference", seconds: float = SECONDS
 ) -> Iterator[Verdict]:
     """The verdicts on the cases of these lines, in order."""
-    chunks = [(lines[i : i + _CHUNK], routes, engine) for i in range(0, len(lines), _CHUNK)]
+    chunks = [(lines[i : i + _CHUNK], routes, engine, seconds) for i in range(0, len(lines), _CHUNK)]
     if jobs == 1:
         yield from (verdict for chunk in chunks for verdict in _run_chunk(chunk))
         return
@@ -89,9 +95,10 @@ def run_lines(
             yield from verdicts
 
 
-def _run_chunk(chunk: tuple[Sequence[str], tuple[str, ...], str]) -> list[Verdict]:
-    lines, routes, engine = chunk
-    return [verdict for line in lines for verdict in check_case(decode_case(json.loads(line)), routes, engine)]
+def _run_chunk(chunk: tuple[Sequence[str], tuple[str, ...], str, float]) -> list[Verdict]:
+    lines, routes, engine, seconds = chunk
+    cases = (decode_case(json.loads(line)) for line in lines)
+    return [verdict for case in cases for verdict in check_case(case, routes, engine, seconds)]
 
 
 def _report(verdicts: Sequence[Verdict], verbose: bool) -> None:
