@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -312,3 +313,44 @@ def test_macos_reads_and_interprets_and_may_try_machine_code() -> None:
 
 def _refusals(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.startswith("refused:")]
+
+
+# -- what is said of systems
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_workflow_runs_what_is_there() -> None:
+    """`.github/workflows/tests.yml` cannot be run here: what it names exists."""
+    import yaml
+
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
+    assert {"push", "pull_request"} <= workflow[True].keys()  # YAML takes "on" for a truth value
+    made = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    systems: set[str] = set()
+    for job in workflow["jobs"].values():
+        matrix = job.get("strategy", {}).get("matrix", {})
+        named = [job["runs-on"], *matrix.get("os", []), *(row["os"] for row in matrix.get("include", []))]
+        systems |= {name.partition("-")[0] for name in named if not name.startswith("$")}
+        assert job["timeout-minutes"] <= 90
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step), step
+            words = step.get("run", "").split()
+            if words[:1] == ["make"]:
+                assert words[1] in made
+            missing = [word for word in words if word.startswith("tests/") and not (ROOT / word).exists()]
+            assert not missing, missing
+    assert systems == {"ubuntu", "macos", "windows"}
+
+
+def test_versions_said_are_the_same_everywhere() -> None:
+    """The package's classifiers, README's table and the workflow name the same versions of Python."""
+    import yaml
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    classified = {text.rpartition(" ")[2] for text in project["classifiers"] if re.search(r":: 3\.\d+$", text)}
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Where it runs")[2].partition("\n## ")[0]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))
+    rows = workflow["jobs"]["linux"]["strategy"]["matrix"]["include"]
+    assert classified == set(re.findall(r"Python (3\.\d+)", table)) == {row["python"] for row in rows}
+    assert not any("OS Independent" in text for text in project["classifiers"])
