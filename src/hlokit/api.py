@@ -1,4 +1,4 @@
-"""The functions of the facade that take or make whole modules."""
+"""The functions of the facade that take or make whole modules, and what registers machine code for them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ __all__ = [
     "optimize",
     "parse",
     "parse_shape",
+    "register_ffi_target",
+    "register_ffi_type",
     "to_stablehlo",
     "verify",
 ]
@@ -268,3 +270,43 @@ def _is_stablehlo(text: str) -> bool:
                 and "HloModule" not in word
             )
     return False
+
+
+def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> None:
+    """Makes a handler of XLA's FFI, `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`, the target `name` of custom-calls.
+
+    handler   its address, a ctypes function or a PyCapsule; or a mapping of these by stage, "execute" and perhaps
+              "instantiate", "prepare", "initialize"
+    replace   a target of this name may exist already
+
+    The instructions have api_version=API_VERSION_TYPED_FFI, and their attributes in backend_config as MLIR writes a
+    dictionary: `{scale = 2.0 : f32, axes = array<i64: 0, 1>}`. Handlers run without the interpreter lock.
+
+    Raises BuildError for a name that something else has (CCALL-2), for a mapping without "execute" or with other keys,
+    and for a handler that was compiled for a version of the interface that is not supported.
+
+        library = ctypes.CDLL("./handlers.so")
+        hk.register_ffi_target("scale", library.Scale)
+        b = hk.Builder("call")
+        y = hk.custom_call(
+            b, "scale", [b.parameter(0, hk.f32[3])], hk.f32[3], "{factor = 2.0 : f32}",
+            api_version="API_VERSION_TYPED_FFI",
+        )
+    """
+    from hlokit.runtime.ffi import handlers
+
+    handlers.register_ffi_target(name, handler, replace=replace)
+
+
+def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
+    """Registers a type of handlers' states.
+
+    type_id     where an XLA_FFI_TypeId is, which gets a number unless it has one: an address, a ctypes pointer or a
+                PyCapsule
+    type_info   where an XLA_FFI_TypeInfo is, which says how objects of the type are destroyed; None: they are not
+
+    Raises HandlerError if the name, or the number that the id has already, is another type's.
+    """
+    from hlokit.runtime.ffi import handlers
+
+    handlers.register_ffi_type(name, type_id, type_info)

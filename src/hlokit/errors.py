@@ -123,6 +123,17 @@ class EvaluationError(HlokitError):
     located = False
 
 
+class HandlerError(EvaluationError):
+    """A handler of XLA's FFI gave an error. `code`: its kind, as absl names it ("INVALID_ARGUMENT")."""
+
+    def __init__(self, message: str, code: str = "UNKNOWN") -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class DeadlockError(EvaluationError):
     """Devices wait for each other, or for one that has finished: none can go on (GRP-8, COMM-12).
 

@@ -76,7 +76,7 @@ class Instruction:
     extra      metadata and the like, or None
     """
 
-    __slots__ = ("called", "extra", "id", "name", "op", "operands", "parent", "shape", "users")
+    __slots__ = ("__weakref__", "called", "extra", "id", "name", "op", "operands", "parent", "shape", "users")
 
     def __init__(
         self,

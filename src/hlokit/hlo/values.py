@@ -16,6 +16,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
+    from hlokit.hlo.instruction import Instruction
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -171,8 +172,15 @@ class Device(Protocol):
     partition_id: int
     replica_count: int
     partition_count: int
+    device: int
+    instruction: Instruction | None
     outfeed: list[Any]
     rng_state: int
+
+    @property
+    def run(self) -> object:
+        """What stands for this execution of the program: the same on all devices that run it together."""
+        ...
 
     @property
     def random(self) -> np.random.Generator:

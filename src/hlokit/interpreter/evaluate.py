@@ -210,7 +210,7 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
             value = op.reference(*operands, **step.keywords)
     except EvaluationError as error:
         if not error.located:
-            error.args = (f"{instruction.name}: {error}",)
+            error.args = (f"{instruction.name}: {error}", *error.args[1:])
             error.located = True
         raise
     except MemoryError as error:

@@ -103,6 +103,11 @@ class Process:
         self.plans: dict[Computation, Any] = {}
 
     @property
+    def run(self) -> object:
+        """What stands for this execution of the program: the same on all devices that run it together in a process."""
+        return self.transport if self.apart is None else self
+
+    @property
     def random(self) -> np.random.Generator:
         """Made when asked for: it takes longer than the rest of a small program."""
         if self._random is None:

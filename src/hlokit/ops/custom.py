@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Function
-from hlokit.ops.custom_targets.registry import Invocation, find_target, read_only, result_of
+from hlokit.hlo.values import Device, Function
+from hlokit.ops.custom_targets.registry import Invocation, find_target, read_only, result_of, searched
 from hlokit.types.attributes import (
     OPTIONAL_CONV_LABELS,
     OPTIONAL_LITERAL,
@@ -29,6 +29,10 @@ _API_VERSIONS = (
     "API_VERSION_STATUS_RETURNING_UNIFIED",
     "API_VERSION_TYPED_FFI",
 )
+
+TYPED_FFI = _API_VERSIONS[-1]
+DEVICES = "hlokit.devices"
+"""The module's frontend attribute that says which devices its processes are, where they are not 0, 1, 2, ..."""
 
 
 class CustomCall(Op, name="custom-call"):
@@ -103,6 +107,7 @@ class CustomCall(Op, name="custom-call"):
         *operands: Any,
         called_computations: Sequence[Function] = (),
         shape: Shape,
+        process: Device,
         backend_config: str = "",
     ) -> Any:
         name = self.custom_call_target
@@ -110,7 +115,7 @@ class CustomCall(Op, name="custom-call"):
         if target is None:
             return self._value_of_computation(operands, called_computations, shape)
         values = tuple(read_only(operand) for operand in operands)
-        return result_of(target, Invocation(values, shape, backend_config, called_computations, self))
+        return result_of(target, Invocation(values, shape, backend_config, called_computations, self, process))
 
     def _value_of_computation(self, operands: tuple[Any, ...], computations: Sequence[Function], shape: Shape) -> Any:
         name = self.custom_call_target
@@ -118,4 +123,7 @@ class CustomCall(Op, name="custom-call"):
             program = computations[0].computation.program_shape
             if len(program.parameters) == len(operands) and program.result.static is shape.static:
                 return computations[0](*operands)
-        raise UnsupportedError(f"custom-call: no target {name!r} is known; register_custom_call adds one [CCALL-4]")
+        adds = "register_ffi_target" if self.api_version == TYPED_FFI else "register_custom_call"
+        raise UnsupportedError(
+            f"custom-call: no target {name!r} is registered for {searched()}; {adds} adds one [CCALL-4]"
+        )

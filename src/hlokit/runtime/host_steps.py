@@ -13,6 +13,8 @@ from hlokit.errors import HlokitError
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.process import Place, Process
+from hlokit.ops.custom import CustomCall
+from hlokit.ops.custom_targets.registry import find_target
 from hlokit.runtime.arrays import array_leaves, leaves, tree, view
 from hlokit.runtime.collectives import Collectives
 from hlokit.runtime.interrupt import step_address
@@ -20,6 +22,7 @@ from hlokit.runtime.meetings import Meetings, Round, Switch
 
 if TYPE_CHECKING:
     from hlokit.cpu.steps import HostStep
+    from hlokit.hlo.instruction import Instruction
 
 
 class HostSteps:
@@ -32,6 +35,8 @@ class HostSteps:
 
     def __init__(self, steps: Sequence[HostStep], grid: tuple[int, int] = (1, 1)) -> None:
         self.steps = list(steps)
+        for step in self.steps:
+            _instantiate(step.instructions[0])
         self.collectives = Collectives()
         self._current = threading.local()
         self._function = self._run  # held, since machine code has its address
@@ -75,6 +80,14 @@ class HostSteps:
         shares = process.transport.shares_memory
         if not (shares and self.collectives.run(process, step.instructions[0], table, over)):
             _evaluate(process, step, table)
+
+
+def _instantiate(instruction: Instruction) -> None:
+    """Has a custom call's handler make its state now, if it is known: what is wrong with it is told before it runs."""
+    if isinstance(instruction.op, CustomCall):
+        target: Any = find_target(instruction.op.custom_call_target)
+        if hasattr(target, "instantiate"):
+            target.instantiate(instruction)
 
 
 def _evaluate(process: Process, step: HostStep, table: int) -> None:

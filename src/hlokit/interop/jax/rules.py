@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hlokit.interop.jax import callbacks
+from hlokit.interop.jax import callbacks, targets
 
 PLATFORM = "hlokit"
 
@@ -17,6 +17,7 @@ def install(platform: str = PLATFORM) -> None:
     """
     from jax._src.interpreters import mlir
 
+    targets.install()
     rules: Any = mlir._platform_specific_lowerings  # pyright: ignore
     if isinstance(rules.get(platform), _Rules):
         return

@@ -24,6 +24,7 @@ from hlokit.interop.pjrt.memory import Kept, immortal, read_word, view
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import Options, parse
 from hlokit.interop.pjrt.running import Runner, runner
+from hlokit.ops.custom import DEVICES, TYPED_FFI, CustomCall
 from hlokit.runtime.arena import Buffer
 from hlokit.runtime.dump import flags
 from hlokit.stablehlo.lowering import MEMORY_KINDS
@@ -44,6 +45,8 @@ class Program:
         if not may_call and has_calls(self.module):
             raise UnsupportedError(f"{self.module.name}: it calls Python functions of the process that serialized it")
         self.callbacks = calls(self.module)
+        if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(self.module):
+            self.module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
         self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
         self.kept = Kept()
         entry = self.module.entry
@@ -114,6 +117,15 @@ class Program:
     def is_deleted(self) -> bool:
         """Calls are refused."""
         return bool(read_word(self.address + PROGRAM["deleted"]))
+
+
+def _has_handlers(module: HloModule) -> bool:
+    """Whether there are calls that may ask for their device's number."""
+    return any(
+        isinstance(instruction.op, CustomCall) and instruction.op.api_version == TYPED_FFI
+        for computation in module.all_computations
+        for instruction in computation.instructions
+    )
 
 
 def deserialized(data: bytes, options: bytes) -> Program:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from hlokit.errors import ArgumentError, HlokitError, ParseError, ShapeError, UnsupportedError
+from hlokit.errors import ArgumentError, HandlerError, HlokitError, ParseError, ShapeError, UnsupportedError
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.events import DONE
 from hlokit.interop.pjrt.memory import FOREVER, constant, immortal
@@ -87,7 +87,10 @@ def _guarded(body: Callable[[int], None]) -> int:
 
 def _error(error: Exception) -> int:
     """A PJRT_Error for an exception."""
-    code = next((code for type, code in _CODES if isinstance(error, type)), "INTERNAL")
+    if isinstance(error, HandlerError):
+        code = error.code
+    else:
+        code = next((code for type, code in _CODES if isinstance(error, type)), "INTERNAL")
     text = str(error) if isinstance(error, HlokitError) else f"{type(error).__name__}: {error}"
     data = text.encode(errors="replace")
     return native().make_error(layouts.ERROR_CODES.index(code), data, len(data))

@@ -9,7 +9,7 @@ import numpy as np
 
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.values import Array
-from hlokit.ops.custom_targets.registry import Invocation, add_target
+from hlokit.ops.custom_targets.registry import Invocation, Target, add_target
 from hlokit.types.shape import Shape
 
 _Signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
@@ -25,15 +25,21 @@ def register_custom_call_pointer(name: str, address: Any, *, replace: bool = Fal
     `address` is an integer, a ctypes function, or a PyCapsule. The function runs without the interpreter lock.
     Raises BuildError as register_custom_call does.
     """
-    function = _Signature(_address(address))
+    add_target(name, pointer_target(address), replace=replace)
+
+
+def pointer_target(address: Any) -> Target:
+    """A C function as a target: see register_custom_call_pointer."""
+    function = _Signature(address_of(address))
 
     def target(call: Invocation, _alive: Any = address) -> Any:
         return _call(function, call)
 
-    add_target(name, target, replace=replace)
+    return target
 
 
-def _address(address: Any) -> int:
+def address_of(address: Any) -> int:
+    """A function's address: an integer, a ctypes function, or a PyCapsule's pointer. TypeError for what is none."""
     if isinstance(address, int):
         return address
     if type(address).__name__ == "PyCapsule":
@@ -52,7 +58,7 @@ def _call(function: Any, call: Invocation) -> Any:
     op = call.op
     name = f"custom-call target {op.custom_call_target!r}"
     if op.api_version not in ("API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL"):
-        raise UnsupportedError(f"{name}: C functions of {op.api_version} are not supported")
+        raise UnsupportedError(f"{name} is a C function of API_VERSION_ORIGINAL, the instruction's is {op.api_version}")
     if call.shape.is_dynamic:
         raise UnsupportedError(f"{name}: C functions with a dynamic result {call.shape}")
     keep: list[Any] = []  # what the pointers point to must live until the function returns
@@ -74,10 +80,11 @@ def _stored(value: Any, shape: Shape | None) -> Any:
         parts = cast("tuple[Any, ...]", value)
         shapes = shape.elements if shape is not None else (None,) * len(parts)
         return tuple(_stored(part, s) for part, s in zip(parts, shapes, strict=True))
-    return np.ascontiguousarray(value.transpose(_order(shape)) if shape is not None else value)
+    return np.ascontiguousarray(value.transpose(memory_order(shape)) if shape is not None else value)
 
 
-def _order(shape: Shape) -> tuple[int, ...]:
+def memory_order(shape: Shape) -> tuple[int, ...]:
+    """The dimensions as they lie in memory, slowest first."""
     return shape.layout_or_default.minor_to_major[::-1]
 
 
@@ -86,7 +93,7 @@ def _allocate(shape: Shape) -> Any:
         return tuple(_allocate(element) for element in shape.elements)
     if not shape.is_array:
         return None
-    return np.zeros([shape.dimensions[d] for d in _order(shape)], shape.dtype.numpy)
+    return np.zeros([shape.dimensions[d] for d in memory_order(shape)], shape.dtype.numpy)
 
 
 def _pointer(value: Any, keep: list[Any]) -> int | None:
@@ -103,7 +110,7 @@ def _pointer(value: Any, keep: list[Any]) -> int | None:
 def _logical(value: Any, shape: Shape) -> Any:
     if shape.is_tuple:
         return tuple(_logical(part, element) for part, element in zip(value, shape.elements, strict=True))
-    return None if value is None else value.transpose(np.argsort(_order(shape))) if shape.rank else value
+    return None if value is None else value.transpose(np.argsort(memory_order(shape))) if shape.rank else value
 
 
 def _at(value: Any, index: tuple[int, ...]) -> Array:

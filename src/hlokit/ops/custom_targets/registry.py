@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from hlokit.errors import BuildError, EvaluationError, HlokitError
-from hlokit.hlo.values import TOKEN_VALUE, Array, Function
+from hlokit.hlo.values import TOKEN_VALUE, Array, Device, Function
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
 
@@ -23,6 +23,7 @@ class Invocation:
     """One execution of a custom-call: its operands' values, the result's shape, and what the instruction says.
 
     Arrays are read-only and row-major in meaning (layouts are not applied); tuples are Python tuples, tokens None.
+    `device`: the one that it runs on.
     """
 
     operands: tuple[Any, ...]
@@ -30,11 +31,13 @@ class Invocation:
     opaque: str
     computations: Sequence[Function]
     op: CustomCall
+    device: Device
 
 
 Target: TypeAlias = Callable[[Invocation], Any]
 
 _targets: dict[str, Target] = {}
+_finders: dict[str, Callable[[str], Target | None]] = {}
 _lock = threading.Lock()
 
 
@@ -78,8 +81,20 @@ def _add(name: str, target: Target, replace: bool) -> None:
 
 
 def find_target(name: str) -> Target | None:
+    """The target of this name: of the registry, else what the first of the finders gives that knows one."""
     _load_built_in()
-    return _targets.get(name)
+    found = _targets.get(name)
+    return found if found is not None else next(filter(None, (find(name) for find in _finders.values())), None)
+
+
+def add_finder(where: str, find: Callable[[str], Target | None]) -> None:
+    """Has names that the registry lacks looked for by `find`; `where`: what it looks through, for errors."""
+    _finders[where] = find
+
+
+def searched() -> str:
+    """Where `find_target` looks, as text."""
+    return " or ".join(("hlokit", *_finders)).replace(" or ", ", ", max(0, len(_finders) - 1))
 
 
 def built_in(*names: str) -> Callable[[Target], Target]:
