@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from hlokit.cpu.legal import legal
@@ -282,29 +282,53 @@ def _unlocked(name: str) -> Any:
     return getattr(wrapped, "_cfn", wrapped)
 
 
-_idle: dict[tuple[Target, int], list[Any]] = {}
+class _Machine:
+    """LLVM's code generator for a target and the passes before it, which one thread may use at a time.
+
+    To make one takes 1.5 ms. llvmlite frees neither a pass builder whole nor what a run of passes leaves in it, 7 KB:
+    kept, it does not grow.
+    """
+
+    def __init__(self, target: Target, opt: int) -> None:
+        llvm = _llvm()
+        description = llvm.Target.from_triple(target.triple)
+        self.generator = description.create_target_machine(
+            cpu=target.cpu, features=target.features, opt=opt, reloc="pic", codemodel="small"
+        )
+        self.layout = str(self.generator.target_data)
+        self._builder = llvm.create_pass_builder(self.generator, llvm.create_pipeline_tuning_options())
+        self._passes = llvm.create_new_module_pass_manager()
+        self._passes.add_always_inliner_pass()
+        self._passes.add_global_dead_code_eliminate_pass()
+
+    def inline(self, module: Any) -> None:
+        """Always-inline, and the removal of dead functions."""
+        _unlocked("LLVMPY_RunNewModulePassManager")(self._passes, module, self._builder)
+
+    def simplify(self, function: Any) -> None:
+        """LLVM's passes over one function."""
+        self._simplification.run(function, self._builder)
+
+    @cached_property
+    def _simplification(self) -> Any:
+        return self._builder.getFunctionPassManager()
+
+
+_idle: dict[tuple[Target, int], list[_Machine]] = {}
 
 
 @contextmanager
-def _machine(target: Target, opt: int) -> Generator[Any]:
-    """LLVM's code generator for the target, which one thread may use at a time: to make one takes 1.5 ms."""
+def _machine(target: Target, opt: int) -> Generator[_Machine]:
+    """One that is free."""
     idle = _idle.setdefault((target, opt), [])
     try:
         machine = idle.pop()
     except IndexError:
-        machine = _new_machine(target, opt)
+        machine = _Machine(target, opt)
     try:
         yield machine
     finally:
         idle.append(machine)
-
-
-def _new_machine(target: Target, opt: int) -> Any:
-    llvm = _llvm()
-    description = llvm.Target.from_triple(target.triple)
-    return description.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=opt, reloc="pic", codemodel="small"
-    )
 
 
 _contexts: set[Any] = set()
@@ -312,7 +336,7 @@ _contexts: set[Any] = set()
 any order, and a module must not outlive its context."""
 
 
-def _prepared(text: str, target: Target, machine: Any) -> Any:
+def _prepared(text: str, target: Target, machine: _Machine) -> Any:
     """The parsed module, verified, with always-inline done."""
     llvm = _llvm()
     context = llvm.create_context()
@@ -324,19 +348,15 @@ def _prepared(text: str, target: Target, machine: Any) -> Any:
             raise ValueError(f"LLVM cannot read the text:\n{message}")
         module = llvm.ModuleRef(pointer, context)
     weakref.finalize(module, _contexts.discard, context).atexit = False
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
+    module.triple = machine.generator.triple
+    module.data_layout = machine.layout
     with llvm.ffi.OutputString() as message:
         if _unlocked("LLVMPY_VerifyModule")(module, message):
             raise ValueError(f"LLVM refuses the text:\n{message}")
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_global_dead_code_eliminate_pass()
-    _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    machine.inline(module)
     for function in module.functions if LOOP in text else ():
         if function.name.startswith(LOOP):
-            builder.getFunctionPassManager().run(function, builder)
+            machine.simplify(function)
     return module
 
 
@@ -373,7 +393,7 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     with _machine(target, opt) as machine, llvm.ffi.OutputString() as message:
         module = _prepared(text, target, machine)
         with _switched() if opt else nullcontext():
-            buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(as_object), message)
+            buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine.generator, module, int(as_object), message)
         if not buffer:
             raise ValueError(f"LLVM cannot make code:\n{message}")
     lib = llvm.ffi.lib
@@ -428,7 +448,7 @@ class Library:
 
     def __init__(self, objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> None:
         require_system()
-        jit = _jit()
+        self._linker = _linker()
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for data in objects:
             builder.add_object_img(data)
@@ -439,17 +459,17 @@ class Library:
         self._lock = threading.Lock()
         self._trackers: list[Any] = []
         try:
-            self._keep(builder.link(jit, self._name))
+            self._keep(builder.link(self._linker.jit, self._name))
         except RuntimeError as error:
             raise ValueError(f"cannot link: {error}") from None
-        weakref.finalize(self, _free, self._trackers).atexit = False
+        weakref.finalize(self, _free, self._trackers, self._linker).atexit = False
 
     def address(self, name: str) -> int:
         """Where the function or global is. ValueError: there is none, or something it calls is missing."""
         with self._lock:
             if name not in self._addresses:
                 try:
-                    tracker = _jit().lookup(self._name, name)
+                    tracker = self._linker.jit.lookup(self._name, name)
                 except RuntimeError as error:
                     raise ValueError(f"{name}: {error}") from None
                 self._keep(tracker)
@@ -462,19 +482,43 @@ class Library:
 
 
 _numbers = itertools.count()
+_LIBRARIES = 8
+"""Of a linker: to make one takes 0.25 ms."""
+_linking = threading.Lock()
+_latest: list[_Linker] = []
 
 
-@cache
-def _jit() -> Any:
-    """The one linker of the process. JITLink puts an object's sections side by side: 32-bit offsets always reach."""
-    llvm = _llvm()
-    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
-    jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
-    jit._owned = True
-    return jit
+class _Linker:
+    """Links some libraries. LLVM frees a library's code alone and keeps 10 KB of tables, until its linker goes: with
+    the last library of its own. JITLink puts an object's sections side by side: 32-bit offsets always reach."""
+
+    def __init__(self) -> None:
+        llvm = _llvm()
+        machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+        self.jit = llvm.create_lljit_compiler(machine, use_jit_link=os.name != "nt", suppress_errors=True)
+        self.jit._owned = True  # llvmlite would free it at the interpreter's exit, below running threads
+        self.left = _LIBRARIES
+        weakref.finalize(self, _freed, self.jit).atexit = False
 
 
-def _free(trackers: list[Any]) -> None:
+def _linker() -> _Linker:
+    """The linker for one more library."""
+    with _linking:
+        if not _latest:
+            _latest.append(_Linker())
+        linker = _latest[0]
+        linker.left -= 1
+        if not linker.left:
+            _latest.clear()
+        return linker
+
+
+def _free(trackers: list[Any], linker: _Linker) -> None:
+    """`linker`: kept until here, since its end is theirs."""
     for tracker in reversed(trackers):
-        tracker._dispose()
-        tracker.detach()
+        _freed(tracker)
+
+
+def _freed(owned: Any) -> None:
+    owned._dispose()
+    owned.detach()
