@@ -93,7 +93,6 @@ REFUSED = [
     ("HLIT-2: rows", "s32[2,2]", "{{1, 2}}", "HLIT-2"),
     ("HLIT-2: too deep", "s32[2]", "{{1, 2}}", "HLIT-2"),
     ("HLIT-2: too shallow", "s32[2,1]", "{1, 2}", "HLIT-2"),
-    ("HLIT-2: bare value", "f32[2]", "1", "HLIT-2"),
     ("HLIT-2: braces for a scalar", "f32[]", "{1}", "HLIT-2"),
     ("HLIT-2: closing first", "f32[2]", "}1, 2}", "HLIT-2"),
     ("HLIT-2: at once", "f32[1000000000,1000000000]", "{{1, 2}}", "HLIT-2"),

@@ -10,6 +10,7 @@ from hlokit.errors import ShapeError
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import OPS, Op
+from hlokit.ops.asynchronous import AsyncStart
 from hlokit.text.spelling import Spelling, spelling_of
 from hlokit.types.shape import Shape
 
@@ -36,6 +37,14 @@ def start_spelling(base: str) -> Spelling:
     """The wrapped op's attributes with those of the start."""
     spelling, start = spelling_of(OPS[base]), spelling_of(OPS["async-start"])
     role_names = {**spelling.role_names, **start.role_names}
+    return replace(spelling, readers={**spelling.readers, **start.readers}, role_names=role_names)
+
+
+@cache
+def repeating_spelling(opcode: str, wrapped: str | None) -> Spelling:
+    """That of an async-update or async-done, which may repeat attributes of its start (HASYNC-8)."""
+    spelling, start = spelling_of(OPS[opcode]), spelling_of(OPS["async-start"])
+    role_names = start.role_names if wrapped is None else {}
     return replace(spelling, readers={**spelling.readers, **start.readers}, role_names=role_names)
 
 
@@ -85,8 +94,10 @@ class AsyncChains:
         root = wrapped_root(start) if start is not None else None
         return instruction.opcode if root is None else root.opcode + instruction.opcode.removeprefix("async")
 
-    def check(self, instruction: Instruction, base: str | None) -> None:
-        """HASYNC-1, HASYNC-2: an update or done takes a start or update, of the op that it names."""
+    def check(
+        self, instruction: Instruction, base: str | None, thread: str | None, computation: Computation | None
+    ) -> None:
+        """HASYNC-1, HASYNC-2: an update or done takes a start or update, of the op, thread, computation that it names."""
         operand = instruction.operands[0]
         wanted = instruction.op.waits_for
         start = self.start_of(operand) if operand.opcode in wanted else None
@@ -95,3 +106,9 @@ class AsyncChains:
         found = start.called[0].root.opcode
         if base is not None and found != base:
             raise ShapeError("HASYNC-2", "wrapped op", base, found)
+        op = start.op
+        assert isinstance(op, AsyncStart)
+        if thread is not None and thread != op.async_execution_thread:
+            raise ShapeError("HASYNC-8", "async_execution_thread", thread, f"the start's, {op.async_execution_thread}")
+        if computation is not None and computation is not start.called[0]:
+            raise ShapeError("HASYNC-8", "calls", computation.name, f"the start's, {start.called[0].name}")

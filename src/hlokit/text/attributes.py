@@ -334,11 +334,11 @@ def _domain_text(domain: tuple[Any, ...]) -> str:
 
 
 def _read_precision(lexer: Lexer) -> tuple[str, ...]:
-    """{default,highest}; all default is the same as none (HATTR-8)."""
+    """{default,highest}, in either case; all default is the same as none (HATTR-8)."""
     lexer.expect("{", "HATTR-8")
     precisions: list[str] = []
-    while lexer.value in PRECISIONS:
-        precisions.append(lexer.value)
+    while lexer.value.lower() in PRECISIONS:
+        precisions.append(lexer.value.lower())
         lexer.advance()
         if not lexer.accept(","):
             break

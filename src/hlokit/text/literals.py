@@ -18,6 +18,8 @@ from hlokit.types.shape import Shape
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _MAX_RANK = 64
+_MAX_IMPLIED = 1 << 24
+"""Elements that a text may leave out: what it takes to hold them must not be out of proportion to the text."""
 
 
 def parse_literal(text: str, shape: Shape | None = None) -> Literal:
@@ -44,6 +46,8 @@ def read_literal(lexer: Lexer, shape: Shape, part: bool = False) -> Literal:
         if array is not None:
             return Literal(shape, array)
     elements = _Elements(lexer, shape.dtype)
+    if shape.rank and lexer.value != "{" and shape.size:
+        return Literal(shape, _leading(lexer, shape, elements))
     if shape.rank:
         _read_braces(lexer, shape, elements)
     else:
@@ -52,6 +56,18 @@ def read_literal(lexer: Lexer, shape: Shape, part: bool = False) -> Literal:
             raise lexer.unexpected(f"one value of type {shape.dtype}", label)
         elements.read()
     return Literal(shape, elements.array(shape))
+
+
+def _leading(lexer: Lexer, shape: Shape, elements: _Elements) -> Array:
+    """One value in the place of an array: its first element, the bits of the others are zero (HLIT-2)."""
+    start = lexer.start
+    elements.read()
+    if shape.size > _MAX_IMPLIED:
+        message = f"one value for {shape.logical}: at most {_MAX_IMPLIED} elements may go unwritten"
+        raise lexer.error(message, "HLIT-2", start)
+    array = np.zeros(shape.dimensions, shape.dtype.numpy)
+    array[(0,) * shape.rank] = elements.array(shape.dtype[()])
+    return array
 
 
 def _elided(lexer: Lexer, shape: Shape) -> Literal:

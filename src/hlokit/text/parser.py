@@ -11,7 +11,7 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import RESERVED, Names
 from hlokit.hlo.op import OPS, Op, infer_shape
-from hlokit.text.asynchronous import AsyncChains, short_form, start_spelling, wrap
+from hlokit.text.asynchronous import AsyncChains, repeating_spelling, short_form, start_spelling, wrap
 from hlokit.text.common import COMMON_READERS
 from hlokit.text.drafts import Body, Called, Draft, TupleSizes
 from hlokit.text.header import read_header
@@ -234,23 +234,15 @@ class _Parser:
         spelling, wrapped = self._opcode()
         opcode = spelling.op_class.opcode
         fields: dict[str, Any] = {}
-        operands: list[Instruction] = []
         lexer.expect("(", "HINST-7")
-        if opcode == "parameter":
-            fields["number"] = self._parameter_number(body)
-        elif opcode == "constant":
-            if shape is None:
-                raise lexer.error("the shape of a constant must be written", "HINST-1", start)
-            fields["literal"] = read_literal(lexer, shape)
-        elif bare:
-            operands = self._bare_operands(body)
-        else:
-            operands = self._operands(body)
+        operands = self._bare_operands(body) if bare else self._content(opcode, shape, fields, body, start)
         lexer.expect(")", "HINST-9")
         extra, called = None, {}
         if lexer.value == ",":
             if opcode == "conditional" and operands:
                 spelling = branch_spelling(operands[0].shape.dtype)
+            elif "async-start" in spelling.op_class.waits_for:
+                spelling = repeating_spelling(opcode, wrapped)
             extra, called = self._attributes(spelling, fields, body)
         return self._add(body, Draft(name, spelling, shape, fields, operands, called, extra, start, wrapped))
 
@@ -270,6 +262,20 @@ class _Parser:
         lexer.advance()
         base, step = found
         return (start_spelling(base) if step == "-start" else spelling_of(OPS[f"async{step}"])), base
+
+    def _content(
+        self, opcode: str, shape: Shape | None, fields: dict[str, Any], body: Body, start: int
+    ) -> list[Instruction]:
+        """Reads what stands in an instruction's parentheses: operands, else the number or literal that goes to `fields`."""
+        if opcode == "parameter":
+            fields["number"] = self._parameter_number(body)
+        elif opcode == "constant":
+            if shape is None:
+                raise self.lexer.error("the shape of a constant must be written", "HINST-1", start)
+            fields["literal"] = read_literal(self.lexer, shape)
+        else:
+            return self._operands(body)
+        return []
 
     def _parameter_number(self, body: Body) -> int:
         start = self.lexer.start
@@ -318,11 +324,12 @@ class _Parser:
         lexer.enter()
         spelling, wrapped = self._opcode()
         lexer.expect("(", "HINST-4")
-        operands = self._operands(body)
+        fields: dict[str, Any] = {}
+        operands = self._content(spelling.op_class.opcode, shape, fields, body, start)
         lexer.expect(")", "HINST-4")
         lexer.leave()
         name = body.anonymous(spelling.op_class.opcode)
-        instruction = self._add(body, Draft(name, spelling, shape, {}, operands, {}, None, start, wrapped))
+        instruction = self._add(body, Draft(name, spelling, shape, fields, operands, {}, None, start, wrapped))
         body.names[name] = instruction
         body.starts[name] = start
         return instruction
@@ -427,10 +434,11 @@ class _Parser:
             if draft.wrapped == draft.spelling.op_class.opcode:
                 instruction = self._add_start(body, draft)
             else:
+                repeated = self._repeated(draft)
                 op, called = self._op(draft)
                 instruction = body.computation.add(op, draft.operands, called, shape=draft.shape, name=draft.name)
-            if "async-start" in instruction.op.waits_for:
-                self.chains.check(instruction, draft.wrapped)
+                if "async-start" in op.waits_for:
+                    self.chains.check(instruction, draft.wrapped, *repeated)
             if instruction.shape.is_tuple:
                 self.sizes.check(instruction.shape)
         except ShapeError as error:
@@ -438,6 +446,12 @@ class _Parser:
         if draft.extra is not None:
             self._set_extra(instruction, draft)
         return instruction
+
+    def _repeated(self, draft: Draft) -> tuple[str | None, Computation | None]:
+        """Takes what an async-update or async-done repeats of its start: the thread, the computation (HASYNC-8)."""
+        if "async-start" not in draft.spelling.op_class.waits_for:
+            return None, None
+        return draft.fields.pop("async_execution_thread", None), draft.called.pop("calls", [None])[0]
 
     def _op(self, draft: Draft) -> tuple[Op, list[Computation]]:
         """The op with its attributes, and what it calls."""
@@ -466,13 +480,16 @@ class _Parser:
         return infer_shape(op_class(**{**draft.fields, **hint}), operands)
 
     def _add_start(self, body: Body, draft: Draft) -> Instruction:
-        """HASYNC-2: the short form of a start. The op goes to a computation of its own, unless `calls` gives that."""
+        """HASYNC-2: the short form of a start. The op goes to a computation of its own.
+
+        An op that calls no computation by this name may say which: `calls`.
+        """
         state = draft.shape
         if state is None or not state.is_tuple or len(state.elements) < 2:
             message = f"the shape of {draft.wrapped}-start must be written: ((operands), result, ...)"
             raise self.lexer.error(message, "HASYNC-1", draft.start)
         thread = draft.fields.pop("async_execution_thread", MAIN_THREAD)
-        given = draft.called.pop("calls", None)
+        given = None if "calls" in draft.spelling.op_class.roles else draft.called.pop("calls", None)
         if given:
             wrapped = given[0]
         else:
