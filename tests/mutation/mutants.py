@@ -92,9 +92,9 @@ MUTANTS = {
         "results = [a.with_dimensions(sizes, a.dynamic) for a in arrays]",
         "results = [arrays[0].with_dimensions(sizes, a.dynamic) for a in arrays]",
     ),
-    "TOKEN-4": Mutant("ops/structure.py", 'check(token.is_token, "TOKEN-4"', 'check(not token.is_array, "TOKEN-4"'),
+    "TOKEN-4": Mutant("builder/communication.py", "check(token.shape.is_token,", "check(not token.shape.is_array,"),
     "BEY-53": Mutant(
-        "ops/structure.py",
+        "builder/communication.py",
         "        for token in tokens:\n",
         '        check(bool(tokens), "BEY-53", "operands", 0, "at least one")\n        for token in tokens:\n',
     ),

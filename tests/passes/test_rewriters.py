@@ -50,6 +50,26 @@ def random(*sizes: int) -> Any:
     return np.random.default_rng(7).normal(size=sizes).astype(np.float32)
 
 
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "result"),
+    [("bf16", "s8", "bf16"), ("f16", "f32", "f16"), ("u8", "s8", "s32"), ("f8e5m2", "f8e4m3fn", "f32"), ("pred", "f32", "f32"),
+     ("s32", "f64", "f64"), ("c64", "f32", "c64")],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "product", ["dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "convolution(x, y), dim_labels=bf_io->bf"]
+)
+def test_products_of_two_types_are_those_of_one(lhs: str, rhs: str, result: str, product: str) -> None:
+    module = program(f"x = {lhs}[3,40] parameter(0)\ny = {rhs}[40,5] parameter(1)\nROOT r = {result}[3,5] {product}")
+    now = after(module, "operand-upcaster")
+    (operation,) = [i for i in now.entry.post_order() if len(i.operands) == 2]
+    assert len({o.shape.dtype for o in operation.operands}) == 1 and str(hk.parse(str(module))) == str(module)
+    drawn = [np.random.default_rng(k).integers(0, 9, p.shape.dimensions) for k, p in enumerate(module.entry.parameters)]
+    args = [a.astype(p.shape.dtype.numpy) for a, p in zip(drawn, module.entry.parameters)]
+    close(module, now, *args, exactly=True)
+    assert hk.evaluate(module, *args).tobytes() == hk.compile(module, strict=True)(*args).tobytes()
+    assert hk.evaluate(module, *args).tobytes() == hk.compile(module)(*args).tobytes(), "integers: all sums are exact"
+
+
 BRANCHES = "a { q = f32[4] parameter(0) ROOT n = f32[4] negate(q) }\nb { q = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(q, t), outfeed_shape=f32[4]{0}\nROOT n = f32[4] tanh(q) }\n"
 
 

@@ -281,6 +281,25 @@ def test_all_reduce_rejects(label: str, shape: Shape, called: Computation) -> No
         build(lambda x: hk.all_reduce(x, called), shape)
 
 
+@rule("ARED-6", "RSCAT-10")
+@pytest.mark.parametrize(("own", "wide"), [("bf16", "f32"), ("f32", "bf16")])
+@pytest.mark.parametrize(("operation", "size"), [("all-reduce(x)", 3), ("reduce-scatter(x), dimensions={0}", 1)])
+def test_combiners_of_another_floating_type(operation: str, size: int, own: str, wide: str) -> None:
+    """Each sum is taken in the combiner's type and rounded to the operand's: 1 + 2^-7 + 2^-9 has more bits than bf16."""
+    module = hk.parse(f"""HloModule m, replica_count=3
+    add {{ a = {wide}[] parameter(0) b = {wide}[] parameter(1) ROOT c = {wide}[] add(a, b) }}
+    ENTRY e {{ x = {own}[3] parameter(0) ROOT r = {own}[{size}] {operation}, replica_groups={{}}, to_apply=add }}""")
+    dtype = module.entry.parameters[0].shape.dtype.numpy
+    given = [np.full(module.entry.parameters[0].shape.dimensions, value).astype(dtype) for value in (1, 2**-7, 2**-9)]
+    wanted = np.float32(1 + 2**-7)  # in either type, the last summand is lost
+    for results in (
+        hk.evaluate(module, *[[x] for x in given]),
+        hk.evaluate(hk.optimize(module), *[[x] for x in given]),
+        hk.compile(module)(*[[x] for x in given]),
+    ):
+        assert all((np.asarray(result, np.float32) == wanted).all() for result in results)
+
+
 @rule("CRSUM-1")
 def test_cross_replica_sum_is_all_reduce_by_addition() -> None:
     handle = build(lambda x: hk.cross_replica_sum(x, [[0, 1]]), hk.pred[2])

@@ -200,6 +200,18 @@ def test_bad_dots_are_rejected(label: str, lhs: hk.Shape, rhs: hk.Shape, contrac
         shape(dot(contracting, batch), lhs, rhs)
 
 
+@rule("DOTG-16", "CONV-24")
+def test_operands_of_two_types_are_converted_to_one() -> None:
+    """0.5 is no s8 and 300 no bf16 of 8 bits: neither operand is rounded to the other's type."""
+    x, y = f32([[0.5, 2]]), np.int16([[301], [-4]])
+    same(run(dot([[1], [0]], preferred_element_type=hk.f32), x, y), f32([[142.5]]))
+    same(run(lambda x, y: hk.conv(x, y, [], "VALID", preferred_element_type=hk.f32), x, y.T), f32([[142.5]]))
+    same(run(dot([[0], [0]], preferred_element_type=hk.s32), np.uint8([200]), np.int8([-3])), s32(-600))
+    with rejects("DOTG-16"):
+        shape(lambda *operands: hk.scaled_dot(*operands, hk.DotDimensionNumbers([1], [0]), preferred_element_type=hk.f32),
+              hk.f8e5m2[2, 4], hk.f8e4m3fn[4, 2], hk.f32[2, 4], hk.f32[4, 2])  # fmt: skip
+
+
 @rule("DOTG-13", "CONV-24")
 @pytest.mark.parametrize(
     ("operand", "preferred"), [(hk.s32, hk.s8), (hk.u64, hk.f32), (hk.c128, hk.c64), (hk.c64, hk.f64)]

@@ -216,6 +216,41 @@ def test_a_done_names_the_op_that_was_started() -> None:
         parsed(start, "%y = f32[4]{0} negate-done(%x)")
 
 
+REPEATED = """HloModule m
+f { p = f32[4] parameter(0) ROOT n = f32[4] negate(p) }
+g { p = f32[4] parameter(0) ROOT n = f32[4] negate(p) }
+ENTRY e { x = f32[4] parameter(0)
+ s = ((f32[4]), f32[4]) async-start(x), calls=f, async_execution_thread="a"
+ u = ((f32[4]), f32[4]) async-update(s), calls=%s
+ ROOT d = f32[4] async-done(u), calls=%s, async_execution_thread="%s" }"""
+
+
+@rule("HASYNC-8")
+def test_a_done_repeats_attributes_of_its_start() -> None:
+    module = hk.parse(REPEATED % ("f", "f", "a"))
+    assert "negate-done(%u)\n" in str(module)
+    assert np.array_equal(hk.evaluate(module, np.ones(4, np.float32)), [-1] * 4)
+    for wrong in (("f", "g", "a"), ("g", "f", "a"), ("f", "f", "main")):
+        with rejects("HASYNC-8"):
+            hk.parse(REPEATED % wrong)
+
+
+@rule("HASYNC-2", "HASYNC-3")
+def test_the_short_form_of_an_op_that_calls() -> None:
+    lines = ("%s = ((f32[4]{0}), f32[4]{0}) fusion-start(%x), kind=kLoop, calls=%f", "ROOT %d = f32[4]{0} fusion-done(%s)")
+    text = "HloModule m\nf { p = f32[4] parameter(0) ROOT n = f32[4] negate(p) }\nENTRY e { x = f32[4] parameter(0)\n"
+    module = hk.parse(text + "\n".join(lines) + "}")
+    assert all(line in str(module) for line in lines) and str(hk.parse(str(module))) == str(module)
+    assert np.array_equal(hk.evaluate(module, np.ones(4, np.float32)), [-1] * 4)
+
+
+@rule("TOKEN-4")
+def test_after_all_of_arrays_in_text() -> None:
+    text = "HloModule m\nENTRY e { x = f32[2] parameter(0)\n t = token[] after-all(x)\n ROOT y = f32[2] add-dependency(x, t) }"
+    module, x = hk.parse(text), np.ones(2, np.float32)
+    assert np.array_equal(hk.evaluate(module, x), x) and np.array_equal(hk.compile(module)(x), x)
+
+
 @rule("HSHAPE-4")
 @pytest.mark.parametrize(("levels", "elements"), [(21, "{0}, {0}"), (70, "{0}")], ids=["leaves", "nesting"])
 def test_tuples_that_grow_without_end(levels: int, elements: str) -> None:

@@ -35,6 +35,8 @@ ACCEPTED = [
     ("HATTR-7: rank 0", "p = f32[] parameter(0)\ny = pad(p, p), padding=", "padding="),
     ("HATTR-8: precision", P + "y = dot(p, p), operand_precision={default,highest}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
      "operand_precision={default,highest}"),
+    ("HATTR-8: upper case", P + "y = dot(p, p), operand_precision={HIGH,Highest}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+     "operand_precision={high,highest}"),
     ("HATTR-8: all default", P + "y = dot(p, p), operand_precision={default,default}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
      "rhs_contracting_dims={0}"),
     ("HATTR-9: algorithm", P + "y = dot(p, p), algorithm=dot_bf16_bf16_f32_x3, lhs_contracting_dims={1}, rhs_contracting_dims={0}",

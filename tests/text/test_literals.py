@@ -41,6 +41,8 @@ READ = [
     ("HLIT-8: negative zero", "f32[2]", "{-0, -0.0}", "{-0, -0}"),
     ("HLIT-9: complex", "c64[2]", "{(1, -2), (nan, inf)}", "{(1, -2), (nan, inf)}"),
     ("HLIT-9: NaN parts", "c128[]", "(nan, 0)", "(nan, 0)"),
+    ("HLIT-2: one value for an array", "f32[2,2]", "7", "{ { 7, 0 }, { 0, 0 } }"),
+    ("HLIT-2: one value for a part of a tuple", "(s32[2], c64[1])", "(3, (1, 2))", "( {3, 0}, {(1, 2)} )"),
     ("HLIT-26: tuple", "(s32[2], (s32[], pred[]))", "({1, 2}, (3, false))", "( {1, 2}, ( 3, false ) )"),
     ("HLIT-10: empty tuple", "()", "()", "(  )"),
     ("HLIT-11: elided", "f32[20]", "{...}", "{...}"),
@@ -88,6 +90,9 @@ def test_read_and_printed(text: str, expected: str, more: str) -> None:
 
 
 REFUSED = [
+    ("HLIT-2: one value for no element", "f32[0]", "1", "HLIT-2"),
+    ("HLIT-2: one value for too many", "f32[4097,4097]", "1", "HLIT-2"),
+    ("HLIT-2: one value for a row", "f32[2,2]", "{1, 2}", "HLIT-2"),
     ("HLIT-2: too few", "s32[4]", "{1, 2, 3}", "HLIT-2"),
     ("HLIT-2: too many", "s32[2]", "{1, 2, 3}", "HLIT-2"),
     ("HLIT-2: rows", "s32[2,2]", "{{1, 2}}", "HLIT-2"),

@@ -10,6 +10,7 @@ from typing import Any
 from hlokit.builder.control import get_tuple_element, tuple_
 from hlokit.builder.core import Builder, XlaOp, as_shape, checks_as, emit
 from hlokit.errors import ShapeError
+from hlokit.hlo.op import check
 from hlokit.ops.communication import Infeed, Outfeed, Recv, RecvDone, Send, SendDone
 from hlokit.ops.structure import AfterAll
 from hlokit.types import dtype as dtypes
@@ -52,8 +53,11 @@ def create_token(builder: Builder) -> XlaOp:
     return after_all(builder, [])
 
 
+@checks_as("after-all")
 def after_all(builder: Builder, tokens: Sequence[XlaOp]) -> XlaOp:
     """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is no token."""
+    for token in tokens:
+        check(token.shape.is_token, "TOKEN-4", "operand", token.shape, "a token")
     return builder.emit(AfterAll(), list(tokens))
 
 

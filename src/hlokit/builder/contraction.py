@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from hlokit.builder.core import XlaOp, emit, handles
 from hlokit.builder.reduction import made
 from hlokit.hlo.op import Op, infer_shape
-from hlokit.ops.contraction import Dot, ScaledDot
+from hlokit.ops.contraction import Dot, ScaledDot, check_equal_types
 from hlokit.ops.ragged_dot import RaggedDot
 from hlokit.types.dimension_numbers import DotDimensionNumbers, RaggedDotDimensionNumbers
 from hlokit.types.dtype import DType, dtype, f32
@@ -63,7 +63,7 @@ def dot_general(
         *_lists(numbers),
         precisions(precision_config, 2),
         algorithm,
-        result_type(lhs, preferred_element_type)[()],
+        result_type("dot", lhs, rhs, preferred_element_type)[()],
     )
     return emit_typed(draft, lhs, rhs)
 
@@ -90,7 +90,7 @@ def ragged_dot(
         tuple(numbers.rhs_group_dimensions),
         precisions(precision_config, 2),
         None,
-        result_type(lhs, preferred_element_type)[()],
+        result_type("ragged-dot", lhs, rhs, preferred_element_type)[()],
     )
     return emit_typed(draft, lhs, rhs, group_sizes)
 
@@ -114,7 +114,7 @@ def scaled_dot(
         *_lists(numbers),
         precisions(precision_config, 2),
         None,
-        result_type(lhs, preferred_element_type)[()],
+        result_type("scaled-dot", lhs, rhs, preferred_element_type)[()],
     )
     return emit_typed(draft, lhs, rhs, lhs_scale, rhs_scale)
 
@@ -135,11 +135,19 @@ def _lists(numbers: DotDimensionNumbers) -> tuple[_Dims, _Dims, _Dims, _Dims]:
     )
 
 
-def result_type(operand: XlaOp, preferred: DType | None) -> DType:
-    """The preferred element type, or the operand's (DOTG-12); any array type for an operand that has none."""
+def result_type(
+    opcode: str, lhs: XlaOp, rhs: XlaOp, preferred: DType | None, label: str = "DOTG-16"
+) -> DType:
+    """The preferred element type, or that of both operands (DOTG-12); any array type for operands that have none.
+
+    Raises ShapeError with the label for operands of two types and no preferred one.
+    """
     if preferred is not None:
         return dtype(preferred)
-    return operand.dtype if operand.shape.is_array else f32
+    if not (lhs.shape.is_array and rhs.shape.is_array):
+        return f32
+    made(check_equal_types, opcode, (lhs, rhs), lhs.shape, rhs.shape, label)
+    return lhs.dtype
 
 
 def precisions(config: PrecisionConfig, count: int) -> tuple[str, ...]:

@@ -257,7 +257,7 @@ def _convolution(
         *groups,
         precisions(precision_config, 2),
         "unset",
-        result_type(lhs, preferred_element_type)[()],
+        result_type("convolution", lhs, rhs, preferred_element_type, "CONV-24")[()],
     )
 
 

@@ -13,6 +13,7 @@ from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Place, Transfer
 from hlokit.ops.asynchronous import placeholder
+from hlokit.ops.numerics import convert
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Groups, ResultShape, Single
 from hlokit.types.groups import ReplicaGroups
@@ -316,14 +317,15 @@ def _ratio(large: Shape, small: Shape, dimension: int, label: str) -> int:
 
 
 def _check_combined(operands: Sequence[Shape], to_apply: ProgramShape, operand_label: str, combiner_label: str) -> None:
-    """Arrays of one element type, combined by a computation of two scalars of it."""
+    """Arrays of one element type, combined by a computation of two scalars of it, or of another floating type."""
     check(len(operands) > 0, operand_label, "operands", 0, "at least one")
     dtype = operands[0].dtype
     for operand in operands:
         check(operand.is_array, operand_label, "operand", operand, "an array")
         check(operand.dtype is dtype, operand_label, "operand", operand, f"an array of {dtype}")
-    scalar = dtype[()]
     found = [p.static for p in to_apply.parameters]
+    floating = dtype.is_floating and to_apply.result.is_scalar and to_apply.result.dtype.is_floating
+    scalar = to_apply.result.static if floating else dtype[()]
     check(found == [scalar, scalar], combiner_label, "to_apply parameters", found, (scalar, scalar))
     check(to_apply.result.static is scalar, combiner_label, "to_apply result", to_apply.result, scalar)
 
@@ -336,12 +338,14 @@ def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> li
 
 
 def _folded(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
+    wide = to_apply.result.dtype.numpy
     results: list[Array] = []
     for parts in zip(*contributions, strict=True):
         _check_sizes(parts)
         result = parts[0]
+        own = result.dtype
         for part in parts[1:]:
-            result = to_apply.batched(result, part)
+            result = convert(to_apply.batched(convert(result, wide), convert(part, wide)), own)
         results.append(result)
     return results
 

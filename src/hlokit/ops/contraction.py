@@ -44,6 +44,11 @@ def check_result_type(operand: DType, result: DType) -> None:
         check(result.is_complex, "DOTG-13", "preferred_element_type", result, "a complex type")
 
 
+def check_equal_types(lhs: Shape, rhs: Shape, label: str = "DOTG-16") -> None:
+    """The operands of a product whose result type is not given, and those of other products than dot."""
+    check(lhs.dtype is rhs.dtype, label, "element types", (lhs.dtype, rhs.dtype), "equal ones")
+
+
 def check_precision(precision: tuple[str, ...], *counts: int) -> None:
     """HATTR-8: one entry per operand, or none."""
     if precision:
@@ -64,6 +69,20 @@ def compute_type(operand: DType, result: DType) -> np.dtype[Any]:
     if result.kind == "pred":
         return np.dtype(np.float32)
     return np.dtype(np.uint64 if result is dtypes.u64 else np.int64)
+
+
+def meeting_type(lhs: DType, rhs: DType, result: DType) -> DType:
+    """The element type that both operands of a product are converted to if their types differ (DOTG-16)."""
+    if result.is_integral and not (lhs.is_floating or rhs.is_floating or lhs.is_complex or rhs.is_complex):
+        return result
+    return dtypes.dtype(np.promote_types(compute_type(lhs, result), compute_type(rhs, result)))
+
+
+def operands_in_wide(lhs: Array, rhs: Array, result: DType) -> tuple[Array, Array]:
+    """Both operands of a product in the type of the computation."""
+    left, right = dtypes.dtype(lhs.dtype), dtypes.dtype(rhs.dtype)
+    wide = compute_type(left if left is right else meeting_type(left, right, result), result)
+    return operand_in(lhs, wide), operand_in(rhs, wide)
 
 
 def operand_in(array: Array, wide: np.dtype[Any]) -> Array:
@@ -136,9 +155,8 @@ class Numbers(Protocol):
 
 
 def check_numbers(numbers: Numbers, lhs: Shape, rhs: Shape) -> None:
-    """DOTG-3..8, DOTG-16 and DOTG-23."""
+    """DOTG-3..8 and DOTG-23."""
     check(lhs.is_array and rhs.is_array, "DOTG-23", "operands", (lhs, rhs), "arrays")
-    check(lhs.dtype is rhs.dtype, "DOTG-16", "element types", (lhs.dtype, rhs.dtype), "equal ones")
     left, right = numbers.lhs_contracting_dims, numbers.rhs_contracting_dims
     left_batch, right_batch = numbers.lhs_batch_dims, numbers.rhs_batch_dims
     check(len(left) == len(right), "DOTG-3", "contracting dimensions", (left, right), "equally many")
@@ -196,6 +214,7 @@ class DotLike(Op):
         check_numbers(self, lhs, rhs)
         element_type = self.output_shape.dtype
         check_result_type(lhs.dtype, element_type)
+        check_result_type(rhs.dtype, element_type)
         free_left = free_dimensions(lhs.rank, self.lhs_batch_dims, self.lhs_contracting_dims)
         free_right = free_dimensions(rhs.rank, self.rhs_batch_dims, self.rhs_contracting_dims)
         return shape_of_dimensions(element_type, lhs, (*self.lhs_batch_dims, *free_left), rhs, free_right)
@@ -219,8 +238,7 @@ class Dot(DotLike, name="dot"):
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
         element_type = self.output_shape.dtype
-        wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
-        return rounded(dot_wide(self, operand_in(lhs, wide), operand_in(rhs, wide)), element_type)
+        return rounded(dot_wide(self, *operands_in_wide(lhs, rhs, element_type)), element_type)
 
 
 def dot_wide(numbers: Numbers, lhs: Array, rhs: Array) -> Array:
@@ -255,6 +273,7 @@ class ScaledDot(DotLike, name="scaled-dot"):
 
     def infer(self, lhs: Shape, rhs: Shape, lhs_scale: Shape, rhs_scale: Shape) -> Shape:
         check_precision(self.operand_precision, 2, 4)
+        check_equal_types(lhs, rhs)
         result = self.product_shape(lhs, rhs)
         for name, operand, scale in (("lhs_scale", lhs, lhs_scale), ("rhs_scale", rhs, rhs_scale)):
             check(scale.dtype.is_floating, "BEY-44", f"{name} type", scale.dtype, "a floating type")

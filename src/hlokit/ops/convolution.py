@@ -11,9 +11,8 @@ import numpy as np
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
-from hlokit.ops.contraction import agree, check_precision, check_result_type, compute_type, operand_in, product, rounded
+from hlokit.ops.contraction import agree, check_precision, check_result_type, operands_in_wide, product, rounded
 from hlokit.ops.windows import meetings, output_sizes
-from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Precision, ResultShape, choice
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.shape import Shape
@@ -47,8 +46,8 @@ class Convolution(Op, name="convolution"):
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
         check(lhs.is_array and rhs.is_array, "CONV-37", "operands", (lhs, rhs), "arrays")
         check(lhs.rank == rhs.rank, "CONV-37", "ranks", (lhs.rank, rhs.rank), "equal ones")
-        check(lhs.dtype is rhs.dtype, "CONV-24", "element types", (lhs.dtype, rhs.dtype), "equal ones")
         check_result_type(lhs.dtype, self.output_shape.dtype)
+        check_result_type(rhs.dtype, self.output_shape.dtype)
         check_precision(self.operand_precision, 2)
         self._check_numbers(lhs.rank)
         self._check_window(rhs)
@@ -99,8 +98,8 @@ class Convolution(Op, name="convolution"):
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
         numbers, element_type = self.dim_labels, self.output_shape.dtype
-        wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
-        lhs, rhs = operand_in(lhs, wide).transpose(numbers.lhs), operand_in(rhs, wide).transpose(numbers.rhs)
+        lhs, rhs = operands_in_wide(lhs, rhs, element_type)
+        lhs, rhs = lhs.transpose(numbers.lhs), rhs.transpose(numbers.rhs)
         result = rounded(self._convolve(lhs, rhs), element_type)
         return result.transpose(np.argsort(numbers.output))
 

@@ -10,6 +10,7 @@ from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
     Algorithm,
+    check_equal_types,
     check_numbers,
     check_precision,
     check_result_type,
@@ -55,6 +56,7 @@ class RaggedDot(Op, name="ragged-dot"):
     def infer(self, lhs: Shape, rhs: Shape, group_sizes: Shape) -> Shape:
         check_precision(self.operand_precision, 2, 3)
         check_numbers(self, lhs, rhs)
+        check_equal_types(lhs, rhs)
         check_result_type(lhs.dtype, self.output_shape.dtype)
         check(len(self.lhs_ragged_dims) == 1, "BEY-42", "lhs_ragged_dims", self.lhs_ragged_dims, "one dimension")
         ragged = self.lhs_ragged_dims[0]

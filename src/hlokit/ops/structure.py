@@ -90,17 +90,15 @@ class GetTupleElement(Op, name="get-tuple-element"):
 
 
 class AfterAll(Op, name="after-all"):
-    """A token that is there when all operand tokens are; none is needed (TOKEN-5)."""
+    """A token that is there when all operands are, tokens or other values; none is needed (TOKEN-5)."""
 
     form = "control"
     rules = "TOKEN"
 
-    def infer(self, *tokens: Shape) -> Shape:
-        for token in tokens:
-            check(token.is_token, "TOKEN-4", "operand", token, "a token")
+    def infer(self, *operands: Shape) -> Shape:
         return TOKEN
 
-    def reference(self, *tokens: Any) -> Any:
+    def reference(self, *operands: Any) -> Any:
         return TOKEN_VALUE
 
 

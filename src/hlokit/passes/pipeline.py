@@ -90,6 +90,7 @@ def optimize(
 
 
 DEFAULT = (
+    "operand-upcaster",
     "call-inliner",
     "tuple-simplifier",
     "zero-sized-hlo-elimination",

@@ -18,6 +18,7 @@ from hlokit.types.shape import Shape
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _MAX_RANK = 64
+_VALUES = (INTEGER, DECIMAL, SPECIAL, NAN_PAYLOAD, WORD)
 _MAX_IMPLIED = 1 << 24
 """Elements that a text may leave out: what it takes to hold them must not be out of proportion to the text."""
 
@@ -46,7 +47,7 @@ def read_literal(lexer: Lexer, shape: Shape, part: bool = False) -> Literal:
         if array is not None:
             return Literal(shape, array)
     elements = _Elements(lexer, shape.dtype)
-    if shape.rank and lexer.value != "{" and shape.size:
+    if shape.rank and shape.size and (lexer.kind in _VALUES or lexer.value == "("):
         return Literal(shape, _leading(lexer, shape, elements))
     if shape.rank:
         _read_braces(lexer, shape, elements)

@@ -266,7 +266,7 @@ class _Parser:
     def _content(
         self, opcode: str, shape: Shape | None, fields: dict[str, Any], body: Body, start: int
     ) -> list[Instruction]:
-        """Reads what stands in an instruction's parentheses: operands, else the number or literal that goes to `fields`."""
+        """Reads what stands in the parentheses: operands, or a number or literal, which `fields` gets."""
         if opcode == "parameter":
             fields["number"] = self._parameter_number(body)
         elif opcode == "constant":

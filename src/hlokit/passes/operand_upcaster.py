@@ -1,0 +1,73 @@
+"""operand-upcaster: products of two element types, and collectives combined in another type, become those of one."""
+
+from __future__ import annotations
+
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
+from hlokit.ops.collectives import AllReduce, ReduceScatter
+from hlokit.ops.contraction import Dot, meeting_type
+from hlokit.ops.control_flow import Call
+from hlokit.ops.conversion import Convert
+from hlokit.ops.convolution import Convolution
+from hlokit.ops.structure import Parameter
+from hlokit.passes.pipeline import Pass
+from hlokit.types.dtype import DType
+
+
+class OperandUpcaster(Pass):
+    """Writes out the conversions that DOTG-16, CONV-24 and ARED-6 ask for.
+
+    A dot or convolution of operands of two types becomes that of the operands converted to one type. The combiner of a
+    collective whose operands are of another type becomes a computation that converts its arguments and its result.
+    """
+
+    name = "operand-upcaster"
+
+    def run(self, module: HloModule) -> bool:
+        changed = False
+        for computation in module.all_computations:
+            for instruction in computation.post_order():
+                new = _in_one_type(instruction, module)
+                if new is not None:
+                    computation.replace(instruction, new)
+                    changed = True
+            computation.remove_dead()
+        return changed
+
+
+def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | None:
+    """What the instruction becomes; None if its types are one already."""
+    computation, op, operands = instruction.parent, instruction.op, instruction.operands
+    assert computation is not None
+    types = [operand.shape.dtype for operand in operands if operand.shape.is_array]
+    called = instruction.called
+    if isinstance(op, (Dot, Convolution)):
+        if types[0] is types[1]:
+            return None
+        wide = meeting_type(types[0], types[1], instruction.shape.dtype)
+        operands = tuple(_converted(computation, operand, wide) for operand in operands)
+    elif isinstance(op, (AllReduce, ReduceScatter)):
+        if types[0] is called[0].root.shape.dtype:
+            return None
+        called = (_of_type(called[0], types[0], module),)
+    else:
+        return None
+    new = computation.add(op, operands, called, shape=instruction.shape)
+    new.extra = instruction.extra
+    return new
+
+
+def _converted(computation: Computation, operand: Instruction, dtype: DType) -> Instruction:
+    if operand.shape.dtype is dtype:
+        return operand
+    return computation.add(Convert(operand.shape.with_dtype(dtype)), [operand])
+
+
+def _of_type(combiner: Computation, dtype: DType, module: HloModule) -> Computation:
+    """The combiner of scalars of its own type as one of scalars of this type."""
+    made = module.add_computation(Computation(f"{combiner.name}.{dtype}", module))
+    scalars = [made.add(Parameter(number, dtype[()])) for number in range(2)]
+    wide = [_converted(made, scalar, combiner.root.shape.dtype) for scalar in scalars]
+    made.set_root(_converted(made, made.add(Call(is_composite=False), wide, [combiner]), dtype))
+    return made
