@@ -32,7 +32,6 @@ _UNREADABLE_PADDING = "HATTR-7: jaxlib prints `padding=` of rank 0 and cannot re
 
 EXCEPTIONS: dict[str, str] = {
     **dict.fromkeys((f"data_movement-1-{n:04}" for n in (7, 142, 158, 173, 187)), _UNREADABLE_PADDING),
-    "dot-1-0148": "DOTG-16: operands of two types, implementation-defined",
     "special_functions-1-0067": "HLIT-9: jaxlib reads (nan, 0) as (nan, nan)",
     "program ray_sphere_shading": "HLIT-8: jaxlib reads -0 as 0",
     "structure-1-0037": "BEY-24: a dimension size that is no scalar",

@@ -97,7 +97,7 @@ class AsyncChains:
     def check(
         self, instruction: Instruction, base: str | None, thread: str | None, computation: Computation | None
     ) -> None:
-        """HASYNC-1, 2, 8: an update or done takes a start or update, of the op, thread and computation that it names."""
+        """HASYNC-1, 2, 8: an update or done follows a start or update, of the op, thread and computation it names."""
         operand = instruction.operands[0]
         wanted = instruction.op.waits_for
         start = self.start_of(operand) if operand.opcode in wanted else None
