@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = [*more_texts(), *texts]
     theirs = ask_jaxlib(texts, options.python)
     if options.bundle:
-        bundle(texts, theirs, 200_000)
+        bundle(texts, theirs, 240_000)
     found, counts = compare(texts, theirs)
     print("\n".join(report(found, counts)))
     print(f"{time.perf_counter() - start:.1f} s")
