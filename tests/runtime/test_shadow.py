@@ -1,5 +1,6 @@
 """Shadow mode: a wrong kernel is found where it is, and nothing else is called wrong."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import hlokit as hk
 from hlokit.cpu import primitives
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.errors import ShadowMismatch
+from hlokit.runtime import shadow
 from hlokit.tools.run import arguments_from_arrays
 
 LOOP = """HloModule loop
@@ -177,3 +179,12 @@ def test_types(tmp_path: Path, dtype: str) -> None:
     x = np.arange(15).reshape(3, 5).astype(ml_dtypes.bfloat16 if dtype == "bf16" else hk.dtype(dtype).numpy)
     for strict in (False, True):
         np.testing.assert_array_equal(hk.compile(module, shadow=tmp_path, strict=strict)(x), hk.evaluate(module, x))
+
+
+def test_what_watched_code_calls_lives_as_long_as_it() -> None:
+    module = hk.parse("HloModule m\nENTRY e { x = f32[4] parameter(0)  ROOT r = f32[4] negate(x) }")
+    executable = hk.compile(module, shadow=True)
+    gc.collect()
+    watching = [one for one in gc.get_objects() if isinstance(one, shadow._Shadow)]
+    assert any(one.executable is executable for one in watching)
+    assert executable(np.ones(4, np.float32)).tolist() == [-1] * 4

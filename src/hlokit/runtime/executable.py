@@ -66,6 +66,8 @@ class Executable:
 
     extra: tuple[int, ...] = ()
     """Pointers that instrumented code takes besides (hlokit.runtime.instrumented)."""
+    held: object = None
+    """What they point into."""
 
     @with_stack
     def __init__(

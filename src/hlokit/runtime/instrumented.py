@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
 
 
-def twin(executable: Executable, traced: Traced, extra: tuple[int, ...]) -> Executable:
-    """A copy that runs the traced program; `extra`: the pointers that its text asks for."""
+def twin(executable: Executable, traced: Traced, extra: tuple[int, ...], held: object) -> Executable:
+    """A copy that runs the traced program; `extra`: the pointers that its text asks for, into what `held` holds."""
     made = copy.copy(executable)
-    made.extra = extra
+    made.extra, made.held = extra, held
     objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
     lapack, runtime = tuple(lapack_names(traced.text)), called(traced.text)
     made.use(

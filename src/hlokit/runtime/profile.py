@@ -157,7 +157,7 @@ def profile(executable: Executable, args: Sequence[Any], repeat: int, options: d
         raise HlokitError(f"profile: repeat={repeat}, expected at least 1")
     traced = timed(executable.program, executable.target)
     log = _Log(len(traced.steps))
-    watched = twin(executable, traced, (log.address,))
+    watched = twin(executable, traced, (log.address,), log)
     totals: list[float] = []
     timings: list[float] = []
     sums: list[np.ndarray[Any, Any]] = []

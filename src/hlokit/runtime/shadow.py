@@ -78,7 +78,7 @@ class _Shadow:
             self.checks.append(_check(part, touched(step), lambda b, w=written: id(homes[b]) in w))
         self._local = threading.local()
         self._function = self._asked  # held, since machine code has its address
-        self.executable = twin(executable, traced, (step_address(), id(self._function)))
+        self.executable = twin(executable, traced, (step_address(), id(self._function)), self._function)
 
     def _asked(self, number: int, table: int) -> None:
         check = self.checks[number // 2]
