@@ -209,3 +209,35 @@ def test_prefix_sums_by_halves(n: int) -> None:
     for step in compiled.program.block.steps:
         nodes = reachable([store.node for store in step.loops.stores])
         assert len(nodes) < 120, (step, len(nodes))
+
+
+@pytest.mark.parametrize(("op", "dtype"), [("maximum", "f32"), ("minimum", "f64"), ("add", "s32"), ("multiply", "u8")])
+def test_strict_folds_from_the_end_are_linear_where_order_is_nothing(op: str, dtype: str) -> None:
+    def made(n: int) -> hk.HloModule:
+        return hk.parse(f"""HloModule t
+          f {{ a = {dtype}[] parameter(0)
+            b = {dtype}[] parameter(1)
+            ROOT r = {dtype}[] {op}(a, b) }}
+          ENTRY e {{ x = {dtype}[{n}] parameter(0)
+            i = {dtype}[] constant(1)
+            ROOT r = {dtype}[{n}] reduce-window(x, i), window={{size={n} pad=0_{n - 1}}}, to_apply=f }}""")
+
+    module = made(1000)
+    x = np.random.default_rng(0).integers(0, 255, 1000).astype(module.entry.root.shape.dtype.numpy)
+    if op == "maximum":
+        x[[3, 500, 999]] = -0.0, np.nan, 0.0
+    assert np.array_equal(hk.compile(module, strict=True)(x), hk.evaluate(module, x), equal_nan=dtype[0] == "f")
+    small, large = (hk.compile(made(n), strict=True).program.work for n in (10_000, 80_000))
+    assert large < 12 * small
+
+
+def test_strict_sums_of_floats_from_the_end_keep_their_order() -> None:
+    module = hk.parse("""HloModule t
+      f { a = f32[] parameter(0)
+        b = f32[] parameter(1)
+        ROOT r = f32[] add(a, b) }
+      ENTRY e { x = f32[999] parameter(0)
+        i = f32[] constant(0)
+        ROOT r = f32[999] reduce-window(x, i), window={size=999 pad=0_998}, to_apply=f }""")
+    x = np.random.default_rng(0).normal(size=999).astype(np.float32)
+    assert np.array_equal(hk.compile(module, strict=True)(x), hk.evaluate(module, x))

@@ -33,9 +33,14 @@ def neutral_value(function: Computation) -> Any:
 
 def takes_any_order(function: Computation) -> bool:
     """No order or grouping of the elements changes a bit of the fold."""
-    op, dtype = single_op(function), function.root.shape.dtype
-    has_nan = not (dtype.is_integral or dtype.kind == "pred")
-    return op is not None and not has_nan and op.commutative and op.associates(dtype)
+    dtype = function.root.shape.dtype
+    return (dtype.is_integral or dtype.kind == "pred") and takes_any_order_of_numbers(function)
+
+
+def takes_any_order_of_numbers(function: Computation) -> bool:
+    """As `takes_any_order`, but that which NaN is the result of several may change: their bits mean nothing."""
+    op = single_op(function)
+    return op is not None and op.commutative and op.associates(function.root.shape.dtype)
 
 
 def is_semigroup(function: Computation, neutral: Any) -> bool:

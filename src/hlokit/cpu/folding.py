@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from math import prod
 from typing import Any
 
-from hlokit.analysis.reducers import is_semigroup
+from hlokit.analysis.reducers import is_semigroup, takes_any_order_of_numbers
 from hlokit.cpu.arithmetic import Arithmetic, parts_of
 from hlokit.cpu.called import CalledFunction, Turned
 from hlokit.cpu.expr import Axis, Fold, Node, Pair, identity_name, index_deps
@@ -125,7 +125,7 @@ class Folding(Arithmetic):
             (k,) = scanned
             if spec.dimensions[k].is_scan(sizes[k]):
                 return self._scan(instruction, operands, inits, combiner, index, k, forwards=True)
-            if spec.dimensions[k].is_reverse_scan(sizes[k]) and not self.strict and self._may_turn(inits, combiner):
+            if spec.dimensions[k].is_reverse_scan(sizes[k]) and self._may_turn(inits, combiner):
                 return self._scan(instruction, operands, inits, Turned(combiner), index, k, forwards=False)
         steps = prod(d.size for d in spec.dimensions)
         places: list[Affine] = []
@@ -286,7 +286,10 @@ class Folding(Arithmetic):
         return self._folded(inits, bodies, combiner, (), None, axis)
 
     def _may_turn(self, inits: Sequence[Any], combiner: CalledFunction) -> bool:
-        """Whether a fold may go from the last element to the first: as one of f(first, f(second, ...))."""
+        """Whether a fold may go from the last element to the first: as one of f(first, f(second, ...)). In strict code
+        if that changes nothing: sums of floats begin at each element anew (RWIN-5), and cost the square of the size."""
+        if self.strict:
+            return len(inits) == 1 and takes_any_order_of_numbers(combiner.computation)
         combined, _ = self._combining(inits, inits, combiner)
         if len(combined) != 1:
             return False
