@@ -28,7 +28,9 @@ def missing() -> str:
 
 @cache
 def include() -> str:
-    """The folder of the headers."""
+    """The folder of the headers: jaxlib's, or HLOKIT_FFI_INCLUDE for those of another version."""
+    if "HLOKIT_FFI_INCLUDE" in os.environ:
+        return os.environ["HLOKIT_FFI_INCLUDE"]
     spec = importlib.util.find_spec("jaxlib")
     found = Path((spec.submodule_search_locations or [""])[0], "include") if spec is not None else Path()
     return str(found) if (found / "xla/ffi/api/c_api.h").exists() else ""

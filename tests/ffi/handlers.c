@@ -7,6 +7,14 @@
 
 #include "xla/ffi/api/c_api.h"
 
+#if XLA_FFI_API_MINOR > 3  // names of before
+#define XLA_FFI_Extension_Base XLA_FFI_InternalExtension
+#define XLA_FFI_Error_GetMessage_Args XLA_FFI_Error_GetDetails_Args
+#define XLA_FFI_Error_GetMessage XLA_FFI_Error_GetDetails
+#define XLA_FFI_ExecutionContext_Get_Args XLA_FFI_InvokeContext_Get_Args
+#define XLA_FFI_ExecutionContext_Get XLA_FFI_InvokeContext_Get
+#endif
+
 #define SIZED(type, name) \
   struct type name;       \
   memset(&name, 0, sizeof name); \
@@ -331,6 +339,19 @@ XLA_FFI_Error* Misuse(XLA_FFI_CallFrame* frame) {
   note(&out, api, api->XLA_FFI_Future_SetAvailable(&available));
   note(&out, api, api->XLA_FFI_Future_SetAvailable(&available));
   note(&out, api, fail(api, (XLA_FFI_Error_Code)77, NULL));
+  // Of version 0.5, by their places in the table and in their arguments: an error's code, extensions, options.
+  const void* const* functions = (const void* const*)&api->XLA_FFI_Error_Create;
+  uint64_t details[5] = {36, 0, 0, 0, 99}, extension[5] = {40, 0, 0, 128, 99}, options[4] = {32, 0, 0, 0};
+  details[2] = (uint64_t)fail(api, XLA_FFI_Error_Code_ABORTED, "aborted");
+  ((void (*)(void*))functions[1])(details);
+  snprintf(line, sizeof line, "%s %d\n", (char*)details[3], (int)details[4]);
+  put(&out, line);
+  note(&out, api, (XLA_FFI_Error*)details[2]);
+  extension[2] = options[2] = (uint64_t)frame->ctx;
+  note(&out, api, ((XLA_FFI_Error * (*)(void*)) functions[18])(extension));
+  note(&out, api, ((XLA_FFI_Error * (*)(void*)) functions[19])(options));
+  snprintf(line, sizeof line, "%d %d\n", (int)extension[4], (int)((struct XLA_FFI_Attrs*)options[3])->size);
+  put(&out, line);
   frame->future = future.future;
   return NULL;
 }

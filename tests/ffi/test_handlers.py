@@ -115,7 +115,7 @@ def test_every_wrong_call_says_what_is_wrong(run: Run) -> None:
     destroyed = build.load("handlers.c").Destroyed
     before, program = destroyed(), module("Misuse", [], hk.u8[4000])
     assert said(run(program)).splitlines() == [
-        "api 1 0 3",
+        "api 1 0 5",
         "XLA_FFI_Stream_Get: the platform has no streams",
         "XLA_FFI_Stream_Get: its arguments take 8 bytes, expected at least 16: check versions",
         "XLA_FFI_Handler_Register: register handlers by jax.ffi.register_ffi_target or hlokit.register_ffi_target",
@@ -136,8 +136,8 @@ def test_every_wrong_call_says_what_is_wrong(run: Run) -> None:
         "XLA_FFI_State_Get: the stage has no state",
         "ok",
         "same",
-        "XLA_FFI_ExecutionContext_Get: the execution context has no user data of this type",
-        "XLA_FFI_ExecutionContext_Get: the execution context is null",
+        "XLA_FFI_InvokeContext_Get: the execution context has no user data of this type",
+        "XLA_FFI_InvokeContext_Get: the execution context is null",
         "XLA_FFI_DeviceMemory_Allocate: the alignment is not a power of two",
         "ok",
         "aligned",
@@ -148,6 +148,11 @@ def test_every_wrong_call_says_what_is_wrong(run: Run) -> None:
         "ok",
         "XLA_FFI_Future_SetAvailable: the future is completed already",
         "",
+        "aborted 10",
+        "aborted",
+        "ok",
+        "ok",
+        "0 0",
     ]
     del program
     gc.collect()
@@ -213,7 +218,7 @@ def test_scratch_memory(run: Run) -> None:
 def test_what_is_not_there_says_so_by_name(run: Run) -> None:
     with pytest.raises(HandlerError, match="XLA_FFI_Stream_Get: the platform has no streams"):
         run(module("Stream", [], hk.f32[1]))
-    with pytest.raises(HandlerError, match="XLA_FFI_ExecutionContext_Get: the execution context has no user data"):
+    with pytest.raises(HandlerError, match="XLA_FFI_InvokeContext_Get: the execution context has no user data"):
         run(module("UserData", [], hk.f32[1]))
 
 
@@ -334,7 +339,7 @@ def test_an_interrupt_waits_for_the_handler(asynchronous: bool) -> None:
 
 def test_what_is_no_handler_is_refused() -> None:
     c = build.load("handlers.c")
-    with pytest.raises(BuildError, match=r"'x' \(execute\) is of version 0.99 of XLA's FFI; versions 0.1 to 0.3"):
+    with pytest.raises(BuildError, match=r"'x' \(execute\) is of version 0.99 of XLA's FFI; versions 0.1 to 0.5"):
         hk.register_ffi_target("x", c.TooNew)
     with pytest.raises(BuildError, match=r"is of version 0.0"):
         hk.register_ffi_target("x", c.TooOld)

@@ -54,13 +54,13 @@ class Handler:
 
     def __init__(self, name: str, given: Any) -> None:
         stages = _stages(given)
-        unknown = sorted(set(stages) - set(layouts.STAGES))
+        unknown = set(stages) - {*layouts.STAGES, *layouts.UNCALLED_STAGES}
         if unknown or "execute" not in stages:
             known = ", ".join(layouts.STAGES)
             found = f"has the stages {', '.join(map(str, stages)) or 'none'}"
             raise BuildError(f"FFI handler {name!r} {found}; expected execute, and others of {known}")
         self.name = name
-        self.stages = {stage: address_of_function(function) for stage, function in stages.items()}
+        self.stages = {stage: address_of_function(stages[stage]) for stage in layouts.STAGES if stage in stages}
         self.traits = 0
         self._given = given  # what capsules and ctypes functions hold stays loaded
         self._instances: weakref.WeakKeyDictionary[Instruction, _Instance] = weakref.WeakKeyDictionary()

@@ -1,21 +1,24 @@
-"""The structs and numbers of XLA's FFI as data: xla/ffi/api/c_api.h, version 0.3."""
+"""The structs and numbers of XLA's FFI as data: xla/ffi/api/c_api.h, version 0.5."""
 
 from __future__ import annotations
 
-MAJOR, MINOR = 0, 3
+MAJOR, MINOR = 0, 5
 OLDEST = (0, 1)
 """The first version whose handlers run: from it on, all that handlers call is as it was."""
 
 STAGES = ("instantiate", "prepare", "initialize", "execute")
 """By number: what a handler is called for."""
+UNCALLED_STAGES = ("record",)
+"""Stages of other platforms: command buffers."""
 
 FUNCTIONS = (
-    "Error_Create", "Error_GetMessage", "Error_Destroy", "Handler_Register", "Stream_Get", "Type_Register",
-    "ExecutionContext_Get", "State_Set", "State_Get", "DeviceMemory_Allocate", "DeviceMemory_Free",
+    "Error_Create", "Error_GetDetails", "Error_Destroy", "Handler_Register", "Stream_Get", "Type_Register",
+    "InvokeContext_Get", "State_Set", "State_Get", "DeviceMemory_Allocate", "DeviceMemory_Free",
     "ThreadPool_Schedule", "ThreadPool_NumThreads", "Future_Create", "Future_SetAvailable", "Future_SetError",
-    "RunId_Get", "DeviceOrdinal_Get",
+    "RunId_Get", "DeviceOrdinal_Get", "InvokeContext_FindExtension", "CustomOptions_Get",
 )  # fmt: skip
-"""The functions of XLA_FFI_Api, in order."""
+"""The functions of XLA_FFI_Api, in order, by their names of today: to version 0.3 there were Error_GetMessage, whose
+arguments end before the code, ExecutionContext_Get, and none after DeviceOrdinal_Get."""
 
 API_BYTES = 16 + 24 + 8 + 8 * len(FUNCTIONS)
 CALL_FRAME_BYTES = 168

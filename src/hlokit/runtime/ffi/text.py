@@ -57,7 +57,7 @@ def _constant(name: str, text: str) -> str:
 def _function(item: tuple[str, tuple[int, str]]) -> str:
     """A function of the table: its arguments' size is checked before its body runs."""
     name, (size, body) = item
-    void = name in ("Error_GetMessage", "Error_Destroy")
+    void = name in ("Error_GetDetails", "Error_Destroy")
     refuse = (
         "ret void"
         if void
@@ -131,6 +131,8 @@ _COMMON = (
     + _constant("named_format", "%s: %s")
     + r"""
 @no_memory = internal global { i64, [14 x i8] } { i64 $RESOURCE_EXHAUSTED, [14 x i8] c"out of memory\00" }
+%attributes = type { i64, ptr, i64, ptr, ptr, ptr }
+@no_options = internal constant %attributes { i64 48, ptr null, i64 0, ptr null, ptr null, ptr null }
 @types = internal global ptr null
 @types_lock = internal global i32 0
 @next_type = internal global i64 $FIRST
@@ -585,15 +587,28 @@ _FUNCTIONS: dict[str, tuple[int, str]] = {
   %made = call ptr @new_error(i32 %chosen, ptr %given)
   ret ptr %made
 """),
-    "Error_GetMessage": (32, """
+    "Error_GetDetails": (
+        32,
+        """
   %error = arg ptr 16
   %none = icmp eq ptr %error, null
   %end = getelementptr i8, ptr @named_format, i64 6
   %there = getelementptr i8, ptr %error, i64 8
   %message = select i1 %none, ptr %end, ptr %there
   arg 24 ptr %message
+  %has_code = icmp uge i64 %found_size, 36
+  %asks = select i1 %none, i1 false, i1 %has_code
+  br i1 %asks, label %give, label %done
+
+give:
+  %code = load i32, ptr %error
+  arg 32 i32 %code
+  br label %done
+
+done:
   ret void
-"""),
+""",
+    ),
     "Error_Destroy": (24, """
   %error = arg ptr 16
   call void @destroy_error(ptr %error)
@@ -687,7 +702,7 @@ fill:
   call void @unlock_types()
   ret ptr null
 """),
-    "ExecutionContext_Get": (40, _CONTEXT + """
+    "InvokeContext_Get": (40, _CONTEXT + """
   %id_at = arg ptr 24
   %id = load i64, ptr %id_at
   %data_at = getelementptr i8, ptr %context, i64 $USER_DATA
@@ -885,5 +900,19 @@ set:
   arg 24 i32 %device
   ret ptr null
 """),
+    "InvokeContext_FindExtension": (
+        40,
+        """
+  arg 32 ptr null
+  ret ptr null
+""",
+    ),
+    "CustomOptions_Get": (
+        32,
+        """
+  arg 24 ptr @no_options
+  ret ptr null
+""",
+    ),
 }  # fmt: skip
 """The size of the arguments up to what is read of them, and the body."""
