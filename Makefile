@@ -11,8 +11,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests and tools read and write text as UTF-8 in any locale; the package itself says so wherever it does.
+# Tests and tools read and write text as UTF-8 in any locale; the package itself says so wherever it does. Python up to
+# 3.12 reads the environment's .pth files in the locale's encoding all the same, and takes the locale C for C.UTF-8.
 export PYTHONUTF8 := 1
+export LC_CTYPE := C
+unexport LC_ALL
 
 .PHONY: demo test lint test-slow test-libraries test-jax-newest test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
