@@ -11,6 +11,7 @@ import hlokit as hk
 from hlokit.cpu.half import computes_half
 from hlokit.cpu.target import host
 from hlokit.ops.numerics import bits_of
+from tests.fuzz.machine_code import differs
 
 SPECIAL = [0.0, 1.0, 1.5, 2.0, 65504.0, 6e-8, 1e-5, 6.1e-5, 3e-3, 255.9, np.inf, np.nan]
 
@@ -66,3 +67,29 @@ def test_nothing_is_converted() -> None:
     assert "vaddph" in text
     assert "vfmadd" not in text
     assert "vcvt" not in text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("op", ["maximum", "minimum"])
+@pytest.mark.parametrize("type", ["bf16", "f16"])
+def test_extremes_of_narrow_types_are_not_rounded_in_between(type: str, op: str, strict: bool) -> None:
+    """The greater of two bf16 is a bf16: a chain of them is rounded once, if at all."""
+    module = hk.parse(f"""HloModule m
+ENTRY e {{
+  x = {type}[8,40] parameter(0)
+  a = {type}[1,40] slice(x), slice={{[0:1], [0:40]}}
+  b = {type}[1,40] slice(x), slice={{[1:2], [0:40]}}
+  c = {type}[1,40] slice(x), slice={{[2:3], [0:40]}}
+  d = {type}[1,40] slice(x), slice={{[3:4], [0:40]}}
+  ab = {type}[1,40] {op}(a, b)
+  cd = {type}[1,40] {op}(c, d)
+  ROOT r = {type}[1,40] {op}(ab, cd)
+}}
+""")
+    listing = hk.compile(module, strict=strict, target="x86-64-avx2").as_text("loops")
+    assert listing.count(f"convert.{type}") == 1 and listing.count("convert.f32") == 4
+    generator = np.random.default_rng(0)
+    special = np.array([np.nan, -np.inf, np.inf, 0.0, -0.0, 1e-40, 6e-8, 1.0])
+    x = generator.choice(special, (8, 40)).astype(getattr(hk, type).numpy)
+    compiled, expected = hk.compile(module, strict=strict)(x), hk.evaluate(module, x)
+    assert differs(compiled, expected) is None

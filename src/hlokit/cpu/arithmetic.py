@@ -31,6 +31,7 @@ class Arithmetic(Emitter):
     half    whether the machine computes in f16
     guards  the conditions under which alone what is being written is read
     _open   the leaves that are being written: each reads the next
+    _exact  nodes in f32 all of whose values are ones of a narrower type: rounding to it changes none
     """
 
     source: Source
@@ -40,6 +41,7 @@ class Arithmetic(Emitter):
     expressions: Expressions = field(default_factory=Expressions, init=False)
     guards: tuple[Node, ...] = field(default=(), init=False)
     _open: list[Leaf] = field(default_factory=list[Leaf], init=False)
+    _exact: dict[Node, DType] = field(default_factory=dict[Node, DType], init=False)
     _runtime: dict[tuple[Node, int, int], RuntimeInt] = field(
         default_factory=dict[tuple[Node, int, int], RuntimeInt], init=False
     )
@@ -78,12 +80,28 @@ class Arithmetic(Emitter):
             narrow = self._narrow_comparison(name, *nodes)
             if narrow is not None:
                 return narrow
+        if name == "convert" and nodes[0].op == "convert":
+            wide = nodes[0].args[0]
+            if wide.dtype is dtype and nodes[0].dtype is self._narrow_type(wide):
+                return wide
         if self.half and (narrow := in_half(self.expressions, name, nodes, dtype)) is not None:
             return narrow
         found = self._affine_result(name, nodes, dtype)
         if found is None and name == "add" and dtype.is_integral:
             found = self.expressions.integer_sum(nodes[0], nodes[1])
-        return found or self.expressions.node(name, dtype, nodes)
+        found = found or self.expressions.node(name, dtype, nodes)
+        if name in ("max", "min") and dtype is dtypes.f32:
+            first, second = map(self._narrow_type, nodes)
+            if first is not None and first is second:
+                self._exact[found] = first
+        return found
+
+    def _narrow_type(self, wide: Node) -> DType | None:
+        """The narrower floating type that all values of the node are ones of, if it is known."""
+        if wide.op == "convert":
+            narrow = wide.args[0].dtype
+            return narrow if narrow.is_floating and narrow.bits < wide.dtype.bits else None
+        return self._exact.get(wide)
 
     def _narrow_comparison(self, name: str, wide: Node, constant: Node) -> Value | None:
         """A comparison of a widened integer with a constant: in the integer's own type."""
