@@ -17,7 +17,7 @@ export PYTHONUTF8 := 1
 export LC_CTYPE := C
 unexport LC_ALL
 
-.PHONY: demo test lint test-slow test-libraries test-jax-newest test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-targets test-libraries test-jax-newest test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -35,6 +35,10 @@ lint: $(READY)
 
 test-slow: .venv/.libraries
 	$(PYTEST) -m slow
+
+# The tests of machine code on each target that this machine can run (tests/targets.py): a line of figures for each.
+test-targets: $(READY)
+	$(BIN)/python -m tests.targets -n 2 -m "not slow" tests/cpu
 
 # flax, optax, equinox, diffrax and numpyro on the platform hlokit
 test-libraries: .venv/.libraries

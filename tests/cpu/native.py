@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.cpu import target as machine
+from hlokit.cpu.legal import legal
 from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, splat, vector
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
@@ -41,7 +42,7 @@ class Native:
         self._machine = llvm.Target.from_triple(target.triple).create_target_machine(
             cpu=target.cpu, features=target.features, opt=level
         )
-        self._text = text
+        self._text = text = legal(text, target)
         module = llvm.parse_assembly(text)
         module.verify()
         self._engine = llvm.create_mcjit_compiler(module, self._machine)

@@ -60,12 +60,20 @@ def parts_of(array: Array) -> list[Array]:
 
 
 def judged(opcode: str, operands: list[Array], want: Array) -> Array:
-    """Where the result is pinned: not powers but of finite numbers, and to the 0."""
+    """Where the result is pinned: not powers but of finite numbers, and to the 0; not what hangs on fused products."""
+    if opcode in ("multiply", "atan2"):
+        return ~overflows_twice(*operands) if opcode == "multiply" else np.isfinite(sum(o * o for o in operands))
     if opcode == "power":
         z, w = (o.astype(np.complex128) for o in operands)
         known = np.isfinite(z) & np.isfinite(w) & np.isfinite(want) & (np.abs(w) < 1e10)
         return known | (w == 0)
     return np.ones(want.shape, bool)
+
+
+def overflows_twice(z: Array, w: Array) -> Array:
+    """Whether both terms of a part are infinite: the difference is NaN unless one is fused, as NumPy's is or is not."""
+    terms = [(z.real * w.real, z.imag * w.imag), (z.real * w.imag, z.imag * w.real)]
+    return np.any([np.isinf(a) & np.isinf(b) for a, b in terms], axis=0)
 
 
 def wrong(opcode: str, operands: list[Array], got: Array, want: Array) -> Array:

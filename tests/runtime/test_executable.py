@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -482,6 +483,38 @@ def test_code_for_another_machine_is_not_run(text: str) -> None:
 def test_a_machine_with_less_is_named_by_what_it_lacks() -> None:
     assert targets.parse("x86-64-avx2").lacks(targets.parse("x86-64-avx512,+amx-tile"))[-1] == "amx-tile"
     assert targets.parse("x86-64-avx512").lacks(targets.parse("x86-64-avx2")) == host().lacks(host()) == []
+
+
+@pytest.fixture
+def taken_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets HLOKIT_TARGET for what asks for the host from then on."""
+
+    def set_to(name: str) -> None:
+        monkeypatch.setenv("HLOKIT_TARGET", name)
+        targets._host.cache_clear()
+
+    yield set_to
+    monkeypatch.undo()
+    targets._host.cache_clear()
+
+
+def test_the_machine_taken_for_a_lesser_one(taken_for: Callable[[str], None]) -> None:
+    module, x = hk.parse(NEGATE), np.float32([1, -2, 3, 0])
+    least = targets.BASELINES[0] if targets.this_machine().arch == "x86_64" else "aarch64"
+    taken_for(least)
+    assert host().cpu == targets.baseline(least).cpu and host().vector_bytes == 16
+    program = hk.compile(module)
+    assert program.target == host()
+    np.testing.assert_array_equal(program(x), -x)
+    whole = hk.compile(module, target=targets.this_machine())  # what it has still runs
+    np.testing.assert_array_equal(whole(x), -x)
+
+
+def test_the_machine_is_not_taken_for_another(taken_for: Callable[[str], None]) -> None:
+    other = "x86-64" if targets.this_machine().arch == "aarch64" else "aarch64"
+    taken_for(other)
+    with pytest.raises(UnsupportedError, match=f"HLOKIT_TARGET='{other}'.* lacks "):
+        hk.compile(hk.parse(NEGATE))
 
 
 def test_options() -> None:
