@@ -282,8 +282,9 @@ def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> No
     The instructions have api_version=API_VERSION_TYPED_FFI, and their attributes in backend_config as MLIR writes a
     dictionary: `{scale = 2.0 : f32, axes = array<i64: 0, 1>}`. Handlers run without the interpreter lock.
 
-    Raises BuildError for a name that something else has (CCALL-2), for a mapping without "execute" or with other keys,
-    and for a handler that was compiled for a version of the interface that is not supported.
+    Raises BuildError for a name that something else has (CCALL-2), for what is not an address, for a mapping without
+    "execute" or with other keys, and for a handler that was compiled for a version of the interface that is not
+    supported.
 
         library = ctypes.CDLL("./handlers.so")
         hk.register_ffi_target("scale", library.Scale)
@@ -305,7 +306,8 @@ def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
                 PyCapsule
     type_info   where an XLA_FFI_TypeInfo is, which says how objects of the type are destroyed; None: they are not
 
-    Raises HandlerError if the name, or the number that the id has already, is another type's.
+    Raises HandlerError if the name, or the number that the id has already, is another type's; BuildError for what is
+    not an address.
     """
     from hlokit.runtime.ffi import handlers
 

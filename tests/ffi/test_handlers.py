@@ -358,6 +358,22 @@ def test_what_is_no_handler_is_refused() -> None:
         hk.evaluate(module("x", [], hk.f32[1]))
 
 
+@pytest.mark.parametrize("given", [None, 0, -1, 1 << 64, 1.5, "Scale", print, {"execute": None}])
+def test_what_is_no_address_is_refused(given: Any) -> None:
+    with pytest.raises(BuildError, match="FFI handler 'x': not the address of a function"):
+        hk.register_ffi_target("x", given)
+    with pytest.raises(BuildError, match="FFI type 'x': not the address of a function"):
+        hk.register_ffi_type("x", given)
+
+
+def test_jaxlibs_names_register_handlers_too() -> None:
+    from hlokit.interop import xla_client as xc
+
+    xc.register_custom_call_target("typed", build.load("handlers.cc").Scale, api_version=1)
+    assert hk.evaluate(module("typed", [hk.f32[2]], hk.f32[2], "{scale = 2.0 : f32}"), [1.0, 2.0]).tolist() == [2, 4]
+    hk.unregister_custom_call("typed")
+
+
 def test_the_instruction_says_which_interface_it_means() -> None:
     with pytest.raises(UnsupportedError, match="api_version is API_VERSION_ORIGINAL, expected API_VERSION_TYPED_FFI"):
         hk.evaluate(module("Scale", [hk.f32[1]], hk.f32[1], api_version="API_VERSION_ORIGINAL"), [1.0])

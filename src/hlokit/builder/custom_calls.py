@@ -46,7 +46,8 @@ def custom_call(
 ) -> XlaOp:
     """What the function registered under `call_target_name` makes of the operands: a value of `shape` (CCALL rules).
 
-    register_custom_call and register_custom_call_pointer register functions; `opaque` is a string for them. Without
+    register_custom_call, register_custom_call_pointer and register_ffi_target register functions; `opaque` is a string
+    for them, or the attributes of a handler, whose api_version is API_VERSION_TYPED_FFI. Without
     `has_side_effect` the function must be pure (CCALL-7). The other arguments only travel with the instruction.
     Raises ShapeError: CCALL-5 for a reserved name. An unknown target is an error when the program runs (CCALL-4).
     """

@@ -27,15 +27,18 @@ def register_custom_call_target(
     """Makes `fn` what custom-calls of this name call; it takes the place of an earlier one.
 
     `fn` is a PyCapsule that holds a C function `void f(void* out, void** in)`, or a ctypes function of this kind
-    (CCALL-3); or, here, a Python function of arrays. Targets for other platforms than the CPU are ignored.
-    Raises XlaRuntimeError (UNIMPLEMENTED) for api_version 1, XLA's typed foreign functions.
+    (CCALL-3); or, here, a Python function of arrays. With api_version 1 it is a handler of XLA's FFI, or a dictionary
+    of them by stage (hlokit.register_ffi_target). Targets for other platforms than the CPU are ignored.
+    Raises XlaRuntimeError for what is no handler, and for other versions (UNIMPLEMENTED).
     """
     if platform not in _PLATFORMS:
         return
-    if api_version != 0:
-        raise unimplemented(f"custom-call target {name!r}: api_version {api_version}; only 0 is known")
+    if api_version not in (0, 1):
+        raise unimplemented(f"custom-call target {name!r}: api_version {api_version}; 0 and 1 are known")
     text = name.decode() if isinstance(name, bytes) else name
-    if type(fn).__name__ == "PyCapsule" or isinstance(fn, _CFunction):
+    if api_version:
+        hk.register_ffi_target(text, fn, replace=True)
+    elif type(fn).__name__ == "PyCapsule" or isinstance(fn, _CFunction):
         hk.register_custom_call_pointer(text, fn, replace=True)
     elif callable(fn):
         hk.register_custom_call(text, fn, replace=True)

@@ -12,6 +12,11 @@ from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.registry import Invocation, Target, add_target
 from hlokit.types.shape import Shape
 
+_CTYPES = (
+    ctypes.c_void_p,
+    type(ctypes.pythonapi.PyCapsule_GetPointer).__mro__[1],  # of every function
+    ctypes.POINTER(ctypes.c_int).__mro__[1],  # of every pointer
+)
 _Signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 
 
@@ -39,17 +44,17 @@ def pointer_target(address: Any) -> Target:
 
 
 def address_of(address: Any) -> int:
-    """A function's address: an integer, a ctypes function, or a PyCapsule's pointer. TypeError for what is none."""
-    if isinstance(address, int):
-        return address
+    """A function's address: an integer, a ctypes function or pointer, or a PyCapsule's. TypeError for what is none."""
     if type(address).__name__ == "PyCapsule":
         get_name = ctypes.pythonapi.PyCapsule_GetName
         get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
         get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
         get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         return get_pointer(address, get_name(address))
-    found = ctypes.cast(address, ctypes.c_void_p).value
-    if not found:
+    found = address
+    if isinstance(address, _CTYPES):
+        found = ctypes.cast(cast("Any", address), ctypes.c_void_p).value
+    if not isinstance(found, int) or not 0 < found < 1 << 64:
         raise TypeError(f"not the address of a function: {address!r}")
     return found
 

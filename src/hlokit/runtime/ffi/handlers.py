@@ -36,8 +36,12 @@ def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> No
 
 def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
     """See hlokit.register_ffi_type."""
-    info = 0 if type_info is None else address_of_function(type_info)
-    native().register_type(name, address_of_function(type_id), info)
+    try:
+        info = 0 if type_info is None else address_of_function(type_info)
+        id = address_of_function(type_id)
+    except TypeError as error:
+        raise BuildError(f"FFI type {name!r}: {error}") from None
+    native().register_type(name, id, info)
 
 
 def addresses(handler: Any) -> list[int]:
@@ -60,7 +64,10 @@ class Handler:
             found = f"has the stages {', '.join(map(str, stages)) or 'none'}"
             raise BuildError(f"FFI handler {name!r} {found}; expected execute, and others of {known}")
         self.name = name
-        self.stages = {stage: address_of_function(stages[stage]) for stage in layouts.STAGES if stage in stages}
+        try:
+            self.stages = {stage: address_of_function(stages[stage]) for stage in layouts.STAGES if stage in stages}
+        except TypeError as error:
+            raise BuildError(f"FFI handler {name!r}: {error}") from None
         self.traits = 0
         self._given = given  # what capsules and ctypes functions hold stays loaded
         self._instances: weakref.WeakKeyDictionary[Instruction, _Instance] = weakref.WeakKeyDictionary()
