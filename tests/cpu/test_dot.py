@@ -137,6 +137,7 @@ def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> 
         check_dot(dtype, (rows, 37), (columns, 37), dtype, TARGETS[target](), **RHS_ALONG)
 
 
+@pytest.mark.skipif(host().vector_bytes < 32, reason="a row by itself is for registers of 32 bytes")
 def test_what_multiplies_is_not_cold() -> None:
     """A function that only calls tiles may be made carelessly, one that makes sums itself may not."""
     for rows, is_cold in ((1, False), (100, True)):

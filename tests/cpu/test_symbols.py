@@ -95,6 +95,23 @@ def test_objects_of_every_type(type: str, target: str, tmp_path: Path) -> None:
     assert check((type,), elf_target(target), tmp_path) > 20
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("result", ["f16", "f32", "f64"])
+@pytest.mark.parametrize("operand", ["f16", "f32", "f64"])
+def test_objects_of_products_of_mixed_types(operand: str, result: str, target: str, tmp_path: Path) -> None:
+    module = hk.parse(f"""HloModule m
+        ENTRY e {{ x = {operand}[5,9] parameter(0)
+          y = {operand}[9,7] parameter(1)
+          s = f16[1,3] parameter(2)
+          z = {operand}[7,9] parameter(3)
+          d = {result}[5,7] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+          c = {result}[5,7] scaled-dot(x, z, s, s), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+          v = {result}[5,9] convert(x)
+          ROOT t = ({result}[5,7], {result}[5,7], {result}[5,9]) tuple(d, c, v) }}""")
+    object, _ = hk.export_object(module, elf_target(target), tmp_path / "m.o")
+    assert undefined(object.read_bytes()) <= MEMORY
+
+
 needs_x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="needs an x86-64 processor")
 
 

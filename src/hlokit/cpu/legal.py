@@ -13,7 +13,7 @@ from hlokit.cpu.llvm import float_constant, splat, vector
 from hlokit.cpu.math.lanes import mangled
 from hlokit.cpu.target import Target
 
-_EXTENSION = re.compile(r"= fpext (half|<(\d+) x half>) (.+) to (?:float|<\d+ x float>)$", re.MULTILINE)
+_EXTENSION = re.compile(r"= fpext (half|<(\d+) x half>) (.+) to (?:<\d+ x )?(float|double)>?$", re.MULTILINE)
 _TRUNCATION = re.compile(r"= fptrunc (float|<(\d+) x float>) (.+) to (?:half|<\d+ x half>)$", re.MULTILINE)
 _ROUNDING = re.compile(r"@llvm\.(roundeven|floor|ceil|trunc)\.(?:v(\d+))?f(32|64)\(")
 _FUSED = re.compile(r"@llvm\.fma\.(?:v(\d+))?f32\(")
@@ -32,12 +32,12 @@ def legal(text: str, target: Target) -> str:
         functions[full] = _WRITERS[name](full, count, *rest)
         return full
 
-    def call(match: re.Match[str], name: str, result: str) -> str:
-        return f"= call {vector(result, int(match[2] or 1))} {named(name, match[2])}({match[1]} {match[3]})"
+    def call(match: re.Match[str], result: str, name: str, *rest: str) -> str:
+        return f"= call {vector(result, int(match[2] or 1))} {named(name, match[2], *rest)}({match[1]} {match[3]})"
 
     if not target.has("f16c"):
-        text = _EXTENSION.sub(lambda m: call(m, "extended", "float"), text)
-        text = _TRUNCATION.sub(lambda m: call(m, "truncated", "half"), text)
+        text = _EXTENSION.sub(lambda m: call(m, m[4], "extended", m[4]), text)
+        text = _TRUNCATION.sub(lambda m: call(m, "half", "truncated"), text)
     if not target.has("sse4.1"):
         text = _ROUNDING.sub(lambda m: named("rounded", m[2], m[1], m[3]) + "(", text)
     if not (target.has("fma") or target.has("avx512f")):
@@ -51,15 +51,19 @@ def _function(name: str, result: str, parameters: str, body: str) -> str:
 
 
 @cache
-def _extended(name: str, lanes: int) -> str:
-    """f16 to f32, exactly: the exponent moved; of denormals a normal number of the same unit less its power of two."""
+def _extended(name: str, lanes: int, result: str) -> str:
+    """f16 to f32 or f64, exactly: the exponent moved; of denormals a normal number of the same unit less its power of
+    two."""
     half, i16, i32, float_ = (vector(scalar, lanes) for scalar in ("half", "i16", "i32", "float"))
 
     def n(value: int) -> str:
         return splat(str(value), "i32", lanes)
 
     least = splat(float_constant(2.0**-14, "float"), "float", lanes)
-    return _function(name, float_, f"{half} %x", f"""
+    last = f"%result = fpext {float_} %value to {vector('double', lanes)}"
+    if result == "float":
+        last = f"%result = bitcast {float_} %value to {float_}"
+    return _function(name, vector(result, lanes), f"{half} %x", f"""
         %h = bitcast {half} %x to {i16}
         %bits = zext {i16} %h to {i32}
         %size = and {i32} %bits, {n(0x7FFF)}
@@ -77,8 +81,9 @@ def _extended(name: str, lanes: int) -> str:
         %sign = and {i32} %bits, {n(0x8000)}
         %sign_bit = shl {i32} %sign, {n(16)}
         %all = or {i32} %magnitude, %sign_bit
-        %result = bitcast {i32} %all to {float_}
-        ret {float_} %result""")  # fmt: skip
+        %value = bitcast {i32} %all to {float_}
+        {last}
+        ret {vector(result, lanes)} %result""")  # fmt: skip
 
 
 @cache
