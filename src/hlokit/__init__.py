@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.api import *  # noqa: F403
 from hlokit.exports import *  # noqa: F403
+from hlokit.forks import unforked as _unforked
 
 if TYPE_CHECKING:
     from hlokit.builder.functions import *  # noqa: F403
@@ -26,7 +27,7 @@ else:
 
     def __getattr__(name: str) -> object:
         """Imports the op functions when the first is asked for: a program that is read does without, 6 ms."""
-        functions = vars(import_module("hlokit.builder.functions"))
+        functions = vars(_unforked(import_module)("hlokit.builder.functions"))
         found = {key: value for key, value in functions.items() if not key.startswith("_")}
         globals().update(found)
         if name not in found:

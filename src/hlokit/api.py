@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlokit.errors import ArgumentError, ParseError, UnsupportedError
+from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
@@ -41,6 +42,7 @@ __all__ = [
 _BYTECODE = b"ML\xefR"
 
 
+@unforked
 @with_stack
 def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a StableHLO artifact (MLIR bytecode).
@@ -70,6 +72,7 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
     return _fitting(parse_hlo(text), arguments)
 
 
+@unforked
 @with_stack
 def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in a file: HLO or StableHLO text, a StableHLO artifact, or a serialized HloModuleProto (or HloProto).
@@ -147,6 +150,7 @@ def verify(module: HloModule) -> None:
     verify(module)
 
 
+@unforked
 @with_stack
 def compile(
     module: HloModule,
@@ -210,6 +214,7 @@ def compile(
     return shadowed(executable, None if shadow is True else shadow)
 
 
+@unforked
 @with_stack
 def export_object(
     module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False

@@ -1,5 +1,7 @@
 """Processes end well: exit codes of processes that end while JAX has work for hlokit."""
 
+import os
+
 import pytest
 
 from tests.pjrt.harness import python
@@ -152,6 +154,37 @@ for _ in range(300):  # jaxlib lets go in a thread of its own, when it likes
 assert address not in programs._programs
 print("buried")
 """
+
+
+_FORK = """
+import faulthandler, os, warnings
+import jax, jax.numpy as jnp
+import numpy as np
+
+warnings.simplefilter("ignore")
+f = jax.jit(lambda x: jnp.sin(x) + 1)
+y = f(np.zeros(8, np.float32))
+child = os.fork()
+if not child:
+    faulthandler.dump_traceback_later(60, exit=True)
+    assert np.asarray(y).tolist() == np.asarray(f(np.zeros(8, np.float32))).tolist() == [1] * 8
+    assert np.asarray(jax.device_put(np.arange(3))).tolist() == [0, 1, 2]
+    try:
+        jax.jit(lambda x: x * 3)(1.0)
+    except Exception as error:
+        os._exit(0 if "spawn" in str(error) else 3)
+    os._exit(2)
+_, status = os.waitpid(child, 0)
+print("child", os.waitstatus_to_exitcode(status), float(jax.jit(lambda x: x * 3)(1.0)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_the_child_of_a_fork_runs_what_was_compiled_and_names_spawn_for_the_rest() -> None:
+    """jaxlib's threads are not in the child: a compile there would wait for them forever."""
+    done = python("-c", _FORK)
+    assert done.returncode == 0, done.stderr
+    assert "child 0 3.0" in done.stdout, done.stderr
 
 
 def test_an_exception_is_pending_while_jax_calls_in() -> None:

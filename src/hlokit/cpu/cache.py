@@ -28,6 +28,7 @@ from typing import Any
 
 from hlokit.cpu.jit import ObjectCode, compile_object, compile_objects, made_at
 from hlokit.cpu.target import Target
+from hlokit.forks import unforked
 
 SIZE = 10**9
 _SHARED_NAME = "functions that programs share"
@@ -96,6 +97,7 @@ class Event:
         return not self.reason
 
 
+@unforked
 def compiled(text: str, target: Target, opt: int = 2, name: str = "", time_limit: float | None = None) -> ObjectCode:
     """`compile_object`, unless the cache has its result. An object of a lower level than asked for is not kept."""
     cache = Cache()

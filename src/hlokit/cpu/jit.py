@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from hlokit.cpu.legal import legal
 from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
 from hlokit.cpu.target import Target, available_threads, require_system
+from hlokit.forks import lock, unforked
 from hlokit.stack import run_all, with_stack
 
 LOOP = "hlokit_loop"
@@ -234,6 +234,7 @@ def _declared(function: str) -> str:
     return _INTERNAL.sub("declare ", function.partition("\n")[0], count=1).rstrip(" {")
 
 
+@unforked
 def assembly(text: str, target: Target, opt: int = 2) -> str:
     """The machine code as assembly text, as `compile_objects` makes it."""
     (usual,), cold = split(text, 1)
@@ -241,6 +242,7 @@ def assembly(text: str, target: Target, opt: int = 2) -> str:
     return "".join(_emit(part, target, level, False).decode() for part, level in parts)
 
 
+@unforked
 def optimised_llvm(text: str, target: Target) -> str:
     """The LLVM text as code generation gets it."""
     with _machine(target, 2) as machine:
@@ -364,7 +366,7 @@ _SWITCHES = ("-disable-lsr",)
 """LLVM's options for our code. Loop strength reduction takes a third of code generation's time, and our loops count as
 they should. Level 0 has none."""
 _emitting = 0
-_switching = threading.Lock()
+_switching = lock()
 
 
 @contextmanager
@@ -446,6 +448,7 @@ class Library:
     Raises ValueError for an object that cannot be linked, UnsupportedError on a system where no code has ever been run.
     """
 
+    @unforked
     def __init__(self, objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> None:
         require_system()
         self._linker = _linker()
@@ -456,7 +459,7 @@ class Library:
             builder.import_symbol(name, address)
         self._name = f"hlokit{next(_numbers)}"
         self._addresses: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._trackers: list[Any] = []
         try:
             self._keep(builder.link(self._linker.jit, self._name))
@@ -464,6 +467,7 @@ class Library:
             raise ValueError(f"cannot link: {error}") from None
         weakref.finalize(self, _free, self._trackers, self._linker).atexit = False
 
+    @unforked
     def address(self, name: str) -> int:
         """Where the function or global is. ValueError: there is none, or something it calls is missing."""
         with self._lock:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import threading
 from functools import cache
 
 from hlokit.cpu.cache import compiled
@@ -20,6 +19,7 @@ from hlokit.cpu.jit import Library
 from hlokit.cpu.memory import private_memory
 from hlokit.cpu.pool_text import BYTES, STATE, text
 from hlokit.cpu.target import available_threads, host
+from hlokit.forks import lock
 
 MAX_THREADS = (BYTES - STATE["THREADS"]) // 8
 
@@ -63,7 +63,7 @@ def pool(threads: int | None = None) -> Pool:
 
 
 _pools: dict[int, Pool] = {}
-_lock = threading.Lock()
+_lock = lock()
 
 
 def _made(threads: int) -> Pool:
@@ -90,8 +90,6 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
     for each in _pools.values():
         each.reset()
 

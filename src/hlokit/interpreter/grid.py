@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hlokit.errors import EvaluationError
+from hlokit.forks import lock
 from hlokit.interpreter.transport import Cancelled, Exchange, Route
 from hlokit.stack import with_stack
 
@@ -178,7 +179,7 @@ _IDLE = "hlokit idle device"
 _PATIENCE = 10.0
 """Seconds that a thread waits for work before it ends."""
 _idle: list[_Worker] = []
-_idle_lock = threading.Lock()
+_idle_lock = lock()
 
 
 def _locked() -> threading.Lock:
@@ -245,8 +246,6 @@ class _Worker(threading.Thread):
 
 def _forget() -> None:
     """For the child of a fork, which has none of the threads."""
-    global _idle_lock
-    _idle_lock = threading.Lock()
     _idle.clear()
 
 

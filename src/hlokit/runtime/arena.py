@@ -102,9 +102,10 @@ class Recycler:
             self._order.clear()
             self.kept = 0
 
-    def unlock(self) -> None:
-        """For the child of a fork: whoever had the lock is not in it."""
+    def forget(self) -> None:
+        """For the child of a fork: whoever had the lock, perhaps midway, is not in it."""
         self._lock = threading.Lock()
+        self._free, self._order, self.kept = {}, deque(), 0
 
     def _sort(self) -> None:
         while self._returned and self._lock.acquire(blocking=False):
@@ -138,7 +139,7 @@ def _fresh(recycler: Recycler, size: int) -> Buffer:
 recycler = Recycler()
 """The process's."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=recycler.unlock)
+    os.register_at_fork(after_in_child=recycler.forget)
 
 
 class Arena:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hlokit.errors import EvaluationError
+from hlokit.forks import lock
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import Block, Contributions, Transfer
@@ -82,8 +82,8 @@ class _Latch:
     def __init__(self, count: int) -> None:
         self.failed = False
         self._left = count
-        self._lock = threading.Lock()
-        self._open = threading.Lock()
+        self._lock = lock()
+        self._open = lock()
         self._open.acquire()
 
     def done(self, failed: bool) -> None:
@@ -113,7 +113,7 @@ class Collectives:
         self._sites: dict[tuple[Instruction, int], _Site | None] = {}
         self._plans: dict[Hashable, _Plan] = {}
         self._folds: dict[Computation, _Fold | None] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def meetings(self, processes: Sequence[Process], instructions: Sequence[Instruction]) -> Meetings:
         """Where those of these steps that move little meet without Python."""

@@ -16,6 +16,7 @@ from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host, require_system, this_machine
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
+from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, valid_part
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
@@ -69,6 +70,7 @@ class Executable:
     held: object = None
     """What they point into."""
 
+    @unforked
     @with_stack
     def __init__(
         self,
@@ -102,6 +104,7 @@ class Executable:
         self._is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
         self._donated = _donated_leaves(module, donate) if self._is_static else ()
         self._hosts: HostSteps | None = None
+        self._program: Program | None = None
         self._settings = settings()
         self._dump = Dump(self._settings, module.name) if self._settings.folder else None
         if self._dump is not None:

@@ -26,13 +26,14 @@ from typing import Any
 from hlokit.cpu.cache import compiled
 from hlokit.cpu.jit import Library
 from hlokit.cpu.target import Target, host
+from hlokit.forks import lock
 
 _KEY = "hlokit interrupt"
 EVERY_NS = 50_000_000
 _MOST = 1024
 """Threads that can be stopped at a time."""
 _stopped: list[int] = []
-_lock = threading.Lock()
+_lock = lock()
 
 
 def symbols() -> dict[str, int]:

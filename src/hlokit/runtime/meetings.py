@@ -13,7 +13,6 @@ A meeting, of one group at one step in one run, is a word, and 64 bytes from it 
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from hlokit.cpu.cache import compiled
 from hlokit.cpu.jit import Library
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import host
+from hlokit.forks import lock
 from hlokit.runtime.share import native_share
 
 MARKED = 1 << 16
@@ -147,7 +147,7 @@ class _Native:
         self.address = self._library.address("hlokit_switch")
 
 
-_lock = threading.Lock()
+_lock = lock()
 
 
 def _native() -> _Native:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from hlokit.forks import lock
+
 AFTER = 1.0
 """Seconds."""
 
@@ -39,7 +41,7 @@ class _Line:
         self._text = "passes"
         self._status: Any = None
         self._done = False
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def say(self, stage: str) -> None:
         with self._lock:

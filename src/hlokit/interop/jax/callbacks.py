@@ -6,7 +6,6 @@ same programs. They are found by number as long as they live: who can run a prog
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -15,6 +14,7 @@ import numpy as np
 
 from hlokit.builder.custom_calls import Invocation, register_custom_call
 from hlokit.errors import EvaluationError
+from hlokit.forks import lock
 from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
@@ -24,7 +24,7 @@ Callback = Callable[..., Any]
 _TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 _BUFFER_TARGET = "xla_buffer_python_cpu_callback"
 
-_lock = threading.Lock()
+_lock = lock()
 _callbacks: WeakValueDictionary[int, Callback] = WeakValueDictionary()
 _count = 0
 

@@ -6,11 +6,12 @@ How many there are, the client's create option `num_devices` says, else HLOKIT_N
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.pjrt.buffers import DEVICE, MEMORY
 from hlokit.interop.pjrt.memory import FOREVER, constant, read_named, read_words
 from hlokit.interop.pjrt.native import native
@@ -163,8 +164,30 @@ def _named(what: str) -> tuple[int, int]:
 # -- client
 
 
+@cache
+def _mind_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    """jaxlib hands each compile to threads of its own, which the child of a fork lacks: it would wait forever."""
+    compiler = sys.modules.get("jax._src.compiler")
+    for name in ("backend_compile_and_load", "backend_compile"):
+        if hasattr(compiler, name):
+            setattr(compiler, name, _forked)
+
+
+def _forked(*args: Any, **kwargs: Any) -> Any:
+    raise UnsupportedError(
+        "this process was forked from one that had used JAX, whose threads compile: only what was compiled before runs "
+        "here. multiprocessing's start method 'spawn' starts processes that can compile"
+    )
+
+
 @function("Client_Create")
 def _create(a: Any) -> None:
+    _mind_forks()
     global _count
     options = read_named(a.create_options, a.num_options)
     given = options.get("num_devices")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hlokit.errors import EvaluationError
+from hlokit.forks import lock
 from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.registry import Invocation, built_in
 
@@ -22,7 +22,7 @@ PROBE_DIR = "HLOKIT_PROBE_DIR"
 """The environment variable that names the folder of probes."""
 
 _INDEX = "index.csv"
-_lock = threading.Lock()
+_lock = lock()
 
 
 @built_in("check.expect_eq")

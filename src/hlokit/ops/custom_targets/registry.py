@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from hlokit.errors import BuildError, EvaluationError, HlokitError
+from hlokit.forks import lock
 from hlokit.hlo.values import TOKEN_VALUE, Array, Device, Function
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
@@ -38,7 +38,7 @@ Target: TypeAlias = Callable[[Invocation], Any]
 
 _targets: dict[str, Target] = {}
 _finders: dict[str, Callable[[str], Target | None]] = {}
-_lock = threading.Lock()
+_lock = lock()
 
 
 def register_custom_call(
