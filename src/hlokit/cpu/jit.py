@@ -488,7 +488,7 @@ class Library:
 _numbers = itertools.count()
 _LIBRARIES = 8
 """Of a linker: to make one takes 0.25 ms."""
-_linking = threading.Lock()
+_linking = lock()
 _latest: list[_Linker] = []
 
 
