@@ -57,6 +57,19 @@ def wrap(op: Op, operands: Sequence[Shape], called: Sequence[Computation], resul
     return wrapped
 
 
+def hand_down(start: Instruction, thread: str) -> None:
+    """Gives all that a start calls its thread, and the start the frontend attributes of its root, if it has none."""
+    pending = list(start.called)
+    while pending:
+        computation = pending.pop()
+        if computation.execution_thread != thread or computation in start.called:
+            computation.execution_thread = thread
+            pending += [called for instruction in computation.instructions for called in instruction.called]
+    inner = start.called[0].root.extra
+    if inner is not None and inner.frontend_attributes and not (start.extra and start.extra.frontend_attributes):
+        start.ensure_extra().frontend_attributes = inner.frontend_attributes
+
+
 def wrapped_root(start: Instruction) -> Instruction | None:
     """The one op of a start's computation, if it is all of it and takes the parameters in order (HASYNC-3)."""
     (computation,) = start.called

@@ -208,7 +208,7 @@ def header_text(module: HloModule, name: str) -> str:
 
 
 def _index_text(index: tuple[int, ...]) -> str:
-    return f"{{{', '.join(map(str, index))}}}"
+    return f"{{{','.join(map(str, index))}}}"
 
 
 def _alias_text(alias: Alias) -> str:
