@@ -43,7 +43,7 @@ ENTRY e {{ x = f32[{1},7] parameter(0)
 def resident() -> int:
     """Bytes of memory that the process has."""
     gc.collect()
-    with open("/proc/self/statm") as file:
+    with open("/proc/self/statm", encoding="utf-8") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

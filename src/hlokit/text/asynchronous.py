@@ -57,19 +57,6 @@ def wrap(op: Op, operands: Sequence[Shape], called: Sequence[Computation], resul
     return wrapped
 
 
-def hand_down(start: Instruction, thread: str) -> None:
-    """Gives all that a start calls its thread, and the start the frontend attributes of its root, if it has none."""
-    pending = list(start.called)
-    while pending:
-        computation = pending.pop()
-        if computation.execution_thread != thread or computation in start.called:
-            computation.execution_thread = thread
-            pending += [called for instruction in computation.instructions for called in instruction.called]
-    inner = start.called[0].root.extra
-    if inner is not None and inner.frontend_attributes and not (start.extra and start.extra.frontend_attributes):
-        start.ensure_extra().frontend_attributes = inner.frontend_attributes
-
-
 def wrapped_root(start: Instruction) -> Instruction | None:
     """The one op of a start's computation, if it is all of it and takes the parameters in order (HASYNC-3)."""
     (computation,) = start.called
@@ -106,6 +93,20 @@ class AsyncChains:
         start = self.start_of(instruction)
         root = wrapped_root(start) if start is not None else None
         return instruction.opcode if root is None else root.opcode + instruction.opcode.removeprefix("async")
+
+    def hand_down(self, instruction: Instruction) -> None:
+        """Gives all that a start calls its thread, and the wrapped op the frontend attributes of the chain's last."""
+        start = self.start_of(instruction)
+        assert start is not None and isinstance(start.op, AsyncStart)
+        thread = start.op.async_execution_thread
+        pending = list(start.called) if instruction is start else []
+        while pending:
+            computation = pending.pop()
+            if computation.execution_thread != thread or computation in start.called:
+                computation.execution_thread = thread
+                pending += [called for inner in computation.instructions for called in inner.called]
+        if instruction.extra is not None and instruction.extra.frontend_attributes:
+            start.called[0].root.ensure_extra().frontend_attributes = instruction.extra.frontend_attributes
 
     def check(
         self, instruction: Instruction, base: str | None, thread: str | None, computation: Computation | None

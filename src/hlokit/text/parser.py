@@ -11,8 +11,7 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import RESERVED, Names
 from hlokit.hlo.op import OPS, Op, infer_shape
-from hlokit.ops.asynchronous import AsyncStart
-from hlokit.text.asynchronous import AsyncChains, hand_down, repeating_spelling, short_form, start_spelling, wrap
+from hlokit.text.asynchronous import AsyncChains, repeating_spelling, short_form, start_spelling, wrap
 from hlokit.text.common import COMMON_READERS
 from hlokit.text.drafts import Body, Called, Draft, TupleSizes
 from hlokit.text.header import read_header
@@ -446,8 +445,8 @@ class _Parser:
             raise self.lexer.error(str(error), error.label, draft.start) from error
         if draft.extra is not None:
             self._set_extra(instruction, draft)
-        if isinstance(instruction.op, AsyncStart):
-            hand_down(instruction, instruction.op.async_execution_thread)
+        if instruction.opcode.startswith("async-"):
+            self.chains.hand_down(instruction)
         return instruction
 
     def _repeated(self, draft: Draft) -> tuple[str | None, Computation | None]:

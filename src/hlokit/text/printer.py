@@ -250,6 +250,8 @@ class _Printer:
         """What the short form of a start prints of the wrapped op."""
         yield from self._attributes(root.op)
         yield from self._roles(root, indent, scheduled)
+        if root.extra and not (start.extra and start.extra.frontend_attributes):
+            yield _frontend_attributes_text(root.extra)
         if self.canonical:
             yield from self._roles(start, indent, scheduled)
 
@@ -306,8 +308,7 @@ class _Printer:
             yield f", parameter_replication={{{flags}}}"
         if extra.sharding is not None:
             yield f", sharding={extra.sharding if options.print_metadata else extra.sharding.without_metadata()}"
-        if extra.frontend_attributes:
-            yield f", frontend_attributes={dictionary_text(extra.frontend_attributes)}"
+        yield _frontend_attributes_text(extra)
         if options.print_control_dependencies and extra.control_predecessors:
             predecessors = ", ".join(names.get(p) or self.percent + p.name for p in extra.control_predecessors)
             yield f", control-predecessors={{{predecessors}}}"
@@ -321,3 +322,7 @@ class _Printer:
                 yield f", metadata={text}"
         if options.print_backend_config and extra.backend_config:
             yield f", backend_config={quoted_or_json(extra.backend_config)}"
+
+
+def _frontend_attributes_text(extra: Extra) -> str:
+    return f", frontend_attributes={dictionary_text(extra.frontend_attributes)}" if extra.frontend_attributes else ""
