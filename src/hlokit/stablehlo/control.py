@@ -28,7 +28,6 @@ _API_VERSIONS = (
     "API_VERSION_STATUS_RETURNING_UNIFIED",
     "API_VERSION_TYPED_FFI",
 )
-_IDENTITIES = ("LayoutConstraint", "annotate_device_placement")
 _ON_SHARDINGS = (
     "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute", "data_flow_edge",
     "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "sharded_to_unreduced", "sharding_group",
@@ -115,7 +114,9 @@ def _custom_call(site: Site) -> list[XlaOp]:
     """The target's name decides: what hlokit has an operation for becomes that, anything else a custom-call."""
     target = site.get("call_target_name", default=next((w for w in site.operation.words if isinstance(w, Symbol)), ""))
     target = target.name if isinstance(target, Symbol) else str(target)
-    if target in _IDENTITIES:
+    if target == "LayoutConstraint":
+        return _layout_constraint(site)
+    if target == "annotate_device_placement":
         return site.exactly(1)
     if target in manual.CUSTOM_CALLS:
         return _listed(manual.CUSTOM_CALLS[target](site))
@@ -132,6 +133,15 @@ def _custom_call(site: Site) -> list[XlaOp]:
         if found is not None:
             return found
     return _custom(site, target)
+
+
+def _layout_constraint(site: Site) -> list[XlaOp]:
+    """The value itself: layouts are no part of values. That it is wanted in another one is noted."""
+    (value,) = site.exactly(1)
+    (wanted,) = _laid_out(site, [value.shape.logical], "result_layouts")
+    if wanted.is_array and wanted.layout is not None:
+        site.scope.lowering.ask_for_layout("a value", value.shape, str(wanted.layout))
+    return [value]
 
 
 def _holds(site: Site) -> bool:

@@ -34,6 +34,8 @@ _OWN_CHANNELS = 1 << 20
 """Above the channels that programs name themselves."""
 MEMORY_KINDS = "hlokit.result_memory_kinds"
 """The frontend attribute that names the memory of each result, where a program asks for one: a list with commas."""
+OTHER_LAYOUT = "hlokit.layout"
+"""The frontend attribute that names the first value for which a program asks for a layout that is not row-major."""
 GLOBAL_VALUES = {"hlokit.values": "global"}
 """Frontend attributes of a module of several partitions that runs on whole values: shardings are only kept."""
 
@@ -95,6 +97,7 @@ class Lowering:
         self.terms = Terms(self.partitions, self.replicas, self.channel)
         self.is_unreduced = bool(program.meshes) and any("unreduced" in text for text in _placements(program))
         self._inlined = 0
+        self.other_layout = ""
 
     def module(self, arguments: Sequence[Shape] | None = None, main: Function | None = None) -> HloModule:
         main = main or self._main()
@@ -121,6 +124,12 @@ class Lowering:
             module.frontend_attributes.update({k: v for k, v in given.items() if isinstance(v, str)})  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
         if self.partitions > 1 and self._is_sharded:
             module.frontend_attributes.update(GLOBAL_VALUES)
+        listed = (("argument", main.argument_attributes, shapes), ("result", main.result_attributes, _shapes(results)))
+        for what, each, of in listed:
+            for i, (attributes, shape) in enumerate(zip(each, of, strict=True)):
+                self.ask_for_layout(f"{what} {i}", shape, attributes.get("mhlo.layout_mode"))
+        if self.other_layout:
+            module.frontend_attributes[OTHER_LAYOUT] = self.other_layout
         kinds = [str(attributes.get("mhlo.memory_kind", "device")) for attributes in main.result_attributes]
         if any(kind != "device" for kind in kinds):
             module.frontend_attributes[MEMORY_KINDS] = ",".join(kinds)
@@ -261,6 +270,13 @@ class Lowering:
         root.instruction.ensure_extra().sharding = found[0] if len(results) == 1 else Sharding("tuple", elements=found)
         return root
 
+    def ask_for_layout(self, what: str, shape: Shape, layout: Any) -> None:
+        """Notes the first layout, in minor-to-major order, that is not row-major; "default" and "auto" ask for none."""
+        if not isinstance(layout, str) or not layout.startswith("{") or not shape.is_array:
+            return
+        if layout != "{" + ",".join(map(str, reversed(range(shape.rank)))) + "}" and not self.other_layout:
+            self.other_layout = f"{what}, {shape.logical}, in the layout {layout}"
+
     def _leaving(self, value: XlaOp, sharding: Sharding | None, attributes: Mapping[str, Any]) -> XlaOp:
         """What devices have of a result: the whole value, or terms of it."""
         groups = self._groups(sharding)
@@ -373,6 +389,10 @@ def _types(program: Program) -> Iterator[Any]:
             if block is not None:
                 yield from (t for _, t in block.arguments)
                 stack += block.operations
+
+
+def _shapes(values: Sequence[XlaOp]) -> list[Shape]:
+    return [value.shape for value in values]
 
 
 def _placements(program: Program) -> Iterator[str]:

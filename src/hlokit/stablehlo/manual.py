@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather
 from hlokit.ops.elementwise import Copy
@@ -120,6 +122,9 @@ def _whole(site: Site, value: XlaOp, cuts: Mapping[int, Cut]) -> XlaOp:
     for d, cut in reversed(list(cuts.items())):
         sizes[d] *= cut.count
         shape = Shape.array(value.dtype, sizes)
+        if not value.shape.size:
+            value = site.builder.constant(np.zeros(sizes, value.dtype.numpy))
+            continue
         op = AllGather(**terms.meeting(site.name, cut.groups), dimension=d, result=shape)
         value = site.emit(op, value, shape=shape)
     return value

@@ -296,3 +296,78 @@ def check_a_call_stack_of_a_thousand_frames():
     finally:
         sys.setrecursionlimit(limit)
     assert made.tolist() == [3, 3, 3]
+
+
+def check_ordered_effects_of_what_was_exported_for_the_cpu():
+    from jax import export
+    from jax._src import core, effects
+    from jax._src.interpreters import mlir
+
+    class Ordered(effects.Effect):
+        pass
+
+    effect, primitive = Ordered(), core.Primitive("with_effect")
+    for kinds in (effects.lowerable_effects, effects.ordered_effects):
+        kinds.add_type(Ordered)
+    Ordered.__eq__ = lambda self, other: type(self) is type(other)
+    Ordered.__hash__ = lambda self: hash("Ordered")
+    primitive.def_effectful_abstract_eval(lambda x: (x, {effect}))
+
+    def lowering(context, x):
+        context.set_tokens_out(mlir.TokenSet({effect: context.tokens_in.get(effect)}))
+        return [x]
+
+    mlir.register_lowering(primitive, lowering)
+    exported = export.export(jax.jit(lambda x: primitive.bind(x + 1)), platforms=("cpu",))(np.float32([0, 0]))
+    assert jax.jit(exported.call)(np.ones(2, np.float32)).tolist() == [2, 2]
+
+
+def check_buffer_callbacks_are_told_of_their_call():
+    from jax.experimental import buffer_callback
+
+    seen = []
+
+    def f(context, out, x):
+        try:
+            seen.append(context.stream)
+        except jax.errors.JaxRuntimeError as error:
+            seen.append("GPU" in str(error))
+        seen.extend((context.stage, x.shape, x.dtype, x.ndim, x.writeable, out.writeable, np.from_dlpack(out).shape))
+        np.asarray(out)[...] = np.asarray(x) + 1
+
+    call = buffer_callback.buffer_callback(f, jax.ShapeDtypeStruct((3,), np.float32))
+    made = jax.jit(lambda x: call(x))(np.ones(3, np.float32))
+    assert made.tolist() == [2, 2, 2]
+    execute = buffer_callback.ExecutionStage.EXECUTE
+    assert seen == [True, execute, (3,), np.dtype(np.float32), 1, False, True, (3,)], seen
+
+
+def check_topologies():
+    from jax.experimental import topologies
+
+    expected = f"topology not implemented for {jax.default_backend()}"
+    try:
+        topologies.get_topology_desc(platform=jax.default_backend())
+    except NotImplementedError as error:
+        assert str(error) == expected, error
+    else:
+        raise AssertionError
+
+
+def check_layouts():
+    from jax.experimental.layout import Format, Layout, with_layout_constraint
+
+    transposed = jax.jit(lambda x: x.transpose(2, 1, 0)).lower(jnp.ones((4, 8, 16))).compile()
+    assert transposed.input_formats[0][0].layout.major_to_minor == (0, 1, 2)
+    assert transposed.output_formats.layout.major_to_minor == (0, 1, 2)
+    x, place = jnp.ones((8, 16)), SingleDeviceSharding(jax.devices()[0])
+    for order, is_there in (((0, 1), True), ((1, 0), False)):
+        made = jax.jit(lambda x, o=order: x + 1, out_shardings=Format(Layout(order), place))
+        taken = jax.jit(lambda x, o=order: x + 1, in_shardings=Format(Layout(order), place))
+        inside = jax.jit(lambda x, o=order: with_layout_constraint(x * 2, Layout(o)))
+        for f in (made, taken, inside):
+            try:
+                assert f(x).tolist() == [[2.0] * 16] * 8 and is_there
+            except (jax.errors.JaxRuntimeError, ValueError) as error:
+                assert not is_there, error
+                assert f is taken or "in the layout {0,1}: arrays have one order in memory, row-major" in str(error)

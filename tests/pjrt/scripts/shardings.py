@@ -1,5 +1,8 @@
 """Shardings on eight devices: what JAX's CPU client prints, written down."""
 
+import contextlib
+import io
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -144,3 +147,67 @@ def check_gradients_of_reduced_arguments_in_a_loop():
         assert made.sharding.spec == P(None, None, unreduced={"x"})
         expected = sum(x.T @ (1 - np.tanh(x @ floats(2, 2) / 8) ** 2) for x in floats(3, 4, 2) / 32)
         np.testing.assert_allclose(jax.reshard(made, P()), expected, rtol=1e-5)
+
+
+def check_gathers_of_nothing():
+    mesh = mesh_of((2,), ("x",), AxisType.Auto)
+    f = jax.shard_map(lambda x: x[:, 100:116], mesh=mesh, in_specs=P(None, "x"), out_specs=P(None, "x"))
+    assert jax.jit(f)(jnp.ones((32, 32))).shape == (32, 0)
+
+
+def check_programs_without_results():
+    mesh = mesh_of((4,), ("x",), AxisType.Auto)
+    f = jax.shard_map(lambda: jax.jit(lambda: ())(), mesh=mesh, in_specs=(), out_specs=(), check_vma=False)
+    assert f() == ()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        jax.pmap(lambda x: jax.debug.print("x: {}", x), devices=jax.devices()[:4])(jnp.arange(4))
+        jax.effects_barrier()
+    assert sorted(printed.getvalue().splitlines()) == ["x: 0", "x: 1", "x: 2", "x: 3"]
+
+
+def check_a_constraint_of_an_argument():
+    mesh = mesh_of((2, 2), ("x", "y"), AxisType.Auto)
+    whole, cut = NamedSharding(mesh, P()), NamedSharding(mesh, P("x", "y"))
+    a = jax.device_put(floats(4, 4), whole)
+    made = jax.jit(lambda x: lax.with_sharding_constraint(x, cut))(a)
+    assert made.sharding.spec == P("x", "y") and np.asarray(made).tolist() == floats(4, 4).tolist()
+    twice = jax.jit(lambda x: lax.with_sharding_constraint(lax.with_sharding_constraint(x + 1, cut), whole))(a)
+    assert twice.sharding.is_fully_replicated
+
+
+def check_results_lie_as_their_operands():
+    """Where XLA's partitioner gives the same."""
+    mesh = mesh_of((2, 2), ("x", "y"), AxisType.Auto)
+    a = jax.device_put(floats(4, 4, 2), NamedSharding(mesh, P("x", "y")))
+    b = jax.device_put(floats(4, 8), NamedSharding(mesh, P("x", "y")))
+    cases = {
+        "an index": (lambda a, b: a[:, -1, :], P("x"), (2, 2)),
+        "a transpose": (lambda a, b: a.transpose(1, 2, 0), P("y", None, "x"), (2, 2, 2)),
+        "a reshape": (lambda a, b: a.reshape(2, 2, 4, 2)[0], P(None, "y"), (2, 2, 2)),
+        "a sum": (lambda a, b: a.sum(0), P("y"), (2, 2)),
+        "a product": (lambda a, b: b @ jnp.ones((8, 3)), P("x"), (2, 3)),
+        "a function": (lambda a, b: jax.jit(lambda b: jnp.where(b > 2, b, 0))(b), P("x", "y"), (2, 4)),
+        "a broadcast": (lambda a, b: jnp.broadcast_to(b, (3, 4, 8)), P(None, "x", "y"), (3, 2, 4)),
+        "a loop": (lambda a, b: lax.fori_loop(0, 3, lambda i, b: b + 1, b), P("x", "y"), (2, 4)),
+    }
+    for name, (f, spec, sizes) in cases.items():
+        made = jax.jit(f)(a, b)
+        expected = np.asarray(jax.jit(f)(np.asarray(a), np.asarray(b)))
+        assert np.asarray(made).tolist() == expected.tolist(), name
+        found = made.sharding.spec, made.sharding.shard_shape(made.shape)
+        assert made.sharding.is_equivalent_to(NamedSharding(mesh, spec), made.ndim) and found[1] == sizes, (name, found)
+
+
+def check_shardings_are_shown():
+    mesh = mesh_of((4,), ("x",), AxisType.Auto)
+    x = jax.device_put(floats(8), NamedSharding(mesh, P("x")))
+    seen = []
+
+    def f(x):
+        y = jnp.sin(x)
+        jax.debug.inspect_array_sharding(y, callback=seen.append)
+        jax.debug.inspect_array_sharding(y.sum(), callback=seen.append)
+        return y
+
+    np.testing.assert_allclose(jax.jit(f)(x), np.sin(floats(8)), rtol=1e-6)
+    assert [s.spec for s in seen] == [P("x"), P()]

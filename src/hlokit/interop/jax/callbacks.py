@@ -15,6 +15,7 @@ import numpy as np
 from hlokit.builder.custom_calls import Invocation, register_custom_call
 from hlokit.errors import EvaluationError
 from hlokit.forks import lock
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
@@ -23,6 +24,8 @@ Callback = Callable[..., Any]
 
 _TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 _BUFFER_TARGET = "xla_buffer_python_cpu_callback"
+INSPECTION = "InspectSharding"
+"""The target of the custom call that jax.debug.inspect_array_sharding becomes; its configuration is a number."""
 
 _lock = lock()
 _callbacks: WeakValueDictionary[int, Callback] = WeakValueDictionary()
@@ -45,15 +48,15 @@ def calls(module: HloModule) -> list[Callback]:
 
 def has_calls(module: HloModule) -> bool:
     """Whether the module names callbacks, of this process or of another."""
-    return bool(_configs(module))
+    return bool(_configs(module, (*_TARGETS, _BUFFER_TARGET, INSPECTION)))
 
 
-def _configs(module: HloModule) -> list[str]:
+def _configs(module: HloModule, targets: tuple[str, ...] = (*_TARGETS, _BUFFER_TARGET)) -> list[str]:
     return [
         instruction.extra.backend_config
         for computation in module.all_computations
         for instruction in computation.instructions
-        if isinstance(instruction.op, CustomCall) and instruction.op.custom_call_target in (*_TARGETS, _BUFFER_TARGET)
+        if isinstance(instruction.op, CustomCall) and instruction.op.custom_call_target in targets
         if instruction.extra is not None
     ]
 
@@ -75,7 +78,11 @@ def as_cpu(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
     """A lowering rule that takes `platform` for the CPU, and whose callbacks are found by number."""
 
     def changed(context: Any, *args: Any, **kwargs: Any) -> Any:
-        return rule(_as_cpu(context, platform), *args, **kwargs)
+        taken = _as_cpu(context, platform)
+        results = rule(taken, *args, **kwargs)
+        if taken is not context and taken.tokens_out is not None and context.tokens_out is None:
+            context.set_tokens_out(taken.tokens_out)  # of ordered effects
+        return results
 
     return changed
 
@@ -85,6 +92,58 @@ def _as_cpu(context: Any, platform: str) -> Any:
     if tuple(module.platforms) != (platform,) or isinstance(module, _ModuleContext):
         return context
     return context.replace(module_context=_ModuleContext(module))
+
+
+def inspected(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
+    """JAX's rule for jax.debug.inspect_array_sharding, whose callback is found by number and not by address."""
+
+    def changed(context: Any, *args: Any, **kwargs: Any) -> Any:
+        from jax._src.lib.mlir import ir  # pyright: ignore
+
+        mlir: Any = ir
+        module = _Inspections(context.module_context)
+        results = rule(context.replace(module_context=module), *args, **kwargs)
+        if module.found:
+            for operation in reversed(list(mlir.InsertionPoint.current.block.operations)):
+                target = operation.operation.attributes.get("call_target_name", None)
+                if target is not None and mlir.StringAttr(target).value == INSPECTION:
+                    number = add(module.found[-1])
+                    operation.operation.attributes["backend_config"] = mlir.StringAttr.get(str(number))
+                    break
+        return results
+
+    return changed
+
+
+class _Inspections:
+    """A module context of JAX's that notes what it keeps alive."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self.found: list[Callback] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def add_keepalive(self, callback: Callback) -> None:
+        self.found.append(callback)
+        self._module.add_keepalive(callback)
+
+
+def inspections(module: HloModule) -> list[tuple[Instruction, Callback]]:
+    """Takes the inspections of shardings out of a module; gives the values that they are of, and their callbacks."""
+    found: list[tuple[Instruction, Callback]] = []
+    for computation in module.all_computations:
+        for instruction in list(computation.instructions):
+            op, extra = instruction.op, instruction.extra
+            if not isinstance(op, CustomCall) or op.custom_call_target != INSPECTION or extra is None:
+                continue
+            number = extra.backend_config
+            callback = _callbacks.get(int(number)) if number.isdecimal() else None
+            if callback is not None and not instruction.users and len(instruction.operands) == 1:
+                found.append((instruction.operands[0], callback))
+                computation.remove(instruction)
+    return found
 
 
 class _ModuleContext:
@@ -114,6 +173,42 @@ def _call(call: Invocation) -> Any:
     return results if call.shape.is_tuple else results[0]
 
 
+class ExecutionContext:
+    """What a buffer callback is told of its call, as jax.experimental.buffer_callback.ExecutionContext."""
+
+    @property
+    def stage(self) -> Any:
+        """Programs are run, and not prepared."""
+        from jax.experimental import buffer_callback
+
+        return buffer_callback.ExecutionStage.EXECUTE  # pyright: ignore
+
+    @property
+    def stream(self) -> int:
+        """Raises JAX's error that there is none on a CPU."""
+        from jax.errors import JaxRuntimeError  # pyright: ignore
+
+        raise JaxRuntimeError("UNIMPLEMENTED: XLA FFI GPU context is not available")
+
+
+class Buffer:
+    """An array that a buffer callback reads or writes, as jax.experimental.buffer_callback.Buffer."""
+
+    def __init__(self, array: np.ndarray[Any, Any], writeable: bool) -> None:
+        self._array = array.view()
+        self._array.flags.writeable = self.writeable = writeable
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self._array, dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
 def _call_with_buffers(call: Invocation) -> Any:
     """The callback writes its results: function(context, *operands, *results)."""
     shapes = call.shape.elements if call.shape.is_tuple else (call.shape,)
@@ -121,7 +216,8 @@ def _call_with_buffers(call: Invocation) -> Any:
     results = [np.zeros(shape.dimensions, shape.dtype.numpy) for shape in shapes]
     for index, number, _ in call.op.output_to_operand_aliasing:
         results[index[0] if index else 0] = operands[number]
-    _callback(call)(None, *operands, *results)
+    buffers = [Buffer(operand, False) for operand in operands] + [Buffer(result, True) for result in results]
+    _callback(call)(ExecutionContext(), *buffers)
     return tuple(results) if call.shape.is_tuple else results[0]
 
 

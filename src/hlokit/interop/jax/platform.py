@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from hlokit.errors import ArgumentError, UnsupportedError
@@ -72,9 +73,10 @@ def register(name: str = "hlokit") -> None:
         return
     xla_bridge._nonexperimental_plugins.add(name)  # pyright: ignore  # else a warning at every start
     priority = 0 if name == "cpu" else 400  # JAX's own numbers, for its CPU client and for plugins
-    xla_bridge.register_plugin(name, priority=priority, c_api=capsule(), options=_options)  # pyright: ignore
-    if name != "cpu":
-        _use_compilation_cache(name)
+    xla_bridge.register_plugin(  # pyright: ignore
+        name, priority=priority, c_api=capsule(), options=_options, make_topology=partial(_no_topology, name)
+    )
+    _use_compilation_cache(name)
     install(name)
 
 
@@ -99,15 +101,35 @@ def _default_compile_options() -> bytes:
     return xla_client.CompileOptions().SerializeAsString()  # pyright: ignore
 
 
+def _no_topology(platform: str, *args: Any, **options: Any) -> None:
+    """As JAX says it of its CPU client."""
+    raise NotImplementedError(f"topology not implemented for {platform}")
+
+
 def _use_compilation_cache(platform: str) -> None:
-    """JAX's persistent cache has its platforms in a list inside a function; this one serializes executables too."""
+    """JAX's persistent cache keeps executables, but for those with callbacks: another process has other functions.
+
+    JAX has the platforms that it works for in a list inside a function; this one serializes executables too.
+    """
     from jax._src import compilation_cache  # pyright: ignore
 
+    from hlokit.interop.pjrt.programs import WITH_CALLBACKS
+
     others: Any = compilation_cache.is_cache_used  # pyright: ignore
+    put: Any = compilation_cache.put_executable_and_time  # pyright: ignore
 
     def is_cache_used(backend: Any) -> bool:
         if backend.platform != platform:
             return others(backend)
         return bool(compilation_cache._is_cache_enabled())  # pyright: ignore
 
-    compilation_cache.is_cache_used = is_cache_used
+    def put_executable_and_time(*args: Any, **kwargs: Any) -> None:
+        try:
+            put(*args, **kwargs)
+        except Exception as error:
+            if WITH_CALLBACKS not in str(error):
+                raise
+
+    if platform != "cpu":
+        compilation_cache.is_cache_used = is_cache_used
+    compilation_cache.put_executable_and_time = put_executable_and_time

@@ -102,6 +102,7 @@ _CHANGED = {
     "call_exported": _exported,
     "cond": _choice("branches_platforms"),
     "custom_partitioning": _whole,
+    "inspect_sharding": callbacks.inspected,
     "platform_index": _choice("platforms"),
 }
 """What is made of rules, common to all platforms, that ask which it is."""

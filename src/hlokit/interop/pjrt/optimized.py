@@ -58,12 +58,14 @@ def _bytes(program: Program) -> bytes:
         proto = _proto(program.module.to_text())
     except Exception:  # what XLA's reader does not know
         proto = _proto(_outline(program.module))
-    layout = b"".join(value for number, value in fields(proto) if number == 4 and isinstance(value, bytes))
+    outline = _proto(_outline(program.module))  # arrays lie row-major, whatever a result's instruction says
+    layout = b"".join(value for number, value in fields(outline) if number == 4 and isinstance(value, bytes))
     if program.options.count > 1:
         given, made = program.run.shardings()
-        result = made[0] if not program.is_tuple else Sharding("tuple", elements=tuple(map(_known, made)))
-        proto += _message(12, _sharding(_known(result)))
-        proto += b"".join(_message(14, _sharding(_known(s))) for s in given)
+        elements = tuple(map(known, made or [None]))  # XLA's empty tuple has a sharding, too
+        result = made[0] if not program.is_tuple else Sharding("tuple", elements=elements)
+        proto += _message(12, sharding_proto(known(result)))
+        proto += b"".join(_message(14, sharding_proto(known(s))) for s in given)
     counts = _number(4, program.options.replicas) + _number(5, program.options.partitions)
     return _message(1, proto) + _message(2, _message(1, layout) + counts)
 
@@ -76,19 +78,20 @@ def _proto(text: str) -> bytes:
 
 
 def _outline(module: HloModule) -> str:
-    """A module of the same signature that only names it."""
-    rows = [f"p{i} = {p.shape} parameter({i})" for i, p in enumerate(module.entry.parameters)]
+    """A module of the same signature, row-major, that only names it."""
+    rows = [f"p{i} = {p.shape.logical} parameter({i})" for i, p in enumerate(module.entry.parameters)]
     names = ", ".join(f"p{i}" for i in range(len(rows)))
-    rows.append(f'ROOT r = {module.entry.root.shape} custom-call({names}), custom_call_target="hlokit"')
+    rows.append(f'ROOT r = {module.entry.root.shape.logical} custom-call({names}), custom_call_target="hlokit"')
     return f"HloModule {module.name}\n\nENTRY main {{\n  " + "\n  ".join(rows) + "\n}\n"
 
 
-def _known(sharding: Sharding | None) -> Sharding:
+def known(sharding: Sharding | None) -> Sharding:
+    """The sharding, or that of a value that every device has whole."""
     return sharding or Sharding("replicated")
 
 
-def _sharding(sharding: Sharding) -> bytes:
-    """An OpSharding."""
+def sharding_proto(sharding: Sharding) -> bytes:
+    """The sharding as the bytes of XLA's OpSharding."""
     out = _number(1, _KINDS[sharding.kind])
     if sharding.kind == "maximal":
         out += _numbers(3, [1]) + _numbers(4, [sharding.device])
@@ -96,7 +99,7 @@ def _sharding(sharding: Sharding) -> bytes:
         out += _numbers(3, sharding.tile) + _numbers(4, sharding.device_ids())
         out += _number(6, int(sharding.replicate_last))
         out += _numbers(8, [_KINDS[name] for name in sharding.last_tile_dims])
-    return out + b"".join(_message(5, _sharding(element)) for element in sharding.elements)
+    return out + b"".join(_message(5, sharding_proto(element)) for element in sharding.elements)
 
 
 def _number(field: int, value: int) -> bytes:

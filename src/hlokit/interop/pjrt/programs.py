@@ -14,8 +14,9 @@ import numpy as np
 
 from hlokit import api
 from hlokit.errors import ArgumentError, EvaluationError, HlokitError, ParseError, UnsupportedError
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
-from hlokit.interop.jax.callbacks import calls, has_calls
+from hlokit.interop.jax.callbacks import Callback, calls, has_calls, inspections
 from hlokit.interop.pjrt import layouts
 from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
 from hlokit.interop.pjrt.client import KINDS, Device, devices
@@ -27,12 +28,13 @@ from hlokit.interop.pjrt.running import Runner, runner
 from hlokit.ops.custom import DEVICES, TYPED_FFI, CustomCall
 from hlokit.runtime.arena import Buffer
 from hlokit.runtime.dump import flags
-from hlokit.stablehlo.lowering import MEMORY_KINDS
+from hlokit.stablehlo.lowering import MEMORY_KINDS, OTHER_LAYOUT
 from hlokit.types.dtype import pred
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
 _MAGIC = b"hlokit 1\n"
+WITH_CALLBACKS = "a program that calls Python functions is not serialized"
 
 
 class Program:
@@ -44,7 +46,11 @@ class Program:
         self.module = api.parse(code)
         if not may_call and has_calls(self.module):
             raise UnsupportedError(f"{self.module.name}: it calls Python functions of the process that serialized it")
-        self.callbacks = calls(self.module)
+        wanted = self.module.frontend_attributes.get(OTHER_LAYOUT)
+        if wanted:
+            raise UnsupportedError(f"{self.module.name}: {wanted}: arrays have one order in memory, row-major")
+        watched = inspections(self.module)
+        self.callbacks = [*calls(self.module), *(callback for _, callback in watched)]
         if self.options.assignment != tuple(range(self.options.count)) and _has_handlers(self.module):
             self.module.frontend_attributes[DEVICES] = ",".join(map(str, self.options.assignment))
         self.devices: tuple[Device, ...] = tuple(devices()[n] for n in self.options.assignment)
@@ -58,8 +64,25 @@ class Program:
         self.memory_kinds = _memory_kinds(self.module, len(self.results))
         with flags(self.options.flags):
             self.run: Runner = runner(self)
+        self._show(watched)
         self.address = self._record()
         _programs[self.address] = self
+
+    def _show(self, watched: Sequence[tuple[Instruction, Callback]]) -> None:
+        """Calls those who want to know the shardings of values: of the entry's, others are whole."""
+        if not watched:
+            return
+        from jaxlib import xla_client  # pyright: ignore
+
+        from hlokit.interop.pjrt.optimized import known, sharding_proto
+        from hlokit.interop.pjrt.propagation import shardings
+
+        client: Any = xla_client
+        found = shardings(self.module.entry)
+        for instruction, callback in watched:
+            proto = client.OpSharding()
+            proto.ParseFromString(sharding_proto(known(found.get(instruction))))
+            callback(client.HloSharding.from_proto(proto))
 
     def _record(self) -> int:
         """Fills the PROGRAM, with an entry if machine code alone can run it."""
@@ -108,8 +131,8 @@ class Program:
 
         UnsupportedError: it calls Python functions, which another process would not find.
         """
-        if has_calls(self.module):
-            raise UnsupportedError(f"{self.name}: a program that calls Python functions is not serialized")
+        if self.callbacks or has_calls(self.module):
+            raise UnsupportedError(f"{self.name}: {WITH_CALLBACKS}")
         head = json.dumps({"options": len(self.serialized_options), "code": len(self.code)}).encode()
         return _MAGIC + head + b"\n" + self.serialized_options + self.code
 

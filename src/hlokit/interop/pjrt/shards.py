@@ -7,7 +7,7 @@ runs once for all partitions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ import numpy as np
 from hlokit.errors import ArgumentError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.interop.pjrt.propagation import shardings
 from hlokit.interop.pjrt.running import Runner
-from hlokit.stablehlo.manual import WISH
+from hlokit.ops.control_flow import Call
+from hlokit.passes.call_inliner import CallInliner
 from hlokit.stablehlo.shardings import groups_to_sum
-from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
@@ -152,9 +153,9 @@ def _results(module: HloModule) -> list[Sharding | None]:
     found = _sharding(root)
     if found is not None:
         return list(found.elements) if found.kind == "tuple" else [found]
-    known: dict[Instruction, Sharding | None] = {}
-    for instruction in module.entry.post_order():
-        known[instruction] = _wished(instruction, known)
+    module = _without_calls(module)
+    root = module.entry.root
+    known = shardings(module.entry)
     if not root.shape.is_tuple:
         return [known[root]]
     if root.opcode != "tuple":
@@ -162,18 +163,14 @@ def _results(module: HloModule) -> list[Sharding | None]:
     return [known[operand] for operand in root.operands]
 
 
-def _wished(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
-    """Where a value is wanted: what the program says, or where the operands of an elementwise operation are."""
-    extra = instruction.extra
-    if extra is not None and WISH in extra.frontend_attributes:
-        return parse_sharding(extra.frontend_attributes[WISH])
-    if extra is not None and extra.sharding is not None:
-        return extra.sharding if "unreduced" not in str(extra.sharding) else None
-    if not instruction.op.elementwise:
-        return None
-    dimensions = instruction.shape.dimensions
-    alike = (known[operand] for operand in instruction.operands if operand.shape.dimensions == dimensions)
-    return next((sharding for sharding in alike if is_cut(sharding)), None)
+def _without_calls(module: HloModule) -> HloModule:
+    """The module, or a copy of it in which functions stand where the entry calls them: their operations pass on
+    where values are."""
+    if not any(isinstance(instruction.op, Call) for instruction in module.entry.instructions):
+        return module
+    copy = module.clone()
+    CallInliner().run(copy)
+    return copy
 
 
 def _usable(sharding: Sharding | None, shape: Shape) -> Sharding | None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import Names
-from hlokit.stablehlo.lowering import GLOBAL_VALUES, MEMORY_KINDS
+from hlokit.stablehlo.lowering import GLOBAL_VALUES, MEMORY_KINDS, OTHER_LAYOUT
 from hlokit.stablehlo.printer.function import FunctionWriter, Symbols, check_type, private_function, returned_text
 from hlokit.stablehlo.printer.site import Value, marks_of
 from hlokit.stablehlo.printer.spelling import dictionary_text, string_text, symbol_text, type_text, value_text
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
-_SAID_ELSEWHERE = (MEMORY_KINDS, *GLOBAL_VALUES)
+_SAID_ELSEWHERE = (MEMORY_KINDS, OTHER_LAYOUT, *GLOBAL_VALUES)
 """Frontend attributes of modules that the reader makes of what the program says in other ways."""
 
 
