@@ -11,6 +11,7 @@ from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
+from hlokit.memory import named
 from hlokit.passes.pipeline import optimize
 from hlokit.rules import Rule, rules
 from hlokit.stack import with_stack
@@ -44,6 +45,7 @@ _BYTECODE = b"ML\xefR"
 
 @unforked
 @with_stack
+@named
 def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a StableHLO artifact (MLIR bytecode).
 
@@ -74,6 +76,7 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
 
 @unforked
 @with_stack
+@named
 def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in a file: HLO or StableHLO text, a StableHLO artifact, or a serialized HloModuleProto (or HloProto).
 
@@ -152,6 +155,7 @@ def verify(module: HloModule) -> None:
 
 @unforked
 @with_stack
+@named
 def compile(
     module: HloModule,
     backend: str = "cpu",
@@ -174,7 +178,8 @@ def compile(
                   module's header names
     target        the machine that the code is for: as `export_object`'s; by default this one, where alone calls work
     time_limit    seconds for code generation; beyond it simpler code is made, which the log says
-    memory_limit  bytes that a call may need; by default the machine's memory
+    memory_limit  bytes that a call may need; by default the machine's memory, or what `ulimit -v` and control groups
+                  leave of it
     shadow        calls compare every kernel's result with the interpreter's on the same operands, and raise
                   ShadowMismatch at the first that differs, with a reproducer in the folder of this name, or in a
                   temporary one for True
@@ -182,9 +187,9 @@ def compile(
                   how many devices are to run it; by default as many as its header says. For several it is a
                   hlokit.runtime.devices.DeviceExecutable, to be called with a list of arguments for each
 
-    Raises UnsupportedError for another backend or target, ArgumentError for options out of range, EvaluationError for
-    a program that needs more memory than the limit, DeadlockError for one whose devices would wait for each other for
-    ever.
+    Raises UnsupportedError for another backend or target, ArgumentError for options out of range, OutOfMemoryError
+    for a program that needs more memory than the limit, DeadlockError for one whose devices would wait for each other
+    for ever.
     """
     if backend != "cpu":
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
@@ -216,6 +221,7 @@ def compile(
 
 @unforked
 @with_stack
+@named
 def export_object(
     module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False
 ) -> tuple[Path, Path]:

@@ -134,6 +134,10 @@ class HandlerError(EvaluationError):
         return str(self.args[0])
 
 
+class OutOfMemoryError(EvaluationError, MemoryError):
+    """A program, or to make code of it, takes more memory than there is or than the process may have."""
+
+
 class DeadlockError(EvaluationError):
     """Devices wait for each other, or for one that has finished: none can go on (GRP-8, COMM-12).
 

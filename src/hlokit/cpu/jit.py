@@ -16,8 +16,9 @@ from typing import Any
 
 from hlokit.cpu.legal import legal
 from hlokit.cpu.llvm import COLD, SHARED, SYMBOL
-from hlokit.cpu.target import Target, available_threads, require_system
+from hlokit.cpu.target import Target, available_threads, llvm_library, require_system
 from hlokit.forks import lock, unforked
+from hlokit.memory import require
 from hlokit.stack import run_all, with_stack
 
 LOOP = "hlokit_loop"
@@ -264,12 +265,11 @@ def _note(given_up: Sequence[int], limit: float) -> str:
 # -- compiling
 
 
+
 @cache
 def _llvm() -> Any:
     """llvmlite with every target ready."""
-    import llvmlite.binding
-
-    llvm: Any = llvmlite.binding  # it has no types
+    llvm = llvm_library()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm
@@ -362,6 +362,8 @@ def _prepared(text: str, target: Target, machine: _Machine) -> Any:
     return module
 
 
+_LLVM_BYTES, _BYTES_A_CHARACTER = 1 << 25, 512
+"""Of memory that code generation takes at most: LLVM ends the process where it has no more."""
 _SWITCHES = ("-disable-lsr",)
 """LLVM's options for our code. Loop strength reduction takes a third of code generation's time, and our loops count as
 they should. Level 0 has none."""
@@ -392,6 +394,7 @@ def _emit(text: str, target: Target, opt: int, as_object: bool) -> bytes:
     import ctypes
 
     llvm = _llvm()
+    require(_LLVM_BYTES + _BYTES_A_CHARACTER * len(text), "code generation by LLVM")
     with _machine(target, opt) as machine, llvm.ffi.OutputString() as message:
         module = _prepared(text, target, machine)
         with _switched() if opt else nullcontext():
@@ -451,6 +454,7 @@ class Library:
     @unforked
     def __init__(self, objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> None:
         require_system()
+        require(_LLVM_BYTES, "linking")
         self._linker = _linker()
         builder = _llvm().JITLibraryBuilder().add_current_process()
         for data in objects:

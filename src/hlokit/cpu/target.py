@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hlokit.errors import UnsupportedError
+from hlokit.memory import require
 
 ALIGNMENT = 64
 """Bytes: all arrays that hlokit makes begin at a multiple of it, the size of a cache line."""
@@ -181,12 +182,23 @@ def _host() -> Target:
     return chosen
 
 
+def llvm_library() -> Any:
+    """llvmlite.binding, which has no types. Raises OutOfMemoryError where the process may not have the memory."""
+    if "llvmlite.binding" not in sys.modules:
+        require(_LLVM_BYTES, "the library of LLVM")
+    import llvmlite.binding
+
+    return llvmlite.binding
+
+
+_LLVM_BYTES = 1 << 28
+"""Address space that the library takes."""
+
+
 @cache
 def this_machine() -> Target:
     """This machine with all its features. LLVM is asked; where it cannot tell, the least that the architecture has."""
-    import llvmlite.binding
-
-    llvm: Any = llvmlite.binding  # it has no types
+    llvm = llvm_library()
     triple = llvm.get_process_triple()
     try:
         found: dict[str, bool] = llvm.get_host_cpu_features()

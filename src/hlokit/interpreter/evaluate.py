@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from operator import le
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, EvaluationError, HlokitError, UnsupportedError
+from hlokit import memory
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError, OutOfMemoryError, UnsupportedError
 from hlokit.hlo.module import check_is_module
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import TOKEN_VALUE, Array, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
@@ -34,6 +34,7 @@ _MOST_DEVICES = 1 << 16
 
 
 @with_stack
+@memory.named
 def evaluate(
     module: HloModule,
     *args: Any,
@@ -214,7 +215,7 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
             error.located = True
         raise
     except MemoryError as error:
-        raise EvaluationError(f"{instruction.name}: {error or 'out of memory'}") from None
+        raise OutOfMemoryError(f"{instruction.name}: {error or 'out of memory'}") from None
     value = _conform(instruction, instruction.shape, value)
     if process.after is not None:
         process.after(instruction, (value,))
@@ -314,11 +315,8 @@ _MOST_DIMENSIONS = 64
 
 
 def machine_memory() -> int:
-    """The machine's physical memory in bytes."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**36
+    """Bytes of memory that the process may have: the machine's, less by `ulimit -v` and control groups."""
+    return memory.most()
 
 
 def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
@@ -332,7 +330,7 @@ def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
             if not _has_array(instruction.shape):
                 raise EvaluationError(f"{instruction.name}: {instruction.shape} is too large for an array")
             if instruction.shape.nbytes > limit:
-                raise EvaluationError(
+                raise OutOfMemoryError(
                     f"{instruction.name}: {instruction.shape} takes {instruction.shape.nbytes} bytes, "
                     f"more than the limit of {limit}"
                 )

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.cpu.memory import private_memory
+from hlokit.errors import OutOfMemoryError
 
 HUGE_PAGE = 2**21
 LARGE = 2**20
@@ -76,7 +77,7 @@ class Recycler:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> Buffer:
-        """Memory with anything in it: the buffer that came back last, or a fresh one. Raises MemoryError."""
+        """Memory with anything in it: the buffer that came back last, or a fresh one. Raises OutOfMemoryError."""
         wanted = capacity(size)
         if self._returned:
             self._sort()
@@ -133,7 +134,7 @@ def _fresh(recycler: Recycler, size: int) -> Buffer:
     try:
         return Buffer(size)
     except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"{size:,} bytes: {error}") from None
+        raise OutOfMemoryError(f"{size:,} bytes: {error}") from None
 
 
 recycler = Recycler()

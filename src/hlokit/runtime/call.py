@@ -19,6 +19,7 @@ import numpy as np
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.interpreter.evaluate import argument
+from hlokit.memory import named
 from hlokit.runtime.arena import RECYCLED, Arena, empty
 from hlokit.runtime.log import logger
 from hlokit.runtime.native_call import layout_is_known, native_call
@@ -114,6 +115,7 @@ class Caller:
         native = native_call()
         return native.function(self) if native is not None else self.slow
 
+    @named
     def slow(self, *arguments: Any) -> Any:
         """`call`, for arguments of any kind: what NumPy or DLPack can read, as for `evaluate`."""
         taken = self._arguments(arguments)

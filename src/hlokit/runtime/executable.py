@@ -15,7 +15,7 @@ from hlokit.cpu.cache import folder, recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host, require_system, this_machine
-from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
+from hlokit.errors import ArgumentError, OutOfMemoryError, UnsupportedError
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, valid_part
@@ -60,7 +60,7 @@ class Executable:
     target        the machine that the code is for; UnsupportedError for a call on one that lacks what it has
     time_limit    seconds for code generation; beyond it a lower level is taken, which `notes` and the log say
     grid          (replicas, partitions) that the code is for one device of (hlokit.runtime.devices); by default one
-    memory_limit  bytes that a call may need; by default the machine's memory. EvaluationError for a program beyond it
+    memory_limit  bytes that a call may need; by default the machine's memory. OutOfMemoryError for a program beyond it
 
     Arguments and results are as hlokit.evaluate's. Made by hlokit.compile.
     """
@@ -279,7 +279,7 @@ class Executable:
 
     def _check_memory(self, peak: plans.Peak) -> None:
         if peak.total > self._limit:
-            raise EvaluationError(
+            raise OutOfMemoryError(
                 f"{self.source.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
                 f"{self._limit:,}; {peak.holder} holds {peak.held:,} of them"
             )

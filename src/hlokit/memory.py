@@ -1,0 +1,124 @@
+"""How much memory the process may have: the machine's, less by its limits (`ulimit -v`, control groups)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
+
+from hlokit.errors import HlokitError, OutOfMemoryError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_UNKNOWN = 2**36
+"""Where the system does not say."""
+
+
+def most() -> int:
+    """Bytes that the process may have in all."""
+    return min([_physical(), *_resource_limits(), *(_number(folder, maximum) for folder, maximum, _ in _groups())])
+
+
+def left() -> int:
+    """Bytes that the process may still have under its limits; the machine's memory where there are none."""
+    limits = _resource_limits()
+    found = [_physical()]
+    if limits:
+        found.append(min(limits) - _mapped())
+    for folder, maximum, current in _groups():
+        limit = _number(folder, maximum)
+        if limit < _physical():
+            found.append(limit - _number(folder, current) + _reclaimable(folder))
+    return max(0, min(found))
+
+
+def require(size: int, what: str) -> None:
+    """Raises OutOfMemoryError if the process may not have `size` bytes more, which `what` is to take."""
+    available = left()
+    if size > available:
+        raise OutOfMemoryError(f"{what} takes some {size:,} bytes; {available:,} are left of the process's limit")
+
+
+def named(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`function`, whose MemoryErrors are OutOfMemoryErrors."""
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            if isinstance(error, HlokitError):
+                raise
+            raise OutOfMemoryError(str(error) or "out of memory") from None
+
+    return run
+
+
+@cache
+def _physical() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return _UNKNOWN
+
+
+def _resource_limits() -> list[int]:
+    try:
+        import resource
+    except ImportError:
+        return []
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return [soft] if soft != resource.RLIM_INFINITY else []
+
+
+def _mapped() -> int:
+    """Bytes of address space that are taken."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+@cache
+def _groups() -> list[tuple[str, str, str]]:
+    """The control groups that limit memory, each with the names of its files for the limit and for what is taken."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    found: list[tuple[str, str, str]] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = "/sys/fs/cgroup", ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root, names = "/sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts), -1, -1):
+            folder = os.path.join(root, *parts[:depth])
+            if os.path.exists(os.path.join(folder, names[0])):
+                found.append((folder, *names))
+    return found
+
+
+def _number(folder: str, name: str) -> int:
+    """What the file says; the machine's memory for `max`, and where it cannot be read."""
+    try:
+        with open(os.path.join(folder, name)) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return _physical()
+
+
+def _reclaimable(folder: str) -> int:
+    """Bytes of files that the group's limit counts and that the system drops when it needs them."""
+    try:
+        with open(os.path.join(folder, "memory.stat")) as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith(("inactive_file ", "active_file ")))
+    except (OSError, ValueError):
+        return 0

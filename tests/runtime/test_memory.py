@@ -1,0 +1,86 @@
+"""What does not fit is an error that says so, before LLVM or the system ends the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hlokit as hk
+from hlokit import memory
+from hlokit.runtime.arena import Recycler
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are Linux's")
+
+SCRIPT = """
+import resource, numpy as np, hlokit as hk
+size, text = {size}, {text!r}
+module = hk.parse(text)
+argument = np.ones([d for d in module.entry.parameters[0].shape.dimensions], np.float32)
+with open("/proc/self/statm") as file:
+    now = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + (size << 20),) * 2)
+for function in (lambda: hk.evaluate(module, argument), lambda: hk.compile(module)(argument)):
+    try:
+        print("fine", np.shape(function()))
+    except hk.HlokitError as error:
+        assert isinstance(error, MemoryError), repr(error)
+        print(type(error).__name__)
+"""
+SMALL = "HloModule m\nENTRY e { x = f32[300,300] parameter(0)\n" + (
+    " ROOT r = f32[300,300] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"
+)
+LARGE = "HloModule m\nENTRY e { x = f32[] parameter(0)\n ROOT r = f32[1000000000] broadcast(x), dimensions={} }"
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "expected"),
+    [
+        (SMALL, 10, ["fine (300, 300)", "OutOfMemoryError"]),
+        (SMALL, 100, ["fine (300, 300)", "OutOfMemoryError"]),
+        (SMALL, 1000, ["fine (300, 300)", "fine (300, 300)"]),
+        (LARGE, 1000, ["OutOfMemoryError"] * 2),
+    ],
+)
+def test_under_a_limit(text: str, size: int, expected: list[str], tmp_path: Path) -> None:
+    script = f"import os; os.environ['HLOKIT_CACHE_DIR'] = {str(tmp_path)!r}\n" + SCRIPT.format(size=size, text=text)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected
+
+
+def test_limits_of_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in (
+        ("memory.max", "1000000000"),
+        ("memory.current", "600000000"),
+        ("memory.stat", "anon 5\ninactive_file 1000\nactive_file 20\n"),
+    ):
+        (tmp_path / name).write_text(content + "\n")
+    monkeypatch.setattr(memory, "_groups", lambda: [(str(tmp_path), "memory.max", "memory.current")])
+    assert memory.most() <= 1_000_000_000 and memory.left() <= 400_001_020
+    module = hk.parse(LARGE)
+    for function in (hk.evaluate, lambda m, x: hk.compile(m)(x)):
+        with pytest.raises(hk.OutOfMemoryError, match="limit"):
+            function(module, np.float32(1))
+    with pytest.raises(hk.OutOfMemoryError, match="it takes some 500,000,000 bytes"):
+        memory.require(500_000_000, "it")
+    memory.require(100_000, "it")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.most() > 1_000_000_000 or memory._physical() <= 1_000_000_000
+
+
+def test_what_the_system_has_not() -> None:
+    with pytest.raises(hk.OutOfMemoryError):
+        Recycler().take(1 << 60)
+    assert issubclass(hk.OutOfMemoryError, MemoryError) and issubclass(hk.OutOfMemoryError, hk.EvaluationError)
+
+
+def test_memory_errors_get_a_name() -> None:
+    def fails() -> None:
+        raise MemoryError("of NumPy")
+
+    with pytest.raises(hk.OutOfMemoryError, match="of NumPy"):
+        memory.named(fails)()
