@@ -7,6 +7,7 @@ long chains are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.compiler import PIPELINE, compile_program
 from hlokit.cpu.target import host
 from hlokit.errors import UnsupportedError
+from hlokit.proto.module import module_from_proto, module_to_proto
 from tests.counting import function_calls
+from tests.fuzz.properties import leaves
+from tests.fuzz.values import arguments
 
 ADD = "add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
 STATE = "(s32[], f32[8])"
@@ -134,6 +138,48 @@ def recurrence(steps: int) -> str:
     return program([*lines, f"ROOT r = f32[{8 * steps}] concatenate({states}), dimensions={{0}}"])
 
 
+_UNARY = ("sine", "negate", "abs", "tanh")
+
+
+def chain(count: int) -> str:
+    """So many instructions, one after the other."""
+    lines = ["x0 = f32[8] parameter(0)"]
+    lines += [f"x{k + 1} = f32[8] {_UNARY[k % 4]}(x{k})" for k in range(count)]
+    return program([*lines[:-1], "ROOT " + lines[-1]])
+
+
+def side_by_side(count: int) -> str:
+    """So many instructions of one parameter and a constant each, side by side."""
+    lines = ["x = f32[8] parameter(0)"]
+    for k in range(count // 3):
+        values = ", ".join(str(k + i) for i in range(8))
+        lines += [f"y{k} = f32[8] {_UNARY[k % 4]}(x)", f"k{k} = f32[8] constant({{{values}}})"]
+        lines.append(f"z{k} = f32[8] add(y{k}, k{k})")
+    return program([*lines, tuple_of([f"z{k}" for k in range(count // 3)], "f32[8]")])
+
+
+def parameters(count: int) -> str:
+    """A sum of so many parameters, and a result for each."""
+    lines = [f"p{k} = f32[8] parameter({k})" for k in range(count)]
+    lines += [f"t{k} = f32[8] {'abs(p0)' if not k else f'add(t{k - 1}, p{k})'}" for k in range(count)]
+    lines += [f"y{k} = f32[8] sine(p{k})" for k in range(count)]
+    return program([*lines, tuple_of([*(f"y{k}" for k in range(count)), f"t{count - 1}"], "f32[8]")])
+
+
+def computations(count: int) -> str:
+    """So many computations, each called once, by turns as a function and as a reducer."""
+    text = ""
+    lines = ["x0 = f32[8] parameter(0)", "w = f32[8,4] parameter(1)", "z = f32[] constant(0)"]
+    for k in range(count // 2):
+        text += f"f{k} {{ p = f32[8] parameter(0) a = f32[8] {_UNARY[k % 4]}(p) ROOT r = f32[8] negate(a) }}\n"
+        op = ("add", "maximum", "minimum")[k % 3]
+        text += f"g{k} {{ p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] {op}(p, q) }}\n"
+        lines += [f"x{k + 1} = f32[8] call(x{k}), to_apply=f{k}"]
+        lines += [f"y{k} = f32[8] reduce(w, z), dimensions={{1}}, to_apply=g{k}"]
+    names = [*(f"y{k}" for k in range(count // 2)), f"x{count // 2}"]
+    return program([*lines, tuple_of(names, "f32[8]")], text)
+
+
 def tuple_of(names: list[str], shape: str) -> str:
     return f"ROOT t = ({', '.join([shape] * len(names))}) tuple({', '.join(names)})"
 
@@ -143,6 +189,12 @@ def test_loops_in_loops_without_end_are_refused() -> None:
         hk.compile(hk.parse(nested_loops(300)))
 
 
+MANY: dict[str, tuple[Callable[[int], str], int]] = {
+    "chain": (chain, 100),
+    "side by side": (side_by_side, 90),
+    "parameters": (parameters, 30),
+    "computations": (computations, 30),
+}
 FAMILIES: dict[str, tuple[Callable[[int], str], int]] = {
     "nested loops": (nested_loops, 12),
     "nested conditionals": (nested_conditionals, 12),
@@ -152,6 +204,7 @@ FAMILIES: dict[str, tuple[Callable[[int], str], int]] = {
     "one after the other": (one_after_the_other, 40),
     "appended": (appended, 40),
     "recurrence": (recurrence, 20),
+    **MANY,
 }
 """Programs by what grows, and a small size."""
 
@@ -192,6 +245,55 @@ def test_passes(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lowering(family: str) -> None:
     assert ratio(*FAMILIES[family], lowering) < _MOST
+
+
+@pytest.mark.parametrize("family", MANY)
+def test_checking(family: str) -> None:
+    assert ratio(*MANY[family], lambda text: partial(hk.verify, hk.parse(text))) < _MOST
+
+
+@pytest.mark.parametrize("family", MANY)
+def test_protos(family: str) -> None:
+    assert ratio(*MANY[family], lambda text: partial(_by_proto, hk.parse(text))) < _MOST
+
+
+@pytest.mark.parametrize("family", MANY)
+def test_stablehlo(family: str) -> None:
+    assert ratio(*MANY[family], lambda text: partial(_by_stablehlo, hk.parse(text))) < _MOST
+
+
+@pytest.mark.parametrize("family", MANY)
+def test_evaluation(family: str) -> None:
+    def evaluation(text: str) -> Callable[[], object]:
+        module = hk.parse(text)
+        return partial(hk.evaluate, module, *arguments(module, 0))
+
+    assert ratio(*MANY[family], evaluation) < _MOST
+
+
+def _by_proto(module: hk.HloModule) -> hk.HloModule:
+    return module_from_proto(module_to_proto(module))
+
+
+def _by_stablehlo(module: hk.HloModule) -> hk.HloModule:
+    return hk.parse(hk.to_stablehlo(module))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "count"), [(chain, 100_000), (side_by_side, 100_000), (parameters, 5_000), (computations, 10_000)]
+)
+def test_large_programs(make: Callable[[int], str], count: int) -> None:
+    module = hk.parse(make(count))
+    hk.verify(module)
+    assert str(hk.parse(str(module))) == str(module)
+    given = arguments(module, 0, wild=0)
+    expected = hk.evaluate(module, *given)
+    for other in (_by_proto(module), _by_stablehlo(module), hk.optimize(module)):
+        for ours, theirs in zip(leaves(hk.evaluate(other, *given)), leaves(expected), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(leaves(hk.compile(module)(*given)), leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_states_side_by_side_are_right() -> None:
