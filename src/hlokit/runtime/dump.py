@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hlokit.passes.pipeline import PassLike
     from hlokit.runtime.executable import Executable
 
+_LONGEST_NAME = 100
+"""Characters of a module's name in a file's, which may have 255 in all."""
 _numbers = itertools.count()
 _warned: set[str] = set()
 
@@ -179,7 +181,7 @@ class Dump:
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.settings, self.folder = settings, settings.folder
-        cleaned = re.sub(r"[^\w.-]", "_", name)
+        cleaned = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[:_LONGEST_NAME]
         self.stem = f"module_{next(_numbers):04}.{cleaned}"
 
     def write(self, suffix: str, content: str | bytes) -> None:

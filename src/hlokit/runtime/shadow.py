@@ -254,4 +254,4 @@ def storable(array: _Array) -> _Array:
 
 
 def _file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in name)[:100]

@@ -247,6 +247,8 @@ class Lowering:
             return None
         try:
             found = sharding_of(given, self.program.meshes, is_tuple)
+            for part in (found.elements or (found,)) if found is not None else ():
+                part.check_count()
         except UnsupportedError as error:
             raise UnsupportedError(f"{self.lexer.where(start)}: {error}") from None
         except HlokitError as error:

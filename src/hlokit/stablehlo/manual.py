@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.builder.core import XlaOp
+from hlokit.errors import ShapeError
 from hlokit.ops.collectives import AllGather
 from hlokit.ops.elementwise import Copy
 from hlokit.stablehlo.partial import groups_along, shard, within
@@ -169,7 +170,10 @@ def _ratios(site: Site, sharding: Any, whole: Shape, part: Shape) -> dict[int, C
     """The cuts that make `part` of `whole`: a dimension of one size in both stays whole."""
     if whole.rank != part.rank or not whole.is_array or whole.dtype is not part.dtype:
         raise site.error(f"{site.name}: {part} is no part of {whole}")
-    cuts = cuts_of(sharding, whole.rank) if sharding is not None else []
+    try:
+        cuts = cuts_of(sharding, whole.rank) if sharding is not None else []
+    except ShapeError as error:
+        raise site.error(str(error)) from error
     found: dict[int, Cut] = {}
     for d, (size, local) in enumerate(zip(whole.dimensions, part.dimensions, strict=True)):
         if size == local:

@@ -161,6 +161,8 @@ def cuts_of(sharding: Sharding, rank: int) -> list[Cut]:
     if sharding.kind != "tiled" or len(sharding.tile) < rank:
         return []
     tiles = np.array(sharding.device_ids()).reshape(sharding.tile)
+    if sorted(tiles.flat) != list(range(tiles.size)):
+        raise ShapeError("HSHARD-5", "sharding devices", str(sharding), f"each of 0..{tiles.size - 1}")
     cuts: list[Cut] = []
     for d in range(rank):
         part = np.empty(tiles.size, np.int64)

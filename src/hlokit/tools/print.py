@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from hlokit.errors import visible
 from hlokit.tools.convert import Form, rendered
 
 
@@ -18,5 +19,9 @@ def print_module(file: Path, *, form: Form = "default") -> None:
     form:
         XLA's text presets, the proto's bytes, a Graphviz graph, or StableHLO text.
     """
-    sys.stdout.buffer.write(rendered(file, form))
+    data = rendered(file, form)
+    if sys.stdout.isatty():  # text of others is not to move the cursor
+        print(visible(data.decode(errors="replace")), end="")
+        return
+    sys.stdout.buffer.write(data)
     sys.stdout.flush()

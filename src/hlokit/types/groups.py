@@ -11,7 +11,8 @@ import numpy as np
 from hlokit.errors import ShapeError
 from hlokit.types.integers import integers
 
-_MOST_IDS = 1 << 20
+MOST_IDS = 1 << 20
+"""Devices that can be listed: more than any machine has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class ReplicaGroups:
         ShapeError (GRP-2) for more ids than any machine has devices: a short text may say so many.
         """
         if self.iota_dimensions is not None:
-            if math.prod(self.reshape) > _MOST_IDS:
-                raise ShapeError("GRP-2", "replica groups", str(self), f"at most {_MOST_IDS} ids")
+            if math.prod(self.reshape) > MOST_IDS:
+                raise ShapeError("GRP-2", "replica groups", str(self), f"at most {MOST_IDS} ids")
             ids = np.arange(math.prod(self.reshape)).reshape(self.reshape).transpose(self.transpose)
             return tuple(tuple(int(i) for i in row) for row in ids.reshape(self.iota_dimensions))
         return self.groups or (tuple(range(participants)),)

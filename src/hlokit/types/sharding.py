@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.types.groups import MOST_IDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Sharding:
         count = math.prod(self.tile)
         if count < 2:
             raise ShapeError("HSHARD-5", "sharding devices", count, "more than one device in a tiled sharding")
+        if count >= 2**63:
+            raise ShapeError("HSHARD-5", "sharding devices", count, "a number of 64 bits")
+        order = self.transpose or range(len(self.reshape))
+        if min(self.tile) < 1 or min(self.reshape, default=1) < 1 or sorted(order) != list(range(len(self.reshape))):
+            raise ShapeError("HSHARD-2", "sharding", str(self), "sizes >= 1, and T(...) a permutation")
         listed = len(self.devices) if self.devices else math.prod(self.reshape)
         if listed != count:
             raise ShapeError(
@@ -49,6 +55,11 @@ class Sharding:
             )
         if len(set(self.devices)) != len(self.devices):
             raise ShapeError("HSHARD-5", "sharding device list", self.devices, "no device twice")
+
+    def check_count(self) -> None:
+        """HSHARD-5: so many devices that they can be listed."""
+        if math.prod(self.tile) > MOST_IDS:
+            raise ShapeError("HSHARD-5", "sharding devices", str(self), f"at most {MOST_IDS} devices")
 
     def without_metadata(self) -> Sharding:
         """This sharding, saying nothing of where it comes from."""
@@ -58,7 +69,11 @@ class Sharding:
         )
 
     def device_ids(self) -> tuple[int, ...]:
-        """The devices of a tiled sharding in tile order."""
+        """The devices of a tiled sharding in tile order.
+
+        ShapeError (HSHARD-5) for more of them than any machine has: a short text may say so many.
+        """
+        self.check_count()
         if self.devices:
             return self.devices
         ids = np.arange(math.prod(self.reshape)).reshape(self.reshape)

@@ -120,6 +120,14 @@ _WORDS = [
     "indices_of_shape_operands",
 ]
 _WRITTEN = [
+    """module attributes {mhlo.num_partitions = 2 : i32} {
+func.func @main(%x: tensor<4x2xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> (tensor<4x2xf32> {mhlo.sharding = "{replicated}"}) {
+  %0 = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{devices=[2,1]0,1}"} : (tensor<4x2xf32>) -> tensor<4x2xf32>
+  %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<4x2xf32>) -> tensor<2x2xf32>
+  %2 = stablehlo.custom_call @SPMDShardToFullShape(%1) {mhlo.sharding = "{devices=[2,1]<=[2]}"} : (tensor<2x2xf32>) -> tensor<4x2xf32>
+  return %2 : tensor<4x2xf32>
+}
+}""",
     """func.func @main(%a: tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>, %w: tensor<3x4x!quant.uniform<i8:f32:1, {0.5, 1.0, 2.0, 0.25}>>) -> tensor<2x4x!quant.uniform<u8:f32, 2.0:128>> {
   %0 = stablehlo.uniform_dequantize %a : (tensor<2x3x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<2x3xf32>
   %1 = stablehlo.tanh %0 : tensor<2x3xf32>

@@ -122,6 +122,43 @@ def test_options_for_more_devices_than_there_are(replicas: int, partitions: int)
     assert len(str(caught.value)) < 200
 
 
+SHARDED = """module attributes {mhlo.num_partitions = 2 : i32} {
+  func.func @main(%x: tensor<4xf32> {mhlo.sharding = "S"}) -> tensor<4xf32> {
+    %0 = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "S"} : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<4xf32>) -> tensor<2xf32>
+    %2 = stablehlo.custom_call @SPMDShardToFullShape(%1) {mhlo.sharding = "S"} : (tensor<2xf32>) -> tensor<4xf32>
+    return %2 : tensor<4xf32>
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [
+        "{devices=[2]5,7}", "{devices=[2]0,99999999999}", "{devices=[1,2]0,5 last_tile_dims={manual}}",
+        "{devices=[1073741824]<=[1073741824]}", "{devices=[2]<=[1,2]T(0,0)}",
+    ],
+)  # fmt: skip
+def test_shardings_of_devices_that_do_not_exist(sharding: str) -> None:
+    """The first are no permutation of the devices; to list those of the fourth takes 8 GB."""
+    hk.verify(hk.parse(SHARDED.replace('"S"', '"{devices=[2]1,0}"')))
+    with pytest.raises(ParseError):
+        hk.parse(SHARDED.replace('"S"', f'"{sharding}"'))
+
+
+def test_shardings_of_protos_are_checked() -> None:
+    text = "HloModule m\nENTRY e { ROOT x = f32[4] parameter(0), sharding={devices=[2]<=[2]} }"
+    proto = message_class("Module")()
+    proto.ParseFromString(module_to_proto(hk.parse(text)))
+    sharding = proto.computations[0].instructions[0].sharding
+    for sizes, order in (([2], [3]), ([-1, -2], [1, 0]), ([1, 2], [0, 0])):
+        sharding.iota_reshape_dims[:], sharding.iota_transpose_perm[:] = sizes, order
+        with pytest.raises(ParseError, match="HSHARD-2"):
+            module_from_proto(proto.SerializeToString())
+    with pytest.raises(ParseError, match="64 bits"):
+        hk.parse(text.replace("[2]<=[2]", f"[{2**62},4]<=[{2**62},4]T(0,1)"))
+
+
 def test_an_option_whose_double_is_none() -> None:
     entry = field(7, field(1, b"xla_cpu_x") + field(2, field(4, b"abc")))
     with pytest.raises(ParseError, match="double"):
@@ -212,3 +249,28 @@ def test_lists_of_objects_that_are_none(cache: Cache) -> None:
         assert not stored_objects(KEY, cache=cache)
     cache.store(KEY, json.dumps([1, 2]).encode() + b"\nabc")
     assert [bytes(code) for code in stored_objects(KEY, cache=cache) or ()] == [b"a", b"bc"]
+
+
+# -- files and terminals
+
+
+def test_names_of_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name leads out of the folder, or is longer than a file's may be."""
+    from hlokit.runtime.dump import Dump
+
+    for name in ("../../up", "/etc/x", "a" * 5000, "\x1b[2J\n", "é" * 300, "..", ""):
+        Dump(str(tmp_path / "dump"), name).write("txt", "content")
+    files = list((tmp_path / "dump").iterdir())
+    assert len(files) == 7 and list(tmp_path.iterdir()) == [tmp_path / "dump"]
+    assert all(path.name.isascii() and path.read_text() == "content" for path in files)
+
+
+def test_printing_to_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from hlokit.tools.print import print_module
+
+    path = tmp_path / "m.hlo"
+    path.write_text(f"/*{' ' * 600}*/\n" 'HloModule m\nENTRY e { ROOT x = f32[] parameter(0), backend_config={"a":"\x1b[2J"} }')
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_module(path)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "\u241b[2J" in said
