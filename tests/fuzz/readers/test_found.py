@@ -256,10 +256,10 @@ def test_lists_of_objects_that_are_none(cache: Cache) -> None:
 
 def test_names_of_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No name leads out of the folder, or is longer than a file's may be."""
-    from hlokit.runtime.dump import Dump
+    from hlokit.runtime.dump import Dump, Settings
 
     for name in ("../../up", "/etc/x", "a" * 5000, "\x1b[2J\n", "é" * 300, "..", ""):
-        Dump(str(tmp_path / "dump"), name).write("txt", "content")
+        Dump(Settings(folder=str(tmp_path / "dump")), name).write("txt", "content")
     files = list((tmp_path / "dump").iterdir())
     assert len(files) == 7 and list(tmp_path.iterdir()) == [tmp_path / "dump"]
     assert all(path.name.isascii() and path.read_text() == "content" for path in files)
