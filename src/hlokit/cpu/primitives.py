@@ -129,7 +129,7 @@ def _floating(name: str, x: Value, y: Value | None = None, *, contracts: bool = 
 
 def _extreme(name: str, x: Value, y: Value) -> Value:
     """The greater or the lesser: NaN if either is, +0 above -0."""
-    if "x86" not in x.lanes.target.triple:
+    if x.lanes.target.arch != "x86_64":
         return x.lanes.call("maximum" if name == "max" else "minimum", x.scalar, x, y)
     if _constant_float(x) is not None:
         x, y = y, x

@@ -199,7 +199,7 @@ class Plan:
 def planned(s: Sliding, target: Target) -> Plan | None:
     """A plan for sums of real numbers over at least one product; None where it would not be fast."""
     lanes = target.vector_bytes // (s.wide.bits // 8)
-    registers = 32 if target.vector_bytes == 64 or "aarch64" in target.triple else 16
+    registers = 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
     panels = _panels(s.output.size, lanes)
     most = (registers - 4) // panels[0].vectors
     order = sorted(s.axes, key=lambda a: (-a.lhs, a.inputs == 1))

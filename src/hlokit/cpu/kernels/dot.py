@@ -35,7 +35,7 @@ def arithmetic(operand: DType, result: DType, target: Target, *, is_grouped: boo
     # by the CPU's name for speed alone: on Sapphire Rapids vdpbf16ps is slower than converting to f32
     if is_grouped and is_bf16 and _has(target, "avx512bf16") and target.cpu.startswith("znver"):
         return Arithmetic("bf16", "float", "i16", 2)
-    is_fused = target.has("fma") or target.has("avx512f") or target.triple.startswith(("aarch64", "arm64"))
+    is_fused = target.has("fma") or target.has("avx512f") or target.arch == "aarch64"
     return Arithmetic("float", total, total, 1, wide.kind == "c", is_fused)
 
 

@@ -70,7 +70,7 @@ class Arithmetic:
 
 def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:
     """Rows and vectors of columns of the largest tile that the registers hold."""
-    has_32 = target.vector_bytes == 64 or target.triple.startswith("aarch64")
+    has_32 = target.vector_bytes == 64 or target.arch == "aarch64"
     if arithmetic.is_complex:
         return (6, 2) if has_32 else (2, 2)
     if arithmetic.name == "int" or not arithmetic.is_fused:

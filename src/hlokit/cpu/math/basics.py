@@ -27,7 +27,7 @@ def horner(x: Value, terms: Sequence[float]) -> Value:
 def intrinsic_width(x: Value) -> int:
     """Lanes that AVX-512's instructions for exponents take at a time, of 16, 32 or 64 bytes; 0 without them."""
     target, size = x.lanes.target, x.bits // 8
-    if "x86" not in target.triple or not target.has("avx512f") or not target.has("avx512vl"):
+    if target.arch != "x86_64" or not target.has("avx512f") or not target.has("avx512vl"):
         return 0
     widest = min(x.lanes.lanes, 64 // size)
     return widest if widest * size >= 16 else 0
