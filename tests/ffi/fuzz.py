@@ -85,7 +85,8 @@ def _line(kind: str, shape: hk.Shape, data: str) -> str:
 
 
 def _shape(rng: random.Random) -> hk.Shape:
-    sizes = [rng.choice([0, 1, 1, 2, 3, 5, 7]) for _ in range(rng.choice([0, 0, 1, 1, 2, 3, 4, 6]))]
+    rank = rng.choice([0, 0, 1, 1, 2, 3, 4, 6])
+    sizes = [rng.choice([0, 1, 1, 2, 3] if rank > 3 else [0, 1, 1, 2, 3, 5, 7]) for _ in range(rank)]
     order = list(range(len(sizes)))
     if rng.random() < 0.5:
         rng.shuffle(order)
