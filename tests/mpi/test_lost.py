@@ -30,6 +30,20 @@ def test_a_killed_rank_fails_the_others(doomed: int, when: str) -> None:
             assert f"rank {rank}: " in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("rank", "times"), [(1, 3), pytest.param(0, 20, marks=pytest.mark.slow), pytest.param(2, 20, marks=pytest.mark.slow)]
+)
+def test_an_interrupt_is_the_ranks_own_and_a_loss_to_the_others(rank: int, times: int) -> None:
+    for number in range(times):
+        done = mpirun(4, "-m", "tests.mpi.interrupted", rank, 0.2 + 0.0137 * number)
+        lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+        said = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
+        assert said.pop(f"rank {rank}") == "KeyboardInterrupt: ", done.stdout + done.stderr
+        assert len(said) == 3, done.stdout + done.stderr
+        for text in said.values():
+            assert text.startswith(f"EvaluationError: rank {rank}: KeyboardInterrupt"), done.stdout + done.stderr
+
+
 def test_a_rank_that_raises_outside_of_a_run_is_missed() -> None:
     done = mpirun(3, "-m", "tests.mpi.doomed", 1, "raising")
     assert done.returncode != 0 and "ValueError: not in a run" in done.stderr

@@ -146,6 +146,8 @@ class Hub:
             self._gone = self._gone or {"is": "lost", "error": message["error"], "left": True}
         elif do == "begin":
             self._begin(rank, message)
+        elif do == "fail" and self._begun.pop(rank, None) is not None:  # before the run has begun
+            self._tell(rank, {"is": "over", "left": [], "failure": None})
         elif self._run is not None:
             self._step(self._run, rank, do, message)
 

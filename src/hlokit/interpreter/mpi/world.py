@@ -64,6 +64,12 @@ class World:
         self._using = threading.Lock()
         self._in_mpi = False
         self._failing: Callable[[], None] = _nothing
+        self._where = ""
+        """In which exchange this rank is, or was last."""
+        self._inside = False
+        """Whether others count on this rank's part in that exchange."""
+        self._told = False
+        """Whether the others know that this rank has ended the run."""
         self._numbers: dict[Instruction, int] = {}
         self._collectives: dict[Instruction, Collective | None] = {}
         self._mover = Mover(self._comm, self._check, self._blocked)
@@ -109,18 +115,25 @@ class World:
             self._collectives = {}
             if self._hub is not None:
                 self._hub.prepared = names, instructions
-            resume = self._begun(program, halt)
+            self._where, self._inside, self._told = "", False, False
             error: BaseException | None = None
             result = None
             try:
-                result = body()
-            except Cancelled:
-                pass
+                try:
+                    resume = self._begun(program, halt)
+                    try:
+                        result = body()
+                    finally:
+                        resume()
+                except Cancelled:
+                    pass
+                except BaseException as raised:
+                    error = raised
+                self._ended(names[self.rank], error)
             except BaseException as raised:
-                error = raised
-            finally:
-                resume()
-            self._ended(names[self.rank], error)
+                if not self._told and not isinstance(raised, Exception):  # an interrupt on the way
+                    self._tell_failure(names[self.rank], raised)
+                raise
             return result
 
     def _begun(self, program: str, halt: Halt | None) -> Callable[[], None]:
@@ -143,25 +156,32 @@ class World:
 
         self._failing = failing
         try:
-            self._expect("begun", self._line.ask(do="begin", program=program))
+            self._line.tell(do="begin", program=program)
+            self._await("begun")
         except BaseException:
             resume()
             raise
         return resume
 
     def _ended(self, name: str, error: BaseException | None) -> None:
+        """Waits for all ranks to end; raises this rank's interrupt, else the run's first error."""
+        try:
+            self._end(name, error)
+        except HlokitError:
+            if error is not None and not isinstance(error, Exception):
+                raise error from None
+            raise
+
+    def _end(self, name: str, error: BaseException | None) -> None:
         if self.lost is not None:
             self._raise_lost()
+        self._told = True
         if error is None:
             self._line.tell(do="end")
         else:
             error = placed(name, error)
-            self._line.tell(do="fail", error=error_message(error, name))
-        message = self._line.answer()
-        while message is not None and message["is"] == "stop":
-            message = self._line.answer()
-        assert message is not None
-        self._expect("over", message)
+            self._tell_failure(name, error)
+        message = self._await("over")
         sizes = [(source, v["tag"], packed_size(arrays_of(v["header"]))) for source, v in message["left"]]
         self._mover.finish_sending(sizes)
         failure = message["failure"]
@@ -169,6 +189,17 @@ class World:
             raise error
         if failure is not None:
             raise error_from(failure["error"])
+
+    def _tell_failure(self, name: str, error: BaseException) -> None:
+        """Others that wait for this rank's part in an exchange cannot go on; else they only stop."""
+        self._line.tell(do="break" if self._inside else "fail", error=self._message(error, name))
+
+    def _message(self, error: BaseException, name: str) -> Message:
+        """This rank's error for the others; of an interrupt, which is about nothing, where it came."""
+        if isinstance(error, Exception):
+            return error_message(error, name)
+        lost = EvaluationError(f"rank {self.rank}: {type(error).__name__}{self._where}")
+        return error_message(lost, "")
 
     def gather_text(self, text: str) -> list[str]:
         """Every rank's text, by rank."""
@@ -188,6 +219,7 @@ class World:
         """Everyone's value for everyone."""
         if list(members) == [device]:
             return [value]
+        self._where = f" at {instruction.name} ({instruction.opcode})"
         arrays: list[Any] = []
         headers = self._met(instruction, members, described(value, arrays))
         kinds = [arrays_of(header) for header in headers]
@@ -195,6 +227,7 @@ class World:
         data = buffer(sizes[list(members).index(device)])
         pack(arrays, data)
         parts = self._moved(lambda: self._mover.gather(members, data, sizes))
+        self._inside = False
         return [rebuilt(h, unpacked(part, kind)) for h, part, kind in zip(headers, parts, kinds, strict=True)]
 
     def offer(self, device: int, route: Route) -> None:
@@ -203,6 +236,7 @@ class World:
         self._line.tell(do="offer", route=route)
 
     def send(self, device: int, instruction: Instruction, route: Route, value: Any) -> None:
+        self._where = f" at {instruction.name} ({instruction.opcode})"
         arrays: list[Any] = []
         header = described(value, arrays)
         tag = self._gone_on(do="send", at=self._numbers[instruction], route=route, value=header)
@@ -210,16 +244,20 @@ class World:
         pack(arrays, data)
         if route.target is not None:
             self._mover.send(route.target, tag, data)
+        self._inside = False
 
     def receive(self, device: int, instruction: Instruction, route: Route) -> Any:
+        self._where = f" at {instruction.name} ({instruction.opcode})"
         found = self._gone_on(do="receive", at=self._numbers[instruction], route=route)
         kinds = arrays_of(found["header"])
         source = self.rank if route.source is None else route.source
         data = self._moved(lambda: self._mover.receive(source, found["tag"], packed_size(kinds)))
+        self._inside = False
         return rebuilt(found["header"], unpacked(data, kinds))
 
     def collective(self, process: Process, instruction: Instruction, operands: Sequence[Any]) -> Any:
         """The instruction's value, where its op says who needs what of whom; else NotImplemented."""
+        self._where = f" at {instruction.name} ({instruction.opcode})"
         if instruction not in self._collectives:
             self._collectives[instruction] = self._planned(process, instruction)
         plan = self._collectives[instruction]
@@ -232,8 +270,11 @@ class World:
             any_nan = any(self._met(instruction, plan.members, any_nan))
         if plan.is_reduction:
             assert function is not None
-            return self._moved(lambda: plan.reduced(self._mover, arrays, function, any_nan))
-        return self._moved(lambda: plan.moved(self._mover, arrays, function))
+            result = self._moved(lambda: plan.reduced(self._mover, arrays, function, any_nan))
+        else:
+            result = self._moved(lambda: plan.moved(self._mover, arrays, function))
+        self._inside = False
+        return result
 
     def _planned(self, process: Process, instruction: Instruction) -> Collective | None:
         operands = shapes_of(instruction)
@@ -254,7 +295,9 @@ class World:
 
     def _gone_on(self, **message: Any) -> Any:
         """What the hub gives when it lets this device go on."""
+        self._inside = True
         answer = self._line.ask(**message)
+        self._inside = answer["is"] == "go"
         if answer["is"] == "refused":
             error = error_from(answer["error"])
             if isinstance(error, EvaluationError):
@@ -270,8 +313,8 @@ class World:
             return move()
         except BaseException as error:
             if self.lost is None:
-                lost = error if isinstance(error, HlokitError) else EvaluationError(f"rank {self.rank}: {error!r}")
-                self._line.tell(do="break", error=error_message(lost, f"rank {self.rank}"))
+                self._line.tell(do="break", error=self._message(error, f"rank {self.rank}"))
+                self._inside = False
             if isinstance(error, MPI.Exception):
                 time.sleep(_GRACE_SECONDS / 2)  # what it stumbled over may be known by then
                 self._check()
@@ -310,6 +353,15 @@ class World:
         if self._in_mpi:
             print(f"error: {self.lost}", file=sys.stderr)
             _end_without_mpi()
+
+    def _await(self, what: str) -> Message:
+        """The next message of this kind. Others are answers that an interrupt has kept this rank from taking."""
+        while True:
+            message = self._line.answer()
+            if message is not None and message["is"] == "lost":
+                self._raise_lost()
+            if message is not None and message["is"] == what:
+                return message
 
     def _expect(self, what: str, message: Message) -> None:
         if message["is"] == "lost":
