@@ -40,7 +40,7 @@ test-slow: .venv/.libraries
 test-targets: $(READY)
 	$(BIN)/python -m tests.targets -n 2 -m "not slow" tests/cpu
 
-# flax, optax, equinox, diffrax and numpyro on the platform hlokit
+# flax, optax, equinox, diffrax and numpyro on the platform hlokit, mujoco-mjx on hlokit as JAX's CPU
 test-libraries: .venv/.libraries
 	$(PYTEST) tests/libraries
 
