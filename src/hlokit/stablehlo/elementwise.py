@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from hlokit.builder import elementwise as build
@@ -104,7 +105,7 @@ def _accuracy(site: Site) -> tuple[str, ...] | None:
     if mode != "tolerance":
         return None if mode == "default" else (mode,)
     parts = [given.get(name, 0) for name in ("atol", "rtol", "ulps")]
-    if not all(isinstance(part, (int, float)) for part in parts):
+    if not all(isinstance(part, (int, float)) and math.isfinite(part) for part in parts):
         raise site.error(f"{site.name}: result_accuracy has parts that are no numbers")
     return ("tolerance", *(float_text(float(part), dtypes.f64) for part in parts[:2]), str(int(parts[2])))
 

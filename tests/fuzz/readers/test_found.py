@@ -106,6 +106,17 @@ def test_a_channel_that_is_no_number() -> None:
         hk.parse(text)
 
 
+@pytest.mark.parametrize("number", ["0x7FF0000000000000", "0xFFFFFFFFFFFFFFC0", "0x7FF8000000000000"])
+@pytest.mark.parametrize("field", ["atol", "ulps"])
+def test_an_accuracy_that_is_no_number(number: str, field: str) -> None:
+    text = f"""func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
+      %0 = "stablehlo.exponential"(%x) <{{result_accuracy = #stablehlo.result_accuracy<{field} = {number} : f64,
+        mode = #stablehlo.result_accuracy_mode<TOLERANCE>>}}> : (tensor<2xf32>) -> tensor<2xf32>
+      return %0 : tensor<2xf32> }}"""
+    with pytest.raises(ParseError, match="no numbers"):
+        hk.parse(text)
+
+
 # -- numbers
 
 
