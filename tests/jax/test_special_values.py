@@ -131,5 +131,6 @@ def test_real_functions(dtype: Any) -> None:
     for name, (interpreted, compiled, theirs) in zip(REAL, outcomes(REAL, x), strict=True):
         wrong = apart(interpreted, theirs, 2000) | apart(compiled, theirs, 2000)
         wrong &= (name != "lgamma") | (x != 1)  # its zero, which JAX's client misses
+        wrong &= (name != "digamma") | (x != 0)  # NaN in jaxlib 0.10.2, as here, and -inf in 0.12
         found += [f"{name}({x[i]}): {interpreted[i]}, {compiled[i]}; JAX {theirs[i]}" for i in np.flatnonzero(wrong)]
     assert not found, "\n".join(found)
