@@ -53,7 +53,7 @@ def address_of(address: Any) -> int:
         return get_pointer(address, get_name(address))
     found = address
     if isinstance(address, _CTYPES):
-        found = ctypes.cast(cast("Any", address), ctypes.c_void_p).value
+        found = ctypes.cast(address, ctypes.c_void_p).value
     if not isinstance(found, int) or not 0 < found < 1 << 64:
         raise TypeError(f"not the address of a function: {address!r}")
     return found
