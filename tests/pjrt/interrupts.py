@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections import Counter
 from typing import Any
@@ -20,7 +21,9 @@ _A_PROCESS = 500
 
 def interrupted(count: int, seed: int, **environment: str) -> dict[str, Any]:
     """What became of so many interrupts in one process. AssertionError: it died, or hung."""
-    done = python(str(SCRIPTS / "interrupts.py"), str(count), str(seed), timeout=1200, **environment)
+    with tempfile.TemporaryDirectory() as folder:  # an empty cache, so that compiles are compiles
+        environment = {"HLOKIT_CACHE_DIR": folder, **environment}
+        done = python(str(SCRIPTS / "interrupts.py"), str(count), str(seed), timeout=1200, **environment)
     assert done.returncode == 0, f"seed {seed}: exit code {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-6000:]}"
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -32,8 +35,33 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--platform", default="hlokit,cpu", help="JAX_PLATFORMS; cpu: JAX's own client, for comparison")
     options = parser.parse_args()
-    failures = _campaign(options.count, options.seed, options.platform) if options.count else 0
-    return failures
+    failed = _campaign(options.count, options.seed, options.platform) if options.count else 0
+    return failed or (_exits(options.exits, options.platform) if options.exits else 0)
+
+
+_PROGRAM = """
+import jax.numpy as jnp
+
+
+class Log:
+    def __del__(self, keep=[]):
+        for n in range(64, 4096, 8):
+            keep.extend(b"\\xff" * (n + 0 * i) for i in range(8))
+
+
+_log = Log()
+y = jnp.ones(3)
+"""
+
+
+def _exits(count: int, platform: str) -> int:
+    """Exits with an array that is alive, while memory that Python has freed is overwritten."""
+    codes: Counter[int] = Counter()
+    for number in range(count):
+        codes[python("-X", "dev", "-c", _PROGRAM, JAX_PLATFORMS=platform).returncode] += 1
+        if number % 20 == 19:
+            print(f"exit codes {dict(codes)}", flush=True)
+    return int(set(codes) != {0})
 
 
 def _campaign(count: int, seed: int, platform: str) -> int:
