@@ -94,6 +94,11 @@ def _search(nodes: Sequence[ast.AST], asked: frozenset[str]) -> Iterator[tuple[i
                 yield from _search(branch if isinstance(branch, list) else [branch], inner)
             if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue):
                 asked = inner
+        elif isinstance(node, ast.BoolOp):
+            known = asked
+            for value in node.values:
+                yield from _search([value], known)
+                known |= _questions(value)
         elif isinstance(node, ast.Try):
             caught = frozenset(
                 word.id for handler in node.handlers if handler.type for word in ast.walk(handler.type)
@@ -114,7 +119,7 @@ def _name(node: ast.AST) -> str | None:
     """The name of another system's that this very node is, if it is one."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         missing = MISSING.get(node.value.id, [])
-        return f"{node.value.id}.{node.attr}" if node.attr in missing or missing == ["*"] else None
+        return f"{node.value.id}.{node.attr}" if node.attr in missing else None
     if isinstance(node, ast.Import | ast.ImportFrom):
         modules = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         whole = [name for name in modules if name and MISSING.get(name) == ["*"]]
@@ -168,6 +173,7 @@ def _questions(test: ast.expr) -> frozenset[str]:
         "if hasattr(os, 'fork'):\n    pass\nos.fork()",
         "try:\n    os.fork()\nexcept OSError:\n    os.wait()",
         "x = signal.SIGUSR1",
+        "x = os.getuid() and hasattr(os, 'getuid')",
     ],
 )
 def test_unasked_use_is_found(text: str) -> None:
@@ -183,6 +189,7 @@ def test_unasked_use_is_found(text: str) -> None:
         "def f():\n    if sys.platform == 'win32':\n        return 1\n    return os.getuid(), mmap.MAP_PRIVATE",
         "try:\n    open('/proc/cpuinfo')\nexcept OSError:\n    pass",
         "with suppress(AttributeError):\n    os.fork()",
+        "x = hasattr(os, 'getuid') and os.getuid()",
         "try:\n    import fcntl\nexcept ImportError:\n    pass",
     ],
 )
@@ -219,8 +226,6 @@ for module, names in missing.items():
     else:
         for name in names:
             sys.modules[module].__dict__.pop(name, None)
-if system == "win32":
-    del ctypes.pythonapi  # has other names there: nothing here may need it
 def opened(path, *rest, real=io.open, **more):
     if str(path).startswith(("/proc/", "/sys/", "/dev/")):
         raise FileNotFoundError(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import ParamSpec, TypeVar
@@ -74,8 +75,10 @@ def _resource_limits() -> list[int]:
 
 def _mapped() -> int:
     """Bytes of address space that are taken."""
+    if sys.platform != "linux":
+        return 0
     try:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="utf-8") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
@@ -84,8 +87,10 @@ def _mapped() -> int:
 @cache
 def _groups() -> list[tuple[str, str, str]]:
     """The control groups that limit memory, each with the names of its files for the limit and for what is taken."""
+    if sys.platform != "linux":
+        return []
     try:
-        with open("/proc/self/cgroup") as file:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
             lines = file.read().splitlines()
     except OSError:
         return []
@@ -109,7 +114,7 @@ def _groups() -> list[tuple[str, str, str]]:
 def _number(folder: str, name: str) -> int:
     """What the file says; the machine's memory for `max`, and where it cannot be read."""
     try:
-        with open(os.path.join(folder, name)) as file:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
             return int(file.read())
     except (OSError, ValueError):
         return _physical()
@@ -118,7 +123,7 @@ def _number(folder: str, name: str) -> int:
 def _reclaimable(folder: str) -> int:
     """Bytes of files that the group's limit counts and that the system drops when it needs them."""
     try:
-        with open(os.path.join(folder, "memory.stat")) as file:
+        with open(os.path.join(folder, "memory.stat"), encoding="utf-8") as file:
             return sum(int(line.split()[1]) for line in file if line.startswith(("inactive_file ", "active_file ")))
     except (OSError, ValueError):
         return 0

@@ -47,7 +47,7 @@ class Thread:
         self.ident = 0
         create = _create()
         self._end: Callable[[], object]
-        if create is None:
+        if create is None or sys.platform == "win32":
             thread = threading.Thread(target=self._run)
             thread.start()
             self._end = thread.join
@@ -147,13 +147,16 @@ def _asked() -> int:
     if sys.platform.startswith("linux"):
         return _linux_size()
     if sys.platform == "darwin":
-        get = ctypes.CDLL(None).pthread_get_stacksize_np
-        get.restype, get.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
-        return get(_self())
+        get: Any = getattr(ctypes.pythonapi, "pthread_get_stacksize_np", None)
+        if get is not None:
+            get.restype, get.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+            return get(_self())
     return sys.maxsize
 
 
 def _linux_size() -> int:
+    if sys.platform == "win32":
+        return sys.maxsize
     library = ctypes.CDLL(None)
     attributes, found, place = ctypes.create_string_buffer(128), ctypes.c_size_t(), ctypes.c_void_p()
     if library.pthread_getattr_np(_self(), attributes):

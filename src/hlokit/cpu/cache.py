@@ -364,7 +364,7 @@ def _own_file(folder: Path, name: str) -> bytes:
 
     The folder that was looked at is the one that is read, whatever others put in its place meanwhile.
     """
-    if not hasattr(os, "getuid"):
+    if sys.platform == "win32":
         return (folder / name).read_bytes()
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -382,7 +382,7 @@ def _own_file(folder: Path, name: str) -> bytes:
 
 def _check_own(path: Path, status: os.stat_result) -> None:
     """PermissionError for what another user than this one and root owns or can write to."""
-    if hasattr(os, "getuid") and (status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022):
+    if sys.platform != "win32" and (status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022):
         raise PermissionError(f"{path} can be written by other users")
 
 

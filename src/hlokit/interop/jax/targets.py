@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -112,6 +113,8 @@ def _target(name: str, function: Any, api_version: int) -> Target | None:
 
 def _is_jaxlibs(address: int) -> bool:
     """Whether a function is in jaxlib's main library."""
+    if sys.platform == "win32":
+        return False
 
     class Info(ctypes.Structure):
         _fields_ = [(name, ctypes.c_void_p) for name in ("file", "base", "name", "address")]
