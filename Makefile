@@ -54,7 +54,7 @@ test-jax-newest: $(READY) .venv-newest/.hlokit
 	.venv-newest/bin/python -m pytest -q tests/jax -m "not slow"
 
 .venv-newest/.hlokit: .venv-newest/.ready pyproject.toml
-	.venv-newest/bin/python -m pip install -q --editable . pytest
+	.venv-newest/bin/python -m pip install -q --editable . pytest flatbuffers
 	@touch $@
 
 test-golden: $(READY)
