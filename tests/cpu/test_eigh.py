@@ -15,6 +15,7 @@ from hlokit.cpu.kernels.eigh import LARGEST
 from hlokit.cpu.lapack import lapack
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, baseline, host
+from hlokit.interpreter.process import Process
 from hlokit.types.shape import shape_of
 from tests.cpu.native import avx2
 from tests.cpu.test_lapack import call_of, config_of, lapack_calls, run
@@ -41,7 +42,7 @@ def solved(a: Any, upper: bool = False, target: Target | None = None) -> tuple[l
     """(vectors, values, info) of machine code, whose other triangle is spoilt, and of LAPACK."""
     (instruction,) = lapack_calls(program(a, upper))
     call = replace(call_of(instruction), target=target or host())
-    wanted = instruction.op.reference(a, shape=instruction.shape, backend_config=config_of(instruction))
+    wanted = instruction.op.reference(a, shape=instruction.shape, process=Process(), backend_config=config_of(instruction))
     spoilt = np.where(np.tri(a.shape[-1], k=-1, dtype=bool) == upper, np.nan, a)
     spoilt = np.where(np.eye(a.shape[-1], dtype=bool), a, spoilt).astype(a.dtype)
     got = run(call, [spoilt], fill=0xFF)

@@ -17,6 +17,7 @@ from hlokit.cpu.lapack import lapack, lapack_address, lapack_symbols
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, host
 from hlokit.hlo.instruction import Instruction
+from hlokit.interpreter.process import Process
 from hlokit.ops.custom_targets.lapack_routines import split_target
 from hlokit.types.dtype import dtype
 from hlokit.types.shape import shape_of
@@ -106,7 +107,7 @@ def factorization(routine: str, *operands: Any, target: Target | None = None) ->
     call = call_of(instruction)
     if target is not None:
         call = replace(call, target=target)
-    expected = instruction.op.reference(*operands, shape=instruction.shape, backend_config="")
+    expected = instruction.op.reference(*operands, shape=instruction.shape, process=Process(), backend_config="")
     expected = list(expected) if instruction.shape.is_tuple else [expected]
     return run(call, list(operands)), expected, call
 
@@ -296,7 +297,7 @@ def test_machine_code_and_handler_agree(program: str) -> None:
             continue
         results = run(call, operands)
         config = config_of(instruction)
-        expected = instruction.op.reference(*operands, shape=instruction.shape, backend_config=config)
+        expected = instruction.op.reference(*operands, shape=instruction.shape, process=Process(), backend_config=config)
         expected = list(expected) if instruction.shape.is_tuple else [expected]
         if name == "potrf":  # a matrix without factor: how far LAPACK came is its own affair
             failed = expected[1] != 0
