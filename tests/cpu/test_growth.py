@@ -20,7 +20,7 @@ from hlokit.cpu.target import host
 from hlokit.errors import UnsupportedError
 from hlokit.proto.module import module_from_proto, module_to_proto
 from tests.counting import function_calls
-from tests.fuzz.properties import leaves
+from tests.fuzz.properties import leaves, normal
 from tests.fuzz.values import arguments
 
 ADD = "add { p = f32[] parameter(0) q = f32[] parameter(1) ROOT r = f32[] add(p, q) }\n"
@@ -284,7 +284,7 @@ def _by_stablehlo(module: hk.HloModule) -> hk.HloModule:
     ("make", "count"), [(chain, 100_000), (side_by_side, 100_000), (parameters, 5_000), (computations, 10_000)]
 )
 def test_large_programs(make: Callable[[int], str], count: int) -> None:
-    module = hk.parse(make(count))
+    module = normal(hk.parse(make(count)))
     hk.verify(module)
     assert str(hk.parse(str(module))) == str(module)
     given = arguments(module, 0, wild=0)
