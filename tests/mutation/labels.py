@@ -9,8 +9,8 @@ from tests.rules.test_labels import reference_labels
 SEED = 20261120
 COUNT = 50
 
-LEFT_OUT = frozenset({"TYPE-11", "LAYOUT-6", "GRP-8", "WHILE-7"})
-"""tests/rules/untestable.py on the day of the draw: written down here, so that the draw stays what it was."""
+LEFT_OUT = frozenset({"TYPE-11", "LAYOUT-6", "GRP-8", "WHILE-7", "HASYNC-8"})
+"""What tests/rules/untestable.py had on the day of the draw, and the rules made since: so the draw stays what it was."""
 
 NOT_BREAKABLE = {
     "SAS-16": "binds the program (select must be transitive) and leaves the result of others open: no code violates it",

@@ -95,8 +95,8 @@ MUTANTS = {
     "TOKEN-4": Mutant("builder/communication.py", "check(token.shape.is_token,", "check(not token.shape.is_array,"),
     "BEY-53": Mutant(
         "builder/communication.py",
-        "        for token in tokens:\n",
-        '        check(bool(tokens), "BEY-53", "operands", 0, "at least one")\n        for token in tokens:\n',
+        "    for token in tokens:\n",
+        '    check(bool(tokens), "BEY-53", "operands", 0, "at least one")\n    for token in tokens:\n',
     ),
     "ROUND-2": Mutant(
         "ops/functions.py",

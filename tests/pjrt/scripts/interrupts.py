@@ -42,12 +42,16 @@ class Sender:
         self.caught: set[int] = set()
         self.dropped: dict[int, str] = {}
         self._random = random.Random(seed)
+        self._begun = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        signal.signal(signal.SIGINT, self._handle)
-        sys.unraisablehook = self._drop
-        self._thread.start()
+        """Begins, unless it has begun. To be called where interrupts are watched: the first may come at once."""
+        if not self._begun:
+            self._begun = True
+            signal.signal(signal.SIGINT, self._handle)
+            sys.unraisablehook = self._drop
+            self._thread.start()
 
     @property
     def is_done(self) -> bool:
@@ -159,10 +163,10 @@ def main() -> None:
     for work in WORKS:
         work(1)
     sender, errors, k, rounds = Sender(count, seed), Counter[str](), seed * 1000, 0
-    sender.start()
 
     def work_on() -> None:
         nonlocal k, rounds
+        sender.start()
         while not sender.is_done:
             faulthandler.dump_traceback_later(LONGEST, exit=True)
             k += 1
