@@ -110,6 +110,19 @@ def test_why_it_missed(cache: Cache) -> None:
     assert "feature" in cache.explain(object_key("text", baseline("x86-64-avx2"), 2, "k"))
 
 
+def test_a_miss_reads_few_of_many_entries_of_one_name(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        key = object_key(str(number), host(), 2, "m")
+        cache.store(key, b"")
+        os.utime(path(cache, key), (number, number))
+    read: list[Path] = []
+    entry = caching._entry
+    monkeypatch.setattr(caching, "_entry", lambda path: read.append(path) or entry(path))
+    assert cache.explain(object_key("new", host(), 2, "m")).startswith("text was ")
+    assert len(read) == 32 and path(cache, object_key("99", host(), 2, "m")) in read
+    assert len(cache.entries()) == 100
+
+
 def test_a_dry_run_stores_nothing(cache: Cache) -> None:
     with recorded(dry=True) as events:
         compiled(TEXT, host(), name="m")

@@ -165,6 +165,9 @@ def _default() -> str:
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or places.get(sys.platform, "~/.cache"), "hlokit")
 
 
+_COMPARED = 32
+
+
 class Cache:
     """The cache in a folder. Cheap to make: it holds no more than the folder's name.
 
@@ -210,11 +213,14 @@ class Cache:
         return ""
 
     def explain(self, key: Key) -> str:
-        """Why there is no entry for the key: how it differs from the one of the same program that is most like it."""
+        """Why there is no entry for the key: how it differs from the one of the same program that is most like it.
+
+        Only the entries used last are looked at: JAX gives thousands of programs one name.
+        """
         if self.folder is None:
             return "there is no cache folder"
         start = key.file.partition("-")[0]
-        same = [entry for entry in self.entries(start) if entry.name == key.name]
+        same = [entry for entry in self.entries(start, _COMPARED) if entry.name == key.name]
         if not same:
             return f"no entry for {key.name or 'a program without a name'}"
         wanted = dict(key.parts)
@@ -222,9 +228,14 @@ class Cache:
         least = min(differences, key=len)
         return "; ".join(least) or "it has been stored since"
 
-    def entries(self, start: str = "") -> list[Entry]:
-        """What it holds, newest first; entries that cannot be read are left out. `start`: of their files' names."""
-        found = [entry for path, _ in self._files(start) if (entry := _entry(path)) is not None]
+    def entries(self, start: str = "", most: int | None = None) -> list[Entry]:
+        """What it holds, newest first; entries that cannot be read are left out.
+
+        start   of their files' names
+        most    of them, those used last
+        """
+        files = sorted(self._files(start), key=lambda file: -file[1].st_mtime)[:most]
+        found = [entry for path, _ in files if (entry := _entry(path)) is not None]
         return sorted(found, key=lambda entry: (-entry.created, entry.path.name))
 
     def clear(self) -> int:
