@@ -110,7 +110,7 @@ def test_why_it_missed(cache: Cache) -> None:
     assert "feature" in cache.explain(object_key("text", baseline("x86-64-avx2"), 2, "k"))
 
 
-def test_a_miss_reads_few_of_many_entries_of_one_name(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_it_missed_is_found_out_when_asked_for_from_few_of_many_entries(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         key = object_key(str(number), host(), 2, "m")
         cache.store(key, b"")
@@ -118,9 +118,13 @@ def test_a_miss_reads_few_of_many_entries_of_one_name(cache: Cache, monkeypatch:
     read: list[Path] = []
     entry = caching._entry
     monkeypatch.setattr(caching, "_entry", lambda path: read.append(path) or entry(path))
-    assert cache.explain(object_key("new", host(), 2, "m")).startswith("text was ")
+    with recorded() as events:
+        cache.lookup(object_key("new", host(), 2, "m"))
+    assert not events[0].hit and not read, "a miss costs nothing until someone asks why"
+    cache.store(object_key("new", host(), 2, "m"), b"")
+    assert events[0].reason.startswith("text was ") and events[0].reason is events[0].reason
     assert len(read) == 32 and path(cache, object_key("99", host(), 2, "m")) in read
-    assert len(cache.entries()) == 100
+    assert len(cache.entries()) == 101
 
 
 def test_a_dry_run_stores_nothing(cache: Cache) -> None:

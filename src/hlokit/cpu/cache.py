@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -87,14 +87,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Event:
-    """One question to the cache. `reason`: why it missed; empty for a hit."""
+    """One question to the cache, and whether there was an answer."""
 
     name: str
-    reason: str
+    hit: bool
+    _why: Callable[[], str]
 
-    @property
-    def hit(self) -> bool:
-        return not self.reason
+    @cached_property
+    def reason(self) -> str:
+        """Why it missed; empty for a hit. Found out when it is first asked for: that reads other entries."""
+        return "" if self.hit else self._why()
 
 
 @unforked
@@ -180,11 +182,9 @@ class Cache:
 
     def lookup(self, key: Key) -> bytes | None:
         """The payload stored under the key, or None. Every question is an Event for who is recording."""
-        payload, reason = self._read(key)
-        if _recorders:
-            reason = reason if payload is not None or reason else self.explain(key)
-            for events, _ in _recorders:
-                events.append(Event(key.name, reason))
+        payload, problem = self._read(key)
+        for events, _ in _recorders:
+            events.append(Event(key.name, payload is not None, lambda: problem or self.explain(key)))
         return payload
 
     def store(self, key: Key, payload: bytes, seconds: float = 0.0) -> str:
@@ -220,13 +220,14 @@ class Cache:
         if self.folder is None:
             return "there is no cache folder"
         start = key.file.partition("-")[0]
-        same = [entry for entry in self.entries(start, _COMPARED) if entry.name == key.name]
+        found = self.entries(start, _COMPARED)
+        same = [entry for entry in found if entry.name == key.name and entry.parts != key.parts]  # not stored since
         if not same:
             return f"no entry for {key.name or 'a program without a name'}"
         wanted = dict(key.parts)
         differences = [_difference(wanted, dict(entry.parts)) for entry in same]
         least = min(differences, key=len)
-        return "; ".join(least) or "it has been stored since"
+        return "; ".join(least)
 
     def entries(self, start: str = "", most: int | None = None) -> list[Entry]:
         """What it holds, newest first; entries that cannot be read are left out.

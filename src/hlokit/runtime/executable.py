@@ -111,7 +111,7 @@ class Executable:
             self._dump.source(module)
         with recorded() as questions, progress(module.name) as say:
             self.plan = self._planned(time_limit, say)
-        self.recompiled = [e.reason for e in questions if not e.hit and e.name.startswith(module.name)]
+        self._missed = [e for e in questions if not e.hit and e.name.startswith(module.name)]
         self.notes = [code.note for code in self.plan.objects if code.note]
         for note in self.notes:
             logger().warning("%s: %s", module.name, note)
@@ -276,6 +276,11 @@ class Executable:
         elif key is not None:
             plans.store(key, plan, program, module, self.target, name)
         return plan
+
+    @cached_property
+    def recompiled(self) -> list[str]:
+        """Why each part that was compiled was not in the cache."""
+        return [event.reason for event in self._missed]
 
     def _check_memory(self, peak: plans.Peak) -> None:
         if peak.total > self._limit:
