@@ -34,8 +34,10 @@ LONGEST = 120.0
 class Sender:
     """Sends interrupts to the main thread from another, at random times, each when the one before has been handled."""
 
-    def __init__(self, count: int, seed: int) -> None:
+    def __init__(self, count: int, seed: int, compile_seconds: float) -> None:
         self.count = count
+        # mostly seldom enough for compiles to end: jaxlib's thread finishes those, too, that an interrupt has abandoned
+        self._delays = [0.001, 0.005, 2 * compile_seconds, 8 * compile_seconds]
         self.handled = 0
         self.places: list[list[str]] = []
         """Where each came."""
@@ -106,7 +108,7 @@ class Sender:
 
     def _run(self) -> None:
         for number in range(self.count):
-            time.sleep(0.0002 + self._random.choice([0.001, 0.005, 0.02]) * self._random.random())
+            time.sleep(0.0002 + self._random.choice(self._delays) * self._random.random())
             os.kill(os.getpid(), signal.SIGINT)
             while self.handled <= number:
                 time.sleep(0.0005)
@@ -162,7 +164,10 @@ def main() -> None:
     count, seed = int(sys.argv[1]), int(sys.argv[2])
     for work in WORKS:
         work(1)
-    sender, errors, k, rounds = Sender(count, seed), Counter[str](), seed * 1000, 0
+    begin = time.perf_counter()
+    _compile(2)
+    sender = Sender(count, seed, min(time.perf_counter() - begin, 0.05))
+    errors, k, rounds = Counter[str](), seed * 1000, 0
 
     def work_on() -> None:
         nonlocal k, rounds
