@@ -168,6 +168,7 @@ def _default() -> str:
 
 
 _COMPARED = 32
+"""Entries that `explain` reads at most."""
 
 
 class Cache:

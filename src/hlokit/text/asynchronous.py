@@ -71,6 +71,7 @@ class AsyncChains:
 
     def __init__(self) -> None:
         self._starts: dict[Instruction, Instruction] = {}
+        self._threads: dict[Computation, str] = {}
 
     def start_of(self, instruction: Instruction) -> Instruction | None:
         """The async-start at the beginning of the chain; None if there is none."""
@@ -102,8 +103,8 @@ class AsyncChains:
         pending = list(start.called) if instruction is start else []
         while pending:
             computation = pending.pop()
-            if computation.execution_thread != thread or computation in start.called:
-                computation.execution_thread = thread
+            if self._threads.get(computation) != thread:
+                self._threads[computation] = computation.execution_thread = thread
                 pending += [called for inner in computation.instructions for called in inner.called]
         if instruction.extra is not None and instruction.extra.frontend_attributes:
             start.called[0].root.ensure_extra().frontend_attributes = instruction.extra.frontend_attributes
