@@ -1,0 +1,132 @@
+"""LLVM text of many programs, recorded and compared: shows that a change of the compiler leaves its output as it was.
+
+python -m tests.cpu.texts record FILE [--golden DIR]     writes a hash of each text (JSON)
+python -m tests.cpu.texts compare FILE [--golden DIR]    exit status 1 and a line for each text that differs
+python -m tests.cpu.texts show NAME TARGET [--golden DIR] [--strict]     prints one text, for a diff of two checkouts
+
+Programs: the benchmark's, the bundled JAX programs', small and large ones of the fuzzer, and with --golden the recorded
+cases. Each is compiled for every target in TARGETS, whatever this machine is; no LLVM code generation takes part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import hlokit as hk
+from bench.lower import FOLDER, stored_text
+from hlokit.cpu.compiler import compile_program
+from hlokit.cpu.target import parse
+from tests.fuzz.programs import random_draw
+from tests.fuzz.shapes import large_draw, shaped_draw
+from tests.golden.programs import BUNDLED, HLO, program_names, read_program
+
+_AMX = "x86-64-avx512,+avx512vnni,+avx512bf16,+amx-tile,+amx-int8,+amx-bf16"
+TARGETS = {
+    "SSE2": "x86-64",
+    "AVX2": "x86-64-avx2",
+    "AVX-512": "x86-64-avx512",
+    "AMX": _AMX,
+    "aarch64": "aarch64",
+}
+FUZZED = 100
+"""Programs of each of the fuzzer's kinds."""
+
+
+def programs(golden: Path | None) -> Iterator[tuple[str, Callable[[], hk.HloModule]]]:
+    """Names, and what gives each module."""
+    for path in sorted(FOLDER.glob("*.hlo.gz")):
+        name = path.name.removesuffix(".hlo.gz")
+        yield f"bench/{name}", partial(_parsed, stored_text, name)
+    for name in program_names(BUNDLED):
+        yield f"jax/{name}", partial(_parsed, lambda name: read_program(BUNDLED, name).hlo, name)
+    for kind, draw in (("random", random_draw), ("shaped", shaped_draw), ("large", large_draw)):
+        for seed in range(FUZZED):
+            yield f"{kind}/{seed}", partial(_drawn, draw, seed)
+    if golden is not None:
+        for path in sorted(golden.glob("*.jsonl")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                case = json.loads(line)
+                if "hlo" in case:
+                    yield f"golden/{case['id']}", partial(_parsed, str, case["hlo"])
+        for path in sorted(golden.glob(f"**/*{HLO}")):
+            yield f"golden/{path.name.removesuffix(HLO)}", partial(_read, path)
+
+
+def _parsed(text: Callable[[str], str], name: str) -> hk.HloModule:
+    return hk.parse(text(name))
+
+
+def _read(path: Path) -> hk.HloModule:
+    return hk.parse(path.read_text(encoding="utf-8"))
+
+
+def _drawn(draw: Callable[[int], object], seed: int) -> hk.HloModule:
+    return draw(seed).module  # type: ignore[attr-defined, no-any-return]
+
+
+def text(module: hk.HloModule, target: str, *, strict: bool = False) -> str:
+    """The LLVM text of the program; for what does not compile, the error's."""
+    try:
+        return compile_program(module, parse(TARGETS[target]), strict=strict).text
+    except hk.HlokitError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def hashes(golden: Path | None, part: int, parts: int) -> dict[str, str]:
+    """By "program, target", of every `parts`-th program."""
+    found: dict[str, str] = {}
+    for number, (name, module_of) in enumerate(programs(golden)):
+        if number % parts != part:
+            continue
+        try:
+            module = module_of()
+        except hk.HlokitError:
+            continue  # a recorded text that the language refuses
+        for target in TARGETS:
+            for strict in (False, True):
+                key = f"{name}, {target}{', strict' if strict else ''}"
+                found[key] = hashlib.sha256(text(module, target, strict=strict).encode()).hexdigest()
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cpu.texts", description=__doc__)
+    parser.add_argument("action", choices=["record", "compare", "show"])
+    parser.add_argument("what", nargs="+", help="FILE, or NAME and TARGET")
+    parser.add_argument("--golden", type=Path)
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args(arguments)
+    if options.action == "show":
+        name, target = options.what
+        print(text(dict(programs(options.golden))[name](), target, strict=options.strict), end="")
+        return 0
+    file = Path(options.what[0])
+    found: dict[str, str] = {}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        parts = options.jobs * 4
+        for one in pool.map(partial(hashes, options.golden, parts=parts), range(parts)):
+            found |= one
+    if options.action == "record":
+        file.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+        print(f"{len(found)} texts")
+        return 0
+    before: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    differ = sorted(key for key in before.keys() | found.keys() if before.get(key) != found.get(key))
+    for key in differ:
+        print(key if key in before and key in found else f"{key}: {'gone' if key in before else 'new'}")
+    kinds = Counter(key.split("/")[0] for key in differ)
+    print(f"{len(before)} texts, {len(differ)} differ" + "".join(f", {count} of {kind}" for kind, count in kinds.items()))
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
