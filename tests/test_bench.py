@@ -24,6 +24,17 @@ from bench.worker import Worker
 SMALL = 1 << 16  # only programs of few arguments' elements are drawn here
 
 
+def entry_parameters(text: str) -> list[tuple[str, str]]:
+    """(element type, dimensions) of each parameter, from the module's first line."""
+    layout = text.split("\n", 1)[0].partition("entry_computation_layout={(")[2].partition(")->")[0]
+    return re.findall(r"(\w+)\[([\d,]*)\]", layout)
+
+
+def is_small(program: Program) -> bool:
+    dimensions = [dims for _, dims in entry_parameters(stored_text(program.name))]
+    return sum(math.prod(map(int, dims.split(","))) if dims else 1 for dims in dimensions) <= SMALL
+
+
 def test_names_are_unique_and_every_category_has_a_quick_program() -> None:
     assert len(BY_NAME) == len(PROGRAMS) == 118
     assert {program.category for program in select(quick=True)} == set(CATEGORIES)
@@ -42,18 +53,14 @@ def test_program_is_well_formed(program: Program) -> None:
     assert program.flops >= 0 and program.vector_ops >= 0
     parameters = entry_parameters(stored_text(program.name))
     assert all(0 <= number < len(parameters) for number in program.donate)
-    elements = sum(math.prod(map(int, dims.split(","))) if dims else 1 for _, dims in parameters)
-    if elements > SMALL:
-        return
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if is_small(p)], ids=lambda program: program.name)
+def test_arguments_are_drawn_alike(program: Program) -> None:
+    parameters = entry_parameters(stored_text(program.name))
     drawn = program.draw()
     assert [",".join(map(str, value.shape)) for value in drawn] == [dims for _, dims in parameters]
     assert all(np.array_equal(a, b) for a, b in zip(drawn, program.draw()))
-
-
-def entry_parameters(text: str) -> list[tuple[str, str]]:
-    """(element type, dimensions) of each parameter, from the module's first line."""
-    layout = text.split("\n", 1)[0].partition("entry_computation_layout={(")[2].partition(")->")[0]
-    return re.findall(r"(\w+)\[([\d,]*)\]", layout)
 
 
 def test_a_stored_text_for_each_program_and_no_other() -> None:
@@ -62,7 +69,7 @@ def test_a_stored_text_for_each_program_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", ["mlp_train_step_b128", "life_2048_10it", "threefry_bits_4M", "eigh_256"])
 def test_stored_texts_are_read(name: str) -> None:
-    hk.verify(hk.parse(stored_text(name)))
+    assert hk.verify(hk.parse(stored_text(name))) is None
 
 
 def test_aligned() -> None:

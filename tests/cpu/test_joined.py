@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from tests.fuzz.properties import leaves
 
 TEXT = """HloModule m
 add { p = f32[] parameter(0)
@@ -63,7 +64,12 @@ ENTRY e {
 @pytest.mark.parametrize("text", [ORDERED, EFFECTS], ids=["control", "effects"])
 def test_joined_kernels_keep_the_order_of_others(text: str) -> None:
     """first and second read x and y; between them stand early and late, of which late must wait for early."""
-    hk.compile(hk.parse(text))
+    module = hk.parse(text)
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32)
+    given = [(x, y)] * module.replica_count if module.replica_count > 1 else [x, y]
+    got, want = hk.compile(module)(*given), hk.evaluate(module, *given)
+    for a, b in zip(leaves(tuple(got)), leaves(tuple(want)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_a_kernel_may_wait_for_another() -> None:

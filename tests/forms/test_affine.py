@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hlokit.forms.affine import Affine, Key, row_major
@@ -43,13 +43,13 @@ def test_range_is_exact(a: int, b: int, c: int) -> None:
     assert (affine.low, affine.high) == (min(values), max(values))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(coefficients, coefficients, st.integers(-20, 20), st.integers(1, 8))
 def test_split_is_division(a: int, b: int, c: int, divisor: int) -> None:
     affine = a * Affine.of(P) + b * Affine.of(Q) + c
     exact = affine.split(divisor)
-    if exact is None:
-        return
+    assume(exact is not None)
+    assert exact is not None
     quotient, rest = exact
     for i, j in points():
         assert divmod(value(affine, i, j), divisor) == (value(quotient, i, j), value(rest, i, j))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -541,7 +542,10 @@ def test_scalars_may_have_tiles_and_memory_spaces(instruction: str) -> None:
     add {{ a = f32[]{{:T(128)}} parameter(0) b = f32[]{{:T(128)}} parameter(1) ROOT c = f32[]{{:S(1)}} add(a, b) }}
     less {{ a = f32[]{{:T(128)}} parameter(0) b = f32[] parameter(1) ROOT c = pred[]{{:S(1)}} compare(a, b), direction=LT }}
     ENTRY e {{ x = f32[3] parameter(0) z = f32[]{{:T(128)}} constant(0) ROOT r = {instruction} }}""")
-    hk.evaluate(module, f32([1, 2, 3]))
+    expected = hk.evaluate(hk.parse(re.sub(r"\{:[TS]\(\d+\)\}", "", str(module))), f32([1, 2, 3]))
+    if "distribution" not in instruction:
+        np.testing.assert_array_equal(hk.evaluate(module, f32([1, 2, 3])), expected)
+    assert hk.verify(module) is None and ":T(128)" in str(module)
 
 
 @pytest.mark.parametrize("missing", ["dimensions={1}", "to_apply=add"], ids=["HOP-17: dimensions", "HOP-17: to_apply"])

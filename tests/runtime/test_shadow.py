@@ -168,7 +168,11 @@ def test_what_rounding_decides_is_not_wrong(tmp_path: Path) -> None:
         n = s32[64] convert(m)
         ROOT t = (f32[64], s32[64], s32[64]) tuple(r, k, n) }"""
     x = np.linspace(-0.01, 0.01, 64, dtype=np.float32)
-    hk.compile(hk.parse(text), shadow=tmp_path)(x)
+    module = hk.parse(text)
+    results = hk.compile(module, shadow=tmp_path)(x)
+    for got, plain in zip(results, hk.compile(module)(x), strict=True):
+        np.testing.assert_array_equal(got, plain)
+    assert not list(tmp_path.iterdir()), "nothing is reported"
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "c64", "f64", "u8", "pred"])

@@ -89,18 +89,17 @@ def test_every_beginning_is_refused(data: bytes) -> None:
         ((b"custom_call_v1\0", b"custom_call_v7\0"), UnsupportedError, "vhlo.custom_call_v7"),
         ((b"custom_call_v1\0", b"custom_cake_v1\0"), UnsupportedError, "vhlo.custom_cake_v1: what its properties are"),
         ((b"builtin\0", b"builtim\0"), UnsupportedError, "dialect builtim"),
-        ((b"\0main\0", b"\0mine\0"), None, ""),
     ],
 )
-def test_named_errors(change: tuple[bytes, bytes], error: type[Exception] | None, message: str) -> None:
+def test_named_errors(change: tuple[bytes, bytes], error: type[Exception], message: str) -> None:
     data = CHOLESKY["1.17.0"]
     assert change[0] in data
-    data = data.replace(*change, 1)
-    if error is None:
-        assert parse_artifact(data).entry.name == "mine"
-        return
     with pytest.raises(error, match=re.escape(message)):
-        parse_artifact(data)
+        parse_artifact(data.replace(*change, 1))
+
+
+def test_the_entry_may_have_any_name() -> None:
+    assert parse_artifact(CHOLESKY["1.17.0"].replace(b"\0main\0", b"\0mine\0", 1)).entry.name == "mine"
 
 
 def test_integers() -> None:
