@@ -13,29 +13,44 @@ methods of the builder (`b.iota`, `b.constant`). All errors derive from `hk.Hlok
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.api import *  # noqa: F403
+from hlokit.api import __all__ as _programs
 from hlokit.exports import *  # noqa: F403
+from hlokit.exports import __all__ as _classes
 from hlokit.forks import unforked as _unforked
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from hlokit.builder.functions import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> object:
         """Imports the op functions when the first is asked for: a program that is read does without, 6 ms."""
-        functions = vars(_unforked(import_module)("hlokit.builder.functions"))
-        found = {key: value for key, value in functions.items() if not key.startswith("_")}
+        if name == "__all__":
+            return _public()
+        found = _functions()
         globals().update(found)
-        if name not in found:
+        if name in found:
+            return found[name]
+        if name.startswith("_"):
             raise AttributeError(f"module 'hlokit' has no attribute {name!r}")
-        return found[name]
+        from hlokit.builder import advice
+
+        raise AttributeError(advice.no_name(name, _public()))
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *vars(import_module("hlokit.builder.functions"))})
+        return [*_public(), *(name for name in globals() if name.startswith("__"))]
+
+    def _functions() -> dict[str, object]:
+        module = _unforked(_import_module)("hlokit.builder.functions")
+        return {name: function for name, function in vars(module).items() if not name.startswith("_")}
+
+    def _public() -> list[str]:
+        """The names of the facade: no submodule, nothing that it imports for itself."""
+        return sorted([*_programs, *_classes, *_functions()])
 
 
 __version__ = "0.1.0"

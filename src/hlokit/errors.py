@@ -37,16 +37,18 @@ class ShapeError(HlokitError):
     """An op, a type or a literal breaks a rule of the language.
 
     `label` is the rule in the rule book (e.g. "TRANSP-3"), `argument` what is wrong,
-    `found` and `expected` its value and what the rule asks for. `op` and `operands` are filled in by
-    whoever knows them (the computation that infers the shape), `location` by the builder or parser.
+    `found` and `expected` its value and what the rule asks for, `instead` the call to write, if there is one that is
+    near. `op` and `operands` are filled in by whoever knows them (the computation that infers the shape), `location` by
+    the builder or parser.
     """
 
-    def __init__(self, label: str, argument: str, found: object, expected: object) -> None:
-        super().__init__(label, argument, found, expected)
+    def __init__(self, label: str, argument: str, found: object, expected: object, instead: str = "") -> None:
+        super().__init__(label, argument, found, expected, instead)
         self.label = label
         self.argument = argument
         self.found = found
         self.expected = expected
+        self.instead = instead
         self.op: str | None = None
         self.operands: Sequence[object] = ()
         self.location: str | None = None
@@ -54,8 +56,10 @@ class ShapeError(HlokitError):
     def _message(self) -> str:
         where = f" at {self.location}" if self.location else ""
         op = f"{self.op}({', '.join(map(str, self.operands))}): " if self.op else ""
+        instead = f": write {self.instead}" if self.instead else ""
         return (
-            f"{op}{self.argument}: found {_brief(self.found)}, expected {_brief(self.expected)} [{self.label}]{where}"
+            f"{op}{self.argument}: found {_brief(self.found)}, expected {_brief(self.expected)}{instead} "
+            f"[{self.label}]{where}"
         )
 
 

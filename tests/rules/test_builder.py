@@ -240,7 +240,7 @@ def test_a_type_error_inside_a_function_stays_one() -> None:
 def test_mistakes_at_first_use_are_named() -> None:
     b = hk.Builder("t")
     x = b.parameter(0, hk.f32[2, 3])
-    with pytest.raises(TypeError, match=r"is not a tuple: slice, dynamic_slice and gather"):
+    with pytest.raises(TypeError, match=r"is not a tuple: parts of arrays are hk.slice"):
         x[0]
     with pytest.raises(hk.BuildError, match=r"einsum\(x, y, einsum_config\)"):
         hk.einsum("ij,ij->i", x, x)  # type: ignore[arg-type]

@@ -536,3 +536,11 @@ def test_small_programs_need_no_threads() -> None:
     x = b.parameter(0, hk.f32[1 << 20])
     large = hk.compile(b.build(hk.tanh(x)), threads=2)
     assert large.plan.parallel and large.workers == 2
+
+
+def test_what_executables_are_shown_as() -> None:
+    b = hk.Builder("m")
+    module = b.build(hk.neg(b.parameter(0, hk.f32[2])))
+    executable = hk.compile(module)
+    assert repr(executable) == f"<Executable m: (f32[2]) -> f32[2], for {executable.target.cpu}>"
+    assert repr(hk.compile(module, replicas=2)) == "<DeviceExecutable m: (f32[2]) -> f32[2], on 2 replicas of 1 partition>"

@@ -16,14 +16,15 @@ from hlokit.builder.finish import adopt_callees
 from hlokit.builder.handle import XlaOp
 from hlokit.builder.handle import handles as handles
 from hlokit.errors import BuildError, HlokitError, ShapeError
-from hlokit.hlo.computation import Computation
+from hlokit.hlo.computation import Computation, counted
 from hlokit.hlo.instruction import Extra, Instruction, Metadata
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import is_sequence
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant, Parameter
-from hlokit.types.dtype import DType, dtype
+from hlokit.types.dtype import DTYPES, DType, dtype
+from hlokit.types.integers import integer
 from hlokit.types.literal import Literal, as_array
 from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
@@ -57,6 +58,10 @@ class Builder:
         self._donors: list[tuple[int, tuple[int, ...]]] = []
         self.infeed_token: XlaOp | None = None  # of the last tokenless infeed; the next follows it (INFEED-5)
 
+    def __repr__(self) -> str:
+        state = ", built" if self._is_built else ""
+        return f"<Builder {self.name}: {counted(len(self.computation), 'instruction')}{state}>"
+
     # -- values without operands
 
     def parameter(
@@ -65,9 +70,16 @@ class Builder:
         """The argument of this number (BUILDER-5). A DType stands for its scalar shape.
 
         `replicated_at_leaf_buffers`: one flag per leaf of the shape, or none (BEY-20).
-        Raises BuildError (BUILDER-6) for a number that is taken or negative.
+        Raises BuildError (BUILDER-6) for a number that is taken or negative, ShapeError for what is no shape.
         """
-        shape = as_shape(shape)
+        try:
+            if isinstance(number, (Shape, DType)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                instead = f"b.parameter({shape!r}, {_written(number)})"
+                raise ShapeError("BUILDER-6", "parameter number", number, "an integer", instead)
+            number = integer(number, "BUILDER-6", "parameter number")
+            shape = as_shape(shape, f"b.parameter({number}, {{}})")
+        except ShapeError as error:
+            raise self._record(error) from None
         if number < 0 or self.computation.has_parameter(number):
             problem = "negative" if number < 0 else "taken"
             raise self._record(BuildError(f"parameter number {number} is {problem}", "BUILDER-6"))
@@ -129,6 +141,8 @@ class Builder:
 
         if isinstance(shape, Shape):
             return iota(self, shape, iota_dimension)
+        if not _is_element_type(shape):
+            raise self._record(_no_shape(shape, f"b.iota({{}}, {iota_dimension})"))
         return iota(self, dtype(shape)[iota_dimension if size is None else size], 0)
 
     def replica_id(self) -> XlaOp:
@@ -189,8 +203,7 @@ class Builder:
             raise BuildError(f"builder {self.name} has been built: it takes no more ops", "BUILDER-3")
         for operand in operands:
             if operand.builder is not self:
-                message = f"{op.opcode}: {operand!r} belongs to builder {operand.builder.name}, not to {self.name}"
-                raise self._record(BuildError(message, "BUILDER-3"))
+                raise self._record(BuildError(f"{op.opcode}: {self._foreign(operand)}", "BUILDER-3"))
         self._count += 1
         try:
             instruction = self.computation.add(
@@ -377,8 +390,18 @@ class Builder:
 
     def _mine(self, op: XlaOp) -> XlaOp:
         if op.builder is not self:
-            raise BuildError(f"{op!r} belongs to builder {op.builder.name}, not to {self.name}", "BUILDER-3")
+            raise BuildError(self._foreign(op), "BUILDER-3")
         return op
+
+    def _foreign(self, op: XlaOp) -> str:
+        """What is wrong with a handle of another builder."""
+        other = op.builder.name
+        same = other == self.name
+        owner = f"another builder, which is named {other} too" if same else f"builder {other}, not to {self.name}"
+        return (
+            f"{op!r} belongs to {owner}: make all operands with one builder, or write "
+            "b.call(other.build_computation(x), operands); a computation has no values but those of its own parameters"
+        )
 
 
 def emit(op: Op, *operands: Any, called: Sequence[Computation] = (), shape: Shape | None = None) -> XlaOp:
@@ -463,9 +486,35 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def as_shape(shape: Shape | DType) -> Shape:
-    """A DType stands for its scalar shape."""
-    return shape if isinstance(shape, Shape) else dtype(shape)[()]
+def as_shape(shape: Shape | DType | Any, instead: str = "{}") -> Shape:
+    """The shape that an argument is; an element type stands for its scalar shape.
+
+    Raises ShapeError (SHAPE-1) for what is neither, in which `instead` is the call to write, with {} for the shape.
+    """
+    if isinstance(shape, Shape):
+        return shape
+    if _is_element_type(shape):
+        return dtype(shape)[()]
+    raise _no_shape(shape, instead)
+
+
+def _is_element_type(given: Any) -> bool:
+    return isinstance(given, (DType, type, np.dtype)) or (isinstance(given, str) and given in DTYPES)
+
+
+def _no_shape(given: Any, instead: str) -> ShapeError:
+    from hlokit.builder import advice
+
+    meant, shown = advice.of_shape(given), repr(given)
+    found = shown if len(shown) <= 60 and "\n" not in shown else f"an object of type {type(given).__name__}"
+    expected = "a shape, or the element type of a scalar"
+    return ShapeError("SHAPE-1", "shape", found, expected, instead.format(meant) if meant else "")
+
+
+def _written(shape: Shape | DType) -> str:
+    from hlokit.builder import advice
+
+    return advice.written(as_shape(shape))
 
 
 def _all_equal(array: np.ndarray[Any, Any]) -> bool:

@@ -168,67 +168,77 @@ def conj(operand: XlaOp) -> XlaOp:
 
 def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """e to the x (EXP-1, UN-6)."""
-    return emit(transcendental.Exponential(result_accuracy), operand)
+    return _function(transcendental.Exponential, operand, result_accuracy)
 
 
 def expm1(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """exp(x) - 1 without cancellation (BEY-4, UN-6)."""
-    return emit(transcendental.ExponentialMinusOne(result_accuracy), operand)
+    return _function(transcendental.ExponentialMinusOne, operand, result_accuracy)
 
 
 def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The natural logarithm (LOG-1, UN-6)."""
-    return emit(transcendental.Log(result_accuracy), operand)
+    return _function(transcendental.Log, operand, result_accuracy)
 
 
 def log1p(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """log(1 + x) without cancellation (BEY-5, UN-6)."""
-    return emit(transcendental.LogPlusOne(result_accuracy), operand)
+    return _function(transcendental.LogPlusOne, operand, result_accuracy)
 
 
 def logistic(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """1 / (1 + exp(-x)) (LOGISTIC-1, UN-6)."""
-    return emit(transcendental.Logistic(result_accuracy), operand)
+    return _function(transcendental.Logistic, operand, result_accuracy)
 
 
 def sqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The square root (SQRT-1, UN-6)."""
-    return emit(transcendental.Sqrt(result_accuracy), operand)
+    return _function(transcendental.Sqrt, operand, result_accuracy)
 
 
 def rsqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """1 / sqrt(x) (RSQRT-1, UN-6)."""
-    return emit(transcendental.Rsqrt(result_accuracy), operand)
+    return _function(transcendental.Rsqrt, operand, result_accuracy)
 
 
 def cbrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The real cube root (CBRT-1, UN-6)."""
-    return emit(transcendental.Cbrt(result_accuracy), operand)
+    return _function(transcendental.Cbrt, operand, result_accuracy)
 
 
 def sin(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """sin(x) (BEY-1, UN-6)."""
-    return emit(transcendental.Sine(result_accuracy), operand)
+    return _function(transcendental.Sine, operand, result_accuracy)
 
 
 def cos(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """cos(x) (COS-1, UN-6)."""
-    return emit(transcendental.Cosine(result_accuracy), operand)
+    return _function(transcendental.Cosine, operand, result_accuracy)
 
 
 def tan(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """tan(x) (BEY-2, UN-6)."""
-    return emit(transcendental.Tan(result_accuracy), operand)
+    return _function(transcendental.Tan, operand, result_accuracy)
 
 
 def tanh(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The hyperbolic tangent (TANH-1, UN-6)."""
-    return emit(transcendental.Tanh(result_accuracy), operand)
+    return _function(transcendental.Tanh, operand, result_accuracy)
 
 
 def erf(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The error function (BEY-3, UN-6)."""
-    return emit(transcendental.Erf(result_accuracy), operand)
+    return _function(transcendental.Erf, operand, result_accuracy)
+
+
+def _function(op: type[Op], operand: XlaOp, result_accuracy: Accuracy) -> XlaOp:
+    if isinstance(result_accuracy, XlaOp):
+        from hlokit.builder import advice
+
+        instead = f"hk.{advice.function_of(op())}(x)"
+        error = ShapeError("HINST-5", "operands", 2, 1, instead)
+        raise rejected(error, op.opcode, first_handle(operand), result_accuracy)
+    return emit(op(result_accuracy), operand)
 
 
 # -- two operands
@@ -334,10 +344,17 @@ def _fold_right(op: Op, lhs: Any, rhs: Any, more: tuple[Any, ...], broadcast_dim
 
 
 def _binary(op: Op, lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int], types_rule: str = "BIN-2") -> XlaOp:
-    lhs, rhs = handles(lhs, rhs)
-    if lhs.shape is not rhs.shape or broadcast_dimensions:
-        lhs, rhs = broadcast_operands(op.opcode, lhs, rhs, broadcast_dimensions, types_rule)
-    return emit(op, lhs, rhs)
+    first, second = handles(lhs, rhs)
+    if first.shape is not second.shape or broadcast_dimensions:
+        try:
+            first, second = broadcast_operands(op.opcode, first, second, broadcast_dimensions, types_rule)
+        except ShapeError as error:
+            from hlokit.builder import advice
+
+            written = [isinstance(operand, XlaOp) for operand in (lhs, rhs)]
+            error.instead = advice.of_two(op, (first.shape, second.shape), written, broadcast_dimensions)
+            raise
+    return emit(op, first, second)
 
 
 # -- comparisons
@@ -357,8 +374,8 @@ def compare(
     """
     if isinstance(broadcast_dimensions, str):
         broadcast_dimensions, direction, compare_type = (), broadcast_dimensions, direction or compare_type
-    lhs, rhs = handles(lhs, rhs)
-    if lhs.shape.is_array and compare_type == comparison.default_comparison_type(lhs.dtype):
+    shape = first_handle(lhs, rhs).shape
+    if shape.is_array and compare_type == comparison.default_comparison_type(shape.dtype):
         compare_type = None
     return _binary(comparison.Compare(direction, compare_type), lhs, rhs, broadcast_dimensions, "CMP-2")
 
@@ -424,8 +441,8 @@ def lt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def _compare_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int], direction: str) -> XlaOp:
-    lhs, rhs = handles(lhs, rhs)
-    kind = "TOTALORDER" if lhs.dtype.is_floating or lhs.dtype.is_complex else None
+    element = first_handle(lhs, rhs).dtype
+    kind = "TOTALORDER" if element.is_floating or element.is_complex else None
     return compare(lhs, rhs, broadcast_dimensions, direction, kind)
 
 
@@ -443,7 +460,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> XlaOp:
     on_false = builder.handle(on_false, on_true)
     if on_true.shape.is_tuple or on_false.shape.is_tuple:
         return _select_tuple(pred, on_true, on_false)
-    return emit(elementwise.Select(), *_scalars_expanded(pred, on_true, on_false))
+    return _of_three(elementwise.Select(), pred, on_true, on_false)
 
 
 def _select_tuple(pred: XlaOp, on_true: XlaOp, on_false: XlaOp) -> XlaOp:
@@ -460,7 +477,18 @@ def _select_tuple(pred: XlaOp, on_true: XlaOp, on_false: XlaOp) -> XlaOp:
 
 def clamp(min: Any, operand: Any, max: Any) -> XlaOp:
     """The lesser of max and the greater of min and operand (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5)."""
-    return emit(elementwise.Clamp(), *_scalars_expanded(*handles(min, operand, max)))
+    return _of_three(elementwise.Clamp(), *handles(min, operand, max))
+
+
+def _of_three(op: Op, *operands: XlaOp) -> XlaOp:
+    """`op` of these operands, scalars expanded."""
+    try:
+        return emit(op, *_scalars_expanded(*operands))
+    except ShapeError as error:
+        from hlokit.builder import advice
+
+        error.instead = advice.of_three(op.opcode, [o.shape for o in operands])
+        raise
 
 
 def _scalars_expanded(*operands: XlaOp) -> tuple[XlaOp, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from hlokit.errors import BuildError
 from hlokit.hlo.instruction import Instruction
@@ -22,7 +24,6 @@ class XlaOp:
 
     __slots__ = ("builder", "instruction")
     __hash__ = None  # type: ignore[assignment]  # == builds a comparison
-    __array_ufunc__ = None  # NumPy leaves `array + handle` to the handle
 
     def __init__(self, builder: Builder, instruction: Instruction) -> None:
         self.builder = builder
@@ -41,27 +42,69 @@ class XlaOp:
         return self.instruction.shape.rank
 
     def __repr__(self) -> str:
-        return f"<{self.instruction.name}: {self.shape}>"
+        return f"<{self.instruction.name}: {self.shape.brief()}>"
+
+    if not TYPE_CHECKING:  # a type checker refuses what there is not
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_") or name in XlaOp.__slots__:
+                raise AttributeError(f"a handle has no attribute {name!r}")
+            from hlokit.builder import advice
+
+            raise AttributeError(advice.no_attribute(self.shape, name))
 
     def __bool__(self) -> bool:
         raise BuildError(
-            f"{self.instruction.name} has no value yet, it cannot decide an `if`: use select or conditional"
+            f"{self.instruction.name} has no value yet, it cannot decide an `if`, `and`, `or`, `min` or `max`: write "
+            "hk.select(pred, x, y), hk.conditional(pred, x, f, y, g), hk.and_(x, y), hk.or_(x, y), hk.min(x, y) or "
+            "hk.max(x, y)"
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> XlaOp:
+        """NumPy's operators, of an array and a handle, are the handle's. Raises BuildError for all else of NumPy."""
+        operator = _OPERATORS.get(ufunc.__name__)
+        in_place = options.keys() == {"out"} and options["out"][0] is inputs[0]  # array += handle
+        if operator is None or method != "__call__" or (options and not in_place):
+            name = f"{ufunc.__name__}.{method}" if method != "__call__" else ufunc.__name__
+            instead = {"reduce": _REDUCTIONS.get(ufunc.__name__, "")}.get(method, ufunc.__name__)
+            raise _takes_arrays(self, f"np.{name}", instead)
+        if operator == "shift_right":
+            operator = self._shift_right
+        return _dot(*inputs) if operator == "dot" else _binary(operator, *inputs)
+
+    def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> NoReturn:
+        module = func.__module__.replace("numpy", "np", 1)
+        raise _takes_arrays(self, f"{module}.{func.__name__}", func.__name__)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        raise BuildError(
+            f"{self!r} is a value of a program that has not run, not an array: hk.evaluate(b.build(x), ...) gives it"
         )
 
     def __len__(self) -> int:
         if not self.shape.is_tuple:
-            raise TypeError(f"{self!r} is not a tuple: slice, dynamic_slice and gather take parts of arrays")
+            raise TypeError(f"{self!r} is not a tuple: its sizes are x.shape.dimensions")
         return len(self.shape.elements)
 
     def __getitem__(self, index: int) -> XlaOp:
         from hlokit.builder.control import get_tuple_element
 
+        if not self.shape.is_tuple:
+            raise TypeError(
+                f"{self!r} is not a tuple: parts of arrays are hk.slice(x, start_indices, limit_indices), "
+                "hk.slice_in_dim(x, start, limit), hk.dynamic_slice and hk.gather"
+            )
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"{self!r} has {count} elements")
         return get_tuple_element(self, index % count)
 
     def __iter__(self) -> Iterator[XlaOp]:
+        if not self.shape.is_tuple:
+            from hlokit.builder import advice
+
+            total = advice.method(self.shape, "sum")
+            raise TypeError(f"{self!r} is not a tuple: the sum of its elements is {total}; hk.scan goes through slices")
         return (self[i] for i in range(len(self)))
 
     def __neg__(self) -> XlaOp:
@@ -144,11 +187,11 @@ class XlaOp:
     def _shift_right(self) -> str:
         return "shift_right_logical" if self.dtype.kind == "unsigned" else "shift_right_arithmetic"
 
-    def __matmul__(self, other: XlaOp) -> XlaOp:
-        from hlokit.builder.contraction import dot
+    def __matmul__(self, other: Any) -> XlaOp:
+        return _dot(self, other)
 
-        lhs, rhs = handles(self, other)
-        return dot(lhs, rhs)
+    def __rmatmul__(self, other: Any) -> XlaOp:
+        return _dot(other, self)
 
     def __eq__(self, other: object) -> XlaOp:  # type: ignore[override]
         return _binary("eq", self, other)
@@ -189,5 +232,36 @@ def _elementwise() -> Any:
     return elementwise
 
 
+def _dot(lhs: Any, rhs: Any) -> XlaOp:
+    from hlokit.builder.contraction import dot
+
+    lhs, rhs = handles(lhs, rhs)
+    return dot(lhs, rhs)
+
+
+_OPERATORS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "remainder": "rem", "power": "pow",
+    "bitwise_and": "and_", "bitwise_or": "or_", "bitwise_xor": "xor", "left_shift": "shift_left",
+    "right_shift": "shift_right", "matmul": "dot", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le",
+    "greater": "gt", "greater_equal": "ge",
+}  # fmt: skip
+"""NumPy's functions that its arrays' operators are, and what they are here."""
+_REDUCTIONS = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
+}  # fmt: skip
+"""What NumPy calls the reductions by its functions."""
+
+
+def _takes_arrays(handle: XlaOp, function: str, name: str) -> BuildError:
+    """The error for a function of NumPy that got a handle; the functions here go by `name`."""
+    from hlokit.builder import advice
+
+    written = advice.method(handle.shape, name)
+    return BuildError(
+        f"{function} takes arrays, not handles such as {handle!r}: "
+        + (f"write {written}" if written else "hk.evaluate(b.build(x), ...) gives an array")
+    )
+
+
 def _binary(name: str, lhs: Any, rhs: Any) -> XlaOp:
-    return getattr(_elementwise(), name)(*handles(lhs, rhs))
+    return getattr(_elementwise(), name)(lhs, rhs)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hlokit.builder.core import XlaOp, emit, rejected
 from hlokit.builder.handle import first_handle
-from hlokit.errors import ShapeError
+from hlokit.errors import HlokitError, ShapeError
 from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
 from hlokit.ops.reshaping import DynamicReshape, Reshape, reshaped
 from hlokit.types import dtype as dtypes
@@ -55,7 +55,13 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
     _check_array(operand, "broadcast", "BRD-6")
     out_dim_size = _checked_sizes(out_dim_size, operand, "broadcast", "BIDIM-8", "out_dim_size")
     broadcast_dimensions = integer_list(broadcast_dimensions, operand, "broadcast", "BIDIM-5", "broadcast_dimensions")
-    _check_broadcast_dimensions(operand, out_dim_size, broadcast_dimensions)
+    try:
+        _check_broadcast_dimensions(operand, out_dim_size, broadcast_dimensions)
+    except ShapeError as error:
+        from hlokit.builder import advice
+
+        error.instead = advice.in_dimensions("x", operand.shape, out_dim_size)
+        raise
     shape = operand.shape
     flags = [False] * len(out_dim_size)
     for i, d in enumerate(broadcast_dimensions):
@@ -174,11 +180,25 @@ def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
     """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT. Raises ShapeError."""
-    if isinstance(operands, XlaOp) and not operands.shape.is_tuple:
-        raise rejected(ShapeError("CONCAT-3", "operands", operands.shape, "a sequence"), "concatenate", operands)
-    if not len(operands):
+    given: Any = operands
+    if not isinstance(given, Iterable) or (isinstance(given, XlaOp) and not given.shape.is_tuple):
+        raise _no_operands(operands, dimension)
+    listed = list(operands)
+    if not listed:
         raise ShapeError("CONCAT-3", "operands", "none", "at least one")
-    return emit(Concatenate(dimension), *operands)
+    return emit(Concatenate(dimension), *listed)
+
+
+def _no_operands(operands: Any, dimension: Any) -> HlokitError:
+    """The error for what is no list of operands: the other argument's place, or handles that are not in a list."""
+    swapped = isinstance(dimension, (list, tuple))
+    found: list[Any] = list(dimension) if swapped else [operands, dimension]  # pyright: ignore[reportUnknownArgumentType]
+    handles = [operand for operand in found if isinstance(operand, XlaOp)]
+    axis = next((n for n in (operands, dimension) if isinstance(n, int)), 0)
+    shown = operands.shape if isinstance(operands, XlaOp) else repr(operands)
+    instead = f"hk.concat_in_dim([{', '.join('xyz'[: len(handles)])}], {axis})"
+    error = ShapeError("CONCAT-3", "operands", shown, "a sequence of handles", instead if handles else "")
+    return rejected(error, "concatenate", *handles) if handles else error
 
 
 concatenate = concat_in_dim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from hlokit.errors import ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
@@ -42,6 +42,14 @@ class Computation:
         self._order_version = -1
         self._signature: ProgramShape | None = None
         self._signature_version = -1
+
+    if not TYPE_CHECKING:  # a type checker refuses the call
+
+        def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+            raise TypeError(
+                f"{self!r} is a computation, not a function: write hk.call(b, computation, [x, ...]) in a program; "
+                "Builder.build makes a module, which hk.evaluate and hk.compile take"
+            )
 
     # -- reading
 
@@ -327,7 +335,20 @@ class Computation:
         return computation_text(self)
 
     def __repr__(self) -> str:
-        return f"<computation {self.name}: {len(self._instructions)} instructions>"
+        return f"<Computation {self.name}: {self.brief()}, {counted(len(self._instructions), 'instruction')}>"
+
+    def brief(self) -> str:
+        """What it takes and gives, on a line: "(f32[2,3], s32[]) -> f32[3]", or how many where that is long."""
+        taken = [p.shape.brief() for p in self.parameters]
+        parameters = ", ".join(taken)
+        if len(parameters) > 60:
+            parameters = counted(len(taken), "parameter")
+        return f"({parameters}) -> {self.root.shape.brief() if self._instructions else 'nothing'}"
+
+
+def counted(count: int, what: str) -> str:
+    """ "1 instruction", "2 instructions"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def has_side_effect(instruction: Instruction, known: dict[Computation, bool] | None = None) -> bool:

@@ -125,7 +125,7 @@ class Instruction:
         return instruction_text(self)
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.shape} {self.opcode}>"
+        return f"<{self.name}: {self.shape.brief()} {self.opcode}>"
 
 
 def by_role(op: Op, called: tuple[Any, ...]) -> list[tuple[str, Any]]:

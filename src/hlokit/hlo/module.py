@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy as shallow_copy
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from hlokit.errors import ArgumentError
-from hlokit.hlo.computation import Computation
+from hlokit.hlo.computation import Computation, counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.names import Names, identifier
 from hlokit.stack import with_stack
@@ -41,7 +41,8 @@ class StackTables:
 def check_is_module(given: object) -> None:
     """Raises ArgumentError for what is no HloModule."""
     if not isinstance(given, HloModule):
-        raise ArgumentError(f"found {type(given).__name__}, expected an HloModule: hlokit.parse makes one of text")
+        how = "hk.load(path) or hk.parse(text) makes one" if isinstance(given, (str, bytes)) else "b.build(x) makes one"
+        raise ArgumentError(f"found {type(given).__name__}, expected an HloModule: {how}")
 
 
 class HloModule:
@@ -67,6 +68,11 @@ class HloModule:
         self.origin_recovery_table = ""
         self.stack_tables = StackTables()
         self._computations: dict[Computation, None] = {}
+
+    if not TYPE_CHECKING:  # a type checker refuses the call
+
+        def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+            raise TypeError(f"{self!r} is a program, not a function: write hk.evaluate(m, ...) or hk.compile(m)(...)")
 
     @property
     def entry(self) -> Computation:
@@ -139,7 +145,8 @@ class HloModule:
         return self.to_text()
 
     def __repr__(self) -> str:
-        return f"<HloModule {self.name}: {len(self._computations)} computations>"
+        entry = f"{self.entry_or_none.brief()}, " if self.entry_or_none is not None else ""
+        return f"<HloModule {self.name}: {entry}{counted(len(self._computations), 'computation')}>"
 
     def clone(self) -> HloModule:
         """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared."""

@@ -208,7 +208,8 @@ class Op:
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             if value is _REQUIRED or attribute is None:
                 raise
-            raise ShapeError("HINST-6", f"{cls.opcode} {attribute.name}", repr(value), attribute.kind.name) from error
+            expected = attribute.kind.expected or attribute.kind.name
+            raise ShapeError("HINST-6", f"{cls.opcode} {attribute.name}", repr(value), expected) from error
         if kwargs:
             raise TypeError(f"{cls.__name__} has no attribute {', '.join(kwargs)}")
         return values

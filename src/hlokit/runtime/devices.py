@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.lib.array_utils import byte_bounds
 
+from hlokit.hlo.computation import counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence
@@ -39,6 +40,10 @@ class DeviceExecutable:
         refuse_deadlock(self._modules, counts)
         self._routes = routes_of(self._modules, Place.grid(*counts))
         self.executable = Executable(with_meetings(module), grid=counts, **options)
+
+    def __repr__(self) -> str:
+        devices = f"{counted(self.replica_count, 'replica')} of {counted(self.partition_count, 'partition')}"
+        return f"<DeviceExecutable {self.source.name}: {self.source.entry.brief()}, on {devices}>"
 
     def __call__(
         self,

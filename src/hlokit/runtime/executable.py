@@ -120,6 +120,9 @@ class Executable:
         if self._dump is not None:
             self._dump.results(self)
 
+    def __repr__(self) -> str:
+        return f"<Executable {self.source.name}: {self.source.entry.brief()}, for {self.target.cpu}>"
+
     def __reduce__(self) -> tuple[Callable[[], Executable], tuple[()]]:
         """A copy, or what another process gets, is compiled again: on the same machine from the cache."""
         return self._again, ()

@@ -26,11 +26,15 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """A type of attribute: its name in tables and error messages, and how a value is brought to its one form."""
+    """A type of attribute: its name in tables and error messages, and how a value is brought to its one form.
+
+    `expected`: what error messages ask for, where the name does not say it.
+    """
 
     name: str
     normal: Callable[[Any], Any]
     choices: tuple[str, ...] = field(default=())
+    expected: str = ""
 
 
 def _integer(value: Any) -> int:
@@ -137,7 +141,9 @@ RESULT_SHAPE = Kind("result shape", _instance(Shape))
 LITERAL = Kind("literal", _instance(Literal))
 OPTIONAL_LITERAL = Kind("literal with shape", _optional(_instance(Literal)))
 ALIASING = Kind("output to operand aliasing", _aliasing)
-ACCURACY = Kind("result accuracy", _optional(_accuracy))
+ACCURACY = Kind(
+    "result accuracy", _optional(_accuracy), expected='None, "highest" or ("tolerance", atol, rtol, ulps)'
+)
 SHARDING = Kind("sharding", _instance(Sharding))
 DOMAIN = Kind("domain", tuple)
 PRECISIONS = ("default", "high", "highest", "packed_nibble")

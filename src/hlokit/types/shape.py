@@ -206,6 +206,13 @@ class Shape:
 
     __repr__ = __str__
 
+    def brief(self) -> str:
+        """The text, or what it is a text of where that is long: for one line of several shapes."""
+        text = str(self)
+        if len(text) <= 60:
+            return text
+        return f"a tuple of {len(self.elements)}" if self.is_tuple else f"{self.dtype} of rank {self.rank}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, (self.dtype, self.dimensions, self.dynamic, self.layout, self.elements)
 

@@ -79,3 +79,7 @@ def _counts(module: HloModule, devices: int, replicas: int | None, partitions: i
 
 
 __all__ = ["ALGORITHMS", "CollectiveTime", "LinkUse", "Segment", "Simulation", "simulate"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
