@@ -23,8 +23,8 @@ VALUES = [np.array([1, 2, 3, 4], F), np.array([10, 20, 30, 40], F)]
 TILED = [
     "{devices=[2]0,1}",
     "{devices=[2]<=[2]}",
-    "{devices=[1,2]<=[2] last_tile_dim_replicate}",
-    "{devices=[2,1]<=[2] last_tile_dims={manual}}",
+    "{devices=[2,2]<=[4] last_tile_dim_replicate}",
+    "{devices=[2,2]<=[4] last_tile_dims={manual}}",
 ]
 NO_PARTITIONER = ["{replicated}", "{maximal device=0}", "{maximal device=1}", "{manual}"]
 

@@ -22,7 +22,6 @@ HOSTILE = {
     "parentheses": "(" * N,
     "shape": entry("x = " + "(" * N + "f32[]" + ")" * N + " parameter(0)"),
     "buffers": entry("x = " + "b(" * N + "f32[]" + ")" * N + " parameter(0)"),
-    "physical shapes": entry("x = f32[2]" + "{0:P(f32[2]" * N),
     "nested operands": entry("x = f32[] parameter(0)\ny = " + "add(" * N + "x" + ")" * N),
     "literal": entry("x = f32[2] constant(" + "{" * N + "1" + "}" * N + ")"),
     "tuple literal": entry("x = " + "(" * 50 + ")" * 50 + " constant(" + "(" * N + ")" * N + ")"),

@@ -233,3 +233,18 @@ def test_same_module_without_names() -> None:
     assert same_module(module, other) is not None
     assert same_module(module, other, names=False) is None
     assert same_module(module, module.clone()) is None
+
+
+@rule("HMOD-2", "HPRINT-2")
+def test_what_a_fusion_calls_is_not_scheduled():
+    text = """HloModule m, is_scheduled=true
+fused { p0 = s32[1] parameter(0)
+ c0 = s32[] constant(0)
+ c1 = s32[1] constant({1})
+ ROOT r = s32[1] dynamic-update-slice(p0, c1, c0) }
+ENTRY e { c0 = s32[] constant(0)
+ p = s32[1] parameter(0)
+ ROOT f = s32[1] fusion(p), kind=kLoop, calls=fused }"""
+    printed = module_text(parse_hlo(text))
+    names = [line.split(" = ")[0].split()[-1] for line in printed.splitlines() if " = " in line]
+    assert names == ["%p0", "%c1", "%c0", "%r", "%c0.1", "%p", "%f"]

@@ -51,8 +51,9 @@ def _differences(a: HloModule, b: HloModule, names: bool) -> Iterator[str]:
     pairs = dict(zip(ours, theirs, strict=True))
     if pairs[a.entry] is not b.entry:
         yield f"entry: {a.entry.name} and {b.entry.name}"
+    scheduled = a.scheduled()
     for one, other in pairs.items():
-        yield from _in_computations(one, other, pairs, names, a.is_scheduled)
+        yield from _in_computations(one, other, pairs, names, one in scheduled)
 
 
 def _layouts(module: HloModule) -> tuple[Any, ...]:

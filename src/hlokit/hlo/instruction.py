@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,14 @@ class Instruction:
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.shape.brief()} {self.opcode}>"
+
+
+_NO_QUEUES = re.compile(r'"wait_on_operation_queues":\s*\[\]\s*,')
+
+
+def normal_config(text: str) -> str:
+    """A backend_config as XLA keeps it: without a GPU's list of queues to wait for where it is empty (HCATTR-7)."""
+    return _NO_QUEUES.sub("", text)
 
 
 def by_role(op: Op, called: tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -119,6 +119,17 @@ class HloModule:
         """Every instruction of every computation, in printing order."""
         return [i for computation in self.computations() for i in computation.post_order()]
 
+    def scheduled(self) -> set[Computation]:
+        """The computations whose order of instructions is the schedule (HMOD-2); none if the module has none.
+
+        What fusions call is not scheduled.
+        """
+        if not self.is_scheduled:
+            return set()
+        instructions = (i for computation in self._computations for i in computation.instructions)
+        fused = {called for i in instructions if i.opcode == "fusion" for called in i.called}
+        return {computation for computation in self._computations if computation not in fused}
+
     def settle(self) -> None:
         """Brings the module to the form that printing and parsing it would give (HPRINT-9).
 

@@ -177,7 +177,7 @@ class _Verifier:
 
     def _order(self, computation: Computation, instructions: Sequence[Instruction]) -> None:
         """The instructions are not in an order in which they can run: a bad schedule, or a cycle."""
-        if self.module.is_scheduled:
+        if computation in self.module.scheduled():
             self._report(f"computation {computation.name}", "the schedule has an operand after its user", "HMOD-2")
         waiting = {i: {p for p in _before(i) if p.parent is computation} for i in instructions}
         followers: dict[Instruction, list[Instruction]] = {i: [] for i in instructions}

@@ -6,7 +6,7 @@ from typing import Any
 
 from hlokit.errors import HlokitError, ParseError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
-from hlokit.hlo.instruction import Extra, Instruction, Metadata
+from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.names import identifier
 from hlokit.hlo.op import OPS, Op
@@ -41,7 +41,8 @@ def module_to_proto(module: HloModule) -> bytes:
     proto.entry_computation_id = ids.computations[entry]
     program_shape_to_proto(_host_shape(module), proto.host_program_shape)
     if module.is_scheduled:
-        for computation, number in ids.computations.items():
+        scheduled = module.scheduled()
+        for computation, number in ((c, n) for c, n in ids.computations.items() if c in scheduled):
             sequence = message_class("InstructionSequence")(
                 instruction_ids=[ids.instructions[i] for i in computation.instructions]
             )
@@ -290,8 +291,9 @@ def _extra_from_proto(proto: Any) -> Extra | None:
     if proto.HasField("sharding"):
         extra.sharding = sharding_from_proto(proto.sharding)
         extra.sharding.check()
+        extra.sharding = extra.sharding.normal()
     extra.frontend_attributes = entries_from_proto(proto.frontend_attributes.map)
-    extra.backend_config = proto.backend_config.decode("utf-8", "surrogateescape")
+    extra.backend_config = normal_config(proto.backend_config.decode("utf-8", "surrogateescape"))
     extra.backend_config_is_json = extra.backend_config.startswith("{")
     extra.parameter_replication = tuple(proto.parameter_replication.replicated_at_leaf_buffers)
     if proto.statistics_viz.statistics:

@@ -18,7 +18,7 @@ _MESSAGES: dict[str, str] = {
     "SplitConfig": "dimension:int64=1 split_indices:*int64=2",
     "Layout": """minor_to_major:*int64=1 tiles:*Tile=6 tail_padding_alignment_in_elements:int64=16
         element_size_in_bits:int64=7 memory_space:int64=8 index_primitive_type:int32=11
-        pointer_primitive_type:int32=12 physical_shape:Shape=10 dynamic_shape_metadata_prefix_bytes:int64=15
+        pointer_primitive_type:int32=12 dynamic_shape_metadata_prefix_bytes:int64=15
         split_configs:*SplitConfig=17""",
     "Shape": """element_type:int32=2 dimensions:*int64=3 is_dynamic_dimension:*bool=6 tuple_shapes:*Shape=4
         layout:Layout=5""",

@@ -51,8 +51,6 @@ def shape_to_proto(shape: Shape, proto: Any) -> None:
         out.tiles.add(dimensions=[-1 if n is None else n for n in tile])
     for dimension, indices in layout.splits:
         out.split_configs.add(dimension=dimension, split_indices=indices)
-    if layout.physical_shape is not None:
-        shape_to_proto(layout.physical_shape, out.physical_shape)
 
 
 def shape_from_proto(proto: Any) -> Shape:
@@ -90,7 +88,6 @@ def _layout_from_proto(proto: Any) -> Layout:
         proto.element_size_in_bits,
         proto.memory_space,
         tuple((c.dimension, tuple(c.split_indices)) for c in proto.split_configs),
-        shape_from_proto(proto.physical_shape) if proto.HasField("physical_shape") else None,
         proto.dynamic_shape_metadata_prefix_bytes,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hlokit.hlo.instruction import Extra, Instruction, Metadata
+from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
 from hlokit.hlo.names import KEYWORDS, is_identifier
 from hlokit.text.attributes import read_dictionary
 from hlokit.text.groups import read_sharding
@@ -56,7 +56,8 @@ def _read_predecessors(lexer: Lexer, extra: Extra, scope: Scope) -> None:
 
 def _read_backend_config(lexer: Lexer, extra: Extra, scope: Scope) -> None:
     extra.backend_config_is_json = lexer.value == "{"
-    extra.backend_config = lexer.balanced("HCATTR-7") if lexer.value == "{" else lexer.string("HCATTR-7")
+    text = lexer.balanced("HCATTR-7") if lexer.value == "{" else lexer.string("HCATTR-7")
+    extra.backend_config = normal_config(text)
 
 
 def _read_statistics(lexer: Lexer, extra: Extra, scope: Scope) -> None:

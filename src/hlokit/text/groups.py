@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from hlokit.errors import ShapeError
 from hlokit.text.lexer import END, Lexer
 from hlokit.text.lists import read_integers, read_lists
 from hlokit.text.metadata import metadata_text, read_metadata
-from hlokit.types.groups import ReplicaGroups
-from hlokit.types.sharding import Sharding
+from hlokit.types.groups import ReplicaGroups, merged_iota
+from hlokit.types.sharding import SUBGROUPS, Sharding
 
 _PLAIN_KINDS = ("replicated", "manual", "unknown", "unreduced")
 
@@ -63,36 +61,15 @@ def _read_iota(lexer: Lexer, label: str) -> tuple[tuple[int, ...], tuple[int, ..
     return sizes, None
 
 
-def merged_iota(sizes: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shortest reshape and transpose with the same elements: as XLA prints iota forms.
-
-    Drops dimensions of size 1 and joins neighbours that the transpose leaves neighbours.
-    """
-    large = {d: i for i, d in enumerate(d for d, size in enumerate(sizes) if size != 1)}
-    sizes = tuple(sizes[d] for d in large)
-    order = tuple(large[d] for d in order if d in large)
-    groups: list[list[int]] = []
-    for dimension in order:
-        if groups and dimension == groups[-1][-1] + 1:
-            groups[-1].append(dimension)
-        else:
-            groups.append([dimension])
-    if not groups:
-        return (1,), (0,)
-    rank = {group[0]: i for i, group in enumerate(sorted(groups))}
-    merged = tuple(math.prod(sizes[d] for d in group) for group in sorted(groups))
-    return merged, tuple(rank[group[0]] for group in groups)
-
-
 def read_sharding(lexer: Lexer) -> Sharding:
-    """Reads and checks a sharding."""
+    """Reads and checks a sharding; gives its normal form."""
     start = lexer.start
     sharding = _read_sharding(lexer)
     try:
         sharding.check()
+        return sharding.normal()
     except ShapeError as error:
         raise lexer.error(str(error), error.label, start) from error
-    return sharding
 
 
 def _read_sharding(lexer: Lexer) -> Sharding:
@@ -190,7 +167,7 @@ def _read_metadata(lexer: Lexer) -> str:
 def _read_kinds(lexer: Lexer) -> tuple[str, ...]:
     lexer.expect("{", "HSHARD-2")
     kinds: list[str] = []
-    while lexer.value in _PLAIN_KINDS:
+    while lexer.value in SUBGROUPS:
         kinds.append(lexer.value)
         lexer.advance()
         if not lexer.accept(","):

@@ -234,6 +234,8 @@ class _Parser:
         spelling, wrapped = self._opcode()
         opcode = spelling.op_class.opcode
         fields: dict[str, Any] = {}
+        if opcode == "constant" and shape is not None:
+            shape = shape.without_element_sizes()
         lexer.expect("(", "HINST-7")
         operands = self._bare_operands(body) if bare else self._content(opcode, shape, fields, body, start)
         lexer.expect(")", "HINST-9")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -125,7 +125,7 @@ def module_text(module: HloModule, options: Options = None) -> str:
     tables = tables_text(module.stack_tables) if chosen.print_metadata else ""
     parts = [f"{header}\n\n{tables}"]
     entry = module.entry_or_none
-    computations = module.computations()
+    computations, printer.scheduled = module.computations(), module.scheduled()
     callers: dict[Computation, list[Instruction]] = {}
     for call in (i for computation in computations for i in computation.instructions if i.called):
         for callee in call.called:
@@ -133,7 +133,7 @@ def module_text(module: HloModule, options: Options = None) -> str:
     for computation in computations:
         if _is_hidden(computation, callers):
             continue
-        parts.append(printer.computation(computation, module.is_scheduled, computation is entry))
+        parts.append(printer.computation(computation, computation is entry))
         parts.append("\n\n")
     return "".join(parts)
 
@@ -141,9 +141,9 @@ def module_text(module: HloModule, options: Options = None) -> str:
 def computation_text(computation: Computation, options: Options = None) -> str:
     """One computation as text."""
     module = computation.module
-    scheduled = module is not None and module.is_scheduled
-    is_entry = module is not None and module.entry_or_none is computation
-    return _Printer(_options(options)).computation(computation, scheduled, is_entry)
+    printer = _Printer(_options(options))
+    printer.scheduled = module.scheduled() if module is not None else set()
+    return printer.computation(computation, module is not None and module.entry_or_none is computation)
 
 
 def instruction_text(instruction: Instruction, options: Options = None) -> str:
@@ -173,6 +173,7 @@ class _Printer:
         self.canonical = options.canonicalize_instruction_names
         self.indent = "  " * options.indent_amount
         self.chains = AsyncChains()
+        self.scheduled: set[Computation] = set()
         self.bodies = 0
         self.depth = 0
 
@@ -184,7 +185,7 @@ class _Printer:
 
     # -- computations
 
-    def computation(self, computation: Computation, scheduled: bool, is_entry: bool) -> str:
+    def computation(self, computation: Computation, is_entry: bool) -> str:
         options = self.options
         words = ["ENTRY"] if is_entry else []
         if not options.canonicalize_computations:
@@ -192,7 +193,8 @@ class _Printer:
         if options.print_program_shape:
             words.append(self._signature(computation))
         lines = [self.indent + " ".join([*words, "{"])]
-        lines += self.body_lines(computation, scheduled, self.indent + "  ")
+        order = computation.instructions if computation in self.scheduled else computation.post_order()
+        lines += self.body_lines(computation, order, self.indent + "  ")
         lines.append(self.indent + _closing(computation))
         return "\n".join(lines)
 
@@ -200,19 +202,16 @@ class _Printer:
         parts = [f"{p.name}: {p.shape.to_text(False)}" for p in computation.parameters]
         return f"({', '.join(parts)}) -> {computation.root.shape.to_text(False)}"
 
-    def body_lines(self, computation: Computation, scheduled: bool, indent: str) -> Iterator[str]:
-        order = computation.instructions if scheduled else computation.post_order()
+    def body_lines(self, computation: Computation, order: Sequence[Instruction], indent: str) -> Iterator[str]:
         names = {i: f"tmp_{number}" for number, i in enumerate(order)} if self.canonical else {}
         root = computation.root
         for instruction in order:
             mark = "ROOT " if instruction is root else ""
-            yield f"{indent}{mark}{self.instruction(instruction, names, indent, scheduled)}"
+            yield f"{indent}{mark}{self.instruction(instruction, names, indent)}"
 
     # -- instructions
 
-    def instruction(
-        self, instruction: Instruction, names: dict[Instruction, str], indent: str, scheduled: bool = False
-    ) -> str:
+    def instruction(self, instruction: Instruction, names: dict[Instruction, str], indent: str) -> str:
         op = instruction.op
         name = names.get(instruction) or self.percent + instruction.name
         opcode = op.opcode
@@ -230,9 +229,9 @@ class _Printer:
         if instruction.called:
             wrapped = wrapped_root(instruction) if opcode != op.opcode else None
             if wrapped is not None:
-                parts += self._wrapped(instruction, wrapped, indent, scheduled)
+                parts += self._wrapped(instruction, wrapped, indent)
             else:
-                parts += self._roles(instruction, indent, scheduled)
+                parts += self._roles(instruction, indent)
             if getattr(op, "is_composite", False):  # the one attribute that XLA writes after the computation (HOP-19)
                 parts.append(", is_composite=true")
         if instruction.extra is not None:
@@ -246,14 +245,14 @@ class _Printer:
                 yield prefix
                 yield writer(value)
 
-    def _wrapped(self, start: Instruction, root: Instruction, indent: str, scheduled: bool) -> Iterator[str]:
+    def _wrapped(self, start: Instruction, root: Instruction, indent: str) -> Iterator[str]:
         """What the short form of a start prints of the wrapped op."""
         yield from self._attributes(root.op)
-        yield from self._roles(root, indent, scheduled)
+        yield from self._roles(root, indent)
         if root.extra and not (start.extra and start.extra.frontend_attributes):
             yield _frontend_attributes_text(root.extra)
         if self.canonical:
-            yield from self._roles(start, indent, scheduled)
+            yield from self._roles(start, indent)
 
     def _operands(self, instruction: Instruction, names: dict[Instruction, str]) -> str:
         options = self.options
@@ -275,29 +274,29 @@ class _Printer:
             texts.append(f"...(+{len(operands) - len(shown)})")
         return ", ".join(texts)
 
-    def _roles(self, instruction: Instruction, indent: str, scheduled: bool) -> Iterator[str]:
+    def _roles(self, instruction: Instruction, indent: str) -> Iterator[str]:
         op = instruction.op
         for role, called in written_roles(op, [o.shape for o in instruction.operands[:1]], instruction.called):
             yield f", {CANONICAL_ROLE_NAMES.get((op.opcode, role), role) if self.canonical else role}="
             if not self.canonical:
                 yield self._names(called) if isinstance(called, list) else self.percent + called.name  # pyright: ignore[reportUnknownArgumentType]
             elif isinstance(called, list):
-                bodies = [self._in_place(computation, indent, scheduled) for computation in called]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                bodies = [self._in_place(computation, indent) for computation in called]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
                 yield "{" + ",".join(bodies) + "\n}"
             else:
-                yield self._in_place(called, indent, scheduled)
+                yield self._in_place(called, indent)
 
     def _names(self, computations: list[Computation]) -> str:
         return "{" + ", ".join(self.percent + computation.name for computation in computations) + "}"
 
-    def _in_place(self, computation: Computation, indent: str, scheduled: bool) -> str:
+    def _in_place(self, computation: Computation, indent: str) -> str:
         """The body where it is called. n calls can ask for 2^n bodies, or for a nest of n: both end here."""
         self.bodies += 1
         self.depth += 1
         if self.bodies > _MAX_BODIES or self.depth > _MAX_DEPTH:
             limits = f"{_MAX_BODIES} bodies, {_MAX_DEPTH} deep"
             raise UnsupportedError(f"canonical text repeats each called computation in place: more than {limits}")
-        lines = list(self.body_lines(computation, scheduled, indent + "  "))
+        lines = list(self.body_lines(computation, computation.post_order(), indent + "  "))
         self.depth -= 1
         return "\n".join(["", indent + "{", *lines, indent + _closing(computation)])
 

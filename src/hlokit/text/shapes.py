@@ -176,7 +176,6 @@ def _read_layout_fields(lexer: Lexer, order: tuple[int, ...]) -> Layout:
         element_size_in_bits=_read_field(lexer, "E", 0),
         memory_space=_read_field(lexer, "S", 0),
         splits=_read_splits(lexer),
-        physical_shape=_read_physical_shape(lexer),
         dynamic_prefix_bytes=_read_field(lexer, "M", 0),
     )
 
@@ -243,17 +242,6 @@ def _read_splits(lexer: Lexer) -> tuple[tuple[int, tuple[int, ...]], ...]:
         lexer.expect(")", "HLAY-4")
         splits.append((dimension, tuple(at)))
     return tuple(splits)
-
-
-def _read_physical_shape(lexer: Lexer) -> Shape | None:
-    if not lexer.accept("P"):
-        return None
-    lexer.expect("(", "HLAY-4")
-    lexer.enter()
-    shape = read_shape(lexer)
-    lexer.leave()
-    lexer.expect(")", "HLAY-4")
-    return shape
 
 
 def read_program_shape(lexer: Lexer) -> ProgramShape:

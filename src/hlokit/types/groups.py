@@ -71,3 +71,24 @@ class ReplicaGroups:
         if self.transpose != tuple(range(len(self.reshape))):
             text += f"T({','.join(map(str, self.transpose))})"
         return text
+
+
+def merged_iota(sizes: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shortest reshape and transpose with the same elements: as XLA prints iota forms.
+
+    Drops dimensions of size 1 and joins neighbours that the transpose leaves neighbours.
+    """
+    large = {d: i for i, d in enumerate(d for d, size in enumerate(sizes) if size != 1)}
+    sizes = tuple(sizes[d] for d in large)
+    order = tuple(large[d] for d in order if d in large)
+    groups: list[list[int]] = []
+    for dimension in order:
+        if groups and dimension == groups[-1][-1] + 1:
+            groups[-1].append(dimension)
+        else:
+            groups.append([dimension])
+    if not groups:
+        return (1,), (0,)
+    rank = {group[0]: i for i, group in enumerate(sorted(groups))}
+    merged = tuple(math.prod(sizes[d] for d in group) for group in sorted(groups))
+    return merged, tuple(rank[group[0]] for group in groups)

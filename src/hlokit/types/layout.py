@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hlokit.types.dtype import DType
-    from hlokit.types.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Layout:
     element_size_in_bits: int = 0
     memory_space: int = 0
     splits: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    physical_shape: Shape | None = None
     dynamic_prefix_bytes: int = 0
 
     @cached_property
@@ -65,8 +63,6 @@ class Layout:
             fields.append(f"S({self.memory_space})")
         if self.splits:
             fields.append("SC" + "".join(f"({d}:{','.join(map(str, at))})" for d, at in self.splits))
-        if self.physical_shape is not None:
-            fields.append(f"P({self.physical_shape.to_text()})")
         if self.dynamic_prefix_bytes:
             fields.append(f"M({self.dynamic_prefix_bytes})")
         return fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
@@ -161,7 +162,20 @@ class Shape:
     # -- what can be made of it
 
     def with_dtype(self, dtype: DType) -> Shape:
-        return self if dtype is self.dtype else _array(dtype, self.dimensions, self.dynamic, self.layout)
+        """With other elements. Their size in the layout is gone, but for types of less than a byte (HLAY-8)."""
+        if dtype is self.dtype:
+            return self
+        if self.layout is not None and self.layout.element_size_in_bits and (dtype.bits >= 8 or dtype.kind == "pred"):
+            return self.without_element_sizes().with_dtype(dtype)
+        return _array(dtype, self.dimensions, self.dynamic, self.layout)
+
+    def without_element_sizes(self) -> Shape:
+        """This shape whose layouts do not say how many bits an element takes."""
+        if self.is_tuple:
+            return Shape.tuple(element.without_element_sizes() for element in self.elements)
+        if self.layout is None or not self.layout.element_size_in_bits:
+            return self
+        return self.with_layout(replace(self.layout, element_size_in_bits=0))
 
     def with_dimensions(self, dimensions: Sequence[int], dynamic: Sequence[bool] | None = None) -> Shape:
         """Same element type, other sizes, default layout."""
