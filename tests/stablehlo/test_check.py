@@ -43,6 +43,9 @@ HOLD = [
     ("tensor<bf16>", "1.0", "1.0234375", "check.expect_close %a, %b : {0}, {0}"),
     ("tensor<f32>", "1.0E-45", "-1.0E-45", "check.expect_close %a, %b, max_ulp_difference = 2, min_ulp_difference = 2 : {0}, {0}"),
     ("tensor<2xf32>", "[1.0, 2.0]", "[1.0, 2.0]", "stablehlo.custom_call @check.expect_close(%a, %b) {{has_side_effect = true}} : ({0}, {0}) -> ()"),
+    ("tensor<f32>", "1.0", "1.0009", "stablehlo.custom_call @check.expect_almost_eq(%a, %b) {{has_side_effect = true}} : ({0}, {0}) -> ()"),
+    ("tensor<f32>", "1.0", "1.00005", "%c = stablehlo.custom_call @check.eq(%a, %b) : ({0}, {0}) -> tensor<i1>"),
+    ("tensor<2xi8>", "[1, 2]", "[1, 2]", "%c = stablehlo.custom_call @check.eq(%a, %b) : ({0}, {0}) -> tensor<i1>"),
     ("tensor<2xi8>", "[1, 2]", "[1, 2]", "stablehlo.custom_call @check.expect_eq_const(%a, %b) {{has_side_effect = true}} : ({0}, {0}) -> ()"),
 ]  # fmt: skip
 
@@ -73,6 +76,9 @@ FAIL = [
     ("tensor<f32>", "1.0", "1.0", "check.expect_close %a, %b, max_ulp_difference = 2, min_ulp_difference = 1 : {0}, {0}", "0 ULP"),
     ("tensor<f64>", "0x7FF0000000000000", "1.0", "check.expect_close %a, %b : {0}, {0}", "1 of 1"),
     ("tensor<f64>", "0x7FF0000000000000", "0xFFF0000000000000", "check.expect_close %a, %b, max_ulp_difference = 9 : {0}, {0}", "1 of 1"),
+    ("tensor<f32>", "1.0", "1.002", "stablehlo.custom_call @check.expect_almost_eq(%a, %b) {{has_side_effect = true}} : ({0}, {0}) -> ()", "expect_almost_eq"),
+    ("tensor<f32>", "1.0", "1.0002", "%c = stablehlo.custom_call @check.eq(%a, %b) : ({0}, {0}) -> tensor<i1>", r"1\.000\d+ \(actual\), 1\.0 "),
+    ("tensor<i8>", "1", "2", "%c = stablehlo.custom_call @check.eq(%a, %b) : ({0}, {0}) -> tensor<i1>", r"2 \(actual\), 1 \(expected"),
     ("tensor<2xi32>", "[1, 2]", "[1, 3]", "stablehlo.custom_call @check.expect_eq(%a, %b) {{has_side_effect = true}} : ({0}, {0}) -> ()", r"at \[1\]"),
 ]  # fmt: skip
 
@@ -96,7 +102,7 @@ PROBES = """  %a = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
   %1 = stablehlo.add %0, %0 : tensor<2xi32>
   %2 = interpreter.probe %1, probe_id = "first" : tensor<2xi32>
   %3 = interpreter.probe %b, probe_id = "other" : tensor<2xbf16>
-  check.expect_serialized_eq %2, probe_id = "first", iteration = 2 : tensor<2xi32>
+  check.expect_serialized_eq %2, probe_id = "first", iter = 1 : tensor<2xi32>
   check.expect_serialized_eq %3, probe_id = "other" : tensor<2xbf16>"""
 
 
@@ -115,10 +121,12 @@ def test_probes_write_files(engine: Engine, tmp_path: Path, monkeypatch: pytest.
                        '  check.expect_serialized_eq %a, probe_id = "none" : tensor<2xi32>'))  # fmt: skip
 
 
-def test_probes_need_a_folder(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_are_kept_for_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HLOKIT_PROBE_DIR", raising=False)
-    with pytest.raises(hk.EvaluationError, match="HLOKIT_PROBE_DIR"):
-        engine(program(PROBES))
+    for first in (1, 7):  # each run sees its own probes
+        assert engine(program(PROBES.replace("dense<[1, 2]>", f"dense<[{first}, 2]>"))) == ()
+    with pytest.raises(hk.EvaluationError, match="no probe 'first' of iteration 2 in this run"):
+        engine(program(PROBES.replace("iter = 1", "iter = 2")))
 
 
 def test_prints(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,6 +195,29 @@ def test_processes_have_one_infeed(engine: Engine) -> None:
     func.return
   }
 }"""
+    assert engine(hk.parse(text)) == ()
+
+
+@pytest.mark.parametrize("programs", ["[[@send], [@recv]]", "[[@recv], [@send]]"])
+def test_processes_receive_what_others_send_to_the_host(engine: Engine, programs: str) -> None:
+    sender = "r#0" if "[[@send]" in programs else "r#1"
+    text = f"""module {{
+  func.func @send(%t: !stablehlo.token) -> !stablehlo.token {{
+    %0 = stablehlo.constant dense<[5, 6]> : tensor<2xi64>
+    %1 = "stablehlo.send"(%0, %t) {{channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>, is_host_transfer = true}} : (tensor<2xi64>, !stablehlo.token) -> !stablehlo.token
+    return %1 : !stablehlo.token
+  }}
+  func.func @recv(%t: !stablehlo.token) -> tensor<2xi64> {{
+    %0:2 = "stablehlo.recv"(%t) {{channel_handle = #stablehlo.channel_handle<handle = 1, type = 3>, is_host_transfer = true}} : (!stablehlo.token) -> (tensor<2xi64>, !stablehlo.token)
+    return %0#0 : tensor<2xi64>
+  }}
+  func.func @main() {{
+    %t = stablehlo.after_all : !stablehlo.token
+    %r:2 = "interpreter.run_parallel"(%t, %t) {{programs = {programs}}} : (!stablehlo.token, !stablehlo.token) -> ({"!stablehlo.token, tensor<2xi64>" if sender == "r#0" else "tensor<2xi64>, !stablehlo.token"})
+    check.expect_eq_const %{"r#1" if sender == "r#0" else "r#0"}, dense<[5, 6]> : tensor<2xi64>
+    func.return
+  }}
+}}"""
     assert engine(hk.parse(text)) == ()
 
 

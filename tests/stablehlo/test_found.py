@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,48 @@ def test_a_function_of_scalars_makes_anew_what_constants_make() -> None:
     assert hk.evaluate(hk.parse(text.replace("FACTOR", "%four")), [1.0, 2.0, 3.0, 4.0], 9.0) == 2.5
     with pytest.raises(hk.UnsupportedError, match="the region uses %share of the outside"):
         hk.parse(text.replace("FACTOR", "%n"))
+
+
+WIDER = [
+    ("bitcast_convert %x : (tensor<8xi1>) -> tensor<ui8>", [True, False, False, True, False, False, False, True], 0x89),
+    ("bitcast_convert %x : (tensor<2x16xi1>) -> tensor<2xf16>", [[False] * 14 + [True, False]] * 2, [2.0, 2.0]),
+    ("bitcast_convert %x : (tensor<i8>) -> tensor<8xi1>", -127, [True, *[False] * 6, True]),
+    (
+        "bitcast_convert %x : (tensor<2xf64>) -> tensor<2x64xi1>",
+        [2.0, 0.0],
+        [[False] * 62 + [True, False], [False] * 64],
+    ),
+    ("bitcast_convert %x : (tensor<complex<f64>>) -> tensor<2xcomplex<f32>>", 1 + 2j, [1.875j, 2j]),
+    ("bitcast_convert %x : (tensor<3x2xcomplex<f32>>) -> tensor<3xcomplex<f64>>", [[1.875j, 2j]] * 3, [1 + 2j] * 3),
+    ("maximum %x, %x : tensor<2xcomplex<f32>>", [1 + 2j, 0j], [1 + 2j, 0j]),
+]
+
+
+@pytest.mark.parametrize(("operation", "given", "expected"), WIDER, ids=[operation for operation, _, _ in WIDER])
+def test_operations_that_hlo_has_for_fewer_types(operation: str, given: Any, expected: Any) -> None:
+    kinds = operation.partition(" : ")[2].strip("()").partition(") -> ")
+    text = f"func.func @main(%x: {kinds[0]}) -> {kinds[2] or kinds[0]} {{ %0 = stablehlo.{operation} return %0 : {kinds[2] or kinds[0]} }}"
+    module = hk.parse(text)
+    x = np.asarray(given, module.entry.parameters[0].shape.dtype.numpy)
+    for found in (hk.evaluate(module, x), hk.compile(module)(x)):
+        assert np.array_equal(found, np.asarray(expected, found.dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("maximum", [7 + 1j, 1 + 7j, 2j, 0j]), ("minimum", [1 + 2j, 1 + 2j, 1j, -1j])]
+)
+def test_complex_numbers_are_ordered_by_their_parts(name: str, first: list[complex]) -> None:
+    kind = "tensor<4xcomplex<f64>>"
+    text = f"func.func @main(%x: {kind}, %y: {kind}) -> {kind} {{ %0 = stablehlo.{name} %x, %y : {kind} return %0 : {kind} }}"
+    module = hk.parse(text)
+    x, y = np.array([1 + 2j, 1 + 7j, 1j, 0j]), np.array([7 + 1j, 1 + 2j, 2j, -1j])
+    for found in (hk.evaluate(module, x, y), hk.compile(module)(x, y)):
+        assert found.tolist() == first
+
+
+def test_the_root_of_a_complex_number() -> None:
+    kind = "tensor<2xcomplex<f64>>"
+    module = hk.parse(f"func.func @main(%x: {kind}) -> {kind} {{ %0 = stablehlo.cbrt %x : {kind} return %0 : {kind} }}")
+    x = np.array([3 + 4j, -8 + 0j])
+    for found in (hk.evaluate(module, x), hk.compile(module)(x)):
+        np.testing.assert_allclose(found, [1.6289371459221759 + 0.5201745023045458j, 1 + 3**0.5 * 1j], rtol=1e-12)

@@ -32,6 +32,9 @@ _EXACT_IN_F64 = 2.0**53
 _BLAS_ALONE = 1 << 18
 _BLOCK = 64
 """BLAS works alone on products of at most so many steps; blocks of 64 x 64 x 64 have just as many."""
+_FEW = 32
+_SMALL = 1 << 15
+"""Sums of so few products, in so few steps, are made in order."""
 
 
 def check_result_type(operand: DType, result: DType) -> None:
@@ -112,6 +115,8 @@ def _product_of_floats(lhs: Array, rhs: Array) -> Array:
     """
     lhs, rhs = np.ascontiguousarray(lhs), np.ascontiguousarray(rhs)
     (m, k), n = lhs.shape[-2:], rhs.shape[-1]
+    if k <= _FEW and m * n * k <= _SMALL:
+        return _in_order(lhs, rhs)
     if m == 1 or n == 1:
         return np.einsum("...ij,...jk->...ik", lhs, rhs)
     if m * n * k <= _BLAS_ALONE:
@@ -125,6 +130,22 @@ def _product_of_floats(lhs: Array, rhs: Array) -> Array:
                 block = np.matmul(lhs[..., i : i + rows, c : c + inner], rhs[..., c : c + inner, j : j + columns])
                 result[..., i : i + rows, j : j + columns] += block
     return result
+
+
+def _in_order(lhs: Array, rhs: Array) -> Array:
+    """Products added one after the other, each rounded: the same bits on every processor, which BLAS and NumPy's
+    complex products do not have, as they use fused operations where there are some."""
+    shape = (*np.broadcast_shapes(lhs.shape[:-2], rhs.shape[:-2]), lhs.shape[-2], rhs.shape[-1])
+    total = np.zeros(shape, lhs.dtype)
+    with np.errstate(all="ignore"):
+        for i in range(lhs.shape[-1]):
+            a, b = lhs[..., :, i, None], rhs[..., i, None, :]
+            if lhs.dtype.kind != "c":
+                total += a * b
+            else:
+                total.real += a.real * b.real - a.imag * b.imag
+                total.imag += a.real * b.imag + a.imag * b.real
+    return total
 
 
 def rounded(wide: Array, result: DType) -> Array:

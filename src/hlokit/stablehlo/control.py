@@ -122,8 +122,8 @@ def _custom_call(site: Site) -> list[XlaOp]:
         return _listed(manual.CUSTOM_CALLS[target](site))
     if target == "shape_assertion" and _holds(site):
         return []
-    if target in checks.RULES:
-        return _listed(checks.RULES[target](site))
+    if target in checks.CUSTOM_CALLS:
+        return _listed(checks.CUSTOM_CALLS[target](site))
     if target in collectives.CUSTOM_CALLS:
         return _listed(collectives.CUSTOM_CALLS[target](site))
     if target in dynamic.CUSTOM_CALLS:
@@ -290,13 +290,18 @@ def _outfeed(site: Site) -> XlaOp:
 def _channel(site: Site) -> communication.ChannelHandle:
     given = site.parameters("channel_handle")
     handle = site.each_integer([given.get("handle", 0), given.get("type", 1)], "channel_handle")
-    return communication.ChannelHandle(handle[0], _CHANNELS.get(handle[1], "device_to_device"))
+    kind = _CHANNELS.get(handle[1], "device_to_device")
+    return communication.ChannelHandle(handle[0], "device_to_device" if site.scope.lowering.is_process else kind)
+
+
+def _is_of_host(site: Site) -> bool:
+    return site.boolean("is_host_transfer", default=False) and not site.scope.lowering.is_process
 
 
 def _send(site: Site) -> XlaOp:
     *values, token = site.operands or [site.operand(0)]
     channel = _channel(site)
-    if site.boolean("is_host_transfer", default=False):
+    if _is_of_host(site):
         if len(values) != 1:
             raise site.unsupported("a transfer to the host of several values")
         return communication.send_to_host(
@@ -310,7 +315,7 @@ def _recv(site: Site) -> list[XlaOp]:
     (token,) = site.exactly(1)
     channel, shapes = _channel(site), site.results[:-1]
     shape = shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
-    if site.boolean("is_host_transfer", default=False):
+    if _is_of_host(site):
         host = communication.ChannelHandle(channel.handle, "host_to_device")
         data, after = communication.recv_from_host(token, shape, host)
     else:

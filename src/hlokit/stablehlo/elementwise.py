@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from hlokit.builder import elementwise as build
+from hlokit.builder import indexing, movement, reduction
 from hlokit.builder.core import XlaOp
 from hlokit.hlo.op import Op
 from hlokit.ops import comparison, conversion, elementwise, transcendental
@@ -13,6 +15,7 @@ from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.text.numbers import float_text
 from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
 
 PLAIN: dict[str, type[Op]] = {
     "abs": elementwise.Abs,
@@ -136,8 +139,88 @@ def _convert(site: Site) -> XlaOp:
 
 
 def _bitcast_convert(site: Site) -> XlaOp:
+    """HLO's, and what that lacks: complex numbers of another size, and i1 as one bit."""
     (operand,) = site.exactly(1)
-    return build.bitcast_convert_type(operand, site.result().dtype)
+    target = site.array_result().dtype
+    kinds = operand.dtype.kind, target.kind
+    if operand.dtype is target:
+        return operand
+    if kinds == ("complex", "complex"):
+        parts = build.bitcast_convert_type(_stacked(build.real(operand), build.imag(operand)), target.real)
+        real, imaginary = _unstacked(site, parts, target.bits > operand.dtype.bits)
+        return build.complex(real, imaginary)
+    if "pred" in kinds and "complex" not in kinds:
+        return _bits(site, operand) if kinds[1] == "pred" else _of_bits(site, operand, target)
+    return build.bitcast_convert_type(operand, target)
+
+
+def _stacked(*parts: XlaOp) -> XlaOp:
+    """Arrays of one shape behind each other in a new last dimension."""
+    sizes = parts[0].shape.dimensions
+    return movement.concat_in_dim([movement.reshape(part, (*sizes, 1)) for part in parts], len(sizes))
+
+
+def _unstacked(site: Site, pairs: XlaOp, is_inner: bool) -> list[XlaOp]:
+    """Real and imaginary parts, which alternate in the last dimension."""
+    sizes = site.result().dimensions if not is_inner else pairs.shape.dimensions[:-1]
+    if pairs.shape.size != 2 * math.prod(sizes):
+        raise site.error(f"{site.name}: {pairs.shape} as {site.result()}")
+    pairs = movement.reshape(pairs, (*sizes, 2))
+    parts = [indexing.slice_in_dim(pairs, i, i + 1, 1, len(sizes)) for i in range(2)]
+    return [movement.reshape(part, sizes) for part in parts]
+
+
+def _bits(site: Site, operand: XlaOp) -> XlaOp:
+    """The bits of each element, the lowest first, in a new last dimension."""
+    word = _word_of(site, operand.dtype)
+    sizes = (*operand.shape.dimensions, operand.dtype.bits)
+    if operand.dtype is not word:
+        operand = build.bitcast_convert_type(operand, word)
+    spread = movement.broadcast_in_dim(operand, sizes, tuple(range(len(sizes) - 1)))
+    shifted = build.shift_right_logical(spread, movement.iota(site.builder, word[sizes], len(sizes) - 1))
+    return build.ne(build.and_(shifted, site.builder.constant(1, word)), site.builder.constant(0, word))
+
+
+def _of_bits(site: Site, operand: XlaOp, target: DType) -> XlaOp:
+    """The elements whose bits stand in the last dimension."""
+    word = _word_of(site, target)
+    sizes = operand.shape.dimensions
+    if not sizes or sizes[-1] != target.bits:
+        raise site.error(f"{site.name}: {operand.shape}: the last dimension is not the {target.bits} bits of {target}")
+    places = movement.iota(site.builder, word[sizes], len(sizes) - 1)
+    shifted = build.shift_left(build.convert_element_type(operand, word), places)
+    whole = reduction.reduce(shifted, site.builder.constant(0, word), build.or_, [len(sizes) - 1])
+    return whole if word is target else build.bitcast_convert_type(whole, target)
+
+
+def _word_of(site: Site, dtype: DType) -> DType:
+    """The unsigned type of as many bits."""
+    word = dtypes.DTYPES.get(f"u{dtype.bits}")
+    if word is None or word.bits == 1:
+        raise site.unsupported(f"the bits of {dtype}")
+    return word
+
+
+def _cbrt(site: Site) -> XlaOp:
+    """Complex numbers too: the principal root."""
+    (operand,) = site.exactly(1)
+    if operand.dtype.is_complex:
+        return build.pow(operand, site.builder.constant(1 / 3, operand.dtype))
+    return site.emit(transcendental.Cbrt(_accuracy(site)), operand)
+
+
+def _extreme(op_class: type[Op], is_first: Callable[[XlaOp, XlaOp], XlaOp]) -> Rule:
+    """Of complex numbers the one whose real part, or if they are equal imaginary part, is the more extreme."""
+
+    def rule(site: Site) -> XlaOp:
+        lhs, rhs = site.exactly(2)
+        if not lhs.dtype.is_complex or lhs.dtype is not rhs.dtype:
+            return site.emit(op_class(), lhs, rhs)
+        (a, b), (c, d) = ((build.real(z), build.imag(z)) for z in (lhs, rhs))
+        later = build.and_(build.eq(a, c), is_first(b, d))
+        return build.select(build.or_(is_first(a, c), later), lhs, rhs)
+
+    return rule
 
 
 def _reduce_precision(site: Site) -> XlaOp:
@@ -157,9 +240,12 @@ RULES: dict[str, Rule] = {
     **{name: _plain(op_class) for name, op_class in PLAIN.items()},
     **{name: _accurate(op_class) for name, op_class in ACCURATE.items()},
     "bitcast_convert": _bitcast_convert,
+    "cbrt": _cbrt,
     "clamp": _clamp,
     "compare": _compare,
     "convert": _convert,
+    "maximum": _extreme(elementwise.Maximum, build.gt),
+    "minimum": _extreme(elementwise.Minimum, build.lt),
     "reduce_precision": _reduce_precision,
     "select": _select,
 }

@@ -98,6 +98,8 @@ class Lowering:
         self.is_unreduced = bool(program.meshes) and any("unreduced" in text for text in _placements(program))
         self._inlined = 0
         self.other_layout = ""
+        self.is_process = False
+        """Whether it is one of a grid of processes: what these send to the host another receives."""
 
     def module(self, arguments: Sequence[Shape] | None = None, main: Function | None = None) -> HloModule:
         main = main or self._main()
@@ -142,6 +144,7 @@ class Lowering:
             raise self.lexer.error(f"the function @{name} is not defined", start)
         inner = Lowering(self.program, self.lexer)
         inner.replicas, inner.partitions = counts
+        inner.is_process = True
         inner.depth = self.depth + 4
         return inner.module(shapes, function).to_text()
 

@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.registry import Invocation, built_in
 
 PROBE_DIR = "HLOKIT_PROBE_DIR"
-"""The environment variable that names the folder of probes."""
+"""The environment variable that names the folder of probes, if they are to be files."""
 
 _INDEX = "index.csv"
 _lock = lock()
+_kept: WeakKeyDictionary[object, list[tuple[str, Array]]] = WeakKeyDictionary()
+"""By execution, what probes were given where no folder is named."""
 
 
 @built_in("check.expect_eq")
@@ -58,15 +61,15 @@ def expect_close(call: Invocation) -> tuple[()]:
 
 @built_in("check.expect_serialized_eq")
 def expect_serialized_eq(call: Invocation) -> tuple[()]:
-    """The value equals what a probe wrote the `iteration`-th time (1)."""
+    """The value equals what a probe was given the `iteration`-th time (0, the first)."""
     (actual,) = call.operands
     config = _config(call)
-    name, iteration = str(config.get("probe_id", "")), int(config.get("iteration", 1))
-    folder = _folder(call)
-    entries = [row for row in _index(folder) if row and row[0] == name]
-    if not 1 <= iteration <= len(entries):
-        raise _failed(call, f"no probe {name!r} of iteration {iteration} in {folder}")
-    expected: Array = np.load(folder / Path(entries[iteration - 1][-1]).name, allow_pickle=False)
+    name, iteration = str(config.get("probe_id", "")), int(config.get("iteration", 0))
+    entries = [found for probe, found in _probed(call) if probe == name]
+    if not 0 <= iteration < len(entries):
+        raise _failed(call, f"no probe {name!r} of iteration {iteration} in {_folder() or 'this run'}")
+    found = entries[iteration]
+    expected: Array = np.load(found, allow_pickle=False) if isinstance(found, Path) else found
     if expected.dtype != actual.dtype and expected.dtype.itemsize == actual.dtype.itemsize:
         expected = expected.view(actual.dtype)
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
@@ -74,14 +77,25 @@ def expect_serialized_eq(call: Invocation) -> tuple[()]:
     return _expect(call, actual, expected, actual == expected)
 
 
+def _probed(call: Invocation) -> list[tuple[str, Path | Array]]:
+    """The probes' names, with where their values are kept: files, or what this run has in memory."""
+    folder = _folder()
+    if folder is None:
+        return [*_kept.get(call.device.run, ())]
+    return [(row[0], folder / Path(row[-1]).name) for row in _index(folder) if row]
+
+
 @built_in("interpreter.probe")
 def probe(call: Invocation) -> Array:
-    """The operand, which is also written as probeN.npy, and to index.csv with its name and type."""
+    """The operand, which is kept for the run; in the folder of probes as probeN.npy, with its type in index.csv."""
     (value,) = call.operands
     config = _config(call)
-    folder = _folder(call)
-    stored = value if hasattr(np, value.dtype.name) else value.view(f"uint{value.dtype.itemsize * 8}")
+    folder = _folder()
     with _lock:
+        if folder is None:
+            _kept.setdefault(call.device.run, []).append((str(config.get("probe_id", "")), value.copy()))
+            return value
+        stored = value if hasattr(np, value.dtype.name) else value.view(f"uint{value.dtype.itemsize * 8}")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"probe{len(_index(folder)) + 1}.npy"
         np.save(path, stored, allow_pickle=False)
@@ -163,11 +177,10 @@ def _failed(call: Invocation, message: str) -> EvaluationError:
     return EvaluationError(f"{where}{': ' if where else ''}{call.op.custom_call_target}: {message}")
 
 
-def _folder(call: Invocation) -> Path:
+def _folder() -> Path | None:
+    """The folder of probes, if there is one."""
     given = os.environ.get(PROBE_DIR, "")
-    if not given:
-        raise _failed(call, f"no folder for probes: set {PROBE_DIR}")
-    return Path(given)
+    return Path(given) if given else None
 
 
 def _index(folder: Path) -> list[list[str]]:
