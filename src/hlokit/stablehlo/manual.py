@@ -16,6 +16,7 @@ from hlokit.builder.core import XlaOp
 from hlokit.errors import ShapeError
 from hlokit.ops.collectives import AllGather
 from hlokit.ops.elementwise import Copy
+from hlokit.ops.structure import Parameter
 from hlokit.stablehlo.partial import groups_along, shard, within
 from hlokit.stablehlo.shardings import Cut, Placement, cut_along, cuts_of, groups_to_sum, placements, sharding_at
 from hlokit.stablehlo.site import Rule, Site
@@ -49,12 +50,14 @@ def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str])
 
 
 def constrained(site: Site) -> list[XlaOp]:
-    """sdy.sharding_constraint, sdy.reshard: the value, known to be wanted there; a copy of one that is elsewhere."""
+    """sdy.sharding_constraint, sdy.reshard: the value, known to be wanted there; a copy of a parameter or of a value
+    that is elsewhere."""
     (value,) = site.exactly(1)
     words = [word for word in site.operation.words if isinstance(word, str)]  # `%x <@mesh, [..]>`, else a property
     found = placements(words[0] if words else _text(site, "sharding"), site.scope.lowering.program.meshes)
     if len(found) == 1:
-        if value.instruction in site.scope.lowering.terms.placed:
+        is_parameter = isinstance(value.instruction.op, Parameter)  # what is said of one is lost where it is inlined
+        if is_parameter or value.instruction in site.scope.lowering.terms.placed:
             value = site.emit(Copy(), value)
         _place(site, value, found[0])
     return [value]
@@ -62,12 +65,17 @@ def constrained(site: Site) -> list[XlaOp]:
 
 WISH = "hlokit.sharding"
 """The frontend attribute of a whole value that says how the program would have it on the devices."""
+OPEN = "hlokit.open_dimensions"
+"""The frontend attribute with the numbers of the dimensions that may be cut otherwise, where WISH does not cut them."""
 
 
 def _place(site: Site, value: XlaOp, placement: Placement) -> None:
     site.scope.lowering.terms.placed[value.instruction] = placement
     if not placement.unreduced:
-        value.instruction.ensure_extra().frontend_attributes[WISH] = str(sharding_at(placement))
+        attributes = value.instruction.ensure_extra().frontend_attributes
+        attributes[WISH] = str(sharding_at(placement))
+        if placement.open:
+            attributes[OPEN] = ",".join(map(str, placement.open))
 
 
 def inlined(site: Site, operands: Sequence[XlaOp]) -> list[XlaOp]:

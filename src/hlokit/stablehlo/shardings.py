@@ -57,12 +57,14 @@ class Mesh:
 class Placement:
     """The axes that each dimension is cut along, major to minor; and those over which the devices' values are summed.
 
-    `unreduced`, in the mesh's order: the value is the sum of what the devices along these axes have.
+    `unreduced`, in the mesh's order: the value is the sum of what the devices along these axes have. `open`: the
+    dimensions that may be cut along more axes (`{?}`).
     """
 
     mesh: Mesh
     dimensions: tuple[tuple[Axis, ...], ...]
     unreduced: tuple[Axis, ...] = ()
+    open: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ShapeError for an axis that the mesh lacks."""
@@ -118,15 +120,17 @@ def _placement(found: re.Match[str], meshes: Mapping[str, Any]) -> Placement:
     if name is not None and name not in meshes:
         raise ShapeError("HSHARD-5", "the mesh", name, f"one of {sorted(meshes)}")
     mesh = mesh_of(meshes[name] if name is not None else found[2])
-    dimensions = tuple(_axes(written) for written in _DIMENSION.findall(found[3] or ""))
+    texts = _DIMENSION.findall(found[3] or "")
+    dimensions = tuple(_axes(written) for written in texts)
+    open = tuple(d for d, written in enumerate(texts) if written.rstrip().endswith("?"))
     summed = _UNREDUCED.search(found[4] or "")
     if summed is None:
-        return Placement(mesh, dimensions)
+        return Placement(mesh, dimensions, open=open)
     if summed[1] not in ("", "sum"):
         raise UnsupportedError(f"a sharding with unreduced={summed[1]}{{{summed[2]}}}: only sums are supported")
     order = {name: i for i, name in enumerate(mesh.axes)}
     unreduced = sorted(_axes(summed[2]), key=lambda axis: (order.get(axis.name, -1), axis.pre))
-    return Placement(mesh, dimensions, tuple(unreduced))
+    return Placement(mesh, dimensions, tuple(unreduced), open)
 
 
 def _axes(written: str) -> tuple[Axis, ...]:

@@ -218,3 +218,49 @@ def check_shardings_are_shown():
 
     np.testing.assert_allclose(jax.jit(f)(x), np.sin(floats(8)), rtol=1e-6)
     assert [s.spec for s in seen] == [P("x"), P()]
+
+
+def check_open_dimensions_of_a_constraint_take_the_operands_cuts():
+    mesh = mesh_of((4, 2), ("x", "y"), AxisType.Auto)
+    seeds = jax.device_put(np.arange(16, dtype=np.uint32).reshape(8, 2), NamedSharding(mesh, P("x", "y")))
+    made = jax.jit(lambda s: jax.vmap(jax.vmap(jax.random.key))(s).T)(seeds)  # the constraint [{?}, {?}, {}]
+    assert made.sharding.spec == P("y", "x")
+    x = jax.device_put(floats(8, 2), NamedSharding(mesh, P("x", "y")))
+    inner = jax.sharding.explicit_axes(jnp.sin, axes="y", in_sharding=P(None, "y"))  # [{?}, {"y", ?}]
+    with jax.set_mesh(mesh):
+        made = jax.jit(lambda x: inner(x * 2))(x)
+    assert made.sharding.spec == P("x", "y"), made.sharding
+    assert np.allclose(made, np.sin(floats(8, 2) * 2))
+
+
+def check_closed_dimensions_of_a_constraint_stay_whole():
+    mesh = mesh_of((4, 2), ("x", "y"), AxisType.Auto)
+    x = jax.device_put(floats(8, 2), NamedSharding(mesh, P("x", "y")))
+    made = jax.jit(lambda x: lax.with_sharding_constraint(jnp.sin(x), NamedSharding(mesh, P(None, "y"))))(x)
+    assert made.sharding.spec == P(None, "y"), made.sharding
+
+
+def check_a_constraint_in_a_loop_says_where_its_results_lie():
+    mesh = mesh_of((4, 2), ("x", "y"), AxisType.Auto)
+
+    def constrained(x, _):
+        return lax.with_sharding_constraint(x + 1, NamedSharding(mesh, P("x", None))), None
+
+    made = jax.jit(lambda x: lax.scan(constrained, x, None, length=2)[0])(floats(8, 2))
+    assert made.sharding.spec == P("x"), made.sharding
+    assert np.array_equal(made, floats(8, 2) + 2)
+    placed = NamedSharding(mesh, P("x"))
+    inner = jax.jit(lambda x: lax.with_sharding_constraint(x, placed))  # the constraint is on a function's argument
+    made = jax.jit(lambda x: lax.scan(lambda x, _: (inner(x), None), x, None, length=1)[0])(floats(8, 2))
+    assert made.sharding.spec == P("x"), made.sharding
+
+
+def check_a_constraint_in_a_branch_says_where_its_results_lie():
+    mesh = mesh_of((4, 2), ("x", "y"), AxisType.Auto)
+
+    def constrained(x):
+        return lax.with_sharding_constraint(x * 2, NamedSharding(mesh, P(None, "y"))), x.sum()
+
+    made, total = jax.jit(lambda p, x: lax.cond(p, constrained, lambda x: (x, x.sum()), x))(True, floats(8, 2))
+    assert made.sharding.spec == P(None, "y"), made.sharding
+    assert np.array_equal(made, floats(8, 2) * 2) and total == floats(8, 2).sum()

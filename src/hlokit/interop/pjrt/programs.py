@@ -78,7 +78,7 @@ class Program:
         from hlokit.interop.pjrt.propagation import shardings
 
         client: Any = xla_client
-        found = shardings(self.module.entry)
+        found = shardings(self.module)
         for instruction, callback in watched:
             proto = client.OpSharding()
             proto.ParseFromString(sharding_proto(known(found.get(instruction))))

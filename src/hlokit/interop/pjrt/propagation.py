@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
+from hlokit.hlo.module import HloModule
 from hlokit.ops.contraction import Dot
-from hlokit.ops.control_flow import While
+from hlokit.ops.control_flow import Conditional, While
 from hlokit.ops.gather import Gather
 from hlokit.ops.movement import Broadcast, Concatenate, Pad, Reverse, Transpose
 from hlokit.ops.reduction import Reduce
@@ -23,31 +23,64 @@ from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import GetTupleElement, Tuple
 from hlokit.ops.windows import ReduceWindow
-from hlokit.stablehlo.manual import WISH
+from hlokit.stablehlo.manual import OPEN, WISH
 from hlokit.stablehlo.shardings import Cut, cuts_of
 from hlokit.text.groups import parse_sharding
+from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
 Passed: TypeAlias = "Iterator[tuple[int, dict[int, int]]]"
 """By operand number: the operand's dimension that each dimension of the result is, whole."""
 
 
-def shardings(computation: Computation) -> dict[Instruction, Sharding | None]:
-    """The sharding of each value of an entry computation; None: every device has it whole, for all that is known."""
+def shardings(module: HloModule) -> dict[Instruction, Sharding | None]:
+    """The sharding of each value of the computations; None: every device has it whole, for all that is known."""
     known: dict[Instruction, Sharding | None] = {}
-    for instruction in computation.post_order():
-        known[instruction] = _of(instruction, known)
+    for computation in module.computations():  # callees first
+        for instruction in computation.post_order():
+            known[instruction] = _of(instruction, known)
     return known
 
 
 def _of(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
+    attributes = instruction.extra.frontend_attributes if instruction.extra is not None else {}
+    if WISH not in attributes:
+        return _passed(instruction, known)
+    wanted = parse_sharding(attributes[WISH])
+    if OPEN not in attributes:
+        return wanted
+    open = [int(number) for number in attributes[OPEN].split(",")]
+    return _opened(wanted, _passed(instruction, known), open, instruction.shape)
+
+
+def _opened(wanted: Sharding, given: Sharding | None, open: Sequence[int], shape: Shape) -> Sharding:
+    """What is wanted, with what is given of the open dimensions that it leaves whole."""
+    if given is None or wanted.kind not in ("tiled", "replicated"):
+        return wanted
+    cuts: list[Cut | None] = [cut if cut.count > 1 else None for cut in cuts_of(wanted, shape.rank)]
+    cuts = cuts or [None] * shape.rank
+    more = cuts_of(given, shape.rank)
+    _take(cuts, {d: more[d] for d in open if d < len(more)}, shape.dimensions)
+    return _tiled(cuts) or wanted
+
+
+def _take(cuts: list[Cut | None], more: Mapping[int, Cut], sizes: Sequence[int]) -> None:
+    """Cuts the dimensions that are whole as `more` says, one by one, as far as the cuts go together."""
+    for d, cut in more.items():
+        if cut.count < 2 or cuts[d] is not None or sizes[d] % cut.count:
+            continue
+        cuts[d] = cut
+        if not _go_together(cuts):
+            cuts[d] = None
+
+
+def _passed(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
+    """As the program says it of a parameter, else as the operands lie."""
     extra = instruction.extra
-    if extra is not None and WISH in extra.frontend_attributes:
-        return parse_sharding(extra.frontend_attributes[WISH])
     if extra is not None and extra.sharding is not None:
         return extra.sharding if "unreduced" not in str(extra.sharding) else None
     if isinstance(instruction.op, GetTupleElement):
-        return _of_element(instruction, instruction.op.index, known)
+        return _of_element(instruction.operands[0], instruction.op.index, known)
     if not instruction.shape.is_array or not instruction.shape.rank:
         return None
     if not instruction.op.elementwise:
@@ -57,14 +90,18 @@ def _of(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) 
     return next((sharding for sharding in alike if sharding is not None and sharding.kind == "tiled"), None)
 
 
-def _of_element(
-    instruction: Instruction, index: int, known: Mapping[Instruction, Sharding | None]
-) -> Sharding | None:
-    """Of a tuple's element; of what a loop carries it is the first one's."""
-    operand = instruction.operands[0]
-    while isinstance(operand.op, While):
-        operand = operand.operands[0]
-    return known[operand.operands[index]] if isinstance(operand.op, Tuple) else None
+def _of_element(value: Instruction, index: int, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
+    """Of a tuple's element; of what a loop carries it is the first one's, else what the body makes of it."""
+    bodies: list[Instruction] = []
+    while isinstance(value.op, While):
+        _, body = value.called
+        bodies.append(body.root)
+        value = value.operands[0]
+    if isinstance(value.op, Conditional):
+        bodies += [branch.root for branch in value.called]
+    tuples = [value, *bodies]
+    found = (known[one.operands[index]] for one in tuples if isinstance(one.op, Tuple))
+    return next((sharding for sharding in found if sharding is not None), None)
 
 
 def _merged(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
@@ -78,13 +115,8 @@ def _merged(instruction: Instruction, known: Mapping[Instruction, Sharding | Non
         operand = instruction.operands[number]
         sharding = known[operand]
         given = cuts_of(sharding, operand.shape.rank) if sharding is not None else []
-        for d, source in dimensions.items():
-            cut = given[source] if given else None
-            if cut is None or cut.count < 2 or cuts[d] is not None or sizes[d] % cut.count:
-                continue
-            cuts[d] = cut
-            if not _go_together(cuts):
-                cuts[d] = None
+        if given:
+            _take(cuts, {d: given[source] for d, source in dimensions.items()}, sizes)
     return _tiled(cuts)
 
 

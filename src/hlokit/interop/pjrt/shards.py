@@ -155,7 +155,7 @@ def _results(module: HloModule) -> list[Sharding | None]:
         return list(found.elements) if found.kind == "tuple" else [found]
     module = _without_calls(module)
     root = module.entry.root
-    known = shardings(module.entry)
+    known = shardings(module)
     if not root.shape.is_tuple:
         return [known[root]]
     if root.opcode != "tuple":
@@ -164,9 +164,9 @@ def _results(module: HloModule) -> list[Sharding | None]:
 
 
 def _without_calls(module: HloModule) -> HloModule:
-    """The module, or a copy of it in which functions stand where the entry calls them: their operations pass on
-    where values are."""
-    if not any(isinstance(instruction.op, Call) for instruction in module.entry.instructions):
+    """The module, or a copy of it in which functions stand where they are called: their operations pass on where values
+    are."""
+    if not any(isinstance(i.op, Call) for computation in module.all_computations for i in computation.instructions):
         return module
     copy = module.clone()
     CallInliner().run(copy)
