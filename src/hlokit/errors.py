@@ -114,6 +114,10 @@ class UnsupportedError(HlokitError):
     """Legal, but not something hlokit (or this backend) does. Names the op, the type and the backend."""
 
 
+class UnknownTargetError(UnsupportedError):
+    """A custom-call is run whose target is not registered."""
+
+
 class ArgumentError(HlokitError):
     """Arguments of a call do not fit the program's parameters."""
 

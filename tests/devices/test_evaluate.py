@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,32 @@ def test_every_device_has_its_own_queues() -> None:
         program(function), [], [], replicas=2, infeed=[[F(1.0)], [F(2.0)]], return_outfeed=True
     )
     assert [float(r) for r in results] == [3, 3] and [[float(v) for v in queue] for queue in outfed] == [[2], [1]]
+
+
+@rule("INFEED-2", "OUTFEED-2")
+@pytest.mark.parametrize("count", [1, 2])
+def test_outfed_values_can_be_read_while_the_program_runs(count: int) -> None:
+    """What a device reads next depends on what it has just sent."""
+
+    def function(b: hk.Builder) -> hk.XlaOp:
+        value = b.infeed(hk.f32[2])
+        hk.outfeed(value * value, hk.f32[2])
+        return b.infeed(hk.f32[2]) - value
+
+    module = program(function)
+    for machine in (False, True):
+        outfed: list[Any] = [[] for _ in range(count)]
+        infeed = [chain([np.full(2, d + 2.5, np.float32)], (v + 1 for v in outfed[d])) for d in range(count)]
+        feeds: dict[str, Any] = {"infeed": infeed if count > 1 else infeed[0]}
+        feeds["outfeed"] = outfed if count > 1 else outfed[0]
+        arguments: list[Any] = [[]] * count if count > 1 else []
+        if machine:
+            found = hk.compile(module, replicas=count)(*arguments, **feeds)
+        else:
+            found = hk.evaluate(module, *arguments, replicas=count, **feeds)
+        squares = [(d + 2.5) ** 2 for d in range(count)]
+        same(found if count > 1 else [found], [[s + 1 - (d + 2.5)] * 2 for d, s in enumerate(squares)])
+        assert [[value.tolist() for value in queue] for queue in outfed] == [[[s] * 2] for s in squares]
 
 
 @rule("INFEED-9")

@@ -11,6 +11,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.interop import xla_client as xc
+from hlokit.interop.xla_client.ops.elementwise import ACCURATE
 from hlokit.interop.xla_client.ops.signatures import REQUIRED
 
 o, S = xc.ops, xc.Shape
@@ -41,6 +42,8 @@ def test_signature(name: str) -> None:
         }
         for s in function.signatures
     ]
+    if name in ACCURATE:
+        assert [p[0] for p in found.pop()["parameters"]] == ["operand", "result_accuracy"]
     assert found == SIGNATURES[name]
 
 

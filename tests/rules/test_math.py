@@ -13,6 +13,7 @@ import pytest
 from mpmath import mp, mpf
 
 import hlokit as hk
+from hlokit.types import dtype as dtypes
 from tests.rules.labels import rejects, rule
 
 mp.dps = 40
@@ -316,6 +317,22 @@ def test_next_after(dtype: Any) -> None:
 def test_next_after_bf16() -> None:
     found = run(hk.next_after, np.array([1, -1], hk.bf16.numpy), np.array([2, 2], hk.bf16.numpy))
     assert found.astype(float).tolist() == [1 + 2**-7, -1 + 2**-8]
+
+
+@rule("BEY-80")
+@pytest.mark.parametrize("dtype", [t for t in dtypes.DTYPES.values() if t.is_floating and t.bits == 8], ids=str)
+def test_next_after_of_eight_bits(dtype: dtypes.DType) -> None:
+    """Every pair of numbers; some types have no -0, no infinity or one NaN."""
+    if dtype is dtypes.f8e8m0fnu:
+        with rejects("BEY-80"):
+            run(hk.next_after, *[np.ones(2, dtype.numpy)] * 2)
+        return
+    values = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    start, end = (a.reshape(-1) for a in np.meshgrid(values, values))
+    found, wanted = run(hk.next_after, start, end), np.nextafter(start, end)
+    numbers = ~np.isnan(wanted)
+    assert np.array_equal(np.isnan(found), ~numbers)
+    assert np.array_equal(found[numbers].view(np.uint8), wanted[numbers].view(np.uint8))
 
 
 @rule("BEY-80")

@@ -138,11 +138,14 @@ def is_neg_zero(operand: XlaOp) -> XlaOp:
 def next_after(from_: XlaOp, to: XlaOp) -> XlaOp:
     """The number nearest to `from_` in the direction of `to`; `to` where they are equal, NaN where either is NaN.
 
-    f16, bf16, f32 or f64, of one type and shape, else ShapeError (BEY-80).
+    Floating with a sign and of 8 bits or more, of one type and shape, else ShapeError (BEY-80).
     """
     from_, to = handles(from_, to)
-    if from_.shape.static is not to.shape.static or from_.dtype not in _IEEE_TYPES:
-        raise reject("BEY-80", "next_after", "operands", "f16, bf16, f32 or f64, of one type and shape", from_, to)
+    dtype = from_.dtype
+    fits = dtype.is_floating and dtype.bits >= 8 and dtype is not dtypes.f8e8m0fnu
+    if from_.shape.static is not to.shape.static or not fits:
+        expected = "floating with a sign and of 8 bits or more, of one type and shape"
+        raise reject("BEY-80", "next_after", "operands", expected, from_, to)
     unsigned = _unsigned(from_)
     sign_mask = 1 << (from_.dtype.bits - 1)
     start, end = bitcast_convert_type(from_, unsigned), bitcast_convert_type(to, unsigned)
@@ -151,11 +154,10 @@ def next_after(from_: XlaOp, to: XlaOp) -> XlaOp:
     smaller = or_(gt(start_size, end_size), ne(start_sign, end_sign))
     stepped = select(smaller, start - 1, start + 1)
     stepped = select(eq(start_size, full_like(start, 0)), or_(end_sign, full_like(start, 1)), stepped)
+    if not _has_negative_zero(dtype):  # its bits are NaN's
+        stepped = select(eq(stepped, full_like(start, sign_mask)), full_like(start, 0), stepped)
     result = bitcast_convert_type(select(eq(from_, to), end, stepped), from_.dtype)
     return select(or_(is_nan(from_), is_nan(to)), full_like(from_, np.nan), result)
-
-
-_IEEE_TYPES = (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
 
 
 def _check_real(function: str, operand: XlaOp) -> None:

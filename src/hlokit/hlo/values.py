@@ -174,7 +174,6 @@ class Device(Protocol):
     partition_count: int
     device: int
     instruction: Instruction | None
-    outfeed: list[Any]
     rng_state: int
 
     @property
@@ -224,4 +223,8 @@ class Device(Protocol):
 
     def next_infeed(self) -> Any:
         """The next item of the infeed queue."""
+        ...
+
+    def write_outfeed(self, value: Any) -> None:
+        """Adds a value to the outfeed queue."""
         ...

@@ -39,6 +39,7 @@ def evaluate(
     module: HloModule,
     *args: Any,
     infeed: Iterable[Any] = (),
+    outfeed: Any = None,
     seed: int = 0,
     return_outfeed: bool = False,
     before: StepHook | None = None,
@@ -54,7 +55,9 @@ def evaluate(
 
     args            one per parameter: anything NumPy or DLPack can read, of the parameter's element type and sizes
                     (EXEC-3); Python numbers and lists take the parameter's type. Tuple parameters take tuples.
-    infeed          values that infeed instructions read, in order: arrays, or tuples of them (INFEED-2)
+    infeed          values that infeed instructions read, in order: arrays, or tuples of them (INFEED-2). An iterator is
+                    asked for each when it is needed
+    outfeed         a list, or what else has `append`, to which outfeed instructions add what they write, at once
     seed            of rng (RNG-7) and of rng-get-and-update-state (BEY-57); same seed, same numbers
     return_outfeed  return (result, outfed values in order) instead of the result alone (OUTFEED-2)
     before, after   called around every instruction: before(instruction, operand values), after(instruction, (value,))
@@ -68,8 +71,8 @@ def evaluate(
     Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
 
     With several devices `args` are lists of arguments, one for each device, replica by replica and partition by
-    partition; so is `infeed`, and so are `from_host` and `to_host` where they are given. The result is a list of
-    results, with `return_outfeed` a pair of lists. Each device has its own stream of random numbers.
+    partition; so is `infeed`, and so are `outfeed`, `from_host` and `to_host` where they are given. The result is a
+    list of results, with `return_outfeed` a pair of lists. Each device has its own stream of random numbers.
 
     Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show, DeadlockError
     if devices wait for each other, or if it can be seen before that they will.
@@ -80,21 +83,23 @@ def evaluate(
         from hlokit.interpreter.mpmd import run_rank
 
         return run_rank(
-            world, [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, seed=seed,
-            before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+            world, [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, outfeed=outfeed,
+            seed=seed, before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
         )  # fmt: skip
     if replicas * partitions > 1:
         from hlokit.interpreter.mpmd import run_grid
 
         return run_grid(
-            [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, seed=seed, before=before,
-            after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+            [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, outfeed=outfeed, seed=seed,
+            before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
         )  # fmt: skip
     values = arguments_of(module, args)
-    process = Process(infeed=infeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host)
+    process = Process(
+        infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host
+    )
     taken = array_ids(values)
     result = result_of(valid_part(run(process, module.entry, values)), taken)
-    return (result, [result_of(valid_part(v), taken) for v in process.outfeed]) if return_outfeed else result
+    return (result, process.outfeed) if return_outfeed else result
 
 
 def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:

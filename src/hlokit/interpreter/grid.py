@@ -244,6 +244,11 @@ class _Worker(threading.Thread):
                 busy.release()
 
 
+def is_device(thread: threading.Thread) -> bool:
+    """Whether it is a thread that runs a device's program, or waits for one."""
+    return isinstance(thread, _Worker)
+
+
 def _forget() -> None:
     """For the child of a fork, which has none of the threads."""
     _idle.clear()

@@ -30,6 +30,7 @@ def evaluate_mpmd(
     replicas: int | None = None,
     partitions: int | None = None,
     infeed: Sequence[Iterable[Any]] = (),
+    outfeed: Any = None,
     seed: int = 0,
     return_outfeed: bool = False,
     before: StepHook | None = None,
@@ -57,11 +58,12 @@ def evaluate_mpmd(
     if world is not None:
         return run_rank(
             world, modules, programs[min(world.rank, len(programs) - 1)][1], (replicas, partitions), infeed=infeed,
-            seed=seed, before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+            outfeed=outfeed, seed=seed, before=before, after=after, return_outfeed=return_outfeed,
+            from_host=from_host, to_host=to_host,
         )  # fmt: skip
     return run_grid(
-        modules, [args for _, args in programs], (replicas, partitions), infeed=infeed, seed=seed, before=before,
-        after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
+        modules, [args for _, args in programs], (replicas, partitions), infeed=infeed, outfeed=outfeed, seed=seed,
+        before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
     )  # fmt: skip
 
 
@@ -74,6 +76,7 @@ def run_grid(
     counts: tuple[int, int],
     *,
     infeed: Sequence[Iterable[Any]] | Any = (),
+    outfeed: Any = None,
     seed: int = 0,
     before: StepHook | None = None,
     after: StepHook | None = None,
@@ -96,7 +99,9 @@ def run_grid(
     places = Place.grid(*counts)
     if len(places) > _MOST_THREADS:
         raise ArgumentError(f"{modules[0].name}: {len(places)} devices, at most {_MOST_THREADS} in a process [EXEC-2]")
-    _check_lists(modules[0].name, places, args=args, infeed=infeed, from_host=from_host, to_host=to_host)
+    _check_lists(
+        modules[0].name, places, args=args, infeed=infeed, outfeed=outfeed, from_host=from_host, to_host=to_host
+    )
     values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
     if machine is None:
         refuse_deadlock(modules, counts)
@@ -105,6 +110,7 @@ def run_grid(
     processes = [
         Process(
             infeed=infeed[d] if infeed else (),
+            outfeed=outfeed[d] if outfeed is not None else None,
             seed=seed,
             before=before,
             after=after,
@@ -128,7 +134,7 @@ def run_grid(
         given = [result_of(valid_part(result), taken) for result in given]
     if not return_outfeed:
         return given
-    return given, [[result_of(valid_part(v), taken) for v in process.outfeed] for process in processes]
+    return given, [process.outfeed for process in processes]
 
 
 def run_rank(
@@ -138,6 +144,7 @@ def run_rank(
     counts: tuple[int, int],
     *,
     infeed: Iterable[Any] = (),
+    outfeed: Any = None,
     seed: int = 0,
     before: StepHook | None = None,
     after: StepHook | None = None,
@@ -169,7 +176,7 @@ def run_rank(
     def body() -> Any:
         values = _arguments(place, module, args)
         process = Process(
-            infeed=infeed, seed=seed, before=before, after=after, place=place, transport=world,
+            infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, place=place, transport=world,
             routes=routes[place.device], from_host=from_host, to_host=to_host,
         )  # fmt: skip
         taken = array_ids(values)
@@ -179,7 +186,7 @@ def run_rank(
             result = result_of(valid_part(run(process, module.entry, values)), taken)
         if not return_outfeed:
             return result
-        return result, [result_of(valid_part(v), taken) for v in process.outfeed]
+        return result, process.outfeed
 
     return world.run([str(p) for p in places], name or fingerprint(modules, counts), communicating, body, halt)
 

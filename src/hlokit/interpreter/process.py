@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from hlokit.errors import EvaluationError, ShapeError
-from hlokit.hlo.values import is_sequence
+from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
 from hlokit.interpreter.callee import Callee
 from hlokit.interpreter.transport import Alone, Apart, Cancelled, Route, Transport
 from hlokit.stack import NoThread, on_new_stack
@@ -22,6 +21,16 @@ if TYPE_CHECKING:
 
 StepHook = Callable[["Instruction", tuple[Any, ...]], None]
 """Called with an instruction and its operands' values (before) or with its value alone (after)."""
+
+NOT_YET = object()
+"""What an infeed gives while it waits for its next item: the program asks again, unless it is being stopped."""
+
+
+class Queue(Protocol):
+    """Where outfeed instructions write: a list, or a queue that someone reads meanwhile."""
+
+    def append(self, item: Any, /) -> object: ...
+
 
 MAX_CALL_DEPTH = 150
 """Computations that may be in each other in what is compiled."""
@@ -61,7 +70,7 @@ class Process:
     """What an op's reference may ask of the device it runs on.
 
     replica_id, partition_id    who this process is, of `replica_count` x `partition_count`
-    infeed, outfeed             values waiting to be read, values written (INFEED-2, OUTFEED-2)
+    infeed, outfeed             values to be read, as far as they are there; values written (INFEED-2, OUTFEED-2)
     random                      source of rng's numbers, seeded per execution (RNG-7)
     rng_state                   the 128-bit state of rng-get-and-update-state (BEY-57)
     transport                   carries values to the other devices and from them; also `apart`, if that is what it is
@@ -74,6 +83,7 @@ class Process:
         self,
         *,
         infeed: Iterable[Any] = (),
+        outfeed: Queue | None = None,
         seed: int = 0,
         before: StepHook | None = None,
         after: StepHook | None = None,
@@ -90,8 +100,8 @@ class Process:
         self.apart = transport if apart and isinstance(transport, Apart) else None
         self.routes = routes
         self.instruction: Instruction | None = None
-        self.infeed: deque[Any] = deque(infeed)
-        self.outfeed: list[Any] = []
+        self.infeed = iter(infeed)
+        self.outfeed: Queue = [] if outfeed is None else outfeed
         self._seed = self.rng_state = seed % 2**128
         self._random: np.random.Generator | None = None
         self.from_host: dict[int, Iterator[Any]] = {c: iter(values) for c, values in (from_host or {}).items()}
@@ -223,13 +233,20 @@ class Process:
             return value
         raise EvaluationError(f"the host has no value for channel {channel} [COMM-14]")
 
-    # -- infeed
+    # -- infeed and outfeed
 
     def next_infeed(self) -> Any:
         """The next item of the infeed queue. EvaluationError (INFEED-9) when nothing can arrive."""
-        if not self.infeed:
-            raise EvaluationError("infeed: the queue is empty and nothing can arrive [INFEED-9]")
-        return self.infeed.popleft()
+        for item in self.infeed:
+            if item is not NOT_YET:
+                return item
+            if self.transport.stopped:
+                raise Cancelled
+        raise EvaluationError("infeed: the queue is empty and nothing can arrive [INFEED-9]")
+
+    def write_outfeed(self, value: Any) -> None:
+        """Adds a copy to the outfeed queue (OUTFEED-2)."""
+        self.outfeed.append(_given(valid_part(value)))
 
 
 def told_pairs(name: str, text: str, count: int) -> list[tuple[int, int]]:
@@ -255,6 +272,13 @@ def _group_of(own: int, groups: ReplicaGroups, count: int) -> tuple[int, ...]:
     if listed != list(range(count)):
         raise ShapeError("GRP-2", "replica_groups", str(groups), f"each id of 0..{count - 1} once")
     return next(group for group in expanded if own in group)
+
+
+def _given(value: Any) -> Any:
+    """A value as the caller gets it: arrays of its own, None for tokens."""
+    if is_sequence(value):
+        return tuple(map(_given, value))
+    return np.array(value, order="C") if is_ndarray(value) else None
 
 
 def _copied(value: Any) -> Any:

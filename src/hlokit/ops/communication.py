@@ -74,7 +74,7 @@ class Outfeed(Op, name="outfeed"):
         return TOKEN
 
     def reference(self, operand: Any, token: Any, process: Device) -> Any:
-        process.outfeed.append(operand)
+        process.write_outfeed(operand)
         return TOKEN_VALUE
 
 

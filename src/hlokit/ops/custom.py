@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from hlokit.errors import UnsupportedError
+from hlokit.errors import UnknownTargetError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Device, Function
 from hlokit.ops.custom_targets.registry import Invocation, find_target, read_only, result_of, searched
@@ -124,6 +124,6 @@ class CustomCall(Op, name="custom-call"):
             if len(program.parameters) == len(operands) and program.result.static is shape.static:
                 return computations[0](*operands)
         adds = "register_ffi_target" if self.api_version == TYPED_FFI else "register_custom_call"
-        raise UnsupportedError(
+        raise UnknownTargetError(
             f"custom-call: no target {name!r} is registered for {searched()}; {adds} adds one [CCALL-4]"
         )

@@ -1,4 +1,5 @@
-"""HloModuleProto's messages, built at run time from a table of field numbers (xla/service/hlo.proto, xla_data.proto).
+"""HloModuleProto's messages, built at run time from a table of field numbers (xla/service/hlo.proto, xla_data.proto),
+and those of compile options (xla/pjrt/compile_options.proto, xla.proto).
 
 They live in a descriptor pool of their own, so nothing clashes with other packages that carry XLA's protos.
 Enumerations are int32 fields here (the same bytes); `enums.py` names their values. A map is a repeated message
@@ -115,6 +116,35 @@ _MESSAGES: dict[str, str] = {
         input_output_alias:InputOutputAlias=8 is_dynamic:bool=11 stack_frame_index:StackFrameIndex=17
         buffer_donor:BufferDonor=18 frontend_attributes:FrontendAttributes=19""",
     "HloProto": "hlo_module:Module=1",
+    "ComputationDevice": "replica_device_ids:*int64=1",
+    "DeviceAssignment": "replica_count:int32=1 computation_count:int32=2 computation_devices:*ComputationDevice=3",
+    "DebugOptions": """xla_disable_hlo_passes:*string=30 xla_backend_optimization_level:int32=31
+        xla_gpu_cuda_data_dir:string=61 xla_llvm_disable_expensive_passes:bool=73 xla_test_all_input_layouts:bool=91
+        xla_cpu_enable_fast_math:bool=99 xla_gpu_enable_fast_min_max:bool=100
+        xla_force_host_platform_device_count:int32=102 xla_dump_to:string=109 xla_dump_hlo_module_re:string=110
+        xla_dump_hlo_pass_re:string=111 xla_dump_hlo_as_text:bool=112 xla_dump_hlo_as_proto:bool=113
+        xla_dump_hlo_as_dot:bool=114 xla_dump_hlo_as_url:bool=115 xla_dump_hlo_as_html:bool=116
+        xla_dump_hlo_snapshots:bool=118 xla_cpu_fast_math_honor_nans:bool=120 xla_cpu_fast_math_honor_infs:bool=121
+        xla_enable_hlo_passes_only:*string=124 xla_cpu_fast_math_honor_division:bool=126
+        xla_cpu_fast_math_honor_functions:bool=129 xla_dump_max_hlo_modules:int32=132
+        xla_cpu_enable_xprof_traceme:bool=137 xla_dump_module_metadata:bool=144 xla_dump_fusion_visualization:bool=149
+        xla_dump_compress_protos:bool=151 xla_dump_disable_metadata:bool=153 xla_dump_hlo_pipeline_re:string=154
+        xla_dump_hlo_as_long_text:bool=164 xla_gpu_dump_autotune_results_to:string=222
+        xla_gpu_load_autotune_results_from:string=223 xla_detailed_logging:bool=252 xla_enable_dumping:bool=253
+        xla_gpu_enable_llvm_module_compilation_parallelism:bool=268 xla_gpu_dump_autotune_logs_to:string=292
+        xla_gpu_kernel_cache_file:string=306 xla_gpu_per_fusion_autotune_cache_dir:string=310
+        xla_gpu_experimental_autotune_cache_mode:int32=324""",
+    "ExecutableBuildOptions": """device_ordinal:int64=1 result_layout:Shape=2 debug_options:DebugOptions=3
+        num_replicas:int64=4 num_partitions:int64=5 use_spmd_partitioning:bool=6 use_auto_spmd_partitioning:bool=7
+        device_assignment:DeviceAssignment=9 allow_spmd_sharding_propagation_to_output:*bool=12 fdo_profile:bytes=14
+        auto_spmd_partitioning_mesh_shape:*int64=16 auto_spmd_partitioning_mesh_ids:*int64=17
+        allow_spmd_sharding_propagation_to_parameters:*bool=18 use_shardy_partitioner:bool=19
+        exec_time_optimization_effort:float=20 memory_fitting_effort:float=21""",
+    "OptionOverride": "string_field:?string=1 bool_field:?bool=2 int_field:?int64=3 double_field:?double=4",
+    "OptionOverrideEntry": "key:string=1 value:OptionOverride=2",
+    "CompileOptions": """argument_layouts:*Shape=1 parameter_is_tupled_arguments:bool=2
+        executable_build_options:ExecutableBuildOptions=3 compile_portable_executable:bool=4 profile_version:int64=5
+        env_option_overrides:*OptionOverrideEntry=7""",
 }
 
 

@@ -49,6 +49,7 @@ class DeviceExecutable:
         self,
         *args: Sequence[Any],
         infeed: Sequence[Iterable[Any]] = (),
+        outfeed: Any = None,
         seed: int = 0,
         return_outfeed: bool = False,
         from_host: Any = None,
@@ -61,15 +62,16 @@ class DeviceExecutable:
         """
         if world is not None:
             return run_rank(
-                world, self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
-                return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=self.executable.on,
-                routes=self._routes, communicating=self.executable.communicating, name=self._name, halt=stop_threads,
+                world, self._modules, args, (self.replica_count, self.partition_count), infeed=infeed, outfeed=outfeed,
+                seed=seed, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, routes=self._routes,
+                machine=self.executable.on, communicating=self.executable.communicating, name=self._name,
+                halt=stop_threads,
             )  # fmt: skip
         given = apart(args) if self.executable.plan.overwritten else args
         with self.executable.together() as machine:
             return run_grid(
-                self._modules, given, (self.replica_count, self.partition_count), infeed=infeed, seed=seed,
-                return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=machine,
+                self._modules, given, (self.replica_count, self.partition_count), infeed=infeed, outfeed=outfeed,
+                seed=seed, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host, machine=machine,
                 parallel=len(self._modules), halt=stop_threads, routes=self._routes,
             )  # fmt: skip
 

@@ -73,6 +73,14 @@ def settings() -> Settings:
     return Settings(folder or found.get("xla_dump_to", ""), pattern, disabled, as_text, proto)
 
 
+def host_device_count() -> int:
+    """What --xla_force_host_platform_device_count of XLA_FLAGS says, 1 without it. HlokitError for what is no count."""
+    text = _flags(os.environ.get("XLA_FLAGS", "")).get(_DEVICES, "1")
+    if not text.isdecimal() or not int(text):
+        raise HlokitError(f"XLA_FLAGS: --{_DEVICES}={text}: expected a number of devices, 1 or more")
+    return int(text)
+
+
 def _is_set(value: str) -> bool:
     """A boolean flag; one without a value is true."""
     return value.lower() not in ("false", "0")
@@ -98,8 +106,8 @@ _KNOWN = (
     "xla_dump_hlo_as_text",
     "xla_dump_hlo_as_proto",
 )
-_ELSEWHERE = ("xla_force_host_platform_device_count",)
-"""What JAX's platform reads."""
+_DEVICES = "xla_force_host_platform_device_count"
+"""What JAX's platform reads too."""
 
 
 def _flags(text: str) -> dict[str, str]:
@@ -119,9 +127,9 @@ def _flags(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, _, value = word.lstrip("-").partition("=")
-        if name in _KNOWN:
+        if name in _KNOWN or name == _DEVICES:
             found[name] = value
-        elif name not in _ELSEWHERE:
+        else:
             _warn(name, f"XLA_FLAGS: --{name} is ignored")
     return found
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hlokit.cpu.cache import folder, recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
@@ -18,7 +16,6 @@ from hlokit.cpu.target import Target, host, require_system, this_machine
 from hlokit.errors import ArgumentError, OutOfMemoryError, UnsupportedError
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.values import is_ndarray, valid_part
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
 from hlokit.interpreter.process import Process
 from hlokit.runtime import plan as plans
@@ -141,15 +138,17 @@ class Executable:
         self._calls_python = self._hosts is not None or bool(self.extra)
         self._plain = self._caller if self._flat and not self._calls_python else None
 
-    def __call__(self, *args: Any, infeed: Iterable[Any] = (), seed: int = 0, return_outfeed: bool = False) -> Any:
+    def __call__(
+        self, *args: Any, infeed: Iterable[Any] = (), outfeed: Any = None, seed: int = 0, return_outfeed: bool = False
+    ) -> Any:
         """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
         if self._plain is not None and not return_outfeed:
             return self._plain.call(*args)
         if not self._calls_python:
             return (self._run(args), []) if return_outfeed else self._run(args)
-        process = Process(infeed=infeed, seed=seed)
+        process = Process(infeed=infeed, outfeed=outfeed, seed=seed)
         result = self.on(process, args)
-        return (result, [_given(v) for v in process.outfeed]) if return_outfeed else result
+        return (result, process.outfeed) if return_outfeed else result
 
     @with_stack  # Python that the code calls must find itself on the thread that called the code
     def on(self, process: Process, args: Sequence[Any], round: Round | None = None) -> Any:
@@ -382,14 +381,6 @@ def _paths(shape: Shape, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int
         yield path, shape
     for k, element in enumerate(shape.elements if shape.is_tuple else ()):
         yield from _paths(element, (*path, k))
-
-
-def _given(value: Any) -> Any:
-    """An outfed value as the caller gets it."""
-    value = valid_part(value)
-    if isinstance(value, tuple):
-        return tuple(_given(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
-    return np.array(value, order="C") if is_ndarray(value) else None
 
 
 __all__ = ["Executable"]

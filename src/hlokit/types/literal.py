@@ -100,7 +100,7 @@ def as_array(value: object, element_type: dtypes.DType | None = None) -> np.ndar
     try:
         if _is_dlpack_only(value):
             value = np.from_dlpack(value)  # type: ignore[arg-type]
-        _refuse_masked(value)
+        refuse_masked(value)
         array = np.asarray(value)
         wanted = element_type.numpy if element_type is not None else _native(value, array)
         if array.dtype.kind in "SU" or wanted.kind == "O":
@@ -125,8 +125,8 @@ def _converted(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray
     return converted
 
 
-def _refuse_masked(value: object) -> None:
-    """Elements that a masked array hides would be read as if they were there."""
+def refuse_masked(value: object) -> None:
+    """Raises TypeError for masked elements, here or in a list: NumPy would read them as if they were there."""
     masked: Any = sys.modules.get("numpy.ma")  # to import it takes 5 ms, and without it there is no such array
     if masked is not None and _masked(masked, value):
         raise TypeError("a numpy.ma.MaskedArray with masked elements; fill them first, as with .filled()")

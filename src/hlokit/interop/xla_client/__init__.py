@@ -9,6 +9,7 @@ docs/xla_client.md says what is covered. Programs run on hlokit; jaxlib is not u
 
 import ml_dtypes as _types
 
+from hlokit.interop.xla_client import ifrt_programs as ifrt_programs
 from hlokit.interop.xla_client import ops as ops
 from hlokit.interop.xla_client import xla_extension as xla_extension
 from hlokit.interop.xla_client.buffer import ArrayImpl as ArrayImpl
@@ -28,11 +29,13 @@ from hlokit.interop.xla_client.custom_calls import register_custom_call_handler 
 from hlokit.interop.xla_client.custom_calls import register_custom_call_target as register_custom_call_target
 from hlokit.interop.xla_client.enums import DTYPE_TO_XLA_ELEMENT_TYPE as DTYPE_TO_XLA_ELEMENT_TYPE
 from hlokit.interop.xla_client.enums import XLA_ELEMENT_TYPE_TO_DTYPE as XLA_ELEMENT_TYPE_TO_DTYPE
+from hlokit.interop.xla_client.enums import AutotuneCacheMode as AutotuneCacheMode
 from hlokit.interop.xla_client.enums import CustomCallTargetTraits as CustomCallTargetTraits
 from hlokit.interop.xla_client.enums import FftType as FftType
 from hlokit.interop.xla_client.enums import HostBufferSemantics as HostBufferSemantics
 from hlokit.interop.xla_client.enums import PaddingType as PaddingType
 from hlokit.interop.xla_client.enums import PrimitiveType as PrimitiveType
+from hlokit.interop.xla_client.enums import ResultAccuracyMode as ResultAccuracyMode
 from hlokit.interop.xla_client.enums import dtype_to_etype as dtype_to_etype
 from hlokit.interop.xla_client.errors import XlaRuntimeError as XlaRuntimeError
 from hlokit.interop.xla_client.executable import LoadedExecutable as LoadedExecutable
@@ -48,6 +51,7 @@ from hlokit.interop.xla_client.protos import PaddingConfig as PaddingConfig
 from hlokit.interop.xla_client.protos import PaddingConfigDimension as PaddingConfigDimension
 from hlokit.interop.xla_client.protos import PrecisionConfig as PrecisionConfig
 from hlokit.interop.xla_client.protos import ReplicaGroup as ReplicaGroup
+from hlokit.interop.xla_client.protos import ResultAccuracy as ResultAccuracy
 from hlokit.interop.xla_client.protos import ScatterDimensionNumbers as ScatterDimensionNumbers
 from hlokit.interop.xla_client.protos import make_convolution_dimension_numbers as make_convolution_dimension_numbers
 from hlokit.interop.xla_client.protos import make_dot_dimension_numbers as make_dot_dimension_numbers
@@ -55,11 +59,14 @@ from hlokit.interop.xla_client.protos import make_padding_config as make_padding
 from hlokit.interop.xla_client.protos import make_replica_groups as make_replica_groups
 from hlokit.interop.xla_client.protos import window_padding_type_to_pad_values as window_padding_type_to_pad_values
 from hlokit.interop.xla_client.shapes import Layout as Layout
+from hlokit.interop.xla_client.shapes import PjRtLayout as PjRtLayout
 from hlokit.interop.xla_client.shapes import ProgramShape as ProgramShape
 from hlokit.interop.xla_client.shapes import Shape as Shape
 from hlokit.interop.xla_client.shapes import ShapeIndex as ShapeIndex
 from hlokit.interop.xla_client.shapes import shape_from_pyval as shape_from_pyval
 from hlokit.interop.xla_client.sharding import OpSharding as OpSharding
+from hlokit.interop.xla_client.sharding import SingleDeviceSharding as SingleDeviceSharding
+from hlokit.interop.xla_client.traceback import Frame as Frame
 from hlokit.interop.xla_client.traceback import Traceback as Traceback
 from hlokit.interop.xla_client.traceback import tracebacks as tracebacks
 

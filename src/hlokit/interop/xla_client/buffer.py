@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlokit.interop.xla_client.arrays import numpy_array
 from hlokit.interop.xla_client.errors import invalid
 from hlokit.interop.xla_client.shapes import Shape
-from hlokit.types.shape import shape_of
+from hlokit.interop.xla_client.sharding import SingleDeviceSharding
+from hlokit.interop.xla_client.traceback import Traceback
+from hlokit.types import dtype as dtypes
+from hlokit.types import shape as shapes
+from hlokit.types.layout import Layout
 
 if TYPE_CHECKING:
     from hlokit.interop.xla_client.client import Client, Device
@@ -18,21 +23,37 @@ class ArrayImpl:
     """The value of an argument or result. `np.asarray(buffer)` is a read-only view of it.
 
     Beside the methods that jaxlib gives it, it has those attributes that JAX adds (shape, dtype, ...) and the names
-    of older releases (to_py, xla_shape, device, ...).
+    of older releases (to_py, xla_shape, device, ...). The array's strides are its layout.
     """
 
     def __init__(self, value: np.ndarray[Any, Any], device: Device) -> None:
         self._array: np.ndarray[Any, Any] | None = value.view()
         self._array.flags.writeable = False
         self._shape, self._dtype = value.shape, value.dtype
-        self._device = device
+        self._layout = Layout(_minor_to_major(value))
+        self._sharding = SingleDeviceSharding(device)
+        self._traceback = Traceback.get_traceback()
+        device.client.made(self)
 
     @property
     def value(self) -> np.ndarray[Any, Any]:
-        """The elements. Raises RuntimeError after `delete`."""
+        """The elements. Raises XlaRuntimeError after `delete`."""
+        return self.used("FullyReplicatedShard")
+
+    def used(self, function: str) -> np.ndarray[Any, Any]:
+        """The elements, for a function of this name. Raises XlaRuntimeError after `delete`."""
         if self._array is None:
-            raise RuntimeError("Array has been deleted.")
+            raise invalid(f"{function}() called on deleted or donated buffer")
         return self._array
+
+    @property
+    def traceback(self) -> Traceback | None:
+        """Where it was made; None if tracebacks were not enabled."""
+        return self._traceback
+
+    @property
+    def sharding(self) -> SingleDeviceSharding:
+        return self._sharding
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.value, dtype, copy=copy)
@@ -47,7 +68,7 @@ class ArrayImpl:
         return self.value
 
     def xla_shape(self) -> Shape:
-        return Shape.of(shape_of(np.empty(self._shape, self._dtype)) if self._array is None else shape_of(self._array))
+        return Shape.of(shapes.Shape.array(dtypes.dtype(self._dtype), self._shape, layout=self._layout))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,22 +103,22 @@ class ArrayImpl:
         return bool(self.value)
 
     def __repr__(self) -> str:
-        return f"<ArrayImpl {self._dtype}{list(self._shape)} on {self._device!r}>"
+        return f"<ArrayImpl {self._dtype}{list(self._shape)} on {self.device()!r}>"
 
     # -- where it is, and whether it still is
 
     def device(self) -> Device:
-        return self._device
+        return self._sharding.device
 
     def devices(self) -> set[Device]:
-        return {self._device}
+        return {self.device()}
 
     @property
     def client(self) -> Client:
-        return self._device.client
+        return self.device().client
 
     def platform(self) -> str:
-        return self._device.platform
+        return self.device().platform
 
     def delete(self) -> None:
         self._array = None
@@ -109,15 +130,21 @@ class ArrayImpl:
         return True
 
     def block_until_ready(self) -> ArrayImpl:
-        """Itself: what can be seen is computed. RuntimeError after `delete`."""
-        _ = self.value
+        """Itself: what can be seen is computed. XlaRuntimeError after `delete`."""
+        self.used("BlockHostUntilReady")
         return self
 
     def copy_to_host_async(self) -> None:
-        _ = self.value
+        """Does nothing: buffers lie in the host's memory."""
+        self.used("CopyToHostAsync")
+
+    _copy_single_device_array_to_host_async = copy_to_host_async
+
+    def _single_device_array_to_np_array(self) -> np.ndarray[Any, Any]:
+        return self.value
 
     def clone(self) -> ArrayImpl:
-        return ArrayImpl(self.value, self._device)
+        return ArrayImpl(self.used("Clone"), self.device())
 
     def copy_to_device(self, device: Device) -> ArrayImpl:
         return ArrayImpl(self.value, device)
@@ -126,7 +153,7 @@ class ArrayImpl:
         return self.nbytes
 
     def unsafe_buffer_pointer(self) -> int:
-        return self.value.ctypes.data
+        return self.used("UnsafeBufferPointer").ctypes.data
 
 
 def host_array(value: Any) -> np.ndarray[Any, Any]:
@@ -135,4 +162,23 @@ def host_array(value: Any) -> np.ndarray[Any, Any]:
         return value.value
     if not isinstance(value, (bool, int, float, complex, np.generic, np.ndarray)) and not hasattr(value, "__array__"):
         raise invalid(f"expected a NumPy array or scalar, a Python number or a buffer, got {type(value)}")
-    return np.asarray(value)
+    return numpy_array(value)
+
+
+def compact(array: np.ndarray[Any, Any]) -> bool:
+    """Whether the elements fill their memory, in some order of the dimensions."""
+    return array.transpose(_minor_to_major(array)[::-1]).flags.c_contiguous
+
+
+def laid_out(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """The array, or a copy whose memory has this order of dimensions."""
+    order = layout.minor_to_major[::-1]
+    return np.asarray(array.transpose(order), order="C").transpose(np.argsort(order))
+
+
+def _minor_to_major(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """The dimensions by their strides, the smallest first."""
+    dimensions = range(array.ndim)
+    if array.flags.c_contiguous:
+        return tuple(reversed(dimensions))
+    return tuple(sorted(dimensions, key=lambda d: (abs(array.strides[d]), -d)))

@@ -63,8 +63,13 @@ class XlaBuilder:
             self.error = status_error(error)
 
     def build(self, root: XlaOp | None = None) -> XlaComputation:
-        """The computation of what was added; without `root` the last op is the result."""
-        return XlaComputation.of(self._asked(root, self.core.build))
+        """The computation of what was added since the last call; without `root` the last op is the result.
+
+        Handles of its ops stand for nothing afterwards: what is added then makes another computation.
+        """
+        computation = XlaComputation.of(self._asked(root, self.core.build))
+        self.core = hk.Builder(self.core.name, source_info=False)
+        return computation
 
     def Build(self, root: XlaOp | None = None) -> XlaComputation:
         return self.build(root)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
 import hlokit as hk
-from hlokit.interop.xla_client.buffer import ArrayImpl, host_array
+from hlokit.interop.xla_client.arrays import numpy_array
+from hlokit.interop.xla_client.buffer import ArrayImpl, host_array, laid_out
 from hlokit.interop.xla_client.computation import HloModule, MlirModule, XlaComputation
 from hlokit.interop.xla_client.enums import HostBufferSemantics
-from hlokit.interop.xla_client.errors import invalid, raises_status, unimplemented
+from hlokit.interop.xla_client.errors import invalid, raises_status, status_errors, unimplemented
 from hlokit.interop.xla_client.executable import LoadedExecutable
+from hlokit.interop.xla_client.feeds import Feed
+from hlokit.interop.xla_client.ifrt_programs import CompileOptions as ProgramOptions
+from hlokit.interop.xla_client.ifrt_programs import Program
 from hlokit.interop.xla_client.options import CompileOptions
-from hlokit.interop.xla_client.shapes import Shape
+from hlokit.interop.xla_client.shapes import PjRtLayout, Shape
+from hlokit.runtime.dump import host_device_count
+from hlokit.types.layout import default_layout
+from hlokit.types.shape import shape_of
 
 
 class Memory:
@@ -46,19 +53,27 @@ class Device:
     def __init__(self, client: Client, number: int) -> None:
         self.client = client
         self.id = self.local_hardware_id = number
-        self.infeed: deque[Any] = deque()
-        self.outfeed: deque[Any] = deque()
+        self.infeed, self.outfeed = Feed(), Feed()
         self._memory = Memory(self)
 
     def transfer_to_infeed(self, literal: Any, /) -> None:
         """Adds a value (an array, or a tuple of arrays) to what infeeds read."""
-        self.infeed.append(tuple(map(np.asarray, literal)) if isinstance(literal, tuple) else np.asarray(literal))  # pyright: ignore[reportUnknownArgumentType]
+        self.infeed.append(_copied(literal))
 
+    @raises_status
     def transfer_from_outfeed(self, shape: Shape, /) -> Any:
-        """The oldest value that an outfeed wrote. XlaRuntimeError if there is none."""
-        if not self.outfeed:
-            raise invalid("the outfeed queue is empty")
-        return self.outfeed.popleft()
+        """The oldest value that an outfeed wrote, in the memory layouts of `shape`: an array, or a tuple of arrays.
+
+        Waits for it while other Python threads run, which may execute programs; else XlaRuntimeError if there is none.
+        """
+        return _as_shape(self.outfeed.next(), shape)
+
+    def get_stream_for_external_ready_events(self) -> int:
+        raise unimplemented("PjRtDevice::GetStreamForExternalReadyEvents only implemented for GPU")
+
+    def live_buffers(self) -> list[ArrayImpl]:
+        """The buffers on this device that are in use and not deleted, the newest first."""
+        return [buffer for buffer in self.client.live_buffers() if buffer.device() is self]
 
     def memory(self, kind: str) -> Memory:
         if kind != Memory.kind:
@@ -90,10 +105,13 @@ class Client:
     def __init__(self, num_devices: int = 1) -> None:
         self._devices = [Device(self, number) for number in range(num_devices)]
         self._executables: WeakSet[LoadedExecutable] = WeakSet()
+        self._buffers: WeakValueDictionary[int, ArrayImpl] = WeakValueDictionary()
+        self._numbers = itertools.count()
 
     @property
     def platform_version(self) -> str:
-        return f"hlokit {hk.__version__}"
+        """As XLA's client for the CPU says it: the platform alone."""
+        return self.platform
 
     # -- devices
 
@@ -101,6 +119,9 @@ class Client:
         return list(self._devices)
 
     def local_devices(self) -> list[Device]:
+        return list(self._devices)
+
+    def _get_all_devices(self) -> list[Device]:
         return list(self._devices)
 
     def device_count(self) -> int:
@@ -131,6 +152,21 @@ class Client:
 
     # -- buffers
 
+    def made(self, buffer: ArrayImpl) -> None:
+        """Notes a new buffer, without keeping it alive."""
+        self._buffers[next(self._numbers)] = buffer
+
+    def live_buffers(self) -> list[ArrayImpl]:
+        """The buffers that are in use and not deleted, the newest first."""
+        return [buffer for _, buffer in sorted(self._buffers.items(), reverse=True) if not buffer.is_deleted()]
+
+    def live_arrays(self) -> list[ArrayImpl]:
+        return self.live_buffers()
+
+    def get_default_layout(self, dtype: np.dtype[Any], shard_shape: Sequence[int], device: Device) -> PjRtLayout:
+        """The layout of a buffer of these dimensions: row-major."""
+        return PjRtLayout.of(default_layout(len(shard_shape)))
+
     @raises_status
     def buffer_from_pyval(
         self,
@@ -144,10 +180,6 @@ class Client:
         Unless `force_copy`, ZERO_COPY lets the buffer share the memory of a row-major array, which must not change.
         """
         array = host_array(argument)
-        try:
-            hk.dtype(array.dtype)
-        except hk.ShapeError:
-            raise invalid(f"Unknown NumPy dtype {array.dtype!r}") from None
         shares = host_buffer_semantics is HostBufferSemantics.ZERO_COPY and not force_copy
         if not (shares and array.flags.c_contiguous):
             array = np.array(array, order="C")
@@ -173,12 +205,19 @@ class Client:
             raise unimplemented("host callbacks")
         module = _module_of(computation)
         hk.verify(module)
-        executable = LoadedExecutable(self, module, options)
+        executable = LoadedExecutable(self, module, options, keeps_layouts=not isinstance(computation, MlirModule))
         self._executables.add(executable)
         return executable
 
+    def compile_ifrt_program(self, program: Program, options: ProgramOptions, /) -> LoadedExecutable:
+        """`compile` for a program of `_xla.ifrt_programs`. XlaRuntimeError for one in a plugin's own form."""
+        if not program.is_hlo:
+            raise invalid("PjRtCompiler requires an HloProgram")
+        return self.compile(program.content, options.options, options.host_callbacks)
+
     def serialize_executable(self, executable: LoadedExecutable, /) -> bytes:
-        return executable.hlo_modules()[0].as_serialized_hlo_module_proto()
+        """The program as it was given, as a HloModuleProto."""
+        return HloModule(executable.source).as_serialized_hlo_module_proto()
 
     def deserialize_executable(
         self, serialized: bytes, compile_options: CompileOptions | None = None, host_callbacks: Sequence[Any] = ()
@@ -187,6 +226,23 @@ class Client:
 
     def __repr__(self) -> str:
         return "<Client cpu>"
+
+
+def _copied(value: Any) -> Any:
+    """What a device's queue keeps of an array or a tuple of arrays: the caller may write to its own."""
+    return tuple(map(_copied, value)) if isinstance(value, tuple) else np.array(numpy_array(value), order="C")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _as_shape(value: Any, shape: Shape) -> Any:
+    """An outfed value in the layouts of `shape`. XlaRuntimeError if it is of another type or of other dimensions."""
+    if isinstance(value, tuple):
+        if not shape.is_tuple() or shape.leaf_count() != len(value):  # pyright: ignore[reportUnknownArgumentType]
+            raise invalid(f"the outfeed's value is a tuple of {len(value)}, expected {shape}")  # pyright: ignore[reportUnknownArgumentType]
+        return tuple(map(_as_shape, value, shape.tuple_shapes()))  # pyright: ignore[reportUnknownArgumentType]
+    found = shape_of(value)
+    if shape.core.static is not found:
+        raise invalid(f"the outfeed's value is {found}, expected {shape}")
+    return laid_out(value, shape.core.layout_or_default)
 
 
 def _module_of(computation: Any) -> hk.HloModule:
@@ -207,10 +263,14 @@ def make_cpu_client(
     collectives: Any = None,
     num_devices: int | None = None,
 ) -> Client:
-    """A client for this machine's CPU, as `num_devices` devices. XlaRuntimeError for a distributed one."""
+    """A client for this machine's CPU, as `num_devices` devices. XlaRuntimeError for a distributed one.
+
+    Without `num_devices` the environment's XLA_FLAGS say how many (--xla_force_host_platform_device_count), else 1.
+    """
     if distributed_client is not None or num_nodes != 1 or collectives is not None:
         raise unimplemented("distributed clients")
-    return Client(1 if num_devices is None else num_devices)
+    with status_errors():
+        return Client(host_device_count() if num_devices is None else num_devices)
 
 
 def execute_with_python_values(

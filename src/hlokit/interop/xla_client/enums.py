@@ -109,6 +109,17 @@ class HostBufferSemantics(Enumeration):
     ZERO_COPY = 2
 
 
+class AutotuneCacheMode(Enumeration):
+    UNSPECIFIED = 0
+    UPDATE = 1
+    READ = 2
+
+
+class ResultAccuracyMode(Enumeration):
+    DEFAULT = 0
+    HIGHEST = 1
+
+
 class OpSharding_Type(Enumeration):
     REPLICATED = 0
     MAXIMAL = 1

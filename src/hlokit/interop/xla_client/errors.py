@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from hlokit.errors import EvaluationError, HlokitError, UnsupportedError
+from hlokit.errors import EvaluationError, HlokitError, UnknownTargetError, UnsupportedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,7 +22,9 @@ def status_error(error: HlokitError) -> XlaRuntimeError:
     if isinstance(error, XlaRuntimeError):
         return error
     status = "INVALID_ARGUMENT"
-    if isinstance(error, UnsupportedError):
+    if isinstance(error, UnknownTargetError):
+        status = "NOT_FOUND"
+    elif isinstance(error, UnsupportedError):
         status = "UNIMPLEMENTED"
     elif isinstance(error, EvaluationError):
         status = "INTERNAL"

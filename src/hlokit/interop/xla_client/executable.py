@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 import hlokit as hk
-from hlokit.interop.xla_client.buffer import ArrayImpl
+from hlokit.interop.xla_client.buffer import ArrayImpl, laid_out
 from hlokit.interop.xla_client.computation import HloModule, hlo_module_cost_analysis
 from hlokit.interop.xla_client.errors import invalid, raises_status, unimplemented
 from hlokit.interop.xla_client.options import CompileOptions
+from hlokit.interop.xla_client.shapes import PjRtLayout
+from hlokit.interop.xla_client.traceback import Traceback
+from hlokit.types.layout import Layout, default_layout
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.interop.xla_client.client import Client, Device
+    from hlokit.runtime.executable import Executable
 
 Values = Sequence[np.ndarray[Any, Any]]
+Run = Callable[[Sequence[Sequence[Any]], "Sequence[Device]"], Any]
 
 
-def _engine(
-    module: hk.HloModule, counts: tuple[int, int]
-) -> Callable[[Sequence[Sequence[Any]], Sequence[Device]], Any]:
-    """The function that runs `module`'s machine code on a list of arguments for each device.
+def _engine(module: hk.HloModule, counts: tuple[int, int]) -> tuple[Executable, Run]:
+    """The compiled module, and the function that runs it on a list of arguments for each device.
 
-    Infeeds take from the devices' queues, outfeeds add to them. It gives a result for each device.
+    Infeeds take from the devices' queues, outfeeds add to them. The function gives a result for each device.
     """
+    from hlokit.runtime.devices import DeviceExecutable
+
     replicas, partitions = counts
     executable: Any = hk.compile(module, replicas=replicas, partitions=partitions)
 
     def run(arguments: Sequence[Sequence[Any]], devices: Sequence[Device]) -> Any:
-        queues = [_drained(device.infeed) for device in devices]
+        infeeds, outfeeds = [d.infeed.values() for d in devices], [d.outfeed for d in devices]
         if len(devices) == 1:
-            result, sent = executable(*arguments[0], infeed=queues[0], return_outfeed=True)
-            results, outfed = [result], [sent]
-        else:
-            results, outfed = executable(*arguments, infeed=queues, return_outfeed=True)
-        for device, values in zip(devices, outfed, strict=True):
-            device.outfeed.extend(values)
-        return results
+            return [executable(*arguments[0], infeed=infeeds[0], outfeed=outfeeds[0])]
+        return executable(*arguments, infeed=infeeds, outfeed=outfeeds)
 
-    return run
-
-
-def _drained(queue: Any) -> Iterator[Any]:
-    while queue:
-        yield queue.popleft()
+    return (executable.executable if isinstance(executable, DeviceExecutable) else executable), run
 
 
 class Token:
@@ -105,18 +102,28 @@ class ExecuteResults:
 
 
 class LoadedExecutable:
-    """A compiled program. A result that is a tuple comes as a list of buffers, anything else as one buffer."""
+    """A compiled program. A result that is a tuple comes as a list of buffers, anything else as one buffer.
 
-    def __init__(self, client: Client, module: hk.HloModule, options: CompileOptions) -> None:
+    `source` is the program as it was given. With `keeps_layouts` its parameters and results have the layouts that it
+    says; else, and where it says none, they are row-major. The compile options go before both.
+    """
+
+    def __init__(
+        self, client: Client, module: hk.HloModule, options: CompileOptions, *, keeps_layouts: bool = True
+    ) -> None:
         self.client = client
-        self._module = module
+        self.source = module
+        self.traceback = Traceback.get_traceback()
         self._options = options
         self._counts = options.num_replicas, options.num_partitions
         self._devices = _assigned(client.devices(), options)
-        self._run: Callable[[Sequence[Sequence[Any]], Sequence[Device]], Any] | None = _engine(module, self._counts)
         self._parameters = [p.shape for p in module.entry.parameters]
         self._is_tupled = options.parameter_is_tupled_arguments and len(self._parameters) == 1
         self._leaves = [leaf for shape in self._parameters for leaf in shape.leaves()]
+        self._parameter_layouts = self._layouts_in(keeps_layouts)
+        self._output_layouts = self._layouts_out(keeps_layouts)
+        self._engine, run = _engine(module, self._counts)
+        self._run: Run | None = run
 
     # -- running
 
@@ -164,7 +171,10 @@ class LoadedExecutable:
             arguments.append([_assembled(shape, values) for shape in self._parameters])
         results = self._run(arguments, self._devices)
         leaves = zip(*map(_leaves_of, results), strict=True)
-        return [[ArrayImpl(np.asarray(v), d) for v, d in zip(leaf, self._devices, strict=True)] for leaf in leaves]
+        return [
+            [ArrayImpl(laid_out(np.asarray(v), layout), d) for v, d in zip(leaf, self._devices, strict=True)]
+            for leaf, layout in zip(leaves, self._output_layouts, strict=True)
+        ]
 
     def _values(self, buffers: Sequence[ArrayImpl]) -> Values:
         if len(buffers) != len(self._leaves):
@@ -175,16 +185,17 @@ class LoadedExecutable:
             if not isinstance(buffer, ArrayImpl):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"argument {number}: expected a buffer, got {type(buffer).__name__}")
             if buffer.is_deleted():
-                raise invalid(f"argument {number}: the buffer has been deleted")
+                raise invalid(f"argument {number}: the buffer has been deleted or donated")
         return [buffer.value for buffer in buffers]
 
     # -- what it is
 
     def hlo_modules(self) -> list[HloModule]:
-        return [HloModule(self._module)]
+        """The program after the passes, as it runs."""
+        return [HloModule(self._engine.program.module)]
 
     def cost_analysis(self) -> dict[str, float]:
-        return hlo_module_cost_analysis(self.client, HloModule(self._module))
+        return hlo_module_cost_analysis(self.client, HloModule(self.source))
 
     def compile_options(self) -> CompileOptions:
         return self._options
@@ -196,17 +207,52 @@ class LoadedExecutable:
         """(replica, partition) of each device."""
         return [divmod(number, self._counts[1]) for number in range(len(self._devices))]
 
-    @property
-    def fingerprint(self) -> None:
-        return None
-
-    @property
-    def traceback(self) -> None:
-        return None
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Differs for other programs, other numbers of devices, other machines and other versions of hlokit."""
+        parts = hk.__version__, self._counts, self._engine.target, self.source.to_text()
+        return hashlib.sha256(repr(parts).encode()).digest()
 
     def size_of_generated_code_in_bytes(self) -> int:
         """No code is generated."""
         return 0
+
+    def get_parameter_layouts(self) -> list[PjRtLayout]:
+        """The layout of each argument. Buffers of any layout are taken; what counts is their elements."""
+        return list(map(PjRtLayout.of, self._parameter_layouts))
+
+    def get_output_layouts(self) -> list[PjRtLayout]:
+        """The layout of each result: the order of the dimensions in its buffer's memory."""
+        return list(map(PjRtLayout.of, self._output_layouts))
+
+    def _layouts_in(self, keeps: bool) -> list[Layout]:
+        given = self._options.argument_layouts
+        if given is None:
+            return _layouts((self.source.parameter_layouts or self._parameters) if keeps else map(_plain, self._leaves))
+        expected = self._leaves if self._is_tupled else self._parameters
+        if len(given) != len(expected):
+            raise invalid(
+                f"CompileOptions specify {len(given)} argument layouts, but computation has {len(expected)} arguments"
+            )
+        for number, (shape, wanted) in enumerate(zip(given, expected, strict=True)):
+            if shape.core.static is not wanted.static:
+                raise invalid(
+                    f"Argument does not match shape of computation parameter {number}: want {wanted.static}, got "
+                    f"{shape.core.static}"
+                )
+        return _layouts(shape.core for shape in given)
+
+    def _layouts_out(self, keeps: bool) -> list[Layout]:
+        given = self._options.executable_build_options.result_layout
+        root = self.source.entry.root.shape
+        if given is None:
+            shape = self.source.result_layout or root
+            return _layouts([shape] if keeps else map(_plain, root.leaves()))
+        if given.core.static is not root.static:
+            raise invalid(
+                f"Result layout does not match shape of computation: want {root.static}, got {given.core.static}"
+            )
+        return _layouts([given.core])
 
     def get_parameter_shardings(self) -> None:
         return None
@@ -232,6 +278,17 @@ def _assigned(devices: Sequence[Device], options: CompileOptions) -> list[Device
     if len(numbers) != count or not set(numbers) <= set(range(len(devices))):
         raise invalid(f"the device assignment {numbers} is none of {count} out of {len(devices)} devices")
     return [devices[number] for number in numbers]
+
+
+def _layouts(shapes: Iterable[Shape]) -> list[Layout]:
+    """Those of all arrays in the shapes; tokens count as arrays of one dimension."""
+    leaves = [leaf for shape in shapes for leaf in shape.leaves()]
+    return [leaf.layout_or_default if leaf.is_array else default_layout(1) for leaf in leaves]
+
+
+def _plain(shape: Shape) -> Shape:
+    """Without a layout."""
+    return shape.static
 
 
 def _assembled(shape: Shape, leaves: Iterator[Any]) -> Any:

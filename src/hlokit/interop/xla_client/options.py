@@ -1,4 +1,7 @@
-"""CompileOptions and what it holds. Only the numbers of replicas and partitions and the tupling of arguments count."""
+"""CompileOptions and what it holds.
+
+What counts are the numbers of replicas and partitions, the device assignment, the tupling of arguments and layouts.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.interop.xla_client.errors import unimplemented
+from hlokit.interop.xla_client.enums import AutotuneCacheMode
+from hlokit.interop.xla_client.errors import raises_status
 from hlokit.interop.xla_client.shapes import Shape
 
 _DEBUG_DEFAULTS: dict[str, Any] = {
@@ -42,10 +46,25 @@ _DEBUG_DEFAULTS: dict[str, Any] = {
     "xla_gpu_dump_autotune_logs_to": "",
     "xla_gpu_dump_autotune_results_to": "",
     "xla_gpu_enable_fast_min_max": False,
+    "xla_gpu_enable_llvm_module_compilation_parallelism": False,
+    "xla_gpu_experimental_autotune_cache_mode": AutotuneCacheMode.UPDATE,
+    "xla_gpu_kernel_cache_file": "",
     "xla_gpu_load_autotune_results_from": "",
+    "xla_gpu_per_fusion_autotune_cache_dir": "",
     "xla_llvm_disable_expensive_passes": False,
     "xla_test_all_input_layouts": False,
 }
+
+
+_KINDS: dict[type, Any] = {
+    bool: bool,
+    int: (int, np.integer),
+    float: (int, float, np.integer, np.floating),
+    str: str,
+    bytes: bytes,
+    AutotuneCacheMode: AutotuneCacheMode,
+}
+"""What the attributes of each type accept."""
 
 
 class _Options:
@@ -55,10 +74,13 @@ class _Options:
         vars(self).update(defaults)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), (property, _BuildOption)):
+            object.__setattr__(self, name, value)
+            return
         if name not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        for kind in (bool, int, str):
-            if type(vars(self)[name]) is kind and not isinstance(value, (int, np.integer) if kind is int else kind):
+        for kind, accepted in _KINDS.items():
+            if type(vars(self)[name]) is kind and not isinstance(value, accepted):
                 raise TypeError(f"{type(self).__name__}.{name}: expected {kind.__name__}, got {value!r}")
         vars(self)[name] = value
 
@@ -71,11 +93,14 @@ class DebugOptions(_Options):
 
 
 class ExecutableBuildOptions(_Options):
-    """How to build an executable; kept, and changing nothing here."""
+    """How to build an executable. `num_replicas`, `num_partitions` and `device_assignment` are those of CompileOptions;
+    `result_layout` says how results lie in memory. The rest is kept and changes nothing here."""
 
     debug_options: DebugOptions
+    device_assignment: DeviceAssignment | None
     num_replicas: int
     num_partitions: int
+    result_layout: Shape | None
 
     def __init__(self) -> None:
         super().__init__(
@@ -86,14 +111,30 @@ class ExecutableBuildOptions(_Options):
                 "auto_spmd_partitioning_mesh_shape": [],
                 "debug_options": DebugOptions(),
                 "device_assignment": None,
+                "exec_time_optimization_effort": 0.0,
                 "fdo_profile": b"",
+                "memory_fitting_effort": 0.0,
                 "num_partitions": 1,
                 "num_replicas": 1,
                 "result_layout": None,
                 "use_auto_spmd_partitioning": False,
+                "use_shardy_partitioner": False,
                 "use_spmd_partitioning": False,
             }
         )
+
+
+class _BuildOption:
+    """An attribute that is that of the executable_build_options."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, options: CompileOptions | None, owner: type) -> Any:
+        return self if options is None else getattr(options.executable_build_options, self._name)
+
+    def __set__(self, options: CompileOptions, value: Any) -> None:
+        setattr(options.executable_build_options, self._name, value)
 
 
 class CompileOptions(_Options):
@@ -101,38 +142,55 @@ class CompileOptions(_Options):
 
     num_replicas, num_partitions    how many devices run it: at most as many as the client has
     parameter_is_tupled_arguments   the entry's only parameter is a tuple, whose elements are the arguments
+    argument_layouts                shapes of the arguments, which say how their buffers are to lie in memory
     """
 
     argument_layouts: list[Shape] | None
-    device_assignment: DeviceAssignment | None
+    env_option_overrides: list[tuple[str, str | bool | int | float]]
     executable_build_options: ExecutableBuildOptions
-    num_partitions: int
-    num_replicas: int
     parameter_is_tupled_arguments: bool
-    tuple_arguments: bool
+    device_assignment = _BuildOption()
+    num_partitions = _BuildOption()
+    num_replicas = _BuildOption()
 
     def __init__(self) -> None:
         super().__init__(
             {
                 "argument_layouts": None,
                 "compile_portable_executable": False,
-                "device_assignment": None,
                 "env_option_overrides": [],
                 "executable_build_options": ExecutableBuildOptions(),
-                "num_partitions": 1,
-                "num_replicas": 1,
                 "parameter_is_tupled_arguments": False,
                 "profile_version": 0,
-                "tuple_arguments": False,
             }
         )
 
+    @property
+    def tuple_arguments(self) -> bool:
+        """Another name of parameter_is_tupled_arguments."""
+        return self.parameter_is_tupled_arguments
+
+    @tuple_arguments.setter
+    def tuple_arguments(self, value: bool) -> None:
+        self.parameter_is_tupled_arguments = value
+
+    @raises_status
     def SerializeAsString(self) -> bytes:
-        raise unimplemented("CompileOptions.SerializeAsString")
+        """A serialized CompileOptionsProto; of the debug options it has those that can be set here."""
+        from hlokit.interop.xla_client.options_proto import to_proto
+
+        return to_proto(self)
 
     @staticmethod
+    @raises_status
     def ParseFromString(data: bytes, /) -> CompileOptions:
-        raise unimplemented("CompileOptions.ParseFromString")
+        """The options in a serialized CompileOptionsProto. XlaRuntimeError for bytes that are none."""
+        from hlokit.interop.xla_client.options_proto import from_proto
+
+        return from_proto(data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompileOptions.ParseFromString, (self.SerializeAsString(),)
 
 
 class DeviceAssignment:
@@ -148,6 +206,10 @@ class DeviceAssignment:
         if devices.ndim != 2 or devices.dtype.kind not in "iu":
             raise TypeError(f"expected a matrix of device numbers, got {devices.dtype}{list(devices.shape)}")
         return DeviceAssignment(devices.astype(np.int32))
+
+    def columns(self) -> list[list[int]]:
+        """For each partition the devices of its replicas."""
+        return self._devices.T.tolist()
 
     def devices(self) -> list[int]:
         """Replica by replica, partition by partition."""

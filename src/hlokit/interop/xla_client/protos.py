@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from hlokit.interop.xla_client.enums import PaddingType, Precision
+from hlokit.interop.xla_client.enums import PaddingType, Precision, ResultAccuracyMode
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers as Numbers
 from hlokit.types.window import same_padding
 
@@ -66,6 +66,18 @@ def make_padding_config(padding_config: PaddingConfig | Iterable[tuple[int, int,
         dimension.interior_padding = interior
         config.dimensions.append(dimension)
     return config
+
+
+class ResultAccuracy:
+    """How exact a result must be: a mode, or an absolute, a relative or an error in units of the last place."""
+
+    __slots__ = ("atol", "mode", "rtol", "ulps")
+
+    def __init__(self) -> None:
+        self.mode = ResultAccuracyMode.DEFAULT
+        self.atol = 0.0
+        self.rtol = 0.0
+        self.ulps = 0
 
 
 class DotDimensionNumbers:

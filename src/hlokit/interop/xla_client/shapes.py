@@ -44,6 +44,21 @@ class Layout:
         return hash(self.core)
 
 
+class PjRtLayout(Layout):
+    """The layout of an argument or a result of an executable; as text it is as in HLO: {1,0}."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, core: layouts.Layout) -> PjRtLayout:
+        layout = cls(())
+        layout.core = core
+        return layout
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+
 class Shape:
     """The type of a value: an array shape with or without a layout, a tuple of shapes, or a token.
 
@@ -170,12 +185,26 @@ class Shape:
     def to_serialized_proto(self) -> bytes:
         """A serialized ShapeProto."""
         from hlokit.proto.schema import message_class
-        from hlokit.proto.shapes import shape_to_proto
 
         proto = message_class("Shape")()
+        self.write_proto(proto)
+        return proto.SerializeToString(deterministic=True)
+
+    def write_proto(self, proto: Any) -> None:
+        """Fills an empty ShapeProto."""
+        from hlokit.proto.shapes import shape_to_proto
+
         shape_to_proto(self.core, proto)
         self._drop_absent_layouts(proto)
-        return proto.SerializeToString(deterministic=True)
+
+    @staticmethod
+    def from_proto(proto: Any) -> Shape:
+        """The shape in a ShapeProto. ParseError or ShapeError for what is none."""
+        from hlokit.proto.shapes import shape_from_proto
+
+        if proto.tuple_shapes:
+            return Shape.tuple_shape(map(Shape.from_proto, proto.tuple_shapes))
+        return Shape.of(shape_from_proto(proto), has_layout=proto.HasField("layout"))
 
     def _drop_absent_layouts(self, proto: Any) -> None:
         if self.is_array() and not self._has_layout:
@@ -197,7 +226,9 @@ class Shape:
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (self._core, self._has_layout, *(e._key() for e in self._elements))
+        if self.is_tuple():
+            return tuple(e._key() for e in self._elements)
+        return self._core.logical, self._core.layout_or_default if self._has_layout else None
 
     def __repr__(self) -> str:
         if not self.is_tuple():

@@ -1,12 +1,15 @@
-"""OpSharding: the proto of a sharding as a mutable record."""
+"""OpSharding: the proto of a sharding as a mutable record. SingleDeviceSharding: where a buffer lies."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlokit.interop.xla_client.enums import OpSharding_ShardGroupType, OpSharding_Type
 from hlokit.interop.xla_client.errors import raises_status
 from hlokit.types.sharding import Sharding
+
+if TYPE_CHECKING:
+    from hlokit.interop.xla_client.client import Device
 
 _LISTS = (
     "tile_assignment_dimensions",
@@ -94,3 +97,36 @@ class OpSharding:
             return str(self.core)
         except Exception as error:
             return f"<OpSharding that is none: {error}>"
+
+
+class SingleDeviceSharding:
+    """That of an array that lies on one device."""
+
+    __slots__ = ("_device", "_memory_kind")
+
+    def __init__(self, device: Device, *, memory_kind: str | None = None) -> None:
+        self._device = device
+        self._memory_kind = memory_kind
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def device_set(self) -> set[Device]:
+        return {self._device}
+
+    @property
+    def memory_kind(self) -> str | None:
+        return self._memory_kind
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SingleDeviceSharding):
+            return NotImplemented
+        return (self._device, self._memory_kind) == (other._device, other._memory_kind)
+
+    def __hash__(self) -> int:
+        return hash((self._device, self._memory_kind))
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self._memory_kind!r})"

@@ -1,17 +1,121 @@
-"""Traceback: a switch that exists for programs that set it. No tracebacks are collected."""
+"""Traceback: where Python was when a buffer or an executable was made. It holds code, not the frames' variables."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+import sys
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType, TracebackType
+
+_OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+"""The folder of hlokit's code, whose frames are left out."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of a function. `function_start_line` is the line of its `def`."""
+
+    file_name: str
+    function_name: str
+    function_start_line: int
+    line_num: int
+
+    def __repr__(self) -> str:
+        return f"{self.function_name};{self.file_name}:{self.line_num}"
 
 
 class Traceback:
+    """The active functions, the innermost first. `Traceback.enabled = False` turns off what collects them."""
+
+    __slots__ = ("_codes", "_instructions")
     enabled = True
 
+    def __init__(self, codes: Sequence[CodeType], instructions: Sequence[int]) -> None:
+        self._codes = tuple(codes)
+        self._instructions = tuple(instructions)
+
     @staticmethod
-    def get_traceback() -> None:
-        return None
+    def get_traceback() -> Traceback | None:
+        """That of the caller; None where tracebacks are not enabled."""
+        if not Traceback.enabled:
+            return None
+        frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+        while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+            frame = frame.f_back
+        codes: list[CodeType] = []
+        instructions: list[int] = []
+        while frame is not None:
+            codes.append(frame.f_code)
+            instructions.append(frame.f_lasti)
+            frame = frame.f_back
+        return Traceback(codes, instructions)
+
+    @property
+    def frames(self) -> list[Frame]:
+        return [
+            Frame(code.co_filename, code.co_name, code.co_firstlineno, self.code_addr2line(code, instruction))
+            for code, instruction in zip(self._codes, self._instructions, strict=True)
+        ]
+
+    def raw_frames(self) -> tuple[list[CodeType], list[int]]:
+        """The functions' code, and the offset of the instruction that each was at."""
+        return list(self._codes), list(self._instructions)
+
+    def as_python_traceback(self) -> TracebackType | None:
+        """As Python's module `traceback` takes it, the outermost first. Its frames have no variables."""
+        return self.traceback_from_frames(self.frames)
+
+    @staticmethod
+    def traceback_from_frames(frames: Sequence[Frame]) -> TracebackType | None:
+        """Frames, the innermost first, as Python's module `traceback` takes them."""
+        found: TracebackType | None = None
+        for frame in frames:
+            found = TracebackType(found, _python_frame(frame), -1, frame.line_num)
+        return found
+
+    @staticmethod
+    def code_addr2line(code: CodeType, lasti: int) -> int:
+        """The line of the instruction at this offset."""
+        line = code.co_firstlineno
+        for start, end, number in code.co_lines():
+            if start <= lasti < end and number is not None:
+                line = number
+        return line
+
+    @staticmethod
+    def code_addr2location(code: CodeType, lasti: int) -> tuple[int, int, int, int]:
+        """Start line, start column, end line, end column of the instruction at this offset; 0 for what is unknown."""
+        place = list(code.co_positions())[lasti // 2]
+        line, end_line, column, end_column = (number or 0 for number in place)
+        return line, column, end_line, end_column
+
+    def __str__(self) -> str:
+        return "\n".join(f"{f.file_name}:{f.line_num} ({f.function_name})" for f in self.frames)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Traceback):
+            return NotImplemented
+        return (self._codes, self._instructions) == (other._codes, other._instructions)
+
+    def __hash__(self) -> int:
+        return hash((self._codes, self._instructions))
+
+
+def _frame_of_its_own() -> FrameType:
+    return sys._getframe()  # pyright: ignore[reportPrivateUsage]
+
+
+def _python_frame(frame: Frame) -> FrameType:
+    """A frame object that says it is this frame."""
+    code = _frame_of_its_own.__code__.replace(
+        co_filename=frame.file_name,
+        co_name=frame.function_name,
+        co_qualname=frame.function_name,
+        co_firstlineno=frame.function_start_line,
+    )
+    return FunctionType(code, {"sys": sys})()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias, cast
 import numpy as np
 
 import hlokit as hk
+from hlokit.interop.xla_client.arrays import numpy_array
 from hlokit.interop.xla_client.builder import XlaBuilder, XlaOp
 from hlokit.interop.xla_client.computation import XlaComputation
 from hlokit.interop.xla_client.enums import (
@@ -16,11 +17,12 @@ from hlokit.interop.xla_client.enums import (
     FftType,
     PrimitiveType,
     RandomAlgorithm,
+    ResultAccuracyMode,
     TriangularSolveOptions_Transpose,
 )
 from hlokit.interop.xla_client.errors import invalid
 from hlokit.interop.xla_client.ops.signatures import Argument
-from hlokit.interop.xla_client.protos import vars_of
+from hlokit.interop.xla_client.protos import ResultAccuracy, vars_of
 from hlokit.interop.xla_client.shapes import Layout, Shape, ShapeIndex
 
 _CHANNEL_TYPES = {0: "device_to_device", 1: "device_to_device", 2: "device_to_host", 3: "host_to_device"}
@@ -131,16 +133,19 @@ def _pair(value: Any) -> tuple[int, int]:
     return operator.index(first), operator.index(second)
 
 
+def _accuracy(value: Any) -> tuple[Any, ...] | None:
+    value = _instance(ResultAccuracy)(value)
+    if value.mode == ResultAccuracyMode.HIGHEST:
+        return ("highest",)
+    tolerance = float(value.atol), float(value.rtol), operator.index(value.ulps)
+    return ("tolerance", *tolerance) if any(tolerance) else None
+
+
 def _literal(value: Any) -> Any:
     """NumPy decides the element type of Python's numbers, as in jaxlib: 64 bits."""
     if isinstance(value, tuple):
         return tuple(map(_literal, cast("tuple[Any, ...]", value)))
-    array = np.asarray(value)
-    try:
-        hk.dtype(array.dtype)
-    except hk.ShapeError:
-        raise invalid(f"Unknown NumPy dtype {array.dtype!r}") from None
-    return array
+    return numpy_array(value)
 
 
 _op = _core_of(XlaOp)
@@ -195,6 +200,7 @@ ConvNumbers: TypeAlias = Annotated[
 GatherNumbers: TypeAlias = Annotated[Any, Argument("xla::GatherDimensionNumbers", _proto("offset_dims"))]
 ScatterNumbers: TypeAlias = Annotated[Any, Argument("xla::ScatterDimensionNumbers", _proto("update_window_dims"))]
 Padding: TypeAlias = Annotated[Sequence[tuple[int, int, int]], Argument("xla::PaddingConfig", _padding)]
+ResultAccuracyOf: TypeAlias = Annotated[Any, Argument("xla::ResultAccuracy", _accuracy)]
 Groups: TypeAlias = Annotated[Sequence[Sequence[int]], Argument("Span[xla::ReplicaGroup]", _list_of(_group))]
 Channel: TypeAlias = Annotated[hk.ChannelHandle, Argument("xla::ChannelHandle", _channel)]
 OptionalChannel: TypeAlias = Annotated[

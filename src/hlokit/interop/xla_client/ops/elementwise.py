@@ -3,7 +3,7 @@
 from typing import Any
 
 import hlokit as hk
-from hlokit.interop.xla_client.ops.arguments import Op, OptionalInts
+from hlokit.interop.xla_client.ops.arguments import Op, OptionalInts, ResultAccuracyOf
 from hlokit.interop.xla_client.ops.signatures import OpFunction
 
 _UNARY = {
@@ -16,6 +16,8 @@ _UNARY = {
     "Rsqrt": "rsqrt", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Square": "square", "Tan": "tan",
     "Tanh": "tanh",
 }  # fmt: skip
+ACCURATE = frozenset(("Cbrt", "Cos", "Erf", "Exp", "Expm1", "Log", "Log1p", "Rsqrt", "Sin", "Sqrt", "Tan", "Tanh"))
+"""Functions that later releases of jaxlib also call with a ResultAccuracy."""
 _BINARY = {
     "Add": "add", "And": "and_", "Atan2": "atan2", "Complex": "complex", "Div": "div", "Eq": "eq", "Ge": "ge",
     "Gt": "gt", "Le": "le", "Lt": "lt", "Max": "max", "Min": "min", "Mul": "mul", "Ne": "ne", "Or": "or_",
@@ -28,8 +30,12 @@ def _unary(name: str, function: Any) -> OpFunction:
     def call(arg: Op, /) -> hk.XlaOp:
         return function(arg)
 
+    def accurate(operand: Op, result_accuracy: ResultAccuracyOf) -> hk.XlaOp:
+        return function(operand, result_accuracy)
+
     call.__doc__ = function.__doc__
-    return OpFunction(name, call, 1, "XlaOp")
+    made = OpFunction(name, call, 1, "XlaOp")
+    return made.overload(accurate) if name in ACCURATE else made
 
 
 def _binary(name: str, function: Any) -> OpFunction:
