@@ -76,8 +76,8 @@ def text(module: hk.HloModule, target: str, *, strict: bool = False) -> str:
     """The LLVM text of the program; for what does not compile, the error's."""
     try:
         return compile_program(module, parse(TARGETS[target]), strict=strict).text
-    except hk.HlokitError as error:
-        return f"{type(error).__name__}: {error}"
+    except Exception as error:  # an internal error is a difference like any other
+        return f"{type(error).__name__}: {error}\n"
 
 
 def hashes(golden: Path | None, part: int, parts: int) -> dict[str, str]:

@@ -13,12 +13,12 @@ from functools import cached_property
 from itertools import pairwise
 
 from hlokit.cpu.kernels import panels
-from hlokit.cpu.kernels.flow import While, greatest, least
+from hlokit.cpu.kernels.flow import greatest, least
 from hlokit.cpu.kernels.panel_copy import Strides, copy
 from hlokit.cpu.kernels.panels import DEPTH, clear, everywhere, fma, load, offset, plus, spread, store, times, up
 from hlokit.cpu.kernels.qr import total
 from hlokit.cpu.kernels.tridiagonal import Tridiagonal, power_of_two
-from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.llvm import Function, Module, While, float_constant
 
 LEAF = 64
 """Rows of the largest block that LAPACK solves whole: too few for OpenBLAS's threads."""

@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.llvm import Function, Module, scalar_type
 from hlokit.types.dtype import DType
-
-
-class While:
-    """A loop in the writing: `values` are its carried values at the head; `test` leaves it, `again` closes it.
-
-    What is written between construction and `test` runs once more than the rest. `test` may come several times.
-    After `again`, `values` are the last ones.
-    """
-
-    def __init__(self, f: Function, carries: Sequence[tuple[str, str]]) -> None:
-        """`carries`: (type, initial value) each."""
-        self._f = f
-        self._carries = carries
-        self._before, self._head, self._after = f.block, f.new_block("while"), f.new_block("done")
-        f.jump(self._head)
-        f.start(self._head)
-        self._place = len(f.lines)
-        self.values = [f.fresh("w") for _ in carries]
-
-    def test(self, condition: str) -> None:
-        """Goes on only if the i1 holds."""
-        body = self._f.new_block("on")
-        self._f.branch(condition, body, self._after)
-        self._f.start(body)
-
-    def again(self, *values: str) -> None:
-        """Goes to the head with the new values."""
-        latch = self._f.block
-        self._f.jump(self._head)
-        self._f.lines[self._place : self._place] = [
-            f"  {name} = phi {type} [ {initial}, %{self._before} ], [ {value}, %{latch} ]"
-            for name, (type, initial), value in zip(self.values, self._carries, values, strict=True)
-        ]
-        self._f.start(self._after)
 
 
 def table_pointer(f: Function, number: int) -> str:

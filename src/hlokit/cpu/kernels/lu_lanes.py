@@ -144,7 +144,7 @@ def _factor(plan: _Plan, module: Module) -> str:
 
 def _spread(f: Function, plan: _Plan, number: str) -> str:
     """An i64 in every lane."""
-    if plan.p.bytes == 4 and number.startswith("%"):
+    if plan.p.bytes == 4 and str(number).startswith("%"):
         number = f.let(f"trunc i64 {number} to i32")
     first = f.let(f"insertelement {plan.integers} poison, {plan.integer} {number}, i32 0")
     return f.let(

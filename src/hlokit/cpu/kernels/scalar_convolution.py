@@ -102,8 +102,8 @@ def affine(f: Function, constant: int, terms: Sequence[tuple[str, int]]) -> str:
     return f.let(f"add i64 {total}, {constant}") if constant else total
 
 
-def is_number(value: str) -> bool:
-    return not value.startswith("%")
+def is_number(value: object) -> bool:
+    return not str(value).startswith("%")
 
 
 def zero(wide: DType) -> str:

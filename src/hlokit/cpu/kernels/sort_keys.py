@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.comparators import Key, KeyOrder
-from hlokit.cpu.kernels.flow import While, at
+from hlokit.cpu.kernels.flow import at
 from hlokit.cpu.kernels.sort_lines import Lines
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import Function, Module, While
 
 
 @dataclass(frozen=True)

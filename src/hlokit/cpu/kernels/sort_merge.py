@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.flow import While, greatest, least
+from hlokit.cpu.kernels.flow import greatest, least
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_lines import Lines
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import Function, Module, While
 
 _RUN = 16  # elements of a run that is sorted by insertion
 _LONG = 1 << 15  # elements from which a line is worth more than one chunk

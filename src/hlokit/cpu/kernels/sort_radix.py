@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import While, at, least
+from hlokit.cpu.kernels.flow import at, least
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_keys import KeyedLines
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.llvm import Function, Module, While, vector
 
 _DIGITS = {False: 8, True: 11}  # bits at most; by whether lines are so long that passing over them costs most
 _WIDE = 1 << 13  # elements of such lines

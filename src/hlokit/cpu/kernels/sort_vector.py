@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import While, at, least
-from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.kernels.flow import at, least
+from hlokit.cpu.llvm import Function, Module, While, splat, vector
 from hlokit.cpu.target import Target
 
 _ROWS = 8  # of a matrix: with what merges need they fill half of the registers

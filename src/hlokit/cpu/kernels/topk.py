@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hlokit.cpu.kernels.flow import Element, While, at, least, table_pointer, unused_name
+from hlokit.cpu.kernels.flow import Element, at, least, table_pointer, unused_name
 from hlokit.cpu.kernels.keys import KeyMap
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.topk_select import select
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.llvm import Function, Module, While, vector
 
 _LANES = 64  # elements of one look; their mask is an i64
 _SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk

@@ -1,0 +1,375 @@
+"""Values of a function in the writing: SSA names and constants of known types, whose operators append instructions.
+
+    with fn.loop(0, rows) as row:
+        place = matrix + row.index * stride          # a Pointer, in bytes
+        total = place.load(vector).fma(factor, total)
+
+Operands may be Python numbers, which become constants in every lane. Integers are signed but where a method says
+otherwise. Comparisons of floats are false for NaN but where they say otherwise; == and != are the identity of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hlokit.cpu.llvm.types import Type, type_of
+
+if TYPE_CHECKING:
+    from hlokit.cpu.llvm.function import Function
+
+I1, I8, I16, I32, I64 = (type_of(f"i{bits}") for bits in (1, 8, 16, 32, 64))
+POINTER = type_of("ptr")
+
+
+class Value:
+    """A value of `type` in the function `fn`. `text` is how instructions name it; `number` is a constant's value."""
+
+    __slots__ = ("fn", "number", "text", "type")
+
+    def __init__(self, fn: Function, type: Type, text: str, number: float | None = None) -> None:
+        self.fn, self.type, self.text, self.number = fn, type, text, number
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __format__(self, spec: str) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.type} {self.text})"
+
+    @property
+    def typed(self) -> str:
+        """With its type, as calls name it."""
+        return f"{self.type.text} {self.text}"
+
+    def operand(self, other: Value | float) -> str:
+        """The other operand's text; a number becomes a constant of this type."""
+        return other.text if isinstance(other, Value) else self.type.constant(other)
+
+    def value(self, other: Value | float) -> Value:
+        """A number as a constant of this type."""
+        return other if isinstance(other, Value) else self.fn.constant(other, self.type)
+
+    def let(self, instruction: str, type: Type) -> Value:
+        return Value(self.fn, type, self.fn.let(instruction))
+
+    # -- arithmetic
+
+    def binary(self, instruction: str, other: Value | float) -> Value:
+        return self.let(f"{instruction} {self.type.text} {self.text}, {self.operand(other)}", self.type)
+
+    def __add__(self, other: Value | float) -> Value:
+        return self.binary("fadd" if self.type.is_float else "add", other)
+
+    def __radd__(self, other: float) -> Value:
+        return self.value(other) + self
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self.binary("fsub" if self.type.is_float else "sub", other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self.value(other) - self
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self.binary("fmul" if self.type.is_float else "mul", other)
+
+    def __rmul__(self, other: float) -> Value:
+        return self.value(other) * self
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.binary("fdiv", other)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self.value(other) / self
+
+    def __neg__(self) -> Value:
+        return self.let(f"fneg {self.type.text} {self.text}", self.type) if self.type.is_float else 0 - self
+
+    def __and__(self, other: Value | int) -> Value:
+        return self.binary("and", other)
+
+    def __or__(self, other: Value | int) -> Value:
+        return self.binary("or", other)
+
+    def __xor__(self, other: Value | int) -> Value:
+        return self.binary("xor", other)
+
+    def __invert__(self) -> Value:
+        return self.binary("xor", -1 if self.type.bits > 1 else 1)
+
+    def __lshift__(self, other: Value | int) -> Value:
+        return self.binary("shl", other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        """Logical: zeros come in."""
+        return self.binary("lshr", other)
+
+    def sar(self, other: Value | int) -> Value:
+        """Arithmetic shift to the right: copies of the sign come in."""
+        return self.binary("ashr", other)
+
+    def __floordiv__(self, other: Value | int) -> Value:
+        """The quotient of integers without sign."""
+        return self.binary("udiv", other)
+
+    def __mod__(self, other: Value | int) -> Value:
+        """The remainder of integers without sign."""
+        return self.binary("urem", other)
+
+    # -- comparisons
+
+    def compare(self, predicate: str, other: Value | float) -> Value:
+        """`oeq`, `une`, `ult`, ... of floats; `eq`, `slt`, `ult`, ... of integers."""
+        kind = "fcmp" if self.type.is_float else "icmp"
+        return self.let(f"{kind} {predicate} {self.type.text} {self.text}, {self.operand(other)}", self.type.mask)
+
+    def __lt__(self, other: Value | float) -> Value:
+        return self.compare("olt" if self.type.is_float else "slt", other)
+
+    def __le__(self, other: Value | float) -> Value:
+        return self.compare("ole" if self.type.is_float else "sle", other)
+
+    def __gt__(self, other: Value | float) -> Value:
+        return self.compare("ogt" if self.type.is_float else "sgt", other)
+
+    def __ge__(self, other: Value | float) -> Value:
+        return self.compare("oge" if self.type.is_float else "sge", other)
+
+    def eq(self, other: Value | float) -> Value:
+        return self.compare("oeq" if self.type.is_float else "eq", other)
+
+    def ne(self, other: Value | float) -> Value:
+        """Of floats true for NaN."""
+        return self.compare("une" if self.type.is_float else "ne", other)
+
+    def is_nan(self) -> Value:
+        return self.compare("uno", self)
+
+    def select(self, then: Value, otherwise: Value | float) -> Value:
+        """Of an i1: `then` where it holds, else `otherwise`; a scalar i1 chooses whole vectors."""
+        return self.let(f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}", then.type)
+
+    def where(self, condition: Value, otherwise: Value | float) -> Value:
+        """self where the condition holds, else `otherwise`."""
+        return condition.select(self, otherwise)
+
+    # -- conversions
+
+    def cast(self, instruction: str, scalar: str) -> Value:
+        """By LLVM's instruction of this name; the value itself if it has the type already."""
+        if scalar == self.type.scalar:
+            return self
+        type = self.type.like(scalar)
+        return self.let(f"{instruction} {self.type.text} {self.text} to {type.text}", type)
+
+    def bitcast(self, type: Type) -> Value:
+        """The same bits as another type of the same size."""
+        return self if type is self.type else self.let(f"bitcast {self.typed} to {type.text}", type)
+
+    def as_bits(self) -> Value:
+        """The bits of a float as an integer."""
+        return self.bitcast(self.type.integer)
+
+    def trunc(self, bits: int) -> Value:
+        return self.cast("trunc", f"i{bits}")
+
+    def zext(self, bits: int) -> Value:
+        return self.cast("zext", f"i{bits}")
+
+    def sext(self, bits: int) -> Value:
+        return self.cast("sext", f"i{bits}")
+
+    # -- functions of numbers
+
+    def intrinsic(self, name: str, *others: Value | float, extra: str = "") -> Value:
+        """LLVM's generic intrinsic whose operands all have this type, after which its name is overloaded."""
+        operands = ", ".join([self.typed, *(f"{self.type.text} {self.operand(o)}" for o in others)])
+        return self.let(f"call {self.type.text} @llvm.{name}.{self.type.suffix}({operands}{extra})", self.type)
+
+    def fma(self, factor: Value | float, addend: Value | float) -> Value:
+        """self * factor + addend, rounded once."""
+        return self.intrinsic("fma", factor, addend)
+
+    def fmuladd(self, factor: Value | float, addend: Value | float) -> Value:
+        """self * factor + addend, rounded once where the machine has an instruction for it, else twice."""
+        return self.intrinsic("fmuladd", factor, addend)
+
+    def abs(self) -> Value:
+        """The magnitude of a float."""
+        return self.intrinsic("fabs")
+
+    def copysign(self, sign: Value | float) -> Value:
+        return self.intrinsic("copysign", sign)
+
+    def sqrt(self) -> Value:
+        return self.intrinsic("sqrt")
+
+    def rounded(self) -> Value:
+        """The nearest integral value, ties to even."""
+        return self.intrinsic("roundeven")
+
+    def maxnum(self, other: Value | float) -> Value:
+        """The greater float; of a number and a NaN the number."""
+        return self.intrinsic("maxnum", other)
+
+    def minnum(self, other: Value | float) -> Value:
+        return self.intrinsic("minnum", other)
+
+    def maximum(self, other: Value | float) -> Value:
+        """The greater float; NaN if either is."""
+        return self.intrinsic("maximum", other)
+
+    def minimum(self, other: Value | float) -> Value:
+        return self.intrinsic("minimum", other)
+
+    def smax(self, other: Value | int) -> Value:
+        return self.intrinsic("smax", other)
+
+    def smin(self, other: Value | int) -> Value:
+        return self.intrinsic("smin", other)
+
+    def umax(self, other: Value | int) -> Value:
+        return self.intrinsic("umax", other)
+
+    def umin(self, other: Value | int) -> Value:
+        return self.intrinsic("umin", other)
+
+    # -- lanes
+
+    def splat(self, lanes: int, index: str = "i64 0") -> Value:
+        """A scalar in every lane. `index`: the lane that it is put in first, as LLVM spells it."""
+        if lanes == 1:
+            return self
+        type = self.type.of(lanes)
+        one = self.fn.let(f"insertelement {type.text} poison, {self.typed}, {index}")
+        return self.let(f"shufflevector {type.text} {one}, {type.text} poison, <{lanes} x i32> zeroinitializer", type)
+
+    def lane(self, number: Value | int) -> Value:
+        """One lane of a vector."""
+        return self.let(f"extractelement {self.typed}, i64 {number}", self.type.element)
+
+    def with_lane(self, number: Value | int, value: Value) -> Value:
+        """The vector with another value in one lane."""
+        return self.let(f"insertelement {self.typed}, {value.typed}, i64 {number}", self.type)
+
+    def shuffled(self, order: Sequence[int], other: Value | None = None) -> Value:
+        """The lanes in this order; numbers from the count of lanes on are those of `other`."""
+        second = "poison" if other is None else other.text
+        shown = ", ".join(f"i32 {k}" for k in order)
+        text = f"shufflevector {self.typed}, {self.type.text} {second}, <{len(order)} x i32> <{shown}>"
+        return self.let(text, self.type.of(len(order)))
+
+    def reduced(self, name: str, start: str = "") -> Value:
+        """One scalar of all lanes, by the intrinsic llvm.vector.reduce.NAME, whose first operand may be `start`."""
+        text = f"call {self.type.scalar} @llvm.vector.reduce.{name}.{self.type.suffix}({start}{self.typed})"
+        return self.let(text, self.type.element)
+
+    def any(self) -> Value:
+        """Of i1: whether it holds in any lane."""
+        if self.type.lanes == 1:
+            return self
+        bits = self.bitcast(type_of(f"i{self.type.lanes}"))
+        return bits.ne(0)
+
+
+class Index(Value):
+    """An i64 that counts elements or bytes and never overflows. Sums with 0 and products with 0 or 1 cost nothing."""
+
+    __slots__ = ()
+
+    def _made(self, instruction: str, other: Value | int) -> Index:
+        return Index(self.fn, I64, self.fn.let(f"{instruction} nsw i64 {self.text}, {self.operand(other)}"))
+
+    def __add__(self, other: Value | float) -> Index:
+        if _is(other, 0):
+            return self
+        return self.fn.index(other) if self.number == 0 else self._made("add", _whole(other))
+
+    def __sub__(self, other: Value | float) -> Index:
+        return self if _is(other, 0) else self._made("sub", _whole(other))
+
+    def __mul__(self, other: Value | float) -> Index:
+        if self.number == 0 or _is(other, 1):
+            return self
+        return self.fn.index(0) if _is(other, 0) else self._made("mul", _whole(other))
+
+    def smin(self, other: Value | int) -> Index:
+        return self.fn.index(super().smin(other))
+
+    def smax(self, other: Value | int) -> Index:
+        return self.fn.index(super().smax(other))
+
+    def __and__(self, other: Value | int) -> Index:
+        return self.fn.index(super().__and__(other))
+
+    def __floordiv__(self, other: Value | int) -> Index:
+        return self if _is(other, 1) else self.fn.index(super().__floordiv__(other))
+
+    def __mod__(self, other: Value | int) -> Index:
+        return self.fn.index(0) if _is(other, 1) else self.fn.index(super().__mod__(other))
+
+
+def _is(value: Value | float, number: int) -> bool:
+    return (value.number if isinstance(value, Value) else value) == number
+
+
+def _whole(value: Value | float) -> Value | int:
+    return value if isinstance(value, Value) else int(value)
+
+
+class Pointer(Value):
+    """An address. Sums are in bytes; `p[i]` is the address of element `i` of those that `p` points to.
+
+    element   the type of an element in memory: the default of loads and stores, and the size that p[i] counts in
+    align     bytes that every element's address is a multiple of
+    """
+
+    __slots__ = ("align", "element")
+
+    def __init__(self, fn: Function, text: str, element: Type = I8, align: int = 0) -> None:
+        super().__init__(fn, POINTER, text)
+        self.element, self.align = element, align or element.bytes
+
+    def to(self, element: Type, align: int = 0) -> Pointer:
+        """The same address, of elements of another type."""
+        return Pointer(self.fn, self.text, element, align)
+
+    def __add__(self, other: Value | float) -> Pointer:
+        """So many bytes further."""
+        if _is(other, 0):
+            return self
+        name = self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_whole(other)}", "p")
+        return Pointer(self.fn, name, self.element, self.align)
+
+    def __getitem__(self, index: Index | int) -> Pointer:
+        return self + index * self.element.bytes
+
+    def load(self, lanes: int = 1, mask: Value | None = None) -> Value:
+        """So many elements from here on; 0 where the mask is not set."""
+        type = self.element.of(lanes)
+        if mask is None:
+            return self.let(f"load {type.text}, ptr {self.text}, align {self.align}", type)
+        operands = f"{self.typed}, i32 {self.align}, {mask.typed}, {type.text} zeroinitializer"
+        return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
+
+    def store(self, value: Value, mask: Value | None = None) -> None:
+        """The value's lanes from here on, those where the mask is set."""
+        if mask is None:
+            self.fn.do(f"store {value.typed}, ptr {self.text}, align {self.align}")
+            return
+        operands = f"{value.typed}, {self.typed}, i32 {self.align}, {mask.typed}"
+        self.fn.do(f"call void @llvm.masked.store.{value.type.suffix}.p0({operands})")
+
+    def clear(self, bytes: Value | int) -> None:
+        """Zeros over so many bytes."""
+        self.fn.do(f"call void @llvm.memset.p0.i64({self.typed}, i8 0, i64 {bytes}, i1 false)")
+
+    def copy_from(self, source: Pointer, bytes: Value | int) -> None:
+        """So many bytes from another place, which must not overlap."""
+        self.fn.do(f"call void @llvm.memcpy.p0.p0.i64({self.typed}, {source.typed}, i64 {bytes}, i1 false)")
+
+    def prefetch(self, write: bool = False, locality: int = 3) -> None:
+        """Asks for the cache line: `locality` from 0, used once, to 3, used again and again."""
+        self.fn.do(f"call void @llvm.prefetch.p0({self.typed}, i32 {int(write)}, i32 {locality}, i32 1)")
