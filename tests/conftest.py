@@ -17,6 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("HLOKIT_TRACEBACK_FILTERING", "off")  # a test that fails shows where the package did
     if "PYTEST_XDIST_WORKER" not in os.environ:
         folder = config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="hlokit-tests-", ignore_cleanup_errors=True)
         os.environ["HLOKIT_CACHE_DIR"] = folder.name

@@ -19,27 +19,32 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.api import *  # noqa: F403
 from hlokit.api import __all__ as _programs
+from hlokit.errors import MissingNameError as _MissingNameError
 from hlokit.exports import *  # noqa: F403
 from hlokit.exports import __all__ as _classes
 from hlokit.forks import unforked as _unforked
+from hlokit.tracebacks import public as _public_function
 
 if _TYPE_CHECKING:
     from hlokit.builder.functions import *  # noqa: F403
 else:
 
+    @_public_function
     def __getattr__(name: str) -> object:
         """Imports the op functions when the first is asked for: a program that is read does without, 6 ms."""
         if name == "__all__":
             return _public()
         found = _functions()
-        globals().update(found)
         if name in found:
-            return found[name]
+            from hlokit.builder.core import op_function
+
+            value = globals()[name] = op_function(found[name])
+            return value
         if name.startswith("_"):
             raise AttributeError(f"module 'hlokit' has no attribute {name!r}")
         from hlokit.builder import advice
 
-        raise AttributeError(advice.no_name(name, _public()))
+        raise _MissingNameError(advice.no_name(name, _public()))
 
     def __dir__() -> list[str]:
         return [*_public(), *(name for name in globals() if name.startswith("__"))]

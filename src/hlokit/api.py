@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from hlokit.errors import ArgumentError, ParseError, UnsupportedError
 from hlokit.forks import unforked
@@ -15,6 +15,7 @@ from hlokit.memory import named
 from hlokit.passes.pipeline import optimize
 from hlokit.rules import Rule, rules
 from hlokit.stack import with_stack
+from hlokit.tracebacks import public
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
 _BYTECODE = b"ML\xefR"
 
 
+@public
 @unforked
 @with_stack
 @named
@@ -74,6 +76,7 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
     return _fitting(parse_hlo(text), arguments)
 
 
+@public
 @unforked
 @with_stack
 @named
@@ -101,6 +104,7 @@ def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
     return module
 
 
+@public
 @with_stack
 def parse_shape(text: str) -> Shape:
     """The shape written as HLO text writes it, e.g. "(f32[2,<=3]{0,1}, token[])". Raises ParseError."""
@@ -109,6 +113,7 @@ def parse_shape(text: str) -> Shape:
     return parse_shape(text)
 
 
+@public
 @with_stack
 def to_stablehlo(module: HloModule) -> str:
     """`module` as StableHLO text that jaxlib reads: see docs/stablehlo.md.
@@ -126,6 +131,7 @@ def to_stablehlo(module: HloModule) -> str:
     return stablehlo_text(module)
 
 
+@public
 def explain(label: str) -> Rule:
     """The rule of the language that errors and docstrings name by this label.
 
@@ -144,6 +150,7 @@ def explain(label: str) -> Rule:
     return book[label.upper()]
 
 
+@public
 @with_stack
 def verify(module: HloModule) -> None:
     """Checks every rule of the language on `module`. Raises one VerifyError with all findings."""
@@ -153,6 +160,52 @@ def verify(module: HloModule) -> None:
     verify(module)
 
 
+@overload
+def compile(  # pyright: ignore[reportOverlappingOverload]  # 1 is one of the ints of the others
+    module: HloModule,
+    backend: str = "cpu",
+    *,
+    threads: int | None = None,
+    strict: bool = False,
+    donate: Sequence[int] | None = None,
+    target: str | Target | None = None,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    shadow: bool | str | Path = False,
+    replicas: Literal[1] | None = None,
+    partitions: Literal[1] | None = None,
+) -> Executable: ...
+@overload
+def compile(
+    module: HloModule,
+    backend: str = "cpu",
+    *,
+    threads: int | None = None,
+    strict: bool = False,
+    donate: Sequence[int] | None = None,
+    target: str | Target | None = None,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    shadow: bool | str | Path = False,
+    replicas: int,
+    partitions: int | None = None,
+) -> DeviceExecutable: ...
+@overload
+def compile(
+    module: HloModule,
+    backend: str = "cpu",
+    *,
+    threads: int | None = None,
+    strict: bool = False,
+    donate: Sequence[int] | None = None,
+    target: str | Target | None = None,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    shadow: bool | str | Path = False,
+    replicas: int | None = None,
+    partitions: int,
+) -> DeviceExecutable: ...
+@public
 @unforked
 @with_stack
 @named
@@ -219,6 +272,7 @@ def compile(
     return shadowed(executable, None if shadow is True else shadow)
 
 
+@public
 @unforked
 @with_stack
 @named
@@ -232,6 +286,7 @@ def export_object(
     return export_object(module, target, path, strict=strict)
 
 
+@public
 def mpi_world(comm: Any = None) -> World:
     """The processes of an MPI job (of mpi4py's communicator `comm`, by default all) as devices: see World.
 
@@ -283,6 +338,7 @@ def _is_stablehlo(text: str) -> bool:
     return False
 
 
+@public
 def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> None:
     """Makes a handler of XLA's FFI, `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`, the target `name` of custom-calls.
 
@@ -310,6 +366,7 @@ def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> No
     handlers.register_ffi_target(name, handler, replace=replace)
 
 
+@public
 def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
     """Registers a type of handlers' states.
 

@@ -71,6 +71,14 @@ class BuildError(HlokitError):
         self.label = label
 
 
+class MissingNameError(BuildError, AttributeError):
+    """A handle, or hlokit, has no attribute of this name: `x.sum()`, `hk.float32`. Says what to write instead."""
+
+
+class MisuseError(BuildError, TypeError):
+    """A value is used as what it is not: an array as a tuple, a module as a function. Says what to write instead."""
+
+
 class ParseError(HlokitError):
     """Text or bytes that are no module. Shows line, column (both from 1), the line and a caret."""
 

@@ -123,7 +123,7 @@ def _meeting(process: Process, instruction: Instruction) -> tuple[int, ...] | No
     except EvaluationError:
         raise
     except HlokitError as error:
-        raise EvaluationError(f"{instruction.name}: {error}") from error
+        raise EvaluationError(f"{instruction.name}: {error}") from None
     return None
 
 

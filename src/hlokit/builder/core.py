@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from hlokit.hlo.op import Op
 from hlokit.hlo.values import is_sequence
 from hlokit.ops.movement import Broadcast
 from hlokit.ops.structure import Constant, Parameter
+from hlokit.tracebacks import own_frames, public, public_methods
 from hlokit.types.dtype import DTYPES, DType, dtype
 from hlokit.types.integers import integer
 from hlokit.types.literal import Literal, as_array
@@ -35,6 +37,7 @@ ComputationLike: TypeAlias = "Computation | HloModule | Callable[..., Any]"
 """What op functions take as a computation: a built one, or a Python function of handles."""
 
 
+@public_methods(but=("emit", "handle"))  # which op functions call
 class Builder:
     """Builds one computation (BUILDER rules). Op functions append to the builder of their operands.
 
@@ -362,6 +365,10 @@ class Builder:
         if root is not None and not isinstance(root, XlaOp):
             from hlokit.builder.control import tuple_
 
+            given: Any = root
+            if not isinstance(given, Iterable):
+                message = f"root: found {given!r}, expected a handle or a sequence of handles"
+                raise self._record(BuildError(message, "BUILDER-4"))
             root = tuple_(self, list(root))
         if not len(self.computation):
             raise self._record(BuildError(f"builder {self.name} has no op to be the root", "BUILDER-4"))
@@ -521,6 +528,35 @@ def _all_equal(array: np.ndarray[Any, Any]) -> bool:
     """Every element has the bits of the first."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
     return bool((flat == flat[0]).all())
+
+
+def op_function(value: Any) -> Any:
+    """A function of the facade made public: its errors name the call where they name no op; what is no function."""
+    if not isinstance(value, FunctionType):
+        return value
+    made = public(value, _complete)
+    made.__module__ = "hlokit"
+    return made
+
+
+def _complete(error: HlokitError, name: str, arguments: tuple[Any, ...]) -> None:
+    """A ShapeError that no op or check has completed names the function, its operands and the caller's line.
+
+    The call to write instead is left out where the caller called another function, which is made of this one.
+    """
+    if not isinstance(error, ShapeError):
+        return
+    if error.op is None:
+        listed = [part for argument in arguments for part in (argument if is_sequence(argument) else [argument])]
+        error.op, error.operands = name, tuple(part.shape for part in listed if isinstance(part, XlaOp))
+    error.location = error.location or "{}:{}".format(*_caller())
+    builders = {module for module in own_frames(error) if module.startswith("hlokit.builder.")}
+    if error.instead and not builders <= _ADVISING:
+        error.instead = ""
+
+
+_ADVISING = {f"hlokit.builder.{name}" for name in ("elementwise", "movement", "broadcasting", "core", "handle")}
+"""What the functions that say what to write instead are in, and what they call."""
 
 
 def _caller() -> tuple[str, int]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from hlokit.errors import BuildError
+from hlokit.errors import BuildError, MissingNameError, MisuseError
 from hlokit.hlo.instruction import Instruction
+from hlokit.tracebacks import public_methods
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from hlokit.builder.core import Builder
 
 
+@public_methods(
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__mod__",
+    "__rmod__", "__pow__", "__rpow__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__",
+    "__rlshift__", "__rshift__", "__rrshift__", "__matmul__", "__rmatmul__", "__eq__", "__ne__", "__lt__", "__le__",
+    "__gt__", "__ge__", "__neg__", "__invert__", "__abs__", "__bool__", "__getitem__",
+    "__iter__", "__len__", "__getattr__", "__array_ufunc__", "__array_function__", "__array__",
+)  # fmt: skip
 class XlaOp:
     """A handle on a value of a builder (BUILDER-1). Operators follow the same rules as the op functions.
 
@@ -48,10 +56,10 @@ class XlaOp:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_") or name in XlaOp.__slots__:
-                raise AttributeError(f"a handle has no attribute {name!r}")
+                raise MissingNameError(f"a handle has no attribute {name!r}")
             from hlokit.builder import advice
 
-            raise AttributeError(advice.no_attribute(self.shape, name))
+            raise MissingNameError(advice.no_attribute(self.shape, name))
 
     def __bool__(self) -> bool:
         raise BuildError(
@@ -83,14 +91,14 @@ class XlaOp:
 
     def __len__(self) -> int:
         if not self.shape.is_tuple:
-            raise TypeError(f"{self!r} is not a tuple: its sizes are x.shape.dimensions")
+            raise MisuseError(f"{self!r} is not a tuple: its sizes are x.shape.dimensions")
         return len(self.shape.elements)
 
     def __getitem__(self, index: int) -> XlaOp:
         from hlokit.builder.control import get_tuple_element
 
         if not self.shape.is_tuple:
-            raise TypeError(
+            raise MisuseError(
                 f"{self!r} is not a tuple: parts of arrays are hk.slice(x, start_indices, limit_indices), "
                 "hk.slice_in_dim(x, start, limit), hk.dynamic_slice and hk.gather"
             )
@@ -104,7 +112,7 @@ class XlaOp:
             from hlokit.builder import advice
 
             total = advice.method(self.shape, "sum")
-            raise TypeError(f"{self!r} is not a tuple: the sum of its elements is {total}; hk.scan goes through slices")
+            raise MisuseError(f"{self!r} is not a tuple: the sum of its elements is {total}")
         return (self[i] for i in range(len(self)))
 
     def __neg__(self) -> XlaOp:

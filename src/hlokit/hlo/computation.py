@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from hlokit.errors import ShapeError
+from hlokit.errors import MisuseError, ShapeError
 from hlokit.hlo.instruction import Instruction, by_role
 from hlokit.hlo.op import OPS, Op, infer_shape, same_result
+from hlokit.tracebacks import public
 from hlokit.types.shape import ProgramShape, Shape
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class Computation:
 
     if not TYPE_CHECKING:  # a type checker refuses the call
 
+        @public
         def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-            raise TypeError(
+            raise MisuseError(
                 f"{self!r} is a computation, not a function: write hk.call(b, computation, [x, ...]) in a program; "
                 "Builder.build makes a module, which hk.evaluate and hk.compile take"
             )

@@ -7,11 +7,12 @@ from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, MisuseError
 from hlokit.hlo.computation import Computation, counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.names import Names, identifier
 from hlokit.stack import with_stack
+from hlokit.tracebacks import public  # pyright: ignore[reportUnusedImport]
 from hlokit.types.shape import ProgramShape, Shape
 
 
@@ -71,8 +72,9 @@ class HloModule:
 
     if not TYPE_CHECKING:  # a type checker refuses the call
 
+        @public
         def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-            raise TypeError(f"{self!r} is a program, not a function: write hk.evaluate(m, ...) or hk.compile(m)(...)")
+            raise MisuseError(f"{self!r} is a program, not a function: write hk.evaluate(m, ...) or hk.compile(m)(...)")
 
     @property
     def entry(self) -> Computation:

@@ -205,11 +205,11 @@ class Op:
                 if value is _REQUIRED:
                     raise TypeError(f"{cls.__name__} needs the attribute {attribute.name}")
                 values.append(value if value is attribute.default else attribute.kind.normal(value))
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (TypeError, ValueError, OverflowError, AttributeError):
             if value is _REQUIRED or attribute is None:
                 raise
             expected = attribute.kind.expected or attribute.kind.name
-            raise ShapeError("HINST-6", f"{cls.opcode} {attribute.name}", repr(value), expected) from error
+            raise ShapeError("HINST-6", f"{cls.opcode} {attribute.name}", repr(value), expected) from None
         if kwargs:
             raise TypeError(f"{cls.__name__} has no attribute {', '.join(kwargs)}")
         return values

@@ -19,6 +19,7 @@ from hlokit.interpreter.process import Process, StepHook
 from hlokit.ops.control_flow import Domain
 from hlokit.ops.structure import Parameter
 from hlokit.stack import with_stack
+from hlokit.tracebacks import public
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
 from hlokit.types.shape import Shape
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _MOST_DEVICES = 1 << 16
 
 
+@public
 @with_stack
 @memory.named
 def evaluate(

@@ -18,11 +18,13 @@ from hlokit.interpreter.grid import Grid, Halt
 from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
 from hlokit.interpreter.transport import Route
 from hlokit.stack import with_stack
+from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
     from hlokit.interpreter.mpi.world import World
 
 
+@public
 @with_stack
 def evaluate_mpmd(
     programs: Sequence[tuple[HloModule, Sequence[Any]]],

@@ -11,6 +11,7 @@ from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.hlo.verifier import verify
 from hlokit.passes.effects import orders, restore, unscheduled
 from hlokit.stack import with_stack
+from hlokit.tracebacks import public
 
 Observer: TypeAlias = Callable[[str, HloModule], None]
 """Called after each pass with its name and the module as it is then."""
@@ -66,6 +67,7 @@ class Pipeline(Pass):
         return changed
 
 
+@public
 @with_stack
 def optimize(
     module: HloModule,

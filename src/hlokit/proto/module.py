@@ -78,7 +78,7 @@ def module_from_proto(data: bytes) -> HloModule:
     except ParseError:
         raise
     except (HlokitError, ValueError, TypeError, OverflowError) as error:
-        raise ParseError(f"proto: {error}", label=getattr(error, "label", None)) from error
+        raise ParseError(f"proto: {error}", label=getattr(error, "label", None)) from None
 
 
 def _parsed(data: bytes) -> Any:
@@ -272,7 +272,7 @@ def _instruction_from_proto(
     except ParseError as error:
         raise ParseError(f"{proto.name}: {error.message}", label=error.label) from None
     except HlokitError as error:
-        raise ParseError(f"proto: {proto.name}: {error}", label=getattr(error, "label", None)) from error
+        raise ParseError(f"proto: {proto.name}: {error}", label=getattr(error, "label", None)) from None
     if predecessors:
         instruction.ensure_extra().control_predecessors = predecessors
     return instruction

@@ -18,11 +18,13 @@ from hlokit.interpreter.process import Place
 from hlokit.interpreter.transport import MEETING
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.interrupt import stop_threads
+from hlokit.tracebacks import public_methods
 
 if TYPE_CHECKING:
     from hlokit.interpreter.mpi.world import World
 
 
+@public_methods("__call__")
 class DeviceExecutable:
     """A module compiled once and run by a grid of devices. Several threads may call it at once.
 

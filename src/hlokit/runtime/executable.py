@@ -13,7 +13,7 @@ from hlokit.cpu.cache import folder, recorded
 from hlokit.cpu.jit import Library
 from hlokit.cpu.pool import pool
 from hlokit.cpu.target import Target, host, require_system, this_machine
-from hlokit.errors import ArgumentError, OutOfMemoryError, UnsupportedError
+from hlokit.errors import ArgumentError, HlokitError, OutOfMemoryError, UnsupportedError
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import argument, machine_memory, refuse
@@ -28,6 +28,7 @@ from hlokit.runtime.on_stack import raise_refused
 from hlokit.runtime.plan import Plan
 from hlokit.runtime.progress import progress
 from hlokit.stack import with_stack
+from hlokit.tracebacks import public_methods, shorten
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
@@ -44,6 +45,7 @@ _RELEASE_NS = 5000.0
 """Work from which other Python threads may run meanwhile: to get the lock back may take longer than less."""
 
 
+@public_methods()
 class Executable:
     """A compiled module. Calling it runs the machine code; several threads may call it at once, on a
     stack of any size: a program that needs more than its caller has runs on a thread of its own.
@@ -142,13 +144,17 @@ class Executable:
         self, *args: Any, infeed: Iterable[Any] = (), outfeed: Any = None, seed: int = 0, return_outfeed: bool = False
     ) -> Any:
         """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
-        if self._plain is not None and not return_outfeed:
-            return self._plain.call(*args)
-        if not self._calls_python:
-            return (self._run(args), []) if return_outfeed else self._run(args)
-        process = Process(infeed=infeed, outfeed=outfeed, seed=seed)
-        result = self.on(process, args)
-        return (result, process.outfeed) if return_outfeed else result
+        try:  # what `public` does, but for a call
+            if self._plain is not None and not return_outfeed:
+                return self._plain.call(*args)
+            if not self._calls_python:
+                return (self._run(args), []) if return_outfeed else self._run(args)
+            process = Process(infeed=infeed, outfeed=outfeed, seed=seed)
+            result = self.on(process, args)
+            return (result, process.outfeed) if return_outfeed else result
+        except HlokitError as error:
+            shorten(error)
+            raise
 
     @with_stack  # Python that the code calls must find itself on the thread that called the code
     def on(self, process: Process, args: Sequence[Any], round: Round | None = None) -> Any:

@@ -181,7 +181,7 @@ def _ratios(site: Site, sharding: Any, whole: Shape, part: Shape) -> dict[int, C
     try:
         cuts = cuts_of(sharding, whole.rank) if sharding is not None else []
     except ShapeError as error:
-        raise site.error(str(error)) from error
+        raise site.error(str(error)) from None
     found: dict[int, Cut] = {}
     for d, (size, local) in enumerate(zip(whole.dimensions, part.dimensions, strict=True)):
         if size == local:

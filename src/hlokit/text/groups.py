@@ -46,7 +46,7 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
         sizes, order = merged_iota(groups.reshape, groups.transpose)
         return ReplicaGroups.iota(*count_and_size, sizes, order)
     except ShapeError as error:
-        raise lexer.error(str(error), error.label, start) from error
+        raise lexer.error(str(error), error.label, start) from None
 
 
 def _read_iota(lexer: Lexer, label: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -69,7 +69,7 @@ def read_sharding(lexer: Lexer) -> Sharding:
         sharding.check()
         return sharding.normal()
     except ShapeError as error:
-        raise lexer.error(str(error), error.label, start) from error
+        raise lexer.error(str(error), error.label, start) from None
 
 
 def _read_sharding(lexer: Lexer) -> Sharding:

@@ -36,7 +36,7 @@ def parse_hlo(text: str | bytes) -> HloModule:
     try:
         return _Parser(lexer).module()
     except ShapeError as error:  # of a part that stands alone: a shape, a sharding
-        raise lexer.error(str(error), error.label) from error
+        raise lexer.error(str(error), error.label) from None
 
 
 def _decoded(data: bytes) -> str:
@@ -444,7 +444,7 @@ class _Parser:
             if instruction.shape.is_tuple:
                 self.sizes.check(instruction.shape)
         except ShapeError as error:
-            raise self.lexer.error(str(error), error.label, draft.start) from error
+            raise self.lexer.error(str(error), error.label, draft.start) from None
         if draft.extra is not None:
             self._set_extra(instruction, draft)
         if instruction.opcode.startswith("async-"):

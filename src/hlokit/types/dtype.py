@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from hlokit.errors import ShapeError
+from hlokit.tracebacks import shorten
 
 if TYPE_CHECKING:
     from hlokit.types.shape import Shape
@@ -72,7 +73,11 @@ class DType:
         from hlokit.types.shape import Shape
 
         sizes = dimensions if isinstance(dimensions, tuple) else (dimensions,)
-        return Shape.array(self, sizes)
+        try:  # what `public` does, but for a call
+            return Shape.array(self, sizes)
+        except ShapeError as error:
+            shorten(error)
+            raise
 
     def __str__(self) -> str:
         return self.name
