@@ -363,7 +363,7 @@ def _refuse_to_partition(module: HloModule) -> None:
             if isinstance(instruction.op, Domain):
                 found += instruction.op.domain[1:]
             for s in found:
-                if any(part.kind not in ("replicated", "maximal", "manual") for part in s.elements or (s,)):
+                if s.needs_partitioner:
                     raise UnsupportedError(f"{instruction.name}: sharding={s}: hlokit does not partition [HSHARD-7]")
 
 

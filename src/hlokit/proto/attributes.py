@@ -12,6 +12,7 @@ from typing import Any
 from hlokit.errors import ParseError, UnsupportedError
 from hlokit.hlo.op import Attribute
 from hlokit.proto.enums import ENUMS, name_of, number_of
+from hlokit.proto.meshes import groups_along_from_proto, groups_along_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.proto.shapes import (
     literal_from_proto,
@@ -208,6 +209,9 @@ def _read_conv(message: Any, name: str) -> ConvolutionDimensionNumbers | None:
 
 
 def _write_groups(message: Any, name: str, groups: ReplicaGroups) -> None:
+    if groups.mesh is not None:
+        groups_along_to_proto(groups.mesh, groups.axes, message.mesh_axes_replica_group_list)
+        return
     if groups.iota_dimensions is None:
         for group in groups.groups:
             message.collective_device_list.replica_groups.add(replica_ids=group)
@@ -219,6 +223,8 @@ def _write_groups(message: Any, name: str, groups: ReplicaGroups) -> None:
 
 
 def _read_groups(message: Any, name: str) -> ReplicaGroups:
+    if message.HasField("mesh_axes_replica_group_list"):
+        return groups_along_from_proto(message.mesh_axes_replica_group_list)
     device_list = message.collective_device_list
     for iota, found in (
         (message.iota_collective_device_list, message.HasField("iota_collective_device_list")),

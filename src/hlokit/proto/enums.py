@@ -39,6 +39,7 @@ ENUMS: dict[str, tuple[str | None, ...]] = {
     "conv_kind": ("unset", "fprop", "dgrad", "wgrad"),
     "is_associative": (None, "true", "false"),
     "alias kind": ("may-alias", "may-alias", "must-alias"),
+    "sharding reduction": ("sum", "max", "min"),
     "sharding type": ("replicated", "maximal", "tuple", "tiled", "manual", "unknown", "unreduced"),
     "shard group": ("shard_as", "shard_like"),
 }

@@ -61,11 +61,20 @@ _MESSAGES: dict[str, str] = {
     "OpSharding": """type:int32=1 tile_assignment_dimensions:*int64=3 tile_assignment_devices:*int64=4
         tuple_shardings:*OpSharding=5 replicate_on_last_tile_dim:bool=6 metadata:*OpMetadata=7
         last_tile_dims:*int32=8 iota_reshape_dims:*int64=9 iota_transpose_perm:*int32=10 is_shard_group:bool=11
-        shard_group_id:int64=12 shard_group_type:int32=13""",
+        shard_group_id:int64=12 shard_group_type:int32=13 named_sharding:NamedSharding=14""",
+    "MeshAxis": "name:string=1 size:int64=2",
+    "IotaTransform": "reshape_dims:*int64=1 transpose_perm:*int64=2",
+    "Mesh": "axes:*MeshAxis=1 device_ids:*int64=2 iota_transform:IotaTransform=3",
+    "SubAxis": "pre_size:int64=1 size:int64=2",
+    "AxisRef": "mesh_axis_index:int64=1 sub_axis_info:SubAxis=2",
+    "DimensionSharding": "axes:*AxisRef=1 is_closed:bool=2",
+    "NamedSharding": """mesh:Mesh=2 dim_shardings:*DimensionSharding=3 replicated_axes:*AxisRef=4
+        unreduced_axes:*AxisRef=5 reduction_op:int32=8 manual_axes:*AxisRef=7""",
     "ReplicaGroup": "replica_ids:*int64=1",
     "IotaReplicaGroupList": """num_replica_groups:int64=1 num_devices_per_group:int64=2 iota_reshape_dims:*int64=3
         iota_transpose_perm:*int32=4""",
     "CollectiveDeviceList": "replica_groups:*ReplicaGroup=1 iota_replica_group_list:IotaReplicaGroupList=2",
+    "MeshAxesReplicaGroupList": "mesh:Mesh=1 axes:*AxisRef=2",
     "SourceTarget": "source:int64=1 target:int64=2",
     "Tolerance": "atol:double=1 rtol:double=2 ulps:int64=3",
     "ResultAccuracy": "mode:?int32=1 tolerance:Tolerance=2",
@@ -94,7 +103,8 @@ _MESSAGES: dict[str, str] = {
         async_execution_thread:string=79 cross_program_prefetch_index:?int32=80 k:int64=81
         statistics_viz:StatisticsViz=82 largest:bool=85 collective_device_list:CollectiveDeviceList=87
         is_composite:bool=89 ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90
-        result_accuracy:ResultAccuracy=91 iota_collective_device_list:IotaReplicaGroupList=92 is_reverse:bool=94
+        result_accuracy:ResultAccuracy=91 iota_collective_device_list:IotaReplicaGroupList=92
+        mesh_axes_replica_group_list:MeshAxesReplicaGroupList=93 is_reverse:bool=94
         num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97""",
     "Computation": """name:string=1 instructions:*Instruction=2 program_shape:ProgramShape=4 id:int64=5
         root_id:int64=6 is_fusion_computation:bool=7 execution_thread:string=8""",

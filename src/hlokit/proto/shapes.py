@@ -9,6 +9,7 @@ import numpy as np
 
 from hlokit.errors import ParseError
 from hlokit.proto.enums import name_of, number_of
+from hlokit.proto.meshes import named_sharding_from_proto, named_sharding_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import dtype_of_number
@@ -156,6 +157,10 @@ def _flat_values(proto: Any, shape: Shape) -> np.ndarray[Any, Any]:
 
 
 def sharding_to_proto(sharding: Sharding, proto: Any) -> None:
+    if sharding.named is not None:
+        proto.type = number_of("sharding type", "tiled")
+        named_sharding_to_proto(sharding.named, proto.named_sharding)
+        return
     proto.type = number_of("sharding type", sharding.kind)
     for element in sharding.elements:
         sharding_to_proto(element, proto.tuple_shardings.add())
@@ -177,6 +182,8 @@ def sharding_to_proto(sharding: Sharding, proto: Any) -> None:
 
 
 def sharding_from_proto(proto: Any) -> Sharding:
+    if proto.HasField("named_sharding"):
+        return Sharding("named", named=named_sharding_from_proto(proto.named_sharding))
     kind = str(name_of("sharding type", proto.type))
     transpose = tuple(proto.iota_transpose_perm)
     maximal = kind == "maximal"

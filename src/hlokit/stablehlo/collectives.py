@@ -11,11 +11,12 @@ from hlokit.builder import constants, elementwise
 from hlokit.builder.core import XlaOp
 from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
 from hlokit.ops.exchanges import RaggedAllToAll
-from hlokit.stablehlo.shardings import Axis, Mesh, cut_along, mesh_of
+from hlokit.stablehlo.shardings import mesh_of
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute, Symbol
 from hlokit.types import dtype as dtypes
 from hlokit.types.groups import ReplicaGroups
+from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.shape import Shape
 
 
@@ -35,9 +36,7 @@ def _groups_along(site: Site, given: DialectAttribute) -> ReplicaGroups:
     if not given.name.endswith("replica_group_mesh_axes") or not isinstance(axes, list):
         raise site.error(f"{site.name}: replica_groups are lists of devices, or axes of a mesh")
     listed: list[Any] = axes  # pyright: ignore[reportUnknownVariableType]
-    return ReplicaGroups.explicit(
-        cut_along(_mesh(site, parameters.get("mesh")), [_axis(site, a) for a in listed]).groups
-    )
+    return ReplicaGroups.along(_mesh(site, parameters.get("mesh")), [_axis(site, a) for a in listed])
 
 
 def _mesh(site: Site, given: Any) -> Mesh:

@@ -173,7 +173,7 @@ class Lowering:
     def _mesh_size(self) -> int:
         """The devices of the largest mesh: as many partitions there are where the module does not say."""
         try:
-            return max((len(mesh_of(mesh).devices) for mesh in self.program.meshes.values()), default=1)
+            return max((mesh_of(mesh).size for mesh in self.program.meshes.values()), default=1)
         except ShapeError as error:
             raise self.lexer.error(f"sdy.mesh: {error}", 0, error.label) from None
 

@@ -105,8 +105,8 @@ def _placements(site: Site, name: str, count: int) -> list[Placement]:
 def _cuts(site: Site, placement: Placement, names: Sequence[str]) -> dict[int, Cut]:
     """How each dimension is cut along the manual axes; along others values stay whole."""
     count, mesh = site.scope.lowering.partitions, placement.mesh
-    if mesh.axes and len(mesh.devices) != count:
-        raise site.error(f"{site.name}: a mesh of {len(mesh.devices)} devices among {count} partitions")
+    if mesh.axes and mesh.size != count:
+        raise site.error(f"{site.name}: a mesh of {mesh.size} devices among {count} partitions")
     cuts: dict[int, Cut] = {}
     for d, axes in enumerate(placement.dimensions):
         cut = cut_along(mesh, [axis for axis in axes if axis.name in names])

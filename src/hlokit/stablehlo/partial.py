@@ -27,9 +27,10 @@ from hlokit.ops.reduction import Reduce
 from hlokit.ops.reshaping import Reshape
 from hlokit.ops.slicing import DynamicSlice
 from hlokit.ops.structure import Constant
-from hlokit.stablehlo.shardings import Axis, Cut, Mesh, Placement, cut_along
+from hlokit.stablehlo.shardings import Cut, Placement, cut_along
 from hlokit.types import dtype as dtypes
 from hlokit.types.groups import ReplicaGroups
+from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.shape import Shape
 
 Groups: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -194,7 +195,7 @@ class _Splitting:
         for d, axes in enumerate(placement.dimensions):
             if placement.mesh != self.mesh or not set(axes) & set(rest):
                 continue
-            sizes = [placement.mesh.part(axis)[0] for axis in axes]
+            sizes = list(map(placement.mesh.size_of, axes))
             step = -(-value.shape.dimensions[d] // math.prod(sizes))
             index = movement.iota(self.builder, Shape.array(dtypes.s64, value.shape.dimensions), d)
             part = elementwise.div(index, np.int64(max(step, 1)))

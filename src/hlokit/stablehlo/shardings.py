@@ -13,7 +13,8 @@ import numpy as np
 from hlokit.errors import ShapeError, UnsupportedError
 from hlokit.stablehlo.tree import DialectAttribute
 from hlokit.text.groups import parse_sharding
-from hlokit.types.sharding import Sharding
+from hlokit.types.mesh import Axis, Mesh
+from hlokit.types.sharding import DimensionSharding, NamedSharding, Sharding
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -26,31 +27,6 @@ _MESH_AXIS = re.compile(r'"([^"]*)"\s*=\s*([0-9]{1,9})')
 _DEVICES = re.compile(r"device_ids\s*=\s*\[([0-9,\s]*)\]")
 _UNREDUCED = re.compile(r"\bunreduced\s*=\s*(\w*)\s*\{([^{}]*)\}")
 _MOST_DEVICES = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis of a mesh, or the part of it that `"x":(pre)size` names: `pre` parts lie outside of it."""
-
-    name: str
-    pre: int = 1
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Mesh:
-    """Devices in row-major order of axes: names and sizes, major to minor."""
-
-    axes: Mapping[str, int]
-    devices: tuple[int, ...]
-
-    def part(self, axis: Axis) -> tuple[int, int]:
-        """(size, size of all that is minor to it within the axis). Raises ShapeError if the mesh has no such part."""
-        whole = self.axes.get(axis.name, 0)
-        size = axis.size or whole
-        if not whole or axis.pre < 1 or size < 1 or whole % (axis.pre * size):
-            raise ShapeError("HSHARD-5", "the axis", axis, f"a part of the mesh {dict(self.axes)}")
-        return size, whole // (axis.pre * size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +45,7 @@ class Placement:
     def __post_init__(self) -> None:
         """Raises ShapeError for an axis that the mesh lacks."""
         for axis in (*self.unreduced, *(axis for axes in self.dimensions for axis in axes)):
-            self.mesh.part(axis)
+            self.mesh.factored([axis])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +70,13 @@ def mesh_of(written: Any) -> Mesh:
     listed = _DEVICES.search(text)
     count = math.prod(axes.values())
     if len(axes) != len(named) or not 1 <= count <= _MOST_DEVICES:
-        raise ShapeError("HSHARD-5", "mesh", text[:100], f"axes of different names, 1 to {_MOST_DEVICES} devices")
+        raise ShapeError("HMESH-1", "mesh", text[:100], f"axes of different names, 1 to {_MOST_DEVICES} devices")
     if listed is None:
-        return Mesh(axes, tuple(range(count)))
+        return Mesh(tuple(axes.items()))
     devices = tuple(int(part[:9]) for part in listed[1].split(",") if part.strip())
-    if len(devices) != count or (axes and sorted(devices) != list(range(count))):
-        raise ShapeError("HSHARD-5", "device_ids", text[:100], f"each of {count} devices once")
-    return Mesh(axes, devices)
+    if len(devices) != count:
+        raise ShapeError("HMESH-2", "device_ids", text[:100], f"{count} devices")
+    return Mesh.make(axes.items(), devices)
 
 
 def placements(written: Any, meshes: Mapping[str, Any]) -> list[Placement]:
@@ -128,7 +104,7 @@ def _placement(found: re.Match[str], meshes: Mapping[str, Any]) -> Placement:
         return Placement(mesh, dimensions, open=open)
     if summed[1] not in ("", "sum"):
         raise UnsupportedError(f"a sharding with unreduced={summed[1]}{{{summed[2]}}}: only sums are supported")
-    order = {name: i for i, name in enumerate(mesh.axes)}
+    order = {name: i for i, (name, _) in enumerate(mesh.axes)}
     unreduced = sorted(_axes(summed[2]), key=lambda axis: (order.get(axis.name, -1), axis.pre))
     return Placement(mesh, dimensions, tuple(unreduced), open)
 
@@ -139,29 +115,18 @@ def _axes(written: str) -> tuple[Axis, ...]:
 
 def cut_along(mesh: Mesh, axes: Sequence[Axis]) -> Cut:
     """A dimension whose parts lie along axes of the mesh, the first the slowest. ShapeError for one that is twice."""
-    sizes = tuple(mesh.axes.values())
-    names = list(mesh.axes)
-    rest = list(np.unravel_index(np.arange(math.prod(sizes)), sizes))
-    part: _Array = np.zeros(math.prod(sizes), np.int64)
-    count = 1
-    for axis in axes:
-        size, minor = mesh.part(axis)
-        digit = rest[names.index(axis.name)] // minor % size
-        rest[names.index(axis.name)] = rest[names.index(axis.name)] - digit * minor
-        part = part * size + digit
-        count *= size
-    key = np.ravel_multi_index(tuple(rest), sizes)
-    if np.unique(key).size * count != key.size:
-        raise ShapeError("HSHARD-5", "axes", [axis.name for axis in axes], "each axis once")
-    ids = np.array(mesh.devices)
-    groups = ids[np.lexsort((part, key))].reshape(-1, count)
-    by_device = np.empty_like(part)
-    by_device[ids] = part
-    return Cut(count, by_device, tuple(tuple(map(int, group)) for group in groups))
+    sizes, places = mesh.factored(axes)
+    count = math.prod(sizes[d] for d in places)
+    rest = [d for d in range(len(sizes)) if d not in places]
+    ids = np.array(mesh.device_ids()).reshape(sizes).transpose([*rest, *places]).reshape(-1, count)
+    part = np.empty(ids.size, np.int64)
+    part[ids] = np.arange(count)
+    return Cut(count, part, tuple(tuple(map(int, group)) for group in ids))
 
 
 def cuts_of(sharding: Sharding, rank: int) -> list[Cut]:
     """How XLA's sharding cuts each dimension of an array; nothing for one that does not."""
+    sharding = sharding.placed()
     if sharding.kind != "tiled" or len(sharding.tile) < rank:
         return []
     tiles = np.array(sharding.device_ids()).reshape(sharding.tile)
@@ -180,6 +145,7 @@ def groups_to_sum(sharding: Sharding | None, partitions: int) -> tuple[tuple[int
     """The devices whose values are summed, group by group; () if a device's value is all there is of it."""
     if sharding is None:
         return ()
+    sharding = sharding.placed()
     if sharding.kind == "unreduced":
         return (tuple(range(partitions)),)
     if "unreduced" not in sharding.last_tile_dims:
@@ -206,33 +172,9 @@ def placement_of(attribute: Any, meshes: Mapping[str, Any]) -> Placement | None:
 
 
 def sharding_at(placement: Placement) -> Sharding:
-    """The placement as HLO says it: tiles, then copies, then the values to sum."""
-    mesh, dimensions = placement.mesh, placement.dimensions
-    if not mesh.axes and mesh.devices != (0,):
-        return Sharding("maximal", device=mesh.devices[0])
-    summed = [axis for axis in placement.unreduced if mesh.part(axis)[0] > 1]
-    used = [axis for axes in dimensions for axis in axes]
-    tile = [math.prod(mesh.part(axis)[0] for axis in axes) for axes in dimensions]
-    if math.prod(tile) <= 1 and not summed:
+    """The placement as HLO says it in tiles."""
+    mesh = placement.mesh
+    if mesh.devices == (0,):
         return Sharding("replicated")
-    cut = cut_along(mesh, [*used, *summed])
-    copies, terms = len(cut.groups), math.prod(mesh.part(axis)[0] for axis in summed)
-    kinds = ["replicated"] * (copies > 1) + ["unreduced"] * bool(summed)
-    tile += [copies] * (copies > 1) + [terms] * bool(summed)
-    common: dict[str, Any] = {"tile": tuple(tile)}
-    if summed:
-        common["last_tile_dims"] = tuple(kinds)
-    else:
-        common["replicate_last"] = copies > 1
-    if any(axis.size for axis in [*used, *summed]) or mesh.devices != tuple(range(len(mesh.devices))):
-        starts = range(0, cut.count, terms)
-        devices = tuple(device for i in starts for group in cut.groups for device in group[i : i + terms])
-        return Sharding("tiled", devices=devices, **common)
-    names = list(mesh.axes)
-    last = [names.index(axis.name) for axis in summed]
-    order = [names.index(axis.name) for axis in used]
-    order += [i for i in range(len(names)) if i not in order and i not in last] + last
-    reshape, transpose = tuple(mesh.axes.values()), tuple(order)
-    if order == sorted(order):
-        reshape, transpose = (math.prod(reshape),), ()
-    return Sharding("tiled", reshape=reshape, transpose=transpose, **common)
+    dimensions = tuple(map(DimensionSharding, placement.dimensions))
+    return NamedSharding(mesh, dimensions, unreduced=placement.unreduced).tiled()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from hlokit.errors import ShapeError
-from hlokit.text.lexer import END, Lexer
+from hlokit.text.lexer import ATTRIBUTE, END, Lexer
 from hlokit.text.lists import read_integers, read_lists
 from hlokit.text.metadata import metadata_text, read_metadata
-from hlokit.types.groups import ReplicaGroups, merged_iota
-from hlokit.types.sharding import SUBGROUPS, Sharding
+from hlokit.types.groups import ReplicaGroups
+from hlokit.types.iota import merged_iota
+from hlokit.types.mesh import Axis, Mesh
+from hlokit.types.sharding import REDUCTIONS, SUBGROUPS, DimensionSharding, NamedSharding, Sharding
 
 _PLAIN_KINDS = ("replicated", "manual", "unknown", "unreduced")
+_MESHES = ("mesh", "maximal_mesh", "single_device")
 
 
 def parse_replica_groups(text: str) -> ReplicaGroups:
-    """The groups that `text` says, e.g. "{{0,1},{2,3}}" or "[2,2]<=[4]". Raises ParseError."""
+    """The groups that `text` says: "{{0,1},{2,3}}", "[2,2]<=[4]" or "mesh['a'=2,'b'=2] {'b'}". Raises ParseError."""
     lexer = Lexer(text)
     groups = read_replica_groups(lexer)
     if lexer.kind != END:
@@ -22,7 +28,7 @@ def parse_replica_groups(text: str) -> ReplicaGroups:
 
 
 def parse_sharding(text: str) -> Sharding:
-    """The sharding that `text` says, e.g. "{devices=[2,1]0,1}". Raises ParseError."""
+    """The sharding that `text` says: "{devices=[2,1]0,1}" or "{mesh['a'=2], [{'a'}, {}]}". Raises ParseError."""
     lexer = Lexer(text)
     sharding = read_sharding(lexer)
     if lexer.kind != END:
@@ -31,11 +37,13 @@ def parse_sharding(text: str) -> Sharding:
 
 
 def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
-    """Reads explicit groups or the iota form."""
+    """Reads lists of devices, the iota form, or axes of a mesh."""
     if lexer.value == "{":
         return ReplicaGroups(read_lists(lexer, "HGRP-1"))
+    if lexer.value in _MESHES:
+        return _read_groups_along(lexer)
     if lexer.value != "[":
-        raise lexer.unexpected("'{' or '[' (a form with mesh axes is not supported)", "HGRP-6")
+        raise lexer.unexpected("'{', '[' or 'mesh'", "HGRP-1")
     start = lexer.start
     count_and_size = read_integers(lexer, "HGRP-2", "[", "]")
     sizes, order = _read_iota(lexer, "HGRP-3")
@@ -49,9 +57,117 @@ def read_replica_groups(lexer: Lexer) -> ReplicaGroups:
         raise lexer.error(str(error), error.label, start) from None
 
 
+def _read_groups_along(lexer: Lexer) -> ReplicaGroups:
+    """mesh['a'=2,'b'=2] {'b'}, or with device_ids=(...) (HGRP-6)."""
+    start = lexer.start
+    mesh = _read_mesh(lexer)
+    if lexer.value == "," and not mesh.is_maximal and lexer.peek() == "device_ids=":
+        mesh = _read_device_order(lexer, mesh)
+    axes = _read_axes(lexer, mesh, "HGRP-6")
+    try:
+        return ReplicaGroups.along(mesh, axes)
+    except ShapeError as error:
+        raise lexer.error(str(error), error.label, start) from error
+
+
+# -- meshes and their axes
+
+
+def _read_mesh(lexer: Lexer) -> Mesh:
+    """mesh['a'=2,'b'=4], without the order of its devices; maximal_mesh[device_id=3] (HMESH-1, HMESH-2)."""
+    word, start = lexer.value, lexer.start
+    lexer.advance()
+    lexer.expect("[", "HMESH-1")
+    axes: list[tuple[str, int]] = []
+    if word != "mesh":
+        lexer.expect("device_id=", "HMESH-2")
+        devices = [lexer.integer("HMESH-2", 0)]
+        lexer.expect("]", "HMESH-2")
+        return Mesh.make((), devices)
+    while lexer.value != "]":
+        name = lexer.string("HMESH-1")
+        lexer.expect("=", "HMESH-1")
+        axes.append((name, lexer.integer("HMESH-1", 1)))
+        if not lexer.accept(","):
+            break
+    lexer.expect("]", "HMESH-1")
+    return _made(lexer, start, axes)
+
+
+def _made(lexer: Lexer, start: int, axes: Iterable[tuple[str, int]], **order: Iterable[int]) -> Mesh:
+    try:
+        return Mesh.make(axes, **order)
+    except ShapeError as error:
+        raise lexer.error(str(error), error.label, start) from error
+
+
+def _read_device_order(lexer: Lexer, mesh: Mesh) -> Mesh:
+    """, device_ids=(3,2,1,0) or device_ids=([4,2]T(1,0)) (HMESH-2)."""
+    start = lexer.start
+    lexer.expect(",", "HMESH-2")
+    lexer.expect("device_ids=", "HMESH-2")
+    if lexer.peek() != "[":
+        devices = read_integers(lexer, "HMESH-2", "(", ")")
+        if len(devices) != mesh.size:
+            raise lexer.error(f"{len(devices)} devices in a mesh of {mesh.size}", "HMESH-2", start)
+        return _made(lexer, start, mesh.axes, devices=devices)
+    lexer.expect("(", "HMESH-2")
+    sizes, order = _read_order(lexer, "HMESH-2")
+    lexer.expect(")", "HMESH-2")
+    return _made(lexer, start, mesh.axes, reshape=sizes, transpose=order or (0,))
+
+
+def _read_axis(lexer: Lexer, mesh: Mesh) -> Axis:
+    """'a', or 'a':(2)4; the number of an axis does for its name (HMESH-3)."""
+    start = lexer.start
+    name = lexer.string("HMESH-3")
+    if not mesh.axis_size(name) and name.isdecimal() and len(name) < 4 and int(name) < len(mesh.axes):
+        name = mesh.axes[int(name)][0]
+    if not mesh.axis_size(name):
+        raise lexer.error(f"no axis of {mesh} is called {name[:60]!r}", "HMESH-3", start)
+    if not lexer.accept(":"):
+        return Axis(name)
+    lexer.expect("(", "HMESH-3")
+    before = lexer.integer("HMESH-3", 1)
+    lexer.expect(")", "HMESH-3")
+    return Axis(name, before, lexer.integer("HMESH-3", 2))
+
+
+def _read_axes(lexer: Lexer, mesh: Mesh, label: str) -> tuple[Axis, ...]:
+    """{'a', 'b':(1)2}."""
+    found = _read_dimension(lexer, mesh, label)
+    if found.is_open:
+        raise lexer.error("'?' stands in dimensions only", label)
+    return found.axes
+
+
+def _read_dimension(lexer: Lexer, mesh: Mesh, label: str) -> DimensionSharding:
+    """{'a', ?}."""
+    lexer.expect("{", label)
+    axes: list[Axis] = []
+    is_open = False
+    while lexer.value != "}" and not is_open:
+        if lexer.accept("?"):
+            is_open = True
+        else:
+            axes.append(_read_axis(lexer, mesh))
+            if not lexer.accept(","):
+                break
+    lexer.expect("}", label)
+    return DimensionSharding(tuple(axes), is_open)
+
+
+# -- iota forms
+
+
 def _read_iota(lexer: Lexer, label: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Reads `<=[4,2]T(1,0)`."""
     lexer.expect("<=", label)
+    return _read_order(lexer, label)
+
+
+def _read_order(lexer: Lexer, label: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Reads `[4,2]T(1,0)`."""
     start = lexer.start
     sizes = read_integers(lexer, label, "[", "]")
     if lexer.accept("T"):
@@ -59,6 +175,9 @@ def _read_iota(lexer: Lexer, label: str) -> tuple[tuple[int, ...], tuple[int, ..
     if len(sizes) != 1:
         raise lexer.error("more than one dimension needs T(...)", label, start)
     return sizes, None
+
+
+# -- shardings
 
 
 def read_sharding(lexer: Lexer) -> Sharding:
@@ -76,6 +195,8 @@ def _read_sharding(lexer: Lexer) -> Sharding:
     if lexer.value == "{" and lexer.peek() in ("{", "}"):
         return _read_tuple_sharding(lexer)
     lexer.expect("{", "HSHARD-1")
+    if lexer.value in _MESHES:
+        return _read_named_sharding(lexer)
     fields: dict[str, object] = {}
     if lexer.value in _PLAIN_KINDS:
         fields["kind"] = lexer.value
@@ -87,10 +208,59 @@ def _read_sharding(lexer: Lexer) -> Sharding:
     elif lexer.value == "devices=":
         _read_tiles(lexer, fields)
     else:
-        raise lexer.unexpected("replicated, manual, maximal, unknown, unreduced or devices=", "HSHARD-1")
+        raise lexer.unexpected("replicated, manual, maximal, unknown, unreduced, devices= or mesh", "HSHARD-1")
     _read_sharding_tail(lexer, fields)
     lexer.expect("}", "HSHARD-1")
     return Sharding(**fields)  # type: ignore[arg-type]
+
+
+def _read_named_sharding(lexer: Lexer) -> Sharding:
+    """mesh['a'=2,'b'=4], [{'a'}, {?}], replicated={..}, unreduced=max{..}, manual={..}, metadata={..}} (HSHARD-6)."""
+    mesh = _read_mesh(lexer)
+    if mesh.is_maximal:
+        metadata = _read_named_tail(lexer, mesh, {})
+        return Sharding("named", named=NamedSharding(mesh), metadata=metadata)
+    if lexer.value == "," and lexer.peek() == "device_ids=":
+        mesh = _read_device_order(lexer, mesh)
+    lexer.accept(",")
+    fields: dict[str, Any] = {}
+    everything = tuple(Axis(name) for name, _ in mesh.axes)
+    if lexer.value in ("replicated", "unreduced", "manual"):
+        fields = {} if lexer.value == "replicated" else {lexer.value: everything}
+        lexer.advance()
+        metadata = _read_named_tail(lexer, mesh, {})
+        return Sharding("named", named=NamedSharding(mesh, **fields), metadata=metadata)
+    lexer.expect("[", "HSHARD-6")
+    dimensions: list[DimensionSharding] = []
+    while lexer.value == "{":
+        dimensions.append(_read_dimension(lexer, mesh, "HSHARD-6"))
+        if not lexer.accept(","):
+            break
+    lexer.expect("]", "HSHARD-6")
+    fields = {"replicated": (), "unreduced": (), "manual": ()}
+    metadata = _read_named_tail(lexer, mesh, fields)
+    return Sharding("named", named=NamedSharding(mesh, tuple(dimensions), **fields), metadata=metadata)
+
+
+def _read_named_tail(lexer: Lexer, mesh: Mesh, fields: dict[str, Any]) -> str:
+    """What follows the dimensions, up to the brace: axes by name into `fields`; gives the metadata as printed."""
+    metadata, said = "", set[str]()
+    while lexer.accept(","):
+        name = lexer.value[:-1]
+        if lexer.kind != ATTRIBUTE or name not in ("metadata", *fields) or name in said:
+            raise lexer.unexpected("one of " + " ".join(f"{field}=" for field in (*fields, "metadata")), "HSHARD-6")
+        said.add(name)
+        lexer.advance()
+        if name == "metadata":
+            found = _read_metadata(lexer)
+            metadata = found if found.startswith("{{") else f"{{{found}}}"
+            continue
+        if name == "unreduced" and lexer.value in REDUCTIONS:
+            fields["reduction"] = lexer.value
+            lexer.advance()
+        fields[name] = _read_axes(lexer, mesh, "HSHARD-6")
+    lexer.expect("}", "HSHARD-6")
+    return metadata
 
 
 def _read_tuple_sharding(lexer: Lexer) -> Sharding:

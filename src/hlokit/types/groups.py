@@ -6,26 +6,29 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from hlokit.errors import ShapeError
 from hlokit.types.integers import integers
-
-MOST_IDS = 1 << 20
-"""Devices that can be listed: more than any machine has."""
+from hlokit.types.iota import MOST_IDS, iota_ids
+from hlokit.types.mesh import Axis, Mesh
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroups:
-    """Explicit groups, or the iota form `[G,S]<=[reshape]T(transpose)` (GRP-9); the form is kept for printing (HGRP-5).
+    """Groups that are listed, the iota form `[G,S]<=[reshape]T(transpose)` (GRP-9), or axes of a mesh (HGRP-6).
 
-    `groups` empty (and no iota) means one group of all participants (GRP-1).
+    The form is kept for printing (HGRP-5). `groups` empty (and no other form) means one group of all participants
+    (GRP-1). `as_iota` and `as_lists` bring one form to another.
+
+    >>> print(ReplicaGroups.along(Mesh((("a", 2), ("b", 2))), [Axis("a")]).as_lists())
+    {{0,2},{1,3}}
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
     iota_dimensions: tuple[int, int] | None = None
     reshape: tuple[int, ...] = ()
     transpose: tuple[int, ...] = ()
+    mesh: Mesh | None = None
+    axes: tuple[Axis, ...] = ()
 
     @staticmethod
     def explicit(groups: Iterable[Iterable[int]]) -> ReplicaGroups:
@@ -45,6 +48,44 @@ class ReplicaGroups:
             raise ShapeError("HGRP-3", "iota transpose", order, f"a permutation of 0..{len(sizes) - 1}")
         return ReplicaGroups((), (count, size), sizes, order)
 
+    @staticmethod
+    def along(mesh: Mesh, axes: Iterable[Axis]) -> ReplicaGroups:
+        """The devices of a mesh that differ in their place along these axes only, the first axis the slowest.
+
+        Raises ShapeError (HMESH rules) for what is no mesh, or no axes of it.
+        """
+        mesh.check()
+        groups = ReplicaGroups(mesh=mesh, axes=tuple(axes))
+        mesh.check_axes(groups.axes)
+        return groups
+
+    @property
+    def is_everyone(self) -> bool:
+        """Whether no groups are said: one group of all participants."""
+        return not self.groups and self.iota_dimensions is None and self.mesh is None
+
+    def as_iota(self) -> ReplicaGroups | None:
+        """The iota form of these groups; None if they are listed, or the order of a mesh's devices is none."""
+        if self.mesh is None:
+            return self if self.iota_dimensions is not None else None
+        ordered, size = self._ordered(self.mesh)
+        if ordered.devices:
+            return None
+        sizes, order = ordered.reshape or (ordered.size,), ordered.transpose or (0,)
+        return ReplicaGroups.iota(ordered.size // size, size, sizes, order)
+
+    def as_lists(self) -> ReplicaGroups:
+        """These groups as lists; no groups stay none. ShapeError (GRP-2) for more ids than any machine has devices."""
+        return self if self.is_everyone else ReplicaGroups(self.expand(0))
+
+    def _ordered(self, mesh: Mesh) -> tuple[Mesh, int]:
+        """The devices group after group, and the size of a group."""
+        if mesh.is_maximal:
+            return mesh, 1
+        sizes, places = mesh.factored(self.axes)
+        rest = [d for d in range(len(sizes)) if d not in places]
+        return mesh.transposed(sizes, [*rest, *places]), math.prod(sizes[d] for d in places)
+
     def expand(self, participants: int) -> tuple[tuple[int, ...], ...]:
         """The groups as lists of ids; `participants` is what an empty list stands for (GRP-1).
 
@@ -53,8 +94,12 @@ class ReplicaGroups:
         if self.iota_dimensions is not None:
             if math.prod(self.reshape) > MOST_IDS:
                 raise ShapeError("GRP-2", "replica groups", str(self), f"at most {MOST_IDS} ids")
-            ids = np.arange(math.prod(self.reshape)).reshape(self.reshape).transpose(self.transpose)
-            return tuple(tuple(int(i) for i in row) for row in ids.reshape(self.iota_dimensions))
+            return _rows(iota_ids(self.reshape, self.transpose), self.iota_dimensions[1])
+        if self.mesh is not None:
+            ordered, size = self._ordered(self.mesh)
+            if ordered.size > MOST_IDS:
+                raise ShapeError("GRP-2", "replica groups", str(self), f"at most {MOST_IDS} ids")
+            return _rows(ordered.device_ids(), size)
         return self.groups or (tuple(range(participants)),)
 
     @property
@@ -62,9 +107,13 @@ class ReplicaGroups:
         """The size of the groups: of the first; None for the empty form."""
         if self.iota_dimensions is not None:
             return self.iota_dimensions[1]
+        if self.mesh is not None:
+            return math.prod(map(self.mesh.size_of, self.axes))
         return len(self.groups[0]) if self.groups else None
 
     def __str__(self) -> str:
+        if self.mesh is not None:
+            return f"{self.mesh} {{{','.join(map(str, self.axes))}}}"
         if self.iota_dimensions is None:
             return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in self.groups) + "}"
         text = f"[{self.iota_dimensions[0]},{self.iota_dimensions[1]}]<=[{','.join(map(str, self.reshape))}]"
@@ -73,22 +122,5 @@ class ReplicaGroups:
         return text
 
 
-def merged_iota(sizes: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shortest reshape and transpose with the same elements: as XLA prints iota forms.
-
-    Drops dimensions of size 1 and joins neighbours that the transpose leaves neighbours.
-    """
-    large = {d: i for i, d in enumerate(d for d, size in enumerate(sizes) if size != 1)}
-    sizes = tuple(sizes[d] for d in large)
-    order = tuple(large[d] for d in order if d in large)
-    groups: list[list[int]] = []
-    for dimension in order:
-        if groups and dimension == groups[-1][-1] + 1:
-            groups[-1].append(dimension)
-        else:
-            groups.append([dimension])
-    if not groups:
-        return (1,), (0,)
-    rank = {group[0]: i for i, group in enumerate(sorted(groups))}
-    merged = tuple(math.prod(sizes[d] for d in group) for group in sorted(groups))
-    return merged, tuple(rank[group[0]] for group in groups)
+def _rows(ids: tuple[int, ...], size: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(ids[i : i + size] for i in range(0, len(ids), size))

@@ -9,21 +9,133 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hlokit.errors import ShapeError
-from hlokit.types.groups import MOST_IDS, merged_iota
+from hlokit.types.iota import MOST_IDS, Part, cut_parts, iota_ids, iota_of, iota_parts
+from hlokit.types.mesh import Axis, Mesh
 
 SUBGROUPS = ("manual", "unreduced", "replicated")
 """The order in which a normal form has its trailing dimensions (HSHARD-8)."""
 
 
 @dataclass(frozen=True, slots=True)
+class DimensionSharding:
+    """The axes that one dimension is divided along, major to minor; an open one may be divided further."""
+
+    axes: tuple[Axis, ...] = ()
+    is_open: bool = False
+
+    def __str__(self) -> str:
+        return "{" + ", ".join([*map(str, self.axes), *(["?"] if self.is_open else [])]) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSharding:
+    """How a value lies on the devices of a mesh, by its axes (HSHARD-6).
+
+    dimensions  one for each dimension of the value; none at all for a value that no dimension divides
+    replicated  axes along which the value is the same for sure; so it is along axes that are not named
+    unreduced   axes along which the devices' values make up the value by `reduction`: sum, max or min
+    manual      axes that the program divides by itself
+
+    >>> mesh = Mesh((("a", 2), ("b", 4)))
+    >>> named = NamedSharding(mesh, (DimensionSharding((Axis("b"),)), DimensionSharding()))
+    >>> print(named)
+    mesh['a'=2,'b'=4], [{'b'}, {}]
+    >>> print(named.tiled())
+    {devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}
+    """
+
+    mesh: Mesh
+    dimensions: tuple[DimensionSharding, ...] = ()
+    replicated: tuple[Axis, ...] = ()
+    unreduced: tuple[Axis, ...] = ()
+    reduction: str = "sum"
+    manual: tuple[Axis, ...] = ()
+
+    def check(self) -> None:
+        """The HMESH rules; HSHARD-6: a reduction that there is, and nothing to divide on one device without axes."""
+        self.mesh.check()
+        if self.reduction not in REDUCTIONS:
+            raise ShapeError("HSHARD-6", "unreduced", self.reduction, "one of " + " ".join(REDUCTIONS))
+        self.mesh.check_axes(*(d.axes for d in self.dimensions), self.replicated, self.unreduced, self.manual)
+
+    def closed(self) -> NamedSharding:
+        """This sharding with all dimensions closed."""
+        return replace(self, dimensions=tuple(DimensionSharding(d.axes) for d in self.dimensions))
+
+    def tiled(self) -> Sharding:
+        """The same as tiles (HSHARD-9): manual, unreduced and replicated devices in last dimensions, in this order.
+
+        Raises ShapeError (HSHARD-9) for what tiles cannot say: open dimensions, and reductions other than sums.
+        """
+        if self.mesh.is_maximal:
+            return Sharding("maximal", device=self.mesh.devices[0])
+        if any(d.is_open for d in self.dimensions):
+            raise ShapeError("HSHARD-9", "sharding", str(self), "closed dimensions: tiles cannot say that one is open")
+        if self.unreduced and self.reduction != "sum":
+            raise ShapeError("HSHARD-9", "sharding", str(self), "unreduced sums: tiles cannot say other reductions")
+        tile = [math.prod(map(self.mesh.size_of, d.axes)) for d in self.dimensions]
+        divided = [axis for d in self.dimensions for axis in d.axes]
+        sizes, named = self.mesh.factored([*divided, *self.manual, *self.unreduced, *self.replicated])
+        named = named[: len(named) - len(self.replicated)]
+        rest = [d for d in range(len(sizes)) if d not in named]
+        counts = {
+            "manual": math.prod(map(self.mesh.size_of, self.manual)),
+            "unreduced": math.prod(map(self.mesh.size_of, self.unreduced)),
+            "replicated": math.prod(sizes[d] for d in rest),
+        }
+        kinds = tuple(kind for kind, count in counts.items() if count > 1)
+        if math.prod(tile) == 1 and not kinds:
+            return Sharding("replicated")
+        ordered = self.mesh.transposed(sizes, [*named, *rest])
+        tiled = Sharding(
+            "tiled",
+            tile=(*tile, *(counts[kind] for kind in kinds)),
+            devices=ordered.devices,
+            reshape=() if ordered.devices else ordered.reshape or (ordered.size,),
+            transpose=ordered.transpose,
+            replicate_last=kinds == ("replicated",),
+            last_tile_dims=() if kinds == ("replicated",) else kinds,
+        )
+        return tiled.normal()
+
+    def __str__(self) -> str:
+        if self.mesh.is_maximal:
+            return str(self.mesh)
+        parts = [str(self.mesh), *self._whole()]
+        if len(parts) == 1:
+            parts.append(f"[{', '.join(map(str, self.dimensions))}]")
+            word = "" if self.reduction == "sum" else self.reduction
+            for name, axes in (("replicated=", self.replicated), (f"unreduced={word}", self.unreduced),
+                               ("manual=", self.manual)):  # fmt: skip
+                if axes:
+                    parts.append(f"{name}{{{', '.join(map(str, axes))}}}")
+        return ", ".join(parts)
+
+    def _whole(self) -> list[str]:
+        """The one word for a value that no dimension divides and that is the same thing along all axes."""
+        if self.dimensions or self.replicated or (self.unreduced and self.reduction != "sum"):
+            return []
+        everything = tuple(Axis(name) for name, _ in self.mesh.axes)
+        if not self.unreduced and not self.manual:
+            return ["replicated"]
+        kinds = {(everything, ()): ["unreduced"], ((), everything): ["manual"]}
+        return kinds.get((self.unreduced, self.manual), [])
+
+
+REDUCTIONS = ("sum", "max", "min")
+"""How the values of devices make up a value that is not reduced yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sharding:
     """How one value lies on the devices, or (`elements`) how the leaves of a tuple do.
 
-    kind     replicated, manual, unknown, unreduced, maximal, tiled, tuple
+    kind     replicated, manual, unknown, unreduced, maximal, tiled, named, tuple
     device   the device of a maximal sharding
     tile     sizes of the tile assignment, the trailing `last_tile_dims` not being data dimensions
     devices  explicit device ids, or empty when `reshape` (and `transpose`) give them as an iota
     group    ("shard_as" or "shard_like", id) or None
+    named    by the axes of a mesh
     """
 
     kind: str
@@ -37,11 +149,14 @@ class Sharding:
     group: tuple[str, int] | None = None
     metadata: str = ""
     elements: tuple[Sharding, ...] = ()
+    named: NamedSharding | None = None
 
     def check(self) -> None:
-        """HSHARD-5: a tiling has several devices, as many as tiles, none twice."""
+        """HSHARD-5: a tiling has several devices, as many as tiles, none twice. HSHARD-6: a mesh and axes of it."""
         for element in self.elements:
             element.check()
+        if self.named is not None:
+            self.named.check()
         if self.kind != "tiled":
             return
         count = math.prod(self.tile)
@@ -85,7 +200,7 @@ class Sharding:
         parts = self._parts(order, sorted_last)
         devices = reshape = transpose = ()
         if parts is not None:
-            reshape, transpose = _iota_of(parts)
+            reshape, transpose = iota_of(parts)
         else:
             ids = np.array(self.device_ids()).reshape(self.tile).transpose(order)
             devices = tuple(map(int, np.sort(ids.reshape(-1, sorted_last)).reshape(-1)))
@@ -96,31 +211,48 @@ class Sharding:
             replicate_last=copied, last_tile_dims=() if copied else kinds,
         )  # fmt: skip
 
-    def _parts(self, order: Sequence[int], sorted_last: int) -> list[_Part] | None:
+    def _parts(self, order: Sequence[int], sorted_last: int) -> list[Part] | None:
         """The iota's dimensions, cut where the tile's are, in this order of these; the last `sorted_last` ids ascend.
 
         None where there is no iota, or its dimensions cannot be cut so.
         """
         if not self.reshape:
             return None
-        strides = [math.prod(self.reshape[i + 1 :]) for i in range(len(self.reshape))]
-        dimensions = self.transpose or range(len(self.reshape))
-        parts = [(self.reshape[d], strides[d]) for d in dimensions]
+        parts = iota_parts(self.reshape, self.transpose)
         order = [axis for axis in order if self.tile[axis] > 1]
         if order != sorted(order):
-            cut = _cut(parts, self.tile)
+            cut = cut_parts(parts, self.tile)
             if cut is None:
                 return None
             parts = [part for axis in order for part in cut[axis]]
         if sorted_last == 1:
             return parts
-        cut = _cut(parts, (math.prod(self.tile) // sorted_last, sorted_last))
+        cut = cut_parts(parts, (math.prod(self.tile) // sorted_last, sorted_last))
         return None if cut is None else cut[0] + sorted(cut[1], key=lambda part: -part[1])
 
     def check_count(self) -> None:
         """HSHARD-5: so many devices that they can be listed."""
         if math.prod(self.tile) > MOST_IDS:
             raise ShapeError("HSHARD-5", "sharding devices", str(self), f"at most {MOST_IDS} devices")
+
+    @property
+    def needs_partitioner(self) -> bool:
+        """Whether devices have parts of one value, or terms of it, or nobody knows what (HSHARD-7)."""
+        if self.elements:
+            return any(element.needs_partitioner for element in self.elements)
+        if self.named is not None and self.named.unreduced and self.named.reduction != "sum":
+            return True
+        return self.placed().kind not in ("replicated", "maximal", "manual", "tuple")
+
+    def placed(self) -> Sharding:
+        """Where the devices have what, in the older forms: axes of a mesh as tiles, open dimensions as they are.
+
+        Raises ShapeError (HSHARD-9) for a reduction that tiles cannot say.
+        """
+        if self.named is not None:
+            return self.named.closed().tiled()
+        elements = tuple(element.placed() for element in self.elements)
+        return self if elements == self.elements else replace(self, elements=elements)
 
     def without_metadata(self) -> Sharding:
         """This sharding, saying nothing of where it comes from."""
@@ -135,15 +267,13 @@ class Sharding:
         ShapeError (HSHARD-5) for more of them than any machine has: a short text may say so many.
         """
         self.check_count()
-        if self.devices:
-            return self.devices
-        ids = np.arange(math.prod(self.reshape)).reshape(self.reshape)
-        order = self.transpose or tuple(range(len(self.reshape)))
-        return tuple(int(i) for i in ids.transpose(order).reshape(-1))
+        return self.devices or iota_ids(self.reshape, self.transpose)
 
     def __str__(self) -> str:
         if self.kind == "tuple":
             return "{" + ", ".join(map(str, self.elements)) + "}"
+        if self.named is not None:
+            return f"{{{self.named}{f', metadata={self.metadata}' if self.metadata else ''}}}"
         body = self.kind
         if self.kind == "maximal":
             body = f"maximal device={self.device}"
@@ -165,32 +295,3 @@ class Sharding:
         text = f"<=[{','.join(map(str, self.reshape))}]"
         return text + (f"T({','.join(map(str, self.transpose))})" if self.transpose else "")
 
-
-_Part = tuple[int, int]
-"""A dimension of an iota, or a part of one: its size, and how far apart its ids are."""
-
-
-def _cut(parts: Sequence[_Part], sizes: Sequence[int]) -> list[list[_Part]] | None:
-    """The parts, divided among dimensions of these sizes, major first; None if a part's size does not divide so."""
-    pending = list(reversed(parts))
-    cut: list[list[_Part]] = []
-    for wanted in sizes:
-        taken: list[_Part] = []
-        while wanted > 1:
-            size, stride = pending.pop()
-            if size > wanted and size % wanted == 0:
-                pending.append((size // wanted, stride))
-                size, stride = wanted, stride * (size // wanted)
-            if wanted % size:
-                return None
-            taken.append((size, stride))
-            wanted //= size
-        cut.append(taken)
-    return cut
-
-
-def _iota_of(parts: Sequence[_Part]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The reshape and transpose whose dimensions these are."""
-    rows = sorted(range(len(parts)), key=lambda i: -parts[i][1])
-    position = {i: d for d, i in enumerate(rows)}
-    return merged_iota(tuple(parts[i][0] for i in rows), tuple(position[i] for i in range(len(parts))))

@@ -78,7 +78,7 @@ def _passed(instruction: Instruction, known: Mapping[Instruction, Sharding | Non
     """As the program says it of a parameter, else as the operands lie."""
     extra = instruction.extra
     if extra is not None and extra.sharding is not None:
-        return extra.sharding if "unreduced" not in str(extra.sharding) else None
+        return extra.sharding.placed() if "unreduced" not in str(extra.sharding) else None
     if isinstance(instruction.op, GetTupleElement):
         return _of_element(instruction.operands[0], instruction.op.index, known)
     if not instruction.shape.is_array or not instruction.shape.rank:

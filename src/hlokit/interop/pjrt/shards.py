@@ -144,7 +144,8 @@ def meets(module: HloModule) -> bool:
 
 
 def _sharding(instruction: Instruction) -> Sharding | None:
-    return instruction.extra.sharding if instruction.extra is not None else None
+    found = instruction.extra.sharding if instruction.extra is not None else None
+    return found.placed() if found is not None else None
 
 
 def _results(module: HloModule) -> list[Sharding | None]:

@@ -39,6 +39,10 @@ class OpSharding:
         self.shard_group_id = 0
         self.shard_group_type = OpSharding_ShardGroupType.AS
         self.tuple_shardings: list[OpSharding] = []
+        self.named_sharding: Any = None
+
+    def HasField(self, name: str) -> bool:
+        return getattr(self, name) is not None
 
     @property
     def core(self) -> Sharding:
@@ -77,6 +81,8 @@ class OpSharding:
             getattr(proto, name).extend(getattr(self, name))
         for part in self.tuple_shardings:
             part._write(proto.tuple_shardings.add())
+        if self.named_sharding is not None:
+            proto.named_sharding.CopyFrom(self.named_sharding)
 
     def _read(self, source: Any) -> None:
         for name in _SINGLES:
@@ -86,6 +92,7 @@ class OpSharding:
         self.type = OpSharding_Type(self.type)
         self.shard_group_type = OpSharding_ShardGroupType(self.shard_group_type)
         self.last_tile_dims = [OpSharding_Type(kind) for kind in self.last_tile_dims]
+        self.named_sharding = source.named_sharding if source.HasField("named_sharding") else None
         self.tuple_shardings = []
         for part in source.tuple_shardings:
             copy = OpSharding()

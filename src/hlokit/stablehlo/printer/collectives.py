@@ -15,7 +15,7 @@ from hlokit.types.shape import Shape
 
 def _groups(groups: ReplicaGroups) -> str:
     """dense<[[0, 1], [2, -1]]>: shorter groups are filled up."""
-    rows = groups.expand(0) if groups.iota_dimensions is not None else groups.groups
+    rows = groups.as_lists().groups
     size = max(map(len, rows), default=0)
     return matrix_text([(*row, *[-1] * (size - len(row))) for row in rows], size)
 
