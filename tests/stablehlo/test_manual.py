@@ -199,7 +199,7 @@ def test_the_header_says_which_values_are_to_be_summed() -> None:
     module = hk.parse(unreduced('[{"y"}, {}], unreduced={"x"}', '[{}, {}], unreduced={"y"}', LINEAR))
     (parameter,) = module.entry.parameters
     assert str(parameter.extra.sharding) == "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dims={unreduced}}"
-    expected = "{devices=[1,1,2,2]<=[4] last_tile_dims={replicated, unreduced}}"
+    expected = "{devices=[1,1,2,2]<=[2,2]T(1,0) last_tile_dims={unreduced, replicated}}"
     assert str(module.entry.root.extra.sharding) == expected
 
 

@@ -234,12 +234,6 @@ def test_refused_iota_groups(text: str) -> None:
         parse_replica_groups(text)
 
 
-@rule("HGRP-6")
-def test_mesh_axes_are_not_supported() -> None:
-    with rejects("HGRP-6"):
-        parse_replica_groups("mesh['a'=2] {a}")
-
-
 @rule("HGRP-1", "HGRP-7")
 def test_groups_of_instructions() -> None:
     body = "p = f32[2] parameter(0)\n"
@@ -298,7 +292,6 @@ REFUSED_SHARDINGS = [
     ("HSHARD-5: iota of another size", "{devices=[2,2]<=[5]}", "HSHARD-5"),
     ("HSHARD-5: a device twice", "{devices=[2]1,1}", "HSHARD-5"),
     ("HSHARD-5: in a tuple", "{{replicated}, {devices=[2]1,1}}", "HSHARD-5"),
-    ("HSHARD-6: mesh", "{mesh[a=2], [{a}]}", "HSHARD-1"),
 ]
 
 

@@ -76,7 +76,8 @@ class Mesh:
         if mesh.reshape:
             sizes, order = merged_iota(mesh.reshape, mesh.transpose)
             return replace(mesh, reshape=sizes if len(sizes) > 1 else (), transpose=order if len(sizes) > 1 else ())
-        return replace(mesh, devices=()) if mesh.axes and mesh.devices == tuple(range(mesh.size)) else mesh
+        in_order = mesh.axes and mesh.devices == tuple(range(len(mesh.devices)))
+        return replace(mesh, devices=()) if in_order else mesh
 
     @property
     def size(self) -> int:
