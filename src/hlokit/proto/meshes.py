@@ -77,7 +77,8 @@ def _axes_from_proto(protos: Iterable[Any], mesh: Mesh) -> tuple[Axis, ...]:
     for proto in protos:
         if not 0 <= proto.mesh_axis_index < len(mesh.axes):
             raise ParseError(f"proto: the axis {proto.mesh_axis_index} of {mesh}", label="HMESH-3")
-        name = mesh.axes[proto.mesh_axis_index][0]
+        number: int = proto.mesh_axis_index
+        name = mesh.axes[number][0]
         if not proto.HasField("sub_axis_info"):
             axes.append(Axis(name))
             continue

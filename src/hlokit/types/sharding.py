@@ -118,8 +118,9 @@ class NamedSharding:
         everything = tuple(Axis(name) for name, _ in self.mesh.axes)
         if not self.unreduced and not self.manual:
             return ["replicated"]
-        kinds = {(everything, ()): ["unreduced"], ((), everything): ["manual"]}
-        return kinds.get((self.unreduced, self.manual), [])
+        if not self.manual:
+            return ["unreduced"] if self.unreduced == everything else []
+        return ["manual"] if self.manual == everything and not self.unreduced else []
 
 
 REDUCTIONS = ("sum", "max", "min")
