@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hlokit.errors import ArgumentError, ParseError, UnsupportedError
+from hlokit.errors import ArgumentError, HlokitError, ParseError, UnsupportedError
+from hlokit.files.reading import module_of_bytes, module_of_text, snapshot_of_bytes
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule, check_is_module
 from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.memory import named
 from hlokit.passes.pipeline import optimize
+from hlokit.proto.container import Snapshot
 from hlokit.rules import Rule, rules
 from hlokit.stack import with_stack
 from hlokit.tracebacks import public
@@ -31,6 +34,7 @@ __all__ = [
     "explain",
     "export_object",
     "load",
+    "load_snapshot",
     "mpi_world",
     "optimize",
     "parse",
@@ -41,15 +45,13 @@ __all__ = [
     "verify",
 ]
 
-_BYTECODE = b"ML\xefR"
-
 
 @public
 @unforked
 @with_stack
 @named
 def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
-    """The module in HLO text, in StableHLO text, or in the bytes of a StableHLO artifact (MLIR bytecode).
+    """The module in HLO text, in StableHLO text, or in the bytes of a file of any kind that `load` reads.
 
     Every rule of the language is checked while reading.
 
@@ -60,20 +62,10 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
     is no text.
     """
     if isinstance(text, bytes):
-        if text.startswith(_BYTECODE):
-            from hlokit.stablehlo.artifact import parse_artifact
-
-            return parse_artifact(text, arguments)
-        text = _decoded(text)
+        return module_of_bytes(text, arguments)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"parse: found {type(text).__name__}, expected str or bytes: hlokit.load reads files")
-    if _is_stablehlo(text):
-        from hlokit.stablehlo.lowering import parse_stablehlo
-
-        return parse_stablehlo(text, arguments)
-    from hlokit.text.parser import parse_hlo
-
-    return _fitting(parse_hlo(text), arguments)
+    return module_of_text(text, arguments)
 
 
 @public
@@ -81,27 +73,54 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> Hlo
 @with_stack
 @named
 def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
-    """The module in a file: HLO or StableHLO text, a StableHLO artifact, or a serialized HloModuleProto (or HloProto).
+    """The module in a file. Kinds of files are told apart by content; each may be compressed by gzip:
 
-    They are told apart by content. `arguments`: as `parse` takes them.
+    - HLO text, StableHLO text
+    - a StableHLO artifact (MLIR bytecode), a program that JAX exported (`Exported.serialize`)
+    - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot, of which
+      `load_snapshot` gives the arguments too
 
-    Raises OSError if the file cannot be read, ParseError if it is none of them, UnsupportedError as `parse` does.
+    `arguments`: as `parse` takes them.
+
+    Raises OSError if the file cannot be read, ParseError if it is none of them, with what it is if that is known (all
+    else that XLA dumps is), UnsupportedError as `parse` does. Errors begin with the file's name.
+
+        >>> hk.load("dump/module_0000.jit_f.before_optimizations.hlo.pb").name
+        'jit_f'
     """
-    data = Path(path).read_bytes()
-    if data.startswith(_BYTECODE) or _is_text(data):
-        return parse(data, arguments=arguments)
-    from hlokit.proto.module import module_from_proto
-
-    return _fitting(module_from_proto(data), arguments)
+    with _of_file(path):
+        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name)
 
 
-def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
-    """The module, whose parameters are of these shapes. Raises ArgumentError if they are not."""
-    shapes = [parameter.shape.logical for parameter in module.entry.parameters]
-    if arguments is not None and shapes != [shape.logical for shape in arguments]:
-        expected, found = (", ".join(map(str, listed)) for listed in (shapes, arguments))
-        raise ArgumentError(f"{module.name} takes ({expected}), not ({found})")
-    return module
+@public
+@unforked
+@with_stack
+@named
+def load_snapshot(path: str | Path) -> Snapshot:
+    """A program with the arguments that it was called with, which XLA dumps with `--xla_dump_hlo_snapshots` (a
+    HloSnapshot, which has the result too) or `--xla_dump_hlo_unoptimized_snapshots`.
+
+        s = hk.load_snapshot("dump/module_0000.jit_f.snapshot.1480341154.pb")
+        hk.evaluate(s.module, *s.arguments[0]), s.result
+
+    Raises OSError if the file cannot be read, ParseError if it is none of them.
+    """
+    with _of_file(path):
+        found = snapshot_of_bytes(data := Path(path).read_bytes())
+        if found is None:
+            module_of_bytes(data, name=Path(path).name)
+            raise ParseError("found a program without arguments, expected a HloSnapshot or a HloUnoptimizedSnapshot")
+        return found
+
+
+@contextmanager
+def _of_file(path: str | Path) -> Generator[None, None, None]:
+    """Errors begin with the file's name."""
+    try:
+        yield
+    except HlokitError as error:
+        error.file = str(path)
+        raise
 
 
 @public
@@ -297,45 +316,6 @@ def mpi_world(comm: Any = None) -> World:
     except (ImportError, RuntimeError) as error:
         raise UnsupportedError(f"MPI: {error}. `pip install mpi4py mpich` gives both") from None
     return World(comm)
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ParseError(f"byte {data[error.start]:#x} at offset {error.start} (line {line}) is not UTF-8") from None
-
-
-def _is_text(data: bytes) -> bool:
-    """HLO text has no control bytes but white space; a proto's first bytes hold a tag and a length."""
-    head = data[:512]
-    return not any(byte < 9 or 13 < byte < 32 for byte in head)
-
-
-def _is_stablehlo(text: str) -> bool:
-    """MLIR text opens with `module`, `func.func`, an attribute alias, a location or a generic op."""
-    for line in text.splitlines():
-        word = line.strip()
-        if word and not word.startswith("//"):
-            return (
-                word.startswith(
-                    (
-                        "module ",
-                        "module{",
-                        "module@",
-                        "builtin.module",
-                        "func.func",
-                        "sdy.mesh",
-                        "#",
-                        '"builtin.module"',
-                        "!",
-                        "{-#",
-                    )
-                )
-                and "HloModule" not in word
-            )
-    return False
 
 
 @public

@@ -16,7 +16,11 @@ class HlokitError(Exception):
 
     `str` shows control characters, which could make a terminal do things, as pictures of themselves: messages quote
     names and text of programs. Subclasses say their text in `_message`.
+
+    file    the file that the error is of, which the text begins with; empty if it is of none
     """
+
+    file = ""
 
     @property
     def __notes__(self) -> list[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -27,7 +31,7 @@ class HlokitError(Exception):
         return self._notes
 
     def __str__(self) -> str:
-        return visible(self._message())
+        return visible(f"{self.file}: {self._message()}" if self.file else self._message())
 
     def _message(self) -> str:
         return super().__str__()

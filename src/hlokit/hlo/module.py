@@ -26,9 +26,16 @@ class Alias:
     kind: str = "may-alias"
 
 
+LOCATION_FIELDS = ("file_name_id", "function_name_id", "line", "end_line", "column", "end_column")
+FRAME_FIELDS = ("file_location_id", "parent_frame_id")
+
+
 @dataclass(slots=True)
 class StackTables:
-    """The debug tables of the header (HMOD-14), each a list whose entry i has the id i+1."""
+    """The debug tables of the header (HMOD-14), each a list whose entry i has the id i+1.
+
+    A location or frame has the fields LOCATION_FIELDS or FRAME_FIELDS, in this order.
+    """
 
     file_names: list[str] = field(default_factory=list[str])
     function_names: list[str] = field(default_factory=list[str])

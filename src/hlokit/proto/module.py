@@ -7,10 +7,11 @@ from typing import Any
 from hlokit.errors import HlokitError, ParseError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
-from hlokit.hlo.module import Alias, HloModule
+from hlokit.hlo.module import FRAME_FIELDS, LOCATION_FIELDS, Alias, HloModule
 from hlokit.hlo.names import identifier
 from hlokit.hlo.op import OPS, Op
 from hlokit.proto.attributes import read_attribute, write_attribute
+from hlokit.proto.container import container_of
 from hlokit.proto.enums import name_of, number_of
 from hlokit.proto.schema import message_class
 from hlokit.proto.shapes import (
@@ -63,40 +64,39 @@ def module_to_proto(module: HloModule) -> bytes:
     for location in tables.file_locations:
         proto.stack_frame_index.file_locations.add(**location)
     for frame in tables.stack_frames:
-        proto.stack_frame_index.stack_frames.add(**frame)
+        parent = max(0, frame["parent_frame_id"] - 1)
+        proto.stack_frame_index.stack_frames.add(**{**frame, "parent_frame_id": parent})
     return proto.SerializeToString(deterministic=True)
 
 
-def module_from_proto(data: bytes) -> HloModule:
-    """The module in a serialized HloModuleProto or HloProto. Every rule of the language is checked.
+def hlo_proto(module: HloModule) -> bytes:
+    """The module as a serialized HloProto, as XLA's dumps have it in `.hlo.pb`. Raises as `module_to_proto` does."""
+    content = module_to_proto(module)
+    return message_class("HloProto")(hlo_module=message_class("Module").FromString(content)).SerializeToString(
+        deterministic=True
+    )
 
-    Raises ParseError for bytes that are neither, with the instruction where there is one.
+
+def module_from_proto(data: bytes) -> HloModule:
+    """The module in a serialized HloModuleProto, HloProto, HloSnapshot or HloUnoptimizedSnapshot.
+
+    Every rule of the language is checked. Raises ParseError for bytes that are none of these, with the instruction
+    where there is one.
     """
-    proto = _parsed(data)
+    container = container_of(data)
+    if container is None:
+        raise ParseError("the bytes are not an HloModuleProto, and no message that holds one")
+    return module_from_message(container.module)
+
+
+def module_from_message(proto: Any) -> HloModule:
+    """The module in an HloModuleProto. Raises as `module_from_proto` does."""
     try:
         return _module_from_proto(proto)
     except ParseError:
         raise
     except (HlokitError, ValueError, TypeError, OverflowError) as error:
         raise ParseError(f"proto: {error}", label=getattr(error, "label", None)) from None
-
-
-def _parsed(data: bytes) -> Any:
-    """The message of the module. An HloProto's module stands where the other has its name."""
-    from google.protobuf.message import DecodeError
-
-    reason = "it has no computations"
-    for name in ("Module", "HloProto"):
-        message = message_class(name)()
-        try:
-            message.ParseFromString(data)
-        except DecodeError as error:
-            reason = str(error)
-            continue
-        found = message if name == "Module" else message.hlo_module
-        if found.computations:
-            return found
-    raise ParseError(f"not an HloModuleProto: {reason}")
 
 
 class _Ids:
@@ -194,13 +194,19 @@ def _module_from_proto(proto: Any) -> HloModule:
     tables = proto.stack_frame_index
     module.stack_tables.file_names.extend(tables.file_names)
     module.stack_tables.function_names.extend(tables.function_names)
-    module.stack_tables.file_locations.extend(_fields(location) for location in tables.file_locations)
-    module.stack_tables.stack_frames.extend(_fields(frame) for frame in tables.stack_frames)
+    module.stack_tables.file_locations.extend(_row(location, LOCATION_FIELDS) for location in tables.file_locations)
+    for frame in tables.stack_frames:  # whose text says 1 where the proto says 0, for none
+        row = _row(frame, FRAME_FIELDS)
+        module.stack_tables.stack_frames.append({**row, "parent_frame_id": row["parent_frame_id"] + 1})
     return module
 
 
-def _fields(message: Any) -> dict[str, int]:
-    return {field.name: value for field, value in message.ListFields()}
+def _row(message: Any, fields: tuple[str, ...]) -> dict[str, int]:
+    """A row of a debug table. Raises ParseError for what its text cannot say."""
+    row: dict[str, int] = {field: getattr(message, field) for field in fields}
+    if min(row.values()) < 0 or row.get("parent_frame_id") == 2**31 - 1:
+        raise ParseError(f"proto: a debug table with {row}", label="HMOD-14")
+    return row
 
 
 def _layouts_from_proto(module: HloModule, proto: Any) -> None:

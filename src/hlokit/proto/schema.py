@@ -1,4 +1,4 @@
-"""HloModuleProto's messages, built at run time from a table of field numbers (xla/service/hlo.proto, xla_data.proto),
+"""Messages of HloModuleProto and of what holds one, built at run time from field numbers (hlo.proto, xla_data.proto),
 and those of compile options (xla/pjrt/compile_options.proto, xla.proto).
 
 They live in a descriptor pool of their own, so nothing clashes with other packages that carry XLA's protos.
@@ -126,6 +126,10 @@ _MESSAGES: dict[str, str] = {
         input_output_alias:InputOutputAlias=8 is_dynamic:bool=11 stack_frame_index:StackFrameIndex=17
         buffer_donor:BufferDonor=18 frontend_attributes:FrontendAttributes=19""",
     "HloProto": "hlo_module:Module=1",
+    "HloSnapshot": "hlo:HloProto=1 arguments:*Literal=2 result:Literal=3 execution_platform:string=4",
+    "LiteralDescriptor": "version:int32=1 size_bytes:uint64=2",
+    "HloInputs": "arguments:*Literal=1 arguments_descriptors:*LiteralDescriptor=2",
+    "HloUnoptimizedSnapshot": "hlo_module:Module=1 partitions:*HloInputs=2",
     "ComputationDevice": "replica_device_ids:*int64=1",
     "DeviceAssignment": "replica_count:int32=1 computation_count:int32=2 computation_devices:*ComputationDevice=3",
     "DebugOptions": """xla_disable_hlo_passes:*string=30 xla_backend_optimization_level:int32=31

@@ -22,6 +22,10 @@ MHLO: dict[str, Rule] = {**elementwise.MHLO_RULES, **products.MHLO_RULES}
 CHLO = chlo.RULES
 OTHERS: dict[str, Rule] = {**control.OTHER_RULES, **checks.RULES}
 
+STABLEHLO_DIALECTS = frozenset({"stablehlo", "chlo", "mhlo"})
+DIALECTS = STABLEHLO_DIALECTS | {"builtin", "func"} | {name.partition(".")[0] for name in OTHERS}
+"""Of which some operations are read."""
+
 _OTHER_NAMES = {"topk": "top_k"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hlokit.hlo.module import Alias, HloModule, StackTables
+from hlokit.hlo.module import FRAME_FIELDS, LOCATION_FIELDS, Alias, HloModule, StackTables
 from hlokit.text.attributes import read_dictionary
 from hlokit.text.common import dictionary_text, read_booleans
 from hlokit.text.lexer import ATTRIBUTE, INTEGER, Lexer, escaped
@@ -129,9 +129,6 @@ _READERS: dict[str, Callable[[Lexer, HloModule], None]] = {
     "origin_recovery_table": _read_recovery_table,
 }
 
-_LOCATION_FIELDS = ("file_name_id", "function_name_id", "line", "end_line", "column", "end_column")
-_FRAME_FIELDS = ("file_location_id", "parent_frame_id")
-
 
 def _read_tables(lexer: Lexer, tables: StackTables) -> None:
     """The debug tables, in this order, each at most once (HMOD-14)."""
@@ -141,8 +138,8 @@ def _read_tables(lexer: Lexer, tables: StackTables) -> None:
                 _read_id(lexer, len(table) + 1)
                 table.append(lexer.string("HMOD-14"))
     for title, table, fields in (
-        ("FileLocations", tables.file_locations, _LOCATION_FIELDS),
-        ("StackFrames", tables.stack_frames, _FRAME_FIELDS),
+        ("FileLocations", tables.file_locations, LOCATION_FIELDS),
+        ("StackFrames", tables.stack_frames, FRAME_FIELDS),
     ):
         if lexer.accept(title):
             while lexer.kind == INTEGER:

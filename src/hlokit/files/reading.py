@@ -1,0 +1,119 @@
+"""Programs in texts and in files, of any kind that hlokit reads; they are told apart by content."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+
+from hlokit.errors import ArgumentError, HlokitError, ParseError, UnsupportedError
+from hlokit.files.exported import artifact_of
+from hlokit.files.kinds import kind_of_bytes, kind_of_text, other_dialects
+from hlokit.hlo.module import HloModule
+from hlokit.proto.container import Snapshot, container_of, snapshot_from_container
+from hlokit.types.shape import Shape
+
+_BYTECODE = b"ML\xefR"
+_GZIP = b"\x1f\x8b"
+_MOST = 1 << 30
+"""Bytes that a compressed file may have when it is not."""
+_EXPECTED = (
+    "expected HLO or StableHLO text, a StableHLO artifact, a program exported by JAX, or a proto that holds a module"
+)
+_MLIR = re.compile(r'(?:module[ {@]|"?builtin\.module\b|func\.func|sdy\.mesh|#|!|\{-#)(?!.*HloModule)')
+
+
+def module_of_text(text: str, arguments: Sequence[Shape] | None = None) -> HloModule:
+    """The module in HLO or StableHLO text. Raises ParseError, which says what the text is if it is of a known kind."""
+    try:
+        if is_stablehlo(text):
+            from hlokit.stablehlo.lowering import parse_stablehlo
+
+            return parse_stablehlo(text, arguments)
+        from hlokit.text.parser import parse_hlo
+
+        return _fitting(parse_hlo(text), arguments)
+    except HlokitError as error:
+        kind = _kind_of_text(text) if isinstance(error, (ParseError, UnsupportedError)) else ""
+        if not kind:
+            raise
+    raise ParseError(f"found {kind}; {_EXPECTED}")
+
+
+def module_of_bytes(data: bytes, arguments: Sequence[Shape] | None = None, name: str = "") -> HloModule:
+    """The module in the content of a file, whose name tells files apart that hold none."""
+    data = unpacked(data)
+    artifact = data if data.startswith(_BYTECODE) else artifact_of(data)
+    if artifact is not None:
+        from hlokit.stablehlo.artifact import parse_artifact
+
+        return parse_artifact(artifact, arguments)
+    if _is_text(data):
+        return module_of_text(_decoded(data), arguments)
+    container = container_of(data)
+    if container is None:
+        raise ParseError(f"found {kind_of_bytes(data, name)}; {_EXPECTED}")
+    from hlokit.proto.module import module_from_message
+
+    return _fitting(module_from_message(container.module), arguments)
+
+
+def snapshot_of_bytes(data: bytes, name: str = "") -> Snapshot | None:
+    """The module, arguments and result in the content of a file; None if it holds no arguments."""
+    container = container_of(unpacked(data))
+    return snapshot_from_container(container) if container is not None and container.has_arguments else None
+
+
+def unpacked(data: bytes) -> bytes:
+    """`data`, or what gzip made it of. Raises ParseError for broken data and for more than 1 GiB."""
+    if not data.startswith(_GZIP):
+        return data
+    unzip = zlib.decompressobj(wbits=31)
+    try:
+        found = unzip.decompress(data, _MOST)
+    except zlib.error as error:
+        raise ParseError(f"data compressed by gzip: {error}") from None
+    if not unzip.eof:
+        what = f"more than {_MOST:,} bytes" if unzip.unconsumed_tail else "the data ends too early"
+        raise ParseError(f"data compressed by gzip: {what}")
+    return found
+
+
+def is_stablehlo(text: str) -> bool:
+    """Whether a text is MLIR, which opens with a module, a function, an alias, a location or a generic operation."""
+    for line in text.splitlines():
+        word = line.strip()
+        if word and not word.startswith("//"):
+            return _MLIR.match(word) is not None
+    return False
+
+
+def _kind_of_text(text: str) -> str:
+    """What a text is that could not be read; empty if it may well be a program with an error in it."""
+    kind = kind_of_text(text)
+    if kind or not is_stablehlo(text):
+        return kind
+    dialects = other_dialects(text)
+    return f"MLIR of the dialects {', '.join(dialects)}, not of StableHLO" if dialects else ""
+
+
+def _fitting(module: HloModule, arguments: Sequence[Shape] | None) -> HloModule:
+    """The module, whose parameters are of these shapes. Raises ArgumentError if they are not."""
+    shapes = [parameter.shape.logical for parameter in module.entry.parameters]
+    if arguments is not None and shapes != [shape.logical for shape in arguments]:
+        expected, found = (", ".join(map(str, listed)) for listed in (shapes, arguments))
+        raise ArgumentError(f"{module.name} takes ({expected}), not ({found})")
+    return module
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ParseError(f"byte {data[error.start]:#x} at offset {error.start} (line {line}) is not UTF-8") from None
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether the first bytes hold no control characters but white space; a proto's hold a tag and a length."""
+    return not any(byte < 9 or 13 < byte < 32 for byte in data[:512])
