@@ -11,7 +11,8 @@ import hlokit as hk
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import Op
 from hlokit.interpreter.process import Process
-from hlokit.types.shape import Shape
+from hlokit.ops.collectives import AllReduce
+from hlokit.types.shape import Shape, shape_of
 
 F = np.float32
 FOUR = [np.array(v, F) for v in ([1, 2.5], [3, 5.25], [10, 20], [30, 40])]
@@ -85,7 +86,10 @@ def on_devices(
     results: list[Any] = []
     for last in (False, True):
         for device, values in zip(devices, operands, strict=True):
-            keywords = {"to_apply": device.callee(called)} if called is not None else {}
+            keywords: dict[str, Any] = {"to_apply": device.callee(called)} if called is not None else {}
+            if isinstance(op, AllReduce):
+                shapes = [shape_of(value) for value in values]
+                keywords["shape"] = shapes[0] if len(shapes) == 1 else Shape.tuple(shapes)
             try:
                 value = op.reference(*values, process=device, **keywords)
             except _Gave:

@@ -97,7 +97,7 @@ CARDS: list[tuple[str, Op, list[Shape], dict[str, Any]]] = [
     ("BEY-24: element type", DynamicReshape(hk.s32[3]), [F3, hk.s32[()]], {}),
     ("BEY-24: elements", DynamicReshape(hk.f32[4]), [F3, hk.s32[()]], {}),
     ("BEY-24: type of a size", DynamicReshape(F3), [F3, hk.s64[()]], {}),
-    ("RBG-1: no pair", _bits(hk.u32[3]), [STATE], {}),
+    ("RBG-1: no pair", _bits(Shape.tuple((hk.u32[3],))), [STATE], {}),
     ("RBG-1: another state", _bits(Shape.tuple((hk.u64[3], hk.u32[3]))), [STATE], {}),
     ("RBG-2: floats", _bits(Shape.tuple((STATE, F3))), [STATE], {}),
     ("DYN-15: dynamic bits", _bits(Shape.tuple((STATE, hk.u32["<=3"]))), [STATE], {}),

@@ -342,7 +342,6 @@ WRONG_GATHERS = [
     wrong("BEY-31: unequal lengths", take(**{**BATCHED, "start_indices_batching_dims": []}), CUBE, K),
     wrong("BEY-31: unequal sizes", take(**{**BATCHED, "start_indices_batching_dims": [1]}), CUBE, K),
     wrong("BEY-31: index_vector_dim", take(**{**BATCHED, "start_indices_batching_dims": [2]}), hk.f32[1, 2, 2], K),
-    wrong("BEY-31: mapped as well", take(**{**BATCHED, "start_index_map": [0]}), CUBE, K),
     wrong("BEY-31 GATHER-3: collapsed as well", take(**{**BATCHED, "collapsed_slice_dims": [0]}), CUBE, K),
     wrong("BEY-31: slice size", take(**{**BATCHED, "slice_sizes": [2, 1, 2]}), CUBE, K),
 ]

@@ -252,7 +252,7 @@ PAIR = Shape.tuple((hk.f32[3], hk.s32[2]))
         ([Alias((2,), 0, (0,))], "no output {2}"),
         ([Alias((0,), 1)], "no parameter 1"),
         ([Alias((0,), 0, (5,))], "no parameter 0 {5}"),
-        ([Alias((0,), 0, (1,))], "different sizes"),
+        ([Alias((0,), 0, (1,), "must-alias")], "different sizes"),
         ([Alias((0,), 0, (0,)), Alias((0,), 0, (0,))], "twice"),
     ],
     ids=["HMOD-7: output", "HMOD-7: parameter", "HMOD-7: index", "HMOD-7: size", "HMOD-7: twice"],

@@ -61,7 +61,7 @@ REFUSED_HEADERS = [
     ("HMOD-7: no such parameter", "input_output_alias={ {0}: (2, {}) }", "HMOD-7"),
     ("HMOD-7: no such index", "input_output_alias={ {0}: (0, {0}) }", "HMOD-7"),
     ("HMOD-7: output twice", "input_output_alias={ {0}: (0, {}), {0}: (1, {}) }", "HMOD-7"),
-    ("HMOD-7: sizes", "input_output_alias={ {}: (0, {}) }", "HMOD-7"),
+    ("HMOD-7: sizes", "input_output_alias={ {}: (0, {}, must-alias) }", "HMOD-7"),
 ]
 
 

@@ -157,6 +157,10 @@ class Op:
     shape_required: ClassVar[bool] = False
     shape_implied: ClassVar[bool] = False
     """Text may leave out the shape that a ResultShape field holds: its element type is then the first operand's."""
+    shape_ignored: ClassVar[bool] = False
+    """Text may write any result shape, as XLA's reader takes it: the inferred one is the instruction's (HINST-2)."""
+    precision_by_shape: ClassVar[bool] = False
+    """A result shape that is given decides which floating type its elements have."""
     flags_by_shape: ClassVar[bool] = False
     """A result shape that is given decides which of its dimensions are dynamic (set-dimension-size)."""
     ignored_attributes: ClassVar[tuple[str, ...]] = ()
@@ -353,7 +357,16 @@ def same_result(op: Op, given: Shape, inferred: Shape) -> bool:
     """Whether a result shape that is given agrees with the inferred one: but for layouts (HINST-2)."""
     if given is inferred or given.logical is inferred.logical:
         return True
+    if op.precision_by_shape and _same_but_precision(given.logical, inferred.logical):
+        return True
     return op.flags_by_shape and given.static is inferred.static
+
+
+def _same_but_precision(a: Shape, b: Shape) -> bool:
+    """Whether two shapes differ in no more than in which floating type elements have."""
+    if a.is_tuple and b.is_tuple and len(a.elements) == len(b.elements):
+        return all(map(_same_but_precision, a.elements, b.elements))
+    return a is b or (a.dtype.is_floating and b.dtype.is_floating and a.with_dtype(b.dtype) is b)
 
 
 def check(condition: bool, label: str, argument: str, found: object, expected: object) -> None:

@@ -265,7 +265,7 @@ class _Verifier:
             elif parameter is None:
                 what = f"no parameter {alias.parameter} {_path(alias.parameter_index)}"
                 self._report(where, what, "HMOD-7")
-            elif output.nbytes != parameter.nbytes:
+            elif alias.kind == "must-alias" and output.nbytes != parameter.nbytes:
                 self._report(where, f"{output} and {parameter} have different sizes", "HMOD-7")
             if alias.output_index in aliased:
                 self._report(where, f"output {_path(alias.output_index)} is aliased twice", "HMOD-7")

@@ -5,7 +5,7 @@ Those that only exchange values are in exchanges.py.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Groups, ResultShape, Single
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import ProgramShape, Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.instruction import Instruction
 
 
 class AllReduce(Op, name="all-reduce"):
@@ -32,20 +35,25 @@ class AllReduce(Op, name="all-reduce"):
     form = "communicate"
     rules = "ARED"
     shape_required = True
+    precision_by_shape = True
     side_effect = True
     same_in_group = True
     ignored_attributes = ("mode",)
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids, equal=False)
-        _check_combined(operands, to_apply, "ARED-4", "ARED-6")
+        _check_combined(operands, to_apply, "ARED-4", "ARED-6", whole=True)
         return operands[0] if len(operands) == 1 else Shape.tuple(operands)
 
-    def reference(self, *operands: Array, to_apply: Function, process: Device) -> Any:
+    def reference(self, *operands: Array, to_apply: Function, process: Device, shape: Shape) -> Any:
+        results = shape.elements if shape.is_tuple else (shape,)
+        given = [convert(o, r.dtype.numpy) for o, r in zip(operands, results, strict=True)]
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
-        return one_or_tuple(_reduced(process.meet(self, members, operands), to_apply))
+        return one_or_tuple(_reduced(process.meet(self, members, given), to_apply))
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        if [o.dtype for o in operands] != [r.dtype for r in results]:
+            return None
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         moves = [Move(k, None, tuple(Place(m, k) for m in range(len(members)))) for k in range(len(operands))]
         return Transfer(members, [moves] * len(members))
@@ -316,18 +324,30 @@ def _ratio(large: Shape, small: Shape, dimension: int, label: str) -> int:
     return whole // part if part else 1
 
 
-def _check_combined(operands: Sequence[Shape], to_apply: ProgramShape, operand_label: str, combiner_label: str) -> None:
-    """Arrays of one element type, combined by a computation of two scalars of it, or of another floating type."""
+def _check_combined(
+    operands: Sequence[Shape], to_apply: ProgramShape, operand_label: str, combiner_label: str, whole: bool = False
+) -> None:
+    """Arrays of one element type, combined by a computation of two scalars of it, or of another floating type.
+
+    whole   the computation may also take arrays, of the operands' shape
+    """
     check(len(operands) > 0, operand_label, "operands", 0, "at least one")
     dtype = operands[0].dtype
     for operand in operands:
         check(operand.is_array, operand_label, "operand", operand, "an array")
         check(operand.dtype is dtype, operand_label, "operand", operand, f"an array of {dtype}")
+    result = to_apply.result
+    arrays = whole and result.is_array and all(o.dimensions == result.dimensions for o in operands)
+    floating = dtype.is_floating and result.dtype.is_floating and (result.is_scalar or arrays)
+    scalar = (result.dtype if floating else dtype)[result.dimensions if arrays else ()]
     found = [p.static for p in to_apply.parameters]
-    floating = dtype.is_floating and to_apply.result.is_scalar and to_apply.result.dtype.is_floating
-    scalar = to_apply.result.static if floating else dtype[()]
     check(found == [scalar, scalar], combiner_label, "to_apply parameters", found, (scalar, scalar))
-    check(to_apply.result.static is scalar, combiner_label, "to_apply result", to_apply.result, scalar)
+    check(result.static is scalar, combiner_label, "to_apply result", result, scalar)
+
+
+def combines_elements(instruction: "Instruction") -> bool:
+    """Whether what it calls combines two elements, not two arrays (ARED-6)."""
+    return all(computation.root.shape.is_scalar for computation in instruction.called)
 
 
 def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
@@ -339,13 +359,14 @@ def _reduced(contributions: Sequence[Sequence[Array]], to_apply: Function) -> li
 
 def _folded(contributions: Sequence[Sequence[Array]], to_apply: Function) -> list[Array]:
     wide = to_apply.result.dtype.numpy
+    combined = to_apply.batched if to_apply.result.is_scalar else to_apply
     results: list[Array] = []
     for parts in zip(*contributions, strict=True):
         _check_sizes(parts)
         result = parts[0]
         own = result.dtype
         for part in parts[1:]:
-            result = convert(to_apply.batched(convert(result, wide), convert(part, wide)), own)
+            result = convert(combined(convert(result, wide), convert(part, wide)), own)
         results.append(result)
     return results
 

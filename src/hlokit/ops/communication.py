@@ -61,7 +61,7 @@ class Outfeed(Op, name="outfeed"):
     arity = 2
     form = "communicate"
     rules = "OUTFEED"
-    shape_required = True
+    shape_required = shape_ignored = True
     side_effect = True
 
     def completed(self, operands: Sequence[Shape]) -> Self:
@@ -88,7 +88,7 @@ class Send(Op, name="send"):
     form = "communicate"
     rules = "COMM"
     stage, peer = "start", "send"
-    shape_required = True
+    shape_required = shape_ignored = True
     side_effect = True
 
     def infer(self, operand: Shape, token: Shape) -> Shape:
@@ -157,7 +157,7 @@ class RecvDone(Op, name="recv-done"):
     rules = "COMM"
     stage, peer = "done", "recv"
     waits_for = ("recv",)
-    shape_required = True
+    shape_required = shape_ignored = True
     side_effect = True
     whole_values = True
 

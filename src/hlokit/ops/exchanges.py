@@ -181,8 +181,20 @@ class CollectivePermute(Op, name="collective-permute"):
     side_effect = True
 
     def infer(self, *operands: Shape) -> Shape:
-        _check_pairs(self.source_target_pairs)
+        self._check_pairs(operands)
         return self._moved(operands)
+
+    def _check_pairs(self, operands: Sequence[Shape]) -> None:
+        """CPERM-4, CPERM-5; in place, a device may be in as many pairs as there are slices of each array (BEY-64)."""
+        pairs = self.source_target_pairs
+        check(all(len(pair) == 2 for pair in pairs), "HGRP-7", "source_target_pairs", pairs, "pairs")
+        for position, what in enumerate(("source", "target")):
+            ids = [pair[position] for pair in pairs]
+            most = _slices_each(*operands[position::2]) if self.slice_sizes and len(operands) == 4 else 1
+            often = max(map(ids.count, set(ids)), default=0)
+            limit = f"no {what} {'twice' if most == 1 else f'more than {most} times'}"
+            check(often <= most, "CPERM-4", f"{what}s of source_target_pairs", ids, limit)
+            check(min(ids, default=0) >= 0, "CPERM-5", f"{what}s of source_target_pairs", ids, ">= 0")
 
     def _moved(self, operands: Sequence[Shape]) -> Shape:
         if self.slice_sizes:
@@ -198,14 +210,19 @@ class CollectivePermute(Op, name="collective-permute"):
     def _checked_slices(self, buffer: Shape, starts: Shape) -> list[DType]:
         """The slices' element types, once each has start indices for all dimensions of its array and fits into it."""
         slices = _slices(buffer, starts)
-        check(len(slices) == len(self.slice_sizes), "BEY-64", "slices", len(slices), f"one of {self.slice_sizes} each")
-        for (array, start), sizes in zip(slices, self.slice_sizes, strict=True):
+        sizes_of = self._sizes_of(len(slices))
+        check(len(slices) == len(sizes_of), "BEY-64", "slices", len(slices), f"one of {self.slice_sizes} each")
+        for (array, start), sizes in zip(slices, sizes_of, strict=True):
             fits = array.is_array and len(sizes) == array.rank and all(map(le, sizes, array.dimensions))
             check(fits and min(sizes, default=0) >= 0, "BEY-64", "slice_sizes", sizes, f"sizes of a part of {array}")
             indices = [e for e in start.elements if e.is_scalar and e.dtype.is_integral]
             good = len(indices) == len(start.elements) == array.rank
             check(good, "BEY-64", "start indices", start, f"a tuple of {array.rank} integers")
         return [array.dtype for array, _ in slices]
+
+    def _sizes_of(self, count: int) -> tuple[tuple[int, ...], ...]:
+        """The sizes of each of so many slices: one entry stands for all."""
+        return self.slice_sizes * count if len(self.slice_sizes) == 1 else self.slice_sizes
 
     def reference(self, *operands: Any, process: Device) -> Any:
         members = process.members(ReplicaGroups(), self.channel_id, False, over_partitions=True)
@@ -214,9 +231,9 @@ class CollectivePermute(Op, name="collective-permute"):
                 raise EvaluationError(f"collective-permute: pair {pair} of {len(members)} devices [CPERM-5]")
         contributions = process.meet(self, members, operands)
         own = members.index((process.replica_id, process.partition_id))
-        source = next((s for s, t in self.source_target_pairs if t == own), None)
         if self.slice_sizes:
-            return operands[1] if source is None else self._written(contributions[source], operands)
+            return self._written(contributions, operands, own)
+        source = next((s for s, t in self.source_target_pairs if t == own), None)
         return one_or_tuple(contributions[source] if source is not None else [np.zeros_like(o) for o in operands])
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
@@ -230,14 +247,33 @@ class CollectivePermute(Op, name="collective-permute"):
             [[Move(k, None, tuple(Place(s, k) for s in sender)) for k in range(len(operands))] for sender in senders],
         )
 
-    def _written(self, sent: Sequence[Any], own: Sequence[Any]) -> Any:
-        """The output with the sender's slices in it, at the sender's target positions."""
+    def _written(self, sent: Sequence[Sequence[Any]], own: Sequence[Any], device: int) -> Any:
+        """The output with the senders' slices in it, at this device's target positions."""
         single = isinstance(own[1], np.ndarray)
         outputs: list[Array] = [output.copy() for output in ((own[1],) if single else own[1])]
-        reads, writes = list(_places(sent[0], sent[2])), list(_places(sent[1], sent[3]))
-        for sizes, (data, _, start), (_, number, target) in zip(self.slice_sizes, reads, writes, strict=True):
-            outputs[number][_block(outputs[number], target, sizes)] = data[_block(data, start, sizes)]
+        writes = list(_places(own[1], own[3]))
+        each = len(writes) // max(1, len(outputs))
+        sizes_of = self._sizes_of(len(writes))
+        for source, reading, writing in self._incoming(device, each):
+            reads = list(_places(sent[source][0], sent[source][2]))
+            for first in range(0, len(writes), each):
+                for k, n in zip(reading, writing, strict=True):
+                    (data, _, start), (_, number, target) = reads[first + k], writes[first + n]
+                    sizes = sizes_of[first + n]
+                    outputs[number][_block(outputs[number], target, sizes)] = data[_block(data, start, sizes)]
         return outputs[0] if single else tuple(outputs)
+
+    def _incoming(self, device: int, each: int) -> list[tuple[int, Sequence[int], Sequence[int]]]:
+        """(source, which of the slices of each array it reads, and which they overwrite) of what a device receives.
+
+        All, where no device is twice a source or target; else each pair the next one of either device.
+        """
+        pairs = self.source_target_pairs
+        sources, targets = [s for s, _ in pairs], [t for _, t in pairs]
+        if len(set(sources)) == len(set(targets)) == len(pairs):
+            return [(s, range(each), range(each)) for s, t in pairs if t == device]
+        places = [(sources[:i].count(s), targets[:i].count(t)) for i, (s, t) in enumerate(pairs)]
+        return [(s, (k,), (n,)) for (s, t), (k, n) in zip(pairs, places, strict=True) if t == device]
 
 
 class CollectivePermuteStart(CollectivePermute, name="collective-permute-start"):
@@ -249,7 +285,7 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
     keeps_operands = True
 
     def infer(self, *operands: Shape) -> Shape:
-        _check_pairs(self.source_target_pairs)
+        self._check_pairs(operands)
         moved, parts = self._moved(operands), self.state.elements
         given = [shape.static for shape in (operands[0], Shape.tuple(operands))]
         good = parts[1:] != () and parts[0].static in given and parts[1].static is moved.static
@@ -299,6 +335,12 @@ def _slices(buffer: Shape, starts: Shape) -> list[tuple[Shape, Shape]]:
     return [(buffer, start) for start in (starts.elements if several else (starts,))]
 
 
+def _slices_each(buffer: Shape, starts: Shape) -> int:
+    """How many slices there are of each array."""
+    slices = _slices(buffer, starts)
+    return max(1, len(slices) // max(1, len(buffer.elements) if buffer.is_tuple else 1))
+
+
 def _places(buffers: Any, starts: Any) -> Iterator[tuple[Array, int, Sequence[Any]]]:
     """(buffer, its number, start indices) of each slice: one buffer or several, one slice of each or several."""
     if not isinstance(buffers, np.ndarray):
@@ -314,11 +356,3 @@ def _block(array: Array, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[s
     """The block of these sizes at `starts`, clamped into the array as dynamic-slice does."""
     places = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, array.shape, sizes, strict=True)]
     return tuple(slice(place, place + size) for place, size in zip(places, sizes, strict=True))
-
-
-def _check_pairs(pairs: Sequence[Sequence[int]]) -> None:
-    check(all(len(pair) == 2 for pair in pairs), "HGRP-7", "source_target_pairs", pairs, "pairs")
-    for position, what in enumerate(("source", "target")):
-        ids = [pair[position] for pair in pairs]
-        check(len(set(ids)) == len(ids), "CPERM-4", f"{what}s of source_target_pairs", ids, f"no {what} twice")
-        check(min(ids, default=0) >= 0, "CPERM-5", f"{what}s of source_target_pairs", ids, ">= 0")

@@ -47,7 +47,7 @@ class Fft(Op, name="fft"):
         if self.fft_type == "IRFFT":
             return self._complex_to_real(operand)
         check(
-            operand.dimensions[-count:] == self.fft_length,
+            operand.dimensions[-count:] == self.fft_length or 0 in operand.dimensions[-count:],
             "FFT-4",
             "transformed dimensions",
             operand.dimensions[-count:],

@@ -61,9 +61,10 @@ class Gather(Op, name="gather"):
         covered = len(offset) + len(collapsed) + len(batching)
         check(covered == rank, "GATHER-3", "offset, collapsed and batching dimensions", covered, rank)
         if batching or self.start_indices_batching_dims:
-            pairs, taken = (batching, self.start_indices_batching_dims), {*collapsed, *self.start_index_map}
+            pairs = (batching, self.start_indices_batching_dims)
             check_batching(operand, start_indices, pairs, self.index_vector_dim, "BEY-31")
-            check(taken.isdisjoint(batching), "BEY-31", "operand_batching_dims", batching, "no others' dimensions")
+            apart = not {*collapsed} & {*batching}
+            check(apart, "BEY-31", "operand_batching_dims", batching, "none of collapsed_slice_dims")
 
     def _check_slice_sizes(self, operand: Shape) -> None:
         for size, bound in zip(self.slice_sizes, operand.dimensions, strict=True):

@@ -100,23 +100,30 @@ class RngBitGenerator(Op, name="rng-bit-generator"):
             check(words == 2, "RBG-5", "initial_state", initial_state, "u64[2]")
         else:
             check(words in (2, 3), "RBG-6", "initial_state", initial_state, "u64[2] or u64[3]")
-        check(shape.is_tuple and len(shape.elements) == 2, "RBG-1", "result shape", shape, "(state, data)")
+        if shape.is_array:
+            self._check_data(shape)
+            return shape.logical
+        check(shape.is_tuple and len(shape.elements) == 2, "RBG-1", "result shape", shape, "(state, data) or data")
         state, data = shape.elements
         check(state.static is initial_state.static, "RBG-1", "state of the result", state, initial_state)
-        check(data.is_array and data.dtype.is_integral, "RBG-2", "data", data, "an array of unsigned integers")
-        check(not data.is_dynamic, "DYN-15", "data", data, "a static shape")
+        self._check_data(data)
         return shape.logical
 
-    def reference(self, initial_state: Array, shape: Shape) -> tuple[Array, Array]:
-        data = shape.elements[1]
+    def _check_data(self, data: Shape) -> None:
+        check(data.is_array and data.dtype.is_integral, "RBG-2", "data", data, "an array of unsigned integers")
+        check(not data.is_dynamic, "DYN-15", "data", data, "a static shape")
+
+    def reference(self, initial_state: Array, shape: Shape) -> Array | tuple[Array, Array]:
+        data = shape.elements[1] if shape.is_tuple else shape
         generate = three_fry if self.algorithm == "rng_three_fry" else philox
         state, bits = generate(initial_state, data.dimensions, data.dtype.bits)
         unsigned = dtypes.unsigned_of(data.dtype.bits)
         assert unsigned is not None
-        return state, bits.astype(unsigned.numpy).view(data.dtype.numpy)
+        made = bits.astype(unsigned.numpy).view(data.dtype.numpy)
+        return (state, made) if shape.is_tuple else made
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("rng-bit-generator", epilogue=(1,))
+        return Kernel("rng-bit-generator", epilogue=(1,)) if self.output_shape.is_tuple else Kernel("rng-bits")
 
 
 class RngGetAndUpdateState(Op, name="rng-get-and-update-state"):

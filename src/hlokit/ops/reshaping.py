@@ -41,7 +41,7 @@ class Reshape(Op, name="reshape"):
         if output.size != operand.size:
             check(False, "RESHAPE-2", "elements of the result", output.size, operand.size)
         if operand.is_dynamic:
-            check_not_merged_and_split(operand, output.dimensions)
+            check_not_merged_and_split(operand, output.dimensions, self.inferred_dimension)
         return output.logical
 
     def reference(self, operand: Array, shape: Shape, operand_shapes: list[Shape]) -> Array:
@@ -113,10 +113,10 @@ def reshaped(operand: Shape, sizes: Sequence[int], inferred_dimension: int | Non
     return operand.with_dimensions(sizes, dynamic)
 
 
-def check_not_merged_and_split(operand: Shape, sizes: Sequence[int]) -> None:
-    """No dynamic dimension may share a common factor with others on both sides (DYN-5)."""
+def check_not_merged_and_split(operand: Shape, sizes: Sequence[int], inferred_dimension: int | None = None) -> None:
+    """A dynamic dimension that is both merged and split goes to `inferred_dimension`; without it, to none (DYN-5)."""
     for inputs, outputs in common_factors(operand.dimensions, sizes):
-        if not any(operand.dynamic[i] for i in inputs):
+        if not any(operand.dynamic[i] for i in inputs) or inferred_dimension in outputs:
             continue
         merged = sum(operand.dimensions[i] != 1 for i in inputs) > 1
         split = sum(sizes[o] != 1 for o in outputs) > 1

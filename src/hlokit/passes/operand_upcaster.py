@@ -18,8 +18,9 @@ from hlokit.types.dtype import DType
 class OperandUpcaster(Pass):
     """Writes out the conversions that DOTG-16, CONV-24 and ARED-6 ask for.
 
-    A dot or convolution of operands of two types becomes that of the operands converted to one type. The combiner of a
-    collective whose operands are of another type becomes a computation that converts its arguments and its result.
+    A dot or convolution of operands of two types becomes that of the operands converted to one type. The operands of
+    a collective become of the result's type; its combiner of another one becomes a computation that converts its
+    arguments and its result.
     """
 
     name = "operand-upcaster"
@@ -48,9 +49,12 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
         wide = meeting_type(types[0], types[1], instruction.shape.dtype)
         operands = tuple(_converted(computation, operand, wide) for operand in operands)
     elif isinstance(op, (AllReduce, ReduceScatter)):
-        if types[0] is called[0].root.shape.dtype:
+        result = next(leaf.dtype for leaf in instruction.shape.leaves())
+        if types[0] is called[0].root.shape.dtype is result:
             return None
-        called = (_of_type(called[0], types[0], module),)
+        operands = tuple(_converted(computation, operand, result) for operand in operands)
+        if result is not called[0].root.shape.dtype:
+            called = (_of_type(called[0], result, module),)
     else:
         return None
     new = computation.add(op, operands, called, shape=instruction.shape)
@@ -65,9 +69,9 @@ def _converted(computation: Computation, operand: Instruction, dtype: DType) -> 
 
 
 def _of_type(combiner: Computation, dtype: DType, module: HloModule) -> Computation:
-    """The combiner of scalars of its own type as one of scalars of this type."""
+    """The combiner of scalars (or arrays) of its own type as one of this type."""
     made = module.add_computation(Computation(f"{combiner.name}.{dtype}", module))
-    scalars = [made.add(Parameter(number, dtype[()])) for number in range(2)]
+    scalars = [made.add(Parameter(number, combiner.root.shape.with_dtype(dtype))) for number in range(2)]
     wide = [_converted(made, scalar, combiner.root.shape.dtype) for scalar in scalars]
     made.set_root(_converted(made, made.add(Call(is_composite=False), wide, [combiner]), dtype))
     return made

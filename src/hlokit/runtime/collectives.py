@@ -25,6 +25,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import Block, Contributions, Transfer
 from hlokit.interpreter.process import Process
 from hlokit.interpreter.transport import Cancelled, meeting_key
+from hlokit.ops.collectives import combines_elements
 from hlokit.ops.control_flow import Map
 from hlokit.ops.structure import Parameter
 from hlokit.runtime.meetings import Meetings
@@ -204,7 +205,7 @@ class Collectives:
 
 def _transfer(process: Process, instruction: Instruction) -> Transfer | None:
     operands, results = _arrays(instruction)
-    if any(shape.is_dynamic for shape in (*operands, *results)):
+    if any(shape.is_dynamic for shape in (*operands, *results)) or not combines_elements(instruction):
         return None
     return instruction.op.transfer(operands, results, process)
 

@@ -110,7 +110,7 @@ class _Parser:
             except IndexError:
                 message = f"input_output_alias: no such output or parameter: {alias}"
                 raise self.lexer.error(message, "HMOD-7", start) from None
-            if output.nbytes != parameter.nbytes:
+            if alias.kind == "must-alias" and output.nbytes != parameter.nbytes:
                 message = f"input_output_alias: {output} and {parameter} differ in size"
                 raise self.lexer.error(message, "HMOD-7", start)
 
@@ -467,6 +467,8 @@ class _Parser:
         if draft.shape is None and op_class.shape_required:
             message = f"the shape of {op_class.opcode} must be written"
             raise self.lexer.error(message, "HINST-1", draft.start)
+        if op_class.shape_ignored:
+            draft.shape = None
         if op_class.result_shape is not None:
             draft.fields[op_class.result_shape.name] = draft.shape or self._implied_shape(op_class, draft)
         op = op_class(**draft.fields)

@@ -25,6 +25,7 @@ from hlokit.interpreter.mpi.line import Line, Message, error_from, error_message
 from hlokit.interpreter.mpi.mover import Mover
 from hlokit.interpreter.mpi.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
 from hlokit.interpreter.transport import Cancelled, Route
+from hlokit.ops.collectives import combines_elements
 
 if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction
@@ -279,7 +280,7 @@ class World:
     def _planned(self, process: Process, instruction: Instruction) -> Collective | None:
         operands = shapes_of(instruction)
         results = [leaf for leaf in instruction.shape.leaves() if leaf.is_array]
-        if any(shape.is_dynamic for shape in (*operands, *results)):
+        if any(shape.is_dynamic for shape in (*operands, *results)) or not combines_elements(instruction):
             return None
         transfer = instruction.op.transfer(operands, results, process)
         if transfer is None:
