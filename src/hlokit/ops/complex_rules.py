@@ -183,10 +183,19 @@ def log_plus_one(emit: Emitter, z: Value) -> Value:
 
 
 def logistic(emit: Emitter, z: Value) -> Value:
+    """1 / (1 + exp(-z)), or exp(z) / (1 + exp(z)) where that is smaller.
+
+    Where the exponential is near -1 the real part of the sum is 2 exp(a) cos(b/2)^2 - expm1(a), which cancels nothing.
+    """
     is_positive = emit.ge(emit.real(z), 0.0)
-    small = exponential(emit, emit.select(is_positive, negate(emit, z), z))
+    power = emit.select(is_positive, negate(emit, z), z)
+    small, (a, b) = exponential(emit, power), _parts(emit, power)
+    half, less = emit.cos(emit.mul(b, 0.5)), emit.expm1(a)
+    near = emit.sub(emit.mul(emit.mul(emit.add(less, 1.0), emit.mul(half, half)), 2.0), less)
     one = emit.constant(1.0, z.dtype)
-    return divide(emit, emit.select(is_positive, one, small), add(emit, one, small))
+    real, imag = _parts(emit, add(emit, one, small))
+    total = emit.complex(emit.select(emit.lt(real, 0.5), near, real), imag)
+    return divide(emit, emit.select(is_positive, one, small), total)
 
 
 def sqrt(emit: Emitter, z: Value) -> Value:
