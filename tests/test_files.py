@@ -285,3 +285,17 @@ def test_every_file_of_a_dump_loads_or_says_what_it_is(flags: str, tmp_path: Pat
             assert "found " in str(error) and "expected HLO" in str(error), error
             counts["said"] += 1
     assert min(counts["read"], counts["said"]) >= 3
+
+
+@pytest.mark.rule("HOP-5")
+def test_later_spellings_of_the_order_of_a_comparison() -> None:
+    """jaxlib 0.12 has `order=TOTAL`, and field 102 of the proto, where 0.10 has `type=TOTALORDER`: it was left out."""
+    text = "HloModule m\nENTRY e { x = f32[2] parameter(0)\n y = f32[2] parameter(1)\n ROOT r = pred[2] compare(x, y), direction=LT, ORDER }"
+    expected = hk.parse(text.replace("ORDER", "type=TOTALORDER"))
+    assert str(hk.parse(text.replace("ORDER", "order=TOTAL"))) == str(expected)
+    assert str(hk.parse(text.replace("ORDER", "order=PARTIAL"))) == str(hk.parse(text.replace(", ORDER", "")))
+    assert str(hk.parse(text.replace("f32", "s32").replace("ORDER", "order=TOTAL"))) == str(hk.parse(text.replace("f32", "s32").replace(", ORDER", "")))
+    proto = message_class("Module").FromString(module_to_proto(expected))
+    instruction = proto.computations[0].instructions[2]
+    instruction.comparison_type, instruction.comparison_order = "", "TOTAL"
+    assert str(module_from_proto(proto.SerializeToString())) == str(expected)

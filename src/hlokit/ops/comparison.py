@@ -1,6 +1,7 @@
 """compare: six directions, by IEEE order or by total order."""
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,6 +23,10 @@ _GIVEN_TYPE = choice("type", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
 COMPARISON_TYPE = Kind(
     _GIVEN_TYPE.name, lambda value: None if value is None else _GIVEN_TYPE.normal(value), _GIVEN_TYPE.choices
 )
+_GIVEN_ORDER = choice("order", "TOTAL", "PARTIAL")
+COMPARISON_ORDER = Kind(
+    _GIVEN_ORDER.name, lambda value: None if value is None else _GIVEN_ORDER.normal(value), _GIVEN_ORDER.choices
+)
 
 DEFAULT_TYPES = ("FLOAT", "SIGNED", "UNSIGNED")
 
@@ -35,10 +40,14 @@ _DEFAULT_TYPE = {
 
 
 class Compare(Op, name="compare"):
-    """lhs direction rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5)."""
+    """lhs direction rhs, as pred; with type TOTALORDER floats are ordered by their bits (CMP-5).
+
+    `order` is how XLA of 2026 says it, TOTAL or PARTIAL: it becomes the type.
+    """
 
     direction: Annotated[str, DIRECTION] = attr(proto="comparison_direction")
     type: Annotated[str | None, COMPARISON_TYPE] = attr(None, proto="comparison_type", unsaid=DEFAULT_TYPES)
+    order: Annotated[str | None, COMPARISON_ORDER] = attr(None, proto="comparison_order", unsaid=("TOTAL", "PARTIAL"))
 
     arity = 2
     form = "map"
@@ -53,6 +62,13 @@ class Compare(Op, name="compare"):
         "LE": np.less_equal,
         "LT": np.less,
     }
+
+    def completed(self, operands: Sequence[Shape]) -> Self:
+        """With the type that `order` stands for; integers have their order as it is (CMP-8)."""
+        if self.order is None:
+            return self
+        total = self.order == "TOTAL" and len(operands) > 0 and operands[0].dtype.is_floating
+        return self.replace(type="TOTALORDER" if total else self.type, order=None)
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
         if lhs is not rhs:

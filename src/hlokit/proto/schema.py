@@ -105,7 +105,7 @@ _MESSAGES: dict[str, str] = {
         is_composite:bool=89 ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90
         result_accuracy:ResultAccuracy=91 iota_collective_device_list:IotaReplicaGroupList=92
         mesh_axes_replica_group_list:MeshAxesReplicaGroupList=93 is_reverse:bool=94
-        num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97""",
+        num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97 comparison_order:string=102""",
     "Computation": """name:string=1 instructions:*Instruction=2 program_shape:ProgramShape=4 id:int64=5
         root_id:int64=6 is_fusion_computation:bool=7 execution_thread:string=8""",
     "InstructionSequence": "instruction_ids:*int64=1",
