@@ -371,3 +371,15 @@ def check_layouts():
             except (jax.errors.JaxRuntimeError, ValueError) as error:
                 assert not is_there, error
                 assert f is taken or "in the layout {0,1}: arrays have one order in memory, row-major" in str(error)
+
+
+def check_algorithms_of_products():
+    for name, dtype in [
+        ("F16_F16_F32", jnp.float16), ("BF16_BF16_BF16", jnp.bfloat16), ("BF16_BF16_F32_X9", jnp.float32),
+        ("TF32_TF32_F32", jnp.float32), ("TF32_TF32_F32_X3", jnp.float32), ("ANY_F8_ANY_F8_F32", jnp.float8_e4m3fn),
+    ]:  # fmt: skip
+        x = (jnp.arange(12.0).reshape(3, 4) / 4).astype(dtype)
+        product = jax.lax.dot(x, x.T, precision=name)
+        expected = np.asarray(x, np.float64) @ np.asarray(x, np.float64).T
+        assert product.dtype == dtype, name
+        assert np.array_equal(np.asarray(product), expected.astype(product.dtype)), name

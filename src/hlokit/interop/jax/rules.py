@@ -97,11 +97,17 @@ def _whole(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
     return changed
 
 
+def _common(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
+    """The rule of all platforms: the CPU's refuses algorithms of products that JAX's CPU client would ignore."""
+    return rule
+
+
 _CHANGED = {
     "buffer_callback": callbacks.as_cpu,
     "call_exported": _exported,
     "cond": _choice("branches_platforms"),
     "custom_partitioning": _whole,
+    "dot_general": _common,
     "inspect_sharding": callbacks.inspected,
     "platform_index": _choice("platforms"),
 }
