@@ -17,7 +17,7 @@ export PYTHONUTF8 := 1
 export LC_CTYPE := C
 unexport LC_ALL
 
-.PHONY: demo test lint test-slow test-targets test-libraries test-jax-newest test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test lint test-slow test-targets test-libraries test-jax-newest jax-suite test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -55,6 +55,18 @@ test-jax-newest: $(READY) .venv-newest/.hlokit
 
 .venv-newest/.hlokit: .venv-newest/.ready pyproject.toml
 	.venv-newest/bin/python -m pip install -q --editable . pytest flatbuffers
+	@touch $@
+
+# JAX's own tests: goes on where it was stopped, and takes hours. MIRROR: a folder with the git snapshot jax-ml+jax/repo;
+# OUT: the logs; FILES: some only; MODE: hlokit, x64 or cpu, else all. Writes docs/jax_tests.md.
+jax-suite: .venv-jax-suite/.ready
+	.venv-jax-suite/bin/python -m tests.jax_suite.run --mirror "$(MIRROR)" --out "$(OUT)" $(FILES) $(addprefix --mode ,$(MODE))
+	.venv-jax-suite/bin/python -m tests.jax_suite.table --out "$(OUT)"
+
+.venv-jax-suite/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-jax-suite
+	.venv-jax-suite/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-jax-suite/bin/python -m pip install -q --editable . --group jax-suite
 	@touch $@
 
 test-golden: $(READY)
@@ -122,5 +134,5 @@ jaxlib-0.4.30: .venv-0.4.30/.ready
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-0.4.30 build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-0.4.30 .venv-jax-suite build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
