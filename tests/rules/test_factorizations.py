@@ -101,6 +101,31 @@ def _approx(p: hk.XlaOp, init: Any = 0, k: int = 1, dimension: int = 0, recall: 
 
 
 @pytest.mark.parametrize(
+    ("target", "operands", "result"),
+    [
+        ("Svd", "s32[3,3]", "(s32[3,3], s32[3], s32[3,3])"),
+        ("Svd", "f32[3]", "(f32[3,3], f32[3], f32[3,3])"),
+        ("Svd", "f32[2,3]", "(f32[2,3], f32[2], f32[3,3])"),
+        ("Eigh", "f32[2,3]", "(f32[2,3], f32[2])"),
+        ("Eigh", "c64[3,3]", "(c64[3,3], c64[3])"),
+        ("Qr", "(f32[3,3])", "(f32[3,3], f32[3])"),
+        ("Qr", "", "(f32[3,3], f32[3])"),
+        ("LuDecomposition", "f32[2,3]", "(f32[2,3], s32[2], s64[2])"),
+        ("ProductOfElementaryHouseholderReflectors", "f32[3,3], f32[4]", "f32[3,3]"),
+        ("ProductOfElementaryHouseholderReflectors", "f32[3,3], f64[3]", "f32[3,3]"),
+    ],
+)
+@rule("BEY-80")
+def test_custom_calls_that_are_no_factorizations(target: str, operands: str, result: str) -> None:
+    shapes = [shape for shape in operands.split(", ") if shape]
+    parameters = "".join(f"  p{i} = {shape} parameter({i})\n" for i, shape in enumerate(shapes))
+    names = ", ".join(f"p{i}" for i in range(len(shapes)))
+    text = f'HloModule m\nENTRY e {{\n{parameters}  ROOT r = {result} custom-call({names}), custom_call_target="{target}"\n}}'
+    with rejects("BEY-80"):
+        hk.parse(text)
+
+
+@pytest.mark.parametrize(
     ("function", "shape"),
     [
         (hk.qr_decomposition, hk.f32[3]),

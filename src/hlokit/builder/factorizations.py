@@ -18,8 +18,7 @@ from hlokit.builder.linalg import sort
 from hlokit.builder.matrix import upper_triangle
 from hlokit.builder.movement import pad_in_dim
 from hlokit.hlo.op import check
-from hlokit.types import dtype as dtypes
-from hlokit.types.shape import Shape
+from hlokit.ops.factorizations import factorization
 
 __all__ = [
     "approx_top_k",
@@ -37,9 +36,7 @@ __all__ = [
 
 def qr_decomposition(operand: XlaOp) -> tuple[XlaOp, XlaOp]:
     """(R above the Householder vectors, in the shape of operand; their factors tau [..., min(m, n)]) (BEY-80)."""
-    shape = _matrices("operand", operand)
-    taus = shape.with_dimensions((*shape.dimensions[:-2], min(shape.dimensions[-2:])))
-    return tuple(_call("Qr", [operand], [shape, taus]))  # type: ignore[return-value]
+    return tuple(_call("Qr", [operand]))  # type: ignore[return-value]
 
 
 def product_of_elementary_householder_reflectors(a: XlaOp, taus: XlaOp) -> XlaOp:
@@ -47,13 +44,7 @@ def product_of_elementary_householder_reflectors(a: XlaOp, taus: XlaOp) -> XlaOp
 
     a: [..., m, n], taus: [..., k] with k <= n; the result has a's shape.
     """
-    shape = _matrices("a", a)
-    check(taus.rank == a.rank - 1, "BEY-80", "rank of taus", taus.rank, a.rank - 1)
-    check(taus.dtype is a.dtype, "BEY-80", "element type of taus", taus.dtype, a.dtype)
-    batch, columns = shape.dimensions[:-2], shape.dimensions[-1]
-    check(taus.shape.dimensions[:-1] == batch, "BEY-80", "batch dimensions of taus", taus.shape.dimensions[:-1], batch)
-    check(taus.shape.dimensions[-1] <= columns, "BEY-80", "number of taus", taus.shape.dimensions[-1], f"<= {columns}")
-    return custom_call(a.builder, "ProductOfElementaryHouseholderReflectors", [a, taus], shape)
+    return _call("ProductOfElementaryHouseholderReflectors", [a, taus])  # type: ignore[return-value]
 
 
 def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
@@ -62,8 +53,8 @@ def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
     For [..., m, n]: q is [..., m, m] and r [..., m, n] with `full_matrices`, else q is [..., m, p] and r [..., p, n],
     where p = min(m, n).
     """
-    rows, columns = _matrices("operand", operand).dimensions[-2:]
     packed, taus = qr_decomposition(operand)
+    rows, columns = operand.shape.dimensions[-2:]
     row_axis, column_axis = operand.rank - 2, operand.rank - 1
     width = rows if full_matrices else min(rows, columns)
     vectors = packed
@@ -83,12 +74,8 @@ def eigh(
 
     `lower` says which triangle of a is read. `max_iter` and `epsilon` bound XLA's iteration; hlokit's is exact.
     """
-    shape = _matrices("a", a)
-    sizes = shape.dimensions
-    check(sizes[-1] == sizes[-2], "BEY-80", "last two dimensions of a", sizes[-2:], "equal sizes")
-    values = Shape.array(shape.dtype.real, sizes[:-1])
     opaque = f"{int(lower)},{int(sort_eigenvalues)},{max_iter},{epsilon:f}"
-    return tuple(_call("Eigh", [a], [shape, values], opaque))  # type: ignore[return-value]
+    return tuple(_call("Eigh", [a], opaque))  # type: ignore[return-value]
 
 
 def svd(a: XlaOp, max_iter: int = 100, epsilon: float = 1e-6) -> tuple[XlaOp, XlaOp, XlaOp]:
@@ -96,11 +83,7 @@ def svd(a: XlaOp, max_iter: int = 100, epsilon: float = 1e-6) -> tuple[XlaOp, Xl
 
     u is [..., m, m], d [..., k] and descending, v [..., n, n]. `max_iter` and `epsilon` bound XLA's iteration.
     """
-    shape = _matrices("a", a)
-    *batch, rows, columns = shape.dimensions
-    values = Shape.array(shape.dtype.real, (*batch, min(rows, columns)))
-    left, right = shape.with_dimensions((*batch, rows, rows)), shape.with_dimensions((*batch, columns, columns))
-    return tuple(_call("Svd", [a], [left, values, right], f"{max_iter},{epsilon:f}"))  # type: ignore[return-value]
+    return tuple(_call("Svd", [a], f"{max_iter},{epsilon:f}"))  # type: ignore[return-value]
 
 
 def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
@@ -108,10 +91,7 @@ def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
 
     For [..., m, n]: pivots s32[..., min(m, n)] (step i swaps row i with row pivots[i]), permutation s32[..., m].
     """
-    shape = _matrices("operand", operand)
-    *batch, rows, columns = shape.dimensions
-    pivots, permutation = dtypes.s32[*batch, min(rows, columns)], dtypes.s32[*batch, rows]
-    return tuple(_call("LuDecomposition", [operand], [shape, pivots, permutation]))  # type: ignore[return-value]
+    return tuple(_call("LuDecomposition", [operand]))  # type: ignore[return-value]
 
 
 def lu_decomposition(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
@@ -119,16 +99,11 @@ def lu_decomposition(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
     return lu(a)
 
 
-def _matrices(name: str, operand: XlaOp) -> Shape:
-    """The operand's shape, which must be that of a batch of real or complex matrices."""
-    shape = operand.shape
-    check(shape.dtype.kind in ("floating", "complex"), "BEY-80", name, shape, "a floating or complex array")
-    check(shape.rank >= 2, "BEY-80", f"rank of {name}", shape.rank, ">= 2")
-    return shape.logical
-
-
-def _call(target: str, operands: Sequence[XlaOp], results: Sequence[Shape], opaque: str = "") -> list[XlaOp]:
-    return list(custom_call(operands[0].builder, target, operands, Shape.tuple(results), opaque))
+def _call(target: str, operands: Sequence[XlaOp], opaque: str = "") -> XlaOp:
+    handles(*operands)
+    result = factorization(target, [operand.shape for operand in operands])
+    assert result is not None
+    return custom_call(operands[0].builder, target, operands, result, opaque)
 
 
 def approx_top_k(

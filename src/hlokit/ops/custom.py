@@ -7,6 +7,7 @@ from hlokit.errors import UnknownTargetError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Device, Function
 from hlokit.ops.custom_targets.registry import Invocation, find_target, read_only, result_of, searched
+from hlokit.ops.factorizations import factorization
 from hlokit.types.attributes import (
     OPTIONAL_CONV_LABELS,
     OPTIONAL_LITERAL,
@@ -88,6 +89,9 @@ class CustomCall(Op, name="custom-call"):
                 )
         for output_index, operand_number, operand_index in self.output_to_operand_aliasing:
             self._check_alias(operands, output_index, operand_number, operand_index)
+        wanted = factorization(target, operands)
+        if wanted is not None:
+            check(self.output_shape.static is wanted.static, "BEY-80", "result shape", self.output_shape, wanted)
         return self.output_shape
 
     def _check_alias(
