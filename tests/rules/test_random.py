@@ -157,6 +157,7 @@ def test_builder_makes_the_element_type_unsigned(asked: hk.DType, given: hk.DTyp
         ("RBG-7", "rng_default", hk.u32[2], hk.u32[2]),
         ("RBG-7", "rng_default", hk.u64[2, 1], hk.u32[2]),
         ("RBG-7", "rng_default", hk.u64[()], hk.u32[2]),
+        ("DYN-15", "rng_three_fry", hk.u64["<=2"], hk.u32[2]),
     ],
 )
 def test_rng_bit_generator_rejects(label: str, algorithm: str, state: hk.Shape, shape: hk.Shape) -> None:

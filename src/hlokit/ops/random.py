@@ -95,6 +95,7 @@ class RngBitGenerator(Op, name="rng-bit-generator"):
             initial_state,
             "a u64 vector",
         )
+        check(not initial_state.is_dynamic, "DYN-15", "initial_state", initial_state, "a static shape")
         words = initial_state.dimensions[0]
         if self.algorithm == "rng_three_fry":
             check(words == 2, "RBG-5", "initial_state", initial_state, "u64[2]")
