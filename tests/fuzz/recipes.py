@@ -586,6 +586,8 @@ def rng_state(graph: Graph) -> Instruction:
 def rng_bit_generator(graph: Graph) -> Instruction:
     algorithm = graph.choice(["rng_default", "rng_three_fry", "rng_philox"])
     state = graph.like(hk.u64[2 if algorithm == "rng_three_fry" or graph.chance(0.5) else 3])
+    if state.shape.is_dynamic:
+        state = graph.fresh(state.shape.static)
     data = graph.dtype("unsigned")[graph.sizes()]
     output = Shape.tuple([state.shape.logical, data])
     return graph.add("rng-bit-generator", [state], algorithm=algorithm, output_shape=output)
