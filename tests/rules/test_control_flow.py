@@ -449,3 +449,39 @@ def test_init_may_be_a_sequence_of_handles() -> None:
     b = hk.Builder("t")
     loop = hk.while_(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2.0), [b.constant(0), b.constant(1.0)])
     assert [float(v) for v in hk.evaluate(b.build(loop))] == [3, 8]
+
+
+ENDLESS = """HloModule m
+body { p = (f32[2], pred[], s32[]) parameter(0)
+ x = f32[2] get-tuple-element(p), index=0
+ go = pred[] get-tuple-element(p), index=1
+ n = s32[] get-tuple-element(p), index=2
+ one = s32[] constant(1)
+ next = s32[] add(n, one)
+ y = f32[2] cosine(x)
+ ROOT r = (f32[2], pred[], s32[]) tuple(y, GO, next) }
+condition { p = (f32[2], pred[], s32[]) parameter(0)
+ go = pred[] get-tuple-element(p), index=1
+ limit = s32[] constant(300)
+ n = s32[] get-tuple-element(p), index=2
+ less = pred[] compare(n, limit), direction=LT
+ ROOT r = pred[] and(go, WHAT) }
+ENTRY e { x = f32[2] parameter(0)
+ go = pred[] parameter(1)
+ zero = s32[] constant(0)
+ s = (f32[2], pred[], s32[]) tuple(x, go, zero)
+ ROOT w = (f32[2], pred[], s32[]) while(s), condition=condition, body=body }"""
+
+
+@rule("WHILE-7")
+@pytest.mark.parametrize("run", [lambda m, *a: hk.evaluate(m, *a), lambda m, *a: hk.compile(m)(*a)])
+def test_a_loop_whose_condition_cannot_change_is_told(run: Any) -> None:
+    endless = hk.parse(ENDLESS.replace("GO", "go").replace("WHAT", "go"))
+    with pytest.raises(hk.EvaluationError, match=r"w: the loop never ends.*WHILE-7"):
+        run(endless, np.zeros(2, np.float32), np.True_)
+    assert run(endless, np.ones(2, np.float32), np.False_)[0].tolist() == [1, 1]
+    for changes in (("go", "less"), ("less", "go")):  # what the condition reads, or what the body gives
+        text = ENDLESS.replace("GO", changes[0]).replace("WHAT", changes[1])
+        less = " limit = s32[] constant(299)\n less = pred[] compare(n, limit), direction=LT\n"
+        text = text.replace(" y = f32[2] cosine", f"{less} y = f32[2] cosine")
+        assert run(hk.parse(text), np.zeros(2, np.float32), np.True_)[2] == 300

@@ -16,7 +16,7 @@ from hlokit.cpu.order import STREAM_BYTES, arrange
 from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.traits import is_small_update, leaf_count, makes_nothing
 from hlokit.hlo.instruction import Instruction
-from hlokit.ops.control_flow import Conditional, While
+from hlokit.ops.control_flow import Conditional, While, is_fixed
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.slicing import DynamicUpdateSlice
 from hlokit.ops.structure import Parameter
@@ -133,7 +133,7 @@ class Lowering(Grouping):
         op = instruction.op
         reads = [self.stored[leaf] for o in instruction.operands for leaf in self._array_leaves(o)]
         writes = [self.stored[leaf] for leaf in self._array_leaves(instruction) if leaf.instruction is instruction]
-        if isinstance(op, While):
+        if isinstance(op, While) and not is_fixed(*instruction.called):
             return self._while(instruction, reads, writes)
         if isinstance(op, Conditional):
             return self._conditional(instruction, reads, writes)
@@ -147,6 +147,8 @@ class Lowering(Grouping):
             if routine in KERNELS:
                 return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, {})]
         reason = self._hosted.get(instruction, f"{op.opcode} is evaluated by the reference")
+        if isinstance(op, While):
+            reason = "its condition never changes: the reference says so where it is true"
         self.context.reasons.add(instruction.name, "not compiled", reason)
         return [HostStep((instruction,), tuple(reads), tuple(writes), reason)]
 

@@ -5,10 +5,13 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 
-from hlokit.errors import ShapeError
+from hlokit.errors import EvaluationError, ShapeError
 from hlokit.forms.emitter import Emitter, Value
+from hlokit.hlo.computation import Computation, has_side_effect
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function
+from hlokit.ops.structure import GetTupleElement
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import DOMAIN, OPTIONAL_INT_LIST, Aliasing, choice
 from hlokit.types.shape import ProgramShape, Shape
@@ -111,10 +114,50 @@ class While(Op, name="while"):
         return init
 
     def reference(self, init: Any, condition: Function, body: Function) -> Any:
-        state = init
+        state, passes = init, 0
         while condition(state):
             state = body(state)
+            passes += 1
+            if passes == _MANY and is_fixed(condition.computation, body.computation):
+                raise EvaluationError("the loop never ends: nothing that its condition depends on changes [WHILE-7]")
         return state
+
+
+_MANY = 100
+"""After so many passes it pays to ask whether a loop can end at all."""
+
+
+def is_fixed(condition: Computation, body: Computation) -> bool:
+    """Whether a loop's condition has the same value before each pass, and the loop no other effect than its value.
+
+    It depends, then, on nothing but elements of the state that the body hands on as they are.
+    """
+    known: dict[Computation, bool] = {}
+    if any(has_side_effect(i, known) for called in (condition, body) for i in called.instructions):
+        return False
+    taken, given = body.parameters[0], body.root
+    pending, seen = [condition.root], {condition.root}
+    while pending:
+        instruction = pending.pop()
+        if instruction.opcode == "parameter" and given is not taken:
+            return False
+        if isinstance(instruction.op, GetTupleElement) and instruction.operands[0].opcode == "parameter":
+            if not _is_handed_on(taken, given, instruction.op.index):
+                return False
+            continue
+        pending += [operand for operand in instruction.operands if operand not in seen]
+        seen.update(instruction.operands)
+    return True
+
+
+def _is_handed_on(taken: Instruction, given: Instruction, index: int) -> bool:
+    """Whether that element of what a computation gives is the same element of its parameter."""
+    if given is taken:
+        return True
+    if given.opcode != "tuple":
+        return False
+    element = given.operands[index]
+    return isinstance(element.op, GetTupleElement) and element.op.index == index and element.operands[0] is taken
 
 
 class Conditional(Op, name="conditional"):
