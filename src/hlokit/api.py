@@ -42,6 +42,7 @@ __all__ = [
     "register_ffi_target",
     "register_ffi_type",
     "to_stablehlo",
+    "to_stablehlo_artifact",
     "verify",
 ]
 
@@ -50,31 +51,29 @@ __all__ = [
 @unforked
 @with_stack
 @named
-def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
+def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a file of any kind that `load` reads.
 
     Every rule of the language is checked while reading.
 
     arguments   the shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`)
-    verify      False: HLO is read as it stands, whatever it says of operands and shapes, and prints back so.
-                `hk.verify` then tells all that is wrong with the module; what runs or changes modules asks it first
 
     Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
     UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit, and for what
     is no text.
     """
     if isinstance(text, bytes):
-        return module_of_bytes(text, arguments, verify=verify)
+        return module_of_bytes(text, arguments)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"parse: found {type(text).__name__}, expected str or bytes: hlokit.load reads files")
-    return module_of_text(text, arguments, verify)
+    return module_of_text(text, arguments)
 
 
 @public
 @unforked
 @with_stack
 @named
-def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
+def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module in a file. Kinds of files are told apart by content; each may be compressed by gzip:
 
     - HLO text, StableHLO text
@@ -82,7 +81,7 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: 
     - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot, of which
       `load_snapshot` gives the arguments too
 
-    `arguments`, `verify`: as `parse` takes them.
+    `arguments`: as `parse` takes them.
 
     Raises OSError if the file cannot be read, ParseError if it is none of them, with what it is if that is known (all
     else that XLA dumps is), UnsupportedError as `parse` does. Errors begin with the file's name.
@@ -91,7 +90,7 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: 
         'jit_f'
     """
     with _of_file(path):
-        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify)
+        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name)
 
 
 @public
@@ -150,6 +149,28 @@ def to_stablehlo(module: HloModule) -> str:
         module = module.clone()
         OpExpander(keep=frozenset(RULES)).run(module)
     return stablehlo_text(module)
+
+
+@public
+@with_stack
+@named
+def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> bytes:
+    """A module, or StableHLO text, as a portable artifact of StableHLO: vhlo in MLIR bytecode.
+
+    version     of StableHLO, "0.9.0" to "1.20.0": readers of it and of later ones read the artifact (1.17.0: those of
+                jaxlib 0.10.2)
+
+    Text may leave sizes open (`?`); names of operations and values of text that no artifact keeps are lost.
+
+        >>> hk.parse(hk.to_stablehlo_artifact(module)).name == module.name
+        True
+
+    Raises UnsupportedError, naming the operation, type or attribute, for what StableHLO cannot say, and for what
+    `version` cannot, with the first version that can; ArgumentError for an unknown version; ParseError for other text.
+    """
+    from hlokit.stablehlo.artifact.writer import write_artifact
+
+    return write_artifact(program if isinstance(program, str) else to_stablehlo(program), version)
 
 
 @public

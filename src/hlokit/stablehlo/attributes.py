@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,8 @@ from hlokit.stablehlo.tree import (
     QuantizedTensor,
     Symbol,
     Type,
+    Typed,
+    Unit,
 )
 from hlokit.text.drafts import TupleSizes
 from hlokit.types import dtype as dtypes
@@ -61,10 +63,14 @@ class _Location:
 
 
 class AttributeReader:
-    """Reads at the lexer's position. `types`, `aliases`: what the text has given names; `resources`: their bytes."""
+    """Reads at the lexer's position. `types`, `aliases`: what the text has given names; `resources`: their bytes.
 
-    def __init__(self, lexer: Lexer) -> None:
+    keeps_types     numbers, arrays and flags come as `Typed` and `Unit`, futures as they are written
+    """
+
+    def __init__(self, lexer: Lexer, keeps_types: bool = False) -> None:
         self.lexer = lexer
+        self.keeps_types = keeps_types
         self.types: dict[str, Type | Quantized] = {}
         self.aliases: dict[str, Any] = {}
         self.resources: dict[str, str] = {}
@@ -166,7 +172,7 @@ class AttributeReader:
         """!stablehlo.future<types>: as the types themselves, a tuple of several."""
         inner = self._listed_types("<", ">")
         shapes = [t for t in inner if isinstance(t, Shape)]
-        if len(shapes) < len(inner):
+        if len(shapes) < len(inner) or self.keeps_types:
             return OtherType(self.lexer.text[start : self.lexer.start].strip())
         return shapes[0] if len(shapes) == 1 else self._checked(Shape.tuple(shapes), start)
 
@@ -319,7 +325,7 @@ class AttributeReader:
         found = Dictionary()
         while lexer.value != "}":
             name = lexer.string() if lexer.kind == STRING else lexer.take(WORD, "an attribute's name")
-            found[name] = self.attribute() if lexer.accept("=") else True
+            found[name] = self.attribute() if lexer.accept("=") else Unit() if self.keeps_types else True
             if not lexer.accept(","):
                 break
         if lexer.value != "}":
@@ -345,8 +351,8 @@ class AttributeReader:
 
     def _typed(self, value: Any) -> Any:
         self.lexer.expect(":")
-        self.type()
-        return value
+        type = self.type()
+        return Typed(value, type) if self.keeps_types and not isinstance(value, str) else value
 
     def _number(self) -> Any:
         lexer = self.lexer
@@ -365,10 +371,13 @@ class AttributeReader:
                 shape = self.type()
                 if isinstance(shape, Shape) and shape.is_array and shape.dtype.is_floating:
                     data = value.to_bytes(20, "little")[: shape.dtype.numpy.itemsize]
-                    return float(DenseReader(lexer, start).of_bytes(data, shape.dtype[()]))
-                return value
+                    value = float(DenseReader(lexer, start).of_bytes(data, shape.dtype[()]))
+                return Typed(value, shape) if self.keeps_types else value
         value = -value if negative else value
-        return self._typed(value) if lexer.value == ":" and self._type_follows() else value
+        if lexer.value == ":" and self._type_follows():
+            return self._typed(value)
+        default = dtypes.f64 if isinstance(value, float) else dtypes.s64
+        return Typed(value, default[()]) if self.keeps_types else value
 
     def _list(self) -> list[Any]:
         found: list[Any] = []
@@ -376,18 +385,20 @@ class AttributeReader:
             found.append(self.attribute())
         return found
 
-    def _array(self) -> tuple[Any, ...]:
+    def _array(self) -> Any:
         """array<i64: 1, 2>."""
         lexer = self.lexer
         lexer.advance()
         lexer.expect("<")
-        self.type()
+        element = self.type()
         found: list[Any] = []
         if lexer.accept(":"):
             found.append(self.attribute())
             while lexer.accept(","):
                 found.append(self.attribute())
         lexer.expect(">")
+        if self.keeps_types:
+            return Typed(tuple(v.value if isinstance(v, Typed) else v for v in found), element)
         return tuple(found)
 
     def _dense(self) -> Dense:
@@ -416,6 +427,13 @@ class AttributeReader:
 
     def _dialect_attribute(self) -> Any:
         """#alias, #dialect.name<...> or #dialect<name ...>."""
+        start = self.lexer.start
+        found = self._of_dialect()
+        if self.keeps_types and isinstance(found, DialectAttribute) and not found.text:
+            return replace(found, text=self.lexer.text[start : self.lexer.start].strip())
+        return found
+
+    def _of_dialect(self) -> Any:
         lexer = self.lexer
         start, name = lexer.start, lexer.value[1:]
         lexer.advance()

@@ -122,7 +122,7 @@ def _compare(site: Site) -> XlaOp:
     if kind not in ("NOTYPE", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER"):
         raise site.error(f"{site.name}: {kind[:40]} is no type of comparison")
     is_total = kind == "TOTALORDER" and lhs.dtype.is_floating
-    return site.emit(comparison.Compare(direction, "TOTALORDER" if is_total else None), lhs, rhs)
+    return site.emit(comparison.Compare(direction, "TOTALORDER" if is_total else None, None), lhs, rhs)
 
 
 def _select(site: Site) -> XlaOp:

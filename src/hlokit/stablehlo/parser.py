@@ -24,17 +24,20 @@ from hlokit.stablehlo.tree import (
 
 _RESOURCES = re.compile(r"^\{-#", re.MULTILINE)
 _SHORT = {"call": "func.call", "return": "func.return", "constant": "func.constant"}
+_OF_FUNCTIONS = ("arg_attrs", "function_type", "res_attrs", "sym_name", "sym_visibility")
 _WITH_ATTRIBUTE = ("dense", "dense_resource", "array")
 
 
-def parse_program(text: str) -> tuple[Program, Lexer]:
+def parse_program(text: str, keeps_types: bool = False) -> tuple[Program, Lexer]:
     """The tree of a module's text (or of functions alone), and the lexer, for errors that are found later.
+
+    keeps_types     attributes keep the types of their numbers (`AttributeReader`)
 
     Raises ParseError with line, column and caret; UnsupportedError for what is legal but not read.
     """
     lexer = Lexer("")
     lexer.text = text
-    parser = _Parser(lexer)
+    parser = _Parser(lexer, keeps_types)
     return parser.program(), lexer
 
 
@@ -46,9 +49,9 @@ def program_of(module: Operation, lexer: Lexer) -> Program:
 
 
 class _Parser:
-    def __init__(self, lexer: Lexer) -> None:
+    def __init__(self, lexer: Lexer, keeps_types: bool = False) -> None:
         self.lexer = lexer
-        self.read = AttributeReader(lexer)
+        self.read = AttributeReader(lexer, keeps_types)
         self.result = Program()
 
     # -- the top level
@@ -146,7 +149,7 @@ class _Parser:
             lexer.expect("=")
             self.result.meshes[name] = lexer.balanced() if lexer.at("<") else self.read.attribute()
             if lexer.at("{"):
-                self.read.dictionary()
+                self.result.mesh_attributes[name] = self.read.dictionary()
             self._optional_location()
         elif lexer.kind == STRING and lexer.value in ('"func.func"', '"sdy.mesh"'):
             self._generic_top(self._operation())
@@ -171,10 +174,9 @@ class _Parser:
     def _generic_top(self, operation: Operation) -> None:
         lexer, attributes = self.lexer, operation.attributes
         if operation.name == "sdy.mesh":
-            mesh = attributes.get("mesh")
-            self.result.meshes[str(attributes.get("sym_name"))] = (
-                mesh.value if isinstance(mesh, DialectAttribute) else mesh
-            )
+            mesh, name = attributes.get("mesh"), str(attributes.get("sym_name"))
+            self.result.meshes[name] = mesh.value if isinstance(mesh, DialectAttribute) else mesh
+            self.result.mesh_attributes[name] = {k: v for k, v in attributes.items() if k not in ("mesh", "sym_name")}
             return
         kind, name = attributes.get("function_type"), attributes.get("sym_name")
         if operation.name != "func.func":
@@ -195,6 +197,9 @@ class _Parser:
             body,
             attributes.get("sym_visibility", "public") == "public",
             operation.start,
+            str(attributes.get("sym_visibility", "")),
+            {k: v for k, v in attributes.items() if k not in _OF_FUNCTIONS},
+            operation.place,
         )
         self._add(function)
 
@@ -219,15 +224,19 @@ class _Parser:
             argument_attributes.append(self.read.dictionary() if lexer.value == "{" else {})
             self._optional_location()
         results, result_attributes = self._results() if lexer.accept("->") else ([], [])
+        attributes = Dictionary()
         if lexer.value == "attributes":
             lexer.advance()
-            self.read.dictionary()
+            attributes = self.read.dictionary()
         body = None
         if lexer.value == "{":
             body = self._region(arguments)
-        self._optional_location()
+        place = self._optional_location()
         is_public = visibility != "private"
-        return Function(name, arguments, argument_attributes, results, result_attributes, body, is_public, start)
+        return Function(
+            name, arguments, argument_attributes, results, result_attributes, body, is_public, start, visibility,
+            attributes, place,
+        )  # fmt: skip
 
     def _results(self) -> tuple[list[Type], list[Mapping[str, Any]]]:
         lexer = self.lexer

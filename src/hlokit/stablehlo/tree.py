@@ -62,6 +62,19 @@ Type: TypeAlias = "Shape | QuantizedTensor | OtherType | FunctionType"
 
 
 @dataclass(frozen=True, slots=True)
+class Typed:
+    """1 : i32, or array<i64: 1, 2>: a number, or several, with the type of each. Where types are kept."""
+
+    value: Any
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An attribute that only is there. Where types are kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """@name: a function or a mesh."""
 
@@ -70,10 +83,14 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class DialectAttribute:
-    """#dialect.name<value>: a dictionary of its parameters, the one word of an enumeration, or else its text."""
+    """#dialect.name<value>: a dictionary of its parameters, the one word of an enumeration, or else its text.
+
+    text    the whole as it is written, where types are kept
+    """
 
     name: str
     value: Any
+    text: str = field(default="", compare=False)
 
 
 class Dictionary(dict[str, Any]):
@@ -134,7 +151,11 @@ class Operation:
 
 @dataclass(slots=True)
 class Function:
-    """func.func: arguments and results with their attributes; `body` is None for one declared elsewhere."""
+    """func.func: arguments and results with their attributes; `body` is None for one declared elsewhere.
+
+    visibility  as it is written: "" is public
+    attributes  of the function itself
+    """
 
     name: str
     arguments: list[tuple[str, Type]]
@@ -144,14 +165,18 @@ class Function:
     body: Block | None
     is_public: bool
     start: int
+    visibility: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    place: Place | None = None
 
 
 @dataclass(slots=True)
 class Program:
-    """A module: its functions and meshes by name."""
+    """A module: its functions and meshes by name, and what else meshes say."""
 
     name: str = ""
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     functions: dict[str, Function] = field(default_factory=dict[str, Function])
     meshes: dict[str, Any] = field(default_factory=dict[str, Any])
+    mesh_attributes: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     places: dict[str, Place] = field(default_factory=dict[str, Place])

@@ -16,7 +16,7 @@ DIALECT_VERSIONS, LAZY_REGIONS, USE_LISTS, BRIEF_ARGUMENTS, PROPERTIES, SEGMENT_
 """What each version of the format brought."""
 
 _STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS, _RESOURCES, _RESOURCE_OFFSETS, _VERSIONS, _PROPERTIES = range(9)
-_SECTIONS = (
+SECTIONS = (
     "strings", "dialects", "attributes", "sizes of attributes", "operations", "resources", "sizes of resources",
     "dialect versions", "properties",
 )  # fmt: skip
@@ -71,7 +71,7 @@ def read_container(data: bytes) -> Container:
     sections = _sections(cursor)
     for number in (_STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS):
         if number not in sections:
-            raise failure(f"no section of {_SECTIONS[number]}", len(data))
+            raise failure(f"no section of {SECTIONS[number]}", len(data))
     _read_strings(container, sections[_STRINGS])
     _read_dialects(container, sections[_DIALECTS])
     _read_entries(container, sections[_OFFSETS], sections[_ENTRIES])
@@ -88,7 +88,7 @@ def _sections(cursor: Cursor) -> dict[int, Cursor]:
     while cursor.rest:
         offset = cursor.offset
         number, content = cursor.section()
-        if number >= len(_SECTIONS) or number in found:
+        if number >= len(SECTIONS) or number in found:
             raise failure(f"section {number}, which is unknown or here twice", offset)
         found[number] = content
     return found
@@ -107,7 +107,7 @@ def _read_strings(container: Container, cursor: Cursor) -> None:
         if not text.endswith(b"\0"):
             raise cursor.error("a string without its end")
         container.strings.append(text[:-1].decode(errors="surrogateescape"))
-    _finished(cursor, _SECTIONS[_STRINGS])
+    _finished(cursor, SECTIONS[_STRINGS])
 
 
 def _read_dialects(container: Container, cursor: Cursor) -> None:
@@ -138,8 +138,8 @@ def _read_entries(container: Container, sizes: Cursor, cursor: Cursor) -> None:
                 entries.append(Entry(dialect, bool(size & 1), cursor.take(size >> 1), offset))
         if len(entries) > count:
             raise sizes.error(f"{len(entries)} entries, expected {count}")
-    _finished(sizes, _SECTIONS[_OFFSETS])
-    _finished(cursor, _SECTIONS[_ENTRIES])
+    _finished(sizes, SECTIONS[_OFFSETS])
+    _finished(cursor, SECTIONS[_ENTRIES])
 
 
 def _read_resources(container: Container, sizes: Cursor, cursor: Cursor) -> None:
@@ -155,7 +155,7 @@ def _read_resources(container: Container, sizes: Cursor, cursor: Cursor) -> None
             if group >= external:
                 container.resources.append(_blob(content) if kind == _BLOB and content.rest else None)
         group += 1
-    _finished(cursor, _SECTIONS[_RESOURCES])
+    _finished(cursor, SECTIONS[_RESOURCES])
 
 
 def _blob(cursor: Cursor) -> bytes:
@@ -171,7 +171,7 @@ def _read_properties(container: Container, cursor: Cursor) -> None:
         size = cursor.varint()
         offset = cursor.offset
         container.properties.append((cursor.take(size), offset))
-    _finished(cursor, _SECTIONS[_PROPERTIES])
+    _finished(cursor, SECTIONS[_PROPERTIES])
 
 
 def _at(values: list[_T], index: int, cursor: Cursor, what: str) -> _T:

@@ -79,6 +79,15 @@ class Cursor:
         self.position = position
         return found
 
+    def count(self) -> int:
+        """How many unsigned integers the rest is."""
+        start, found = self.position, 0
+        while self.rest:
+            self.varint()
+            found += 1
+        self.position = start
+        return found
+
     def signed(self) -> int:
         """A signed integer: its sign is the lowest bit."""
         value = self.varint()

@@ -12,14 +12,14 @@ from hlokit.stablehlo.tree import DialectAttribute, Dictionary, OtherType, Type
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import TOKEN, Shape
 
-_DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
-_COMPARISONS = ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
-_FFTS = ("FFT", "IFFT", "RFFT", "IRFFT")
-_PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST", "PACKED_NIBBLE")
-_ALGORITHMS = ("DEFAULT", "THREE_FRY", "PHILOX")
-_DISTRIBUTIONS = ("", "UNIFORM", "NORMAL")
-_TRANSPOSES = ("TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
-_ACCURACIES = ("DEFAULT", "HIGHEST", "TOLERANCE")
+DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
+COMPARISONS = ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+FFTS = ("FFT", "IFFT", "RFFT", "IRFFT")
+PRECISIONS = ("DEFAULT", "HIGH", "HIGHEST", "PACKED_NIBBLE")
+ALGORITHMS = ("DEFAULT", "THREE_FRY", "PHILOX")
+DISTRIBUTIONS = ("", "UNIFORM", "NORMAL")
+TRANSPOSES = ("TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+ACCURACIES = ("DEFAULT", "HIGHEST", "TOLERANCE")
 
 
 def _word(name: str, words: Sequence[str]) -> Codec:
@@ -70,6 +70,12 @@ def _vhlo_optional(entries: Entries, cursor: Cursor) -> Any:
     return entries.inner(cursor) if cursor.varint() else None
 
 
+def _flagged_optional(entries: Entries, cursor: Cursor) -> Any:
+    """An attribute's number whose lowest bit says whether there is one."""
+    index, is_there = cursor.flagged()
+    return entries.attribute(index, cursor) if is_there else None
+
+
 def _future(entries: Entries, cursor: Cursor) -> Type:
     """As the types themselves, a tuple of several."""
     types = entries.inner_types(cursor)
@@ -115,27 +121,29 @@ def _vhlo_api_version(entries: Entries, cursor: Cursor) -> int:
 _VHLO_ATTRIBUTES: dict[int, Codec] = {
     1: Entries.inner_list,
     2: _vhlo_boolean,
-    3: _word("comparison_direction", _DIRECTIONS),
-    4: _word("comparison_type", _COMPARISONS),
+    3: _word("comparison_direction", DIRECTIONS),
+    4: _word("comparison_type", COMPARISONS),
     5: _vhlo_api_version,
     6: builtin.dictionary,
-    7: _word("fft_type", _FFTS),
+    7: _word("fft_type", FFTS),
     8: Entries.float,
     9: _vhlo_integer,
     10: _ALIAS,
-    11: _word("precision", _PRECISIONS),
-    12: _word("rng_algorithm", _ALGORITHMS),
-    13: _word("rng_distribution", _DISTRIBUTIONS),
+    11: _word("precision", PRECISIONS),
+    12: _word("rng_algorithm", ALGORITHMS),
+    13: _word("rng_distribution", DISTRIBUTIONS),
     14: Entries.string,
     15: _vhlo_tensor,
-    16: _word("transpose", _TRANSPOSES),
+    16: _word("transpose", TRANSPOSES),
     17: Entries.inner_type,
     18: _bounds,
-    19: _word("result_accuracy_mode", _ACCURACIES),
+    19: _word("result_accuracy_mode", ACCURACIES),
     20: _ACCURACY,
     21: _SUB_AXIS,
     22: _parameters("axis_ref", {"name": Entries.inner, "sub_axis_info": _vhlo_optional}),
     23: _parameters("replica_group_mesh_axes", {"mesh": Entries.inner, "axes": Entries.inner}),
+    24: _parameters("mesh_axis", {"name": Entries.inner, "size": _number}),
+    25: _parameters("mesh", {"axes": Entries.inner, "device_ids": _flagged_optional}),
 }
 
 
@@ -229,8 +237,8 @@ _VHLO_TYPES: dict[int, Codec] = {
 
 _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
     1: _parameters("channel_handle", {"handle": _number, "type": _number}),
-    2: _word("comparison_direction", _DIRECTIONS),
-    3: _word("comparison_type", _COMPARISONS),
+    2: _word("comparison_direction", DIRECTIONS),
+    3: _word("comparison_type", COMPARISONS),
     4: _parameters(
         "conv",
         {
@@ -254,7 +262,7 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
             "rhs_contracting_dimensions": _numbers,
         },
     ),
-    6: _word("fft_type", _FFTS),
+    6: _word("fft_type", FFTS),
     7: _parameters(
         "gather",
         {
@@ -266,9 +274,9 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
             "index_vector_dim": _number,
         },
     ),
-    8: _word("precision", _PRECISIONS),
-    9: _word("rng_algorithm", _ALGORITHMS),
-    10: _word("rng_distribution", _DISTRIBUTIONS),
+    8: _word("precision", PRECISIONS),
+    9: _word("rng_algorithm", ALGORITHMS),
+    10: _word("rng_distribution", DISTRIBUTIONS),
     11: _parameters(
         "scatter",
         {
@@ -280,7 +288,7 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
             "index_vector_dim": _number,
         },
     ),
-    12: _word("transpose", _TRANSPOSES),
+    12: _word("transpose", TRANSPOSES),
     13: _bounds,
     14: _ALIAS,
     15: _parameters(
@@ -295,7 +303,7 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
             "allow_imprecise_accumulation": _flag,
         },
     ),
-    16: _word("result_accuracy_mode", _ACCURACIES),
+    16: _word("result_accuracy_mode", ACCURACIES),
     17: _ACCURACY,
     18: _parameters("replica_group_mesh_axes", {"mesh": Entries.inner, "axes": Entries.inner_list}),
     19: _SUB_AXIS,
@@ -303,8 +311,8 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
 }
 
 _CHLO_ATTRIBUTES: dict[int, Codec] = {
-    0: _word("comparison_direction", _DIRECTIONS),
-    1: _word("comparison_type", _COMPARISONS),
+    0: _word("comparison_direction", DIRECTIONS),
+    1: _word("comparison_type", COMPARISONS),
 }
 
 ATTRIBUTES: dict[str, dict[int, Codec]] = {

@@ -19,11 +19,13 @@ from hlokit.stablehlo.artifact.cursor import Cursor, failure
 from hlokit.stablehlo.artifact.entries import Entries
 from hlokit.stablehlo.artifact.properties import properties_of
 from hlokit.stablehlo.artifact.text import written
-from hlokit.stablehlo.artifact.versions import upgraded
+from hlokit.stablehlo.artifact.versions import check_version, upgraded
 from hlokit.stablehlo.tree import Block, Dictionary, Operation, Type
 from hlokit.text.lexer import MAX_NESTING
 
-_ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USE_LISTS, _PROPERTIES = (1 << bit for bit in range(7))
+ATTRIBUTES_BIT, RESULTS_BIT, OPERANDS_BIT, _SUCCESSORS, REGIONS_BIT, _USE_LISTS, PROPERTIES_BIT = (
+    1 << bit for bit in range(7)
+)
 
 _KEPT_AS_TEXT = {
     "stablehlo.composite": ("composite_attributes",),
@@ -53,6 +55,7 @@ class OperationReader:
         self._properties = container.properties
         self._entries = entries
         self._depth = 0
+        self._checked: set[str] = set()
         self._known_properties: dict[tuple[int, str], dict[str, Any]] = {}
 
     def module(self, cursor: Cursor) -> Operation:
@@ -109,20 +112,23 @@ class OperationReader:
         if index >= len(self._names):
             raise cursor.error(f"operation name {index} of {len(self._names)}")
         name, is_known = self._names[index]
+        if name not in self._checked:
+            check_version(name, start)
+            self._checked.add(name)
         place = place_of(entries.attribute(location, cursor), cursor)
         entries.count(0, cursor)
-        attributes = dict(self._dictionary(cursor)) if mask & _ATTRIBUTES else {}
-        if mask & _PROPERTIES:
+        attributes = dict(self._dictionary(cursor)) if mask & ATTRIBUTES_BIT else {}
+        if mask & PROPERTIES_BIT:
             attributes.update(self._held(cursor, name, is_known))
         types: list[Type] = []
         results: list[tuple[str, int]] = []
-        if mask & _RESULTS:
+        if mask & RESULTS_BIT:
             types = [entries.type(number, cursor) for number in cursor.varints(cursor.varint())]
             first = values.base + defined
             defined += len(types)
             results = [(f"%{number}", 1) for number in range(first, first + len(types))]
         operands: list[str] = []
-        if mask & _OPERANDS:
+        if mask & OPERANDS_BIT:
             base = values.base
             numbers = cursor.varints(cursor.varint())
             if numbers and max(numbers) >= values.end:
@@ -132,7 +138,7 @@ class OperationReader:
             raise UnsupportedError(f"byte {start}: {name}: successors are not supported")
         if mask & _USE_LISTS:
             self._skip_use_lists(cursor, len(results))
-        regions = self._regions(cursor, values) if mask & _REGIONS else []
+        regions = self._regions(cursor, values) if mask & REGIONS_BIT else []
         operation = Operation(name, start, results, operands, attributes, [], regions, (), tuple(types), place)
         upgraded(operation)
         if operation.name in _KEPT_AS_TEXT:
@@ -189,8 +195,10 @@ class OperationReader:
         known = properties_of(name)
         if known is None:
             raise UnsupportedError(f"byte {cursor.offset}: {name}: what its properties are is not known")
+        if any(attribute.endswith("+") for attribute in known) and cursor.count() < len(known):
+            known = tuple(attribute for attribute in known if not attribute.endswith("+"))
         found: dict[str, Any] = {}
-        for attribute in known:
+        for attribute in (attribute.rstrip("+") for attribute in known):
             if attribute.startswith("#"):
                 found[attribute[1:]] = self._segments(cursor, name)
                 continue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# In these tables `?` follows an attribute that may be left out, `#` stands before numbers of operands or results, which
-# come last. A line that is indented goes on with the one before.
+# In these tables `?` follows an attribute that may be left out, `?+` one that older bytecode of the dialect lacks, `#`
+# stands before numbers of operands or results, which come last. A line that is indented goes on with the one before.
 
 _VHLO = """
 all_gather all_gather_dim replica_groups channel_id use_global_device_ids
@@ -16,16 +16,20 @@ broadcast broadcast_sizes
 broadcast_in_dim broadcast_dimensions
 call callee
 cholesky lower
-collective_broadcast replica_groups channel_id
+collective_broadcast_v1 replica_groups channel_id
+collective_broadcast replica_groups channel_id has_dynamic_root
 collective_permute source_target_pairs channel_id
+collective_reduce replica_groups channel_id use_global_device_ids has_dynamic_root
 compare comparison_direction compare_type
 composite name composite_attributes decomposition version
 concatenate dimension
 constant value
 convolution window_strides padding lhs_dilation rhs_dilation window_reversal CONVOLUTION
 cross-replica-sum replica_groups
-custom_call call_target_name has_side_effect backend_config api_version called_computations operand_layouts
+custom_call_v1 call_target_name has_side_effect backend_config api_version called_computations operand_layouts
     result_layouts output_operand_aliases
+custom_call call_target_name has_side_effect backend_config api_version called_computations operand_layouts
+    result_layouts output_operand_aliases result_tilings
 dot precision_config
 dot_general_v1 DOT precision_config
 dot_general DOT precision_config lhs_precision_type rhs_precision_type accumulation_type lhs_component_count
@@ -75,7 +79,11 @@ transpose permutation
 triangular_solve left_side lower unit_diagonal transpose_a
 unary_einsum einsum_config
 """
-_ACCURATE = "cbrt cosine exponential exponential_minus_one log log_plus_one logistic rsqrt sine sqrt tan tanh"
+ACCURATE = (
+    "cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt", "sine",
+    "sqrt", "tan", "tanh",
+)  # fmt: skip
+"""Operations with a result_accuracy."""
 
 _STABLEHLO = """
 all_gather all_gather_dim replica_groups channel_handle? use_global_device_ids?
@@ -87,8 +95,9 @@ batch_norm_training epsilon feature_index
 broadcast broadcast_sizes
 broadcast_in_dim broadcast_dimensions
 cholesky lower?
-collective_broadcast replica_groups channel_handle?
+collective_broadcast replica_groups channel_handle? has_dynamic_root?+
 collective_permute source_target_pairs channel_handle?
+collective_reduce replica_groups channel_handle? use_global_device_ids? has_dynamic_root?
 compare comparison_direction compare_type?
 composite name composite_attributes? decomposition version?
 concatenate dimension
@@ -97,7 +106,7 @@ convolution window_strides? padding? lhs_dilation? rhs_dilation? window_reversal
     feature_group_count batch_group_count precision_config?
 cross-replica-sum replica_groups
 custom_call call_target_name has_side_effect? backend_config? api_version? called_computations? operand_layouts?
-    result_layouts? output_operand_aliases?
+    result_layouts? output_operand_aliases? result_tilings?+
 dot precision_config?
 dot_general dot_dimension_numbers precision_config? algorithm?
 dynamic_broadcast_in_dim broadcast_dimensions known_expanding_dimensions? known_nonexpanding_dimensions?
@@ -182,15 +191,15 @@ def _table(text: str, prefix: str = "") -> dict[str, tuple[str, ...]]:
     for line in text.strip().replace("\n    ", " ").splitlines():
         name, *attributes = line.split()
         words = " ".join(_SHORT.get(word, word) for word in attributes).split()
-        found[prefix + name] = tuple(sorted(words, key=lambda word: (word[0] == "#", word.rstrip("?"))))
+        found[prefix + name] = tuple(sorted(words, key=lambda word: (word[0] == "#", word.rstrip("?+"))))
     return found
 
 
 PROPERTIES: dict[str, tuple[str, ...]] = {
     **_table(_VHLO, "vhlo."),
-    **{f"vhlo.{name}": ("result_accuracy",) for name in _ACCURATE.split()},
+    **{f"vhlo.{name}": ("result_accuracy",) for name in ACCURATE},
     **_table(_STABLEHLO, "stablehlo."),
-    **{f"stablehlo.{name}": ("result_accuracy?",) for name in _ACCURATE.split()},
+    **{f"stablehlo.{name}": ("result_accuracy?",) for name in ACCURATE},
     **{f"chlo.broadcast_{name}": ("broadcast_dimensions?",) for name in _CHLO_BROADCASTING.split()},
     **_table(_OTHERS),
 }

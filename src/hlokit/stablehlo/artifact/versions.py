@@ -11,43 +11,52 @@ from hlokit.stablehlo.tree import DialectAttribute, Dictionary, Operation, Other
 
 _VERSIONED = re.compile(r"vhlo\.(.+)_v([0-9]+)\Z")
 _OF_TWO_VERSIONS = {
-    "all_gather", "all_reduce", "all_to_all", "cbrt", "composite", "cosine", "dot_general", "dynamic_conv",
-    "dynamic_gather", "exponential", "exponential_minus_one", "gather", "log", "log_plus_one", "logistic",
-    "recv", "rsqrt", "scatter", "send", "sine", "sqrt", "tan", "tanh",
+    "all_gather", "all_reduce", "all_to_all", "cbrt", "collective_broadcast", "composite", "cosine", "custom_call",
+    "dot_general", "dynamic_conv", "dynamic_gather", "exponential", "exponential_minus_one", "gather", "log",
+    "log_plus_one", "logistic", "recv", "rsqrt", "scatter", "send", "sine", "sqrt", "tan", "tanh",
 }  # fmt: skip
 """Operations that StableHLO 1.x has in a second version; of the others there is one."""
 _OF_FUNC = ("func", "call")
-_GATHER = (
+GATHER = (
     "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
     "index_vector_dim",
 )  # fmt: skip
-_SCATTER = (
+SCATTER = (
     "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
     "scatter_dims_to_operand_dims", "index_vector_dim",
 )  # fmt: skip
-_CONVOLUTION = (
+CONVOLUTION = (
     "input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions", "kernel_input_feature_dimension",
     "kernel_output_feature_dimension", "kernel_spatial_dimensions", "output_batch_dimension",
     "output_feature_dimension", "output_spatial_dimensions",
 )  # fmt: skip
-_DOT = (
+DOT = (
     "lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions", "rhs_contracting_dimensions",
 )  # fmt: skip
-_ALGORITHM = (
+ALGORITHM = (
     "lhs_precision_type", "rhs_precision_type", "accumulation_type", "lhs_component_count", "rhs_component_count",
     "num_primitive_operations", "allow_imprecise_accumulation",
 )  # fmt: skip
 _GROUPED: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
-    "convolution": (("dimension_numbers", "conv", _CONVOLUTION),),
-    "dot_general": (("dot_dimension_numbers", "dot", _DOT), ("algorithm", "dot_algorithm", _ALGORITHM)),
-    "dynamic_conv": (("dimension_numbers", "conv", _CONVOLUTION),),
-    "dynamic_gather": (("dimension_numbers", "gather", _GATHER),),
-    "gather": (("dimension_numbers", "gather", _GATHER),),
-    "scatter": (("scatter_dimension_numbers", "scatter", _SCATTER),),
+    "convolution": (("dimension_numbers", "conv", CONVOLUTION),),
+    "dot_general": (("dot_dimension_numbers", "dot", DOT), ("algorithm", "dot_algorithm", ALGORITHM)),
+    "dynamic_conv": (("dimension_numbers", "conv", CONVOLUTION),),
+    "dynamic_gather": (("dimension_numbers", "gather", GATHER),),
+    "gather": (("dimension_numbers", "gather", GATHER),),
+    "scatter": (("scatter_dimension_numbers", "scatter", SCATTER),),
 }
 """By operation: an attribute, the name of its kind, and the attributes of vhlo that are its parameters."""
-_EMPTY = ("called_computations", "operand_layouts", "output_operand_aliases", "precision_config", "result_layouts")
+_EMPTY = ("called_computations", "operand_layouts", "output_operand_aliases", "precision_config", "result_layouts",
+    "result_tilings",
+)  # fmt: skip
 """Attributes that StableHLO leaves out where they are empty."""
+
+
+def check_version(name: str, start: int) -> None:
+    """UnsupportedError for an operation of vhlo in a version that is not known; `start`: its byte."""
+    found = _VERSIONED.match(name)
+    if found is not None and found[2] not in (("1", "2") if found[1] in _OF_TWO_VERSIONS else ("1",)):
+        raise UnsupportedError(f"byte {start}: {name}: the version is not known")
 
 
 def upgraded(operation: Operation) -> None:
@@ -56,8 +65,6 @@ def upgraded(operation: Operation) -> None:
     if found is None:
         return
     name, attributes = found[1], operation.attributes
-    if found[2] not in (("1", "2") if name in _OF_TWO_VERSIONS else ("1",)):
-        raise UnsupportedError(f"byte {operation.start}: {operation.name}: the version is not known")
     operation.name = f"func.{name}" if name in _OF_FUNC else f"stablehlo.{name}"
     for attribute, kind, parts in _GROUPED.get(name, ()):
         _group(attributes, attribute, kind, parts)
