@@ -17,7 +17,7 @@ export PYTHONUTF8 := 1
 export LC_CTYPE := C
 unexport LC_ALL
 
-.PHONY: demo test lint test-slow test-targets test-libraries test-jax-newest jax-suite test-golden test-aarch64 bench bench-quick bench-collectives bench-lower docs lock jaxlib-0.4.30 clean
+.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite test-golden test-aarch64 bench bench-quick bench-collectives bench-lower dist docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -26,6 +26,10 @@ demo: $(READY)
 # The pytest summary must stay the last line printed.
 test: lint
 	$(PYTEST) -m "not slow"
+
+# The tests of one op alone, in seconds: make test-op OP=gather
+test-op: $(READY)
+	$(BIN)/python -m tests.op "$(OP)"
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -103,6 +107,13 @@ bench-lower: .venv/.bench
 .venv/.bench: $(READY)
 	$(BIN)/python -m pip install -q --group bench
 	@touch $@
+
+# What a release uploads: an sdist and a wheel, checked
+dist: $(READY)
+	$(BIN)/python -m pip install -q --group release
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
 
 docs: $(READY)
 	$(BIN)/python -m pip install -q --group docs

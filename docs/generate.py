@@ -1,4 +1,4 @@
-"""Writes what comes out of the registry: the tables in README.md and docs/stablehlo.md; and from the tables of
+"""Writes what comes out of the registry: the tables in docs/ops.md and docs/stablehlo.md; and from the tables of
 tests/jax_functions what docs/jax.md says of JAX's functions. The pages in docs/reference are written by `sphinx-build`.
 
     python docs/generate.py [--check]
@@ -222,9 +222,9 @@ def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> 
 
 
 def main() -> None:
-    readme, stablehlo, jax = (ROOT / name for name in ("README.md", "docs/stablehlo.md", "docs/jax.md"))
+    ops, stablehlo, jax = (ROOT / f"docs/{name}.md" for name in ("ops", "stablehlo", "jax"))
     pages = {
-        readme: with_table(readme.read_text(), table()),
+        ops: with_table(ops.read_text(), table()),
         stablehlo: with_table(with_table(stablehlo.read_text(), stablehlo_table()), written_table(), WRITTEN),
         jax: with_table(jax.read_text(), jax_functions()),
     }

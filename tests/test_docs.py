@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import importlib.util
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +23,10 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
-def test_python_blocks_run(page: Path) -> None:
-    """All blocks of a page in one process, in order."""
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """All blocks of a page in one process, in order, in a folder of their own."""
     code = "\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -46,3 +50,73 @@ def test_demo_runs() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "examples/demo.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "[BCAST-3]" in done.stdout
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\]\((\S+?)\)")
+SITE, SOURCE = "https://hlokit.readthedocs.io/en/latest/", "https://github.com/hlokit/hlokit/blob/main/"
+RAW = "https://raw.githubusercontent.com/hlokit/hlokit/main/"
+
+
+def test_readme_links_are_absolute_and_what_they_name_exists() -> None:
+    """PyPI shows README.md alone: a relative link would lead nowhere."""
+    links = LINK.findall(README)
+    assert len(links) > 10
+    for link in links:
+        if link.startswith(SITE):
+            page = link.removeprefix(SITE).removesuffix(".html")
+            assert not page or (ROOT / f"docs/{page}.md").exists(), link
+            continue
+        root = next((root for root in (SOURCE, RAW) if link.startswith(root)), None)
+        assert root is not None and (ROOT / link.removeprefix(root)).exists(), link
+
+
+def test_addresses_are_the_packages() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    assert urls["Documentation"] == SITE and SOURCE.startswith(urls["Source"]) and {"Changelog", "Issues"} < {*urls}
+
+
+def test_first_screen_of_the_readme() -> None:
+    """Installing, at most ten lines of Python, a picture: within what a screen shows."""
+    screen = "\n".join(README.splitlines()[:30])
+    install, code, picture = (screen.find(text) for text in ("pip install hlokit", "```python", "![The program"))
+    assert 0 < install < code < picture
+    assert len([line for line in BLOCK.findall(README)[0].splitlines() if line]) <= 10
+
+
+def test_picture_shows_what_is_printed() -> None:
+    """The text of docs/picture.svg is what docs/picture.py gets from the package now."""
+    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs/picture.py")
+    assert spec is not None and spec.loader is not None
+    picture: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(picture)
+    drawn = (ROOT / "docs/picture.svg").read_text(encoding="utf-8")
+    assert words(drawn) == words(picture.svg()), "run python docs/picture.py"
+    assert len(drawn) < 40_000 and "write&#160;hk.sub(x,&#160;y,&#160;[0])" in drawn
+
+
+def words(svg: str) -> str:
+    """The letters of an SVG's texts: how they are broken into elements is the drawing library's matter."""
+    body = svg.partition("</style>")[2]
+    return re.sub(r"\s+", "", html.unescape("".join(re.findall(r"<text[^>]*>(.*?)</text>", body, re.DOTALL))))
+
+
+@pytest.mark.slow
+def test_readme_passes_type_checkers(tmp_path: Path) -> None:
+    """As a user's file, in pyright's basic and strict modes."""
+    code = "\n".join(BLOCK.findall(README))
+    for mode in ("basic", "strict"):
+        (tmp_path / f"{mode}.py").write_text(f"# pyright: {mode}\n{code}", encoding="utf-8")
+    calls = ("hk.compile(module)", "hk.compile(module, replicas=2)", "hk.compile(module, replicas=1)")
+    more = "".join(f"reveal_type({call})\n" for call in calls)
+    (tmp_path / "kinds.py").write_text(f"# pyright: strict\n{code}\n{more}", encoding="utf-8")
+    (tmp_path / "wrong.py").write_text("import hlokit as hk\nhk.nonsense\nhk.HloModule('m')()\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(tmp_path)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout)["generalDiagnostics"]
+    said = {(Path(d["file"]).stem, d["severity"]): [] for d in found}
+    for diagnostic in found:
+        said[Path(diagnostic["file"]).stem, diagnostic["severity"]].append(diagnostic["message"])
+    kinds = [re.sub(r".*is \"(\w+)\"", r"\1", message) for message in said.pop(("kinds", "information"))]
+    assert kinds == ["Executable", "DeviceExecutable", "Executable"]
+    assert len(said.pop(("wrong", "error"))) >= 2
+    assert {key: messages for key, messages in said.items() if key[1] == "error"} == {}

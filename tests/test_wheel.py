@@ -22,11 +22,6 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def first_python_block(markdown: str) -> str | None:
-    block = re.search(r"^```python[^\n]*\n(.*?)^```[ \t]*$", markdown, re.DOTALL | re.MULTILINE)
-    return block and block[1]
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of a venv that holds the wheel and its dependencies only."""
@@ -39,13 +34,23 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_wheel_runs_the_first_block_of_the_readme(installed: Path, tmp_path: Path) -> None:
-    readme = ROOT / "README.md"
-    block = first_python_block(readme.read_text(encoding="utf-8")) if readme.exists() else None
-    assert block is not None, f"{readme} has no ```python block to run"
-    script = tmp_path / "readme.py"
-    script.write_text(block, encoding="utf-8")
-    run(installed, script, cwd=tmp_path)
+def blocks(language: str) -> list[str]:
+    """The README's blocks in a language, in order."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+
+
+def test_a_new_user_follows_the_readme(installed: Path, tmp_path: Path) -> None:
+    """Every block of Python, then every command, in order in one folder, as they are printed; but that pip gets the wheel."""
+    (tmp_path / "readme.py").write_text("\n".join(blocks("python")), encoding="utf-8")
+    assert "[0.25" in run(installed, "readme.py", cwd=tmp_path)
+    commands = [line for block in blocks("sh") for line in block.splitlines()]
+    assert len(commands) >= 6 and any("jax" in command for command in commands)
+    (wheel,) = installed.parents[2].glob("hlokit-*.whl")
+    for command in commands:
+        command = command.replace("'hlokit[", f"'{wheel}[")
+        script = f'set -e; export PATH="{installed.parent}:$PATH"; {command}'
+        assert run("bash", "-c", script, cwd=tmp_path) or "pip install" in command, command
 
 
 def test_wheel_imports_nothing_heavy(installed: Path, tmp_path: Path) -> None:

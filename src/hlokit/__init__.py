@@ -13,8 +13,8 @@ methods of the builder (`b.iota`, `b.constant`). All errors derive from `hk.Hlok
 
 from __future__ import annotations
 
+import typing as _typing
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.api import *  # noqa: F403
@@ -25,7 +25,7 @@ from hlokit.exports import __all__ as _classes
 from hlokit.forks import unforked as _unforked
 from hlokit.tracebacks import public as _public_function
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from hlokit.builder.functions import *  # noqa: F403
 else:
 

@@ -51,29 +51,31 @@ __all__ = [
 @unforked
 @with_stack
 @named
-def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None) -> HloModule:
+def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
     """The module in HLO text, in StableHLO text, or in the bytes of a file of any kind that `load` reads.
 
     Every rule of the language is checked while reading.
 
     arguments   the shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`)
+    verify      False: HLO is read as it stands, whatever it says of operands and shapes, and prints back so.
+                `hk.verify` then tells all that is wrong with the module; what runs or changes modules asks it first
 
     Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
     UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit, and for what
     is no text.
     """
     if isinstance(text, bytes):
-        return module_of_bytes(text, arguments)
+        return module_of_bytes(text, arguments, verify=verify)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"parse: found {type(text).__name__}, expected str or bytes: hlokit.load reads files")
-    return module_of_text(text, arguments)
+    return module_of_text(text, arguments, verify)
 
 
 @public
 @unforked
 @with_stack
 @named
-def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloModule:
+def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
     """The module in a file. Kinds of files are told apart by content; each may be compressed by gzip:
 
     - HLO text, StableHLO text
@@ -81,7 +83,7 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloMo
     - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot, of which
       `load_snapshot` gives the arguments too
 
-    `arguments`: as `parse` takes them.
+    `arguments`, `verify`: as `parse` takes them.
 
     Raises OSError if the file cannot be read, ParseError if it is none of them, with what it is if that is known (all
     else that XLA dumps is), UnsupportedError as `parse` does. Errors begin with the file's name.
@@ -90,7 +92,7 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None) -> HloMo
         'jit_f'
     """
     with _of_file(path):
-        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name)
+        return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify)
 
 
 @public

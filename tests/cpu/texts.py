@@ -2,6 +2,7 @@
 
 python -m tests.cpu.texts record FILE [--golden DIR]     writes a hash of each text (JSON)
 python -m tests.cpu.texts compare FILE [--golden DIR]    exit status 1 and a line for each text that differs
+    --only REGEX: those programs alone
 python -m tests.cpu.texts show NAME TARGET [--golden DIR] [--strict]     prints one text, for a diff of two checkouts
 
 Programs: the benchmark's, the bundled JAX programs', small and large ones of the fuzzer, and with --golden the recorded
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -80,11 +82,11 @@ def text(module: hk.HloModule, target: str, *, strict: bool = False) -> str:
         return f"{type(error).__name__}: {error}\n"
 
 
-def hashes(golden: Path | None, part: int, parts: int) -> dict[str, str]:
+def hashes(golden: Path | None, only: str, part: int, parts: int) -> dict[str, str]:
     """By "program, target", of every `parts`-th program."""
     found: dict[str, str] = {}
     for number, (name, module_of) in enumerate(programs(golden)):
-        if number % parts != part:
+        if number % parts != part or not re.search(only, name):
             continue
         try:
             module = module_of()
@@ -102,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("action", choices=["record", "compare", "show"])
     parser.add_argument("what", nargs="+", help="FILE, or NAME and TARGET")
     parser.add_argument("--golden", type=Path)
+    parser.add_argument("--only", default="", metavar="REGEX", help="programs whose name holds this")
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args(arguments)
@@ -113,13 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, str] = {}
     with ProcessPoolExecutor(options.jobs) as pool:
         parts = options.jobs * 4
-        for one in pool.map(partial(hashes, options.golden, parts=parts), range(parts)):
+        for one in pool.map(partial(hashes, options.golden, options.only, parts=parts), range(parts)):
             found |= one
     if options.action == "record":
         file.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n", encoding="utf-8")
         print(f"{len(found)} texts")
         return 0
     before: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    before = {key: value for key, value in before.items() if re.search(options.only, key.partition(",")[0])}
     differ = sorted(key for key in before.keys() | found.keys() if before.get(key) != found.get(key))
     for key in differ:
         print(key if key in before and key in found else f"{key}: {'gone' if key in before else 'new'}")

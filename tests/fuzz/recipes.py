@@ -139,7 +139,10 @@ def bitcast_convert(graph: Graph) -> Instruction | None:
     shape, source = operand.shape, operand.shape.dtype
     targets = [hk.DTYPES[n] for n in graph.options.types]
     targets = [t for t in targets if t.is_complex == source.is_complex and t.kind != "pred"]
-    target = graph.choice([t for t in targets if t is source or not t.is_complex])
+    targets = [t for t in targets if t is source or not t.is_complex]
+    if not targets:
+        return None
+    target = graph.choice(targets)
     if source.is_complex:
         target = source
     if target.bits == source.bits:

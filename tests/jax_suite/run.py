@@ -270,6 +270,7 @@ def main() -> int:
     known = files(folder)
     if unknown := [name for name in options.files if name not in known]:
         parser.error(f"{', '.join(unknown)}: not a test file of this jax")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: with the process it started
     for mode in options.mode or MODES:
         for name in options.files or known:
             if mode == "x64" and not X64.fullmatch(name):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import tomllib
 import traceback
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,27 @@ def test_explain() -> None:
     rule = hk.explain("bcast-3")
     assert rule is hk.explain("BCAST-3") and rule.kind == "C" and "different ranks" in rule.text.lower()
     assert "<b>BCAST-3</b>" in rule._repr_html_() and "<code>broadcast_dimensions</code>" in rule._repr_html_()
+
+
+def test_a_notebook_links_to_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = hk.explain("BCAST-3")
+    monkeypatch.setattr(rules, "_documentation", lambda: "https://x.org/")
+    address = "https://x.org/reference/rules/broadcasting.html#bcast-3"
+    assert rule.url == address and f'<a href="{address}"><b>BCAST-3</b></a>' in rule._repr_html_()
+    monkeypatch.setattr(rules, "_documentation", lambda: "")
+    assert rule.url == "" and "<a href" not in rule._repr_html_()
+
+
+def test_the_address_of_the_documentation_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Documentation"]
+    installed = Message()
+    installed["Project-URL"] = "Source, https://x.org/source"
+    installed["Project-URL"] = f"Documentation, {declared}"
+    monkeypatch.setattr("importlib.metadata.metadata", lambda _: installed)
+    assert rules._documentation.__wrapped__() == declared and declared.endswith("/")
+
+
+def test_an_unknown_label_names_its_neighbours() -> None:
     with pytest.raises(hk.ArgumentError, match=r"no rule 'BCAST-'; did you mean BCAST-"):
         hk.explain("BCAST-")
 

@@ -23,8 +23,11 @@ _EXPECTED = (
 _MLIR = re.compile(r'(?:module[ {@]|"?builtin\.module\b|func\.func|sdy\.mesh|#|!|\{-#)(?!.*HloModule)')
 
 
-def module_of_text(text: str, arguments: Sequence[Shape] | None = None) -> HloModule:
-    """The module in HLO or StableHLO text. Raises ParseError, which says what the text is if it is of a known kind."""
+def module_of_text(text: str, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
+    """The module in HLO or StableHLO text. Raises ParseError, which says what the text is if it is of a known kind.
+
+    verify   whether HLO is checked by the rules of its ops
+    """
     try:
         if is_stablehlo(text):
             from hlokit.stablehlo.lowering import parse_stablehlo
@@ -32,7 +35,7 @@ def module_of_text(text: str, arguments: Sequence[Shape] | None = None) -> HloMo
             return parse_stablehlo(text, arguments)
         from hlokit.text.parser import parse_hlo
 
-        return _fitting(parse_hlo(text), arguments)
+        return _fitting(parse_hlo(text, verify), arguments)
     except HlokitError as error:
         kind = _kind_of_text(text) if isinstance(error, (ParseError, UnsupportedError)) else ""
         if not kind:
@@ -40,8 +43,10 @@ def module_of_text(text: str, arguments: Sequence[Shape] | None = None) -> HloMo
     raise ParseError(f"found {kind}; {_EXPECTED}")
 
 
-def module_of_bytes(data: bytes, arguments: Sequence[Shape] | None = None, name: str = "") -> HloModule:
-    """The module in the content of a file, whose name tells files apart that hold none."""
+def module_of_bytes(
+    data: bytes, arguments: Sequence[Shape] | None = None, name: str = "", verify: bool = True
+) -> HloModule:
+    """The module in the content of a file, whose name tells files apart that hold none; `verify` as for text."""
     data = unpacked(data)
     artifact = data if data.startswith(_BYTECODE) else artifact_of(data)
     if artifact is not None:
@@ -49,13 +54,13 @@ def module_of_bytes(data: bytes, arguments: Sequence[Shape] | None = None, name:
 
         return parse_artifact(artifact, arguments)
     if _is_text(data):
-        return module_of_text(_decoded(data), arguments)
+        return module_of_text(_decoded(data), arguments, verify)
     container = container_of(data)
     if container is None:
         raise ParseError(f"found {kind_of_bytes(data, name)}; {_EXPECTED}")
     from hlokit.proto.module import module_from_message
 
-    return _fitting(module_from_message(container.module), arguments)
+    return _fitting(module_from_message(container.module, verify), arguments)
 
 
 def snapshot_of_bytes(data: bytes, name: str = "") -> Snapshot | None:

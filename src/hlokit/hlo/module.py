@@ -47,22 +47,29 @@ class StackTables:
 
 
 def check_is_module(given: object) -> None:
-    """Raises ArgumentError for what is no HloModule."""
+    """Raises ArgumentError for what is no HloModule, VerifyError for one that was read unchecked and is wrong."""
     if not isinstance(given, HloModule):
         how = "hk.load(path) or hk.parse(text) makes one" if isinstance(given, (str, bytes)) else "b.build(x) makes one"
         raise ArgumentError(f"found {type(given).__name__}, expected an HloModule: {how}")
+    if given.is_unverified:
+        from hlokit.hlo.verifier import verify
+
+        verify(given)
+        given.is_unverified = False
 
 
 class HloModule:
     """A program. `entry` is the computation that runs; `computations()` gives all in printing order.
 
     parameter_layouts, result_layout   shapes of entry_computation_layout; None means as the entry says
+    is_unverified   it was read without the checks that `verify` makes, which come before it is run
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.entry_or_none: Computation | None = None
         self.is_scheduled = False
+        self.is_unverified = False
         self.replica_count = 1
         self.num_partitions = 1
         self.parameter_layouts: list[Shape] | None = None

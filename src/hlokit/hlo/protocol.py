@@ -38,14 +38,18 @@ class Protocol:
         parent = instruction.parent.name if instruction.parent is not None else "?"
         self.findings.append(f"{parent}: {instruction.name}: {what} [{label}]")
 
-    def check(self, instruction: Instruction) -> None:
-        """One instruction whose op has a stage or the form "communicate"; the others have nothing to check here."""
+    def check(self, instruction: Instruction, fits: bool = True) -> None:
+        """One instruction whose op has a stage or the form "communicate"; the others have nothing to check here.
+
+        Unless it `fits` its op's shape rule, its groups are left alone, whose sizes are told by shapes.
+        """
         op = instruction.op
         if op.stage in ("start", "update"):
             self._state(instruction)
         if op.waits_for:
             self._start(instruction)
-        self.communication(instruction)
+        if fits:
+            self.communication(instruction)
 
     def communication(self, instruction: Instruction) -> None:
         """An instruction's channel and groups."""

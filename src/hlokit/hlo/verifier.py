@@ -98,8 +98,8 @@ class _Verifier:
             shape = inferred.get(key)
             if shape is None:
                 shape = inferred[key] = self._infer(instruction)
-            if shape is not instruction.shape and shape is not None:
-                self._compare(instruction, shape)
+            if shape is not instruction.shape and shape is not None and not self._is_same(instruction, shape):
+                shape = None
             if instruction.parent is not computation:
                 self._report(_name(instruction), "has another parent than its computation", "BUILDER-16")
             if called:
@@ -108,7 +108,7 @@ class _Verifier:
             if extra is not None and (extra.control_predecessors or extra.parameter_replication):
                 in_order = self._extra(instruction, extra, seen) and in_order
             if op.stage or op.form == "communicate":
-                self.protocol.check(instruction)
+                self.protocol.check(instruction, fits=shape is not None)
         if len(names) != len(instructions):
             self._names(instructions)
         return in_order
@@ -137,9 +137,12 @@ class _Verifier:
             self.program_shapes[computation] = computation.program_shape if len(computation) else None
         return self.program_shapes[computation]
 
-    def _compare(self, instruction: Instruction, inferred: Shape) -> None:
-        if not same_result(instruction.op, instruction.shape, inferred):
+    def _is_same(self, instruction: Instruction, inferred: Shape) -> bool:
+        """Whether the instruction has the shape that its op gives; else this is reported."""
+        same = same_result(instruction.op, instruction.shape, inferred)
+        if not same:
             self._report(_name(instruction), f"has shape {instruction.shape}, its op gives {inferred}", "HINST-2")
+        return same
 
     def _foreign(self, instruction: Instruction, other: Instruction, what: str, label: str) -> None:
         home = other.parent.name if other.parent is not None else "no computation"

@@ -89,10 +89,11 @@ def module_from_proto(data: bytes) -> HloModule:
     return module_from_message(container.module)
 
 
-def module_from_message(proto: Any) -> HloModule:
-    """The module in an HloModuleProto. Raises as `module_from_proto` does."""
+def module_from_message(proto: Any, verify: bool = True) -> HloModule:
+    """The module in an HloModuleProto; without `verify`, the ops' rules are not checked. Raises as `module_from_proto`
+    does."""
     try:
-        return _module_from_proto(proto)
+        return _module_from_proto(proto, verify)
     except ParseError:
         raise
     except (HlokitError, ValueError, TypeError, OverflowError) as error:
@@ -164,14 +165,15 @@ def _extra_to_proto(extra: Extra, ids: _Ids, proto: Any) -> None:
             proto.statistics_viz.statistics.add(stat_name=name.strip(), stat_val=float(value))
 
 
-def _module_from_proto(proto: Any) -> HloModule:
+def _module_from_proto(proto: Any, verify: bool) -> HloModule:
     module = HloModule(identifier(proto.name))
+    module.is_unverified = not verify
     computations: dict[int, Computation] = {}
     instructions: dict[int, dict[int, Instruction]] = {}
     for computation_proto in proto.computations:
         if computation_proto.id in computations:
             raise ParseError(f"proto: two computations have the id {computation_proto.id}")
-        computation, by_id = _computation_from_proto(computation_proto, computations)
+        computation, by_id = _computation_from_proto(computation_proto, computations, verify)
         computations[computation_proto.id] = module.add_computation(computation)
         instructions[computation_proto.id] = by_id
     entry = computations.get(proto.entry_computation_id)
@@ -242,7 +244,7 @@ def _schedule_from_proto(
 
 
 def _computation_from_proto(
-    proto: Any, computations: dict[int, Computation]
+    proto: Any, computations: dict[int, Computation], verify: bool
 ) -> tuple[Computation, dict[int, Instruction]]:
     """A computation and its instructions by id. Callees stand before callers, operands before users."""
     computation = Computation(identifier(proto.name))
@@ -251,7 +253,8 @@ def _computation_from_proto(
     for instruction_proto in proto.instructions:
         if instruction_proto.id in by_id:
             raise ParseError(f"proto: two instructions of {proto.name} have the id {instruction_proto.id}")
-        by_id[instruction_proto.id] = _instruction_from_proto(instruction_proto, computation, by_id, computations)
+        made = _instruction_from_proto(instruction_proto, computation, by_id, computations, verify)
+        by_id[instruction_proto.id] = made
     if proto.root_id not in by_id:
         raise ParseError(f"proto: {proto.name} has no instruction with the root's id {proto.root_id}")
     computation.set_root(by_id[proto.root_id])
@@ -259,7 +262,11 @@ def _computation_from_proto(
 
 
 def _instruction_from_proto(
-    proto: Any, computation: Computation, by_id: dict[int, Instruction], computations: dict[int, Computation]
+    proto: Any,
+    computation: Computation,
+    by_id: dict[int, Instruction],
+    computations: dict[int, Computation],
+    verify: bool,
 ) -> Instruction:
     op_class = OPS.get(proto.opcode)
     if op_class is None:
@@ -273,7 +280,8 @@ def _instruction_from_proto(
     try:
         shape = shape_from_proto(proto.shape)
         op = _op_from_proto(op_class, proto).completed([o.shape for o in operands])
-        instruction = computation.add(op, operands, called, shape=shape, name=identifier(proto.name))
+        add = computation.add if verify else computation.add_unchecked
+        instruction = add(op, operands, called, shape=shape, name=identifier(proto.name))
         instruction.extra = _extra_from_proto(proto)
     except ParseError as error:
         raise ParseError(f"{proto.name}: {error.message}", label=error.label) from None

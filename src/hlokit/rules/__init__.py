@@ -75,6 +75,12 @@ class Rule:
         """Where the documentation has the rule, below its root."""
         return f"reference/rules/{self.chapter}.html#{self.label.lower()}"
 
+    @property
+    def url(self) -> str:
+        """The rule in the documentation; "" where the package is not installed."""
+        root = _documentation()
+        return root and root + self.page
+
     def __str__(self) -> str:
         sources = f"\nSource: {'; '.join(SOURCES[source] for source in self.sources)}." if self.sources else ""
         return f"{self.label} ({self.section}; {KINDS[self.kind]})\n{self.text}{sources}"
@@ -83,7 +89,22 @@ class Rule:
         from html import escape
 
         text = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(str(self), quote=False))
-        return "".join(f"<p>{line}</p>" for line in text.replace(self.label, f"<b>{self.label}</b>", 1).split("\n"))
+        label = f"<b>{self.label}</b>"
+        if self.url:
+            label = f'<a href="{escape(self.url)}">{label}</a>'
+        return "".join(f"<p>{line}</p>" for line in text.replace(self.label, label, 1).split("\n"))
+
+
+@cache
+def _documentation() -> str:
+    """The address that pyproject.toml has among [project.urls], as the installed package tells it."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata("hlokit").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    return next((url.partition(", ")[2] for url in urls if url.startswith("Documentation, ")), "")
 
 
 @cache

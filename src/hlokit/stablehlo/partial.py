@@ -20,11 +20,13 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.ops.collectives import AllReduce
 from hlokit.ops.contraction import Dot
+from hlokit.ops.control_flow import Call
 from hlokit.ops.conversion import Convert
 from hlokit.ops.elementwise import Add, Copy, Negate, Subtract
 from hlokit.ops.movement import Broadcast, Transpose
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.reshaping import Reshape
+from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice
 from hlokit.ops.structure import Constant
 from hlokit.stablehlo.shardings import Cut, Placement, cut_along
@@ -147,6 +149,8 @@ class _Splitting:
             return self._product(instruction, instruction.op)
         if self.mesh is not None and isinstance(instruction.op, Reduce) and _is_sum(instruction):
             return self._total(instruction, instruction.op)
+        if self.mesh is not None and isinstance(instruction.op, Scatter) and _is_scattered_sum(instruction):
+            return self._scattered(instruction, instruction.op)
         return self._on_first(value, self.axes)
 
     def _product(self, instruction: Instruction, op: Dot) -> XlaOp:
@@ -177,12 +181,46 @@ class _Splitting:
         total = self.builder.emit(op, [piece, XlaOp(self.builder, init)], instruction.called, shape=instruction.shape)
         return self._on_first(total, rest)
 
+    def _scattered(self, instruction: Instruction, op: Scatter) -> XlaOp:
+        """Each device adds the updates that it has; the first has the array that they are added to."""
+        array, indices, updates = instruction.operands
+        listed = [d for d in range(indices.shape.rank) if d != op.index_vector_dim]
+        counted = [d for d in range(updates.shape.rank) if d not in op.update_window_dims]
+        rest, taken = list(self.axes), list[Axis]()
+        cuts: tuple[dict[int, Cut], dict[int, Cut]] = ({}, {})
+        for i, u in zip(listed, counted, strict=True):
+            axes = self._taken(rest, updates, u) or self._taken(rest, indices, i)
+            cut = self._cut(axes, updates.shape.dimensions[u])
+            if cut is not None:
+                cuts[0][i] = cuts[1][u] = cut
+                taken += axes
+                rest = [axis for axis in rest if axis not in axes]
+        pieces = [shard(XlaOp(self.builder, o), c) for o, c in zip((indices, updates), cuts, strict=True)]
+        start = self._on_first(XlaOp(self.builder, array), taken)
+        total = self.builder.emit(op, [start, *pieces], instruction.called, shape=instruction.shape)
+        return self._on_first(total, rest)
+
     def _taken(self, rest: Sequence[Axis], value: Instruction, dimension: int) -> list[Axis]:
-        """Those of the axes that a dimension of the value is cut along."""
-        placement = self.terms.placed.get(value)
-        if placement is None or placement.mesh != self.mesh or dimension >= len(placement.dimensions):
-            return []
-        return [axis for axis in placement.dimensions[dimension] if axis in rest]
+        """Those of the axes that a dimension of the value is cut along: as the program says it, else as the value's
+        operands are, where it is made element by element."""
+        pending, seen = [(value, dimension)], set[tuple[Instruction, int]]()
+        while pending:
+            value, dimension = pending.pop()
+            if (value, dimension) in seen:
+                continue
+            seen.add((value, dimension))
+            placement = self.terms.placed.get(value)
+            if placement is not None and placement.mesh == self.mesh and dimension < len(placement.dimensions):
+                axes = [axis for axis in placement.dimensions[dimension] if axis in rest]
+                if axes:
+                    return axes
+            elif isinstance(value.op, Call):
+                pending.append((value.called[0].root, dimension))
+            elif isinstance(value.op, Broadcast) and dimension in value.op.dimensions:
+                pending.append((value.operands[0], value.op.dimensions.index(dimension)))
+            elif value.op.elementwise:
+                pending += [(o, dimension) for o in reversed(value.operands) if o.shape.rank == value.shape.rank]
+        return []
 
     def _cut(self, axes: Sequence[Axis], size: int) -> Cut | None:
         """None if there is nothing to cut along, or parts would not be of one size."""
@@ -272,8 +310,17 @@ def _is_exact(instruction: Instruction) -> bool:
 
 def _is_sum(instruction: Instruction) -> bool:
     """The plain sum of one array's elements."""
-    init, body = instruction.operands[-1], instruction.called[0]
+    init = instruction.operands[-1]
     if len(instruction.operands) != 2 or not isinstance(init.op, Constant):
         return False
-    adds = isinstance(body.root.op, Add) and list(body.root.operands) in (body.parameters, body.parameters[::-1])
-    return adds and not np.any(np.asarray(init.op.literal.to_python()) != 0)
+    return _adds(instruction.called[0]) and not np.any(np.asarray(init.op.literal.to_python()) != 0)
+
+
+def _is_scattered_sum(instruction: Instruction) -> bool:
+    """Updates that are added to one array."""
+    op: Any = instruction.op
+    return len(instruction.operands) == 3 and not op.input_batching_dims and _adds(instruction.called[0])
+
+
+def _adds(body: Computation) -> bool:
+    return isinstance(body.root.op, Add) and list(body.root.operands) in (body.parameters, body.parameters[::-1])

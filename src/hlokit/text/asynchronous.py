@@ -48,12 +48,15 @@ def repeating_spelling(opcode: str, wrapped: str | None) -> Spelling:
     return replace(spelling, readers={**spelling.readers, **start.readers}, role_names=role_names)
 
 
-def wrap(op: Op, operands: Sequence[Shape], called: Sequence[Computation], result: Shape) -> Computation:
-    """A computation of just this op on its parameters."""
+def wrap(
+    op: Op, operands: Sequence[Shape], called: Sequence[Computation], result: Shape, verify: bool = True
+) -> Computation:
+    """A computation of just this op on its parameters; without `verify`, whatever the op's rules say of them."""
     wrapped = Computation("async_wrapped")
     parameter = OPS["parameter"]
     parameters = [wrapped.add(parameter(i, shape), name="async_param") for i, shape in enumerate(operands)]
-    wrapped.set_root(wrapped.add(op, parameters, called, shape=result, name=op.opcode))
+    add = wrapped.add if verify else wrapped.add_unchecked
+    wrapped.set_root(add(op, parameters, called, shape=result, name=op.opcode))
     return wrapped
 
 
@@ -61,6 +64,8 @@ def wrapped_root(start: Instruction) -> Instruction | None:
     """The one op of a start's computation, if it is all of it and takes the parameters in order (HASYNC-3)."""
     (computation,) = start.called
     root, parameters = computation.root, computation.parameters
+    if len(start.shape.elements) < 2:  # of a module that was read unchecked: the short form cannot say it
+        return None
     if len(computation) != len(parameters) + 1 or list(root.operands) != parameters or not has_short_form(root.opcode):
         return None
     return root
@@ -113,8 +118,10 @@ class AsyncChains:
         self, instruction: Instruction, base: str | None, thread: str | None, computation: Computation | None
     ) -> None:
         """HASYNC-1, 2, 8: an update or done follows a start or update, of the op, thread and computation it names."""
-        operand = instruction.operands[0]
         wanted = instruction.op.waits_for
+        if not instruction.operands:
+            raise ShapeError("HINST-5", f"operands of {instruction.opcode}", 0, 1)
+        operand = instruction.operands[0]
         start = self.start_of(operand) if operand.opcode in wanted else None
         if start is None:
             raise ShapeError("HASYNC-1", f"operand of {instruction.opcode}", operand.opcode, " or ".join(wanted))

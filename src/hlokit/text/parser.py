@@ -23,10 +23,11 @@ from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
 
 
-def parse_hlo(text: str | bytes) -> HloModule:
+def parse_hlo(text: str | bytes, verify: bool = True) -> HloModule:
     """The module that `text` says: a whole module, a list of computations, or one instruction (HMOD-15, HMOD-16).
 
-    Checks every rule of the language on the way. Raises ParseError, with line, column and the rule's label.
+    Checks every rule of the language on the way; without `verify`, only those of the text itself. Raises ParseError,
+    with line, column and the rule's label.
     """
     if isinstance(text, bytes):
         text = _decoded(text)
@@ -34,7 +35,7 @@ def parse_hlo(text: str | bytes) -> HloModule:
         _decoded(text.encode(errors="surrogatepass"))
     lexer = Lexer(text)
     try:
-        return _Parser(lexer).module()
+        return _Parser(lexer, verify).module()
     except ShapeError as error:  # of a part that stands alone: a shape, a sharding
         raise lexer.error(str(error), error.label) from None
 
@@ -48,8 +49,9 @@ def _decoded(data: bytes) -> str:
 
 
 class _Parser:
-    def __init__(self, lexer: Lexer) -> None:
+    def __init__(self, lexer: Lexer, verify: bool) -> None:
         self.lexer = lexer
+        self.verify = verify
         self.by_name: dict[str, Computation] = {}
         self.computations: list[Computation] = []
         self.starts: dict[Computation, int] = {}
@@ -89,7 +91,9 @@ class _Parser:
             for instruction in computation.instructions:
                 instruction.name = instruction_names.unique(instruction.name)
             module.add_computation(computation, entry=computation is entry)
-        self._check_entry(module, self.starts.get(entry, 0))
+        module.is_unverified = not self.verify
+        if self.verify:
+            self._check_entry(module, self.starts.get(entry, 0))
         return module
 
     def _check_entry(self, module: HloModule, start: int) -> None:
@@ -438,7 +442,7 @@ class _Parser:
             else:
                 repeated = self._repeated(draft)
                 op, called = self._op(draft)
-                instruction = body.computation.add(op, draft.operands, called, shape=draft.shape, name=draft.name)
+                instruction = self._added(body, op, draft, called)
                 if "async-start" in op.waits_for:
                     self.chains.check(instruction, draft.wrapped, *repeated)
             if instruction.shape.is_tuple:
@@ -501,11 +505,20 @@ class _Parser:
         else:
             draft.shape = state.elements[1]
             op, called = self._op(draft)
-            wrapped = wrap(op, [operand.shape for operand in draft.operands], called, draft.shape)
+            wrapped = wrap(op, [operand.shape for operand in draft.operands], called, draft.shape, self.verify)
             wrapped.execution_thread = thread
             self.computations.append(wrapped)
         start = OPS["async-start"](async_execution_thread=thread, state=state)
-        return body.computation.add(start, draft.operands, [wrapped], shape=state, name=draft.name)
+        return self._added(body, start, draft, [wrapped], state)
+
+    def _added(
+        self, body: Body, op: Op, draft: Draft, called: list[Computation], shape: Shape | None = None
+    ) -> Instruction:
+        """The instruction in its computation; unchecked, if nothing is to be checked and the text says its shape."""
+        shape = shape or draft.shape
+        if self.verify or shape is None:
+            return body.computation.add(op, draft.operands, called, shape=shape, name=draft.name)
+        return body.computation.add_unchecked(op, draft.operands, called, shape, draft.name)
 
     def _set_extra(self, instruction: Instruction, draft: Draft) -> None:
         extra = instruction.extra = draft.extra

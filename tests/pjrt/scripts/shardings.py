@@ -72,6 +72,29 @@ def check_terms_of_a_sum():
         assert made.sharding.spec == P("x") and np.asarray(made).tolist() == [1.0] * 8
 
 
+def check_terms_of_a_scattered_sum():
+    with jax.set_mesh(mesh_of((4,), ("x",))):
+        values, places = jax.device_put(np.arange(8, dtype=np.int32), P("x")), [0, 0, 1, 1, 1, 2, 2, 3]
+        add = jax.jit(lambda v, p: jax.ops.segment_sum(v, p, num_segments=4, out_sharding=P(unreduced={"x"})))
+        made = add(values, jax.device_put(np.int32(places), P("x")))
+        assert shards(made)[:4] == [[1, 0, 0, 0], [0, 5, 0, 0], [0, 4, 5, 0], [0, 0, 6, 7]], shards(made)
+        assert np.asarray(jax.reshard(made, P())).tolist() == [1, 9, 11, 7]
+        ones = jnp.ones((8,), dtype=jnp.int32, out_sharding=P("x"))
+        count = jax.jit(lambda v: jnp.bincount(v, length=2, out_sharding=P(unreduced={"x"})))
+        assert shards(count(ones))[:4] == [[0, 2]] * 4, shards(count(ones))
+
+
+def check_terms_of_windows_added_to_an_array():
+    with jax.set_mesh(mesh_of((2, 2), ("x", "y"))):
+        rows = jax.device_put(floats(4, 3), P("y", None))
+        start = jax.device_put(np.ones((2, 3), np.float32), P(None, None))
+        add = jax.jit(lambda a, r: a.at[np.array([0, 1, 0, 1])].add(r, out_sharding=P(None, None, unreduced={"y"})))
+        made = add(start, rows)
+        assert np.asarray(jax.reshard(made, P())).tolist() == [[7, 9, 11], [13, 15, 17]]
+        first, second = shards(made)[0], shards(made)[1]
+        assert np.add(first, second).tolist() == [[7, 9, 11], [13, 15, 17]] and np.any(second), shards(made)
+
+
 def check_a_whole_value_becomes_terms():
     with jax.set_mesh(mesh_of((2, 2), ("x", "y"))):
         assert shards(jax.reshard(jnp.float32([5, 6]), P(None, unreduced={"x"}))) == [[5, 6], [5, 6], [0, 0], [0, 0]]

@@ -13,7 +13,7 @@ from hlokit.cpu.kernels.comparators import Key
 from hlokit.cpu.kernels.flow import Element, at
 from hlokit.cpu.kernels.sort_keys import KeyedLines
 from hlokit.cpu.kernels.sort_vector import VectorSort
-from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.llvm import I64, Function, Index, Module, Value, splat, vector
 
 _SPECIAL = 0  # the flag of a line in which some keyed elements cannot be made from items; those of `_counted` follow
 _FLAGS = 60
@@ -178,7 +178,7 @@ class LineItems:
         narrow = place if self._bits == 64 else f.let(f"trunc i64 {place} to i32")
         if lanes == 1:
             return narrow
-        return f.let(f"add {vector(self._item, lanes)} {self._spread(f, narrow)}, {self._sorter.lane_numbers}")
+        return f.let(f"add {vector(self._item, lanes)} {self._spread(f, narrow)}, {f.lane_numbers(self._sorter.items)}")
 
     # -- elements from items
 
@@ -252,10 +252,10 @@ class LineItems:
 
     def _inside(self, f: Function, count: str, lanes: int) -> str:
         """Mask of the first `count` lanes; "" for one lane."""
-        return self._sorter.inside(f, count) if lanes > 1 else ""
+        return str(self._sorter.inside(Index(f, I64, count))) if lanes > 1 else ""
 
     def _spread(self, f: Function, value: str) -> str:
-        return self._sorter.spread(f, value)
+        return str(Value(f, self._sorter.item, value).splat(self._sorter.lanes))
 
     def _place(self, f: Function, base: str, index: str) -> str:
         return f.let(f"getelementptr {self._item}, ptr {base}, i64 {index}")

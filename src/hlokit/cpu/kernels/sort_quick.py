@@ -12,7 +12,7 @@ from hlokit.cpu.kernels.flow import at, least
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort_items import LineItems, number_bits
 from hlokit.cpu.kernels.sort_keys import KeyedLines
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.llvm import I64, Function, Index, Module, Pointer, Value, vector
 
 _CHUNK = 4096  # elements of short lines that make a chunk
 _LONG = 1 << 15  # elements from which a line is worth several chunks
@@ -269,7 +269,9 @@ class _QuickSort(LineItems):
                     begin = f.let(f"load i64, ptr {at(f, bounds, first, 8)}")
                     end = f.let(f"load i64, ptr {at(f, bounds, f.let(f'add i64 {first}, {width}'), 8)}")
                     n = f.let(f"sub i64 {end}, {begin}")
-                    left = self._sorter.part(f, self._place(f, memory, begin), n, spare, pivot)
+                    item = self._sorter.item
+                    items, others = Pointer(f, self._place(f, memory, begin), item), Pointer(f, spare, item)
+                    left = self._sorter.part(items, Index(f, I64, n), others, Value(f, item, pivot))
                     f.do(f"store i64 {f.let(f'add i64 {begin}, {left}')}, ptr {at(f, bounds, middle, 8)}")
             f.do(f"store i64 {flags}, ptr {at(f, self._memory(f, memory, self._flags_at), segment, 8)}")
         return self._done(f)

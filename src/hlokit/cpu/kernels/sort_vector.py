@@ -6,10 +6,10 @@ vectors: a network sorts its columns, then bitonic merges join neighbouring colu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import at, least
-from hlokit.cpu.llvm import Function, Module, While, splat, vector
+from hlokit.cpu.llvm import I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
 from hlokit.cpu.target import Target
 
 _ROWS = 8  # of a matrix: with what merges need they fill half of the registers
@@ -55,16 +55,13 @@ class VectorSort:
         return self._block
 
     @property
-    def _scalar(self) -> str:
-        return f"i{self.bits}"
+    def item(self) -> Type:
+        return type_of(f"i{self.bits}")
 
     @property
-    def _type(self) -> str:
-        return vector(self._scalar, self.lanes)
-
-    @property
-    def _mask(self) -> str:
-        return vector("i1", self.lanes)
+    def items(self) -> Type:
+        """A vector of them."""
+        return self.item.of(self.lanes)
 
     @property
     def _height(self) -> int:
@@ -88,147 +85,110 @@ class VectorSort:
             return
         self._write_partition(module)
         parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), ("i64", "patience")]
-        parameters += [(self._scalar, "low"), (self._scalar, "high")]
+        parameters += [(self.item.text, "low"), (self.item.text, "high")]
         if self.selects:
             parameters.append(("i64", "wanted"))
         f = Function(self.name, parameters, attributes="noinline", shared="sort")
-        scalar = self._scalar
-        carries = [("ptr", "%items"), ("i64", "%n"), ("i64", "%patience"), (scalar, "%low")]
+        spare, high = f.pointer("spare", self.item), f.argument("high")
+        counts = f.index_argument("n"), f.index_argument("patience")
+        carries = [f.pointer("items", self.item), *counts, f.argument("low")]
         if self.selects:
-            carries.append(("i64", "%wanted"))
+            carries.append(f.index_argument("wanted"))
         rest = While(f, carries)
         items, n, patience, low, *wanted = rest.values
-        rest.test(f.let(f"icmp sgt i64 {n}, {self._most}"))
-        patient = f.let(f"icmp sgt i64 {patience}, 0")
-        sampled, middle = self._sampled_median(f, items, n), self._middle(f, low, "%high")
-        pivot = f.let(f"select i1 {patient}, {scalar} {sampled}, {scalar} {middle}")
-        left = self.part(f, items, n, "%spare", pivot)
-        none, some, follow, done = (f.new_block(b) for b in ("none", "some", "follow", "sorted"))
-        f.branch(f.let(f"icmp eq i64 {left}, 0"), none, some)
-        f.start(none)  # below the pivot: part off those that equal it
-        above = f.let(f"add {scalar} {pivot}, 1")
-        equal = self.part(f, items, n, "%spare", above)
-        f.branch(f.let(f"icmp eq {scalar} {above}, 0"), done, follow)
-        f.start(some)
-        less, below = f.let(f"sub i64 {patience}, 1"), f.let(f"sub {scalar} {pivot}, 1")
-        arguments = f"ptr {items}, i64 {left}, ptr %spare, i64 {less}, {scalar} {low}, {scalar} {below}"
-        f.do(f"call void @{self.name}({arguments}{''.join(f', i64 {w}' for w in wanted)})")
-        f.jump(follow)
-        f.start(follow)
-        sorted_count = f.let(f"phi i64 [ {equal}, %{none} ], [ {left}, %{some} ]")
-        least_item = f.let(f"phi {scalar} [ {above}, %{none} ], [ {pivot}, %{some} ]")
-        still = [f.let(f"sub i64 {w}, {sorted_count}") for w in wanted]
-        if wanted:
-            more = f.new_block("more")
-            f.branch(f.let(f"icmp sgt i64 {still[0]}, 0"), more, done)
-            f.start(more)
-        rest.again(
-            at(f, items, sorted_count, self.bits // 8),
-            f.let(f"sub i64 {n}, {sorted_count}"),
-            f.let(f"sub i64 {patience}, 1"),
-            least_item,
-            *still,
-        )
-        f.do(f"call void @{self.name}_network(ptr {items}, i64 {n})")
-        f.jump(done)
-        f.start(done)
-        f.do("ret void")
+        rest.test(n > self._most)
+        patient = patience > 0
+        sampled, middle = self._sampled_median(items, n), self._middle(low, high)
+        pivot = patient.select(sampled, middle)
+        left = self.part(items, n, spare, pivot)
+        choice = IfElse(f, left.eq(0))
+        above = pivot + 1  # nothing is below the pivot: part off those that equal it
+        equal = self.part(items, n, spare, above)
+        f.return_if(above.eq(0))
+        choice.otherwise(equal, above)
+        f.call(self.name, items, left, spare, patience - 1, low, pivot - 1, *wanted)
+        done, least_item = choice.end(left, pivot)
+        still = [w - done for w in wanted]
+        for count in still:
+            f.return_if(count <= 0)
+        rest.again(items[done], n - done, patience - 1, least_item, *still)
+        f.call(f"{self.name}_network", items, n)
+        f.returns()
         module.add(f)
 
     def call(self, f: Function, items: str, n: str, spare: str, wanted: str = "") -> None:
         """Sorts; `wanted`: so many of the least, if it selects."""
+        first, count = Pointer(f, str(items), self.item), Index(f, I64, str(n))
         if self.size <= self._most:
-            f.do(f"call void @{self.name}_network(ptr {items}, i64 {n})")
-        else:
-            bounds = f"{self._scalar} 0, {self._scalar} -1{f', i64 {wanted}' if wanted else ''}"
-            f.do(f"call void @{self.name}(ptr {items}, i64 {n}, ptr {spare}, i64 {self.patience}, {bounds})")
+            f.call(f"{self.name}_network", first, count)
+            return
+        more = [Index(f, I64, str(wanted))] if wanted else []
+        bounds = f.constant(0, self.item), f.constant(-1, self.item)
+        f.call(self.name, first, count, Pointer(f, str(spare)), f.index(self.patience), *bounds, *more)
 
-    def part(self, f: Function, items: str, n: str, spare: str, pivot: str) -> str:
+    def part(self, items: Pointer, n: Index, spare: Pointer, pivot: Value) -> Index:
         """Brings the items below the pivot before the others; gives how many they are."""
-        return f.let(f"call i64 @{self.name}_part(ptr {items}, i64 {n}, ptr {spare}, {self._scalar} {pivot})")
+        return items.fn.index(items.fn.call_for(I64, f"{self.name}_part", items, n, spare, pivot))
 
     # -- pivots
 
-    def _sampled_median(self, f: Function, items: str, n: str) -> str:
+    def _sampled_median(self, items: Pointer, n: Index) -> Value:
         """About the median: of nine vectors lane by lane, then of lanes, always medians of three."""
-        stride = f.let(f"lshr i64 {f.let(f'sub i64 {n}, {self.lanes}')}, 3")
-        with f.loop("0", "9", 3, carries=[(self._type, "poison")] * 3) as loop:
-            places = [f.let(f"mul i64 {stride}, {f.let(f'add i64 {loop.index}, {k}')}") for k in range(3)]
-            loop.next = [*loop.carried[1:], self._median(f, *(self._load(f, items, place) for place in places))]
-        lanes = self._median(f, *loop.results)
+        stride = (n - self.lanes) >> 3
+        with items.fn.loop(0, 9, 3, carries=[(self.items.text, "poison")] * 3) as loop:
+            places = [stride * (loop.index + k) for k in range(3)]
+            loop.next = [*loop.carried[1:], _median(*(items[place].load(self.lanes) for place in places))]
+        lanes = _median(*loop.results)
         for step in (-(-self.lanes // 3), 1):
-            lanes = self._median(f, lanes, self._rotated(f, lanes, step), self._rotated(f, lanes, 2 * step))
-        return f.let(f"extractelement {self._type} {lanes}, i64 0")
+            lanes = _median(lanes, lanes.rotated(step), lanes.rotated(2 * step))
+        return lanes.lane(0)
 
-    def _median(self, f: Function, a: str, b: str, c: str) -> str:
-        less, greater = self._sorted(f, a, b)
-        return self._call2(f, "umax", less, self._call2(f, "umin", greater, c))
-
-    def _rotated(self, f: Function, value: str, by: int) -> str:
-        lanes = ", ".join(f"i32 {(k + by) % self.lanes}" for k in range(self.lanes))
-        return f.let(f"shufflevector {self._type} {value}, {self._type} poison, <{self.lanes} x i32> <{lanes}>")
-
-    def _middle(self, f: Function, low: str, high: str) -> str:
+    def _middle(self, low: Value, high: Value) -> Value:
         """Halfway between the bounds of a range, at least 1 above the lower one if there is more in it."""
-        span = f.let(f"sub {self._scalar} {high}, {low}")
-        half = f.let(f"sub {self._scalar} {span}, {f.let(f'lshr {self._scalar} {span}, 1')}")
-        return f.let(f"add {self._scalar} {low}, {half}")
+        span = high - low
+        return low + (span - (span >> 1))
 
     # -- partitions
 
     def _write_partition(self, module: Module) -> None:
         """Items below the pivot stay, moved to the front; the others go to the spare memory, then back."""
-        parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), (self._scalar, "pivot")]
+        parameters = [("ptr", "items"), ("i64", "n"), ("ptr", "spare"), (self.item.text, "pivot")]
         f = Function(f"{self.name}_part", parameters, "i64", "noinline", shared="sort")
-        pivots = self.spread(f, "%pivot")
-        whole = f.let(f"and i64 %n, {-self.lanes}")
-        with f.loop("0", whole, self.lanes, carries=[("i64", "0")]) as loop:
+        items, spare, n = f.pointer("items", self.item), f.pointer("spare", self.item), f.index_argument("n")
+        pivots = f.argument("pivot").splat(self.lanes)
+        whole = n & -self.lanes
+        with f.loop(0, whole, self.lanes, carries=[f.index(0)]) as loop:
             (left,) = loop.carried
-            value = self._load(f, "%items", loop.index)
-            below = f.let(f"icmp ult {self._type} {value}, {pivots}")
-            above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
-            self._store(f, self._compressed(f, value, below), "%items", left)
-            self._store(f, self._compressed(f, value, above), "%spare", f.let(f"sub i64 {loop.index}, {left}"))
-            loop.next = [f.let(f"add i64 {left}, {self._count(f, below)}")]
+            value = items[loop.index].load(self.lanes)
+            below = value.compare("ult", pivots)
+            items[left].store(value.compressed(below))
+            spare[loop.index - left].store(value.compressed(~below))
+            loop.next = [left + below.count_set()]
         (left,) = loop.results
-        inside = self.inside(f, f.let(f"sub i64 %n, {whole}"))
-        value = self._masked_load(f, "%items", whole, inside, "poison")
-        less = f.let(f"icmp ult {self._type} {value}, {pivots}")
-        below = f.let(f"and {self._mask} {less}, {inside}")
-        above = f.let(f"xor {self._mask} {below}, splat (i1 true)")
-        self._store(f, self._compressed(f, value, above), "%spare", f.let(f"sub i64 {whole}, {left}"))
-        count = self._count(f, below)
-        self._masked_store(f, self._compressed(f, value, below), "%items", left, self.inside(f, count))
-        left = f.let(f"add i64 {left}, {count}")
-        right = f.let(f"sub i64 %n, {left}")
-        whole = f.let(f"and i64 {right}, {-self.lanes}")
-        goal = self._place(f, "%items", left)
-        with f.loop("0", whole, self.lanes) as back:
-            self._store(f, self._load(f, "%spare", back.index), goal, back.index)
-        inside = self.inside(f, f.let(f"sub i64 {right}, {whole}"))
-        self._masked_store(f, self._load(f, "%spare", whole), goal, whole, inside)
-        f.do(f"ret i64 {left}")
+        inside = self.inside(n - whole)
+        value = items[whole].load(self.lanes, inside, "poison")
+        below = value.compare("ult", pivots) & inside
+        spare[whole - left].store(value.compressed(~below))
+        count = below.count_set()
+        items[left].store(value.compressed(below), self.inside(count))
+        left = left + count
+        right = n - left
+        whole = right & -self.lanes
+        goal = items[left]
+        with f.loop(0, whole, self.lanes) as back:
+            goal[back.index].store(spare[back.index].load(self.lanes))
+        goal[whole].store(spare[whole].load(self.lanes), self.inside(right - whole))
+        f.returns(left)
         module.add(f)
-
-    def _compressed(self, f: Function, value: str, mask: str) -> str:
-        """The lanes that are set, in front."""
-        return f.let(
-            f"call {self._type} @llvm.experimental.vector.compress.v{self.lanes}{self._scalar}"
-            f"({self._type} {value}, {self._mask} {mask}, {self._type} poison)"
-        )
-
-    def _count(self, f: Function, mask: str) -> str:
-        bits = f"i{self.lanes}"
-        count = f.let(f"call {bits} @llvm.ctpop.{bits}({bits} {f.let(f'bitcast {self._mask} {mask} to {bits}')})")
-        return f.let(f"zext {bits} {count} to i64")
 
     # -- networks
 
     def _write_network(self, module: Module) -> None:
         """Sorts the first n items, `_most` at most, and those that follow in the last block."""
         f = Function(f"{self.name}_matrix", [("ptr", "items")], attributes="noinline", shared="sort_network")
-        self._store_rows(f, "%items", self._sorted_matrix(f, self._load_rows(f, "%items")))
-        f.do("ret void")
+        items = f.pointer("items", self.item)
+        self._store_rows(items, self._sorted_matrix(f, self._load_rows(items)))
+        f.returns()
         module.add(f)
         self._write_merges(module)
 
@@ -236,192 +196,147 @@ class VectorSort:
         """Sorts blocks, then merges them: what is not there, from the end of the last block on, is greatest."""
         parameters = [("ptr", "items"), ("i64", "n")]
         f = Function(f"{self.name}_network", parameters, attributes="noinline", shared="sort_network")
-        block = self._block
-        end = f.let(f"and i64 {f.let(f'add i64 %n, {block - 1}')}, {-block}")
-        with f.loop("0", end, block) as part:
-            f.do(f"call void @{self.name}_matrix(ptr {self._place(f, '%items', part.index)})")
+        items, n, block = f.pointer("items", self.item), f.index_argument("n"), self._block
+        end = (n + (block - 1)) & -block
+        with f.loop(0, end, block) as part:
+            f.call(f"{self.name}_matrix", items[part.index])
         if self._most > block:
-            level = While(f, [("i64", str(block))])
+            level = While(f, [f.index(block)])
             (width,) = level.values
-            level.test(f.let(f"icmp slt i64 {width}, {end}"))
-            double = f.let(f"shl i64 {width}, 1")
-            pair = While(f, [("i64", "0")])
+            level.test(width < end)
+            pair = While(f, [f.index(0)])
             (first,) = pair.values
-            middle = f.let(f"add i64 {first}, {width}")
-            pair.test(f.let(f"icmp slt i64 {middle}, {end}"))
-            self._merge(f, (first, middle, end), width)
-            pair.again(f.let(f"add i64 {first}, {double}"))
-            level.again(double)
-        f.do("ret void")
+            middle = first + width
+            pair.test(middle < end)
+            self._merge(items, (first, middle, end), width)
+            pair.again(middle + width)
+            level.again(width * 2)
+        f.returns()
         module.add(f)
 
-    def _load_rows(self, f: Function, items: str) -> list[str]:
-        return [self._load(f, items, str(k * self.lanes)) for k in range(self._height)]
+    def _load_rows(self, items: Pointer) -> list[Value]:
+        return [items[k * self.lanes].load(self.lanes) for k in range(self._height)]
 
-    def _store_rows(self, f: Function, items: str, rows: list[str]) -> None:
+    def _store_rows(self, items: Pointer, rows: Sequence[Value]) -> None:
         for k, row in enumerate(rows):
-            self._store(f, row, items, str(k * self.lanes))
+            items[k * self.lanes].store(row)
 
-    def _sorted_matrix(self, f: Function, rows: list[str]) -> list[str]:
+    def _sorted_matrix(self, f: Function, rows: list[Value]) -> list[Value]:
         """Sorts columns, then merges neighbouring ones, which are sorted row by row, until all are one."""
         for a, b in _odd_even_network(len(rows)):
-            rows[a], rows[b] = self._sorted(f, rows[a], rows[b])
-        merge = While(f, [("i64", "1"), *((self._type, row) for row in rows)])
+            rows[a], rows[b] = _sorted(rows[a], rows[b])
+        merge = While(f, [f.index(1), *rows])
         width, *rows = merge.values  # columns that are sorted together
-        merge.test(f.let(f"icmp slt i64 {width}, {self.lanes}"))
-        double = f.let(f"shl i64 {width}, 1")
-        mirror = f.let(f"sub i64 {double}, 1")
-        lanes = self._lanes_xor(f, mirror)
+        merge.test(width < self.lanes)
+        mirror = width * 2 - 1
+        lanes = self._lanes_xor(mirror)
         height = len(rows)
         while height > 1:  # each row with its mirror image, in halves of halves
             for first in range(0, len(rows), height):
-                self._sort_mirrored(f, rows, range(first, first + height), lanes)
+                self._sort_mirrored(rows, range(first, first + height), lanes)
             height //= 2
-        merge.again(double, *self._merged_within(f, rows, mirror, width))
+        merge.again(width * 2, *self._merged_within(f, rows, mirror, width))
         return list(merge.values[1:])
 
-    def _merge(self, f: Function, bounds: tuple[str, str, str], width: str) -> None:
+    def _merge(self, items: Pointer, bounds: tuple[Index, Index, Index], width: Index) -> None:
         """Merges [first, middle) and [middle, middle + width), of which nothing from `end` on is there."""
-        first, middle, end = bounds
-        top = least(f, f.let(f"add i64 {middle}, {width}"), end)
-        backwards = self._lanes_xor(f, str(self.lanes - 1))
-        mirror = f.let(f"sub i64 {f.let(f'shl i64 {middle}, 1')}, {self.lanes}")
+        f, (first, middle, end) = items.fn, bounds
+        top = (middle + width).smin(end)
+        backwards = self._lanes_xor(f.index(self.lanes - 1))
+        mirror = middle * 2 - self.lanes
         with f.loop(middle, top, self.lanes) as loop:
-            self._sort_places(f, f.let(f"sub i64 {mirror}, {loop.index}"), loop.index, backwards)
-        stage = While(f, [("i64", f.let(f"lshr i64 {width}, 1"))])
+            self._sort_places(items[mirror - loop.index], items[loop.index], backwards)
+        stage = While(f, [f.index(width >> 1)])
         (distance,) = stage.values
-        stage.test(f.let(f"icmp sge i64 {distance}, {self._block}"))
-        with f.loop("0", width, self.lanes) as loop:
-            inner = f.let(f"and i64 {loop.index}, {f.let(f'sub i64 {distance}, 1')}")
-            outer = f.let(f"shl i64 {f.let(f'sub i64 {loop.index}, {inner}')}, 1")
-            low = f.let(f"add i64 {first}, {f.let(f'add i64 {outer}, {inner}')}")
-            high = f.let(f"add i64 {low}, {distance}")
-            with f.when(f.let(f"icmp slt i64 {high}, {end}")):
-                self._sort_places(f, low, high)
-        stage.again(f.let(f"lshr i64 {distance}, 1"))
+        stage.test(distance >= self._block)
+        with f.loop(0, width, self.lanes) as loop:
+            inner = loop.index & (distance - 1)
+            low = first + ((loop.index - inner) * 2 + inner)
+            high = low + distance
+            with f.when(high < end):
+                self._sort_places(items[low], items[high])
+        stage.again(distance >> 1)
         with f.loop(first, top, self._block) as part:
-            items = self._place(f, "%items", part.index)
-            rows = self._load_rows(f, items)
+            block = items[part.index]
+            rows = self._load_rows(block)
             step = len(rows) // 2
             while step:
                 for k in range(len(rows)):
                     if not k & step:
-                        rows[k], rows[k + step] = self._sorted(f, rows[k], rows[k + step])
+                        rows[k], rows[k + step] = _sorted(rows[k], rows[k + step])
                 step //= 2
-            half = str(self.lanes // 2)
-            self._store_rows(f, items, self._merged_within(f, rows, half, half))
+            half = f.index(self.lanes // 2)
+            self._store_rows(block, self._merged_within(f, rows, half, half))
 
-    def _sort_places(self, f: Function, low: str, high: str, lanes: str = "") -> None:
+    def _sort_places(self, low: Pointer, high: Pointer, lanes: Value | None = None) -> None:
         """Sorts two vectors in memory lane by lane, the second with its lanes permuted."""
-        other = self._load(f, "%items", high)
-        other = self._permuted(f, other, lanes) if lanes else other
-        less, greater = self._sorted(f, self._load(f, "%items", low), other)
-        self._store(f, less, "%items", low)
-        self._store(f, greater, "%items", high)
+        other = high.load(self.lanes)
+        other = self._permuted(other, lanes) if lanes is not None else other
+        less, greater = _sorted(low.load(self.lanes), other)
+        low.store(less)
+        high.store(greater)
 
-    def _sort_mirrored(self, f: Function, rows: list[str], span: range, lanes: str) -> None:
+    def _sort_mirrored(self, rows: list[Value], span: range, lanes: Value) -> None:
         for k in range(len(span) // 2):
             a, b = span[k], span[-1 - k]
-            rows[a], rows[b] = self._sorted(f, rows[a], self._permuted(f, rows[b], lanes))
+            rows[a], rows[b] = _sorted(rows[a], self._permuted(rows[b], lanes))
 
-    def _merged_within(self, f: Function, rows: list[str], flip: str, width: str) -> list[str]:
+    def _merged_within(self, f: Function, rows: Sequence[Value], flip: Index, width: Index) -> list[Value]:
         """The stages of a merge inside rows: lanes `flip` apart, then `width` / 2 apart, a quarter, ..., 1.
 
         Two rows at a time: the lower lanes of both, and the upper ones, make a vector each. So they trade the bit that
         tells the rows apart with a bit of the lanes' number at each stage, and get it back in the end.
         """
-        stage = While(f, [("i64", flip), ("i64", width), *((self._type, row) for row in rows)])
+        numbers = f.lane_numbers(self.items)
+        stage = While(f, [flip, width, *rows])
         flip, distance, *rows = stage.values
-        stage.test(f.let(f"icmp ne i64 {distance}, 0"))
-        other = f.let(f"or i64 {distance}, {self.lanes}")  # of the second row
-        bit = f.let(f"and {self._type} {self.lane_numbers}, {self._spread_narrow(f, distance)}")
-        upper = f.let(f"icmp ne {self._type} {bit}, zeroinitializer")
-        moved = self._select(f, upper, self._spread_narrow(f, other), "zeroinitializer")
-        low = f.let(f"xor {self._type} {self.lane_numbers}, {moved}")
-        high = f.let(f"xor {self._type} {low}, {self._spread_narrow(f, flip)}")
-        after: list[str] = []
+        stage.test(distance.ne(0))
+        other = distance | self.lanes  # of the second row
+        upper = (numbers & self._everywhere(distance)).ne(0)
+        low = numbers ^ self._everywhere(other).where(upper, 0)
+        high = low ^ self._everywhere(flip)
+        after: list[Value] = []
         for a, b in zip(rows[::2], rows[1::2], strict=True):
-            after += self._sorted(f, self._picked(f, a, low, b), self._picked(f, a, high, b))
-        nearer = f.let(f"lshr i64 {distance}, 1")
+            after += _sorted(self._picked(a, low, b), self._picked(a, high, b))
+        nearer = distance >> 1
         stage.again(nearer, nearer, *after)
-        ends = f.let(f"sub i64 {f.let(f'shl i64 {width}, 1')}, 1")
-        inner = f.let(f"and {self._type} {self.lane_numbers}, {self._spread_narrow(f, ends)}")
-        outer = f.let(f"xor {self._type} {self.lane_numbers}, {inner}")
-        half = f.let(f"lshr {self._type} {inner}, {splat('1', self._scalar, self.lanes)}")
-        odd = f.let(f"and {self._type} {inner}, {splat('1', self._scalar, self.lanes)}")
-        row = f.let(f"mul {self._type} {odd}, {splat(str(self.lanes), self._scalar, self.lanes)}")
-        first = f.let(f"or {self._type} {f.let(f'or {self._type} {outer}, {half}')}, {row}")
-        second = f.let(f"or {self._type} {first}, {self._spread_narrow(f, width)}")
-        rows = list(stage.values[2:])
-        return [self._picked(f, a, lanes, b) for a, b in zip(rows[::2], rows[1::2]) for lanes in (first, second)]
+        inner = numbers & self._everywhere(width * 2 - 1)
+        outer = numbers ^ inner
+        first = (outer | inner >> 1) | (inner & 1) * self.lanes
+        second = first | self._everywhere(width)
+        rows = stage.values[2:]
+        return [self._picked(a, lanes, b) for a, b in zip(rows[::2], rows[1::2]) for lanes in (first, second)]
 
-    # -- parts
+    # -- lanes
 
-    @property
-    def lane_numbers(self) -> str:
-        return f"<{', '.join(f'{self._scalar} {k}' for k in range(self.lanes))}>"
+    def _lanes_xor(self, flip: Index) -> Value:
+        return flip.fn.lane_numbers(self.items) ^ self._everywhere(flip)
 
-    def _lanes_xor(self, f: Function, flip: str) -> str:
-        return f.let(f"xor {self._type} {self.lane_numbers}, {self.spread(f, self._narrow(f, flip))}")
-
-    def _permuted(self, f: Function, value: str, lanes: str) -> str:
+    def _permuted(self, value: Value, lanes: Value) -> Value:
         kind = "si" if self.bits == 32 else "di"
-        return f.let(
-            f"call {self._type} @llvm.x86.avx512.permvar.{kind}.512({self._type} {value}, {self._type} {lanes})"
-        )
+        return value.fn.call_for(self.items, f"llvm.x86.avx512.permvar.{kind}.512", value, lanes)
 
-    def _picked(self, f: Function, a: str, lanes: str, b: str) -> str:
+    def _picked(self, a: Value, lanes: Value, b: Value) -> Value:
         """Lanes of two vectors by their numbers."""
         kind = "d" if self.bits == 32 else "q"
-        return f.let(
-            f"call {self._type} @llvm.x86.avx512.vpermi2var.{kind}.512({self._type} {a}, {self._type} {lanes}, "
-            f"{self._type} {b})"
-        )
+        return a.fn.call_for(self.items, f"llvm.x86.avx512.vpermi2var.{kind}.512", a, lanes, b)
 
-    def _select(self, f: Function, mask: str, a: str, b: str) -> str:
-        return f.let(f"select {self._mask} {mask}, {self._type} {a}, {self._type} {b}")
+    def _everywhere(self, number: Value) -> Value:
+        """An i64 as an item, in every lane."""
+        return number.trunc(self.bits).splat(self.lanes)
 
-    def _spread_narrow(self, f: Function, value: str) -> str:
-        return self.spread(f, self._narrow(f, value))
-
-    def _sorted(self, f: Function, a: str, b: str) -> tuple[str, str]:
-        return self._call2(f, "umin", a, b), self._call2(f, "umax", a, b)
-
-    def _call2(self, f: Function, kind: str, a: str, b: str) -> str:
-        return f.let(f"call {self._type} @llvm.{kind}.v{self.lanes}{self._scalar}({self._type} {a}, {self._type} {b})")
-
-    def _narrow(self, f: Function, value: str) -> str:
-        return value if self.bits == 64 else f.let(f"trunc i64 {value} to i32")
-
-    def spread(self, f: Function, value: str) -> str:
-        one = f.let(f"insertelement {self._type} poison, {self._scalar} {value}, i64 0")
-        return f.let(f"shufflevector {self._type} {one}, {self._type} poison, <{self.lanes} x i32> zeroinitializer")
-
-    def inside(self, f: Function, count: str) -> str:
+    def inside(self, count: Index) -> Value:
         """Mask of the first `count` lanes; of all if it is greater, of none if it is less than 1."""
-        end = self.spread(f, self._narrow(f, count))
-        return f.let(f"icmp slt {self._type} {self.lane_numbers}, {end}")
+        return count.fn.lane_numbers(self.items) < self._everywhere(count)
 
-    def _place(self, f: Function, base: str, index: str) -> str:
-        return f.let(f"getelementptr {self._scalar}, ptr {base}, i64 {index}")
 
-    def _load(self, f: Function, base: str, index: str) -> str:
-        return f.let(f"load {self._type}, ptr {self._place(f, base, index)}, align {self.bits // 8}")
+def _sorted(a: Value, b: Value) -> tuple[Value, Value]:
+    return a.umin(b), a.umax(b)
 
-    def _store(self, f: Function, value: str, base: str, index: str) -> None:
-        f.do(f"store {self._type} {value}, ptr {self._place(f, base, index)}, align {self.bits // 8}")
 
-    def _masked_load(self, f: Function, base: str, index: str, mask: str, other: str) -> str:
-        return f.let(
-            f"call {self._type} @llvm.masked.load.v{self.lanes}{self._scalar}.p0(ptr align {self.bits // 8} "
-            f"{self._place(f, base, index)}, {self._mask} {mask}, {self._type} {other})"
-        )
-
-    def _masked_store(self, f: Function, value: str, base: str, index: str, mask: str) -> None:
-        f.do(
-            f"call void @llvm.masked.store.v{self.lanes}{self._scalar}.p0({self._type} {value}, "
-            f"ptr align {self.bits // 8} {self._place(f, base, index)}, {self._mask} {mask})"
-        )
+def _median(a: Value, b: Value, c: Value) -> Value:
+    less, greater = _sorted(a, b)
+    return less.umax(greater.umin(c))
 
 
 def _odd_even_network(size: int) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Writing LLVM IR: types, values with operators, functions, modules. LLVM's syntax stands in this package alone."""
 
-from hlokit.cpu.llvm.function import COLD, SHARED, Function, Loop, While
+from hlokit.cpu.llvm.function import COLD, SHARED, Function, IfElse, Loop, While
 from hlokit.cpu.llvm.module import SYMBOL, Module
 from hlokit.cpu.llvm.types import Type, float_constant, memory_type, scalar_type, splat, type_of, vector
 from hlokit.cpu.llvm.values import I1, I8, I16, I32, I64, POINTER, Index, Pointer, Value
@@ -16,6 +16,7 @@ __all__ = [
     "SHARED",
     "SYMBOL",
     "Function",
+    "IfElse",
     "Index",
     "Loop",
     "Module",

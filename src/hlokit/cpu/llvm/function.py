@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from hlokit.cpu.llvm.types import Type, type_of
-from hlokit.cpu.llvm.values import I64, Index, Pointer, Value
+from hlokit.cpu.llvm.values import I8, I64, Index, Pointer, Value
 
 COLD = '"hlokit-cold"'
 """The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
@@ -100,19 +100,25 @@ class Function:
     # -- values
 
     def argument(self, name: str) -> Value:
-        """The parameter of this name: an Index if it is an i64, a Pointer to bytes if it is one."""
+        """The parameter of this name."""
         kind = next(kind for kind, known in self.parameters if known == name).partition(" ")[0]
-        return self.named(f"%{name}", type_of(kind))
+        return Value(self, _parsed(kind), f"%{name}")
 
-    def named(self, text: str, type: Type) -> Value:
-        """What is known by its text: a name or a constant."""
-        if type is I64:
-            return Index(self, I64, text)
-        return Pointer(self, text) if type.scalar == "ptr" and type.lanes == 1 else Value(self, type, text)
+    def index_argument(self, name: str) -> Index:
+        """The parameter of this name, an i64 that counts."""
+        return self.index(self.argument(name))
+
+    def pointer(self, name: str, element: Type = I8, align: int = 0) -> Pointer:
+        """The parameter of this name, a pointer to such elements."""
+        return Pointer(self, f"%{name}", element, align)
 
     def constant(self, number: float, type: Type) -> Value:
         """The number in every lane."""
-        return (Index if type is I64 else Value)(self, type, type.constant(number), number)
+        return Value(self, type, type.constant(number), number)
+
+    def lane_numbers(self, type: Type) -> Value:
+        """0, 1, 2, ... in the lanes of a vector of integers."""
+        return Value(self, type, f"<{', '.join(f'{type.scalar} {k}' for k in range(type.lanes))}>")
 
     def index(self, value: Value | float) -> Index:
         """An i64 that does not overflow: a number, or the value itself."""
@@ -128,10 +134,19 @@ class Function:
 
     def call_for(self, type: Type, name: str, *operands: Value) -> Value:
         """Calls a function for its result, of this type."""
-        return self.named(self.let(f"call {type} @{name}({', '.join(o.typed for o in operands)})"), type)
+        return Value(self, type, self.let(f"call {type} @{name}({', '.join(o.typed for o in operands)})"))
 
     def returns(self, value: Value | None = None) -> None:
+        """Ends the function."""
         self.do("ret void" if value is None else f"ret {value.typed}")
+
+    def return_if(self, condition: Value) -> None:
+        """Ends a function without result if the i1 holds."""
+        leave, stay = self.new_block("leave"), self.new_block("stay")
+        self.branch(condition, leave, stay)
+        self.start(leave)
+        self.returns()
+        self.start(stay)
 
     # -- control flow
 
@@ -186,7 +201,7 @@ class Function:
             return Pointer(self, name, carry.element, carry.align)
         if isinstance(carry, Index):
             return Index(self, I64, name)
-        return Value(self, carry.type, name) if isinstance(carry, Value) else self.named(name, _parsed(carry[0]))
+        return Value(self, carry.type if isinstance(carry, Value) else _parsed(carry[0]), name)
 
     def text(self) -> str:
         parameters = ", ".join(f"{type} %{name}" for type, name in self.parameters)
@@ -235,6 +250,39 @@ class While:
         self._fn.jump(self._head)
         self._fn.lines[self._place : self._place] = _phis(self.values, self._carries, self._before, values, latch)
         self._fn.start(self._after)
+
+
+class IfElse:
+    """Two ways in the writing: what follows the construction runs if the i1 holds, what follows `otherwise` if not.
+
+        choice = IfElse(fn, count > 0)
+        ...
+        choice.otherwise(x)
+        ...
+        (result,) = choice.end(y)
+    """
+
+    def __init__(self, fn: Function, condition: Value) -> None:
+        self._fn = fn
+        then, self._else, self._after = (fn.new_block(name) for name in ("then", "else", "both"))
+        fn.branch(condition, then, self._else)
+        fn.start(then)
+
+    def otherwise(self, *values: Value) -> None:
+        """Ends the first way, which gives these values, and begins the other."""
+        self._first, self._last = values, self._fn.block
+        self._fn.jump(self._after)
+        self._fn.start(self._else)
+
+    def end(self, *values: Value) -> list[Value]:
+        """Ends the other way, which gives these values: those of the way that was taken."""
+        last = self._fn.block
+        self._fn.jump(self._after)
+        self._fn.start(self._after)
+        return [
+            type(a)(self._fn, a.type, self._fn.let(f"phi {a.type} [ {a}, %{self._last} ], [ {b}, %{last} ]"))
+            for a, b in zip(self._first, values, strict=True)
+        ]
 
 
 def _phis(

@@ -261,6 +261,20 @@ class Value:
         text = f"shufflevector {self.typed}, {self.type.text} {second}, <{len(order)} x i32> <{shown}>"
         return self.let(text, self.type.of(len(order)))
 
+    def rotated(self, by: int) -> Value:
+        """The lanes from number `by` on, then those before."""
+        return self.shuffled([(k + by) % self.type.lanes for k in range(self.type.lanes)])
+
+    def compressed(self, mask: Value) -> Value:
+        """The lanes that are set, in front; the others are undefined."""
+        name = f"llvm.experimental.vector.compress.{self.type.suffix}"
+        return self.let(f"call {self.type} @{name}({self.typed}, {mask.typed}, {self.type} poison)", self.type)
+
+    def count_set(self) -> Index:
+        """Of i1: how many lanes hold."""
+        bits = self.bitcast(type_of(f"i{self.type.lanes}"))
+        return self.fn.index(bits.intrinsic("ctpop").zext(64))
+
     def reduced(self, name: str, start: str = "") -> Value:
         """One scalar of all lanes, by the intrinsic llvm.vector.reduce.NAME, whose first operand may be `start`."""
         text = f"call {self.type.scalar} @llvm.vector.reduce.{name}.{self.type.suffix}({start}{self.typed})"
@@ -304,6 +318,12 @@ class Index(Value):
     def __and__(self, other: Value | int) -> Index:
         return self.fn.index(super().__and__(other))
 
+    def __or__(self, other: Value | int) -> Index:
+        return self.fn.index(super().__or__(other))
+
+    def __rshift__(self, other: Value | int) -> Index:
+        return self.fn.index(super().__rshift__(other))
+
     def __floordiv__(self, other: Value | int) -> Index:
         return self if _is(other, 1) else self.fn.index(super().__floordiv__(other))
 
@@ -346,12 +366,12 @@ class Pointer(Value):
     def __getitem__(self, index: Index | int) -> Pointer:
         return self + index * self.element.bytes
 
-    def load(self, lanes: int = 1, mask: Value | None = None) -> Value:
-        """So many elements from here on; 0 where the mask is not set."""
+    def load(self, lanes: int = 1, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
+        """So many elements from here on; where the mask is not set 0, or the constant `otherwise`."""
         type = self.element.of(lanes)
         if mask is None:
             return self.let(f"load {type.text}, ptr {self.text}, align {self.align}", type)
-        operands = f"{self.typed}, i32 {self.align}, {mask.typed}, {type.text} zeroinitializer"
+        operands = f"{self.typed}, i32 {self.align}, {mask.typed}, {type.text} {otherwise}"
         return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
 
     def store(self, value: Value, mask: Value | None = None) -> None:
