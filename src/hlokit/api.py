@@ -63,6 +63,10 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify
     Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
     UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit, and for what
     is no text.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> hk.evaluate(module, [1.0, -2.0])
+        array([-1.,  2.], dtype=float32)
     """
     if isinstance(text, bytes):
         return module_of_bytes(text, arguments, verify=verify)
@@ -88,8 +92,12 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: 
     Raises OSError if the file cannot be read, ParseError if it is none of them, with what it is if that is known (all
     else that XLA dumps is), UnsupportedError as `parse` does. Errors begin with the file's name.
 
-        >>> hk.load("dump/module_0000.jit_f.before_optimizations.hlo.pb").name
-        'jit_f'
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "negate.hlo")
+        ...     size = path.write_text("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        ...     hk.load(path)
+        <HloModule m: (f32[2]) -> f32[2], 1 computation>
     """
     with _of_file(path):
         return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify)
@@ -103,10 +111,10 @@ def load_snapshot(path: str | Path) -> Snapshot:
     """A program with the arguments that it was called with, which XLA dumps with `--xla_dump_hlo_snapshots` (a
     HloSnapshot, which has the result too) or `--xla_dump_hlo_unoptimized_snapshots`.
 
-        s = hk.load_snapshot("dump/module_0000.jit_f.snapshot.1480341154.pb")
-        hk.evaluate(s.module, *s.arguments[0]), s.result
-
     Raises OSError if the file cannot be read, ParseError if it is none of them.
+
+        >>> s = hk.load_snapshot("dump/module_0000.jit_f.snapshot.1480341154.pb")  # doctest: +SKIP
+        >>> hk.evaluate(s.module, *s.arguments[0]), s.result  # doctest: +SKIP
     """
     with _of_file(path):
         found = snapshot_of_bytes(data := Path(path).read_bytes())
@@ -129,7 +137,11 @@ def _of_file(path: str | Path) -> Generator[None, None, None]:
 @public
 @with_stack
 def parse_shape(text: str) -> Shape:
-    """The shape written as HLO text writes it, e.g. "(f32[2,<=3]{0,1}, token[])". Raises ParseError."""
+    """The shape written as HLO text writes it, e.g. "(f32[2,<=3]{0,1}, token[])". Raises ParseError.
+
+        >>> hk.parse_shape("(f32[2,<=3], token[])").elements
+        (f32[2,<=3], token[])
+    """
     from hlokit.text.shapes import parse_shape
 
     return parse_shape(text)
@@ -141,6 +153,15 @@ def to_stablehlo(module: HloModule) -> str:
     """`module` as StableHLO text that jaxlib reads: see docs/stablehlo.md.
 
     Raises UnsupportedError, naming the instruction and its opcode, for what StableHLO cannot say.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> print(hk.to_stablehlo(module).strip())
+        module @m attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+          func.func public @main(%x: tensor<2xf32>) -> (tensor<2xf32>) {
+            %0 = stablehlo.negate %x : tensor<2xf32>
+            return %0 : tensor<2xf32>
+          }
+        }
     """
     from hlokit.passes.op_expander import OpExpander
     from hlokit.stablehlo.printer.mapping import RULES
@@ -197,7 +218,11 @@ def explain(label: str) -> Rule:
 @public
 @with_stack
 def verify(module: HloModule) -> None:
-    """Checks every rule of the language on `module`. Raises one VerifyError with all findings."""
+    """Checks every rule of the language on `module`. Raises one VerifyError with all findings.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> hk.verify(module)
+    """
     from hlokit.hlo.verifier import verify
 
     check_is_module(module)
@@ -287,6 +312,11 @@ def compile(
     Raises UnsupportedError for another backend or target, ArgumentError for options out of range, OutOfMemoryError
     for a program that needs more memory than the limit, DeadlockError for one whose devices would wait for each other
     for ever.
+
+        >>> b = hk.Builder()
+        >>> exe = hk.compile(b.build(b.parameter(0, hk.f32[3]) * 2.0))
+        >>> exe(np.float32([1.0, 2.0, 3.0]))
+        array([2., 4., 6.], dtype=float32)
     """
     if backend != "cpu":
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
@@ -323,7 +353,15 @@ def compile(
 def export_object(
     module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False
 ) -> tuple[Path, Path]:
-    """Writes `module` as an object file and a C header, NAME.o and NAME.h: see hlokit.runtime.export."""
+    """Writes `module` as an object file and a C header, NAME.o and NAME.h: see hlokit.runtime.export.
+
+        >>> import tempfile
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     files = hk.export_object(module, "aarch64", f"{folder}/negate.o")
+        ...     sorted(path.suffix for path in files)
+        ['.h', '.o']
+    """
     from hlokit.runtime.export import export_object
 
     check_is_module(module)
@@ -335,6 +373,9 @@ def mpi_world(comm: Any = None) -> World:
     """The processes of an MPI job (of mpi4py's communicator `comm`, by default all) as devices: see World.
 
     All of them call this together. Raises UnsupportedError without mpi4py or an MPI library.
+
+        >>> world = hk.mpi_world()  # doctest: +SKIP
+        >>> hk.evaluate(module, mine, replicas=world.size, world=world)  # doctest: +SKIP
     """
     try:
         from hlokit.interpreter.mpi.world import World
@@ -358,13 +399,15 @@ def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> No
     "execute" or with other keys, and for a handler that was compiled for a version of the interface that is not
     supported.
 
-        library = ctypes.CDLL("./handlers.so")
-        hk.register_ffi_target("scale", library.Scale)
-        b = hk.Builder("call")
-        y = hk.custom_call(
-            b, "scale", [b.parameter(0, hk.f32[3])], hk.f32[3], "{factor = 2.0 : f32}",
-            api_version="API_VERSION_TYPED_FFI",
-        )
+        >>> library = ctypes.CDLL("./handlers.so")  # doctest: +SKIP
+        >>> hk.register_ffi_target("scale", library.Scale)  # doctest: +SKIP
+        >>> b = hk.Builder("call")
+        >>> y = hk.custom_call(
+        ...     b, "scale", [b.parameter(0, hk.f32[3])], hk.f32[3], "{factor = 2.0 : f32}",
+        ...     api_version="API_VERSION_TYPED_FFI",
+        ... )
+        >>> y.shape
+        f32[3]
     """
     from hlokit.runtime.ffi import handlers
 
@@ -381,6 +424,12 @@ def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
 
     Raises HandlerError if the name, or the number that the id has already, is another type's; BuildError for what is
     not an address.
+
+        >>> import ctypes
+        >>> number = ctypes.c_int64(0)
+        >>> hk.register_ffi_type("example_state", ctypes.addressof(number))
+        >>> number.value > 0
+        True
     """
     from hlokit.runtime.ffi import handlers
 

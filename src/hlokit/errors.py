@@ -18,6 +18,13 @@ class HlokitError(Exception):
     names and text of programs. Subclasses say their text in `_message`.
 
     file    the file that the error is of, which the text begins with; empty if it is of none
+
+        >>> b = hk.Builder()
+        >>> try:
+        ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
+        ... except hk.HlokitError as error:
+        ...     print(type(error).__name__)
+        ShapeError
     """
 
     file = ""
@@ -44,6 +51,13 @@ class ShapeError(HlokitError):
     `found` and `expected` its value and what the rule asks for, `instead` the call to write, if there is one that is
     near. `op` and `operands` are filled in by whoever knows them (the computation that infers the shape), `location` by
     the builder or parser.
+
+        >>> b = hk.Builder()
+        >>> try:
+        ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
+        ... except hk.ShapeError as error:
+        ...     print(error.label, error.op, error.instead)
+        BCAST-3 add hk.add(x, y, [1])
     """
 
     def __init__(self, label: str, argument: str, found: object, expected: object, instead: str = "") -> None:
@@ -68,7 +82,16 @@ class ShapeError(HlokitError):
 
 
 class BuildError(HlokitError):
-    """A builder is used wrongly: a foreign or stale handle, a parameter number taken twice, no root."""
+    """A builder is used wrongly: a foreign or stale handle, a parameter number taken twice, no root.
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32)
+        >>> try:
+        ...     b.parameter(0, hk.f32)
+        ... except hk.BuildError as error:
+        ...     print(error)
+        parameter number 0 is taken [BUILDER-6]
+    """
 
     def __init__(self, message: str, label: str | None = None) -> None:
         super().__init__(f"{message} [{label}]" if label else message)
@@ -84,7 +107,14 @@ class MisuseError(BuildError, TypeError):
 
 
 class ParseError(HlokitError):
-    """Text or bytes that are no module. Shows line, column (both from 1), the line and a caret."""
+    """Text or bytes that are no module. Shows line, column (both from 1), the line and a caret.
+
+        >>> try:
+        ...     hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] nonsense() }")
+        ... except hk.ParseError as error:
+        ...     print(error.line, error.column)
+        2 27
+    """
 
     def __init__(
         self, message: str, *, line: int = 0, column: int = 0, source_line: str = "", label: str | None = None
@@ -105,7 +135,16 @@ class ParseError(HlokitError):
 
 
 class VerifyError(HlokitError):
-    """A module breaks rules of the language; `findings` holds all of them. `after` names the pass that broke it."""
+    """A module breaks rules of the language; `findings` holds all of them. `after` names the pass that broke it.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
+        >>> module.entry.root.shape = hk.TOKEN
+        >>> try:
+        ...     hk.verify(module)
+        ... except hk.VerifyError as error:
+        ...     print(len(error.findings) > 0)
+        True
+    """
 
     def __init__(self, findings: Sequence[str], after: str | None = None) -> None:
         self.findings = list(findings)
@@ -123,7 +162,15 @@ class VerifyError(HlokitError):
 
 
 class UnsupportedError(HlokitError):
-    """Legal, but not something hlokit (or this backend) does. Names the op, the type and the backend."""
+    """Legal, but not something hlokit (or this backend) does. Names the op, the type and the backend.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
+        >>> try:
+        ...     hk.compile(module, "gpu")
+        ... except hk.UnsupportedError as error:
+        ...     print(error)
+        compile(backend='gpu'): the one backend is 'cpu'
+    """
 
 
 class UnknownTargetError(UnsupportedError):
@@ -131,20 +178,41 @@ class UnknownTargetError(UnsupportedError):
 
 
 class ArgumentError(HlokitError):
-    """Arguments of a call do not fit the program's parameters."""
+    """Arguments of a call do not fit the program's parameters.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
+        >>> try:
+        ...     hk.evaluate(module)
+        ... except hk.ArgumentError as error:
+        ...     print(error)
+        m takes 1 arguments, got 0 [EXEC-3]
+    """
 
 
 class EvaluationError(HlokitError):
     """A program went wrong while it ran: an empty infeed, a bad size, a custom call that misbehaves.
 
     `located`: the message names the instruction.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.infeed(b, hk.f32[2]))
+        >>> try:
+        ...     hk.evaluate(module)
+        ... except hk.EvaluationError as error:
+        ...     print(error.located)
+        True
     """
 
     located = False
 
 
 class HandlerError(EvaluationError):
-    """A handler of XLA's FFI gave an error. `code`: its kind, as absl names it ("INVALID_ARGUMENT")."""
+    """A handler of XLA's FFI gave an error. `code`: its kind, as absl names it ("INVALID_ARGUMENT").
+
+        >>> error = hk.HandlerError("no such table", "NOT_FOUND")
+        >>> print(error, error.code)
+        no such table NOT_FOUND
+    """
 
     def __init__(self, message: str, code: str = "UNKNOWN") -> None:
         super().__init__(message, code)
@@ -155,13 +223,29 @@ class HandlerError(EvaluationError):
 
 
 class OutOfMemoryError(EvaluationError, MemoryError):
-    """A program, or to make code of it, takes more memory than there is or than the process may have."""
+    """A program, or to make code of it, takes more memory than there is or than the process may have.
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[1000] iota(), iota_dimension=0 }")
+        >>> try:
+        ...     hk.evaluate(module, memory_limit=100)
+        ... except MemoryError as error:
+        ...     print(type(error).__name__)
+        OutOfMemoryError
+    """
 
 
 class DeadlockError(EvaluationError):
     """Devices wait for each other, or for one that has finished: none can go on (GRP-8, COMM-12).
 
     `waits`: for each device that waits, its name, the instruction's, and the names of those that it waits for.
+
+        >>> b = hk.Builder("waits")
+        >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
+        >>> try:
+        ...     hk.evaluate_mpmd([(b.build(data), [])])
+        ... except hk.DeadlockError as error:
+        ...     print(len(error.waits))
+        1
     """
 
     located = True
@@ -177,6 +261,11 @@ class ShadowMismatch(HlokitError):
     instructions     the names of what the kernel computes; `result`: of the leaf that differs
     index            of the first element that does, `found` and `expected` its values; `count`: how many do
     reproducer       the HLO of just these instructions; beside it, as .npz, operands and what the kernel gave
+
+        >>> print(hk.ShadowMismatch(["add.3"], "add.3", (0,), 1.5, 2.5, 1, "add.3.hlo"))
+        add.3[0]: the kernel gave 1.5, the interpreter 2.5; 1 elements differ
+          instructions: add.3
+          reproducer: add.3.hlo
     """
 
     def __init__(

@@ -42,12 +42,22 @@ Channel: TypeAlias = "int | ChannelHandle | None"
 
 
 def replica_id(builder: Builder) -> XlaOp:
-    """The number of the replica that runs the program, u32[] (REPID rules)."""
+    """The number of the replica that runs the program, u32[] (REPID rules).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.replica_id(b)), [], [], replicas=2)
+        [array(0, dtype=uint32), array(1, dtype=uint32)]
+    """
     return builder.emit(ReplicaId(), [])
 
 
 def partition_id(builder: Builder) -> XlaOp:
-    """The number of the partition that runs the program, u32[] (BEY-66)."""
+    """The number of the partition that runs the program, u32[] (BEY-66).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.partition_id(b)), [], [], partitions=2)
+        [array(0, dtype=uint32), array(1, dtype=uint32)]
+    """
     return builder.emit(PartitionId(), [])
 
 
@@ -64,6 +74,12 @@ def all_gather(
     """The members' operands concatenated along a dimension; a tuple operand gathers each element (AGATHER rules).
 
     `shard_count` is the size of the groups. Raises ShapeError (AGATHER-3, AGATHER-4).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.all_gather(x, 0, 2))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([1.  , 2.5 , 3.  , 5.25], dtype=float32), array([1.  , 2.5 , 3.  , 5.25], dtype=float32)]
     """
     arguments = (all_gather_dimension, shard_count, replica_groups, channel_id, layout, use_global_device_ids)
     if operand.shape.is_tuple:
@@ -81,7 +97,14 @@ def all_gather_tuple(
     layout: Layout | None = None,
     use_global_device_ids: bool = False,
 ) -> XlaOp:
-    """all_gather of several operands at once; a tuple of the results (BEY-60)."""
+    """all_gather of several operands at once; a tuple of the results (BEY-60).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[1])
+        >>> module = b.build(hk.all_gather_tuple([x, x + 10.0], 0, 2))
+        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+        (array([1., 2.], dtype=float32), array([11., 12.], dtype=float32))
+    """
     arguments = (all_gather_dimension, shard_count, replica_groups, channel_id, layout, use_global_device_ids)
     return _as_tuple(_all_gather(operands, *arguments), len(operands))
 
@@ -98,6 +121,12 @@ def all_reduce(
     """The members' operands combined elementwise, in group order; a tuple operand reduces each element (ARED rules).
 
     `computation` takes two scalars of the element type to one. Raises ShapeError (ARED-4, ARED-6).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.all_reduce(x, hk.add))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([4.  , 7.75], dtype=float32), array([4.  , 7.75], dtype=float32)]
     """
     arguments = (computation, replica_groups, channel_id, shape_with_layout, use_global_device_ids)
     if operand.shape.is_tuple:
@@ -114,7 +143,14 @@ def all_reduce_tuple(
     shape_with_layout: Shape | None = None,
     use_global_device_ids: bool = False,
 ) -> XlaOp:
-    """all_reduce of several operands of one element type at once; a tuple of the results (BEY-60)."""
+    """all_reduce of several operands of one element type at once; a tuple of the results (BEY-60).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[1])
+        >>> module = b.build(hk.all_reduce_tuple([x, x * 10.0], hk.add))
+        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+        (array([3.], dtype=float32), array([30.], dtype=float32))
+    """
     if shape_with_layout is not None and len(operands) == 1:
         shape_with_layout = shape_with_layout.elements[0]
     arguments = (computation, replica_groups, channel_id, shape_with_layout, use_global_device_ids)
@@ -123,7 +159,14 @@ def all_reduce_tuple(
 
 @checks_as("all-reduce")
 def cross_replica_sum(operand: XlaOp, replica_groups: Groups = ()) -> XlaOp:
-    """all_reduce by addition, by logical or for pred (CRSUM rules). ShapeError (CRSUM-2) for an empty tuple."""
+    """all_reduce by addition, by logical or for pred (CRSUM rules). ShapeError (CRSUM-2) for an empty tuple.
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.cross_replica_sum(x))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([4.  , 7.75], dtype=float32), array([4.  , 7.75], dtype=float32)]
+    """
     from hlokit.builder.elementwise import add
 
     if operand.shape.is_tuple and not operand.shape.elements:
@@ -150,6 +193,12 @@ def reduce_scatter(
 
     `shard_count` is the size of the groups; a tuple operand is treated element by element.
     Raises ShapeError (RSCAT-3 .. RSCAT-7, RSCAT-10).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.reduce_scatter(x, hk.add, 0, 2))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([4.], dtype=float32), array([7.75], dtype=float32)]
     """
     operands = _elements(operand, "RSCAT-7") if operand.shape.is_tuple else [operand]
     d = scatter_dimension
@@ -175,6 +224,12 @@ def all_to_all(
 
     Shape: shape[split] /= split_count, then shape[concat] *= split_count. `split_count` is the size of the groups.
     Raises ShapeError (A2A-3 .. A2A-6).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.all_to_all(x, 0, 0, 2))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([1., 3.], dtype=float32), array([2.5 , 5.25], dtype=float32)]
     """
     shape = operand.shape
     if not shape.is_array:
@@ -205,6 +260,12 @@ def all_to_all_tuple(
     all_to_all_tuple(operands, replica_groups, layout, channel_id), or
     all_to_all_tuple(operand, split_dimension, concat_dimension, split_count, replica_groups, layout, channel_id):
     cuts the operand into a tuple first and joins the parts. Raises ShapeError (A2A rules).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[1])
+        >>> module = b.build(hk.all_to_all_tuple([x, x + 10.0], replica_groups=[[0, 1]]))
+        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+        (array([1.], dtype=float32), array([2.], dtype=float32))
     """
     if isinstance(operands, XlaOp):
         split, concat, count, *rest = arguments
@@ -223,6 +284,12 @@ def collective_permute(
     """For each (source, target), the target gets the source's operand; who is no target gets zeros (CPERM rules).
 
     Raises ShapeError: CPERM-4 for a source or target given twice, CPERM-8 unless the operand is an array.
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.collective_permute(x, [(0, 1), (1, 0)]))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([3.  , 5.25], dtype=float32), array([1. , 2.5], dtype=float32)]
     """
     return multi_collective_permute([operand], source_target_pairs, channel_id)
 
@@ -231,7 +298,14 @@ def collective_permute(
 def multi_collective_permute(
     operands: Sequence[XlaOp], source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:
-    """collective_permute of several operands at once; a tuple of the results, if there are several (BEY-64)."""
+    """collective_permute of several operands at once; a tuple of the results, if there are several (BEY-64).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[1])
+        >>> module = b.build(hk.multi_collective_permute([x, -x], [(0, 1), (1, 0)]))
+        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+        (array([2.], dtype=float32), array([-2.], dtype=float32))
+    """
     return emit(CollectivePermute(_number(channel_id), tuple(source_target_pairs), ()), *operands)
 
 
@@ -241,7 +315,14 @@ def collective_broadcast(
     channel_id: Channel = None,
     has_dynamic_root: bool = False,
 ) -> XlaOp:
-    """The operand (or operands) of the first member of each group; zeros for members of no group (BEY-63)."""
+    """The operand (or operands) of the first member of each group; zeros for members of no group (BEY-63).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.collective_broadcast(x, [[0, 1]]))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([1. , 2.5], dtype=float32), array([1. , 2.5], dtype=float32)]
+    """
     if has_dynamic_root:
         raise UnsupportedError("collective_broadcast: a root chosen at run time is not supported")
     operands = [operand] if isinstance(operand, XlaOp) else list(operand)
@@ -261,6 +342,14 @@ def ragged_all_to_all(
     """Sends input rows [input_offsets[j], + send_sizes[j]) to member j, to its output rows from output_offsets[j].
 
     Rows of output that nobody writes stay. Offsets and sizes are integer vectors of one length (BEY-65).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.s32[2])
+        >>> ones, places = b.constant([1, 1]), b.constant([0, 1])
+        >>> to = hk.broadcast(hk.convert_element_type(hk.replica_id(b), hk.s32), [2])
+        >>> sent = hk.ragged_all_to_all(x, places, ones, hk.zeros_like(x), to, ones)
+        >>> hk.evaluate(b.build(sent), [[1, 2]], [[3, 4]], replicas=2)
+        [array([1, 3], dtype=int32), array([2, 4], dtype=int32)]
     """
     op = RaggedAllToAll(_number(channel_id), _groups(replica_groups))
     return emit(op, input, output, input_offsets, send_sizes, output_offsets, recv_sizes)

@@ -38,7 +38,12 @@ CHANNEL_TYPES = ("device_to_device", "device_to_host", "host_to_device")
 
 @dataclass(frozen=True, slots=True)
 class ChannelHandle:
-    """A channel between exactly one send and one recv (COMM-3). `type` is one of CHANNEL_TYPES."""
+    """A channel between exactly one send and one recv (COMM-3). `type` is one of CHANNEL_TYPES.
+
+        >>> b = hk.Builder()
+        >>> hk.send(b.constant([1, 2]), hk.ChannelHandle(1)).shape
+        token[]
+    """
 
     handle: int
     type: str = "device_to_device"
@@ -49,13 +54,24 @@ class ChannelHandle:
 
 
 def create_token(builder: Builder) -> XlaOp:
-    """A token that waits for nothing (BEY-53)."""
+    """A token that waits for nothing (BEY-53).
+
+        >>> b = hk.Builder()
+        >>> hk.create_token(b).shape
+        token[]
+    """
     return after_all(builder, [])
 
 
 @checks_as("after-all")
 def after_all(builder: Builder, tokens: Sequence[XlaOp]) -> XlaOp:
-    """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is no token."""
+    """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is no token.
+
+        >>> b = hk.Builder()
+        >>> token = hk.after_all(b, [hk.create_token(b), hk.create_token(b)])
+        >>> token.shape
+        token[]
+    """
     for token in tokens:
         check(token.shape.is_token, "TOKEN-4", "operand", token.shape, "a token")
     return builder.emit(AfterAll(), list(tokens))
@@ -66,6 +82,11 @@ def infeed(builder: Builder, shape: Shape | DType, config: str = "") -> XlaOp:
 
     Infeeds of one builder follow each other in the order of the calls (INFEED-5); from the second on a warning says
     so: infeed_with_token says the order in the program.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.infeed(b, hk.f32[2]))
+        >>> hk.evaluate(module, infeed=[np.float32([1.0, 2.0])])
+        array([1., 2.], dtype=float32)
     """
     token = builder.infeed_token
     if token is not None:
@@ -80,13 +101,24 @@ def infeed_with_token(token: XlaOp, shape: Shape | DType, config: str = "") -> X
     """(item, token): the next item of the infeed queue, of `shape`: an array or a tuple of arrays (INFEED rules).
 
     Raises ShapeError: INFEED-10 unless `token` is one, INFEED-7 for nested tuples.
+
+        >>> b = hk.Builder()
+        >>> item, token = hk.infeed_with_token(hk.create_token(b), hk.f32[2])
+        >>> hk.evaluate(b.build(item), infeed=[np.float32([1.0, 2.0])])
+        array([1., 2.], dtype=float32)
     """
     result = Shape.tuple((as_shape(shape), TOKEN))
     return emit(Infeed(config, result), token, shape=result)
 
 
 def outfeed(operand: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") -> XlaOp:
-    """Appends the operand to the outfeed queue; the result is an empty tuple (OUTFEED rules)."""
+    """Appends the operand to the outfeed queue; the result is an empty tuple (OUTFEED rules).
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.outfeed(b.constant([1, 2]), hk.s32[2]))
+        >>> hk.evaluate(module, return_outfeed=True)
+        ((), [array([1, 2], dtype=int32)])
+    """
     outfeed_with_token(operand, create_token(operand.builder), shape_with_layout, outfeed_config)
     return tuple_(operand.builder, [])
 
@@ -95,26 +127,47 @@ def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, o
     """Appends the operand to the outfeed queue; a token (OUTFEED rules).
 
     Raises ShapeError: OUTFEED-3 unless the shape is the operand's, OUTFEED-4 unless `token` is one.
+
+        >>> b = hk.Builder()
+        >>> token = hk.outfeed_with_token(b.constant([1, 2]), hk.create_token(b), hk.s32[2])
+        >>> hk.evaluate(b.build(b.constant(0)), return_outfeed=True)
+        (array(0, dtype=int32), [array([1, 2], dtype=int32)])
     """
     return emit(Outfeed(shape_with_layout, outfeed_config), operand, token)
 
 
 @checks_as("send")
 def send(operand: XlaOp, channel_handle: ChannelHandle) -> XlaOp:
-    """Sends the operand to the recv on the channel; a token, which carries no data (COMM-1)."""
+    """Sends the operand to the recv on the channel; a token, which carries no data (COMM-1).
+
+        >>> b = hk.Builder()
+        >>> hk.send(b.constant([1, 2]), hk.ChannelHandle(1)).shape
+        token[]
+    """
     return send_with_token(operand, create_token(operand.builder), channel_handle)
 
 
 @checks_as("send")
 def send_with_token(operand: XlaOp, token: XlaOp, handle: ChannelHandle) -> XlaOp:
-    """Sends the operand to the recv on the channel; a token (COMM rules). ShapeError (COMM-4) for a host channel."""
+    """Sends the operand to the recv on the channel; a token (COMM rules). ShapeError (COMM-4) for a host channel.
+
+        >>> b = hk.Builder()
+        >>> hk.send_with_token(b.constant([1, 2]), hk.create_token(b), hk.ChannelHandle(1)).shape
+        token[]
+    """
     _check_type(handle, "device_to_device", "COMM-4")
     return _send(operand, token, handle.handle, False)
 
 
 @checks_as("send")
 def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle: ChannelHandle) -> XlaOp:
-    """Sends an array to the host; a token (COMM-14). `handle` is of type device_to_host."""
+    """Sends an array to the host; a token (COMM-14). `handle` is of type device_to_host.
+
+        >>> b = hk.Builder()
+        >>> host = hk.ChannelHandle(1, "device_to_host")
+        >>> hk.send_to_host(b.constant([1, 2]), hk.create_token(b), hk.s32[2], host).shape
+        token[]
+    """
     _check_type(handle, "device_to_host", "COMM-14")
     if not operand.shape.is_array or operand.shape.static is not shape_with_layout.static:
         raise ShapeError("COMM-14", "shape_with_layout", shape_with_layout, operand.shape)
@@ -122,20 +175,37 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
 
 
 def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) -> XlaOp:
-    """What the send on the channel gave, of `shape` (COMM-2)."""
+    """What the send on the channel gave, of `shape` (COMM-2).
+
+        >>> b = hk.Builder()
+        >>> hk.recv(b, hk.s32[2], hk.ChannelHandle(1)).shape
+        s32[2]
+    """
     return get_tuple_element(recv_with_token(create_token(builder), shape, channel_handle), 0)
 
 
 @checks_as("recv")
 def recv_with_token(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
-    """(data, token): what the send on the channel gave (COMM rules). ShapeError (COMM-4) for a host channel."""
+    """(data, token): what the send on the channel gave (COMM rules). ShapeError (COMM-4) for a host channel.
+
+        >>> b = hk.Builder()
+        >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
+        >>> data.shape
+        s32[2]
+    """
     _check_type(handle, "device_to_device", "COMM-4")
     return _recv(token, as_shape(shape), handle.handle, False)
 
 
 @checks_as("recv")
 def recv_from_host(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
-    """(data, token): an array from the host (COMM-14). `handle` is of type host_to_device."""
+    """(data, token): an array from the host (COMM-14). `handle` is of type host_to_device.
+
+        >>> b = hk.Builder()
+        >>> data, token = hk.recv_from_host(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1, "host_to_device"))
+        >>> data.shape
+        s32[2]
+    """
     _check_type(handle, "host_to_device", "COMM-14")
     wanted = as_shape(shape)
     if not wanted.is_array:

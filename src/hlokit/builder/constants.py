@@ -31,12 +31,22 @@ __all__ = [
 
 
 def scalar_like(prototype: XlaOp, value: Any) -> XlaOp:
-    """`value` as a scalar of the prototype's element type."""
+    """`value` as a scalar of the prototype's element type.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.scalar_like(b.constant([1.0, 2.0]), 7)))
+        array(7., dtype=float32)
+    """
     return prototype.builder.constant(value, prototype.dtype)
 
 
 def full_like(prototype: XlaOp, value: Any) -> XlaOp:
-    """An array of the prototype's shape and element type, all `value`; dynamic dimensions keep their run-time sizes."""
+    """An array of the prototype's shape and element type, all `value`; dynamic dimensions keep their run-time sizes.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.full_like(b.constant([1.0, 2.0]), 7)))
+        array([7., 7.], dtype=float32)
+    """
     scalar, shape = scalar_like(prototype, value), prototype.shape
     if not shape.rank:
         return scalar
@@ -52,62 +62,123 @@ def full_like(prototype: XlaOp, value: Any) -> XlaOp:
 
 
 def zeros_like(prototype: XlaOp) -> XlaOp:
-    """Zeros of the prototype's shape and element type."""
+    """Zeros of the prototype's shape and element type.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.zeros_like(b.constant([1.5, 2.5]))))
+        array([0., 0.], dtype=float32)
+    """
     return full_like(prototype, 0)
 
 
 def ones_like(prototype: XlaOp) -> XlaOp:
-    """Ones of the prototype's shape and element type."""
+    """Ones of the prototype's shape and element type.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.ones_like(b.constant([1.5, 2.5]))))
+        array([1., 1.], dtype=float32)
+    """
     return full_like(prototype, 1)
 
 
 def zeros(builder: Builder, shape: Shape) -> XlaOp:
-    """Zeros of a shape."""
+    """Zeros of a shape.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.zeros(b, hk.s32[2, 2])))
+        array([[0, 0],
+               [0, 0]], dtype=int32)
+    """
     return scalar_to(zero(builder, shape.dtype), shape.dimensions)
 
 
 def zero(builder: Builder, dtype: DType) -> XlaOp:
-    """The scalar 0."""
+    """The scalar 0.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.zero(b, hk.f32)))
+        array(0., dtype=float32)
+    """
     return builder.constant(0, dtype)
 
 
 def one(builder: Builder, dtype: DType) -> XlaOp:
-    """The scalar 1."""
+    """The scalar 1.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.one(b, hk.s32)))
+        array(1, dtype=int32)
+    """
     return builder.constant(1, dtype)
 
 
 def epsilon(builder: Builder, dtype: DType) -> XlaOp:
-    """The distance from 1 to the next larger number of a floating type."""
+    """The distance from 1 to the next larger number of a floating type.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.epsilon(b, hk.bf16)))
+        array(0.0078125, dtype=bfloat16)
+    """
     return builder.constant(finfo_of(dtype).eps, dtype)
 
 
 def min_value(builder: Builder, dtype: DType) -> XlaOp:
-    """The least value: minus infinity where the type has it."""
+    """The least value: minus infinity where the type has it.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min_value(b, hk.f32)))
+        array(-inf, dtype=float32)
+    """
     return _limit(builder, dtype, -1)
 
 
 def max_value(builder: Builder, dtype: DType) -> XlaOp:
-    """The greatest value: infinity where the type has it."""
+    """The greatest value: infinity where the type has it.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.max_value(b, hk.s8)))
+        array(127, dtype=int8)
+    """
     return _limit(builder, dtype, 1)
 
 
 def min_finite_value(builder: Builder, dtype: DType) -> XlaOp:
-    """The least finite value."""
+    """The least finite value.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min_finite_value(b, hk.f16)))
+        array(-6.55e+04, dtype=float16)
+    """
     return builder.constant(_finite_limit(dtype, -1), dtype)
 
 
 def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
-    """The greatest finite value."""
+    """The greatest finite value.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.max_finite_value(b, hk.f16)))
+        array(6.55e+04, dtype=float16)
+    """
     return builder.constant(_finite_limit(dtype, 1), dtype)
 
 
 def min_positive_normal_value(builder: Builder, dtype: DType) -> XlaOp:
-    """The least positive normal number of a floating type."""
+    """The least positive normal number of a floating type.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min_positive_normal_value(b, hk.f16)))
+        array(6.104e-05, dtype=float16)
+    """
     return builder.constant(finfo_of(dtype).smallest_normal, dtype)
 
 
 def nan_value(builder: Builder, dtype: DType) -> XlaOp:
-    """A NaN of a floating type. ShapeError (BEY-80) if the type has none."""
+    """A NaN of a floating type. ShapeError (BEY-80) if the type has none.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.nan_value(b, hk.f32)))
+        array(nan, dtype=float32)
+    """
     _check_floating(dtype)
     if not has_nan(dtype):
         raise ShapeError("BEY-80", "element type", dtype, "a type with NaN")

@@ -30,6 +30,10 @@ def dot(
     """Sum of products over lhs dimension 1 (0 for a vector) and rhs dimension 0: [m,k] . [k,n] -> [m,n].
 
     Rules DOT, DOTG. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.dot(b.constant([[1, 2], [3, 4]]), b.constant([10, 1]))))
+        array([12, 34], dtype=int32)
     """
     contracting = (0,) if lhs.rank <= 1 else (1,)
     return dot_general(
@@ -56,6 +60,12 @@ def dot_general(
     `dimension_numbers`: a DotDimensionNumbers, or a mapping or object with its fields.
     Result: batch, free dimensions of lhs, free dimensions of rhs; of `preferred_element_type` or the operands' type.
     Rules DOTG. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, y = b.constant([[1, 2], [3, 4]]), b.constant([[1, 1], [0, 10]])
+        >>> numbers = hk.DotDimensionNumbers([1], [1], [0], [0])  # contracting, then batch
+        >>> hk.evaluate(b.build(hk.dot_general(x, y, numbers)))
+        array([ 3, 40], dtype=int32)
     """
     lhs, rhs = handles(lhs, rhs)
     numbers = made(DotDimensionNumbers.of, "dot", (lhs, rhs), dimension_numbers)
@@ -81,6 +91,15 @@ def ragged_dot(
     `dimension_numbers`: a RaggedDotDimensionNumbers, or a mapping or object with its fields.
     lhs [m,k], rhs [g,k,n] -> [m,n] for a free ragged dimension; lhs [m,k], rhs [k,n] -> [g,m,n] for a contracting one.
     Rules BEY-42, BEY-43. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, sizes = b.constant([[1, 2], [3, 4], [5, 6]]), b.constant([1, 2])
+        >>> y = b.constant([[[1], [1]], [[10], [10]]])
+        >>> numbers = hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers([1], [1]), [0], [0])
+        >>> hk.evaluate(b.build(hk.ragged_dot(x, y, sizes, numbers)))
+        array([[  3],
+               [ 70],
+               [110]], dtype=int32)
     """
     lhs, rhs, group_sizes = handles(lhs, rhs, group_sizes)
     numbers = made(RaggedDotDimensionNumbers.of, "ragged-dot", (lhs, rhs, group_sizes), dimension_numbers)
@@ -107,6 +126,14 @@ def scaled_dot(
     """`dot_general` of lhs * lhs_scale and rhs * rhs_scale, each scale holding for blocks of its operand (BEY-44).
 
     Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x = b.constant([[1.0, 2.0, 3.0, 4.0]], hk.f8e4m3fn)
+        >>> y = b.constant([[1.0], [1.0], [1.0], [1.0]], hk.f8e4m3fn)
+        >>> scales = b.constant([[2.0, 0.5]], hk.f8e8m0fnu), b.constant([[1.0], [4.0]], hk.f8e8m0fnu)
+        >>> numbers = hk.DotDimensionNumbers([1], [0])
+        >>> hk.evaluate(b.build(hk.scaled_dot(x, y, *scales, numbers, preferred_element_type=hk.f32)))
+        array([[20.]], dtype=float32)
     """
     lhs, rhs, lhs_scale, rhs_scale = handles(lhs, rhs, lhs_scale, rhs_scale)
     numbers = made(DotDimensionNumbers.of, "scaled-dot", (lhs, rhs, lhs_scale, rhs_scale), dimension_numbers)

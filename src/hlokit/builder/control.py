@@ -26,17 +26,32 @@ __all__ = [
 
 
 def tuple_(builder: Builder, elements: Sequence[Any]) -> XlaOp:
-    """A tuple of the elements, of which there may be none (TUPLE rules). Numbers become constants."""
+    """A tuple of the elements, of which there may be none (TUPLE rules). Numbers become constants.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.tuple_(b, [b.constant(1), b.constant([2.0, 3.0])])))
+        (array(1, dtype=int32), array([2., 3.], dtype=float32))
+    """
     return builder.emit(Tuple(), [builder.handle(e) for e in elements])
 
 
 def get_tuple_element(tuple_data: XlaOp, index: int) -> XlaOp:
-    """Element `index` of a tuple (GTE rules). Raises ShapeError (GTE-3, GTE-4)."""
+    """Element `index` of a tuple (GTE rules). Raises ShapeError (GTE-3, GTE-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.get_tuple_element(hk.tuple_(b, [b.constant(1), b.constant(2)]), 1)))
+        array(2, dtype=int32)
+    """
     return emit(GetTupleElement(index), tuple_data)
 
 
 def optimization_barrier(operand: XlaOp) -> XlaOp:
-    """The operand, across which no optimisation moves computation (OPTBAR rules)."""
+    """The operand, across which no optimisation moves computation (OPTBAR rules).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.optimization_barrier(b.constant([1, 2]))))
+        array([1, 2], dtype=int32)
+    """
     return emit(OptBarrier(), operand)
 
 
@@ -44,6 +59,12 @@ def call(builder: Builder, computation: ComputationLike, operands: Sequence[Any]
     """The value of `computation` on `operands`, of which there may be none (CALL rules).
 
     Raises ShapeError unless the operands have the parameters' shapes (CALL-3, CALL-4).
+
+        >>> b = hk.Builder()
+        >>> double = hk.Builder("double")
+        >>> body = double.build_computation(double.parameter(0, hk.s32) * 2)
+        >>> hk.evaluate(b.build(hk.call(b, body, [b.constant(21)])))
+        array(42, dtype=int32)
     """
     return _call(builder, Call(False), computation, operands)
 
@@ -59,6 +80,11 @@ def composite_call(
     """A call that backends may replace by an operation called `name` (BEY-51); the value is that of the call.
 
     `attributes` is text that the backend understands; both travel as frontend attributes composite.*.
+
+        >>> b = hk.Builder()
+        >>> twice = hk.composite_call(b, lambda x: x + x, [b.constant([1, 2])], "my.twice")
+        >>> hk.evaluate(b.build(twice))
+        array([2, 4], dtype=int32)
     """
     labels = {"composite.name": name, "composite.attributes": attributes, "composite.version": version}
     with builder.frontend_attributes({key: str(value) for key, value in labels.items() if value is not None}):
@@ -76,6 +102,10 @@ def map(
 
     Scalar operands are broadcast to the others' dimensions (MAP-5). `dimensions` must name all dimensions in order
     (MAP-6). Raises ShapeError (MAP-3 .. MAP-7), also for `static_operands`, which nothing supports (MAP-8).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.map([b.constant([1, 2]), b.constant([10, 20])], lambda x, y: x * y + 1, [0])))
+        array([11, 41], dtype=int32)
     """
     if static_operands:
         raise ShapeError("MAP-8", "static_operands", len(static_operands), 0)
@@ -93,6 +123,10 @@ def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequ
 
     condition: T -> pred[], body: T -> T, for init of shape T; a sequence of handles is their tuple.
     Raises ShapeError (WHILE-4 .. WHILE-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.while_(lambda i: i < 100, lambda i: i * 2, b.constant(3))))
+        array(192, dtype=int32)
     """
     if not isinstance(init, XlaOp):
         is_list = isinstance(init, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -125,6 +159,12 @@ def conditional(*arguments: Any, **named: Any) -> XlaOp:
     conditional(pred, true_operand, true_computation, false_operand, false_computation): by a pred[];
     conditional(branch_index, branch_computations, branch_operands): by an s32[]; an index outside [0, N) takes
     the last branch (COND-8). All branches give the same shape. Raises ShapeError (COND-2 .. COND-6).
+
+        >>> b = hk.Builder()
+        >>> pred = b.parameter(0, hk.pred)
+        >>> module = b.build(hk.conditional(pred, b.constant(4.0), hk.sqrt, b.constant(3.0), hk.neg))
+        >>> hk.evaluate(module, True), hk.evaluate(module, False)
+        (array(2., dtype=float32), array(-3., dtype=float32))
     """
     names = _PREDICATED if len(arguments) + len(named) == len(_PREDICATED) else _INDEXED
     if (*sorted(names[len(arguments) :]),) != (*sorted(named),):

@@ -42,6 +42,11 @@ def conv(
     """Convolution of [batch, feature, spatial...] with [output, input, spatial...]; padding "SAME" or "VALID".
 
     Rules CONV. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> result = hk.conv(b.constant([[[1.0, 2.0, 3.0, 4.0]]]), b.constant([[[1.0, 10.0]]]), [1], "VALID")
+        >>> hk.evaluate(b.build(result))
+        array([[[21., 32., 43.]]], dtype=float32)
     """
     return conv_with_general_dimensions(
         lhs,
@@ -66,7 +71,15 @@ def conv_with_general_padding(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with a (low, high) padding per spatial dimension. Rules CONV. Raises ShapeError."""
+    """`conv` with a (low, high) padding per spatial dimension. Rules CONV. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> result = hk.conv_with_general_padding(
+        ...     b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]]), [2], [(1, 0)]
+        ... )
+        >>> hk.evaluate(b.build(result))
+        array([[[10., 32.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -93,7 +106,14 @@ def conv_with_general_dimensions(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13). ShapeError."""
+    """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13). ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.evaluate(b.build(hk.conv_with_general_dimensions(x, kernel, [1], "SAME", numbers)))
+        array([[[21., 32.,  3.]]], dtype=float32)
+    """
     lhs, rhs = operands = handles(lhs, rhs)
     numbers = made(ConvolutionDimensionNumbers.of, "convolution", operands, dimension_numbers)
     base = _sizes(lhs, numbers.input_spatial_dimensions)
@@ -125,7 +145,14 @@ def conv_general(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with paddings and dimension numbers given (BEY-47). Rules CONV. Raises ShapeError."""
+    """`conv` with paddings and dimension numbers given (BEY-47). Rules CONV. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.evaluate(b.build(hk.conv_general(x, kernel, [1], [(1, 0)], numbers)))
+        array([[[10., 21., 32.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -158,6 +185,12 @@ def conv_general_dilated(
     """The most general convolution: dilations of both operands and a kernel flipped along some dimensions.
 
     Every list is empty or has an entry per spatial dimension. Rules CONV. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.evaluate(b.build(hk.conv_general_dilated(x, kernel, [1], [(0, 0)], [2], [1], numbers)))
+        array([[[ 1., 20.,  2., 30.]]], dtype=float32)
     """
     lhs, rhs = handles(lhs, rhs)
     draft = _convolution(
@@ -186,7 +219,14 @@ def dynamic_conv_forward(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """Custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46). ShapeError."""
+    """Custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46). ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.dynamic_conv_forward(x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
+        f32[1,1,2]
+    """
     lhs, rhs = handles(lhs, rhs)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
     groups = (feature_group_count, batch_group_count)
@@ -209,7 +249,14 @@ def dynamic_conv_input_grad(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """Custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46). ShapeError."""
+    """Custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46). ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.dynamic_conv_input_grad(b.constant([1, 1, 4]), x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
+        f32[1,1,2]
+    """
     lhs, rhs, input_sizes = handles(lhs, rhs, input_sizes)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
     groups = (feature_group_count, batch_group_count)
@@ -231,7 +278,14 @@ def dynamic_conv_kernel_grad(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """Custom call DynamicConvolutionKernelGrad (BEY-46). ShapeError."""
+    """Custom call DynamicConvolutionKernelGrad (BEY-46). ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.dynamic_conv_kernel_grad(x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
+        f32[1,1,2]
+    """
     lhs, rhs = handles(activations, gradients)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
     groups = (feature_group_count, batch_group_count)

@@ -44,6 +44,12 @@ class Builder:
     `source_info`: give every instruction the file and line of the code that made it, as metadata.
     Every op is checked at once: a rule that is broken raises ShapeError, with that file and line. The first
     error stays in `first_error` (BUILDER-2).
+
+        >>> b = hk.Builder("axpy")
+        >>> x, y = b.parameter(0, hk.f32[3], "x"), b.parameter(1, hk.f32[3], "y")
+        >>> module = b.build(2.0 * x + y)
+        >>> hk.evaluate(module, [1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
+        array([12., 24., 36.], dtype=float32)
     """
 
     def __init__(self, name: str = "main", *, source_info: bool = True) -> None:

@@ -50,6 +50,12 @@ def custom_call(
     for them, or the attributes of a handler, whose api_version is API_VERSION_TYPED_FFI. Without
     `has_side_effect` the function must be pure (CCALL-7). The other arguments only travel with the instruction.
     Raises ShapeError: CCALL-5 for a reserved name. An unknown target is an error when the program runs (CCALL-4).
+
+        >>> b = hk.Builder()
+        >>> hk.register_custom_call("example_sum", lambda x: x.sum(), replace=True)
+        >>> module = b.build(hk.custom_call(b, "example_sum", [b.constant([1.0, 2.0])], hk.f32))
+        >>> hk.evaluate(module)
+        array(3., dtype=float32)
     """
     op = _op(call_target_name, shape, has_side_effect, output_operand_aliasing, literal, schedule, api_version)
     return _append(builder, op, operands, opaque)
@@ -68,6 +74,13 @@ def custom_call_with_layout(
 
     `options`: the further arguments of custom_call. Raises ShapeError: CCALL-8 unless there is one shape for each
     operand, equal to it but for layout.
+
+        >>> b = hk.Builder()
+        >>> hk.register_custom_call("example_sum", lambda x: x.sum(), replace=True)
+        >>> x = b.constant([[1.0, 2.0], [3.0, 4.0]])
+        >>> columns = hk.Shape.array(hk.f32, [2, 2], layout=hk.Layout((0, 1)))
+        >>> hk.evaluate(b.build(hk.custom_call_with_layout(b, "example_sum", [x], hk.f32[()], [columns])))
+        array(10., dtype=float32)
     """
     op = _op(call_target_name, shape_with_layout, **options)
     return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout)
@@ -86,6 +99,15 @@ def custom_call_with_computation(
 
     Where no function is registered and the computation fits operands and result, its value is the result.
     `options`: the further arguments of custom_call.
+
+        >>> b = hk.Builder()
+        >>> def applied(call: hk.Invocation):
+        ...     return call.computations[0](*call.operands)
+        >>> hk.register_custom_call("example_apply", applied, whole_call=True, replace=True)
+        >>> x = b.constant([1.0, 4.0])
+        >>> module = b.build(hk.custom_call_with_computation(b, "example_apply", [x], hk.sqrt, x.shape))
+        >>> hk.evaluate(module)
+        array([1., 2.], dtype=float32)
     """
     return _append(builder, _op(call_target_name, shape, **options), operands, opaque, computation=computation)
 
@@ -100,7 +122,14 @@ def custom_call_with_computation_and_layouts(
     opaque: str = "",
     **options: Any,
 ) -> XlaOp:
-    """custom_call_with_computation and custom_call_with_layout in one (BEY-71)."""
+    """custom_call_with_computation and custom_call_with_layout in one (BEY-71).
+
+        >>> b = hk.Builder()
+        >>> x = b.constant([1.0, 4.0])
+        >>> call = hk.custom_call_with_computation_and_layouts(b, "example_apply", [x], hk.sqrt, x.shape, [x.shape])
+        >>> call.shape
+        f32[2]
+    """
     op = _op(call_target_name, shape_with_layout, **options)
     return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout, computation=computation)
 
@@ -120,7 +149,14 @@ def custom_call_with_conv_dnums(
     padding_type: str = "PADDING_INVALID",
     **options: Any,
 ) -> XlaOp:
-    """custom_call with a convolution's window and dimension numbers for its function to read (BEY-71)."""
+    """custom_call with a convolution's window and dimension numbers for its function to read (BEY-71).
+
+        >>> b = hk.Builder()
+        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+        >>> numbers = hk.ConvDimensionNumbers.default(1)
+        >>> hk.custom_call_with_conv_dnums(b, "my_conv", [x, kernel], hk.f32[1, 1, 2], dimension_numbers=numbers).shape
+        f32[1,1,2]
+    """
     op = _op(call_target_name, shape, **options).replace(
         window=window,
         dim_labels=None if dimension_numbers is None else ConvolutionDimensionNumbers.of(dimension_numbers),

@@ -26,6 +26,10 @@ def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
     """The run-time size of a dimension, s32[]; a constant where the dimension is static.
 
     Rules GDS. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.get_dimension_size(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
+        array(3, dtype=int32)
     """
     shape = first_handle(operand).shape
     if not 0 <= dimension < shape.rank or shape.dynamic[dimension] or shape.dimensions[dimension] > 2**31 - 1:
@@ -37,12 +41,22 @@ def set_dimension_size(operand: XlaOp, val: Any, dimension: int) -> XlaOp:
     """The operand with a dimension dynamic, of run-time size `val`, an s32[]; the data stays.
 
     Rules SDS. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.set_dimension_size(b.constant([1, 2, 3, 4]), b.constant(2), 0)))
+        array([1, 2], dtype=int32)
     """
     return emit(SetDimensionSize(dimension), operand, _size(operand, val))
 
 
 def remove_dynamic_dimension(operand: XlaOp, dimension: int) -> XlaOp:
-    """The operand with a dynamic dimension static again, at its bound (BEY-25, SDS-7). Rules SDS. Raises ShapeError."""
+    """The operand with a dynamic dimension static again, at its bound (BEY-25, SDS-7). Rules SDS. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> result = hk.remove_dynamic_dimension(hk.set_dimension_size(b.constant([1, 2, 3]), b.constant(2), 0), 0)
+        >>> hk.evaluate(b.build(result))
+        array([1, 2, 3], dtype=int32)
+    """
     shape = first_handle(operand).shape.logical
     if not 0 <= dimension < shape.rank:
         return set_dimension_size(operand, 0, dimension)  # which says what is wrong
@@ -56,6 +70,11 @@ def mhlo_dynamic_broadcast_in_dim(
     """broadcast_in_dim to sizes known at run time, a vector of integers; for export, as a custom call.
 
     Rule BEY-28. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x = b.constant([1, 2])
+        >>> hk.mhlo_dynamic_broadcast_in_dim(x, b.constant([3, 2]), [1], hk.s32["<=4", 2]).shape
+        s32[<=4,2]
     """
     target = "mhlo.dynamic_broadcast_in_dim"
     _check_sizes(operand, output_dimensions, output_shape, target)
@@ -69,6 +88,11 @@ def mhlo_dynamic_reshape(operand: XlaOp, output_shape: XlaOp, shape: Shape) -> X
     """reshape to sizes known at run time, a vector of integers; for export, as a custom call.
 
     Rule BEY-28. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x = b.constant([[1, 2], [3, 4]])
+        >>> hk.mhlo_dynamic_reshape(x, b.constant([4]), hk.s32["<=4"]).shape
+        s32[<=4]
     """
     _check_sizes(operand, output_shape, shape, "mhlo.dynamic_reshape")
     return custom_call(operand.builder, "mhlo.dynamic_reshape", [operand, output_shape], shape)

@@ -92,142 +92,282 @@ __all__ = [
 
 
 def abs(operand: XlaOp) -> XlaOp:
-    """|x|; a complex operand gives its component type (ABS-1 to ABS-4)."""
+    """|x|; a complex operand gives its component type (ABS-1 to ABS-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.abs(b.constant([-1.5, 2.0]))))
+        array([1.5, 2. ], dtype=float32)
+    """
     return emit(elementwise.Abs(), operand)
 
 
 def neg(operand: XlaOp) -> XlaOp:
-    """-x (NEG-1 to NEG-3)."""
+    """-x (NEG-1 to NEG-3).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.neg(b.constant([1, -2]))))
+        array([-1,  2], dtype=int32)
+    """
     return emit(elementwise.Negate(), operand)
 
 
 def sign(operand: XlaOp) -> XlaOp:
-    """-1, 0 or 1; x/|x| for complex (SIGN-1 to SIGN-4)."""
+    """-1, 0 or 1; x/|x| for complex (SIGN-1 to SIGN-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sign(b.constant([-1.5, 0.0, 3.0]))))
+        array([-1.,  0.,  1.], dtype=float32)
+    """
     return emit(elementwise.Sign(), operand)
 
 
 def ceil(operand: XlaOp) -> XlaOp:
-    """The smallest integral value not below x (CEIL-1, UN-6)."""
+    """The smallest integral value not below x (CEIL-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.ceil(b.constant([-1.5, 1.5]))))
+        array([-1.,  2.], dtype=float32)
+    """
     return emit(elementwise.Ceil(), operand)
 
 
 def floor(operand: XlaOp) -> XlaOp:
-    """The largest integral value not above x (FLOOR-1, UN-6)."""
+    """The largest integral value not above x (FLOOR-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.floor(b.constant([-1.5, 1.5]))))
+        array([-2.,  1.], dtype=float32)
+    """
     return emit(elementwise.Floor(), operand)
 
 
 def round(operand: XlaOp) -> XlaOp:
-    """The nearest integral value, ties away from zero (ROUND-1, UN-6)."""
+    """The nearest integral value, ties away from zero (ROUND-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.round(b.constant([0.5, 1.5, -2.5]))))
+        array([ 1.,  2., -3.], dtype=float32)
+    """
     return emit(elementwise.RoundNearestAfz(), operand)
 
 
 def round_nearest_even(operand: XlaOp) -> XlaOp:
-    """The nearest integral value, ties to even (ROUND-3, UN-6)."""
+    """The nearest integral value, ties to even (ROUND-3, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.round_nearest_even(b.constant([0.5, 1.5, -2.5]))))
+        array([ 0.,  2., -2.], dtype=float32)
+    """
     return emit(elementwise.RoundNearestEven(), operand)
 
 
 def is_finite(operand: XlaOp) -> XlaOp:
-    """Whether x is neither infinite nor NaN, as pred (ISFINITE-1, ISFINITE-2)."""
+    """Whether x is neither infinite nor NaN, as pred (ISFINITE-1, ISFINITE-2).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.is_finite(b.constant([1.0, float("inf"), float("nan")]))))
+        array([ True, False, False])
+    """
     return emit(elementwise.IsFinite(), operand)
 
 
 def real(operand: XlaOp) -> XlaOp:
-    """The real part, in the component type (REAL-1, REAL-2)."""
+    """The real part, in the component type (REAL-1, REAL-2).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.real(b.constant([1 + 2j]))))
+        array([1.], dtype=float32)
+    """
     return emit(elementwise.Real(), operand)
 
 
 def imag(operand: XlaOp) -> XlaOp:
-    """The imaginary part, in the component type (IMAG-1, REAL-2)."""
+    """The imaginary part, in the component type (IMAG-1, REAL-2).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.imag(b.constant([1 + 2j]))))
+        array([2.], dtype=float32)
+    """
     return emit(elementwise.Imag(), operand)
 
 
 def not_(operand: XlaOp) -> XlaOp:
-    """Logical not of pred, bitwise not of integers (NOT-1, NOT-2)."""
+    """Logical not of pred, bitwise not of integers (NOT-1, NOT-2).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.not_(b.constant([0, 5]))))
+        array([-1, -6], dtype=int32)
+    """
     return emit(elementwise.Not(), operand)
 
 
 def population_count(operand: XlaOp) -> XlaOp:
-    """The number of 1 bits, in the operand's type (POPCNT-1, UN-6)."""
+    """The number of 1 bits, in the operand's type (POPCNT-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.population_count(b.constant([7, -1]))))
+        array([ 3, 32], dtype=int32)
+    """
     return emit(elementwise.PopulationCount(), operand)
 
 
 def clz(operand: XlaOp) -> XlaOp:
-    """The number of leading 0 bits, in the operand's type (BEY-14, UN-6)."""
+    """The number of leading 0 bits, in the operand's type (BEY-14, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.clz(b.constant([1, 0, -1]))))
+        array([31, 32,  0], dtype=int32)
+    """
     return emit(elementwise.CountLeadingZeros(), operand)
 
 
 def copy(operand: XlaOp) -> XlaOp:
-    """The operand, as a value of its own (BEY-19)."""
+    """The operand, as a value of its own (BEY-19).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.copy(b.constant([1, 2]))))
+        array([1, 2], dtype=int32)
+    """
     return emit(elementwise.Copy(), operand)
 
 
 def conj(operand: XlaOp) -> XlaOp:
-    """The complex conjugate; a real operand becomes complex (BEY-11). f32, f64, c64, c128 only (BEY-10, REAL-2)."""
+    """The complex conjugate; a real operand becomes complex (BEY-11). f32, f64, c64, c128 only (BEY-10, REAL-2).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.conj(b.constant([1 + 2j]))))
+        array([1.-2.j], dtype=complex64)
+    """
     return complex(real(operand), neg(imag(operand)))
 
 
 def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """e to the x (EXP-1, UN-6)."""
+    """e to the x (EXP-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.exp(b.constant([0.0, 1.0])))).round(3)
+        array([1.   , 2.718], dtype=float32)
+    """
     return _function(transcendental.Exponential, operand, result_accuracy)
 
 
 def expm1(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """exp(x) - 1 without cancellation (BEY-4, UN-6)."""
+    """exp(x) - 1 without cancellation (BEY-4, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.expm1(b.constant([0.0, 1.0])))).round(3)
+        array([0.   , 1.718], dtype=float32)
+    """
     return _function(transcendental.ExponentialMinusOne, operand, result_accuracy)
 
 
 def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """The natural logarithm (LOG-1, UN-6)."""
+    """The natural logarithm (LOG-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.log(b.constant([1.0, 2.0])))).round(3)
+        array([0.   , 0.693], dtype=float32)
+    """
     return _function(transcendental.Log, operand, result_accuracy)
 
 
 def log1p(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """log(1 + x) without cancellation (BEY-5, UN-6)."""
+    """log(1 + x) without cancellation (BEY-5, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.log1p(b.constant([0.0, 1.0])))).round(3)
+        array([0.   , 0.693], dtype=float32)
+    """
     return _function(transcendental.LogPlusOne, operand, result_accuracy)
 
 
 def logistic(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """1 / (1 + exp(-x)) (LOGISTIC-1, UN-6)."""
+    """1 / (1 + exp(-x)) (LOGISTIC-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.logistic(b.constant([0.0, 1.0])))).round(3)
+        array([0.5  , 0.731], dtype=float32)
+    """
     return _function(transcendental.Logistic, operand, result_accuracy)
 
 
 def sqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """The square root (SQRT-1, UN-6)."""
+    """The square root (SQRT-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sqrt(b.constant([4.0, 2.0])))).round(3)
+        array([2.   , 1.414], dtype=float32)
+    """
     return _function(transcendental.Sqrt, operand, result_accuracy)
 
 
 def rsqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """1 / sqrt(x) (RSQRT-1, UN-6)."""
+    """1 / sqrt(x) (RSQRT-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.rsqrt(b.constant([4.0, 16.0])))).round(3)
+        array([0.5 , 0.25], dtype=float32)
+    """
     return _function(transcendental.Rsqrt, operand, result_accuracy)
 
 
 def cbrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """The real cube root (CBRT-1, UN-6)."""
+    """The real cube root (CBRT-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.cbrt(b.constant([-8.0, 27.0])))).round(3)
+        array([-2.,  3.], dtype=float32)
+    """
     return _function(transcendental.Cbrt, operand, result_accuracy)
 
 
 def sin(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """sin(x) (BEY-1, UN-6)."""
+    """sin(x) (BEY-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sin(b.constant([0.0, 1.0])))).round(3)
+        array([0.   , 0.841], dtype=float32)
+    """
     return _function(transcendental.Sine, operand, result_accuracy)
 
 
 def cos(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """cos(x) (COS-1, UN-6)."""
+    """cos(x) (COS-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.cos(b.constant([0.0, 1.0])))).round(3)
+        array([1.  , 0.54], dtype=float32)
+    """
     return _function(transcendental.Cosine, operand, result_accuracy)
 
 
 def tan(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """tan(x) (BEY-2, UN-6)."""
+    """tan(x) (BEY-2, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.tan(b.constant([0.0, 1.0])))).round(3)
+        array([0.   , 1.557], dtype=float32)
+    """
     return _function(transcendental.Tan, operand, result_accuracy)
 
 
 def tanh(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """The hyperbolic tangent (TANH-1, UN-6)."""
+    """The hyperbolic tangent (TANH-1, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.tanh(b.constant([0.0, 1.0])))).round(3)
+        array([0.   , 0.762], dtype=float32)
+    """
     return _function(transcendental.Tanh, operand, result_accuracy)
 
 
 def erf(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
-    """The error function (BEY-3, UN-6)."""
+    """The error function (BEY-3, UN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.erf(b.constant([0.0, 1.0])))).round(3)
+        array([0.   , 0.843], dtype=float32)
+    """
     return _function(transcendental.Erf, operand, result_accuracy)
 
 
@@ -245,77 +385,153 @@ def _function(op: type[Op], operand: XlaOp, result_accuracy: Accuracy) -> XlaOp:
 
 
 def add(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """x + y; logical or of pred (BIN-6, BIN-7)."""
+    """x + y; logical or of pred (BIN-6, BIN-7).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.add(b.constant([[1.0, 2.0], [3.0, 4.0]]), b.constant([10.0, 20.0]), [1])))
+        array([[11., 22.],
+               [13., 24.]], dtype=float32)
+    """
     return _binary(elementwise.Add(), lhs, rhs, broadcast_dimensions)
 
 
 def sub(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """x - y (BIN-4, BIN-6)."""
+    """x - y (BIN-4, BIN-6).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sub(b.constant([5, 6]), b.constant([1, 2]))))
+        array([4, 4], dtype=int32)
+    """
     return _binary(elementwise.Subtract(), lhs, rhs, broadcast_dimensions)
 
 
 def mul(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """x * y; logical and of pred (BIN-6, BIN-7)."""
+    """x * y; logical and of pred (BIN-6, BIN-7).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.mul(b.constant([1, 2, 3]), 10)))
+        array([10, 20, 30], dtype=int32)
+    """
     return _binary(elementwise.Multiply(), lhs, rhs, broadcast_dimensions)
 
 
 def div(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """x / y, of integers towards zero (DIV-1 to DIV-6, BIN-4)."""
+    """x / y, of integers towards zero (DIV-1 to DIV-6, BIN-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.div(b.constant([7, -7]), 2)))
+        array([ 3, -3], dtype=int32)
+    """
     return _binary(elementwise.Divide(), lhs, rhs, broadcast_dimensions)
 
 
 def rem(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """What division towards zero leaves (REM-1 to REM-5, BIN-4)."""
+    """What division towards zero leaves (REM-1 to REM-5, BIN-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.rem(b.constant([7, -7]), 3)))
+        array([ 1, -1], dtype=int32)
+    """
     return _binary(elementwise.Remainder(), lhs, rhs, broadcast_dimensions)
 
 
 def max(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The greater; NaN if either is NaN (MAX-1 to MAX-4)."""
+    """The greater; NaN if either is NaN (MAX-1 to MAX-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.max(b.constant([1.0, float("nan")]), b.constant([3.0, 3.0]))))
+        array([ 3., nan], dtype=float32)
+    """
     return _binary(elementwise.Maximum(), lhs, rhs, broadcast_dimensions)
 
 
 def min(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The lesser; NaN if either is NaN (MAX-1 to MAX-4)."""
+    """The lesser; NaN if either is NaN (MAX-1 to MAX-4).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min(b.constant([1.0, float("nan")]), b.constant([3.0, 3.0]))))
+        array([ 1., nan], dtype=float32)
+    """
     return _binary(elementwise.Minimum(), lhs, rhs, broadcast_dimensions)
 
 
 def pow(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs to the rhs (BEY-8, BEY-9)."""
+    """lhs to the rhs (BEY-8, BEY-9).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.pow(b.constant([2.0, 3.0]), b.constant([10.0, 2.0]))))
+        array([1024.,    9.], dtype=float32)
+    """
     return _binary(elementwise.Power(), lhs, rhs, broadcast_dimensions)
 
 
 def atan2(y: Any, x: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The angle of the point (x, y) (BEY-7)."""
+    """The angle of the point (x, y) (BEY-7).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.atan2(b.constant([1.0, -1.0]), b.constant([1.0, -1.0])))).round(3)
+        array([ 0.785, -2.356], dtype=float32)
+    """
     return _binary(elementwise.Atan2(), y, x, broadcast_dimensions)
 
 
 def xor(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """Exclusive or of pred, bitwise of integers (BEY-12)."""
+    """Exclusive or of pred, bitwise of integers (BEY-12).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.xor(b.constant([12, 10]), b.constant([10, 10]))))
+        array([6, 0], dtype=int32)
+    """
     return _binary(elementwise.Xor(), lhs, rhs, broadcast_dimensions)
 
 
 def shift_left(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs shifted up by rhs bits (BEY-13)."""
+    """lhs shifted up by rhs bits (BEY-13).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.shift_left(b.constant([1, 3]), 4)))
+        array([16, 48], dtype=int32)
+    """
     return _binary(elementwise.ShiftLeft(), lhs, rhs, broadcast_dimensions)
 
 
 def shift_right_arithmetic(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs shifted down by rhs bits, the sign repeated (BEY-13)."""
+    """lhs shifted down by rhs bits, the sign repeated (BEY-13).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.shift_right_arithmetic(b.constant([-16, 16]), 2)))
+        array([-4,  4], dtype=int32)
+    """
     return _binary(elementwise.ShiftRightArithmetic(), lhs, rhs, broadcast_dimensions)
 
 
 def shift_right_logical(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs shifted down by rhs bits, zeros from above (BEY-13)."""
+    """lhs shifted down by rhs bits, zeros from above (BEY-13).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.shift_right_logical(b.constant([-16, 16]), 2)))
+        array([1073741820,          4], dtype=int32)
+    """
     return _binary(elementwise.ShiftRightLogical(), lhs, rhs, broadcast_dimensions)
 
 
 def complex(real: Any, imag: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The complex number real + i imag of f32 or f64 parts (BEY-10)."""
+    """The complex number real + i imag of f32 or f64 parts (BEY-10).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.complex(b.constant([1.0, 2.0]), b.constant([0.0, -1.0]))))
+        array([1.+0.j, 2.-1.j], dtype=complex64)
+    """
     return _binary(elementwise.Complex(), real, imag, broadcast_dimensions)
 
 
 def mulhi(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The upper half of the integer product at twice the width (BEY-15)."""
+    """The upper half of the integer product at twice the width (BEY-15).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.mulhi(b.constant([2**30, -1]), b.constant([8, 8]))))
+        array([ 2, -1], dtype=int32)
+    """
     return _binary(elementwise.Mulhi(), lhs, rhs, broadcast_dimensions)
 
 
@@ -323,6 +539,10 @@ def and_(lhs: Any, rhs: Any, *more: Any, broadcast_dimensions: Sequence[int] = (
     """Logical and of pred, bitwise and of integers (BIN-5, BIN-8); more operands are folded from the right (BEY-12).
 
     The third argument may be `broadcast_dimensions` instead of an operand.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.and_(b.constant([12, 10]), b.constant([10, 10]))))
+        array([ 8, 10], dtype=int32)
     """
     return _fold_right(elementwise.And(), lhs, rhs, more, broadcast_dimensions)
 
@@ -331,6 +551,10 @@ def or_(lhs: Any, rhs: Any, *more: Any, broadcast_dimensions: Sequence[int] = ()
     """Logical or of pred, bitwise or of integers (BIN-5, BIN-8); more operands are folded from the right (BEY-12).
 
     The third argument may be `broadcast_dimensions` instead of an operand.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.or_(b.constant([12, 10]), b.constant([10, 10]))))
+        array([14, 10], dtype=int32)
     """
     return _fold_right(elementwise.Or(), lhs, rhs, more, broadcast_dimensions)
 
@@ -371,6 +595,10 @@ def compare(
 
     `compare_type` is FLOAT, SIGNED or UNSIGNED as the element type has it, or TOTALORDER for floats; by default the
     former (CMP-6). `broadcast_dimensions` may be left out: compare(lhs, rhs, direction).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.compare(b.constant([1, 2, 3]), 2, "GE")))
+        array([False,  True,  True])
     """
     if isinstance(broadcast_dimensions, str):
         broadcast_dimensions, direction, compare_type = (), broadcast_dimensions, direction or compare_type
@@ -381,62 +609,125 @@ def compare(
 
 
 def eq(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs == rhs, as pred (CMP-3, CMP-10)."""
+    """lhs == rhs, as pred (CMP-3, CMP-10).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.eq(b.constant([1.0, float("nan")]), b.constant([1.0, float("nan")]))))
+        array([ True, False])
+    """
     return compare(lhs, rhs, broadcast_dimensions, "EQ")
 
 
 def ne(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs != rhs, as pred (CMP-3, CMP-10)."""
+    """lhs != rhs, as pred (CMP-3, CMP-10).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.ne(b.constant([1.0, float("nan")]), b.constant([1.0, float("nan")]))))
+        array([False,  True])
+    """
     return compare(lhs, rhs, broadcast_dimensions, "NE")
 
 
 def ge(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs >= rhs, as pred (CMP-3, CMP-11)."""
+    """lhs >= rhs, as pred (CMP-3, CMP-11).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.ge(b.constant([1, 2, 3]), 2)))
+        array([False,  True,  True])
+    """
     return compare(lhs, rhs, broadcast_dimensions, "GE")
 
 
 def gt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs > rhs, as pred (CMP-3, CMP-11)."""
+    """lhs > rhs, as pred (CMP-3, CMP-11).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.gt(b.constant([1, 2, 3]), 2)))
+        array([False, False,  True])
+    """
     return compare(lhs, rhs, broadcast_dimensions, "GT")
 
 
 def le(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs <= rhs, as pred (CMP-3, CMP-11)."""
+    """lhs <= rhs, as pred (CMP-3, CMP-11).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.le(b.constant([1, 2, 3]), 2)))
+        array([ True,  True, False])
+    """
     return compare(lhs, rhs, broadcast_dimensions, "LE")
 
 
 def lt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs < rhs, as pred (CMP-3, CMP-11)."""
+    """lhs < rhs, as pred (CMP-3, CMP-11).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.lt(b.constant([1, 2, 3]), 2)))
+        array([ True, False, False])
+    """
     return compare(lhs, rhs, broadcast_dimensions, "LT")
 
 
 def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs == rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    """lhs == rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+
+        >>> b = hk.Builder()
+        >>> result = hk.eq_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
+        >>> hk.evaluate(b.build(result))
+        array([False,  True])
+    """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "EQ")
 
 
 def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs != rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    """lhs != rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+
+        >>> b = hk.Builder()
+        >>> result = hk.ne_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
+        >>> hk.evaluate(b.build(result))
+        array([ True, False])
+    """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "NE")
 
 
 def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs >= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    """lhs >= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.ge_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
+        array([False,  True])
+    """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "GE")
 
 
 def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs > rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    """lhs > rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+
+        >>> b = hk.Builder()
+        >>> result = hk.gt_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("inf")]))
+        >>> hk.evaluate(b.build(result))
+        array([ True,  True])
+    """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "GT")
 
 
 def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs <= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    """lhs <= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.le_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
+        array([ True, False])
+    """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "LE")
 
 
 def lt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs < rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8)."""
+    """lhs < rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.lt_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
+        array([ True, False])
+    """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "LT")
 
 
@@ -454,6 +745,10 @@ def select(pred: Any, on_true: Any, on_false: Any) -> XlaOp:
 
     With a scalar pred on_true and on_false may be tuples of one shape: the result is one of them (SEL-8). A Python
     number in place of one of those two takes the other's element type.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.select(b.constant([True, False]), b.constant([1, 2]), 0)))
+        array([1, 0], dtype=int32)
     """
     builder = first_handle(pred, on_true, on_false).builder
     pred, on_true = builder.handle(pred), builder.handle(on_true, on_false if isinstance(on_false, XlaOp) else None)
@@ -476,7 +771,12 @@ def _select_tuple(pred: XlaOp, on_true: XlaOp, on_false: XlaOp) -> XlaOp:
 
 
 def clamp(min: Any, operand: Any, max: Any) -> XlaOp:
-    """The lesser of max and the greater of min and operand (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5)."""
+    """The lesser of max and the greater of min and operand (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.clamp(0.0, b.constant([-1.0, 0.5, 2.0]), 1.0)))
+        array([0. , 0.5, 1. ], dtype=float32)
+    """
     return _of_three(elementwise.Clamp(), *handles(min, operand, max))
 
 
@@ -503,7 +803,12 @@ def _scalars_expanded(*operands: XlaOp) -> tuple[XlaOp, ...]:
 
 
 def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
-    """The values in another element type, as CONV-TYPE-3 to CONV-TYPE-13 say; CONV-TYPE-2 if it is not an array's."""
+    """The values in another element type, as CONV-TYPE-3 to CONV-TYPE-13 say; CONV-TYPE-2 if it is not an array's.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.convert_element_type(b.constant([1.75, -1.75]), hk.s32)))
+        array([ 1, -1], dtype=int32)
+    """
     target = _array_type(operand, new_element_type, "convert", "CONV-TYPE-2")
     if operand.dtype.is_complex and not target.is_complex:
         operand = real(operand)
@@ -511,7 +816,12 @@ def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
 
 
 def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
-    """The bits as another element type; the last dimension has the parts of a wider one (BITCAST-1 to BITCAST-10)."""
+    """The bits as another element type; the last dimension has the parts of a wider one (BITCAST-1 to BITCAST-10).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.bitcast_convert_type(b.constant([1.0, -2.0]), hk.u32)))
+        array([1065353216, 3221225472], dtype=uint32)
+    """
     target = _array_type(operand, new_element_type, "bitcast-convert", "BITCAST-6")
     try:
         result = infer_shape(conversion.BitcastConvert(target[()]), [operand.shape])
@@ -521,7 +831,12 @@ def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
 
 
 def reduce_precision(operand: XlaOp, exponent_bits: int, mantissa_bits: int) -> XlaOp:
-    """The values as if they had passed through a float of these widths (RPREC-1 to RPREC-8)."""
+    """The values as if they had passed through a float of these widths (RPREC-1 to RPREC-8).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.reduce_precision(b.constant([1.1, 2.0]), 5, 2)))
+        array([1., 2.], dtype=float32)
+    """
     return emit(conversion.ReducePrecision(exponent_bits, mantissa_bits), operand)
 
 
@@ -529,6 +844,10 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: DTy
     """The values in a narrower type, rounded away from zero with the lost fraction as probability (BEY-16).
 
     `random`: unsigned integers of the operand's dimensions and bit width.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.stochastic_convert_type(b.constant([1.0]), b.constant([7], hk.u32), hk.bf16)))
+        array([1], dtype=bfloat16)
     """
     target = _array_type(operand, new_element_type, "stochastic-convert", "BEY-16")
     return emit(conversion.StochasticConvert(operand.shape.logical.with_dtype(target)), operand, random)

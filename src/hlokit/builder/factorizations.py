@@ -35,7 +35,13 @@ __all__ = [
 
 
 def qr_decomposition(operand: XlaOp) -> tuple[XlaOp, XlaOp]:
-    """(R above the Householder vectors, in the shape of operand; their factors tau [..., min(m, n)]) (BEY-80)."""
+    """(R above the Householder vectors, in the shape of operand; their factors tau [..., min(m, n)]) (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> packed, taus = hk.qr_decomposition(b.constant([[3.0, 1.0], [4.0, 2.0]]))
+        >>> hk.evaluate(b.build(taus)).round(3)
+        array([1.6, 0. ], dtype=float32)
+    """
     return tuple(_call("Qr", [operand]))  # type: ignore[return-value]
 
 
@@ -43,6 +49,13 @@ def product_of_elementary_householder_reflectors(a: XlaOp, taus: XlaOp) -> XlaOp
     """The first columns of H_0 H_1 ..., H_i = I - tau_i v_i v_i^H with v_i below the diagonal of a (BEY-80).
 
     a: [..., m, n], taus: [..., k] with k <= n; the result has a's shape.
+
+        >>> b = hk.Builder()
+        >>> packed, taus = hk.qr_decomposition(b.constant([[3.0, 1.0], [4.0, 2.0]]))
+        >>> q = hk.product_of_elementary_householder_reflectors(packed, taus)
+        >>> hk.evaluate(b.build(q)).round(3)
+        array([[-0.6, -0.8],
+               [-0.8,  0.6]], dtype=float32)
     """
     return _call("ProductOfElementaryHouseholderReflectors", [a, taus])  # type: ignore[return-value]
 
@@ -52,6 +65,12 @@ def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
 
     For [..., m, n]: q is [..., m, m] and r [..., m, n] with `full_matrices`, else q is [..., m, p] and r [..., p, n],
     where p = min(m, n).
+
+        >>> b = hk.Builder()
+        >>> q, r = hk.qr(b.constant([[3.0, 1.0], [4.0, 2.0]]), False)
+        >>> abs(hk.evaluate(b.build(r))).round(3)
+        array([[5. , 2.2],
+               [0. , 0.4]], dtype=float32)
     """
     packed, taus = qr_decomposition(operand)
     rows, columns = operand.shape.dimensions[-2:]
@@ -73,6 +92,11 @@ def eigh(
     """(v, w): orthonormal eigenvectors in v's columns and ascending eigenvalues w of Hermitian a: [..., n, n] (BEY-80).
 
     `lower` says which triangle of a is read. `max_iter` and `epsilon` bound XLA's iteration; hlokit's is exact.
+
+        >>> b = hk.Builder()
+        >>> v, w = hk.eigh(b.constant([[2.0, 0.0], [0.0, 1.0]]))
+        >>> hk.evaluate(b.build(w)).round(3)
+        array([1., 2.], dtype=float32)
     """
     opaque = f"{int(lower)},{int(sort_eigenvalues)},{max_iter},{epsilon:f}"
     return tuple(_call("Eigh", [a], opaque))  # type: ignore[return-value]
@@ -82,6 +106,11 @@ def svd(a: XlaOp, max_iter: int = 100, epsilon: float = 1e-6) -> tuple[XlaOp, Xl
     """(u, d, v) with a = u[:, :k] diag(d) v[:, :k]^H for a: [..., m, n], k = min(m, n) (BEY-80).
 
     u is [..., m, m], d [..., k] and descending, v [..., n, n]. `max_iter` and `epsilon` bound XLA's iteration.
+
+        >>> b = hk.Builder()
+        >>> u, d, v = hk.svd(b.constant([[3.0, 0.0], [0.0, -4.0]]))
+        >>> hk.evaluate(b.build(d)).round(3)
+        array([4., 3.], dtype=float32)
     """
     return tuple(_call("Svd", [a], f"{max_iter},{epsilon:f}"))  # type: ignore[return-value]
 
@@ -90,12 +119,23 @@ def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
     """(L below U, pivots, permutation) with operand[permutation] = L U, with partial pivoting (BEY-80).
 
     For [..., m, n]: pivots s32[..., min(m, n)] (step i swaps row i with row pivots[i]), permutation s32[..., m].
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.lu(b.constant([[1.0, 2.0], [4.0, 4.0]]))))
+        (array([[4.  , 4.  ],
+               [0.25, 1.  ]], dtype=float32), array([1, 1], dtype=int32), array([1, 0], dtype=int32))
     """
     return tuple(_call("LuDecomposition", [operand]))  # type: ignore[return-value]
 
 
 def lu_decomposition(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
-    """`lu` under the name that XLA's C++ library gives it (BEY-80)."""
+    """`lu` under the name that XLA's C++ library gives it (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> factors, pivots, permutation = hk.lu_decomposition(b.constant([[1.0, 2.0], [4.0, 4.0]]))
+        >>> hk.evaluate(b.build(permutation))
+        array([1, 0], dtype=int32)
+    """
     return lu(a)
 
 
@@ -120,6 +160,13 @@ def approx_top_k(
 
     All operands go by one permutation, as in sort; the answer is exact, which every `recall_target` in (0, 1] allows.
     Without `aggregate_to_topk` there are approx_top_k_reduction_output_size elements. `init_values` give the type only.
+
+        >>> b = hk.Builder()
+        >>> x, places = b.constant([3.0, 9.0, 5.0]), b.iota(hk.s32, 3)
+        >>> starts = [hk.min_value(b, hk.f32), b.constant(-1)]
+        >>> best = hk.approx_top_k([x, places], starts, 2, 0, lambda x, y, i, j: x > y)
+        >>> hk.evaluate(b.build(best))
+        (array([9., 5.], dtype=float32), array([1, 2], dtype=int32))
     """
     values = handles(*operands)
     check(len(values) > 0, "BEY-80", "operands", 0, "at least one")
@@ -152,7 +199,11 @@ def approx_top_k_reduction_output_size(
     aggregate_to_topk: bool = True,
     input_size_override: int = -1,
 ) -> tuple[int, int]:
-    """(size of approx_top_k's reduced dimension, log2 of the reduction) as XLA's TPU form chooses them (BEY-80)."""
+    """(size of approx_top_k's reduced dimension, log2 of the reduction) as XLA's TPU form chooses them (BEY-80).
+
+        >>> hk.approx_top_k_reduction_output_size(1_000_000, 2, 10, 0.95)
+        (10, -1)
+    """
     if aggregate_to_topk:
         return top_k, -1
     tiling = 1024 if rank == 1 else 128

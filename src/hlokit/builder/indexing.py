@@ -27,6 +27,10 @@ def slice(
     """Every stride-th element from start up to limit, in each dimension; strides are 1 if not given.
 
     Rules SLICE. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.slice(b.constant([0, 1, 2, 3, 4, 5]), [1], [6], [2])))
+        array([1, 3, 5], dtype=int32)
     """
     first_handle(operand)
     starts = integer_list(start_indices, operand, "slice", "SLICE-3", "start_indices")
@@ -39,7 +43,13 @@ def slice(
 
 
 def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno: int = 0) -> XlaOp:
-    """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE. Raises ShapeError."""
+    """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.slice_in_dim(b.constant([[1, 2, 3], [4, 5, 6]]), 1, 3, dimno=1)))
+        array([[2, 3],
+               [5, 6]], dtype=int32)
+    """
     first_handle(operand)
     check_call(0 <= dimno < operand.rank, operand, "slice", "BEY-27", "dimno", dimno, "a dimension of the operand")
     ranges = [(0, size, 1) for size in operand.shape.dimensions]
@@ -51,6 +61,10 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
     """The slice of `slice_sizes` that starts at indices known at run time, moved inside where it would stick out.
 
     start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.dynamic_slice(b.constant([0, 1, 2, 3, 4]), [b.constant(3)], [3])))
+        array([2, 3, 4], dtype=int32)
     """
     starts = _starts(operand, start_indices, "dynamic-slice", "DSLICE-6")
     sizes = integer_list(slice_sizes, operand, "dynamic-slice", "DSLICE-7", "slice_sizes")
@@ -61,6 +75,11 @@ def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[An
     """The operand with `update`, of its rank and element type, written over the slice that starts at the indices.
 
     Start indices as for `dynamic_slice`. Rules DUS. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> result = hk.dynamic_update_slice(b.constant([0, 1, 2, 3, 4]), b.constant([7, 8]), [b.constant(1)])
+        >>> hk.evaluate(b.build(result))
+        array([0, 7, 8, 3, 4], dtype=int32)
     """
     operand, update = handles(operand, update)
     starts = _starts(operand, start_indices, "dynamic-update-slice", "DUS-6")
@@ -85,6 +104,15 @@ def gather(
 
     `dimension_numbers`: a GatherDimensionNumbers, or a mapping or object with its fields.
     Slices that would stick out are moved inside. Rules GATHER. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> table, rows = b.constant([[1, 2], [3, 4], [5, 6]]), b.constant([2, 0])
+        >>> numbers = hk.GatherDimensionNumbers(
+        ...     offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1
+        ... )
+        >>> hk.evaluate(b.build(hk.gather(table, rows, numbers, [1, 2])))
+        array([[5, 6],
+               [1, 2]], dtype=int32)
     """
     operand, start_indices = handles(operand, start_indices)
     numbers = made(GatherDimensionNumbers.of, "gather", (operand, start_indices), dimension_numbers)
@@ -122,6 +150,14 @@ def scatter(
 
     `dimension_numbers`: a ScatterDimensionNumbers, or a mapping or object with its fields.
     Windows that stick out are skipped; updates are applied in row-major order. Rules SCATTER. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0, 2]), b.constant([10, 20, 30])
+        >>> numbers = hk.ScatterDimensionNumbers(
+        ...     update_window_dims=[], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1
+        ... )
+        >>> hk.evaluate(b.build(hk.scatter(x, places, updates, hk.add, numbers)))
+        array([21,  2, 43], dtype=int32)
     """
     given: list[Any] = [*operands] if isinstance(operands, (list, tuple)) else [operands]
     added: list[Any] = [*updates] if isinstance(operands, (list, tuple)) and np.iterable(updates) else [updates]

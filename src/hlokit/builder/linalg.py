@@ -39,6 +39,11 @@ def cholesky(a: XlaOp, lower: bool = True) -> XlaOp:
 
     Only that triangle of a is read; the factor's other triangle is zero (CHOL rules). A matrix that is not Hermitian
     positive definite gives NaN. Raises ShapeError: CHOL-2, CHOL-3, CHOL-4.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.cholesky(b.constant([[4.0, 2.0], [2.0, 5.0]]))))
+        array([[2., 0.],
+               [1., 2.]], dtype=float32)
     """
     return emit(Cholesky(lower), a)
 
@@ -50,6 +55,14 @@ def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diag
     `lower` says which triangle of a is read; `unit_diagonal` takes ones for its diagonal; `transpose_a` is
     NO_TRANSPOSE, TRANSPOSE or ADJOINT. b is [..., m, k], or [..., k, m] on the right side.
     Raises ShapeError: TRISOLVE-3 to TRISOLVE-8.
+
+        >>> b = hk.Builder()
+        >>> result = hk.triangular_solve(
+        ...     b.constant([[2.0, 0.0], [1.0, 4.0]]), b.constant([[2.0], [9.0]]), True, True, False, "NO_TRANSPOSE"
+        ... )
+        >>> hk.evaluate(b.build(result))
+        array([[1.],
+               [2.]], dtype=float32)
     """
     check(transpose_a in TRANSPOSES, "TRISOLVE-8", "transpose_a", transpose_a, "one of " + " ".join(TRANSPOSES))
     return emit(TriangularSolve(left_side, lower, unit_diagonal, transpose_a), a, b)
@@ -61,6 +74,10 @@ def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
 
     `fft_type`: FFT, IFFT (complex to complex), RFFT (real to the first half of the spectrum), IRFFT (back).
     `fft_length`: the sizes in the real or full domain. Raises ShapeError: FFT-1 to FFT-6.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.fft(b.constant([1 + 0j, 0j, 0j, 0j]), "FFT", [4])))
+        array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
     """
     return emit(Fft(fft_type, dims(fft_length)), operand)
 
@@ -69,6 +86,11 @@ def rng_normal(mu: Any, sigma: Any, shape: Shape | DType) -> XlaOp:
     """`shape` of normally distributed numbers of mean mu and deviation sigma, two scalars of its type (RNG rules).
 
     Raises ShapeError: RNG-2, RNG-3, RNG-10.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.rng_normal(b.constant(0.0), b.constant(1.0), hk.f32[3]))
+        >>> hk.evaluate(module, seed=0).shape
+        (3,)
     """
     return _rng("rng_normal", mu, sigma, shape)
 
@@ -77,6 +99,12 @@ def rng_uniform(a: Any, b: Any, shape: Shape | DType) -> XlaOp:
     """`shape` of numbers uniform in [a, b), two scalars of its type (RNG rules).
 
     Raises ShapeError: RNG-2, RNG-4, RNG-10.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.rng_uniform(b.constant(0.0), b.constant(1.0), hk.f32[3]))
+        >>> drawn = hk.evaluate(module, seed=0)
+        >>> bool((0 <= drawn).all() and (drawn < 1).all())
+        True
     """
     return _rng("rng_uniform", a, b, shape)
 
@@ -91,6 +119,11 @@ def rng_bit_generator(algorithm: str, initial_state: XlaOp, shape: Shape | DType
 
     `algorithm`: rng_default, rng_three_fry (u64[2] state) or rng_philox (u64[3] or u64[2] state), in either case of
     letters. Raises ShapeError: RBG-2, RBG-5, RBG-6, RBG-7.
+
+        >>> b = hk.Builder()
+        >>> state, bits = hk.rng_bit_generator("RNG_THREE_FRY", b.constant([1, 0], hk.u64), hk.u32[2])
+        >>> hk.evaluate(b.build(bits))
+        array([3023415290, 2531993477], dtype=uint32)
     """
     name = algorithm.lower()
     check(name in _ALGORITHMS, "RBG-7", "algorithm", algorithm, "one of " + " ".join(_ALGORITHMS))
@@ -114,6 +147,10 @@ def sort(
     first position's go before; without one, operand 0 ascends in the total order. Equal elements keep their order.
     The result has the operand's shape, or is a tuple of the operands' shapes if there are several.
     Raises ShapeError: SORT-2, SORT-3, SORT-4.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sort(b.constant([3, 1, 2]), lambda x, y: x > y)))
+        array([3, 2, 1], dtype=int32)
     """
     listed = (operands,) if isinstance(operands, XlaOp) else tuple(operands)
     check(len(listed) > 0, "SORT-2", "operands", 0, "at least one")
@@ -132,17 +169,31 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
 
     The order is the total order, NaN above everything; equal elements go by index (BEY-38).
     Raises ShapeError: BEY-36, BEY-37.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.top_k(b.constant([3.0, 9.0, 5.0]), 2)))
+        (array([9., 5.], dtype=float32), array([1, 2], dtype=int32))
     """
     return emit(TopK(k, largest), operand)
 
 
 def create_scalar_lt_computation(operand_types: Sequence[DType]) -> Computation:
-    """The comparator by which sort puts operand 0 in ascending order, floats in the total order (BEY-39)."""
+    """The comparator by which sort puts operand 0 in ascending order, floats in the total order (BEY-39).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sort(b.constant([3.0, 1.0, 2.0]), hk.create_scalar_lt_computation([hk.f32]))))
+        array([1., 2., 3.], dtype=float32)
+    """
     return _comparator("compare-less-than", "LT", operand_types)
 
 
 def create_scalar_gt_computation(operand_types: Sequence[DType]) -> Computation:
-    """The comparator by which sort puts operand 0 in descending order, floats in the total order (BEY-39)."""
+    """The comparator by which sort puts operand 0 in descending order, floats in the total order (BEY-39).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.sort(b.constant([3.0, 1.0, 2.0]), hk.create_scalar_gt_computation([hk.f32]))))
+        array([3., 2., 1.], dtype=float32)
+    """
     return _comparator("compare-greater-than", "GT", operand_types)
 
 

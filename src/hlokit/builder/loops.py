@@ -22,6 +22,11 @@ def while_loop(
     """`values = initial_values; while condition(*values): values = body(*values)`, as a list of handles (BEY-80).
 
     `body` returns as many values as it takes, of the same shapes (WHILE-6); `condition` a pred[] (WHILE-4).
+
+        >>> b = hk.Builder()
+        >>> i, power = hk.while_loop(lambda i, p: i < 5, lambda i, p: [i + 1, p * 2], [b.constant(0), b.constant(1)])
+        >>> hk.evaluate(b.build(power))
+        array(32, dtype=int32)
     """
 
     def unfinished(state: XlaOp) -> XlaOp:
@@ -39,7 +44,13 @@ def for_each_index(
     body: Callable[..., Sequence[XlaOp]],
     initial_values: Sequence[XlaOp],
 ) -> list[XlaOp]:
-    """`for i in range(num_iterations): values = body(i, *values)`, i a scalar of `index_type` (BEY-80)."""
+    """`for i in range(num_iterations): values = body(i, *values)`, i a scalar of `index_type` (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> (total,) = hk.for_each_index(5, hk.s32, lambda i, total: [total + i], [b.constant(0)])
+        >>> hk.evaluate(b.build(total))
+        array(10, dtype=int32)
+    """
 
     def unfinished(index: XlaOp, *values: XlaOp) -> XlaOp:
         return index < num_iterations
@@ -52,17 +63,32 @@ def for_each_index(
 
 
 def any(predicates: XlaOp) -> XlaOp:
-    """Whether any element of a pred array is true, as pred[] (BEY-80)."""
+    """Whether any element of a pred array is true, as pred[] (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.any(b.constant([False, True]))))
+        array(True)
+    """
     return reduce_all(predicates, predicates.builder.constant_r0(False), or_)
 
 
 def arg_max(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
-    """The position of the greatest element along `axis`, the first of equals; a NaN is greater than all (BEY-80)."""
+    """The position of the greatest element along `axis`, the first of equals; a NaN is greater than all (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.arg_max(b.constant([[1.0, 5.0, 2.0], [7.0, 0.0, 7.0]]), hk.s32, 1)))
+        array([1, 0], dtype=int32)
+    """
     return _arg(input, output_type, axis, gt, min_value(input.builder, input.dtype))
 
 
 def arg_min(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
-    """The position of the least element along `axis`, the first of equals; a NaN is less than all (BEY-80)."""
+    """The position of the least element along `axis`, the first of equals; a NaN is less than all (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.arg_min(b.constant([[1.0, 5.0, 2.0], [7.0, 0.0, 7.0]]), hk.s32, 1)))
+        array([0, 1], dtype=int32)
+    """
     return _arg(input, output_type, axis, lt, max_value(input.builder, input.dtype))
 
 

@@ -36,42 +36,84 @@ __all__ = [
 
 
 def identity_matrix(builder: Builder, dtype: DType, m: int, n: int) -> XlaOp:
-    """dtype[m, n] with ones on the main diagonal, zeros elsewhere (BEY-80)."""
+    """dtype[m, n] with ones on the main diagonal, zeros elsewhere (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.identity_matrix(b, hk.s32, 2, 3)))
+        array([[1, 0, 0],
+               [0, 1, 0]], dtype=int32)
+    """
     shape = dtypes.s32[m, n]
     return convert_element_type(eq(iota(builder, shape, 0), iota(builder, shape, 1)), dtype)
 
 
 def get_diagonal_mask(x: XlaOp, diagonal: int = 0) -> XlaOp:
-    """pred[..., m, n]: whether column - row is `diagonal`. Raises ShapeError (BEY-80) below rank 2."""
+    """pred[..., m, n]: whether column - row is `diagonal`. Raises ShapeError (BEY-80) below rank 2.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.get_diagonal_mask(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
+        array([[False,  True, False],
+               [False, False,  True]])
+    """
     row, column = _row_and_column("get_diagonal_mask", x)
     return eq(column, _shifted(row, diagonal))
 
 
 def triangle_mask(x: XlaOp, diagonal: int) -> XlaOp:
-    """pred[..., m, n]: whether column - row is at most `diagonal`. Raises ShapeError (BEY-80) below rank 2."""
+    """pred[..., m, n]: whether column - row is at most `diagonal`. Raises ShapeError (BEY-80) below rank 2.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.triangle_mask(b.constant([[1, 2], [3, 4]]), 0)))
+        array([[ True, False],
+               [ True,  True]])
+    """
     row, column = _row_and_column("triangle_mask", x)
     return ge(_shifted(row, diagonal), column)
 
 
 def triangle(x: XlaOp, lower: bool) -> XlaOp:
-    """x[..., m, n] with zeros above the main diagonal (`lower`) or below it. ShapeError (BEY-80) below rank 2."""
+    """x[..., m, n] with zeros above the main diagonal (`lower`) or below it. ShapeError (BEY-80) below rank 2.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.triangle(b.constant([[1, 2], [3, 4]]), False)))
+        array([[1, 2],
+               [0, 4]], dtype=int32)
+    """
     if lower:
         return select(triangle_mask(x, 0), x, zeros_like(x))
     return select(triangle_mask(x, -1), zeros_like(x), x)
 
 
 def upper_triangle(x: XlaOp) -> XlaOp:
-    """x[..., m, n] with zeros below the main diagonal (BEY-80)."""
+    """x[..., m, n] with zeros below the main diagonal (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.upper_triangle(b.constant([[1, 2], [3, 4]]))))
+        array([[1, 2],
+               [0, 4]], dtype=int32)
+    """
     return triangle(x, lower=False)
 
 
 def lower_triangle(x: XlaOp) -> XlaOp:
-    """x[..., m, n] with zeros above the main diagonal (BEY-80)."""
+    """x[..., m, n] with zeros above the main diagonal (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.lower_triangle(b.constant([[1, 2], [3, 4]]))))
+        array([[1, 0],
+               [3, 4]], dtype=int32)
+    """
     return triangle(x, lower=True)
 
 
 def symmetrize(x: XlaOp, lower: bool = True) -> XlaOp:
-    """The symmetric (complex: Hermitian) matrices that have x's lower or upper triangle; x: [..., n, n] (BEY-80)."""
+    """The symmetric (complex: Hermitian) matrices that have x's lower or upper triangle; x: [..., n, n] (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.symmetrize(b.constant([[1, 9], [2, 3]]))))
+        array([[1, 2],
+               [2, 3]], dtype=int32)
+    """
     if x.rank < 2 or x.shape.dimensions[-1] != x.shape.dimensions[-2]:
         raise reject("BEY-80", "symmetrize", "operand", "square matrices", x)
     mirrored = transpose_in_minor_dims(x)
@@ -87,6 +129,10 @@ def get_matrix_diagonal(x: XlaOp, k: int = 0) -> XlaOp:
     """The k-th diagonal of x[..., m, n], [..., d] where d = min(m + min(k, 0), n - max(k, 0)).
 
     Raises ShapeError (BEY-80) below rank 2 or where there is no such diagonal.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.get_matrix_diagonal(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
+        array([2, 6], dtype=int32)
     """
     size = _diagonal_size("get_matrix_diagonal", x, k)
     batch = x.shape.dimensions[:-2]
@@ -109,6 +155,11 @@ def set_matrix_diagonal(matrix: XlaOp, diagonal: XlaOp, k: int = 0) -> XlaOp:
     """matrix[..., m, n] with `diagonal`, [..., d], as its k-th diagonal (see get_matrix_diagonal).
 
     Raises ShapeError (BEY-80) if the diagonal has another type or size, or there is no such diagonal.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.set_matrix_diagonal(b.constant([[1, 2], [3, 4]]), b.constant([7, 8]))))
+        array([[7, 2],
+               [3, 8]], dtype=int32)
     """
     matrix, diagonal = handles(matrix, diagonal)
     size = _diagonal_size("set_matrix_diagonal", matrix, k)
@@ -123,7 +174,13 @@ def set_matrix_diagonal(matrix: XlaOp, diagonal: XlaOp, k: int = 0) -> XlaOp:
 
 
 def diagonal_matrix(diagonal: XlaOp) -> XlaOp:
-    """[..., n, n] with `diagonal`, [..., n], as the main diagonal and zeros elsewhere (BEY-80)."""
+    """[..., n, n] with `diagonal`, [..., n], as the main diagonal and zeros elsewhere (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.diagonal_matrix(b.constant([1, 2]))))
+        array([[1, 0],
+               [0, 2]], dtype=int32)
+    """
     sizes = diagonal.shape.dimensions
     if not sizes:
         raise reject("BEY-80", "diagonal_matrix", "operand", "rank 1 at least", diagonal)
@@ -132,13 +189,27 @@ def diagonal_matrix(diagonal: XlaOp) -> XlaOp:
 
 
 def transpose_in_minor_dims(x: XlaOp) -> XlaOp:
-    """x[..., m, n] as [..., n, m]. Raises ShapeError (BEY-80) below rank 2."""
+    """x[..., m, n] as [..., n, m]. Raises ShapeError (BEY-80) below rank 2.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.transpose_in_minor_dims(b.constant([[1, 2, 3], [4, 5, 6]]))))
+        array([[1, 4],
+               [2, 5],
+               [3, 6]], dtype=int32)
+    """
     _check_matrices("transpose_in_minor_dims", x)
     return transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
 def maybe_transpose_in_minor_dims(x: XlaOp, transpose: bool) -> XlaOp:
-    """transpose_in_minor_dims(x) if `transpose`, else x (BEY-80)."""
+    """transpose_in_minor_dims(x) if `transpose`, else x (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.maybe_transpose_in_minor_dims(b.constant([[1, 2, 3]]), True)))
+        array([[1],
+               [2],
+               [3]], dtype=int32)
+    """
     return transpose_in_minor_dims(x) if transpose else x
 
 
@@ -153,6 +224,15 @@ def batch_dot(
     """Products of the matrices x[..., m, k] and y[..., k, n], [..., m, n]; either may be given transposed.
 
     The dimensions before the last two are equal. Raises ShapeError (BEY-80, DOTG rules).
+
+        >>> b = hk.Builder()
+        >>> result = hk.batch_dot(
+        ...     b.constant([[[1.0, 2.0]], [[3.0, 4.0]]]), b.constant([[[1.0], [1.0]], [[1.0], [0.0]]])
+        ... )
+        >>> hk.evaluate(b.build(result))
+        array([[[3.]],
+        <BLANKLINE>
+               [[3.]]], dtype=float32)
     """
     if x.rank < 2 or x.rank != y.rank:
         raise reject("BEY-80", "batch_dot", "operands", "one rank of 2 or more", x, y)

@@ -39,6 +39,12 @@ def broadcast(operand: XlaOp, broadcast_sizes: Sequence[int]) -> XlaOp:
     """Repeats an array along new leading dimensions of these sizes: [broadcast_sizes ++ operand's].
 
     Rules BRD. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.broadcast(b.constant([1, 2]), [3])))
+        array([[1, 2],
+               [1, 2],
+               [1, 2]], dtype=int32)
     """
     _check_array(operand, "broadcast", "BRD-6")
     sizes = _checked_sizes(broadcast_sizes, operand, "broadcast", "BRD-3", "broadcast_sizes")
@@ -51,6 +57,11 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
     """An array of the sizes `out_dim_size` in which operand dimension i is dimension broadcast_dimensions[i].
 
     Dimensions that no entry names, and operand dimensions of size 1, are repeated. Rules BIDIM. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.broadcast_in_dim(b.constant([1, 2]), [2, 3], [0])))
+        array([[1, 1, 1],
+               [2, 2, 2]], dtype=int32)
     """
     _check_array(operand, "broadcast", "BRD-6")
     out_dim_size = _checked_sizes(out_dim_size, operand, "broadcast", "BIDIM-8", "out_dim_size")
@@ -98,6 +109,12 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
                  transpose is made of; all in order if not given
 
     Rules RESHAPE, DYN-5. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.reshape(b.constant([[1, 2, 3], [4, 5, 6]]), [3, 2])))
+        array([[1, 2],
+               [3, 4],
+               [5, 6]], dtype=int32)
     """
     _check_array(operand, "reshape", "RESHAPE-1")
     if dimensions is not None:
@@ -115,6 +132,11 @@ def reshape_with_inferred_dimension(operand: XlaOp, new_sizes: Sequence[int], in
     """`reshape`, saying which dimension of the result takes a dynamic size that several could.
 
     Rules BEY-23, DYN-5. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.reshape_with_inferred_dimension(b.constant([1, 2, 3, 4]), [2, 2], 0)))
+        array([[1, 2],
+               [3, 4]], dtype=int32)
     """
     _check_array(operand, "reshape", "RESHAPE-1")
     return _reshape(operand, new_sizes, inferred_dimension)
@@ -135,6 +157,11 @@ def dynamic_reshape(
     """`reshape` to sizes that are known at run time: s32 scalars, one per dimension of the result.
 
     The bounds give the result's buffer, the flags which of its dimensions are dynamic. Rule BEY-24. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x = hk.set_dimension_size(b.constant([1, 2, 3, 4]), b.constant(2), 0)
+        >>> hk.evaluate(b.build(hk.dynamic_reshape(x, [1, 2], [1, 4], [False, True])))
+        array([[1, 2]], dtype=int32)
     """
     _check_array(operand, "dynamic-reshape", "BEY-24")
     lengths = (len(dim_sizes), len(new_size_bounds), len(dims_are_dynamic))
@@ -150,6 +177,11 @@ def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
     """Makes one dimension of consecutive ones, at the place of the first; none or one listed: the operand itself.
 
     Rules COLLAPSE. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.collapse(b.constant([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]), [1, 2])))
+        array([[1, 2, 3, 4],
+               [5, 6, 7, 8]], dtype=int32)
     """
     first_handle(operand)
     dimensions = integer_list(dimensions, operand, "reshape", "COLLAPSE-4", "dimensions")
@@ -168,18 +200,37 @@ def transpose(operand: XlaOp, permutation: Sequence[int]) -> XlaOp:
     """Permutes dimensions: dimension i of the result is the operand's permutation[i].
 
     Rules TRANSP. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.transpose(b.constant([[1, 2, 3], [4, 5, 6]]), [1, 0])))
+        array([[1, 4],
+               [2, 5],
+               [3, 6]], dtype=int32)
     """
     permutation = integer_list(permutation, operand, "transpose", "TRANSP-3", "permutation")
     return emit(Transpose(permutation), operand)
 
 
 def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
-    """Reverses the order of elements in these dimensions. Rules REV. Raises ShapeError."""
+    """Reverses the order of elements in these dimensions. Rules REV. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.rev(b.constant([[1, 2], [3, 4]]), [1])))
+        array([[2, 1],
+               [4, 3]], dtype=int32)
+    """
     return emit(Reverse(integer_list(dimensions, operand, "reverse", "REV-3", "dimensions")), operand)
 
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
-    """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT. Raises ShapeError."""
+    """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.concat_in_dim([b.constant([[1, 2]]), b.constant([[3, 4], [5, 6]])], 0)))
+        array([[1, 2],
+               [3, 4],
+               [5, 6]], dtype=int32)
+    """
     given: Any = operands
     if not isinstance(given, Iterable) or (isinstance(given, XlaOp) and not given.shape.is_tuple):
         raise _no_operands(operands, dimension)
@@ -211,12 +262,22 @@ def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Any]) -> Xl
     between neighbours, then `low` in front and `high` behind; negative ones remove what is there.
 
     Rules PAD. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.pad(b.constant([1, 2, 3]), 0, [(2, 1, 1)])))
+        array([0, 0, 1, 0, 2, 0, 3, 0], dtype=int32)
     """
     return emit(Pad(padding_config), operand, padding_value)  # pyright: ignore[reportArgumentType]  # which Pad checks
 
 
 def pad_in_dim(operand: XlaOp, padding_value: Any, dimno: int, pad_lo: int, pad_hi: int) -> XlaOp:
-    """`pad` around one dimension (BEY-26). Rules PAD. Raises ShapeError."""
+    """`pad` around one dimension (BEY-26). Rules PAD. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.pad_in_dim(b.constant([[1, 2], [3, 4]]), 0, 1, 1, 0)))
+        array([[0, 1, 2],
+               [0, 3, 4]], dtype=int32)
+    """
     first_handle(operand)
     check_call(0 <= dimno < operand.rank, operand, "pad", "BEY-26", "dimno", dimno, "a dimension of the operand")
     return pad(operand, padding_value, [(pad_lo, pad_hi, 0) if d == dimno else (0, 0, 0) for d in range(operand.rank)])

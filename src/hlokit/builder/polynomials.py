@@ -22,7 +22,12 @@ _STIRLING = tuple(b / ((2 * k + 1) * (2 * k + 2)) for k, b in enumerate(BERNOULL
 
 
 def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaOp:
-    """coefficients[0] x^(n-1) + ... + coefficients[n-1], by Horner's rule; a Table gives those of x's type (BEY-80)."""
+    """coefficients[0] x^(n-1) + ... + coefficients[n-1], by Horner's rule; a Table gives those of x's type (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.evaluate_polynomial(b.constant([1.0, 2.0]), [1.0, 0.0, 3.0])))
+        array([4., 7.], dtype=float32)
+    """
     if isinstance(coefficients, Table):
         coefficients = coefficients.f64 if x.dtype.bits == 64 else coefficients.f32
     result = full_like(x, coefficients[0]) if coefficients else full_like(x, 0)
@@ -32,7 +37,12 @@ def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaO
 
 
 def evaluate_chebyshev_polynomial(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
-    """The sum of coefficients[k] T_(n-1-k)(x / 2) where the last term counts half, by Clenshaw's rule (BEY-80)."""
+    """The sum of coefficients[k] T_(n-1-k)(x / 2) where the last term counts half, by Clenshaw's rule (BEY-80).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.evaluate_chebyshev_polynomial(b.constant([0.0, 2.0]), [1.0, 3.0, 4.0])))
+        array([1., 6.], dtype=float32)
+    """
     b0 = b1 = b2 = full_like(x, 0)
     for coefficient in coefficients:
         b0, b1, b2 = x * b0 - b1 + coefficient, b0, b1

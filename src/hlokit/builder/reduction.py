@@ -38,6 +38,10 @@ def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimens
     computation  (N accumulated, N new) scalars -> N scalars; the accumulated ones come first
 
     Rules REDUCE, REDUCER. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.reduce(b.constant([[1, 2, 3], [4, 5, 6]]), 0, hk.add, [1])))
+        array([ 6, 15], dtype=int32)
     """
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
@@ -45,7 +49,12 @@ def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimens
 
 
 def reduce_all(operand: XlaOp, init: Any, computation: ComputationLike) -> XlaOp:
-    """Folds all elements to a scalar (BEY-48). Rules REDUCE. Raises ShapeError."""
+    """Folds all elements to a scalar (BEY-48). Rules REDUCE. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.reduce_all(b.constant([[1, 2, 3], [4, 5, 6]]), 0, hk.add)))
+        array(21, dtype=int32)
+    """
     return reduce(operand, init, computation, range(operand.rank))
 
 
@@ -60,6 +69,10 @@ def reduce_window(
     """Folds the elements under a window at each of its positions; padding "SAME" or "VALID". Arguments as for `reduce`.
 
     Rules RWIN, WIN. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.reduce_window(b.constant([1, 2, 3, 4]), 0, hk.add, [2], [1], "VALID")))
+        array([3, 5, 7], dtype=int32)
     """
     first = _reduced(operands, init_values, "RWIN-2", "reduce-window")[0][0]
     strides = window_strides or [1] * first.rank
@@ -82,6 +95,11 @@ def reduce_window_with_general_padding(
     """`reduce_window` with a (low, high) padding per dimension and dilations; an empty list means the default.
 
     Rules RWIN, WIN. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> result = hk.reduce_window_with_general_padding(b.constant([1, 2, 3]), 0, hk.add, [3], [1], [], [], [(2, 0)])
+        >>> hk.evaluate(b.build(result))
+        array([1, 3, 6], dtype=int32)
     """
     operands, inits, scalars = _reduced(operands, init_values, "RWIN-2", "reduce-window")
     lists = (window_dimensions, window_strides, padding, base_dilations, window_dilations)
@@ -105,6 +123,11 @@ def select_and_scatter(
     operand, result [...]; source: one element per window position; padding: SAME or VALID.
 
     Rules SAS. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, source = b.constant([1, 5, 2, 3]), b.constant([10, 20])
+        >>> hk.evaluate(b.build(hk.select_and_scatter(x, hk.ge, [2], [2], "VALID", source, 0, hk.add)))
+        array([ 0, 10,  0, 20], dtype=int32)
     """
     sizes, strides = operand.shape.dimensions, window_strides or [1] * operand.rank
     pairs = made(make_padding, "select-and-scatter", (operand,), sizes, window_dimensions, strides, padding)
@@ -123,7 +146,14 @@ def select_and_scatter_with_general_padding(
     init_value: Any,
     scatter: ComputationLike,
 ) -> XlaOp:
-    """`select_and_scatter` with a (low, high) padding per dimension (BEY-49). Rules SAS. Raises ShapeError."""
+    """`select_and_scatter` with a (low, high) padding per dimension (BEY-49). Rules SAS. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, source = b.constant([1, 5, 2, 3]), b.constant([10, 20])
+        >>> result = hk.select_and_scatter_with_general_padding(x, hk.ge, [2], [2], [(0, 0)], source, 0, hk.add)
+        >>> hk.evaluate(b.build(result))
+        array([ 0, 10,  0, 20], dtype=int32)
+    """
     window = made(Window.make, "select-and-scatter", (operand,), window_dimensions, window_strides, padding)
     scalars = [operand.dtype[()]] * 2
     called = [computation_of(c, scalars, operand.builder) for c in (select, scatter)]
@@ -133,7 +163,11 @@ def select_and_scatter_with_general_padding(
 def make_padding(
     input_dimensions: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> tuple[tuple[int, int], ...]:
-    """(low, high) per dimension for "SAME" or "VALID" padding (WIN-5..7). Raises ShapeError (WIN-6)."""
+    """(low, high) per dimension for "SAME" or "VALID" padding (WIN-5..7). Raises ShapeError (WIN-6).
+
+        >>> hk.make_padding([5], [3], [2], "SAME")
+        ((1, 1),)
+    """
     if not isinstance(padding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ShapeError("WIN-5", "padding", repr(padding), "SAME or VALID")
     if padding.upper() == "SAME":
@@ -150,6 +184,14 @@ def batch_norm_training(operand: XlaOp, scale: Any, offset: Any, epsilon: float,
     """Normalises each feature by its own mean and variance; gives (output, batch_mean [F], batch_var [F]).
 
     scale, offset [F] with F the size of dimension `feature_index`. Rules BNT. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x = b.constant([[1.0, 10.0], [3.0, 10.0]])
+        >>> result = hk.batch_norm_training(x, b.constant([1.0, 1.0]), b.constant([0.0, 5.0]), 1e-6, 1)
+        >>> output, mean, variance = hk.evaluate(b.build(result))
+        >>> output.round(3), mean, variance
+        (array([[-1.,  5.],
+               [ 1.,  5.]], dtype=float32), array([ 2., 10.], dtype=float32), array([1., 0.], dtype=float32))
     """
     return emit(norms.BatchNormTraining(epsilon, feature_index), operand, scale, offset)
 
@@ -157,7 +199,15 @@ def batch_norm_training(operand: XlaOp, scale: Any, offset: Any, epsilon: float,
 def batch_norm_inference(
     operand: XlaOp, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float, feature_index: int
 ) -> XlaOp:
-    """Normalises each feature by a given mean and variance, [F] each. Rules BNI. Raises ShapeError."""
+    """Normalises each feature by a given mean and variance, [F] each. Rules BNI. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, ones, zeros = b.constant([[1.0, 10.0], [3.0, 10.0]]), b.constant([1.0, 1.0]), b.constant([0.0, 0.0])
+        >>> result = hk.batch_norm_inference(x, ones, zeros, b.constant([2.0, 8.0]), b.constant([4.0, 4.0]), 0.0, 1)
+        >>> hk.evaluate(b.build(result))
+        array([[-0.5,  1. ],
+               [ 0.5,  1. ]], dtype=float32)
+    """
     return emit(norms.BatchNormInference(epsilon, feature_index), operand, scale, offset, mean, variance)
 
 
@@ -167,6 +217,12 @@ def batch_norm_grad(
     """Gradients of `batch_norm_training`: (grad_operand, grad_scale [F], grad_offset [F]).
 
     Rules BNG. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> x, one, gradient = b.constant([[1.0], [3.0]]), b.constant([1.0]), b.constant([[1.0], [0.0]])
+        >>> result = hk.batch_norm_grad(x, one, b.constant([2.0]), one, gradient, 0.0, 1)
+        >>> [part.tolist() for part in hk.evaluate(b.build(result))]
+        [[[0.0], [0.0]], [-1.0], [1.0]]
     """
     return emit(norms.BatchNormGrad(epsilon, feature_index), operand, scale, batch_mean, batch_var, grad_output)
 
@@ -186,6 +242,11 @@ def scan(
     result       (outputs stacked along the dimension.., final carries..)
 
     `scan_dimension_size` is needed only without inputs. Raises ShapeError.
+
+        >>> b = hk.Builder()
+        >>> result = hk.scan([b.constant([1, 2, 3])], [b.constant(0)], lambda x, total: (total + x, total + x), 0)
+        >>> hk.evaluate(b.build(result))
+        (array([1, 3, 6], dtype=int32), array(6, dtype=int32))
     """
     operands = handles(*inputs, *inits)
     arrays, carries = operands[: len(inputs)], operands[len(inputs) :]

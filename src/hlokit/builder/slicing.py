@@ -21,30 +21,64 @@ __all__ = [
 
 
 def slice_in_minor_dims(x: XlaOp, start: Sequence[int], end: Sequence[int]) -> XlaOp:
-    """x[..., start[0]:end[0], ..., start[-1]:end[-1]], whole in the dimensions before (BEY-80, SLICE rules)."""
+    """x[..., start[0]:end[0], ..., start[-1]:end[-1]], whole in the dimensions before (BEY-80, SLICE rules).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.slice_in_minor_dims(b.constant([[1, 2, 3], [4, 5, 6]]), [1], [3])))
+        array([[2, 3],
+               [5, 6]], dtype=int32)
+    """
     major = _major_sizes("slice_in_minor_dims", x, len(start))
     return slice(x, (*(0 for _ in major), *start), (*major, *end))
 
 
 def update_slice(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
-    """x with `update` written from the constant indices `start` on (BEY-80, DUS rules)."""
+    """x with `update` written from the constant indices `start` on (BEY-80, DUS rules).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.update_slice(b.constant([0, 1, 2, 3]), b.constant([7, 8]), [1])))
+        array([0, 7, 8, 3], dtype=int32)
+    """
     return dynamic_update_slice(x, update, list(start))
 
 
 def update_slice_in_minor_dims(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
-    """x with `update` written from `start` on in the last dimensions, from 0 on in the others (BEY-80, DUS rules)."""
+    """x with `update` written from `start` on in the last dimensions, from 0 on in the others (BEY-80, DUS rules).
+
+        >>> b = hk.Builder()
+        >>> result = hk.update_slice_in_minor_dims(b.constant([[0, 1, 2], [3, 4, 5]]), b.constant([[7], [8]]), [1])
+        >>> hk.evaluate(b.build(result))
+        array([[0, 7, 2],
+               [3, 8, 5]], dtype=int32)
+    """
     major = _major_sizes("update_slice_in_minor_dims", x, len(start))
     return update_slice(x, update, [*(0 for _ in major), *start])
 
 
 def dynamic_slice_in_minor_dims(x: XlaOp, starts: Sequence[Any], sizes: Sequence[int]) -> XlaOp:
-    """dynamic_slice in the last dimensions, whole in the others (BEY-80, DSLICE rules)."""
+    """dynamic_slice in the last dimensions, whole in the others (BEY-80, DSLICE rules).
+
+        >>> b = hk.Builder()
+        >>> result = hk.dynamic_slice_in_minor_dims(b.constant([[0, 1, 2], [3, 4, 5]]), [b.constant(1)], [2])
+        >>> hk.evaluate(b.build(result))
+        array([[1, 2],
+               [4, 5]], dtype=int32)
+    """
     major = _major_sizes("dynamic_slice_in_minor_dims", x, len(starts))
     return dynamic_slice(x, _with_zeros(major, starts), (*major, *sizes))
 
 
 def dynamic_update_slice_in_minor_dims(x: XlaOp, update: XlaOp, starts: Sequence[Any]) -> XlaOp:
-    """dynamic_update_slice that starts at 0 in all but the last dimensions (BEY-80, DUS rules)."""
+    """dynamic_update_slice that starts at 0 in all but the last dimensions (BEY-80, DUS rules).
+
+        >>> b = hk.Builder()
+        >>> result = hk.dynamic_update_slice_in_minor_dims(
+        ...     b.constant([[0, 1, 2], [3, 4, 5]]), b.constant([[7], [8]]), [b.constant(2)]
+        ... )
+        >>> hk.evaluate(b.build(result))
+        array([[0, 1, 7],
+               [3, 4, 8]], dtype=int32)
+    """
     major = _major_sizes("dynamic_update_slice_in_minor_dims", x, len(starts))
     return dynamic_update_slice(x, update, _with_zeros(major, starts))
 
@@ -53,6 +87,11 @@ def torch_index_select(x: XlaOp, index: XlaOp, dim: int) -> XlaOp:
     """The slices of x at the positions index[i] along `dim`; the result has index's dimensions in its place (BEY-80).
 
     Positions outside are moved inside (GATHER rules).
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.torch_index_select(b.constant([[1, 2, 3], [4, 5, 6]]), b.constant([2, 0]), 1)))
+        array([[3, 1],
+               [6, 4]], dtype=int32)
     """
     if not 0 <= dim < x.rank:
         raise reject("BEY-80", "torch_index_select", "operand", f"a dimension {dim}", x)

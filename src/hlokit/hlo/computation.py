@@ -23,6 +23,13 @@ class Computation:
 
     `instructions` may contain dead ones (HCOMP-11). The order of execution is `post_order()` unless the module is
     scheduled, when it is the order of `instructions`.
+
+        >>> b = hk.Builder("double")
+        >>> double = b.build_computation(b.parameter(0, hk.f32) * 2.0)
+        >>> double
+        <Computation double: (f32[]) -> f32[], 3 instructions>
+        >>> [instruction.opcode for instruction in double.instructions]
+        ['parameter', 'constant', 'multiply']
     """
 
     __slots__ = (

@@ -75,6 +75,11 @@ class Instruction:
     called     the computations it calls, in the order of the op's roles
     parent     the computation it is in; None once removed
     extra      metadata and the like, or None
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> root = module.entry.root
+        >>> root.name, root.opcode, root.shape, root.operands
+        ('y', 'negate', f32[2], (<x: f32[2] parameter>,))
     """
 
     __slots__ = ("__weakref__", "called", "extra", "id", "name", "op", "operands", "parent", "shape", "users")

@@ -63,6 +63,12 @@ class HloModule:
 
     parameter_layouts, result_layout   shapes of entry_computation_layout; None means as the entry says
     is_unverified   it was read without the checks that `verify` makes, which come before it is run
+
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> module
+        <HloModule m: (f32[2]) -> f32[2], 1 computation>
+        >>> print(module.entry.root)
+        %y = f32[2]{0} negate(%x)
     """
 
     def __init__(self, name: str) -> None:

@@ -104,6 +104,11 @@ class Op:
     - `form`: how it is lowered (docs/add_a_form.md), and the method of that form: `scalar` for map, `element` for
       index, `fold`, `scatter` with `target`, `kernel`, `expand`. The called computations and groups are all that
       control and communicate ops have to say.
+
+        >>> hk.OPS["transpose"]((1, 0))
+        Transpose(dimensions=(1, 0))
+        >>> hk.OPS["transpose"]((1, 0)) is hk.OPS["transpose"]([1, 0])
+        True
     """
 
     __slots__ = ("__weakref__",)

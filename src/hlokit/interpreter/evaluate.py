@@ -78,6 +78,10 @@ def evaluate(
 
     Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show, DeadlockError
     if devices wait for each other, or if it can be seen before that they will.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.parameter(0, hk.f32[3]) * 2.0), [1.0, 2.0, 3.0])
+        array([2., 4., 6.], dtype=float32)
     """
     refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
     replicas, partitions = device_counts(module, replicas, partitions)

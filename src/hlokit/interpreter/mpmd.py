@@ -49,6 +49,14 @@ def evaluate_mpmd(
 
     Collectives of different modules meet where they have a channel_id and are of one kind (GRP-6). The rest is as
     with `evaluate` on several devices; in a `world` every rank names all programs, but arguments only for its own.
+
+        >>> b = hk.Builder("sender")
+        >>> token = hk.send_with_token(b.parameter(0, hk.s32[2]), hk.create_token(b), hk.ChannelHandle(1))
+        >>> sender = b.build(b.constant(0))
+        >>> b = hk.Builder("receiver")
+        >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
+        >>> hk.evaluate_mpmd([(sender, [[1, 2]]), (b.build(data), [])])
+        [array(0, dtype=int32), array([1, 2], dtype=int32)]
     """
     partitions = partitions or (len(programs) // replicas if replicas else 1)
     replicas = replicas or len(programs) // partitions

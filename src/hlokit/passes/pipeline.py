@@ -21,6 +21,19 @@ class Pass:
     """Rewrites a module in place, keeping its meaning. A subclass with options is a dataclass: they are its fields.
 
     `name` is XLA's name for it where XLA has it; `run` says whether anything changed.
+
+        >>> class NegateTwice(hk.Pass):
+        ...     def run(self, module):
+        ...         root = module.entry.root
+        ...         if root.opcode != "negate" or root.operands[0].opcode != "negate":
+        ...             return False
+        ...         module.entry.set_root(root.operands[0].operands[0])
+        ...         module.entry.remove_dead()
+        ...         return True
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.neg(hk.neg(b.parameter(0, hk.f32[2]))))
+        >>> len(hk.optimize(module, [NegateTwice()]).entry)
+        1
     """
 
     name: ClassVar[str] = ""
@@ -45,6 +58,11 @@ class Pipeline(Pass):
     """Passes in order; after each that changed something effects have their order again, and names are unique.
 
     `verify_each`: check every rule of the language after each (VerifyError names the pass).
+
+        >>> b = hk.Builder()
+        >>> module = b.build(b.parameter(0, hk.f32[2]) * 1.0)
+        >>> hk.Pipeline(("algsimp", "dce")).run(module), len(module.entry)
+        (True, 1)
     """
 
     passes: tuple[PassLike, ...]
@@ -83,6 +101,11 @@ def optimize(
     observe      called after each pass with its name and the module as it is then
 
     Raises HlokitError for an unknown name, VerifyError naming the pass after which a rule is broken.
+
+        >>> b = hk.Builder()
+        >>> module = b.build(hk.neg(hk.neg(b.parameter(0, hk.f32[2]))))
+        >>> len(module.entry), len(hk.optimize(module).entry)
+        (3, 1)
     """
     check_is_module(module)
     copy = module.clone()

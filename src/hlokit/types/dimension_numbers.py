@@ -54,7 +54,14 @@ class DimensionNumbers:
 
 @dataclass(frozen=True, slots=True)
 class DotDimensionNumbers(DimensionNumbers):
-    """The pairs of dimensions that dot_general sums over, and those that are its batch (DOTG rules)."""
+    """The pairs of dimensions that dot_general sums over, and those that are its batch (DOTG rules).
+
+        >>> b = hk.Builder()
+        >>> x, y = b.constant([[1, 2], [3, 4]]), b.constant([[1, 2], [3, 4]])
+        >>> hk.evaluate(b.build(hk.dot_general(x, y, hk.DotDimensionNumbers([0], [0]))))
+        array([[10, 14],
+               [14, 20]], dtype=int32)
+    """
 
     lhs_contracting_dimensions: Sequence[int] = ()
     rhs_contracting_dimensions: Sequence[int] = ()
@@ -64,7 +71,16 @@ class DotDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True)
 class RaggedDotDimensionNumbers(DimensionNumbers):
-    """A dot's, with the dimension of lhs that is cut into groups and the dimensions of rhs that count them (BEY-42)."""
+    """A dot's, with the dimension of lhs that is cut into groups and the dimensions of rhs that count them (BEY-42).
+
+        >>> b = hk.Builder()
+        >>> x, y = b.constant([[1], [2], [3]]), b.constant([[[1]], [[10]]])
+        >>> numbers = hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers([1], [1]), [0], [0])
+        >>> hk.evaluate(b.build(hk.ragged_dot(x, y, b.constant([1, 2]), numbers)))
+        array([[ 1],
+               [20],
+               [30]], dtype=int32)
+    """
 
     dot_dimension_numbers: DotDimensionNumbers
     lhs_ragged_dimensions: Sequence[int] = ()
@@ -73,7 +89,14 @@ class RaggedDotDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherDimensionNumbers(DimensionNumbers):
-    """How gather's start indices address the operand, and where its slices lie in the result (GATHER rules)."""
+    """How gather's start indices address the operand, and where its slices lie in the result (GATHER rules).
+
+        >>> b = hk.Builder()
+        >>> x, places = b.constant([10, 20, 30]), b.constant([2, 0])
+        >>> numbers = hk.GatherDimensionNumbers(collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1)
+        >>> hk.evaluate(b.build(hk.gather(x, places, numbers, [1])))
+        array([30, 10], dtype=int32)
+    """
 
     offset_dims: Sequence[int] = ()
     collapsed_slice_dims: Sequence[int] = ()
@@ -85,7 +108,16 @@ class GatherDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterDimensionNumbers(DimensionNumbers):
-    """How scatter's indices address the operand, and where its windows lie in the updates (SCATTER rules)."""
+    """How scatter's indices address the operand, and where its windows lie in the updates (SCATTER rules).
+
+        >>> b = hk.Builder()
+        >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0]), b.constant([10, 20])
+        >>> numbers = hk.ScatterDimensionNumbers(
+        ...     inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1
+        ... )
+        >>> hk.evaluate(b.build(hk.scatter(x, places, updates, hk.add, numbers)))
+        array([21,  2, 13], dtype=int32)
+    """
 
     update_window_dims: Sequence[int] = ()
     inserted_window_dims: Sequence[int] = ()
@@ -97,7 +129,12 @@ class ScatterDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionDimensionNumbers(DimensionNumbers):
-    """Which dimension of lhs, rhs and output plays which role (CONV-3)."""
+    """Which dimension of lhs, rhs and output plays which role (CONV-3).
+
+        >>> numbers = hk.ConvolutionDimensionNumbers.default(2)
+        >>> numbers.input_spatial_dimensions, numbers.kernel_output_feature_dimension
+        ((2, 3), 0)
+    """
 
     input_batch_dimension: int
     input_feature_dimension: int

@@ -18,6 +18,11 @@ class DType:
 
     `kind` is one of pred, signed, unsigned, floating, complex (the array types), token, opaque, tuple, buffer;
     `bits` is the storage width of the value itself (pred: 8), `number` its number in xla_data.proto.
+
+        >>> hk.bf16.bits, hk.bf16.kind, hk.bf16.numpy
+        (16, 'floating', dtype(bfloat16))
+        >>> hk.bf16[2, 3]
+        bf16[2,3]
     """
 
     __slots__ = ("_numpy", "_numpy_name", "bits", "is_array", "kind", "name", "number")
@@ -160,6 +165,9 @@ def dtype(value: object) -> DType:
 
     Python's types follow XLA's native map (BUILDER-7): bool pred, int s32, float f32, complex c64.
     Raises ShapeError (TYPE-1) for anything else.
+
+        >>> hk.dtype("f32"), hk.dtype(np.int8), hk.dtype(float)
+        (f32, s8, f32)
     """
     if isinstance(value, DType):
         return value

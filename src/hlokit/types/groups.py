@@ -19,8 +19,9 @@ class ReplicaGroups:
     The form is kept for printing (HGRP-5). `groups` empty (and no other form) means one group of all participants
     (GRP-1). `as_iota` and `as_lists` bring one form to another.
 
-    >>> print(ReplicaGroups.along(Mesh((("a", 2), ("b", 2))), [Axis("a")]).as_lists())
-    {{0,2},{1,3}}
+        >>> from hlokit.types.mesh import Axis, Mesh
+        >>> print(hk.ReplicaGroups.along(Mesh((("a", 2), ("b", 2))), [Axis("a")]).as_lists())
+        {{0,2},{1,3}}
     """
 
     groups: tuple[tuple[int, ...], ...] = ()

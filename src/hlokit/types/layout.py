@@ -16,6 +16,9 @@ class Layout:
 
     Every other field is zero or empty unless the text gave it (LAYOUT-7, HLAY-4); none changes a value.
     `tiles` holds tuples of sizes, an entry None standing for `*`; `splits` pairs (dimension, split indices).
+
+        >>> hk.Shape.array(hk.f32, [2, 3], layout=hk.Layout((0, 1))).to_text()
+        'f32[2,3]{0,1}'
     """
 
     minor_to_major: tuple[int, ...]

@@ -37,6 +37,12 @@ class Shape:
     elements    a tuple's element shapes, or a buffer's one content
     depth       how deep tuples nest in it; 0 for what is no tuple
     logical     this shape without layouts;  static: without layouts and dynamic flags ("same shape", SHAPE-5)
+
+        >>> shape = hk.f32[2, "<=3"]
+        >>> shape.rank, shape.dimensions, shape.dynamic
+        (2, (2, 3), (False, True))
+        >>> hk.Shape.tuple([shape, hk.s32[()]])
+        (f32[2,<=3], s32[])
     """
 
     __slots__ = (
@@ -304,7 +310,12 @@ NIL = Shape.tuple(())
 
 
 class ProgramShape:
-    """What a computation takes and gives: parameter shapes with their names, and the result's shape."""
+    """What a computation takes and gives: parameter shapes with their names, and the result's shape.
+
+        >>> b = hk.Builder()
+        >>> b.build(hk.neg(b.parameter(0, hk.f32[2], "x"))).program_shape
+        (x: f32[2]) -> f32[2]
+    """
 
     __slots__ = ("names", "parameters", "result")
 

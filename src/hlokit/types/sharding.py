@@ -137,6 +137,12 @@ class Sharding:
     devices  explicit device ids, or empty when `reshape` (and `transpose`) give them as an iota
     group    ("shard_as" or "shard_like", id) or None
     named    by the axes of a mesh
+
+        >>> b = hk.Builder(source_info=False)
+        >>> with b.sharding("{devices=[2,1]<=[2]}"):
+        ...     x = b.parameter(0, hk.f32[4, 3])
+        >>> print(b.build(x).entry.root)
+        %parameter.1 = f32[4,3]{1,0} parameter(0), sharding={devices=[2,1]<=[2]}
     """
 
     kind: str

@@ -11,7 +11,14 @@ from hlokit.types.integers import integers
 
 @dataclass(frozen=True, slots=True)
 class WindowDimension:
-    """One dimension of a window (WIN-1)."""
+    """One dimension of a window (WIN-1).
+
+        >>> b = hk.Builder()
+        >>> window = hk.Window((hk.WindowDimension(2, stride=2, padding_high=1),))
+        >>> sums = hk.OPS["reduce-window"](window)
+        >>> sums.window.dimensions[0].stride
+        2
+    """
 
     size: int
     stride: int = 1
@@ -30,7 +37,12 @@ class WindowDimension:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One WindowDimension per windowed dimension."""
+    """One WindowDimension per windowed dimension.
+
+        >>> window = hk.Window((hk.WindowDimension(3, stride=2), hk.WindowDimension(5)))
+        >>> [dimension.size for dimension in window.dimensions]
+        [3, 5]
+    """
 
     dimensions: tuple[WindowDimension, ...] = ()
 
@@ -109,7 +121,12 @@ def same_padding(base: Sequence[int], window: Sequence[int], strides: Sequence[i
 
 @dataclass(frozen=True, slots=True)
 class PaddingDimension:
-    """Edge padding (may be negative) and padding between neighbours of one dimension of pad."""
+    """Edge padding (may be negative) and padding between neighbours of one dimension of pad.
+
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.pad(b.constant([1, 2]), 0, [hk.PaddingDimension(1, 0, 2)])))
+        array([0, 1, 0, 0, 2], dtype=int32)
+    """
 
     edge_padding_low: int
     edge_padding_high: int

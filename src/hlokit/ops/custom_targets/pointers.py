@@ -29,6 +29,16 @@ def register_custom_call_pointer(name: str, address: Any, *, replace: bool = Fal
 
     `address` is an integer, a ctypes function, or a PyCapsule. The function runs without the interpreter lock.
     Raises BuildError as register_custom_call does.
+
+        >>> b = hk.Builder()
+        >>> import ctypes
+        >>> @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32)))
+        ... def increment(out, operands):
+        ...     out[0] = operands[0][0] + 1
+        >>> address = ctypes.cast(increment, ctypes.c_void_p).value
+        >>> hk.register_custom_call_pointer("example_increment", address, replace=True)
+        >>> hk.evaluate(b.build(hk.custom_call(b, "example_increment", [b.constant(41)], hk.s32)))
+        array(42, dtype=int32)
     """
     add_target(name, pointer_target(address), replace=replace)
 

@@ -24,6 +24,14 @@ class Invocation:
 
     Arrays are read-only and row-major in meaning (layouts are not applied); tuples are Python tuples, tokens None.
     `device`: the one that it runs on.
+
+        >>> b = hk.Builder()
+        >>> def scaled(call: hk.Invocation):
+        ...     return call.operands[0] * float(call.opaque)
+        >>> hk.register_custom_call("example_scaled", scaled, whole_call=True, replace=True)
+        >>> module = b.build(hk.custom_call(b, "example_scaled", [b.constant([1.0, 2.0])], hk.f32[2], "10"))
+        >>> hk.evaluate(module)
+        array([10., 20.], dtype=float32)
     """
 
     operands: tuple[Any, ...]
@@ -54,12 +62,21 @@ def register_custom_call(
     replace     a target of this name may exist already
 
     Raises BuildError: CCALL-5 for a reserved name (`$...`), CCALL-2 for a name that is taken.
+
+        >>> b = hk.Builder()
+        >>> hk.register_custom_call("example_twice", lambda x: 2 * x, replace=True)
+        >>> hk.evaluate(b.build(hk.custom_call(b, "example_twice", [b.constant([1, 2])], hk.s32[2])))
+        array([2, 4], dtype=int32)
     """
     add_target(name, function if whole_call else _of_operands(function), replace=replace)
 
 
 def unregister_custom_call(name: str) -> None:
-    """Forgets a target. BuildError (CCALL-4) if there is none of this name."""
+    """Forgets a target. BuildError (CCALL-4) if there is none of this name.
+
+        >>> hk.register_custom_call("example_gone", lambda x: x, replace=True)
+        >>> hk.unregister_custom_call("example_gone")
+    """
     _load_built_in()
     with _lock:
         if _targets.pop(name, None) is None:
