@@ -174,3 +174,42 @@ def test_outputs_of_another_size_may_alias() -> None:
     for x, i in meanings(module, np.arange(4, dtype=F), np.int32(3)):
         np.testing.assert_array_equal(x, np.arange(4, dtype=F))
         assert i == 3
+
+
+@rule("DYN-BCAST-4")
+@pytest.mark.parametrize(("second", "count"), [("<=3", 3), ("3", 1)], ids=["both dynamic", "one dynamic"])
+def test_a_run_time_size_of_one_is_repeated(second: str, count: int) -> None:
+    module = read(f"""ENTRY e {{ a = s32[2,<=3] parameter(0)
+ b = s32[2,{second}] parameter(1)
+ ROOT r = s32[2,<=3] add(a, b) }}""")
+    a, b = np.array([[1], [2]], np.int32), np.array([[10, 20, 30], [40, 50, 60]], np.int32)
+    for result in (hk.evaluate(module, a, b), hk.compile(module)(a, b), hk.compile(module, strict=True)(a, b)):
+        np.testing.assert_array_equal(result, (a + b)[:, :count])
+
+
+@rule("DYN-BCAST-4")
+def test_of_other_run_time_sizes_the_least_counts() -> None:
+    module = read("ENTRY e { a = s32[<=4] parameter(0)\n b = s32[<=4] parameter(1)\n ROOT r = s32[<=4] add(a, b) }")
+    compiled = hk.compile(module)
+    for m in range(5):
+        for n in range(5):
+            a, b = np.arange(m, dtype=np.int32), 10 + np.arange(n, dtype=np.int32)
+            expected = a + b if 1 in (m, n) and 0 not in (m, n) else a[:n] + b[:m]
+            for result in (hk.evaluate(module, a, b), compiled(a, b)):
+                np.testing.assert_array_equal(result, expected)
+
+
+@rule("SDS-10")
+def test_other_dimensions_keep_their_run_time_sizes() -> None:
+    module = read("""add { x = s32[] parameter(0)
+ y = s32[] parameter(1)
+ ROOT r = s32[] add(x, y) }
+ENTRY e { a = s32[2,2] parameter(0)
+ n = s32[] constant(1)
+ b = s32[<=2,2] set-dimension-size(a, n), dimensions={0}
+ c = s32[2,<=2] set-dimension-size(b, n), dimensions={1}
+ flat = s32[<=4] reshape(c)
+ zero = s32[] constant(0)
+ ROOT sum = s32[] reduce(flat, zero), dimensions={0}, to_apply=add }""")
+    for result in meanings(module, np.array([[1, 10], [100, 1000]], np.int32)):
+        assert result == 1

@@ -104,7 +104,7 @@ def evaluate(
         infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host
     )
     taken = array_ids(values)
-    result = result_of(valid_part(run(process, module.entry, values)), taken)
+    result = result_of(valid_part(run_entry(process, module, values)), taken)
     return (result, process.outfeed) if return_outfeed else result
 
 
@@ -136,6 +136,11 @@ def refuse(
     if what and replicas * partitions != 1:
         raise UnsupportedError(f"{what}: {replicas * partitions} devices; it runs one device for now")
     _refuse_what_cannot_run(module, memory_limit)
+
+
+def run_entry(process: Process, module: HloModule, arguments: Sequence[Any]) -> Any:
+    """The value of the module on `arguments`, as the entry's root declares it."""
+    return _as_declared(module.entry.root.shape, run(process, module.entry, arguments))
 
 
 def run(process: Process, computation: Computation, arguments: Sequence[Any]) -> Any:
@@ -211,7 +216,7 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     if not op.whole_values:
         operands = [valid_part(v) for v in operands]
         if op.elementwise and instruction.shape.is_dynamic:
-            operands = _trimmed(operands)
+            operands = _trimmed(instruction, operands)
     if process.before is not None:
         process.before(instruction, tuple(operands))
     try:
@@ -233,13 +238,22 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     return value
 
 
-def _trimmed(values: list[Any]) -> list[Any]:
-    """Elementwise operands of one bound but perhaps several run-time sizes, each cut to the least (DYN-BCAST-2)."""
+def _trimmed(instruction: Instruction, values: list[Any]) -> list[Any]:
+    """Elementwise operands of one bound but perhaps several run-time sizes, each cut to the least (DYN-BCAST-4).
+
+    Of two operands that are dynamic in a dimension, one of size 1 is repeated instead.
+    """
     arrays = [v for v in values if is_ndarray(v) and v.ndim]
     if not arrays or all(a.shape == arrays[0].shape for a in arrays):
         return values
-    least = tuple(slice(min(sizes)) for sizes in zip(*(a.shape for a in arrays), strict=True))
-    return [v[least] if is_ndarray(v) and v.ndim else v for v in values]
+    sizes = [min(found) for found in zip(*(a.shape for a in arrays), strict=True)]
+    if len(values) == len(arrays) == 2:
+        both = zip(*(operand.shape.dynamic for operand in instruction.operands), strict=True)
+        stretched = [all(flags) and size == 1 for flags, size in zip(both, sizes, strict=True)]
+        wider = map(max, arrays[0].shape, arrays[1].shape)
+        sizes = [n if is_one else size for n, size, is_one in zip(wider, sizes, stretched, strict=True)]
+    parts = (v[tuple(map(slice, sizes))] if is_ndarray(v) and v.ndim else v for v in values)
+    return [np.broadcast_to(v, sizes) if is_ndarray(v) and v.ndim else v for v in parts]
 
 
 def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:

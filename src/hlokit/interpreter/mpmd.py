@@ -13,7 +13,7 @@ from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
-from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory, refuse, result_of, run
+from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory, refuse, result_of, run_entry
 from hlokit.interpreter.grid import Grid, Halt
 from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
 from hlokit.interpreter.transport import Route
@@ -135,7 +135,7 @@ def run_grid(
 
     def body(d: int) -> Callable[[], Any]:
         if machine is None:
-            return partial(run, processes[d], modules[d].entry, values[d])
+            return partial(run_entry, processes[d], modules[d], values[d])
         return partial(machine, processes[d], values[d])
 
     given = grid.run([body(d) for d in range(len(places))])
@@ -193,7 +193,7 @@ def run_rank(
         if machine is not None:
             result = machine(process, values)
         else:
-            result = result_of(valid_part(run(process, module.entry, values)), taken)
+            result = result_of(valid_part(run_entry(process, module, values)), taken)
         if not return_outfeed:
             return result
         return result, process.outfeed

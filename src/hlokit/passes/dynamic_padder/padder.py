@@ -10,6 +10,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.ops.control_flow import Call, Conditional, Fusion, While
+from hlokit.ops.dynamic import SetDimensionSize
 from hlokit.ops.structure import Constant, Parameter, Tuple
 from hlokit.passes.dce import DeadCode
 from hlokit.passes.dynamic_padder.rules import RULES
@@ -162,7 +163,11 @@ class _Body:
         if rule is None and not op.elementwise:
             raise UnsupportedError(f"dynamic-padder: {instruction.name}: {op.opcode} on dynamic dimensions")
         rule = rule or RULES["add"]
-        value = self.write.declared(rule(self.write, instruction, operands), instruction.shape)
+        shape = instruction.shape
+        if isinstance(op, SetDimensionSize):  # the other dimensions keep their sizes, whatever its shape says (SDS-10)
+            kept = [flag and d != op.dimension for d, flag in enumerate(instruction.operands[0].shape.dynamic)]
+            shape = shape.with_dynamic([a or b for a, b in zip(shape.dynamic, kept, strict=True)])
+        value = self.write.declared(rule(self.write, instruction, operands), shape)
         return self.write.laid_out(value, instruction.shape)
 
     def _same(self, instruction: Instruction, operands: Sequence[Value]) -> Value:

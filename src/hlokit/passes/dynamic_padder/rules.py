@@ -20,9 +20,9 @@ from hlokit.ops.contraction import Dot
 from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
-from hlokit.ops.elementwise import Add, Divide, Minimum, Multiply, Remainder, Select, Subtract
+from hlokit.ops.elementwise import Add, And, Divide, Maximum, Minimum, Multiply, Remainder, Select, Subtract
 from hlokit.ops.gather import Gather
-from hlokit.ops.movement import Pad, Reverse
+from hlokit.ops.movement import Broadcast, Pad, Reverse
 from hlokit.ops.reduction import Reduce
 from hlokit.ops.reshaping import Reshape, common_factors
 from hlokit.ops.scatter import Scatter
@@ -66,7 +66,7 @@ def _sizes(value: Sized) -> Sizes:
 
 
 def _least(write: Writer, values: Sequence[Sized]) -> Sizes:
-    """Operands of one bound count as far as all of them do (DYN-BCAST-2)."""
+    """Operands of one bound count as far as all of them do (DYN-BCAST-4)."""
     arrays = [_sizes(v) for v in values if v.node.shape.rank]
     return tuple(write.least(sizes) for sizes in zip(*arrays, strict=True))
 
@@ -76,8 +76,36 @@ def _least(write: Writer, values: Sequence[Sized]) -> Sizes:
 
 @pads("add")
 def elementwise(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+    if len(operands) == 2:
+        return _of_two(write, instruction, operands)
     node = write.add(_static(instruction), *(o.node for o in operands))
     return Sized(node, _least(write, operands), whole=False)
+
+
+def _of_two(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+    """Where both operands are dynamic, one whose size is 1 is repeated (DYN-BCAST-4)."""
+    nodes, sizes = [o.node for o in operands], list(_least(write, operands))
+    for d, pair in enumerate(zip(*map(_sizes, operands), strict=True)):
+        if None in pair or pair[0] is pair[1]:
+            continue
+        one, (a, b) = write.number(1), pair
+        least, most = (write.add(op, a, b) for op in (Minimum(), Maximum()))
+        is_one = write.add(Compare("EQ", None), least, one)
+        sizes[d] = write.add(Select(), is_one, most, least)
+        for k, size in enumerate(pair):
+            repeats = write.add(And(), is_one, write.add(Compare("EQ", None), size, one))
+            nodes[k] = _repeated(write, nodes[k], d, repeats)
+    return Sized(write.add(_static(instruction), *nodes), tuple(sizes), whole=False)
+
+
+def _repeated(write: Writer, node: Instruction, dimension: int, repeats: Instruction) -> Instruction:
+    """The array; if `repeats`, a pred, its first element along a dimension in the place of all of them."""
+    shape = node.shape.static
+    others = [d for d in range(shape.rank) if d != dimension]
+    ranges = [(0, 1 if d == dimension else n, 1) for d, n in enumerate(shape.dimensions)]
+    row_shape = shape.with_dimensions([shape.dimensions[d] for d in others])
+    row = write.add(Reshape(None, row_shape), write.add(Slice(ranges), node))
+    return write.add(Select(), write.full(repeats, shape), write.add(Broadcast(others, shape), row), node)
 
 
 @pads("bitcast-convert")

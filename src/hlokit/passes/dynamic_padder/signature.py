@@ -44,7 +44,7 @@ class DynamicSignature:
 
     def arguments(self, arguments: Sequence[Any]) -> list[Any]:
         """Arrays of the run-time sizes, brought to their bounds with zeros, then all sizes. Tuples are tuples."""
-        sizes = [np.int32(_at(arguments, d.path).shape[d.dimension]) for d in self.sizes_in]
+        sizes = [np.array(_at(arguments, d.path).shape[d.dimension], np.int32) for d in self.sizes_in]
         return [*(_whole(s, a) for s, a in zip(self.parameters, arguments, strict=True)), *sizes]
 
     def result(self, value: Any) -> Any:
