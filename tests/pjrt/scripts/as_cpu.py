@@ -115,3 +115,11 @@ def check_cleared_backends():
     assert jax.jit(jnp.sin)(0.0) == 0
     assert "hlokit" in jax.devices()[0].client.platform_version
     assert "llvmlite" in sys.modules
+
+
+def check_programs_of_several_platforms_are_lowered_once():
+    like = jax.ShapeDtypeStruct((5,), np.float32)
+    exported = export.export(jax.jit(jnp.sin), platforms=("cpu", "tpu", "cuda"))(like)
+    for f in (exported.call, lambda x: jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)):
+        module = str(export.export(jax.jit(f), platforms=("cpu", "cuda"))(like).mlir_module())
+        assert module.count("stablehlo.sine") == 1, module

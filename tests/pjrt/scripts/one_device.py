@@ -383,3 +383,25 @@ def check_algorithms_of_products():
         expected = np.asarray(x, np.float64) @ np.asarray(x, np.float64).T
         assert product.dtype == dtype, name
         assert np.array_equal(np.asarray(product), expected.astype(product.dtype)), name
+
+
+def check_events_of_the_compilation_cache():
+    from jax._src import compilation_cache, config, monitoring
+
+    counts = {}
+
+    def count(event, **_):
+        counts[event] = counts.get(event, 0) + 1
+
+    monitoring.register_event_listener(count)
+    try:
+        for is_enabled, event in ((False, "task_disabled_cache"), (True, "tasks_using_cache")):
+            compilation_cache.reset_cache()
+            counts.clear()
+            with config.enable_compilation_cache(is_enabled):
+                jax.jit(lambda x: x + 1)(1)
+                jax.jit(lambda x: x + 3)(3)
+            assert counts.get(f"/jax/compilation_cache/{event}") == 1, counts
+    finally:
+        monitoring.unregister_event_listener(count)
+        compilation_cache.reset_cache()

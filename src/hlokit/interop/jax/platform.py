@@ -106,10 +106,22 @@ def _no_topology(platform: str, *args: Any, **options: Any) -> None:
     raise NotImplementedError(f"topology not implemented for {platform}")
 
 
+class _AsCpu:
+    """A backend that says it is the CPU's."""
+
+    platform = "cpu"
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
 def _use_compilation_cache(platform: str) -> None:
     """JAX's persistent cache keeps executables, but for those with callbacks: another process has other functions.
 
-    JAX has the platforms that it works for in a list inside a function; this one serializes executables too.
+    JAX has the platforms that it works for in a list inside a function: hlokit's is taken for the CPU there.
     """
     from jax._src import compilation_cache  # pyright: ignore
 
@@ -119,9 +131,7 @@ def _use_compilation_cache(platform: str) -> None:
     put: Any = compilation_cache.put_executable_and_time  # pyright: ignore
 
     def is_cache_used(backend: Any) -> bool:
-        if backend.platform != platform:
-            return others(backend)
-        return bool(compilation_cache._is_cache_enabled())  # pyright: ignore
+        return others(_AsCpu(backend) if backend.platform == platform else backend)
 
     def put_executable_and_time(*args: Any, **kwargs: Any) -> None:
         try:

@@ -38,15 +38,16 @@ class _Rules(dict[Any, Any]):
     def __contains__(self, primitive: object) -> bool:
         if super().__contains__(primitive) or _name(primitive) in _CHANGED:
             return True
-        return self._platform != "cpu" and primitive in self._rules["cpu"]
+        return self._platform != "cpu" and (_name(primitive) in _RENAMED or primitive in self._rules["cpu"])
 
     def __missing__(self, primitive: Any) -> Any:
         from jax._src.interpreters import mlir
 
-        if _name(primitive) not in _CHANGED:
+        change = _CHANGED.get(_name(primitive)) or _RENAMED.get(_name(primitive))
+        if change is None:
             return self._rules["cpu"][primitive]
         common: Any = mlir._lowerings[primitive]  # pyright: ignore
-        rule = _CHANGED[_name(primitive)](common.rule, self._platform)
+        rule = change(common.rule, self._platform)
         self[primitive] = mlir.LoweringRuleEntry(rule, common.inline)
         return self[primitive]
 
@@ -104,11 +105,14 @@ def _common(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
 
 _CHANGED = {
     "buffer_callback": callbacks.as_cpu,
+    "custom_partitioning": _whole,
+    "inspect_sharding": callbacks.inspected,
+}
+"""What is made of rules, common to all platforms, that have other callbacks or a partitioner."""
+_RENAMED = {
     "call_exported": _exported,
     "cond": _choice("branches_platforms"),
-    "custom_partitioning": _whole,
     "dot_general": _common,
-    "inspect_sharding": callbacks.inspected,
     "platform_index": _choice("platforms"),
 }
-"""What is made of rules, common to all platforms, that ask which it is."""
+"""What is made of rules that ask which platform it is, where it is not "cpu"."""
