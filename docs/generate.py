@@ -8,7 +8,6 @@ With --check nothing is written, and the exit status says whether all are up to 
 
 from __future__ import annotations
 
-import ast
 import inspect
 import os
 import re
@@ -16,60 +15,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import hlokit
 from hlokit import rules
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
-from hlokit.tools.ops import reference, summary
+from hlokit.tools.ops import made_by, reference, summary
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
 WRITTEN = "<!-- written: begin (docs/generate.py) -->", "<!-- written: end -->"
-
-
-def builder_functions() -> dict[str, list[str]]:
-    """Op class name -> the builder functions whose code names that class, itself or through private helpers."""
-    found: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "src/hlokit/builder").glob("*.py")):
-        body = ast.parse(path.read_text()).body
-        methods = [m for node in body if isinstance(node, ast.ClassDef) and node.name == "Builder" for m in node.body]
-        names = {name: _named(node) for node in body + methods if (name := _defined(node)) and name != "Builder"}
-        for name in names:
-            if name.startswith("_") or not (hasattr(hlokit, name) or hasattr(hlokit.Builder, name)):
-                continue
-            for op in _reached(name, names):
-                found.setdefault(op, []).append(name if hasattr(hlokit, name) else f"b.{name}")
-    return found
-
-
-def _named(node: ast.stmt) -> set[str]:
-    """Every name and attribute in the code."""
-    named = [n for n in ast.walk(node) if isinstance(n, (ast.Attribute, ast.Name))]
-    return {n.attr if isinstance(n, ast.Attribute) else n.id for n in named}
-
-
-def _reached(name: str, names: dict[str, set[str]]) -> set[str]:
-    """What `name` names, and what the private definitions that it names do."""
-    reached, pending = set[str](), [name]
-    while pending:
-        for other in names[pending.pop()] - reached:
-            reached.add(other)
-            if other.startswith("_") and other in names:
-                pending.append(other)
-    return reached
-
-
-def _defined(node: ast.stmt) -> str | None:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return node.name
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return node.target.id
-    return None
 
 
 def has_reference(op: type[Op]) -> bool:
@@ -103,11 +59,11 @@ _CONTROL = {
 
 
 def table() -> str:
-    functions = builder_functions()
+    functions = made_by()
     lines = ["| op | builder | text | interpreter | compiled |", "| --- | --- | --- | --- | --- |"]
     for opcode in sorted(OPS):
         op = OPS[opcode]
-        names = functions.get(op.__name__, [])
+        names = [*functions.get(op, {})]
         made = ", ".join(f"`{name}`" for name in names[:3]) + (", ..." if len(names) > 3 else "")
         interpreted = "yes" if has_reference(op) else "no"
         lines.append(f"| {opcode} | {made or '-'} | yes | {interpreted} | {compiled(op)} |")

@@ -185,6 +185,7 @@ def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> 
 
     Text may leave sizes open (`?`); names of operations and values of text that no artifact keeps are lost.
 
+        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
         >>> hk.parse(hk.to_stablehlo_artifact(module)).name == module.name
         True
 

@@ -11,13 +11,14 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hlokit as hk
 from hlokit import rules
 from hlokit.hlo.op import OPS
 from hlokit.tools.main import main
-from hlokit.tools.ops import rules_of
+from hlokit.tools.ops import made_by, reference, rules_of
 from tests.test_registry import output_of
 
 ROOT = Path(__file__).parents[2]
@@ -142,3 +143,26 @@ def test_pages_have_an_anchor_for_each_rule_and_links_that_lead_to_one() -> None
     links = {link for text in pages.values() for link in re.findall(r'href="(?:\.\./rules/)?(\w+)\.html#([^"]+)"', text)}
     assert len(links) > 500 and links <= anchors
     assert "`GATHER-3`" not in pages["ops/gather.md"] and "gather-3" in pages["ops/gather.md"]
+
+
+def test_the_page_of_each_op_has_an_example() -> None:
+    """Of its rules, of a function of the builder that makes it, or a text of its card."""
+    for opcode, op in OPS.items():
+        page = reference(op)
+        assert "\nExamples:\n" in page or "\n>>> " in page or "\nIn text:\n" in page, opcode
+        assert bool(op.example) <= (not made_by().get(op)), f"{opcode}: {made_by()[op]} have the examples"
+
+
+@pytest.mark.parametrize("opcode", sorted(opcode for opcode, op in OPS.items() if op.example))
+def test_examples_of_cards(opcode: str) -> None:
+    """They are programs in which the op stands, and run."""
+    module = hk.parse(f"HloModule m\n\n{OPS[opcode].example}")
+    assert opcode in {i.opcode for i in module.entry.instructions}
+    hk.evaluate(module, *(np.zeros(p.shape.dimensions, p.shape.dtype.numpy) for p in module.entry.parameters))
+
+
+def test_which_functions_make_an_op() -> None:
+    made = {opcode: {*made_by().get(op, {})} for opcode, op in OPS.items()}
+    assert made["add"] == {"add"} and made["all-reduce"] == {"all_reduce", "all_reduce_tuple"}  # by a private function
+    assert {"b.constant", "broadcast", "broadcast_in_dim"} <= made["broadcast"] and made["iota"] == {"b.iota"}
+    assert made["async-done"] == set() and made["custom-call"] >= {"custom_call", "dynamic_conv_forward"}

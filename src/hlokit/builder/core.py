@@ -80,6 +80,12 @@ class Builder:
 
         `replicated_at_leaf_buffers`: one flag per leaf of the shape, or none (BEY-20).
         Raises BuildError (BUILDER-6) for a number that is taken or negative, ShapeError for what is no shape.
+
+            >>> b = hk.Builder()
+            >>> x = b.parameter(0, hk.f32[2, 3], "x")
+            >>> hk.evaluate(b.build(x + 1.0), np.zeros((2, 3), np.float32))
+            array([[1., 1., 1.],
+                   [1., 1., 1.]], dtype=float32)
         """
         try:
             if isinstance(number, (Shape, DType)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -106,6 +112,10 @@ class Builder:
 
         `dtype` (or `shape`, which may carry a layout) says the element type. More than one element, all equal:
         a broadcast of the scalar (BUILDER-8).
+
+            >>> b = hk.Builder()
+            >>> b.constant(1.5).shape, b.constant([1, 2]).shape, b.constant([1, 2], hk.bf16).shape
+            (f32[], s32[2], bf16[2])
         """
         if shape is None and dtype is not None and not isinstance(value, Literal):
             value = as_array(value, dtype)
@@ -117,25 +127,51 @@ class Builder:
         return self.emit(Constant(literal), (), shape=literal.shape)
 
     def constant_literal(self, literal: Literal) -> XlaOp:
-        """The constant of this literal (BUILDER-7)."""
+        """The constant of this literal (BUILDER-7).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.constant_literal(hk.Literal.of([1, 2]))))
+            array([1, 2], dtype=int32)
+        """
         return self.constant(literal)
 
     def constant_r0(self, value: Any, dtype: DType | None = None) -> XlaOp:
-        """A scalar constant (BUILDER-7)."""
+        """A scalar constant (BUILDER-7).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.constant_r0(1.5)))
+            array(1.5, dtype=float32)
+        """
         return self._constant_of_rank(0, value, dtype)
 
     def constant_r1(self, values: Any, value: Any = None, dtype: DType | None = None) -> XlaOp:
-        """A vector constant: its values, or a length and the one value of all elements (BUILDER-7)."""
+        """A vector constant: its values, or a length and the one value of all elements (BUILDER-7).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.constant_r1(3, 7)))
+            array([7, 7, 7], dtype=int32)
+        """
         if value is None:
             return self._constant_of_rank(1, values, dtype)
         return self.constant([value] * int(values), dtype)
 
     def constant_r2(self, values: Any, dtype: DType | None = None) -> XlaOp:
-        """A matrix constant from its rows (BUILDER-7)."""
+        """A matrix constant from its rows (BUILDER-7).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.constant_r2([[1, 2], [3, 4]])))
+            array([[1, 2],
+                   [3, 4]], dtype=int32)
+        """
         return self._constant_of_rank(2, values, dtype)
 
     def constant_from_array(self, array: Any, shape_with_layout: Shape | None = None) -> XlaOp:
-        """The constant of an array, with a layout where the shape has one (BEY-21)."""
+        """The constant of an array, with a layout where the shape has one (BEY-21).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.constant_from_array(np.int32([1, 2]))))
+            array([1, 2], dtype=int32)
+        """
         return self.constant(array, shape=shape_with_layout)
 
     def _constant_of_rank(self, rank: int, value: Any, dtype: DType | None) -> XlaOp:
@@ -145,7 +181,13 @@ class Builder:
         return self.constant(array)
 
     def iota(self, shape: Shape | DType, iota_dimension: int = 0, size: int | None = None) -> XlaOp:
-        """Counts along a dimension of `shape` (IOTA rules); `iota(element_type, size)` is a vector (BEY-29)."""
+        """Counts along a dimension of `shape` (IOTA rules); `iota(element_type, size)` is a vector (BEY-29).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.iota(hk.s32[2, 3], 1)))
+            array([[0, 1, 2],
+                   [0, 1, 2]], dtype=int32)
+        """
         from hlokit.builder.movement import iota
 
         if isinstance(shape, Shape):
@@ -155,43 +197,78 @@ class Builder:
         return iota(self, dtype(shape)[iota_dimension if size is None else size], 0)
 
     def replica_id(self) -> XlaOp:
-        """The number of the replica that runs this, u32[] (REPID rules)."""
+        """The number of the replica that runs this, u32[] (REPID rules).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.replica_id()), [], [], replicas=2)
+            [array(0, dtype=uint32), array(1, dtype=uint32)]
+        """
         from hlokit.builder.collectives import replica_id
 
         return replica_id(self)
 
     def partition_id(self) -> XlaOp:
-        """The number of the partition that runs this, u32[] (BEY-66)."""
+        """The number of the partition that runs this, u32[] (BEY-66).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.partition_id()), [], [], partitions=2)
+            [array(0, dtype=uint32), array(1, dtype=uint32)]
+        """
         from hlokit.builder.collectives import partition_id
 
         return partition_id(self)
 
     def create_token(self) -> XlaOp:
-        """A token that waits for nothing (BEY-53)."""
+        """A token that waits for nothing (BEY-53).
+
+            >>> hk.Builder().create_token().shape
+            token[]
+        """
         from hlokit.builder.communication import create_token
 
         return create_token(self)
 
     def after_all(self, tokens: Sequence[XlaOp]) -> XlaOp:
-        """A token that waits for all of `tokens` (TOKEN rules)."""
+        """A token that waits for all of `tokens` (TOKEN rules).
+
+            >>> b = hk.Builder()
+            >>> b.after_all([b.create_token(), b.create_token()]).shape
+            token[]
+        """
         from hlokit.builder.communication import after_all
 
         return after_all(self, tokens)
 
     def infeed(self, shape: Shape, config: str = "") -> XlaOp:
-        """The next value of the device's infeed queue (INFEED rules)."""
+        """The next value of the device's infeed queue (INFEED rules).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.infeed(hk.f32[2])), infeed=[np.float32([1.0, 2.0])])
+            array([1., 2.], dtype=float32)
+        """
         from hlokit.builder.communication import infeed
 
         return infeed(self, shape, config)
 
     def call(self, computation: ComputationLike, operands: Sequence[Any]) -> XlaOp:
-        """The value of a computation on operands, of which there may be none (CALL rules)."""
+        """The value of a computation on operands, of which there may be none (CALL rules).
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build(b.call(lambda x: x * 2, [b.constant(21)])))
+            array(42, dtype=int32)
+        """
         from hlokit.builder.control import call
 
         return call(self, computation, operands)
 
     def infeed_with_token(self, token: XlaOp, shape: Shape, config: str = "") -> XlaOp:
-        """The next value of the device's infeed queue, and a token (INFEED rules)."""
+        """The next value of the device's infeed queue, and a token (INFEED rules).
+
+            >>> b = hk.Builder()
+            >>> item, token = b.infeed_with_token(b.create_token(), hk.f32[2])
+            >>> hk.evaluate(b.build(item), infeed=[np.float32([1.0, 2.0])])
+            array([1., 2.], dtype=float32)
+        """
         from hlokit.builder.communication import infeed_with_token
 
         return infeed_with_token(token, shape, config)
@@ -207,7 +284,12 @@ class Builder:
         shape: Shape | None = None,
         name: str | None = None,
     ) -> XlaOp:
-        """Appends an instruction after checking the op's rules; op functions end here."""
+        """Appends an instruction after checking the op's rules; op functions end here.
+
+            >>> b = hk.Builder()
+            >>> b.emit(hk.OPS["negate"](), [b.constant([1, 2])]).shape
+            s32[2]
+        """
         if self._is_built:
             raise BuildError(f"builder {self.name} has been built: it takes no more ops", "BUILDER-3")
         for operand in operands:
@@ -231,7 +313,13 @@ class Builder:
         return XlaOp(self, instruction)
 
     def handle(self, value: Any, like: XlaOp | None = None) -> XlaOp:
-        """`value` if it is a handle, else a constant of it; a Python number takes the element type of `like`."""
+        """`value` if it is a handle, else a constant of it; a Python number takes the element type of `like`.
+
+            >>> b = hk.Builder()
+            >>> x = b.parameter(0, hk.bf16[2])
+            >>> b.handle(x) is x, b.handle(3, x).shape
+            (True, bf16[])
+        """
         if isinstance(value, XlaOp):
             return value
         weak = isinstance(value, (bool, int, float, complex)) and like is not None and like.shape.is_array
@@ -255,7 +343,14 @@ class Builder:
 
     @contextmanager
     def sharding(self, sharding: Sharding | str | None) -> Generator[None]:
-        """Instructions appended inside get this sharding (a Sharding or its text)."""
+        """Instructions appended inside get this sharding (a Sharding or its text).
+
+            >>> b = hk.Builder(source_info=False)
+            >>> with b.sharding("{replicated}"):
+            ...     x = b.parameter(0, hk.f32[2])
+            >>> print(x.instruction)
+            %parameter.1 = f32[2]{0} parameter(0), sharding={replicated}
+        """
         before = self._sharding
         self.set_sharding(sharding)
         try:
@@ -264,6 +359,13 @@ class Builder:
             self._sharding = before
 
     def set_sharding(self, sharding: Sharding | str | None) -> None:
+        """Instructions appended from here on get this sharding (a Sharding or its text); None: none.
+
+            >>> b = hk.Builder(source_info=False)
+            >>> b.set_sharding("{replicated}")
+            >>> print(b.parameter(0, hk.f32[2]).instruction)
+            %parameter.1 = f32[2]{0} parameter(0), sharding={replicated}
+        """
         if isinstance(sharding, str):
             from hlokit.text.groups import parse_sharding
 
@@ -271,11 +373,26 @@ class Builder:
         self._sharding = sharding
 
     def clear_sharding(self) -> None:
+        """Instructions appended from here on get no sharding.
+
+            >>> b = hk.Builder(source_info=False)
+            >>> b.set_sharding("{replicated}")
+            >>> b.clear_sharding()
+            >>> print(b.parameter(0, hk.f32[2]).instruction)
+            %parameter.1 = f32[2]{0} parameter(0)
+        """
         self._sharding = None
 
     @contextmanager
     def metadata(self, **fields: Any) -> Generator[None]:
-        """Instructions appended inside get these metadata fields: op_type, op_name, source_file, source_line, ..."""
+        """Instructions appended inside get these metadata fields: op_type, op_name, source_file, source_line, ...
+
+            >>> b = hk.Builder(source_info=False)
+            >>> with b.metadata(op_name="layer1/scale"):
+            ...     x = b.parameter(0, hk.f32[2])
+            >>> print(x.instruction)
+            %parameter.1 = f32[2]{0} parameter(0), metadata={op_name="layer1/scale"}
+        """
         before = self._metadata
         self._metadata = Metadata(**fields)
         try:
@@ -285,15 +402,37 @@ class Builder:
 
     @property
     def current_metadata(self) -> Metadata | None:
-        """What instructions appended now get a copy of."""
+        """What instructions appended now get a copy of.
+
+            >>> b = hk.Builder()
+            >>> with b.metadata(op_name="layer1"):
+            ...     b.current_metadata.op_name
+            'layer1'
+        """
         return self._metadata
 
     def set_metadata(self, metadata: Metadata | None) -> None:
+        """Instructions appended from here on get a copy of this metadata; None: none but the source's line.
+
+            >>> b = hk.Builder(source_info=False)
+            >>> with b.metadata(op_name="layer1"):
+            ...     kept = b.current_metadata
+            >>> b.set_metadata(kept)
+            >>> print(b.parameter(0, hk.f32[2]).instruction)
+            %parameter.1 = f32[2]{0} parameter(0), metadata={op_name="layer1"}
+        """
         self._metadata = metadata
 
     @contextmanager
     def frontend_attributes(self, attributes: dict[str, str]) -> Generator[None]:
-        """Instructions appended inside get these frontend attributes, added to those already set."""
+        """Instructions appended inside get these frontend attributes, added to those already set.
+
+            >>> b = hk.Builder(source_info=False)
+            >>> with b.frontend_attributes({"stage": "1"}):
+            ...     x = b.parameter(0, hk.f32[2])
+            >>> print(x.instruction)
+            %parameter.1 = f32[2]{0} parameter(0), frontend_attributes={stage="1"}
+        """
         before = self._frontend_attributes
         self._frontend_attributes = {**before, **attributes}
         try:
@@ -304,17 +443,32 @@ class Builder:
     # -- questions
 
     def get_shape(self, op: XlaOp) -> Shape:
-        """The inferred shape of a handle (BUILDER-9)."""
+        """The inferred shape of a handle (BUILDER-9).
+
+            >>> b = hk.Builder()
+            >>> b.get_shape(b.constant([1, 2]))
+            s32[2]
+        """
         return self._mine(op).shape
 
     def get_program_shape(self, root: XlaOp | None = None) -> ProgramShape:
-        """The parameters' shapes and the root's (BUILDER-9)."""
+        """The parameters' shapes and the root's (BUILDER-9).
+
+            >>> b = hk.Builder()
+            >>> b.get_program_shape(hk.neg(b.parameter(0, hk.f32[2], "x")))
+            (x: f32[2]) -> f32[2]
+        """
         result = (self._mine(root).instruction if root is not None else self.computation.root).shape
         parameters = self.computation.parameters
         return ProgramShape([p.shape for p in parameters], result, [p.name for p in parameters])
 
     def is_constant(self, op: XlaOp) -> bool:
-        """Whether `op` depends on no parameter and on nothing stateful (BUILDER-12)."""
+        """Whether `op` depends on no parameter and on nothing stateful (BUILDER-12).
+
+            >>> b = hk.Builder()
+            >>> b.is_constant(b.constant(1.0) * 2.0), b.is_constant(b.parameter(0, hk.f32))
+            (True, False)
+        """
         stack, seen = [self._mine(op).instruction], set[int]()
         while stack:
             instruction = stack.pop()
@@ -327,7 +481,12 @@ class Builder:
         return True
 
     def build_constant_sub_graph(self, op: XlaOp) -> HloModule:
-        """A module without parameters that computes `op`. BuildError (BUILDER-12) unless `is_constant(op)`."""
+        """A module without parameters that computes `op`. BuildError (BUILDER-12) unless `is_constant(op)`.
+
+            >>> b = hk.Builder()
+            >>> hk.evaluate(b.build_constant_sub_graph(b.constant(3.0) * 2.0))
+            array(6., dtype=float32)
+        """
         if not self.is_constant(op):
             raise BuildError(f"{op!r} is not a compile-time constant", "BUILDER-12")
         module = HloModule(f"{self.name}.constant")
@@ -340,21 +499,51 @@ class Builder:
     def set_up_alias(
         self, output_index: Sequence[int], param_number: int, param_index: Sequence[int] = (), kind: str = "may-alias"
     ) -> None:
-        """The output at this index may (or must) share a parameter's buffer; checked at build (BUILDER-13)."""
+        """The output at this index may (or must) share a parameter's buffer; checked at build (BUILDER-13).
+
+            >>> b = hk.Builder()
+            >>> x = b.parameter(0, hk.f32[2])
+            >>> b.set_up_alias((), 0)
+            >>> b.build(x + 1.0).input_output_alias[0].kind
+            'may-alias'
+        """
         self._aliases.append(Alias(tuple(output_index), param_number, tuple(param_index), kind))
 
     def add_buffer_donor(self, param_number: int, param_index: Sequence[int] = ()) -> None:
-        """A parameter's buffer may be reused; checked at build (BUILDER-13)."""
+        """A parameter's buffer may be reused; checked at build (BUILDER-13).
+
+            >>> b = hk.Builder()
+            >>> x = b.parameter(0, hk.f32[2])
+            >>> b.add_buffer_donor(0)
+            >>> b.build(x + 1.0).buffer_donor
+            [(0, ())]
+        """
         self._donors.append((param_number, tuple(param_index)))
 
     # -- finishing
 
     def create_sub_builder(self, name: str) -> Builder:
-        """A builder for a computation that ops of this one will call (BUILDER-10)."""
+        """A builder for a computation that ops of this one will call (BUILDER-10).
+
+            >>> b = hk.Builder()
+            >>> body = b.create_sub_builder("double")
+            >>> double = body.build_computation(body.parameter(0, hk.s32) * 2)
+            >>> hk.evaluate(b.build(b.call(double, [b.constant(21)])))
+            array(42, dtype=int32)
+        """
         return Builder(name, source_info=self.source_info)
 
     def report_error(self, error: HlokitError) -> None:
-        """Makes `build` raise this error (unless an earlier one was reported) (BEY-77)."""
+        """Makes `build` raise this error (unless an earlier one was reported) (BEY-77).
+
+            >>> b = hk.Builder()
+            >>> b.report_error(hk.BuildError("the frontend gave up"))
+            >>> try:
+            ...     b.build(b.constant(1))
+            ... except hk.BuildError as error:
+            ...     print(error)
+            the frontend gave up
+        """
         self._record(error)
         self._reported = True
 
@@ -363,6 +552,10 @@ class Builder:
 
         Without `root` the last op is the result (BUILDER-4); a sequence of handles makes a tuple.
         Raises BuildError: BUILDER-5 when parameter numbers have holes, BUILDER-4 without any op.
+
+            >>> b = hk.Builder("double")
+            >>> b.build_computation(b.parameter(0, hk.f32) * 2.0)
+            <Computation double: (f32[]) -> f32[], 3 instructions>
         """
         if self._reported and self.first_error is not None:
             raise self.first_error
@@ -387,7 +580,13 @@ class Builder:
         return self.computation
 
     def build(self, root: XlaOp | Sequence[XlaOp] | None = None) -> HloModule:
-        """A module with this computation as its entry; called computations come along, names are made unique."""
+        """A module with this computation as its entry; called computations come along, names are made unique.
+
+            >>> b = hk.Builder("pair")
+            >>> x = b.parameter(0, hk.s32)
+            >>> hk.evaluate(b.build([x, x + 1]), 4)
+            (array(4, dtype=int32), array(5, dtype=int32))
+        """
         entry = self.build_computation(root)
         module = HloModule(self.name)
         module.add_computation(entry, entry=True)

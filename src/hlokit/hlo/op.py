@@ -124,6 +124,8 @@ class Op:
     """A map op's rule is for the types that compute (forms/widening.py); else it takes every type as it is."""
     rules: ClassVar[str] = ""
     """Labels of the rule book, or their prefixes, beside those of the base classes: "BIN", "BEY-8 BEY-9"."""
+    example: ClassVar[str] = ""
+    """HLO text in which it stands, for an op that no function of the builder makes: computations, the entry last."""
     arity: ClassVar[int | None] = None
     least_operands: ClassVar[int] = 0
     """How many operands `infer` names; with `arity` None it may take more."""

@@ -14,9 +14,25 @@ from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import ResultShape
 from hlokit.types.shape import ProgramShape, Shape
 
+_ASYNC_EXAMPLE = """
+    %negated (p: f32[2]) -> f32[2] {
+      %p = f32[2] parameter(0)
+      ROOT %n = f32[2] negate(%p)
+    }
+
+    ENTRY %main (x: f32[2]) -> f32[2] {
+      %x = f32[2] parameter(0)
+      %start = ((f32[2]), f32[2]) async-start(%x), calls=%negated
+      %update = ((f32[2]), f32[2]) async-update(%start)
+      ROOT %done = f32[2] async-done(%update)
+    }
+"""
+
 
 class AsyncStart(Op, name="async-start"):
     """Begins the called computation on another thread; the state holds ((operands), result, ...)."""
+
+    example = _ASYNC_EXAMPLE
 
     async_execution_thread: str = attr("main")
     state: ResultShape
@@ -44,6 +60,8 @@ class AsyncStart(Op, name="async-start"):
 class AsyncUpdate(Op, name="async-update"):
     """The state of an operation under way, a step later."""
 
+    example = _ASYNC_EXAMPLE
+
     arity = 1
     passes_on = True
     form = "control"
@@ -64,6 +82,8 @@ class AsyncUpdate(Op, name="async-update"):
 class AsyncDone(Op, name="async-done"):
     """Waits for the operation and gives its result."""
 
+    example = _ASYNC_EXAMPLE
+
     arity = 1
     picks = 1
     form = "control"
@@ -81,8 +101,19 @@ class AsyncDone(Op, name="async-done"):
         return state[1]
 
 
+_COPY_EXAMPLE = """
+    ENTRY %main (x: f32[2]) -> f32[2] {
+      %x = f32[2] parameter(0)
+      %start = (f32[2], f32[2], u32[]) copy-start(%x)
+      ROOT %done = f32[2] copy-done(%start)
+    }
+"""
+
+
 class CopyStart(Op, name="copy-start"):
     """Begins a copy, perhaps into another memory; the state holds (copy, operand, u32 context)."""
+
+    example = _COPY_EXAMPLE
 
     cross_program_prefetch_index: int | None = attr(None)
 
@@ -102,6 +133,8 @@ class CopyStart(Op, name="copy-start"):
 
 class CopyDone(Op, name="copy-done"):
     """Waits for a copy and gives it."""
+
+    example = _COPY_EXAMPLE
 
     arity = 1
     picks = 0

@@ -68,6 +68,20 @@ class AllReduceStart(AllReduce, name="all-reduce-start"):
 class AllReduceDone(Op, name="all-reduce-done"):
     """Waits for an all-reduce and gives its result."""
 
+    example = """
+        %add (a: f32[], b: f32[]) -> f32[] {
+          %a = f32[] parameter(0)
+          %b = f32[] parameter(1)
+          ROOT %sum = f32[] add(%a, %b)
+        }
+
+        ENTRY %main (x: f32[2]) -> f32[2] {
+          %x = f32[2] parameter(0)
+          %start = f32[2] all-reduce-start(%x), replica_groups={}, to_apply=%add
+          ROOT %done = f32[2] all-reduce-done(%start)
+        }
+    """
+
     arity = 1
     passes_on = True
     form = "communicate"
@@ -163,6 +177,14 @@ class AllGatherStart(AllGather, name="all-gather-start"):
 
 class AllGatherDone(Op, name="all-gather-done"):
     """Waits for an all-gather and gives its result."""
+
+    example = """
+        ENTRY %main (x: f32[2]) -> f32[2] {
+          %x = f32[2] parameter(0)
+          %start = (f32[2], f32[2]) all-gather-start(%x), replica_groups={{0}}, dimensions={0}
+          ROOT %done = f32[2] all-gather-done(%start)
+        }
+    """
 
     arity = 1
     picks = 1

@@ -42,6 +42,18 @@ class Call(Op, name="call"):
 class Fusion(Op, name="fusion"):
     """The computation's value on the operands, to be computed by one kernel (BEY-55)."""
 
+    example = """
+        %negated (p: f32[2]) -> f32[2] {
+          %p = f32[2] parameter(0)
+          ROOT %n = f32[2] negate(%p)
+        }
+
+        ENTRY %main (x: f32[2]) -> f32[2] {
+          %x = f32[2] parameter(0)
+          ROOT %y = f32[2] fusion(%x), kind=kLoop, calls=%negated
+        }
+    """
+
     kind: Annotated[str, FUSION_KIND] = attr(proto="fusion_kind")
     output_to_operand_aliasing: Aliasing = attr((), proto="output_operand_aliasing")
 
@@ -201,6 +213,14 @@ class Conditional(Op, name="conditional"):
 class AddDependency(Op, name="add-dependency"):
     """The first operand, available only after the token (BEY-54)."""
 
+    example = """
+        ENTRY %main (x: f32[2]) -> f32[2] {
+          %x = f32[2] parameter(0)
+          %after = token[] after-all()
+          ROOT %y = f32[2] add-dependency(%x, %after)
+        }
+    """
+
     arity = 2
     form = "control"
     rules = "BEY-54"
@@ -217,6 +237,13 @@ class AddDependency(Op, name="add-dependency"):
 
 class Domain(Op, name="domain"):
     """The operand; marks where the sharding `exit` ends and `entry` begins (BEY-54)."""
+
+    example = """
+        ENTRY %main (x: f32[2]) -> f32[2] {
+          %x = f32[2] parameter(0)
+          ROOT %y = f32[2] domain(%x), domain={kind="sharding", entry={replicated}, exit={maximal device=0}}
+        }
+    """
 
     domain: Annotated[tuple[str, Sharding, Sharding], DOMAIN] = attr()
 

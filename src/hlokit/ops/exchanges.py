@@ -307,6 +307,14 @@ class CollectivePermuteStart(CollectivePermute, name="collective-permute-start")
 class CollectivePermuteDone(Op, name="collective-permute-done"):
     """Waits for a collective-permute and gives its result."""
 
+    example = """
+        ENTRY %main (x: f32[2]) -> f32[2] {
+          %x = f32[2] parameter(0)
+          %start = (f32[2], f32[2], u32[], u32[]) collective-permute-start(%x), source_target_pairs={{0,0}}
+          ROOT %done = f32[2] collective-permute-done(%start)
+        }
+    """
+
     arity = 1
     picks = 1
     form = "communicate"

@@ -245,6 +245,13 @@ class Iota(Op, name="iota"):
 class Bitcast(Op, name="bitcast"):
     """The elements as the operand's layout puts them in memory, read by the result's layout (BEY-19)."""
 
+    example = """
+        ENTRY %main (x: f32[2,3]) -> f32[6] {
+          %x = f32[2,3] parameter(0)
+          ROOT %y = f32[6] bitcast(%x)
+        }
+    """
+
     output_shape: ResultShape
 
     arity = 1

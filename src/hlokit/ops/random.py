@@ -130,6 +130,12 @@ class RngBitGenerator(Op, name="rng-bit-generator"):
 class RngGetAndUpdateState(Op, name="rng-get-and-update-state"):
     """The module's 128-bit random state, low word first, to which `delta` is added after reading."""
 
+    example = """
+        ENTRY %main () -> u64[2] {
+          ROOT %state = u64[2] rng-get-and-update-state(), delta=4
+        }
+    """
+
     delta: int = attr()
     output_shape: ResultShape
 

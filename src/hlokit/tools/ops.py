@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 from hlokit.errors import HlokitError
 from hlokit.hlo.op import OPS, Attribute, Op
@@ -53,7 +58,68 @@ def reference(op: type[Op]) -> str:
     for title, kinds in (("Rules", "SVCEIA"), ("Examples", "XD")):
         shown = [f"- `{rule.label}` {rule.text}" for rule in book if rule.kind in kinds]
         lines += ["", f"{title}:", "", *shown] if shown else []
+    functions = made_by().get(op, {})
+    if functions:
+        named = ", ".join(f"`{name if name.startswith('b.') else f'hk.{name}'}`" for name in functions)
+        lines += ["", f"Made by {named}.", "", *_example(functions)]
+    if op.example:
+        lines += ["", "In text:", "", "```", *inspect.cleandoc(op.example).split("\n"), "```"]
     return "\n".join(lines)
+
+
+@cache
+def made_by() -> Mapping[type[Op], Mapping[str, Callable[..., Any]]]:
+    """For each op the functions of the builder whose code names its class, themselves or through private functions.
+
+    By the name that they are called by: "add", "b.parameter".
+    """
+    from hlokit import builder
+    from hlokit.builder import functions
+    from hlokit.builder.core import Builder
+
+    classes = {op.__name__: op for op in OPS.values()}
+    modules = [module for _, module in sorted(vars(builder).items()) if isinstance(module, ModuleType)]
+    defined = [(module.__name__, name, f) for module in modules for name, f in vars(module).items()]
+    defined += [(Builder.__module__, name, f) for name, f in vars(Builder).items()]
+    found: dict[type[Op], dict[str, Callable[..., Any]]] = {}
+    for module, name, function in defined:
+        called = name if hasattr(functions, name) else f"b.{name}" if hasattr(Builder, name) else ""
+        function = inspect.unwrap(function) if callable(function) else None
+        if not isinstance(function, FunctionType) or not called or name.startswith("_"):
+            continue
+        if function.__module__ != module or function.__name__ != name:  # an import, another name
+            continue
+        for op in _reached(function) & {*classes}:
+            found.setdefault(classes[op], {})[called] = getattr(Builder if called != name else functions, name)
+    return found
+
+
+def _reached(function: FunctionType) -> set[str]:
+    """What the function's code names, and what the private functions that it names do."""
+    names, pending, seen = set[str](), [function], set[FunctionType]()
+    while pending:
+        one = pending.pop()
+        seen.add(one)
+        for name in _names(one.__code__):
+            names.add(name)
+            other = one.__globals__.get(name)
+            if name.startswith("_") and isinstance(other, FunctionType) and other not in seen:
+                pending.append(other)
+    return names
+
+
+def _names(code: CodeType) -> set[str]:
+    return {*code.co_names}.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
+def _example(functions: Mapping[str, Callable[..., Any]]) -> list[str]:
+    """The example of the function with the shortest name that has one."""
+    for name in sorted(functions, key=len):
+        text = inspect.getdoc(functions[name]) or ""
+        start = re.search(r"^ *>>> ", text, re.MULTILINE)
+        if start is not None:
+            return ["```pycon", *textwrap.dedent(text[start.start() :]).rstrip().split("\n"), "```"]
+    return []
 
 
 def rules_of(op: type[Op]) -> list[Rule]:
