@@ -96,6 +96,12 @@ class BuildError(HlokitError):
     def __init__(self, message: str, label: str | None = None) -> None:
         super().__init__(f"{message} [{label}]" if label else message)
         self.label = label
+        self.function = ""
+        """The function of the facade that was called, if the message does not name it."""
+
+    def _message(self) -> str:
+        message = super()._message()
+        return f"{self.function}: {message}" if self.function and self.function not in message else message
 
 
 class MissingNameError(BuildError, AttributeError):

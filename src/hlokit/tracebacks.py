@@ -16,7 +16,7 @@ from functools import wraps
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from hlokit.errors import BuildError, HlokitError, ShadowMismatch, ShapeError, VerifyError
+from hlokit.errors import BuildError, HlokitError, MissingNameError, ShadowMismatch, ShapeError, VerifyError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -27,12 +27,15 @@ _MACHINERY = ("hlokit.passes.", "hlokit.cpu.")
 
 
 def public(
-    function: Callable[_P, _T], complete: Callable[[HlokitError, str, tuple[Any, ...]], None] | None = None
+    function: Callable[_P, _T],
+    complete: Callable[[HlokitError, str, tuple[Any, ...]], None] | None = None,
+    misuse: Callable[[Exception, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Exception] | None = None,
 ) -> Callable[_P, _T]:
     """`function`, whose errors have tracebacks that end in the caller's code.
 
     `complete(error, name, arguments)`: puts in what the error does not say of the call. Arguments that do not fit the
-    signature are named with it.
+    signature are named with it. `misuse(error, function, args, kwargs)`: what to raise in the place of an error of no
+    class of this package.
     """
 
     @wraps(function)
@@ -41,25 +44,46 @@ def public(
             return function(*args, **kwargs)
         except HlokitError as error:
             if not _is_own(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+                if misuse is not None and isinstance(error, MissingNameError):  # of an argument that is a handle
+                    found = misuse(error, function, args, kwargs)
+                    if found is not error:
+                        raise found from None
                 if complete is not None:
                     complete(error, function.__name__, (*args, *kwargs.values()))
                 shorten(error)
             raise
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+        except Exception as error:
+            if not _binds(function, args, kwargs):
                 _name_signature(error, function)
+            elif misuse is not None and not _is_own(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+                found = misuse(error, function, args, kwargs)
+                if found is not error:
+                    raise found from None
             raise
 
     return run
 
 
-def public_methods(*operators: str, but: Sequence[str] = ()) -> Callable[[_Class], _Class]:
-    """Makes a class's methods public, but some, and these operators."""
+def _binds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the arguments fit the signature."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def public_methods(
+    *operators: str,
+    but: Sequence[str] = (),
+    misuse: Callable[[Exception, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Exception] | None = None,
+) -> Callable[[_Class], _Class]:
+    """Makes a class's methods public, but some, and these operators; `misuse` as for `public`."""
 
     def decorate(cls: _Class) -> _Class:
         for name, value in list(vars(cls).items()):
             if isinstance(value, FunctionType) and (name in operators or not (name.startswith("_") or name in but)):
-                setattr(cls, name, public(value))
+                setattr(cls, name, public(value, misuse=misuse))
         return cls
 
     return decorate
@@ -121,7 +145,7 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _name_signature(error: TypeError, function: Callable[..., Any]) -> None:
+def _name_signature(error: Exception, function: Callable[..., Any]) -> None:
     """Adds the signature to the error for arguments that do not fit it; its only frame is the wrapper's, and goes."""
     parameters = [
         str(parameter.replace(annotation=parameter.empty))

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 from hlokit.builder.communication import ChannelHandle
 from hlokit.builder.control import tuple_
 from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit
-from hlokit.errors import ShapeError, UnsupportedError
+from hlokit.errors import MisuseError, ShapeError, UnsupportedError
+from hlokit.hlo.op import check
 from hlokit.ops.collectives import AllGather, AllReduce, PartitionId, ReduceScatter, ReplicaId
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
 from hlokit.types.groups import ReplicaGroups
@@ -152,6 +153,7 @@ def all_reduce_tuple(
         (array([3.], dtype=float32), array([30.], dtype=float32))
     """
     if shape_with_layout is not None and len(operands) == 1:
+        check(len(shape_with_layout.elements) == 1, "BEY-60", "shape_with_layout", shape_with_layout, "a tuple of one")
         shape_with_layout = shape_with_layout.elements[0]
     arguments = (computation, replica_groups, channel_id, shape_with_layout, use_global_device_ids)
     return _as_tuple(_all_reduce(operands, *arguments), len(operands))
@@ -268,6 +270,9 @@ def all_to_all_tuple(
         (array([1.], dtype=float32), array([2.], dtype=float32))
     """
     if isinstance(operands, XlaOp):
+        if len(arguments) < 3:
+            found = f"found {len(arguments)} arguments behind the operand"
+            raise MisuseError(f"all_to_all_tuple: {found}, expected split_dimension, concat_dimension and split_count")
         split, concat, count, *rest = arguments
         given = _merged(rest, replica_groups, layout, channel_id)
         return _all_to_all_of_slices(operands, split, concat, count, *given)
@@ -416,7 +421,11 @@ def _all_to_all_of_slices(
 
 def _merged(given: Sequence[Any], groups: Groups, layout: Layout | None, channel: Channel) -> tuple[Any, Any, Any]:
     """(replica_groups, layout, channel_id), those given by position first."""
+    if len(given) > 3:
+        raise MisuseError(f"all_to_all_tuple: found {len(given) - 3} arguments behind channel_id, expected none")
     merged = [*given, *(groups, layout, channel)[len(given) :]]
+    if merged[1] is not None and not isinstance(merged[1], Layout):
+        raise MisuseError(f"all_to_all_tuple: layout: found {merged[1]!r}, expected a Layout or None")
     return merged[0], merged[1], merged[2]
 
 

@@ -37,7 +37,13 @@ ComputationLike: TypeAlias = "Computation | HloModule | Callable[..., Any]"
 """What op functions take as a computation: a built one, or a Python function of handles."""
 
 
-@public_methods(but=("emit", "handle"))  # which op functions call
+def _misuse(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
+    from hlokit.builder.misuse import misuse
+
+    return misuse(error, function, args, kwargs)
+
+
+@public_methods(but=("emit", "handle"), misuse=_misuse)  # which op functions call
 class Builder:
     """Builds one computation (BUILDER rules). Op functions append to the builder of their operands.
 
@@ -153,7 +159,9 @@ class Builder:
         """
         if value is None:
             return self._constant_of_rank(1, values, dtype)
-        return self.constant([value] * int(values), dtype)
+        from hlokit.builder.movement import broadcast
+
+        return broadcast(self._constant_of_rank(0, value, dtype), [values])
 
     def constant_r2(self, values: Any, dtype: DType | None = None) -> XlaOp:
         """A matrix constant from its rows (BUILDER-7).
@@ -739,16 +747,18 @@ def op_function(value: Any) -> Any:
     """A function of the facade made public: its errors name the call where they name no op; what is no function."""
     if not isinstance(value, FunctionType):
         return value
-    made = public(value, _complete)
+    made = public(value, _complete, _misuse)
     made.__module__ = "hlokit"
     return made
 
 
 def _complete(error: HlokitError, name: str, arguments: tuple[Any, ...]) -> None:
-    """A ShapeError that no op or check has completed names the function, its operands and the caller's line.
+    """A BuildError names the function; a ShapeError too, its operands and the caller's line, if no op has completed it.
 
     The call to write instead is left out where the caller called another function, which is made of this one.
     """
+    if isinstance(error, BuildError) and not error.function:
+        error.function = name
     if not isinstance(error, ShapeError):
         return
     if error.op is None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from hlokit.builder.broadcasting import broadcast_operands, scalar_to
 from hlokit.builder.core import XlaOp, emit, handles, rejected
 from hlokit.builder.handle import first_handle
@@ -569,7 +571,7 @@ def _fold_right(op: Op, lhs: Any, rhs: Any, more: tuple[Any, ...], broadcast_dim
 
 def _binary(op: Op, lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int], types_rule: str = "BIN-2") -> XlaOp:
     first, second = handles(lhs, rhs)
-    if first.shape is not second.shape or broadcast_dimensions:
+    if first.shape is not second.shape or np.size(broadcast_dimensions):
         try:
             first, second = broadcast_operands(op.opcode, first, second, broadcast_dimensions, types_rule)
         except ShapeError as error:
@@ -605,7 +607,7 @@ def compare(
     shape = first_handle(lhs, rhs).shape
     if shape.is_array and compare_type == comparison.default_comparison_type(shape.dtype):
         compare_type = None
-    return _binary(comparison.Compare(direction, compare_type), lhs, rhs, broadcast_dimensions, "CMP-2")
+    return _binary(comparison.Compare(direction, compare_type, None), lhs, rhs, broadcast_dimensions, "CMP-2")
 
 
 def eq(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:

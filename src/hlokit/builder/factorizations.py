@@ -204,6 +204,7 @@ def approx_top_k_reduction_output_size(
         >>> hk.approx_top_k_reduction_output_size(1_000_000, 2, 10, 0.95)
         (10, -1)
     """
+    check(0 < recall_target <= 1, "BEY-80", "recall_target", recall_target, "in (0, 1]")
     if aggregate_to_topk:
         return top_k, -1
     tiling = 1024 if rank == 1 else 128

@@ -198,9 +198,10 @@ def create_scalar_gt_computation(operand_types: Sequence[DType]) -> Computation:
 
 
 def _comparator(name: str, direction: str, operand_types: Sequence[DType]) -> Computation:
+    check(len(operand_types) > 0, "BEY-39", "operand_types", "none", "one for each operand of the sort")
     builder = Builder(name, source_info=False)
     for number, element_type in enumerate(t for t in operand_types for _ in range(2)):
         builder.parameter(number, element_type[()], f"p.{number // 2}.{'rhs' if number % 2 else 'lhs'}")
     lhs, rhs = (XlaOp(builder, p) for p in builder.computation.parameters[:2])
-    comparison = Compare(direction, "TOTALORDER" if operand_types[0].is_floating else None)
+    comparison = Compare(direction, "TOTALORDER" if operand_types[0].is_floating else None, None)
     return builder.build_computation(emit(comparison, lhs, rhs))

@@ -10,6 +10,8 @@ from hlokit.builder.core import XlaOp
 from hlokit.builder.elementwise import and_, eq, gt, lt, min, ne, or_, select
 from hlokit.builder.movement import iota
 from hlokit.builder.reduction import reduce, reduce_all
+from hlokit.errors import BuildError, MisuseError
+from hlokit.hlo.values import is_sequence
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -33,9 +35,9 @@ def while_loop(
         return condition(*state)
 
     def step(state: XlaOp) -> Sequence[XlaOp]:
-        return list(body(*state))
+        return _values_of("while_loop", body(*state))
 
-    return list(while_(unfinished, step, tuple_(initial_values[0].builder, list(initial_values))))
+    return list(while_(unfinished, step, tuple_(_first("while_loop", initial_values).builder, list(initial_values))))
 
 
 def for_each_index(
@@ -56,10 +58,25 @@ def for_each_index(
         return index < num_iterations
 
     def step(index: XlaOp, *values: XlaOp) -> list[XlaOp]:
-        return [index + 1, *body(index, *values)]
+        return [index + 1, *_values_of("for_each_index", body(index, *values))]
 
-    start = initial_values[0].builder.constant_r0(0, index_type)
+    start = _first("for_each_index", initial_values).builder.constant_r0(0, index_type)
     return while_loop(unfinished, step, [start, *initial_values])[1:]
+
+
+def _first(function: str, initial_values: Sequence[XlaOp]) -> XlaOp:
+    if not len(initial_values):
+        raise BuildError(f"{function}: initial_values: found none, expected at least one", "BEY-80")
+    return initial_values[0]
+
+
+def _values_of(function: str, given: object) -> list[XlaOp]:
+    """What `body` gives, as a list."""
+    if isinstance(given, XlaOp) and given.shape.is_tuple:
+        return list(given)
+    if not is_sequence(given):
+        raise MisuseError(f"{function}: body: it gives {given!r}, expected a sequence of handles")
+    return list(given)
 
 
 def any(predicates: XlaOp) -> XlaOp:

@@ -19,6 +19,8 @@ from hlokit.builder.error_functions import erf_inv
 from hlokit.builder.indexing import slice_in_dim
 from hlokit.builder.linalg import rng_bit_generator
 from hlokit.builder.movement import concat_in_dim, reshape
+from hlokit.errors import MisuseError
+from hlokit.hlo.values import is_sequence
 from hlokit.types.dtype import DType, unsigned_of
 from hlokit.types.shape import Shape
 
@@ -58,6 +60,13 @@ def philox_bit_generator(key: XlaOp, initial_state: XlaOp, shape: Shape) -> tupl
     return bits, slice_in_dim(state, 1, 3, 1, 0)
 
 
+def _generated(given: object) -> tuple[XlaOp, XlaOp]:
+    """(bits, new state) as a bit generator gives them."""
+    if not is_sequence(given) or len(given) != 2 or not all(isinstance(part, XlaOp) for part in given):
+        raise MisuseError(f"bit_generator: it gives {given!r}, expected two handles: bits and the new state")
+    return given[0], given[1]
+
+
 def uniform_floating_point_distribution(
     key: XlaOp, initial_state: XlaOp, bit_generator: BitGenerator, minval: Any, maxval: Any, shape: Shape
 ) -> tuple[XlaOp, XlaOp]:
@@ -74,7 +83,7 @@ def uniform_floating_point_distribution(
     """
     if not shape.dtype.is_floating:
         raise reject("BEY-80", "uniform_floating_point_distribution", f"{shape} from key", "a floating shape", key)
-    bits, state = bit_generator(key, initial_state, shape)
+    bits, state = _generated(bit_generator(key, initial_state, shape))
     unit = _unit_interval(bits, shape.dtype)
     low, high = (_constant(v, key, shape.dtype) for v in (minval, maxval))
     return unit * (high - low) + low, state
@@ -96,7 +105,7 @@ def uniform_int_distribution(
     unsigned = unsigned_of(shape.dtype.bits)
     if not shape.dtype.is_integral or unsigned is None:
         raise reject("BEY-80", "uniform_int_distribution", f"{shape} from key", "an integral shape", key)
-    bits, state = bit_generator(key, initial_state, shape)
+    bits, state = _generated(bit_generator(key, initial_state, shape))
     low, high = (convert_element_type(_constant(v, key, shape.dtype), unsigned) for v in (minval, maxval))
     return convert_element_type(rem(bits, high - low) + low, shape.dtype), state
 

@@ -31,7 +31,9 @@ __all__ = [
 ]
 
 
-def reduce(operands: Any, init_values: Any, computation: ComputationLike, dimensions: Sequence[int]) -> XlaOp:
+def reduce(
+    operands: XlaOp | Sequence[Any], init_values: Any, computation: ComputationLike, dimensions: Sequence[int]
+) -> XlaOp:
     """Folds the elements along some dimensions with a computation, from an init value on, in row-major order.
 
     operands     an array, or N of the same dimensions; then `init_values` are N scalars and the result is a tuple
@@ -59,7 +61,7 @@ def reduce_all(operand: XlaOp, init: Any, computation: ComputationLike) -> XlaOp
 
 
 def reduce_window(
-    operands: Any,
+    operands: XlaOp | Sequence[Any],
     init_values: Any,
     computation: ComputationLike,
     window_dimensions: Sequence[int],
@@ -75,7 +77,7 @@ def reduce_window(
         array([3, 5, 7], dtype=int32)
     """
     first = _reduced(operands, init_values, "RWIN-2", "reduce-window")[0][0]
-    strides = window_strides or [1] * first.rank
+    strides = window_strides if len(window_strides) else [1] * first.rank
     pairs = made(make_padding, "reduce-window", (first,), first.shape.dimensions, window_dimensions, strides, padding)
     return reduce_window_with_general_padding(
         operands, init_values, computation, window_dimensions, window_strides, (), (), pairs
@@ -83,7 +85,7 @@ def reduce_window(
 
 
 def reduce_window_with_general_padding(
-    operands: Any,
+    operands: XlaOp | Sequence[Any],
     init_values: Any,
     computation: ComputationLike,
     window_dimensions: Sequence[int],
@@ -129,7 +131,7 @@ def select_and_scatter(
         >>> hk.evaluate(b.build(hk.select_and_scatter(x, hk.ge, [2], [2], "VALID", source, 0, hk.add)))
         array([ 0, 10,  0, 20], dtype=int32)
     """
-    sizes, strides = operand.shape.dimensions, window_strides or [1] * operand.rank
+    sizes, strides = operand.shape.dimensions, window_strides if len(window_strides) else [1] * operand.rank
     pairs = made(make_padding, "select-and-scatter", (operand,), sizes, window_dimensions, strides, padding)
     return select_and_scatter_with_general_padding(
         operand, select, window_dimensions, window_strides, pairs, source, init_value, scatter

@@ -22,6 +22,7 @@ from hlokit.types.sharding import Sharding
 from hlokit.types.window import PaddingDimension, Window
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
+_GREATEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,22 @@ def _integer(value: Any) -> int:
     if not _LEAST <= number <= _GREATEST:
         raise ValueError(f"{number} is no int64")
     return number
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_, int)) and value in (0, 1):
+        return value == 1
+    raise TypeError(f"{value!r} is neither True nor False")
+
+
+def _float(value: Any) -> float:
+    """A number, as a float32."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{value!r} is text")
+    number = float(value)
+    if number - number == 0 and abs(number) > _GREATEST_FLOAT:
+        raise OverflowError(f"{number} is no float32")
+    return float(np.float32(number))
 
 
 def _integers(values: Iterable[int]) -> tuple[int, ...]:
@@ -118,9 +135,9 @@ def _precisions(values: Iterable[str]) -> tuple[str, ...]:
 
 INT = Kind("integer", _integer)
 OPTIONAL_INT = Kind("integer", _optional(_integer))
-BOOL = Kind("bool", bool)
-FLOAT = Kind("float", lambda v: float(np.float32(v)))
-STRING = Kind("string", str)
+BOOL = Kind("bool", _bool)
+FLOAT = Kind("float", _float)
+STRING = Kind("string", _instance(str))
 INT_LIST = Kind("integer list", _integers)
 OPTIONAL_INT_LIST = Kind("integer list", _optional(_integers))
 SINGLE = Kind("list of one integer", _integer)
@@ -141,9 +158,7 @@ RESULT_SHAPE = Kind("result shape", _instance(Shape))
 LITERAL = Kind("literal", _instance(Literal))
 OPTIONAL_LITERAL = Kind("literal with shape", _optional(_instance(Literal)))
 ALIASING = Kind("output to operand aliasing", _aliasing)
-ACCURACY = Kind(
-    "result accuracy", _optional(_accuracy), expected='None, "highest" or ("tolerance", atol, rtol, ulps)'
-)
+ACCURACY = Kind("result accuracy", _optional(_accuracy), expected='None, "highest" or ("tolerance", atol, rtol, ulps)')
 SHARDING = Kind("sharding", _instance(Sharding))
 DOMAIN = Kind("domain", tuple)
 PRECISIONS = ("default", "high", "highest", "packed_nibble")

@@ -49,6 +49,8 @@ class Literal:
         if isinstance(value, Literal):
             return value
         if isinstance(value, tuple):
+            if shape is not None and len(shape.elements) != len(value):  # pyright: ignore[reportUnknownArgumentType]
+                raise ShapeError("BUILDER-7", "literal", f"a tuple of {len(value)}", shape)  # pyright: ignore[reportUnknownArgumentType]
             parts = [Literal.of(v, shape.elements[i] if shape is not None else None) for i, v in enumerate(value)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
             return Literal(Shape.tuple(p.shape for p in parts), tuple(parts))
         array = as_array(value, shape.dtype if shape is not None else None)
