@@ -90,10 +90,10 @@ def _of_two(write: Writer, instruction: Instruction, operands: Sequence[Sized]) 
             continue
         one, (a, b) = write.number(1), pair
         least, most = (write.add(op, a, b) for op in (Minimum(), Maximum()))
-        is_one = write.add(Compare("EQ", None), least, one)
+        is_one = write.add(Compare("EQ", None, None), least, one)
         sizes[d] = write.add(Select(), is_one, most, least)
         for k, size in enumerate(pair):
-            repeats = write.add(And(), is_one, write.add(Compare("EQ", None), size, one))
+            repeats = write.add(And(), is_one, write.add(Compare("EQ", None, None), size, one))
             nodes[k] = _repeated(write, nodes[k], d, repeats)
     return Sized(write.add(_static(instruction), *nodes), tuple(sizes), whole=False)
 
@@ -101,8 +101,8 @@ def _of_two(write: Writer, instruction: Instruction, operands: Sequence[Sized]) 
 def _repeated(write: Writer, node: Instruction, dimension: int, repeats: Instruction) -> Instruction:
     """The array; if `repeats`, a pred, its first element along a dimension in the place of all of them."""
     shape = node.shape.static
-    others = [d for d in range(shape.rank) if d != dimension]
-    ranges = [(0, 1 if d == dimension else n, 1) for d, n in enumerate(shape.dimensions)]
+    others = tuple(d for d in range(shape.rank) if d != dimension)
+    ranges = tuple((0, 1 if d == dimension else n, 1) for d, n in enumerate(shape.dimensions))
     row_shape = shape.with_dimensions([shape.dimensions[d] for d in others])
     row = write.add(Reshape(None, row_shape), write.add(Slice(ranges), node))
     return write.add(Select(), write.full(repeats, shape), write.add(Broadcast(others, shape), row), node)
@@ -524,7 +524,7 @@ def _flagged_comparator(write: Writer, comparator: Computation) -> Computation:
     made = Writer(Computation(f"{comparator.name}.flagged", module))
     shapes = [*(p.shape.static for p in comparator.parameters), dtypes.pred[()], dtypes.pred[()]]
     *keys, first, second = (made.add(Parameter(i, shape)) for i, shape in enumerate(shapes))
-    differs = made.add(Compare("NE", None), first, second)
+    differs = made.add(Compare("NE", None, None), first, second)
     before = made.add(Call(False), *keys, called=[comparator])
     made.into.set_root(made.add(Select(), differs, first, before))
     assert module is not None

@@ -122,7 +122,7 @@ class Writer:
         for dimension, size in enumerate(sizes):
             if size is not None:
                 limit = self.full(size, shape)
-                here = self.add(Compare("LT", None), self.places(dimension, shape), limit)
+                here = self.add(Compare("LT", None, None), self.places(dimension, shape), limit)
                 found = here if found is None else self.add(And(), found, here)
         return found
 
