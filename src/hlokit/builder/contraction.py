@@ -162,7 +162,9 @@ def _lists(numbers: DotDimensionNumbers) -> tuple[_Dims, _Dims, _Dims, _Dims]:
     )
 
 
-def result_type(opcode: str, lhs: XlaOp, rhs: XlaOp, preferred: DType | None, label: str = "DOTG-16") -> DType:
+def result_type(
+    opcode: str, lhs: XlaOp, rhs: XlaOp, preferred: DType | None, label: str = "DOTG-16"
+) -> DType:
     """The preferred element type, or that of both operands (DOTG-12); any array type for operands that have none.
 
     Raises ShapeError with the label for operands of two types and no preferred one.

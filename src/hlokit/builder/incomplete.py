@@ -195,7 +195,9 @@ def _gamma_fraction(a: XlaOp, x: XlaOp, with_slopes: bool) -> list[XlaOp]:
     def unfinished(n: XlaOp, a: XlaOp, b: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *slopes: XlaOp) -> XlaOp:
         return and_(n < float(_LIMIT), any(moves))
 
-    def step(n: XlaOp, a: XlaOp, b: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *slopes: XlaOp) -> list[XlaOp]:
+    def step(
+        n: XlaOp, a: XlaOp, b: XlaOp, c: XlaOp, d: XlaOp, h: XlaOp, moves: XlaOp, *slopes: XlaOp
+    ) -> list[XlaOp]:
         factor, b = n * (a - n), b + 2.0
         new_c = b + factor / c
         new_d = 1.0 / (factor * d + b)

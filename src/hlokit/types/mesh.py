@@ -122,7 +122,9 @@ class Mesh:
             whole = self.axis_size(axis.name)
             if not whole:
                 raise ShapeError("HMESH-3", "axis", str(axis), f"one of {self}")
-            if axis.is_part and not (axis.pre >= 1 and 1 < axis.size < whole and whole % (axis.pre * axis.size) == 0):
+            if axis.is_part and not (
+                axis.pre >= 1 and 1 < axis.size < whole and whole % (axis.pre * axis.size) == 0
+            ):
                 raise ShapeError("HMESH-3", "part of an axis", str(axis), f"(pre)size that divide {whole}, 1 < size")
         self.factored([axis for axes in lists for axis in axes])
         for axes in lists:

@@ -301,3 +301,4 @@ class Sharding:
             return ",".join(map(str, self.devices))
         text = f"<=[{','.join(map(str, self.reshape))}]"
         return text + (f"T({','.join(map(str, self.transpose))})" if self.transpose else "")
+
