@@ -183,7 +183,7 @@ def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> 
     version     of StableHLO, "0.9.0" to "1.20.0": readers of it and of later ones read the artifact (1.17.0: those of
                 jaxlib 0.10.2)
 
-    Text may leave sizes open (`?`); names of operations and values of text that no artifact keeps are lost.
+    Text may leave sizes open (`?`). It is not checked beyond its form, as `parse` checks it; names of values are lost.
 
         >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
         >>> hk.parse(hk.to_stablehlo_artifact(module)).name == module.name

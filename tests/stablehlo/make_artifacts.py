@@ -2,7 +2,7 @@
 
 Texts with locations, each with its artifacts: for the oldest version that has its operations, for the newest, and as
 plain MLIR bytecode. The texts are those of stablehlo_forms.jsonl.gz, one for each operation below, and JAX functions
-on several devices.
+on several devices. `newer` as an argument makes newer.jsonl.gz of NEWER instead, with a jaxlib of 2026.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from tests.stablehlo.test_ops import FORMS
 
 ARTIFACTS = Path(__file__).parents[1] / "data" / "artifacts" / "artifacts.jsonl.gz"
+NEWER_ARTIFACTS = ARTIFACTS.with_name("newer.jsonl.gz")
 VERSIONS = ("0.9.0", "0.17.0", "0.19.0", "1.0.0", "1.8.0")
 ADD = (
     "({ ^bb0(%aa: tensor<f32>, %bb: tensor<f32>): %ss = stablehlo.add %aa, %bb : tensor<f32> "
@@ -162,6 +164,27 @@ func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x", ?}p
  sdy.mesh @m = <["x"=4]>""",
 )
 """Newer operations."""
+NEWER_VERSIONS = ("1.18.0", "1.19.0", "1.20.0")
+NEWER = (
+    """func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = stablehlo.custom_call @foo(%x) {result_layouts = [dense<[0, 1]> : tensor<2xindex>], operand_layouts = [dense<[0, 1]> : tensor<2xindex>], result_tilings = [[dense<[8, 128]> : tensor<2xindex>]]} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32> }""",
+    """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = "stablehlo.collective_broadcast"(%x) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xf32>) -> tensor<2xf32>
+  return %0 : tensor<2xf32> }""",
+    """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = "stablehlo.collective_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>): %s = stablehlo.add %a, %b : tensor<f32> stablehlo.return %s : tensor<f32> }) : (tensor<2xf32>) -> tensor<2xf32>
+  return %0 : tensor<2xf32> }""",
+    """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+ %r = "stablehlo.all_reduce"(%x) <{replica_groups = #stablehlo.replica_group_mesh_axes<mesh = #stablehlo.mesh<axes = [#stablehlo.mesh_axis<name = "x", size = 4>], device_ids = dense<[0, 1, 2, 3]> : tensor<4xi64>>, axes = [#stablehlo.axis_ref<name = "x", sub_axis_info = (1)2>]>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, use_global_device_ids}> ({
+ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %s = stablehlo.add %a, %b : tensor<f32> stablehlo.return %s : tensor<f32> }) : (tensor<4xf32>) -> tensor<4xf32>
+ func.return %r : tensor<4xf32> }""",
+    """func.func @main(%x: tensor<5xf32>) -> (tensor<2xf32>, tensor<2xi32>) {
+  %0:2 = chlo.top_k(%x, k = 2) : tensor<5xf32> -> (tensor<2xf32>, tensor<2xi32>)
+  return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32> }""",
+)
+"""What StableHLO 1.18 to 1.20 brought, and what they say in another way."""
 ARGUMENTS = {
     "x": "tensor<2x3xf32>", "y": "tensor<2x3xf32>", "v": "tensor<3xf32>", "s": "tensor<f32>", "i": "tensor<2xi32>",
     "n": "tensor<i32>", "p": "tensor<i1>", "m": "tensor<3x3xf32>", "im": "tensor<1x4x4x1xf32>",
@@ -272,20 +295,39 @@ def artifacts(text: str) -> dict[str, bytes]:
     return found | {"plain": stream.getvalue()}
 
 
-def recorded() -> list[dict[str, Any]]:
+def newer_artifacts(text: str) -> dict[str, bytes]:
+    """By version, for those that have the operation."""
+    from jax._src.interpreters.mlir import make_ir_context
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    found: dict[str, bytes] = {}
+    with make_ir_context(), ir.Location.unknown():
+        for version in NEWER_VERSIONS:
+            try:
+                found[version] = stablehlo.serialize_portable_artifact(ir.Module.parse(text), version, True)
+            except ValueError:
+                continue
+    return found
+
+
+def recorded(path: Path = ARTIFACTS) -> list[dict[str, Any]]:
     """The texts ("text"), each with its artifacts by version ("artifacts")."""
-    records = [json.loads(line) for line in gzip.decompress(ARTIFACTS.read_bytes()).splitlines()]
+    records = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     for record in records:
         record["artifacts"] = {v: base64.b64decode(data) for v, data in record["artifacts"].items()}
     return records
 
 
 def main() -> None:
+    is_newer = sys.argv[1:] == ["newer"]
     lines: list[str] = []
-    for text in texts():
-        encoded = {version: base64.b64encode(data).decode() for version, data in artifacts(text).items()}
+    for text in NEWER if is_newer else texts():
+        made = newer_artifacts(text) if is_newer else artifacts(text)
+        encoded = {version: base64.b64encode(data).decode() for version, data in made.items()}
         lines.append(json.dumps({"text": text, "artifacts": encoded}))
-    ARTIFACTS.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+    path = NEWER_ARTIFACTS if is_newer else ARTIFACTS
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from hlokit.stablehlo.artifact.cursor import Cursor
 from hlokit.stablehlo.artifact.tables import signed, varint
 from hlokit.tools.main import main
 from tests.golden.programs import BUNDLED, program_names, read_program
-from tests.stablehlo.make_artifacts import recorded
+from tests.stablehlo.make_artifacts import NEWER_ARTIFACTS, recorded
 from tests.stablehlo.test_ops import FORMS, without_metadata
 
 VERSIONS = (
@@ -71,6 +71,32 @@ def test_every_version_is_one_of_its_bytecode() -> None:
     assert {number: found[0] for number, found in formats.items()} == {
         0: "0.9.0", 1: "0.10.0", 3: "0.12.0", 4: "0.14.0", 6: "0.15.0",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("record", recorded(NEWER_ARTIFACTS), ids=range(len(recorded(NEWER_ARTIFACTS))))
+def test_newer_versions(record: dict[str, Any]) -> None:
+    """What a jaxlib of 2026 wrote, and what is written here, are the text's module."""
+    expected = without_metadata(record["text"])
+    assert record["artifacts"]
+    for version, data in record["artifacts"].items():
+        assert same_module(without_metadata(data), expected, names=False) is None
+        ours = hk.to_stablehlo_artifact(record["text"], version)
+        assert same_module(without_metadata(ours), expected, names=False) is None
+        assert {*read_container(ours).names} == {*read_container(data).names}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "stablehlo.transpose %x, dims = tensor<f32> : (tensor<2xf32>) -> tensor<2xf32>",
+        "stablehlo.convolution(%x, %x) dim_numbers = [f]x[o]->[b] : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>",
+        "stablehlo.add %x, %y : tensor<2xf32>",
+        "stablehlo.add %x, %x",
+    ],
+)
+def test_what_is_not_an_operation_is_refused(operation: str) -> None:
+    with pytest.raises((hk.ParseError, hk.UnsupportedError), match="line 2"):
+        hk.to_stablehlo_artifact(f"func.func @main(%x: tensor<2xf32>) {{\n  %0 = {operation}\n  return\n}}")
 
 
 LACKING = [

@@ -19,6 +19,7 @@ READERS = {
     "hlo_proto": "hlo_proto:FUZZER",
     "stablehlo_text": "stablehlo_text:FUZZER",
     "stablehlo_artifact": "stablehlo_artifact:FUZZER",
+    "stablehlo_writer": "stablehlo_writer:FUZZER",
     "file": "files:FUZZER",
     "literal": "parts:LITERAL",
     "shape": "parts:SHAPE",

@@ -173,7 +173,7 @@ def mutated(text: str, other: str, random_: random.Random) -> str:
 def check(text: str) -> str:
     """Reads; sizes that the program itself refuses are refused."""
     try:
-        module = _parsed(text)
+        module = parsed(text)
     except ParseError as error:
         if not (error.line and str(error)):
             raise Broken(f"an error without line: {error}") from None
@@ -182,7 +182,7 @@ def check(text: str) -> str:
     return "read"
 
 
-def _parsed(text: str) -> HloModule:
+def parsed(text: str) -> HloModule:
     """The module; sizes of the entry's arguments that are not known are 2."""
     try:
         return parse_stablehlo(text)

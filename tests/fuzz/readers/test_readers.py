@@ -23,6 +23,7 @@ COUNTS = {
     "hlo_proto": 250,
     "stablehlo_text": 500,
     "stablehlo_artifact": 500,
+    "stablehlo_writer": 300,
     "file": 400,
     "literal": 2000,
     "shape": 3000,

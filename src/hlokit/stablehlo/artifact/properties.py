@@ -153,7 +153,7 @@ chlo.constant_like value
 chlo.broadcast_compare broadcast_dimensions? comparison_direction compare_type?
 chlo.ragged_dot ragged_dot_dimension_numbers precision_config?
 chlo.scan dimension is_associative? is_reverse? scan_dim_size? #operandSegmentSizes #resultSegmentSizes
-chlo.top_k k
+chlo.top_k k is_stable?+
 sdy.all_gather gathering_axes out_sharding
 sdy.all_reduce reduction_axes out_sharding
 sdy.all_slice slicing_axes out_sharding

@@ -72,7 +72,7 @@ _GROUPED = {
 }
 """By operation: an attribute, and the attributes of vhlo that are its parameters."""
 _API_VERSIONS = 5
-_LAYOUTS = ("operand_layouts", "result_layouts")
+_OF_INDICES = ("operand_layouts", "result_layouts", "result_tilings")
 _DEFAULT_ACCURACY = DialectAttribute(
     "stablehlo.result_accuracy",
     Dictionary(atol=0.0, rtol=0.0, ulps=0, mode=DialectAttribute("stablehlo.result_accuracy_mode", "DEFAULT")),
@@ -133,10 +133,19 @@ def _property(encoder: Encoder, attribute: str, value: Any) -> int:
         if not 0 <= number < _API_VERSIONS:
             raise encoder.unsupported(f"api_version {number}")
         return encoder.tables.attribute("vhlo", bytes([5 << 1 | 1, number << 1 | 1]))
-    if attribute in _LAYOUTS and isinstance(value, list):
-        layouts: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return encoder.array([encoder.dense(v, True, is_index=True) for v in layouts], True)
+    if attribute in _OF_INDICES:
+        return _of_indices(encoder, value)
     return encoder.attribute(value, True)
+
+
+def _of_indices(encoder: Encoder, value: Any) -> int:
+    """A list, maybe of lists, of dense attributes of type index."""
+    if isinstance(value, Dense):
+        return encoder.dense(value, True, is_index=True)
+    if not isinstance(value, list):
+        raise encoder.unsupported(f"the attribute {str(value)[:60]}")
+    parts: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+    return encoder.array([_of_indices(encoder, part) for part in parts], True)
 
 
 def _number(value: Any) -> int:

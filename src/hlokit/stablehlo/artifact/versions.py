@@ -78,7 +78,7 @@ def upgraded(operation: Operation) -> None:
         if attribute in attributes:
             attributes[attribute] = _symbols(operation, attributes[attribute])
     groups = getattr(attributes.get("replica_groups"), "value", None)
-    if isinstance(groups, Dictionary) and "mesh" in groups:  # axes of a mesh
+    if isinstance(groups, Dictionary) and isinstance(groups.get("mesh"), str):  # axes of a mesh that has a name
         groups["mesh"] = _symbols(operation, groups["mesh"])
     if name == "func" and not attributes.get("sym_visibility"):
         attributes.pop("sym_visibility", None)

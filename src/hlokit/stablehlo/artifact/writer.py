@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})\Z")
 _FORMATS = (((0, 15, 0), 6), ((0, 14, 0), 4), ((0, 12, 0), 3), ((0, 10, 0), 1), (OLDEST, 0))
 """From which version on which version of the bytecode is written."""
 _OTHER_DIALECTS: Version = (1, 11, 0)
+_OTHER_KIND = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
 _CAST = "builtin.unrealized_conversion_cast"
 
 
@@ -112,21 +114,32 @@ class _Writer:
         program, encoder = self._program, self._encoder
         body = _Region()
         for name, mesh in program.meshes.items():
-            body.operations.append(self._mesh(name, mesh))
+            with self._of_kind(f"sdy.mesh @{name}", 0):
+                body.operations.append(self._mesh(name, mesh))
         for function in program.functions.values():
             body.operations.append(self._function(function))
         encoder.where = "module: "
-        attributes = {
-            name: encoder.attribute(value, False)
-            for name, value in program.attributes.items()
-            if name not in ("sym_name", "sym_visibility")
-        }
+        with self._of_kind("module", 0):
+            attributes = {
+                name: encoder.attribute(value, False)
+                for name, value in program.attributes.items()
+                if name not in ("sym_name", "sym_visibility")
+            }
         module = _Low("builtin.module", encoder.location(None), regions=[body], attributes=attributes)
         module.properties = {}
         if program.name:
             module.properties["sym_name"] = encoder.attribute(program.name, False)
         data = varint(1 << 1) + self._operation_bytes(module, 0)
         return self._tables.artifact(f"StableHLO_v{version}", data)
+
+    @contextmanager
+    def _of_kind(self, name: str, start: int) -> Generator[None, None, None]:
+        """What goes wrong inside is an attribute whose value is of another kind than that of its name."""
+        try:
+            yield
+        except _OTHER_KIND as error:
+            found = f"{name}: an attribute of another kind than expected ({str(error)[:80]})"
+            raise self._lexer.error(found, start) from None
 
     # -- functions and regions
 
@@ -142,14 +155,15 @@ class _Writer:
         encoder = self._encoder
         encoder.where = f"{self._lexer.where(function.start)}: func.func @{function.name}: "
         kind = FunctionType(tuple(t for _, t in function.arguments), tuple(function.results))
-        properties = {
-            "arg_attrs": self._each(function.argument_attributes),
-            "function_type": encoder.attribute(kind, True),
-            "res_attrs": self._each(function.result_attributes),
-            "sym_name": encoder.attribute(function.name, True),
-            "sym_visibility": encoder.attribute(function.visibility, True),
-        }
-        others = {k: encoder.attribute(v, True) for k, v in function.attributes.items()}
+        with self._of_kind(f"func.func @{function.name}", function.start):
+            properties = {
+                "arg_attrs": self._each(function.argument_attributes),
+                "function_type": encoder.attribute(kind, True),
+                "res_attrs": self._each(function.result_attributes),
+                "sym_name": encoder.attribute(function.name, True),
+                "sym_visibility": encoder.attribute(function.visibility, True),
+            }
+            others = {k: encoder.attribute(v, True) for k, v in function.attributes.items()}
         region = _Region(has_block=False)
         if function.body is not None:
             region = self._region(function.body, {}, True)
@@ -205,14 +219,15 @@ class _Writer:
             for block in operation.regions
         ]
         self._encoder.where = f"{where}{operation.name}: "
-        if is_ours:
-            made = versioned(self._encoder, operation, [v.type for v in values], types, where)
-            low.name, low.properties, low.attributes = made.name, made.properties, made.others
-        else:
-            self._encoder.require(_OTHER_DIALECTS, "an operation of another dialect")
-            low.name = operation.name
-            given = generic_attributes(operation, where)
-            low.attributes = {k: self._encoder.attribute(v, False) for k, v in given.items()}
+        with self._of_kind(operation.name, operation.start):
+            if is_ours:
+                made = versioned(self._encoder, operation, [v.type for v in values], types, where)
+                low.name, low.properties, low.attributes = made.name, made.properties, made.others
+            else:
+                self._encoder.require(_OTHER_DIALECTS, "an operation of another dialect")
+                low.name = operation.name
+                given = generic_attributes(operation, where)
+                low.attributes = {k: self._encoder.attribute(v, False) for k, v in given.items()}
         region.operations.append(low)
         position = 0
         for name, count in operation.results:
