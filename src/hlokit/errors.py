@@ -120,7 +120,11 @@ class ParseError(HlokitError):
         ... except hk.ParseError as error:
         ...     print(error.line, error.column)
         2 27
+
+    is_syntax    something else stands where the grammar has one thing: the text cannot be read, whatever it means
     """
+
+    is_syntax = False
 
     def __init__(
         self, message: str, *, line: int = 0, column: int = 0, source_line: str = "", label: str | None = None

@@ -66,7 +66,7 @@ def test_constant_folding_computes_by_the_reference() -> None:
     module = parse(
         "a = s32[2] constant({1, 2}) b = s32[2] constant({3, 4}) c = s32[2] add(a, b) ROOT d = s32[2] multiply(c, b)"
     )
-    after = hk.optimize(module, ["constant_folding"], verify_each=True)
+    after = hk.optimize(module, ["constant-folding"], verify_each=True)
     assert opcodes(after) == ["constant"] and hk.evaluate(after).tolist() == [12, 24]
 
 
@@ -74,7 +74,7 @@ def test_a_failing_constant_is_left_to_run() -> None:
     module = parse(
         "x = f32[4] parameter(0) n = s32[] constant(9) c = f32[4] constant({1, 2, 3, 4})\nd = f32[<=4] set-dimension-size(c, n), dimensions={0}\nROOT r = f32[4] negate(x)"
     )
-    assert opcodes(hk.optimize(module, ["constant_folding", "dce"])) == ["parameter", "negate"]
+    assert opcodes(hk.optimize(module, ["constant-folding", "dce"])) == ["parameter", "negate"]
 
 
 def test_own_passes_unknown_names_and_broken_passes() -> None:

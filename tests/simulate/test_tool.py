@@ -73,4 +73,4 @@ def test_trace(capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path) -
 )
 def test_errors(capsys: pytest.CaptureFixture[str], file: Path, arguments: tuple[str, ...], message: str) -> None:
     status, _, error = command(capsys, "simulate", file, *arguments)
-    assert status == 1 and message in error
+    assert status == 2 and message in error

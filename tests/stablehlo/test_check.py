@@ -252,7 +252,7 @@ def test_run_of_a_file_of_tests(tmp_path: Path, capsys: pytest.CaptureFixture[st
         )
         + one.format("c", 3)
     )
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match="2"):
         main(["run", str(file), "--backend", "cpu"])
     assert "no function is called main" in capsys.readouterr().err
     file.write_text(one.format("a", 1) + "// -----\n" + one.format("b", 4))

@@ -123,6 +123,6 @@ def test_run_takes_the_sizes_of_the_inputs(tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit, match="0"):
         main(["run", str(file), "--input", str(inputs)])
     assert "f32[2,3]" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match="2"):
         main(["run", str(file), "--random", "0"])
     assert "--input" in capsys.readouterr().err

@@ -63,6 +63,25 @@ def module_of_bytes(
     return _fitting(module_from_message(container.module, verify), arguments)
 
 
+def findings_of_bytes(data: bytes, name: str = "") -> list[HlokitError]:
+    """The errors in the content of a file; empty for a legal program.
+
+    Of HLO text they are all that can be told from each other, of other kinds of files the first.
+    """
+    try:
+        module_of_bytes(data, name=name)
+    except HlokitError as error:
+        if not isinstance(error, ParseError) or not error.line:
+            return [error]
+        text = _decoded(unpacked(data)) if _is_text(unpacked(data)) else ""
+        if not text or is_stablehlo(text):
+            return [error]
+        from hlokit.text.findings import findings
+
+        return [*findings(text)] or [error]
+    return []
+
+
 def snapshot_of_bytes(data: bytes, name: str = "") -> Snapshot | None:
     """The module, arguments and result in the content of a file; None if it holds no arguments."""
     container = container_of(unpacked(data))

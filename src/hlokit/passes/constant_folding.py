@@ -1,4 +1,4 @@
-"""constant_folding: what depends on constants alone is computed now, by the reference."""
+"""constant-folding: what depends on constants alone is computed now, by the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hlokit.types.literal import Literal
 class ConstantFolding(Pass):
     """Replaces an instruction whose operands are constants by its value, if that has at most `limit` elements."""
 
-    name = "constant_folding"
+    name = "constant-folding"
     limit: int = 1 << 16
 
     def run(self, module: HloModule) -> bool:

@@ -20,7 +20,7 @@ Observer: TypeAlias = Callable[[str, HloModule], None]
 class Pass:
     """Rewrites a module in place, keeping its meaning. A subclass with options is a dataclass: they are its fields.
 
-    `name` is XLA's name for it where XLA has it; `run` says whether anything changed.
+    `name` is XLA's name for it where XLA has it, with hyphens between the words; `run` says whether anything changed.
 
         >>> class NegateTwice(hk.Pass):
         ...     def run(self, module):
@@ -120,7 +120,7 @@ DEFAULT = (
     "tuple-simplifier",
     "zero-sized-hlo-elimination",
     "algsimp",
-    "constant_folding",
+    "constant-folding",
     "conditional-simplifier",
     "while-loop-constant-sinking",
     "while-loop-range-simplifier",
@@ -139,11 +139,20 @@ which round otherwise.
 """
 
 
+def pass_name(written: str) -> str:
+    """The name of a pass in its one spelling: XLA has hyphens in some and underscores in others."""
+    return written if written in PASSES else written.replace("_", "-")
+
+
 def _named(one: PassLike) -> tuple[str, Callable[[HloModule], Any]]:
     if isinstance(one, str):
-        if one not in PASSES:
-            raise HlokitError(f"no pass {one!r}: one of {', '.join(sorted(PASSES))}")
-        one = PASSES[one]()
+        if pass_name(one) not in PASSES:
+            from difflib import get_close_matches
+
+            close = get_close_matches(pass_name(one), PASSES, 3)
+            told = f"did you mean {', '.join(close)}?" if close else f"one of {', '.join(sorted(PASSES))}"
+            raise HlokitError(f"no pass {one!r}; {told}")
+        one = PASSES[pass_name(one)]()
     if isinstance(one, Pass):
         return one.name or type(one).__name__, one.run
     return getattr(one, "__name__", repr(one)), one

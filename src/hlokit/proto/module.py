@@ -71,10 +71,12 @@ def module_to_proto(module: HloModule) -> bytes:
 
 def hlo_proto(module: HloModule) -> bytes:
     """The module as a serialized HloProto, as XLA's dumps have it in `.hlo.pb`. Raises as `module_to_proto` does."""
-    content = module_to_proto(module)
-    return message_class("HloProto")(hlo_module=message_class("Module").FromString(content)).SerializeToString(
-        deterministic=True
-    )
+    data = module_to_proto(module)
+    size, length = len(data), bytearray()
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return b"\x0a" + bytes((*length, size)) + data  # the HloModuleProto is field 1
 
 
 def module_from_proto(data: bytes) -> HloModule:

@@ -62,7 +62,9 @@ def settings() -> Settings:
     if not text and not folder and not _given.get():
         return _NONE
     found = {**_flags(text), **(_given.get() or {})}
-    disabled = tuple(name for name in found.get("xla_disable_hlo_passes", "").split(",") if name)
+    from hlokit.passes.pipeline import pass_name
+
+    disabled = tuple(pass_name(name) for name in found.get("xla_disable_hlo_passes", "").split(",") if name)
     pattern = found.get("xla_dump_hlo_pass_re", "")
     try:
         re.compile(pattern)
@@ -213,7 +215,9 @@ class Dump:
         if self.settings.text:
             self.write(f"{stage}.txt", module.to_text())
         if self.settings.proto:
-            self.write(f"{stage}.hlo.pb", _hlo_proto(module))
+            from hlokit.proto.module import hlo_proto
+
+            self.write(f"{stage}.hlo.pb", hlo_proto(module))
 
     def results(self, executable: Executable) -> None:
         """What was made of it, by stages."""
@@ -230,13 +234,3 @@ class Dump:
             self.write("o" if number == 0 else f"{number}.o", bytes(code))
 
 
-def _hlo_proto(module: HloModule) -> bytes:
-    """An HloProto, which is what XLA writes: the HloModuleProto is its field 1. UnsupportedError without protobuf."""
-    from hlokit.proto.module import module_to_proto
-
-    data = module_to_proto(module)
-    size, length = len(data), bytearray()
-    while size > 127:
-        length.append(size & 127 | 128)
-        size >>= 7
-    return b"\x0a" + bytes((*length, size)) + data

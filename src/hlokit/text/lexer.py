@@ -56,10 +56,10 @@ _MAX_NUMBER = 2000
 class Lexer:
     """The current token of a text: `kind`, `value` (as written) and where it lies; `advance` goes to the next.
 
-    `shapes` caches the shapes read so far by their text.
+    `shapes` caches the shapes read so far by their text; `depth` is how deep what is being read is nested.
     """
 
-    __slots__ = ("_depth", "_match", "end", "kind", "shapes", "start", "text", "value")
+    __slots__ = ("_match", "depth", "end", "kind", "shapes", "start", "text", "value")
 
     kind: int
     value: str
@@ -72,7 +72,7 @@ class Lexer:
         self.value = ""
         self.shapes: dict[str, Shape] = {}
         self._match = _TOKEN.match
-        self._depth = 0
+        self.depth = 0
         self.advance()
 
     def advance(self) -> None:
@@ -186,26 +186,31 @@ class Lexer:
             raise self.unexpected("'{'", label)
         end = balanced_end(self.text, self.start)
         if end < 0:
-            raise self.error("'{' without its '}', or a quote without its end", label)
+            raise self._syntax("'{' without its '}', or a quote without its end", label, self.start)
         text = self.text[self.start : end]
         self.jump(end)
         return text
 
     def enter(self) -> None:
         """One level of nesting deeper. A limit guards the stack: every reader that calls itself uses it."""
-        self._depth += 1
-        if self._depth > MAX_NESTING:
+        self.depth += 1
+        if self.depth > MAX_NESTING:
             raise self.error(f"nested more than {MAX_NESTING} deep", "HMOD-1")
 
     def leave(self) -> None:
-        self._depth -= 1
+        self.depth -= 1
 
     # -- errors
 
     def unexpected(self, expected: str, label: str) -> ParseError:
         """The error that something else stands here."""
         found = KINDS[END] if self.kind == END else f"'{self.value[:60]}'"
-        return self.error(f"expected {expected}, found {found}", label)
+        return self._syntax(f"expected {expected}, found {found}", label, self.start)
+
+    def _syntax(self, message: str, label: str, at: int) -> ParseError:
+        error = self.error(message, label, at)
+        error.is_syntax = True
+        return error
 
     def error(self, message: str, label: str, at: int | None = None) -> ParseError:
         """An error at a position, or at the current token."""
@@ -215,10 +220,10 @@ class Lexer:
         position = re.compile(r"(?:[ \t\r\n]++|/\*(?s:.*?)\*/|//[^\n]*+)*+").match(self.text, self.end).end()  # type: ignore[union-attr]
         character = self.text[position]
         if self.text.startswith("/*", position):
-            return self.error("a comment without its end", "LEX-2", position)
+            return self._syntax("a comment without its end", "LEX-2", position)
         if character in "\"'":
-            return self.error("a string without its closing quote", "LEX-7", position)
-        return self.error(f"{character!r} starts no token", "LEX-6", position)
+            return self._syntax("a string without its closing quote", "LEX-7", position)
+        return self._syntax(f"{character!r} starts no token", "LEX-6", position)
 
     def _unescaped(self, body: str, start: int) -> str:
         def replaced(escape: re.Match[bytes]) -> bytes:

@@ -35,7 +35,7 @@ def parse_hlo(text: str | bytes, verify: bool = True) -> HloModule:
         _decoded(text.encode(errors="surrogatepass"))
     lexer = Lexer(text)
     try:
-        return _Parser(lexer, verify).module()
+        return Parser(lexer, verify).module()
     except ShapeError as error:  # of a part that stands alone: a shape, a sharding
         raise lexer.error(str(error), error.label) from None
 
@@ -48,7 +48,9 @@ def _decoded(data: bytes) -> str:
         raise error_at(before, len(before) - 1, f"no UTF-8: {error.reason}", "LEX-6") from None
 
 
-class _Parser:
+class Parser:
+    """Reads one module from a lexer. `findings.py` reads on behind what this ends with."""
+
     def __init__(self, lexer: Lexer, verify: bool) -> None:
         self.lexer = lexer
         self.verify = verify
@@ -68,7 +70,7 @@ class _Parser:
                 return self._bare_instruction()
             module = HloModule("")
         else:
-            module = read_header(lexer)
+            module = self.read_header()
         entry: Computation | None = None
         while lexer.kind != END:
             start = lexer.start
@@ -83,6 +85,10 @@ class _Parser:
         entry = entry or self.computations[-1]
         module.name = module.name or f"module_{entry.name}"
         return self._finished(module, entry)
+
+    def read_header(self) -> HloModule:
+        """The module with what its header says."""
+        return read_header(self.lexer)
 
     def _finished(self, module: HloModule, entry: Computation) -> HloModule:
         computation_names, instruction_names = Names(), Names()

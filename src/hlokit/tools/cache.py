@@ -7,8 +7,9 @@ from pathlib import Path
 
 from cyclopts import App
 
-from hlokit.api import compile, load, verify
+from hlokit.api import compile, verify
 from hlokit.cpu.cache import Cache, recorded
+from hlokit.tools.files import loaded
 
 cache = App(name="cache", help="Shows, clears and explains the persistent cache of compiled programs.")
 
@@ -25,9 +26,20 @@ def show() -> None:
 
 
 @cache.command
-def clear() -> None:
-    """Removes all entries."""
-    print(f"{Cache().clear()} entries removed")
+def clear(*, dry_run: bool = False) -> None:
+    """Removes all entries, and says before what it removes: how many, from which folder.
+
+    Parameters
+    ----------
+    dry_run:
+        only say it.
+    """
+    store = Cache()
+    entries = store.entries()
+    what = f"{len(entries)} entries, {sum(e.size for e in entries):,} bytes, from {store.folder}"
+    print(f"{'would remove' if dry_run else 'removing'} {what}", flush=True)
+    if not dry_run:
+        print(f"{store.clear()} entries removed")
 
 
 @cache.command
@@ -37,9 +49,9 @@ def why(file: Path) -> None:
     Parameters
     ----------
     file:
-        HLO or StableHLO text, or a serialized HloModuleProto.
+        a program in any kind of file that hlokit reads; `-` is the standard input.
     """
-    module = load(file)
+    module = loaded(file)
     verify(module)
     with recorded(dry=True) as events:
         compile(module)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from hlokit.api import compile as compile_module
-from hlokit.api import export_object, load, verify
+from hlokit.api import export_object, verify
 from hlokit.cpu.target import host, parse
 from hlokit.hlo.module import HloModule
 from hlokit.runtime.executable import Executable
+from hlokit.tools.files import loaded, write
 
 
 def compile(
@@ -29,7 +29,7 @@ def compile(
     Parameters
     ----------
     file:
-        HLO or StableHLO text, or a serialized HloModuleProto.
+        a program in any kind of file that hlokit reads; `-` is the standard input.
     emit:
         hlo after the passes, loops of the kernels, llvm as written, llvm-opt as code generation gets it, asm; obj
         writes an object file and a C header.
@@ -40,25 +40,21 @@ def compile(
     threads:
         that take part in a call; by default one a core.
     output:
-        where to write; by default standard output, for obj NAME.o with the module's name.
+        where to write; by default the standard output (also `-`), for obj NAME.o with the module's name.
     """
-    module = load(file)
+    module = loaded(file)
     verify(module)
     if emit == "obj":
         for path in export_object(module, target, output, strict=strict):
             print(path)
         return
     if emit is not None:
-        text = _stage(module, emit, target, strict)
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            output.write_text(text, encoding="utf-8")
+        write(output, _stage(module, emit, target, strict).encode())
         return
     start = time.perf_counter()
     machine = host() if target == "host" else parse(target)
-    made = compile_module(module, strict=strict, threads=threads, target=machine)
-    executable = made if isinstance(made, Executable) else made.executable
+    made: Any = compile_module(module, strict=strict, threads=threads, target=machine)
+    executable: Executable = made if isinstance(made, Executable) else made.executable
     seconds = time.perf_counter() - start
     memory = executable.memory_analysis()
     steps = Counter(type(step).__name__.removesuffix("Step").lower() for step in executable.program.block.steps)

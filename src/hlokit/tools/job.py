@@ -15,6 +15,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import device_counts
 from hlokit.interpreter.mpi.guard import guarded, job_size
 from hlokit.interpreter.process import Place
+from hlokit.tools.status import status_of
 
 if TYPE_CHECKING:
     from hlokit.interpreter.mpi.world import World
@@ -74,7 +75,7 @@ def job() -> Generator[Job, None, None]:
             if world.rank == 0 or world.is_broken:
                 raise
             world.close(error)
-            sys.exit(1)
+            sys.exit(status_of(error))
 
 
 def path_of(path: Path, device: int) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
+from rich.console import Console
 
 from hlokit import __version__
 from hlokit.errors import HlokitError
@@ -21,8 +23,31 @@ from hlokit.tools.opt import opt
 from hlokit.tools.print import print_module
 from hlokit.tools.run import run
 from hlokit.tools.simulate import simulate
+from hlokit.tools.status import BAD, DONE, message_of, say, status_of
 
-app = App(name="hlokit", help="XLA in Python: read, check, show and run HLO programs.", version=__version__)
+_HELP = """XLA in Python: read, check, show and run HLO programs.
+
+Files may be `-`, standard input or output. Exit status: 0 done; 1 a finding or a difference; 2 bad input, a file that
+cannot be read or is no program, what is not supported, or wrong usage; 130 interrupted.
+"""
+
+
+class _Console(Console):
+    """Rich's, which ends the process with status 1 when its output is not read."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _usage(error: CycloptsError) -> str:
+    return f"error: {error} (hlokit {' '.join((*(error.command_chain or ()), '--help'))} tells more)"
+
+
+app = App(
+    name="hlokit", help=_HELP, version=__version__, console=_Console(), error_formatter=_usage,
+    suppress_keyboard_interrupt=False,
+    error_console=_Console(stderr=True, soft_wrap=True, highlight=False, markup=False),
+)  # fmt: skip
 app.command(run)
 app.command(check)
 app.command(print_module, name="print")
@@ -36,17 +61,28 @@ app.command(cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: status 0, or 1 with one error on stderr."""
+    """Runs the command line and exits, with a status of the table in status.py; of an error it prints what is wrong."""
     _write_utf8()
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        status = app(arguments)
-    except HlokitError as error:
-        status = _fail("\n  ".join([str(error), *error.__notes__]))
-    except FileNotFoundError as error:
-        status = _fail(f"{error.filename}: no such file")
-    except OSError as error:
-        status = _fail(str(error))
-    sys.exit(status if isinstance(status, int) else 0)
+        try:
+            status = app([_word(word) for word in given], exit_on_error=False)
+        finally:
+            sys.stdout.flush()
+    except CycloptsError:  # printed already
+        status = BAD
+    except BrokenPipeError as error:
+        status = status_of(error)
+        _drop_output()
+    except (KeyboardInterrupt, HlokitError, OSError, MemoryError) as error:
+        status = status_of(error)
+        say(message_of(error))
+    sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _word(word: str) -> str:
+    """`-` as a path, which it is here, and no option without a name."""
+    return "./-" if word == "-" else word
 
 
 def _write_utf8() -> None:
@@ -60,13 +96,15 @@ def _write_utf8() -> None:
         out.reconfigure(encoding="utf-8", errors="surrogateescape")  # as names of files come
 
 
-def _fail(message: str) -> int:
-    """At most a screen of the error on stderr."""
-    lines = message.splitlines()
-    if len(lines) > 30:
-        lines = [*lines[:30], f"... ({len(lines) - 30} more lines)"]
-    print("error: " + "\n".join(lines), file=sys.stderr)
-    return 1
+def _drop_output() -> None:
+    """What is still to be written goes nowhere: Python would say at its exit that it cannot be."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):  # not a file of the system's
+        pass
+    finally:
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from hlokit.api import load as load_module
 from hlokit.api import verify
-from hlokit.errors import HlokitError
+from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
 from hlokit.passes.pipeline import PASSES, optimize
+from hlokit.tools.files import loaded, write
 
 
 def opt(
@@ -19,21 +19,24 @@ def opt(
     load: Path | None = None,
     print_after_all: bool = False,
     list_passes: bool = False,
+    output: Path | None = None,
 ) -> None:
-    """Runs passes on a module and prints the result, verified after each.
+    """Runs passes on a module and prints or writes the result, verified after each.
 
     Parameters
     ----------
     file:
-        HLO or StableHLO text, or a serialized HloModuleProto.
+        a program in any kind of file that hlokit reads; `-` is the standard input.
     passes:
-        names with commas between them; without it the default pipeline.
+        names with commas between them, e.g. algsimp,constant-folding,dce; without it the default pipeline.
     load:
         a Python file that defines passes or rules of one's own; it is run.
     print_after_all:
         print the module before the first pass and after each that changed it.
     list_passes:
         list the passes instead.
+    output:
+        where to write the result as HLO text; by default the standard output.
     """
     if load is not None:
         runpy.run_path(str(load))
@@ -43,8 +46,8 @@ def opt(
             print(f"{name:{width}} {(PASSES[name].__doc__ or '').splitlines()[0]}")
         return
     if file is None:
-        raise HlokitError("opt: no file to rewrite")
-    module = load_module(file)
+        raise ArgumentError("opt: no FILE to rewrite")
+    module = loaded(file)
     verify(module)
     last = module.to_text()
     if print_after_all:
@@ -59,5 +62,5 @@ def opt(
 
     names = [name.strip() for name in passes.split(",")] if passes is not None else None
     result = optimize(module, names, verify_each=True, observe=observe)
-    if not print_after_all:
-        print(result.to_text(), end="")
+    if not print_after_all or output is not None:
+        write(output, result.to_text().encode())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hlokit.errors import visible
 from hlokit.tools.convert import Form, rendered
+from hlokit.tools.files import write
 
 
 def print_module(file: Path, *, form: Form = "default") -> None:
@@ -15,13 +16,13 @@ def print_module(file: Path, *, form: Form = "default") -> None:
     Parameters
     ----------
     file:
-        HLO or StableHLO text, or a serialized HloModuleProto.
+        a program in any kind of file that hlokit reads; `-` is the standard input.
     form:
-        XLA's text presets, the proto's bytes, a Graphviz graph, or StableHLO text.
+        XLA's text presets, the bytes of a HloModuleProto or HloProto, a Graphviz graph, StableHLO text, or the bytes
+        of a StableHLO artifact.
     """
     data = rendered(file, form)
     if sys.stdout.isatty():  # text of others is not to move the cursor
         print(visible(data.decode(errors="replace")), end="")
         return
-    sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    write(None, data)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zipfile import BadZipFile
@@ -16,13 +17,18 @@ from zipfile import BadZipFile
 import numpy as np
 from cyclopts import Parameter
 
-from hlokit.api import compile, evaluate, load, parse, verify
+from hlokit.api import compile, evaluate, parse, verify
 from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
+from hlokit.interpreter.nan_trap import nan_trap
+from hlokit.interpreter.process import Place, StepHook
+from hlokit.proto.container import Snapshot
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes
-from hlokit.tools.job import job, path_of
+from hlokit.tools.files import content_of, is_standard, loaded, snapshot_in, write
+from hlokit.tools.job import Job, job, path_of
 from hlokit.types.shape import Shape
 
 _Array = np.ndarray[Any, Any]
@@ -42,6 +48,8 @@ def run(
     backend: Literal["interpreter", "cpu"] | None = None,
     shadow: Path | None = None,
     profile: Path | None = None,
+    trap_nan: bool = False,
+    after: str | None = None,
     xla_dump_to: Annotated[Path | None, Parameter(name="--xla_dump_to")] = None,
     xla_dump_hlo_pass_re: Annotated[str | None, Parameter(name="--xla_dump_hlo_pass_re")] = None,
     xla_disable_hlo_passes: Annotated[str | None, Parameter(name="--xla_disable_hlo_passes")] = None,
@@ -54,16 +62,19 @@ def run(
     Parameters
     ----------
     file:
-        HLO text, StableHLO text or artifact, or a serialized HloModuleProto. Of StableHLO tests (`// -----` between
-        them) each is run; assertions (check.expect_eq, ...) that fail are errors.
+        a program in any kind of file that hlokit reads; `-` is the standard input. A snapshot of XLA's has the
+        arguments too. Of StableHLO tests (`// -----` between them) each is run; assertions (check.expect_eq, ...) that
+        fail are errors.
     input:
-        an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...
+        an .npz with an array per parameter, named as the parameters, or in0, in1, ..., or arr_0, arr_1, ...; `-` is
+        the standard input.
         Types that NumPy lacks (bf16, f8, ...) may be held as unsigned integers of the same width.
         Without {device} in its name all devices take the same.
     random:
         make the arguments up, from this seed; each device has its own.
     output:
-        an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers.
+        an .npz for the results, out0, out1, ...; types that NumPy lacks as unsigned integers. `-`: to the standard
+        output, which then has nothing else.
     replicas:
         how many replicas run it; by default as many as the file says, under mpirun one a process.
     partitions:
@@ -76,6 +87,10 @@ def run(
         check every kernel against the interpreter; a reproducer of what is wrong goes to this folder.
     profile:
         print the times of the steps, and write a trace for Perfetto or chrome://tracing here.
+    trap_nan:
+        on the interpreter, stop at the first instruction that makes a NaN of operands without; exit status 1.
+    after:
+        names of instructions, with commas between them: on the interpreter, print what each gives when it has run.
     xla_dump_to:
         the folder for dumps of the program at all stages ("-": standard output).
     xla_dump_hlo_pass_re:
@@ -89,39 +104,78 @@ def run(
         "xla_disable_hlo_passes": xla_disable_hlo_passes,
     }
     given = [shlex.quote(f"--{name}={value}") for name, value in flags.items() if value is not None]
+    compiled = bool(given) or shadow is not None or profile is not None
     if backend is None:
-        backend = "cpu" if given or shadow is not None or profile is not None else "interpreter"
-    if backend == "interpreter" and (given or shadow is not None or profile is not None):
+        backend = "cpu" if compiled else "interpreter"
+    if backend == "interpreter" and compiled:
         raise ArgumentError("--shadow, --profile and the xla flags are for --backend cpu")
+    if backend == "cpu" and (trap_nan or after is not None):
+        raise ArgumentError("--trap-nan and --after are for the interpreter: without --backend cpu and what implies it")
+    if is_standard(file) and is_standard(input):
+        raise ArgumentError("the program and --input cannot both be the standard input")
     with job() as devices:
-        modules = _loaded(file, None if input is None else path_of(input, devices.rank))
+        modules, recorded = _loaded(file, None if input is None else path_of(input, devices.rank))
         if len(modules) > 1 and (output is not None or profile is not None):
             raise ArgumentError(f"--output, --profile: {file} holds {len(modules)} programs")
+        if input is not None or random is not None:
+            recorded = None
         for module in modules:
             verify(module)
             places = devices.places(module, replicas, partitions)
-            _check_several(len(places), output, profile)
+            _check_several(len(places), output, profile, after)
             own = devices.own(places)
-            arguments = [_arguments(module, input, random, place.device) for place in own]
+            arguments = _arguments_of_all(module, input, random, recorded, own, len(places))
             grid: dict[str, Any] = {"replicas": places[0].replica_count, "partitions": places[0].partition_count}
             if backend == "interpreter":
-                results = devices.call(partial(evaluate, module), arguments, places, seed=seed, **grid)
+                hook = _shown_after(module, after.split(",")) if after is not None else None
+                hook = nan_trap(hook) if trap_nan else hook
+                results = devices.call(partial(evaluate, module, after=hook), arguments, places, seed=seed, **grid)
             else:
                 with _xla_flags(given):
-                    executable = compile(module, shadow=shadow if shadow is not None else False, **grid)
+                    executable: Any = compile(module, shadow=shadow if shadow is not None else False, **grid)
                     results = devices.call(executable, arguments, places, seed=seed)
                     if profile is not None and isinstance(executable, Executable):
                         found = executable.profile(*arguments[0], seed=seed)
                         print(found)
                         found.save(profile)
-            heads = [f"{place}:\n" if len(places) > 1 else "" for place in own]
-            devices.say([head + _shown(module, result) for head, result in zip(heads, results, strict=True)])
-            if output is not None:
-                for place, result in zip(own, results, strict=True):
-                    _save(path_of(output, place.device), result)
+            _give(devices, module, own, results, output, several=len(places) > 1)
 
 
-def _check_several(count: int, output: Path | None, profile: Path | None) -> None:
+def _give(
+    devices: Job, module: HloModule, own: Sequence[Place], results: Sequence[Any], output: Path | None, *, several: bool
+) -> None:
+    """Prints and writes the results."""
+    if output is None or not is_standard(output):
+        heads = [f"{place}:\n" if several else "" for place in own]
+        devices.say([head + _shown(module, result) for head, result in zip(heads, results, strict=True)])
+    if output is not None:
+        for place, result in zip(own, results, strict=True):
+            _save(path_of(output, place.device), result)
+
+
+def _shown_after(module: HloModule, names: Sequence[str]) -> StepHook:
+    """A hook that prints what the instructions of these names give."""
+    wanted = {name.strip().removeprefix("%") for name in names}
+    present = {instruction.name for instruction in module.instructions()}
+    for name in sorted(wanted - present):
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, present, 3)
+        raise ArgumentError(
+            f"--after: no instruction {name!r}" + (f"; did you mean {', '.join(close)}?" if close else "")
+        )
+
+    def show(instruction: Instruction, values: tuple[Any, ...]) -> None:
+        if instruction.name in wanted:
+            for part in _leaves(values[0]):
+                print(f"{instruction.name} = {instruction.shape}\n{np.array2string(np.asarray(part), threshold=50)}")
+
+    return show
+
+
+def _check_several(count: int, output: Path | None, profile: Path | None, after: str | None) -> None:
+    if count > 1 and after is not None:
+        raise UnsupportedError("--after: for one device only")
     if count > 1 and output is not None and "{device}" not in str(output):
         raise ArgumentError(f"--output {output}: {{device}} is to be in the name, for {count} devices")
     if count > 1 and profile is not None:
@@ -140,7 +194,12 @@ def _shown(module: HloModule, result: Any) -> str:
 def _save(path: Path, result: Any) -> None:
     leaves = enumerate(_leaves(result))
     arrays: dict[str, Any] = {f"out{i}": _storable(leaf) for i, leaf in leaves if leaf is not None}
-    np.savez(path, allow_pickle=False, **arrays)
+    content = BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    if is_standard(path) or path.suffix == ".npz":
+        write(path, content.getvalue())
+    else:
+        write(Path(f"{path}.npz"), content.getvalue())
 
 
 @contextmanager
@@ -157,41 +216,67 @@ def _xla_flags(flags: Sequence[str]) -> Generator[None, None, None]:
             os.environ["XLA_FLAGS"] = before
 
 
-def _loaded(file: Path, input: Path | None) -> list[HloModule]:
-    """The module, or those of a file of StableHLO tests, which lines of `// -----` part."""
+def _loaded(file: Path, input: Path | None) -> tuple[list[HloModule], Snapshot | None]:
+    """The module, or those of a file of StableHLO tests, which lines of `// -----` part; a snapshot's arguments."""
+    snapshot = snapshot_in(file)
+    if snapshot is not None:
+        return [snapshot.module], snapshot
     try:
-        text = file.read_text(encoding="utf-8") if file.suffix == ".mlir" else ""
+        text = content_of(file).decode() if file.suffix == ".mlir" else ""
     except UnicodeDecodeError:
         text = ""
     parts = _SEPARATOR.split(text)
     if len(parts) == 1:
-        return [_one(file, input)]
+        return [_one(file, input)], None
     before = ""
     found: list[HloModule] = []
     for part in parts:
         if "func.func" in part:
             found.append(parse(before + part))
         before += "\n" * (part.count("\n") + 1)
-    return found
+    return found, None
 
 
 def _one(file: Path, input: Path | None) -> HloModule:
     """The module, for the sizes that the arguments have where it leaves them open."""
     try:
-        return load(file)
+        return loaded(file)
     except UnknownSizes as error:
         if input is None:
             raise ArgumentError(f"{error} -- or give the arguments themselves: --input FILE.npz") from None
         found = _named_arrays(_arrays_in(input), [name for name, _ in error.parameters])
         sizes = [array.shape for array in found]
         types = [written.dtype for _, written in error.parameters]
-        return load(file, arguments=[Shape.array(t, s) for t, s in zip(types, sizes, strict=True)])
+        return loaded(file, [Shape.array(t, s) for t, s in zip(types, sizes, strict=True)])
+
+
+def _arguments_of_all(
+    module: HloModule,
+    input: Path | None,
+    random: int | None,
+    recorded: Snapshot | None,
+    own: Sequence[Place],
+    count: int,
+) -> list[list[Any]]:
+    """The arguments of each of these devices; `count`: how many devices there are in all."""
+    if recorded is None:
+        return [_arguments(module, input, random, place.device) for place in own]
+    if len(recorded.arguments) != count:
+        raise ArgumentError(
+            f"the snapshot has arguments of {len(recorded.arguments)} device(s), {count} run the program"
+        )
+    return [recorded.arguments[place.device] for place in own]
 
 
 def _arguments(module: HloModule, input: Path | None, random: int | None, device: int) -> list[Any]:
     parameters = module.entry.parameters
     if input is not None:
-        return arguments_from_arrays(module, _arrays_in(path_of(input, device)))
+        path = path_of(input, device)
+        try:
+            return arguments_from_arrays(module, _arrays_in(path))
+        except ArgumentError as error:
+            error.file = str(path)
+            raise
     if random is not None:
         if random < 0:
             raise ArgumentError(f"--random {random}, expected a seed of at least 0")
@@ -205,12 +290,12 @@ def _arguments(module: HloModule, input: Path | None, random: int | None, device
 
 
 def _arrays_in(path: Path) -> dict[str, _Array]:
-    """The arrays of an .npz. ArgumentError for what is none."""
+    """The arrays of an .npz; a .npy has one, arr_0. ArgumentError for what is neither."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
+        found: Any = np.load(BytesIO(content_of(path)), allow_pickle=False)
+        return {"arr_0": found} if isinstance(found, np.ndarray) else dict(found)
     except (BadZipFile, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, zlib.error) as error:
-        raise ArgumentError(f"{path}: no .npz of arrays: {error}") from None
+        raise ArgumentError(f"not an .npz of arrays: {error}") from None
 
 
 def arguments_from_arrays(module: HloModule, arrays: Mapping[str, _Array]) -> list[Any]:
@@ -225,13 +310,11 @@ def _named_arrays(arrays: Mapping[str, _Array], names: Sequence[str]) -> list[_A
     if not all(name in arrays for name in names):
         stem = next((s for s in ("in", "arr_") if f"{s}0" in arrays), None)
         if stem is None:
-            raise ArgumentError(
-                f"the file has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}"
-            )
+            raise ArgumentError(f"it has {', '.join(arrays) or 'no arrays'}; the parameters are {', '.join(names)}")
         names = [f"{stem}{i}" for i in range(len(names))]
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise ArgumentError(f"the file lacks {', '.join(missing)}")
+        raise ArgumentError(f"it lacks {', '.join(missing)}")
     return [arrays[name] for name in names]
 
 

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from hlokit.analysis.simulation import Simulation
 from hlokit.analysis.simulation import simulate as simulated
-from hlokit.api import load, verify
+from hlokit.api import verify
+from hlokit.tools.files import loaded
 
 _ROWS = 40
 _LINKS = 8
@@ -38,7 +39,7 @@ def simulate(
     Parameters
     ----------
     file:
-        HLO or StableHLO text, or a serialized HloModuleProto.
+        a program in any kind of file that hlokit reads; `-` is the standard input.
     topology:
         ring:N, mesh:AxB.., torus:AxB.., switch:N, full:N, tree:N, tree:AxB.. or hosts:HxD (hosts of D devices).
     bandwidth:
@@ -62,7 +63,7 @@ def simulate(
     json:
         print everything as JSON.
     """
-    module = load(file)
+    module = loaded(file)
     verify(module)
     found = simulated(
         module, topology, bandwidth=bandwidth, latency=latency, replicas=replicas, partitions=partitions,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from hlokit.errors import ParseError
 from hlokit.hlo.compare import same_module
+from hlokit.text.findings import findings
 from hlokit.text.parser import parse_hlo
 from tests.fuzz.readers.fuzzer import EXACT, Broken, Fuzzer, edited, sound
 from tests.text.witness import read_bundle
@@ -39,6 +40,9 @@ def check(data: bytes) -> str:
     except ParseError as error:
         if not (error.line and error.label and str(error)):
             raise Broken(f"an error without line or label: {error}") from None
+        found = findings(data.decode()) if error.label != "LEX-6" or "UTF-8" not in str(error) else [error]
+        if not any(finding.line and finding.line <= error.line for finding in found):
+            raise Broken(f"the findings lack the error: {error}") from None
         raise
     text = module.to_text(EXACT)
     again = parse_hlo(text)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, EvaluationError
+from hlokit.errors import ArgumentError
 from hlokit.hlo.module import HloModule
-from hlokit.hlo.values import is_ndarray
 from hlokit.interpreter.process import StepHook
 from hlokit.types.sharding import Sharding
 
 if TYPE_CHECKING:
-    from hlokit.hlo.instruction import Instruction
     from hlokit.interop.pjrt.programs import Program
     from hlokit.runtime.executable import Executable
 
@@ -103,33 +101,12 @@ _hooks: list[tuple[StepHook | None, StepHook | None]] = [(None, None)]
 
 def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any) -> Any:
     from hlokit.interpreter.evaluate import evaluate
+    from hlokit.interpreter.nan_trap import nan_trap
 
     before, after = _hooks[-1]
     if os.environ.get("HLOKIT_TRAP_NAN", "0") not in ("", "0"):
-        after = _nan_trap(after)
+        after = nan_trap(after)
     return evaluate(module, *args, replicas=replicas, partitions=partitions, before=before, after=after)
-
-
-def _nan_trap(after: StepHook | None) -> StepHook:
-    """A hook that raises EvaluationError where an instruction has made a NaN of operands without."""
-    seen: set[Instruction] = set()
-
-    def trap(instruction: Instruction, values: tuple[Any, ...]) -> None:
-        if after is not None:
-            after(instruction, values)
-        if any(map(_has_nan, values)):
-            if not any(operand in seen for operand in instruction.operands) and instruction.operands:
-                raise EvaluationError(f"{instruction.name}: a NaN, of operands without: {instruction}")
-            seen.add(instruction)
-
-    return trap
-
-
-def _has_nan(value: Any) -> bool:
-    if not is_ndarray(value) or value.dtype.kind not in "fcV":
-        return False
-    with np.errstate(all="ignore"):
-        return bool(np.any(value != value))
 
 
 def backend() -> str:
