@@ -86,7 +86,8 @@ class _Finder(Parser):
         try:
             return super()._computation()
         except (ParseError, ShapeError) as error:
-            name = _NAME.match(lexer.text, start)[1]  # type: ignore[index]  # matches anything
+            head = _NAME.match(lexer.text, start)
+            name = head[1] if head is not None else ""
             follows = lexer.kind == END if error.label != "HCOMP-5" else name in self.incomplete
             if not (follows and self.found):
                 self.report(error)

@@ -25,6 +25,7 @@ from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.nan_trap import nan_trap
 from hlokit.interpreter.process import Place, StepHook
 from hlokit.proto.container import Snapshot
+from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes
 from hlokit.tools.files import content_of, is_standard, loaded, snapshot_in, write
@@ -132,7 +133,8 @@ def run(
                 results = devices.call(partial(evaluate, module, after=hook), arguments, places, seed=seed, **grid)
             else:
                 with _xla_flags(given):
-                    executable: Any = compile(module, shadow=shadow if shadow is not None else False, **grid)
+                    made: Any = compile(module, shadow=shadow if shadow is not None else False, **grid)
+                    executable: Executable | DeviceExecutable = made
                     results = devices.call(executable, arguments, places, seed=seed)
                     if profile is not None and isinstance(executable, Executable):
                         found = executable.profile(*arguments[0], seed=seed)
