@@ -148,14 +148,14 @@ def test_a_pipe_that_nobody_reads_is_silent(folder: Path, line: str) -> None:
     ],
 )  # fmt: skip
 def test_standard_input(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(NEGATE.encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(NEGATE.encode()), encoding="utf-8"))
     status, out, error = command(capsys, line)
     assert (status, error) == (0, "") and out.strip()
     assert not (folder / "-").exists()
 
 
 def test_errors_name_the_standard_input(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SYNTAX.encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(SYNTAX.encode()), encoding="utf-8"))
     for line in ("print -", "check -"):
         assert "error: standard input: line 4" in command(capsys, line)[2]
 
@@ -163,7 +163,7 @@ def test_errors_name_the_standard_input(folder: Path, capsys: pytest.CaptureFixt
 def test_arrays_from_standard_input_and_to_standard_output(
     folder: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((folder / "one.npz").read_bytes())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((folder / "one.npz").read_bytes()), encoding="utf-8"))
     with pytest.raises(SystemExit) as end:
         main(["run", "negate.hlo", "--input", "-", "--output", "-"])
     assert not end.value.code
@@ -180,7 +180,7 @@ def test_convert_writes_what_the_name_says(capsys: pytest.CaptureFixture[str], f
         found = hk.load(name)
         assert str(found) == expected or (name == "x.mlir" and found.entry.root.opcode == "negate")
     assert Path("x.hlo.pb").read_bytes()[0:1] == b"\x0a" and Path("x.hlo.pb").read_bytes().endswith(Path("x.pb").read_bytes())
-    assert "digraph" in (command(capsys, "convert negate.hlo x.gv"), Path("x.gv").read_text())[1]
+    assert "digraph" in (command(capsys, "convert negate.hlo x.gv"), Path("x.gv").read_text(encoding="utf-8"))[1]
 
 
 def test_convert_refuses_names_that_no_form_has(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -188,7 +188,7 @@ def test_convert_refuses_names_that_no_form_has(capsys: pytest.CaptureFixture[st
         _, _, error = command(capsys, f"convert negate.hlo {name}")
         assert f"{name}: no form of a program has names with .{name.rpartition('.')[2]}; those" in error
         assert ".hlo.pb, .pb, .hlo" in error and not Path(name).exists()
-    assert command(capsys, "convert negate.hlo x.svg --to dot")[0] == 0 and "digraph" in Path("x.svg").read_text()
+    assert command(capsys, "convert negate.hlo x.svg --to dot")[0] == 0 and "digraph" in Path("x.svg").read_text(encoding="utf-8")
 
 
 # -- run
