@@ -6,7 +6,9 @@ So threads are made here by `pthread_create`, and what needs more stack than its
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +26,8 @@ ENOUGH = 1 << 21
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _known = threading.local()
+_alive: set[Thread] = set()
+"""Those that nobody has joined yet: what they run on must outlive them."""
 _joined: dict[int, Thread] = {}
 """By the id of a thread that waits for another one, this one."""
 
@@ -46,17 +50,21 @@ class Thread:
         self._error: BaseException | None = None
         self.ident = 0
         create = _create()
-        self._end: Callable[[], object]
+        self._end: Callable[[], object] = bool
+        _alive.add(self)
         if create is None or sys.platform == "win32":
             thread = threading.Thread(target=self._run)
             thread.start()
             self._end = thread.join
             return
-        self._entry = _ENTRY(self._enter)  # must outlive the thread
+        self._entry = _ENTRY(self._enter)
         self._end = partial(ctypes.CDLL(None).pthread_join, ctypes.c_void_p(create(self._entry)), None)
 
     def _enter(self, _: object) -> None:
-        self._run()
+        try:
+            self._run()
+        finally:  # whatever an interrupt of this thread came between
+            self._done.set()
 
     def _run(self) -> None:
         self.ident = threading.get_ident()
@@ -66,7 +74,22 @@ class Thread:
         except BaseException as error:
             self._error = error
         finally:
+            del self._target
             self._done.set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the target has returned or raised."""
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        """Waits until the target has returned or raised."""
+        self._done.wait()
+
+    def end(self) -> None:
+        """Waits until the thread has ended, whatever comes of it. To be called once."""
+        self._end()
+        _alive.discard(self)
 
     def join(self) -> None:
         """Waits until the thread has ended. An exception of this thread's own, as Ctrl-C, is raised there too."""
@@ -75,17 +98,18 @@ class Thread:
         try:
             self._done.wait()
         except BaseException as error:
-            self._raise_there(type(error))
-            self._end()
+            self.raise_there(type(error))
+            self.end()
             raise
         finally:
             del _joined[here]
-        self._end()
+        self.end()
         if self._error is not None:
             raise self._error
 
-    def _raise_there(self, kind: type[BaseException]) -> None:
-        """In the thread, or in the one that it waits for in turn: what waits hears nothing."""
+    def raise_there(self, kind: type[BaseException]) -> None:
+        """Raises an exception of this type in the thread, or in the one that it waits for in turn: what waits hears
+        nothing."""
         self._begun.wait()
         thread = self
         while (inner := _joined.get(thread.ident)) is not None and inner.ident:
@@ -100,6 +124,55 @@ def on_new_stack(function: Callable[[], _T]) -> _T:
     results: list[_T] = []
     Thread(lambda: results.append(function())).join()
     return results[0]
+
+
+def interruptible(function: Callable[[], _T]) -> _T:
+    """What `function` gives. On the main thread an exception that a signal's handler raises meanwhile, as Ctrl-C, ends
+    this call at once, even where `function` is in a long call of NumPy or LAPACK: it runs on a thread of its own, which
+    is left behind. There the same exception is raised as soon as Python code runs again; the process's exit waits for
+    that. So it must be harmless that `function` goes on for a while, with what it refers to.
+
+    >>> interruptible(lambda: 1 + 1)
+    2
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    for thread in [thread for thread in _behind if thread.is_done]:
+        _behind.remove(thread)
+        thread.end()
+    results: list[_T] = []
+    try:
+        thread = Thread(lambda: results.append(function()))
+    except NoThread:
+        return function()
+    try:
+        thread.wait()
+    except BaseException as error:
+        _behind.append(thread)
+        thread.raise_there(type(error))
+        _wait_at_exit()
+        raise
+    thread.join()
+    return results[0]
+
+
+_behind: list[Thread] = []
+"""Threads that nobody waits for any more."""
+
+
+@cache
+def _wait_at_exit() -> None:
+    """LAPACK's library frees at exit what its routines still work on. A second Ctrl-C meanwhile ends the process."""
+    atexit.register(_joined_all)
+
+
+def _joined_all() -> None:
+    try:
+        for thread in _behind:
+            thread.wait()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
 
 
 def with_stack(function: Callable[_P, _T]) -> Callable[_P, _T]:

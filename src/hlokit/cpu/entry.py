@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
+from hlokit.analysis.cost import operations
 from hlokit.cpu.buffers import Assignment, Home
 from hlokit.cpu.chains import link
 from hlokit.cpu.context import Context
@@ -49,6 +51,11 @@ _POLL_NS = 20_000.0
 """Work between two questions for signals in a loop; each costs 20 ns."""
 _LONG_NS = 1e6
 """Work of a row of steps after which to ask."""
+_OPERATIONS_A_NS = 8.0
+"""Of routines: few for a product of f32 in vectors, many for one of bytes without instructions for these."""
+_INTERRUPTIBLE_NS = 5e6
+"""Work of a step from which on it can be interrupted midway."""
+_MOST_NS = 1e18
 
 
 @dataclass
@@ -58,6 +65,7 @@ class Written:
     hosts   the steps that call back into Python, by number
     kernels for each kernel function the steps that use it
     polls   the code asks for signals
+    leaves  it has steps that can be interrupted midway
     """
 
     module: Module
@@ -65,6 +73,7 @@ class Written:
     kernels: dict[str, list[Step]] = field(default_factory=dict[str, list[Step]])
     functions: int = 0
     polls: bool = False
+    leaves: bool = False
 
 
 def work(block: Block) -> float:
@@ -88,6 +97,15 @@ def _work(step: Step) -> float:
     if isinstance(step, ConditionalStep):
         return max(map(work, step.branches), default=0.0)
     return 1e5
+
+
+def _longest(step: Step) -> float:
+    """Nanoseconds on one thread that a kernel, routine or copy may well take. By another measure than `work`, which is
+    of the memory that a routine touches: here what it computes counts."""
+    if isinstance(step, RoutineStep):
+        touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+        return max(0.1 * touched, operations(step.instructions[0]) / _OPERATIONS_A_NS)
+    return _work(step)
 
 
 def is_tight(loop: WhileStep) -> bool:
@@ -294,6 +312,7 @@ declare void @hlokit_parallel(ptr, ptr, ptr, i64)
 !1 = !{}
 """
 _INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
+_INTERRUPTIBLE = "declare i32 @hlokit_interruptible(ptr, ptr, ptr, i64, i64)\n"
 _ON_STACK = "declare i32 @hlokit_on_stack(ptr, ptr, i64)\n"
 
 
@@ -307,6 +326,8 @@ def finished(written: Written, interrupts: bool = True, calls_python: bool = Fal
     module = written.module
     needed = _stack(written) if interrupts and not (calls_python or written.hosts) else 0
     more = _INTERRUPTED if written.polls else ""
+    if written.leaves:
+        more += _INTERRUPTIBLE + _held(module)
     if needed:
         module.functions["hlokit_whole"] = module.functions.pop(ENTRY).replace(f"@{ENTRY}(", "@hlokit_whole(", 1)
         fn = Function(ENTRY, [("ptr", "bases")], "i32", is_cold=True)
@@ -315,6 +336,19 @@ def finished(written: Written, interrupts: bool = True, calls_python: bool = Fal
         module.add(fn, exported=True)
         more += _ON_STACK
     return module.text() + _DECLARATIONS + more
+
+
+def _held(module: Module) -> str:
+    """Has routines of LAPACK called so that nobody ends them midway; gives the declarations for that."""
+    calls = {name: text for name, text in module.functions.items() if "call void @hlokit_lapack_" in text}
+    for name, text in calls.items():
+        if "call void @hlokit_hold()" not in text:
+            module.functions[name] = _LAPACK_CALL.sub(_HELD_CALL, text)
+    return "declare void @hlokit_hold()\ndeclare void @hlokit_go_on()\n" if calls else ""
+
+
+_LAPACK_CALL = re.compile(r"^( *)call void @hlokit_lapack_.*$", re.MULTILINE)
+_HELD_CALL = r"\1call void @hlokit_hold()\n\g<0>\n\1call void @hlokit_go_on()"
 
 
 def _stack(written: Written) -> int:
@@ -460,9 +494,8 @@ class EntryWriter:
         inner.do("ret void")
         self.written.module.add(inner)
         table = self._table(fn, [buffer for one in prepared for buffer in one.table])
-        pool = self._base(fn, self.arena + 1)
         chunks = -(-groups // each)
-        fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{inner.name}, ptr {table}, i64 {chunks})")
+        self._run(fn, inner.name, table, chunks, sum(map(_longest, chain)))
 
     # -- steps
 
@@ -492,11 +525,20 @@ class EntryWriter:
         table = self._table(fn, prepared.table)
         for name, chunks in prepared.phases:
             self.written.kernels.setdefault(name, []).append(step)
-            if chunks == 1:
-                fn.do(f"call void @{name}(ptr {table}, i64 0, i64 1)")
-            else:
-                pool = self._base(fn, self.arena + 1)
-                fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks})")
+            self._run(fn, name, table, chunks, _longest(step), len(prepared.phases))
+
+    def _run(self, fn: Function, name: str, table: str, chunks: int, longest: float, phases: int = 1) -> None:
+        """Calls a kernel's function for all its chunks, as one phase of a step; of a long step so that it can be
+        interrupted."""
+        pool = self._base(fn, self.arena + 1) if chunks != 1 else "null"
+        if self.interrupts and longest > _INTERRUPTIBLE_NS:
+            self.written.leaves = True
+            arguments = f"ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks}, i64 {round(min(longest, _MOST_NS) / phases)}"
+            self._checked(fn, f"call i32 @hlokit_interruptible({arguments})")
+        elif chunks == 1:
+            fn.do(f"call void @{name}(ptr {table}, i64 0, i64 1)")
+        else:
+            fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks})")
 
     def copy(self, fn: Function, step: CopyStep) -> None:
         source, result = step.reads[0], step.writes[0]
@@ -504,9 +546,8 @@ class EntryWriter:
             return
         if result.nbytes >= 2 * _COPY_CHUNK:
             table = self._table(fn, (result, source))
-            pool = self._base(fn, self.arena + 1)
             name, chunks = self._copier(result.nbytes)
-            fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks})")
+            self._run(fn, name, table, chunks, _longest(step))
             return
         a, b = self.pointer(fn, result), self.pointer(fn, source)
         fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {a}, ptr align 1 {b}, i64 {result.nbytes}, i1 false)")

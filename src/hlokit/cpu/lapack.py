@@ -40,6 +40,7 @@ from hlokit.ops.custom_targets.lapack_routines import (
     split_target,
 )
 from hlokit.ops.custom_targets.registry import find_target
+from hlokit.ops.linalg import is_long
 from hlokit.types.dtype import dtype
 
 _PREFIX = "hlokit_lapack_"
@@ -77,7 +78,8 @@ def lapack(call: Call, module: Module) -> Routine | None:
     """The routine of a `lapack_?NAME_ffi` custom-call. The table: operands, results, scratch.
 
     None for shapes or attributes that do not fit the routine (the handler in Python says what is wrong), for geev,
-    whose results are no copies, for a target that the user replaced, and in strict mode.
+    whose results are no copies, for a target that the user replaced, in strict mode, and for large matrices, whose
+    handler in Python hears signals.
     """
     op = call.op
     assert isinstance(op, CustomCall)
@@ -111,7 +113,7 @@ def lapack(call: Call, module: Module) -> Routine | None:
         own = eigh.routine(matrix, attributes["uplo"] == ord("L"), module, call.target)
         if own is not None:
             return own
-    if job.finite_only or job.pairs:
+    if job.finite_only or job.pairs or is_long(a.dimensions[-2:]):
         return None
     return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)
 

@@ -19,6 +19,7 @@ from hlokit.cpu.jit import Library
 from hlokit.cpu.memory import private_memory
 from hlokit.cpu.pool_text import BYTES, STATE, text
 from hlokit.cpu.target import available_threads, host
+from hlokit.errors import EvaluationError
 from hlokit.forks import lock
 
 MAX_THREADS = (BYTES - STATE["THREADS"]) // 8
@@ -69,15 +70,18 @@ _lock = lock()
 def _made(threads: int) -> Pool:
     memory = private_memory(BYTES)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # workers that are not joined at exit still look at it
-    made = Pool(threads, ctypes.addressof(ctypes.c_char.from_buffer(memory)), _code())
+    made = Pool(threads, ctypes.addressof(ctypes.c_char.from_buffer(memory)), code())
     made.reset()
     return made
 
 
 @cache
-def _code() -> Library:
+def code() -> Library:
+    """The pool's functions, and those of hlokit.cpu.guard."""
     target = host()
     library = Library([compiled(text(target), target, name="thread pool")])
+    if ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("hlokit_guard_prepare"))():
+        raise EvaluationError("the process has no key left for values of its threads (pthread_key_create)")
     atexit.register(_close_all)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_fork)
@@ -92,6 +96,7 @@ def _close_all() -> None:
 def _after_fork() -> None:
     for each in _pools.values():
         each.reset()
+    ctypes.CFUNCTYPE(None)(code().address("hlokit_guard_reset"))()
 
 
 def _word(address: int, offset: int) -> ctypes.c_int32:

@@ -12,6 +12,7 @@ The state, in memory that is never freed:
               cannot change before the piece that it claimed is counted as done
     piece     chunks in a piece of work;  many: how many pieces
     done      pieces finished; waiting: the caller sleeps on it
+    stop      null, or a word of the one who runs the job: when it is not 0, chunks are left undone (guard.py)
     sleepers  workers that may be asleep; they sleep on the ticket's epoch
     busy      the lock of the one who runs a job;  started: 0 no worker yet, 1 running, 2 closed for good
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import re
 
+from hlokit.cpu import guard
 from hlokit.cpu.target import Target
 
 SPIN_NS = 200_000
@@ -28,7 +30,7 @@ _CLOSE_NS = 200_000_000
 
 STATE = {
     "TICKET": 0, "EPOCH": 4, "DONE": 64, "WAITING": 68,
-    "FUNCTION": 128, "TABLE": 136, "CHUNKS": 144, "PIECE": 152, "MANY": 160,
+    "FUNCTION": 128, "TABLE": 136, "CHUNKS": 144, "PIECE": 152, "MANY": 160, "WORD": 168,
     "SLEEPERS": 192, "BUSY": 256, "STARTED": 260, "STOP": 264, "WANTED": 268, "CREATED": 272,
     "MUTEX": 320, "CONDITION": 448, "THREADS": 576,
 }  # fmt: skip
@@ -48,11 +50,13 @@ def text(target: Target, futex: bool | None = None) -> str:
         "SETMASK": "2" if linux else "3",
         "SIGNALS": str(signals_blocked(linux)),
         "FUTEX": "202" if x86 else "98",
+        "KILL": str(guard.signal_number(target)),
         "SPIN": str(SPIN_NS),
         "CLOSE": str(_CLOSE_NS),
         **{name: str(place) for name, place in STATE.items()},
     }
-    return re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _POOL.replace("$SPINNING\n", _SPINNING) + sleeping)
+    own = re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _POOL.replace("$SPINNING\n", _SPINNING) + sleeping)
+    return own + guard.text(target)
 
 
 def signals_blocked(linux: bool) -> int:
@@ -66,13 +70,23 @@ declare i32 @clock_gettime(i32, ptr)
 declare i32 @usleep(i32)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_kill(i64, i32)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @pthread_attr_init(ptr)
 declare i32 @pthread_attr_setstacksize(ptr, i64)
 declare i32 @pthread_attr_destroy(ptr)
 
 define void @hlokit_parallel(ptr %pool, ptr %function, ptr %table, i64 %chunks) {
+  call void @hlokit_parallel_until(ptr %pool, ptr %function, ptr %table, i64 %chunks, ptr null)
+  ret void
+}
+
+define void @hlokit_parallel_until(ptr %pool, ptr %function, ptr %table, i64 %chunks, ptr %stop) {
 entry:
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %serial, label %count
+
+count:
   %wanted_at = getelementptr i8, ptr %pool, i64 $WANTED
   %wanted = load i32, ptr %wanted_at
   %alone = icmp eq i32 %wanted, 0
@@ -111,6 +125,8 @@ publish:
   store ptr %table, ptr %table_at
   %chunks_at = getelementptr i8, ptr %pool, i64 $CHUNKS
   store i64 %chunks, ptr %chunks_at
+  %word_at = getelementptr i8, ptr %pool, i64 $WORD
+  store atomic ptr %stop, ptr %word_at monotonic, align 8
   %filled = add i64 %chunks, 65534
   %piece = udiv i64 %filled, 65535
   %piece_at = getelementptr i8, ptr %pool, i64 $PIECE
@@ -162,8 +178,56 @@ serial:
   br i1 %nothing, label %end, label %run
 
 run:
-  call void %function(ptr %table, i64 0, i64 %chunks)
+  call void @chunks(ptr %stop, ptr %function, ptr %table, i64 0, i64 %chunks)
   br label %end
+
+end:
+  ret void
+}
+
+define internal void @chunks(ptr %stop, ptr %function, ptr %table, i64 %begin, i64 %end) alwaysinline {
+entry:
+  %plain = icmp eq ptr %stop, null
+  br i1 %plain, label %call, label %guard
+
+call:
+  call void %function(ptr %table, i64 %begin, i64 %end)
+  br label %done
+
+guard:
+  call void @guarded(ptr %stop, ptr %function, ptr %table, i64 %begin, i64 %end)
+  br label %done
+
+done:
+  ret void
+}
+
+; To the workers, if they may be at the job of this word.
+define void @hlokit_signal(ptr %pool, ptr %stop) {
+entry:
+  %word_at = getelementptr i8, ptr %pool, i64 $WORD
+  %created_at = getelementptr i8, ptr %pool, i64 $CREATED
+  %threads = getelementptr i8, ptr %pool, i64 $THREADS
+  %word = load atomic ptr, ptr %word_at monotonic, align 8
+  %theirs = icmp eq ptr %word, %stop
+  br i1 %theirs, label %count, label %end
+
+count:
+  %created = load i32, ptr %created_at
+  %number = zext i32 %created to i64
+  br label %next
+
+next:
+  %i = phi i64 [ 0, %count ], [ %following, %send ]
+  %more = icmp ult i64 %i, %number
+  br i1 %more, label %send, label %end
+
+send:
+  %thread_at = getelementptr i64, ptr %threads, i64 %i
+  %thread = load i64, ptr %thread_at
+  call i32 @pthread_kill(i64 %thread, i32 $KILL)
+  %following = add i64 %i, 1
+  br label %next
 
 end:
   ret void
@@ -230,7 +294,9 @@ run:
   %begin = mul i64 %number, %piece
   %following = add i64 %begin, %piece
   %end_at = call i64 @llvm.smin.i64(i64 %following, i64 %chunks)
-  call void %function(ptr %table, i64 %begin, i64 %end_at)
+  %word_at = getelementptr i8, ptr %pool, i64 $WORD
+  %stop = load ptr, ptr %word_at
+  call void @chunks(ptr %stop, ptr %function, ptr %table, i64 %begin, i64 %end_at)
   %more = add i32 %ran, 1
   br label %look
 

@@ -18,7 +18,7 @@ from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process, StepHook
 from hlokit.ops.control_flow import Domain
 from hlokit.ops.structure import Parameter
-from hlokit.stack import with_stack
+from hlokit.stack import interruptible, with_stack
 from hlokit.tracebacks import public
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import as_array
@@ -224,7 +224,7 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
         if process.apart is not None and op.form == "communicate":
             value = process.apart.collective(process, instruction, operands)
         if value is NotImplemented:
-            value = op.reference(*operands, **step.keywords)
+            value = _reference(instruction, operands, step.keywords)
     except EvaluationError as error:
         if not error.located:
             error.args = (f"{instruction.name}: {error}", *error.args[1:])
@@ -236,6 +236,20 @@ def _evaluated(process: Process, step: _Step, operands: list[Any]) -> Any:
     if process.after is not None:
         process.after(instruction, (value,))
     return value
+
+
+_LONG = 10_000_000
+"""Elements, of an operand or the result, from which on an instruction may take a tenth of a second."""
+
+
+def _reference(instruction: Instruction, operands: list[Any], keywords: dict[str, Any]) -> Any:
+    """What the op's reference gives. One of many elements does not keep signals waiting; but for those that run
+    computations, communicate or call what is not hlokit's, for which it matters on which thread they are."""
+    op, shape = instruction.op, instruction.shape
+    size = max((v.size for v in operands if is_ndarray(v)), default=0)
+    if max(size, shape.size if shape.is_array else 0) < _LONG or op.form in ("control", "communicate"):
+        return op.reference(*operands, **keywords)
+    return interruptible(lambda: op.reference(*operands, **keywords))
 
 
 def _trimmed(instruction: Instruction, values: list[Any]) -> list[Any]:

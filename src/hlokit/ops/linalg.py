@@ -1,13 +1,15 @@
 """Linear algebra: cholesky, triangular-solve."""
 
-from collections.abc import Sequence
-from typing import Annotated
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 import numpy as np
 
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
+from hlokit.stack import interruptible
 from hlokit.types.attributes import choice
 from hlokit.types.shape import Shape
 
@@ -37,7 +39,7 @@ class Cholesky(Op, name="cholesky"):
         size = min(a.shape[-2:])  # at run time one dimension may be smaller than the other
         wide = computed(a[..., :size, :size])
         try:
-            factor = np.linalg.cholesky(wide, upper=not self.lower)
+            factor = by_lapack(lambda: np.linalg.cholesky(wide, upper=not self.lower), wide)
         except np.linalg.LinAlgError:  # says only that some matrix of the batch is not positive definite (CHOL-8)
             factor = np.full_like(wide, np.nan)
             for index in np.ndindex(*wide.shape[:-2]):
@@ -47,7 +49,7 @@ class Cholesky(Op, name="cholesky"):
 
     def _factor_or_nan(self, matrix: Array) -> Array | float:
         try:
-            return np.linalg.cholesky(matrix, upper=not self.lower)
+            return by_lapack(lambda: np.linalg.cholesky(matrix, upper=not self.lower), matrix)
         except np.linalg.LinAlgError:
             return np.nan
 
@@ -118,6 +120,21 @@ def _substitute(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
         row = b[..., i, :] - (a[..., i : i + 1, known] @ x[..., known, :])[..., 0, :]
         x[..., i, :] = row if unit_diagonal else row / a[..., i, i, None]
     return x
+
+
+_LONG = 30_000_000
+"""Elements of matrices times their longer side: from that on a factorization may take a tenth of a second."""
+_T = TypeVar("_T")
+
+
+def by_lapack(function: Callable[[], _T], matrices: Array) -> _T:
+    """What `function` gives, which has LAPACK do something to the matrices; if that takes long, signals are heard."""
+    return interruptible(function) if is_long(matrices.shape) else function()
+
+
+def is_long(sizes: Sequence[int]) -> bool:
+    """Whether LAPACK may well take a tenth of a second for something with matrices of these sizes."""
+    return math.prod(sizes) * max(sizes[-2:], default=1) > _LONG
 
 
 def computed(array: Array) -> Array:

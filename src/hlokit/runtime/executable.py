@@ -43,6 +43,8 @@ if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes
 
 _RELEASE_NS = 5000.0
 """Work from which other Python threads may run meanwhile: to get the lock back may take longer than less."""
+_ASKING = {plans.INTERRUPTED, plans.INTERRUPTIBLE}
+"""Functions that are in programs of long work alone."""
 
 
 @public_methods()
@@ -325,7 +327,7 @@ class Executable:
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,
-            release=hosts is not None or plans.INTERRUPTED in plan.runtime or plan.work > _RELEASE_NS,
+            release=hosts is not None or bool(_ASKING & {*plan.runtime}) or plan.work > _RELEASE_NS,
             aliases=plan.aliases,
             overwritten=plan.overwritten,
             aligned=plan.aligned,

@@ -23,7 +23,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.registry import find_target
 from hlokit.ops.structure import Constant
-from hlokit.runtime import interrupt, on_stack
+from hlokit.runtime import interrupt, long_kernels, on_stack
 from hlokit.text.printer import PrintOptions
 from hlokit.types.literal import Literal
 
@@ -96,13 +96,13 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
         program.assignment.aligned,
         _lapack(program.text),
         called(program.text),
-        "call void @hlokit_parallel" in program.text,
+        "call void @hlokit_parallel" in program.text or "call i32 @hlokit_interruptible(ptr %" in program.text,
         peak_of(program),
     )
 
 
-INTERRUPTED, ON_STACK = "hlokit_interrupted", "hlokit_on_stack"
-_RUNTIME = {INTERRUPTED: interrupt.symbols, ON_STACK: on_stack.symbols}
+INTERRUPTED, INTERRUPTIBLE, ON_STACK = "hlokit_interrupted", "hlokit_interruptible", "hlokit_on_stack"
+_RUNTIME = {INTERRUPTED: interrupt.symbols, INTERRUPTIBLE: long_kernels.symbols, ON_STACK: on_stack.symbols}
 
 
 def called(text: str) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _lapack(text: str) -> tuple[str, ...]:
 
 # -- the cache
 
-_FORMAT = 5
+_FORMAT = 6
 _KEY_OPTIONS = PrintOptions(print_metadata=False, print_program_shape=False, print_percent=False)
 
 

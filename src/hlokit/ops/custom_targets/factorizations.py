@@ -11,7 +11,7 @@ import numpy as np
 
 from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.registry import Invocation, built_in
-from hlokit.ops.linalg import computed
+from hlokit.ops.linalg import by_lapack, computed
 
 
 @built_in("Qr")
@@ -21,7 +21,7 @@ def qr(call: Invocation) -> tuple[Array, Array]:
     if not a.size:
         return a, np.zeros((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
     unsigned_zeros = computed(a) + 0  # LAPACK gives R the sign of a leading -0, XLA does not
-    transposed, taus = np.linalg.qr(unsigned_zeros, mode="raw")
+    transposed, taus = by_lapack(lambda: np.linalg.qr(unsigned_zeros, mode="raw"), a)
     return transposed.swapaxes(-1, -2).astype(a.dtype), taus.astype(a.dtype)
 
 
@@ -49,7 +49,7 @@ def eigh(call: Invocation) -> tuple[Array, Array]:
         return a, np.zeros(a.shape[:-1], call.shape.elements[1].dtype.numpy)
 
     def decompose(matrix: Array) -> tuple[Array, ...]:
-        values, vectors = np.linalg.eigh(matrix, "L" if lower else "U")
+        values, vectors = by_lapack(lambda: np.linalg.eigh(matrix, "L" if lower else "U"), matrix)
         return vectors, values
 
     vectors, values = _each_or_nan(decompose, computed(a))
@@ -62,7 +62,7 @@ def svd(call: Invocation) -> tuple[Array, Array, Array]:
     (a,) = call.operands
 
     def decompose(matrix: Array) -> tuple[Array, ...]:
-        left, values, right = np.linalg.svd(matrix, full_matrices=True)
+        left, values, right = by_lapack(lambda: np.linalg.svd(matrix, full_matrices=True), matrix)
         return left, values, right.conj().swapaxes(-1, -2)
 
     u, d, v = _each_or_nan(decompose, computed(a))

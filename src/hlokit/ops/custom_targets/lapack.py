@@ -29,6 +29,7 @@ from hlokit.ops.custom_targets.lapack_routines import (
     job_of,
 )
 from hlokit.ops.custom_targets.registry import Invocation, built_in
+from hlokit.ops.linalg import by_lapack
 from hlokit.types.dtype import dtype
 from hlokit.types.shape import shape_of
 
@@ -53,18 +54,25 @@ def _run(job: Job, operands: tuple[Array, ...], results: tuple[Array, ...]) -> N
     pointers = [_pointer(argument, buffer) for argument, buffer in zip(arguments, buffers, strict=True)]
     routine = _function(job, len(arguments))
     blocks = [(argument, buffer) for argument, buffer in zip(arguments, buffers) if isinstance(argument, Block)]
+    main = max(range(len(buffers)), key=lambda i: buffers[i].size if isinstance(arguments[i], Block) else 0)
     for index in np.ndindex(*job.batch):
         for block, buffer in blocks:
             buffer[...] = 0 if block.source is None else operands[block.source][index].T
         if job.finite_only and not all(np.isfinite(b).all() for block, b in blocks if block.source is not None):
             buffers[-1][...] = -4
         else:
-            routine(*pointers)
+            by_lapack(lambda: _called(routine, pointers, buffers), buffers[main])
         for block, buffer in blocks:
             if block.result is not None:
                 results[block.result][index] = buffer.T
         for result, vectors, imaginary in job.pairs:
             results[result][index] = _paired(buffers[vectors].T, buffers[imaginary])
+
+
+def _called(routine: Any, pointers: list[int | None], buffers: list[Array]) -> list[Array]:
+    """Calls the routine; whoever is in it holds the memory that it works on."""
+    routine(*pointers)
+    return buffers
 
 
 def _paired(vectors: Array, imaginary: Array) -> Array:
