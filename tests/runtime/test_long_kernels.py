@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -45,58 +47,119 @@ FAMILIES: dict[str, tuple[str, int, Sequence[str], str]] = {
     "product of bf16": ("bf16", 5120, (), f"ROOT r = f32[N,N] dot(bf16[N,N] p0, bf16[N,N] p1), {PRODUCT}"),
     "product of bytes": ("s8", 6144, (), f"ROOT r = s32[N,N] dot(s8[N,N] p0, s8[N,N] p1), {PRODUCT}"),
     "batches of products": (
-        "f32", 1000, (),
+        "f32",
+        1000,
+        (),
         "ROOT r = f32[50,N,N] dot(f32[50,N,N] p0, f32[50,N,N] p1), lhs_batch_dims={0}, rhs_batch_dims={0},"
         " lhs_contracting_dims={2}, rhs_contracting_dims={1}",
     ),
     "convolution": (
-        "f32", 128, (),
+        "f32",
+        128,
+        (),
         "ROOT r = f32[8,N,N,128] convolution(f32[8,N,N,128] p0, f32[5,5,128,128] p1), window={size=5x5 pad=2_2x2_2},"
         " dim_labels=b01f_01io->b01f",
     ),
-    "reduction": ("f64", 4000, (ADD,), """i0 = s64[N,200000] iota(), iota_dimension=0
+    "reduction": (
+        "f64",
+        4000,
+        (ADD,),
+        """i0 = s64[N,200000] iota(), iota_dimension=0
   i1 = s64[N,200000] iota(), iota_dimension=1
   i2 = s64[N,200000] add(i0, i1)
   x = f64[N,200000] convert(i2)
   y = f64[N,200000] sine(x)
   z = f64[] constant(0)
-  ROOT r = f64[N] reduce(y, z), dimensions={1}, to_apply=add"""),
-    "one long sum": ("f32", 400_000_000, (AFFINE,), """i = s32[N] iota(), iota_dimension=0
+  ROOT r = f64[N] reduce(y, z), dimensions={1}, to_apply=add""",
+    ),
+    "one long sum": (
+        "f32",
+        400_000_000,
+        (AFFINE,),
+        """i = s32[N] iota(), iota_dimension=0
   x = f32[N] convert(i)
   z = f32[] constant(0)
-  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=affine"""),
-    "window": ("f32", 24_000_000, (ADD,), """z = f32[] constant(0)
-  ROOT r = f32[3] reduce-window(f32[2] p0, z), window={size=N pad=H_H}, to_apply=add"""),
-    "windows in a plane": ("f32", 3000, (AFFINE,), """z = f32[] constant(0)
-  ROOT r = f32[N,N] reduce-window(f32[N,N] p0, z), window={size=25x25 pad=12_12x12_12}, to_apply=affine"""),
-    "cumulative sums": ("f64", 50_000_000, (AFFINE,), """z = f64[] constant(0)
-  ROOT r = f64[N] reduce-window(f64[N] p0, z), window={size=N pad=M_0}, to_apply=affine"""),
-    "sort": ("f32", 30_000_000, (BELOW,), "ROOT r = f32[N] sort(f32[N] p0), dimensions={0}, to_apply=below"),
-    "sort by any order": ("f32", 3_000_000, (ODD_ORDER,), "ROOT r = f32[N] sort(f32[N] p0), dimensions={0}, to_apply=odd"),
+  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=affine""",
+    ),
+    "window": (
+        "f32",
+        24_000_000,
+        (ADD,),
+        """z = f32[] constant(0)
+  ROOT r = f32[3] reduce-window(f32[2] p0, z), window={size=N pad=H_H}, to_apply=add""",
+    ),
+    "windows in a plane": (
+        "f32",
+        3000,
+        (AFFINE,),
+        """z = f32[] constant(0)
+  ROOT r = f32[N,N] reduce-window(f32[N,N] p0, z), window={size=25x25 pad=12_12x12_12}, to_apply=affine""",
+    ),
+    "cumulative sums": (
+        "f64",
+        50_000_000,
+        (AFFINE,),
+        """z = f64[] constant(0)
+  ROOT r = f64[N] reduce-window(f64[N] p0, z), window={size=N pad=M_0}, to_apply=affine""",
+    ),
+    "sort": ("f32", 60_000_000, (BELOW,), "ROOT r = f32[N] sort(f32[N] p0), dimensions={0}, to_apply=below"),
+    "sort by any order": (
+        "f32",
+        3_000_000,
+        (ODD_ORDER,),
+        "ROOT r = f32[N] sort(f32[N] p0), dimensions={0}, to_apply=odd",
+    ),
     "largest": ("f32", 20000, (), "ROOT r = (f32[N,500], s32[N,500]) topk(f32[N,20000] p0), k=500, largest=true"),
     "Fourier transform": ("c64", 1 << 26, (), "ROOT r = c64[N] fft(c64[N] p0), fft_type=FFT, fft_length={N}"),
     "transform of a prime": ("c64", 7_000_003, (), "ROOT r = c64[N] fft(c64[N] p0), fft_type=FFT, fft_length={N}"),
     "Cholesky factor": ("f64", 5000, (), "ROOT r = f64[N,N] cholesky(f64[N,N] p0), lower=true"),
     "triangular system": (
-        "f64", 3500, (),
+        "f64",
+        3500,
+        (),
         "ROOT r = f64[N,N] triangular-solve(f64[N,N] p0, f64[N,N] p1), left_side=true, lower=true,"
         " unit_diagonal=false, transpose_a=NO_TRANSPOSE",
     ),
-    "gather": ("s32", 40_000_000, (), """ROOT r = f32[N] gather(f32[N] p1, s32[N] p0), offset_dims={},
-  collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}"""),
-    "scatter": ("s32", 60_000_000, (ADD.replace("TYPE", "f32"),), """ROOT r = f32[N] scatter(f32[N] p1, s32[N,1] p0,
+    "gather": (
+        "s32",
+        40_000_000,
+        (),
+        """ROOT r = f32[N] gather(f32[N] p1, s32[N] p0), offset_dims={},
+  collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}""",
+    ),
+    "scatter": (
+        "s32",
+        60_000_000,
+        (ADD.replace("TYPE", "f32"),),
+        """ROOT r = f32[N] scatter(f32[N] p1, s32[N,1] p0,
   f32[N] p2), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1,
-  to_apply=add"""),
-    "elements": ("f32", 30_000_000, (), "w0 = f32[N] add(f32[N] p0, f32[N] p0)\n" + WAVES + "\n  ROOT r = f32[N] add(w40, w40)"),
+  to_apply=add""",
+    ),
+    "elements": (
+        "f32",
+        30_000_000,
+        (),
+        "w0 = f32[N] add(f32[N] p0, f32[N] p0)\n" + WAVES + "\n  ROOT r = f32[N] add(w40, w40)",
+    ),
     "copy": ("f64", 7000, (), "ROOT r = f64[N,N] transpose(f64[N,N] p0), dimensions={1,0}"),
     "map": ("f32", 80_000_000, (WAVY,), "ROOT r = f32[N] map(f32[N] p0, f32[N] p0), dimensions={0}, to_apply=wavy"),
-    "random bits": ("u64", 500_000_000, (), "ROOT r = (u64[2], u32[N]) rng-bit-generator(u64[2] p0), algorithm=rng_three_fry"),
-    "select and scatter": ("f32", 900, (GE, ADD), """z = f32[] constant(0)
+    "random bits": (
+        "u64",
+        500_000_000,
+        (),
+        "ROOT r = (u64[2], u32[N]) rng-bit-generator(u64[2] p0), algorithm=rng_three_fry",
+    ),
+    "select and scatter": (
+        "f32",
+        2000,
+        (GE, ADD),
+        """z = f32[] constant(0)
   ROOT r = f32[N,N] select-and-scatter(f32[N,N] p0, f32[Q,Q] p1, z), window={size=20x20 stride=2x2}, select=atleast,
-  scatter=add"""),
+  scatter=add""",
+    ),
 }
 
-LAPACK = 'api_version=API_VERSION_TYPED_FFI, backend_config='
+LAPACK = "api_version=API_VERSION_TYPED_FFI, backend_config="
 WHOLE: dict[str, str] = {
     "passes of a loop": """
 below { s = (s64[], f32[4]) parameter(0)
@@ -219,7 +282,7 @@ def numbers(module: hk.HloModule) -> list[np.ndarray]:
     return found
 
 
-class Stop(Exception):
+class Stop(BaseException):
     """What the signal's handler raises."""
 
 
@@ -276,9 +339,6 @@ def check(module: hk.HloModule) -> None:
     assert whole > LEAST, f"too short a program for a test: {whole} s"
     ran = False
 
-    def stop(number: int, frame: Any) -> None:
-        raise Stop
-
     with handled(stop):
         begun = time.process_time()
         with signalled(0.1 * whole), pytest.raises(Stop):
@@ -293,7 +353,7 @@ def check(module: hk.HloModule) -> None:
     assert seen
 
 
-@pytest.mark.parametrize(("name", "size"), [("product of f64", 2500), ("window", 3_000_000)])
+@pytest.mark.parametrize(("name", "size"), [("product of f64", 2500), ("window", 20_000_000)])
 def test_parallel_and_single_kernels(name: str, size: int) -> None:
     check(program(name, size))
 
@@ -302,6 +362,178 @@ def test_parallel_and_single_kernels(name: str, size: int) -> None:
 @pytest.mark.parametrize("name", [*FAMILIES, *WHOLE])
 def test_every_family(name: str) -> None:
     check(program(name))
+
+
+PAIR = "ENTRY e {\n  p0 = f64[N,N] parameter(0)\n  x = f64[N,N] dot(p0, p0), PRODUCT\n  ROOT r = f64[N,N] dot(x, p0), PRODUCT\n}"
+
+
+def pair(size: int) -> tuple[hk.HloModule, np.ndarray]:
+    """Two products, the second on what the first gave."""
+    text = "HloModule m\n" + PAIR.replace("PRODUCT", PRODUCT).replace("[N,N]", f"[{size},{size}]")
+    return hk.parse(text), np.random.default_rng(5).random((size, size))
+
+
+def stop(number: int, frame: Any) -> None:
+    raise Stop
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_interrupts_at_any_time_leave_no_trace(threads: int) -> None:
+    module, given = pair(700)
+    executable = hk.compile(module, threads=threads)
+    expected = bits(executable(given))
+    begun = time.process_time()
+    assert bits(executable(given)) == expected
+    whole = time.process_time() - begun
+    stopped = 0
+    with handled(stop):
+        for k in range(12):
+            try:
+                with signalled(whole * k / 12):
+                    executable(given)
+                    time.sleep(0)
+            except Stop:
+                stopped += 1
+            assert bits(executable(given)) == expected
+
+
+def test_other_threads_calls_go_on() -> None:
+    """Of the same executable, with the same pool."""
+    module, given = pair(1500)
+    executable = hk.compile(module, threads=2)
+    expected = bits(executable(given))
+    results: list[list[bytes]] = []
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            results.append(bits(executable(given)))
+
+    others = [threading.Thread(target=work) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    try:
+        with handled(stop):
+            for _ in range(3):
+                with pytest.raises(Stop), signalled(0.2):
+                    while True:
+                        executable(given)
+    finally:
+        over.set()
+        for thread in others:
+            thread.join()
+    assert len(results) >= 2
+    assert all(result == expected for result in results)
+
+
+def test_an_interrupt_stops_all_devices() -> None:
+    text = """HloModule m, replica_count=2
+add { a = f64[] parameter(0)
+  b = f64[] parameter(1)
+  ROOT r = f64[] add(a, b) }
+ENTRY e { p = f64[2000,2000] parameter(0)
+  x = f64[2000,2000] dot(p, p), PRODUCT
+  y = f64[2000,2000] dot(x, p), PRODUCT
+  ROOT r = f64[2000,2000] all-reduce(y), replica_groups={}, to_apply=add }""".replace("PRODUCT", PRODUCT)
+    executable: Any = hk.compile(hk.parse(text), replicas=2)
+    given = [np.random.default_rng(k).random((2000, 2000)) for k in range(2)]
+    expected = bits(executable([given[0]], [given[1]]))
+    begun = time.process_time()
+    assert bits(executable([given[0]], [given[1]])) == expected
+    whole = time.process_time() - begun
+    with handled(stop):
+        begun = time.process_time()
+        with pytest.raises(Stop), signalled(0.1 * whole):
+            executable([given[0]], [given[1]])
+        assert time.process_time() - begun < 0.8 * whole
+    assert bits(executable([given[0]], [given[1]])) == expected
+
+
+def test_donated_memory_can_be_used_again() -> None:
+    module, given = pair(2000)
+    executable = hk.compile(module, threads=2, donate=(0,))
+    expected = bits(executable(given.copy()))
+    with handled(stop):
+        donated = given.copy()
+        with pytest.raises(Stop), signalled(0.1):
+            while True:
+                executable(donated)
+    donated[...] = given
+    assert bits(executable(donated)) == expected
+
+
+def test_the_signal_is_whose_it_was() -> None:
+    seen: list[int] = []
+    former = signal.signal(signal.SIGURG, lambda number, frame: seen.append(number))
+    try:
+        module, given = pair(2000)
+        executable = hk.compile(module, threads=2)
+        with handled(stop), pytest.raises(Stop), signalled(0.1):
+            while True:
+                executable(given)
+        assert not seen
+        signal.raise_signal(signal.SIGURG)
+        assert seen == [signal.SIGURG]
+    finally:
+        signal.signal(signal.SIGURG, former)
+
+
+def test_a_thread_of_a_small_stack() -> None:
+    """The thread that a kernel runs on does not take it over."""
+    former = threading.stack_size(1 << 18)
+    try:
+        module, given = pair(600)
+        executable = hk.compile(module)
+        results: list[list[bytes]] = []
+        thread = threading.Thread(target=lambda: results.append(bits(executable(given))))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(former)
+    assert results == [bits(executable(given))]
+
+
+EVALUATED = {
+    "sort": ("sort", 12_000_000),
+    "elements": ("elements", 10_000_000),
+    "singular vectors": ("singular vectors by NumPy", 0),
+}
+
+
+@pytest.mark.parametrize("name", ["sort", pytest.param("elements", marks=pytest.mark.slow), "singular vectors"])
+def test_the_interpreter_hears_signals(name: str) -> None:
+    family, size = EVALUATED[name]
+    module = program(family, size)
+    given = numbers(module)
+    ended = False
+    with handled(stop), pytest.raises(Stop), signalled(0.2):
+        hk.evaluate(module, *given)
+        ended = True
+    assert not ended
+
+
+EXIT = """
+import os, signal, sys, threading
+import numpy as np
+import hlokit as hk
+
+text = 'ENTRY e { x = f64[400,400] parameter(0)\\n  ROOT r = (f64[400,400], f64[400], f64[400,400]) custom-call(x),'
+module = hk.parse("HloModule m\\n" + text + ' custom_call_target="Svd" }')
+x = np.random.default_rng(0).random((400, 400))
+hk.evaluate(module, x[:] * 0 + np.eye(400))
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        hk.evaluate(module, x)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_process_ends_cleanly_after_an_interrupt() -> None:
+    """What LAPACK is still at must be there until it is done."""
+    ended = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
 
 
 def test_the_code_is_made_for_other_machines() -> None:

@@ -14,7 +14,7 @@ from hlokit.cpu.chains import link
 from hlokit.cpu.context import Context
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.epilogue import EpilogueWriter, fuse, suits
-from hlokit.cpu.expr import Buffer
+from hlokit.cpu.expr import Buffer, reachable
 from hlokit.cpu.frames import OWN, deepest, frame
 from hlokit.cpu.kernels.denormals import flushing
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
@@ -51,10 +51,8 @@ _POLL_NS = 20_000.0
 """Work between two questions for signals in a loop; each costs 20 ns."""
 _LONG_NS = 1e6
 """Work of a row of steps after which to ask."""
-_OPERATIONS_A_NS = 8.0
-"""Of routines: few for a product of f32 in vectors, many for one of bytes without instructions for these."""
-_INTERRUPTIBLE_NS = 5e6
-"""Work of a step from which on it can be interrupted midway."""
+_INTERRUPTIBLE_NS = 1e7
+"""Work of a step from which on it can be interrupted midway, which takes some 25 us."""
 _MOST_NS = 1e18
 
 
@@ -100,12 +98,26 @@ def _work(step: Step) -> float:
 
 
 def _longest(step: Step) -> float:
-    """Nanoseconds on one thread that a kernel, routine or copy may well take. By another measure than `work`, which is
-    of the memory that a routine touches: here what it computes counts."""
+    """Nanoseconds that a kernel, routine or copy may take on one thread: where `work` is too low by far, as for what
+    routines compute, for memory that no cache holds and for windows over padding, more."""
+    touched = 0.05 * sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
+    if isinstance(step, KernelStep):
+        nodes = reachable([store.node for store in step.loops.stores])
+        is_masked = any(node.op == "fold" and node.data.valid is not None for node in nodes)
+        return max(touched, (_MASKED if is_masked else 1) * step.loops.work)
     if isinstance(step, RoutineStep):
-        touched = sum(buffer.nbytes for buffer in (*step.reads, *step.writes))
-        return max(0.1 * touched, operations(step.instructions[0]) / _OPERATIONS_A_NS)
-    return _work(step)
+        instruction = step.instructions[0]
+        types = {leaf.dtype.name for operand in instruction.operands for leaf in operand.shape.leaves()}
+        is_fast = instruction.opcode in _PRODUCTS and types <= _FAST
+        return max(touched, operations(instruction) / (_FAST_RATE if is_fast else _RATE))
+    return touched
+
+
+_MASKED = 16
+_PRODUCTS = ("dot", "convolution", "cholesky", "triangular-solve")
+_FAST = {"f64", "f32", "f16", "bf16", "s8", "u8"}
+_FAST_RATE, _RATE = 64.0, 24.0
+"""Operations in a nanosecond: of products of the fast types, and of the rest."""
 
 
 def is_tight(loop: WhileStep) -> bool:
@@ -533,7 +545,8 @@ class EntryWriter:
         pool = self._base(fn, self.arena + 1) if chunks != 1 else "null"
         if self.interrupts and longest > _INTERRUPTIBLE_NS:
             self.written.leaves = True
-            arguments = f"ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks}, i64 {round(min(longest, _MOST_NS) / phases)}"
+            share = round(min(longest, _MOST_NS) / phases)
+            arguments = f"ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks}, i64 {share}"
             self._checked(fn, f"call i32 @hlokit_interruptible({arguments})")
         elif chunks == 1:
             fn.do(f"call void @{name}(ptr {table}, i64 0, i64 1)")
