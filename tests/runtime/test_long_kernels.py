@@ -426,6 +426,7 @@ def test_other_threads_calls_go_on() -> None:
     assert all(result == expected for result in results)
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_all_devices() -> None:
     text = """HloModule m, replica_count=2
 add { a = f64[] parameter(0)
@@ -450,7 +451,7 @@ ENTRY e { p = f64[2000,2000] parameter(0)
 
 
 def test_donated_memory_can_be_used_again() -> None:
-    module, given = pair(2000)
+    module, given = pair(1000)
     executable = hk.compile(module, threads=2, donate=(0,))
     expected = bits(executable(given.copy()))
     with handled(stop):
