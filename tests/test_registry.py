@@ -80,7 +80,10 @@ def test_import_costs_numpy_alone() -> None:
 
 
 def test_a_first_program_imports_no_more_than_it_needs() -> None:
-    parts = ("builder.functions", "ops.custom_targets.built_in", "passes.dynamic_padder.padder", "runtime.collectives")
+    parts = (
+        "builder.functions", "ops.custom_targets.built_in", "passes.dynamic_padder.padder", "runtime.collectives",
+        "files.kinds", "proto", "stablehlo",
+    )  # fmt: skip
     program = "HloModule m\nENTRY e { x = f32[] parameter(0)\n ROOT y = f32[] add(x, x) }"
     code = f"""
 import sys, hlokit as hk

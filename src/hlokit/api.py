@@ -15,7 +15,6 @@ from hlokit.interpreter.evaluate import device_counts, evaluate
 from hlokit.interpreter.mpmd import evaluate_mpmd
 from hlokit.memory import named
 from hlokit.passes.pipeline import optimize
-from hlokit.proto.container import Snapshot
 from hlokit.rules import Rule, rules
 from hlokit.stack import with_stack
 from hlokit.tracebacks import public
@@ -24,6 +23,7 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.interpreter.mpi.world import World
+    from hlokit.proto.container import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 

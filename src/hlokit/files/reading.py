@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hlokit.errors import ArgumentError, HlokitError, ParseError, UnsupportedError
 from hlokit.files.exported import artifact_of
-from hlokit.files.kinds import kind_of_bytes, kind_of_text, other_dialects
 from hlokit.hlo.module import HloModule
-from hlokit.proto.container import Snapshot, container_of, snapshot_from_container
 from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.proto.container import Snapshot
 
 _BYTECODE = b"ML\xefR"
 _GZIP = b"\x1f\x8b"
@@ -55,8 +57,12 @@ def module_of_bytes(
         return parse_artifact(artifact, arguments)
     if _is_text(data):
         return module_of_text(_decoded(data), arguments, verify)
+    from hlokit.proto.container import container_of
+
     container = container_of(data)
     if container is None:
+        from hlokit.files.kinds import kind_of_bytes
+
         raise ParseError(f"found {kind_of_bytes(data, name)}; {_EXPECTED}")
     from hlokit.proto.module import module_from_message
 
@@ -84,6 +90,8 @@ def findings_of_bytes(data: bytes, name: str = "") -> list[HlokitError]:
 
 def snapshot_of_bytes(data: bytes, name: str = "") -> Snapshot | None:
     """The module, arguments and result in the content of a file; None if it holds no arguments."""
+    from hlokit.proto.container import container_of, snapshot_from_container
+
     container = container_of(unpacked(data))
     return snapshot_from_container(container) if container is not None and container.has_arguments else None
 
@@ -114,6 +122,8 @@ def is_stablehlo(text: str) -> bool:
 
 def _kind_of_text(text: str) -> str:
     """What a text is that could not be read; empty if it may well be a program with an error in it."""
+    from hlokit.files.kinds import kind_of_text, other_dialects
+
     kind = kind_of_text(text)
     if kind or not is_stablehlo(text):
         return kind
