@@ -213,3 +213,68 @@ ENTRY e { a = s32[2,2] parameter(0)
  ROOT sum = s32[] reduce(flat, zero), dimensions={0}, to_apply=add }""")
     for result in meanings(module, np.array([[1, 10], [100, 1000]], np.int32)):
         assert result == 1
+
+
+SUM = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
+PAIR = """two { a = f32[] parameter(0)
+ i = s32[] parameter(1)
+ b = f32[] parameter(2)
+ j = s32[] parameter(3)
+ s = f32[] add(a, b)
+ m = s32[] maximum(i, j)
+ ROOT r = (f32[], s32[]) tuple(s, m) }
+"""
+
+
+@rule("REDUCER-7")
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (SUM + "ENTRY e { x = f16[4] parameter(0)\n z = f16[] constant(0)\n ROOT r = f16[] reduce(x, z), "
+         "dimensions={0}, to_apply=add }", np.float16(2052)),
+        (SUM + "ENTRY e { x = f16[4] parameter(0)\n z = f64[] constant(0)\n ROOT r = f32[] reduce(x, z), "
+         "dimensions={0}, to_apply=add }", F(2051)),
+        (SUM + "ENTRY e { x = f16[4] parameter(0)\n z = f16[] constant(0)\n ROOT r = f16[2] reduce-window(x, z), "
+         "window={size=3}, to_apply=add }", np.array([2050, 3], np.float16)),
+        (PAIR + "ENTRY e { x = f16[4] parameter(0)\n y = s32[4] iota(), iota_dimension=0\n z = f16[] constant(0)\n "
+         "w = s32[] constant(0)\n ROOT r = (f16[], s32[]) reduce(x, y, z, w), dimensions={0}, to_apply=two }",
+         (np.float16(2052), np.int32(3))),
+    ],
+    ids=["narrow", "wide", "window", "pair"],
+)  # fmt: skip
+def test_reducers_of_another_floating_type(body: str, expected: Any) -> None:
+    """Sums in f32: 2048 + 1 + 1 + 1 would stay 2048 in f16, and 2051 rounds to 2052."""
+    for result in meanings(read(body), np.array([2048, 1, 1, 1], np.float16)):
+        for one, other in zip(np.atleast_1d(result), np.atleast_1d(expected), strict=True):
+            assert one.dtype == other.dtype and one == other
+
+
+@rule("MAP-7")
+def test_maps_of_another_floating_type() -> None:
+    module = read("""c { p = f32[] parameter(0)
+ one = f32[] constant(1)
+ ROOT r = f32[] add(p, one) }
+ENTRY e { x = f64[2] parameter(0)
+ ROOT r = f32[2] map(x), dimensions={0}, to_apply=c }""")
+    for result in meanings(module, np.array([1, 2.0**24], np.float64)):
+        np.testing.assert_array_equal(result, np.array([2, 2**24], F), strict=True)
+
+
+@rule("REDUCER-7", "MAP-7")
+def test_builders_and_other_ops_mix_no_types() -> None:
+    b = hk.Builder("t")
+    x, zero = b.parameter(0, hk.f16[4]), b.constant(0, hk.f16)
+    wide = hk.parse(SUM + "ENTRY e { p = f32[] parameter(0)\n ROOT r = f32[] copy(p) }").computations()[0]
+    with rejects("REDUCER-4"):
+        hk.reduce(x, zero, wide, [0])
+    with rejects("REDUCER-4"):
+        hk.reduce_window(x, zero, wide, [2], [1], "VALID")
+    with rejects("MAP-7"):
+        hk.map([x, x], wide, [0])
+    with rejects("REDUCER-4"):
+        hk.parse(f"""HloModule m
+{SUM}ENTRY e {{ x = f16[4] parameter(0)
+ i = s32[1] parameter(1)
+ u = f16[1] parameter(2)
+ ROOT r = f16[4] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}},
+   index_vector_dim=1, to_apply=add }}""")

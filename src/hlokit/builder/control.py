@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit, handles
+from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit, handles, rejected
 from hlokit.builder.handle import first_handle
 from hlokit.errors import BuildError, ShapeError
 from hlokit.ops.control_flow import Call, Conditional, Map, While
@@ -114,8 +114,12 @@ def map(
         raise ShapeError("MAP-3", "operands", 0, "at least one")
     values = _expanded(handles(*listed))
     scalars = [v.dtype[()] if v.shape.is_array else v.shape for v in values]
-    builder = values[0].builder
-    return emit(Map(dims(dimensions)), *values, called=[computation_of(computation, scalars, builder)])
+    called = computation_of(computation, scalars, values[0].builder)
+    found = [p.shape for p in called.parameters]
+    floating = [(a.dtype, b.dtype) for a, b in zip(found, scalars) if a.dtype.is_floating and b.dtype.is_floating]
+    if any(a is not b for a, b in floating):  # as text may have it
+        raise rejected(ShapeError("MAP-7", "to_apply parameters", found, scalars), "map", *values)
+    return emit(Map(dims(dimensions)), *values, called=[called])
 
 
 def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequence[XlaOp]) -> XlaOp:

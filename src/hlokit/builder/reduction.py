@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles, rejected
 from hlokit.errors import BuildError, ShapeError
+from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import infer_shape
 from hlokit.ops import batch_norm as norms
-from hlokit.ops.reduction import Reduce
+from hlokit.ops.reduction import Reduce, check_reducer
 from hlokit.ops.scan import Scan, without_dimension
 from hlokit.ops.windows import ReduceWindow, SelectAndScatter
 from hlokit.types.integers import dims
@@ -47,6 +48,7 @@ def reduce(
     """
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
+    _check_types(called, operands, inits, "reduce")
     return emit(Reduce(dims(dimensions)), *operands, *inits, called=(called,))
 
 
@@ -107,6 +109,7 @@ def reduce_window_with_general_padding(
     lists = (window_dimensions, window_strides, padding, base_dilations, window_dilations)
     window = made(Window.make, "reduce-window", operands, *lists)
     called = computation_of(computation, scalars + scalars, operands[0].builder)
+    _check_types(called, operands, inits, "reduce-window")
     return emit(ReduceWindow(window), *operands, *inits, called=(called,))
 
 
@@ -274,6 +277,18 @@ def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
     output = result.elements[0] if result.is_tuple and result.elements else result
     sizes = output.dimensions
     return output.with_dimensions([*sizes[:dimension], size, *sizes[dimension:]]) if output.is_array else output
+
+
+def _check_types(reducer: Computation, operands: Sequence[XlaOp], inits: Sequence[XlaOp], opcode: str) -> None:
+    """REDUCER-4, REDUCER-5: builders mix no floating types, as text may (REDUCER-7)."""
+    types = [o.dtype for o in operands]
+    taken = [*(p.shape.dtype for p in reducer.parameters), *(i.dtype for i in inits)]
+    if all(a is b or not (a.is_floating and b.is_floating) for a, b in zip(taken, types * 3)):
+        return
+    try:
+        check_reducer(reducer.program_shape, [o.shape for o in operands], tuple(i.shape for i in inits))
+    except ShapeError as error:
+        raise rejected(error, opcode, *operands, *inits) from None
 
 
 def _reduced(

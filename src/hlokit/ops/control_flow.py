@@ -11,6 +11,7 @@ from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, Function
+from hlokit.ops.numerics import convert
 from hlokit.ops.structure import GetTupleElement
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import DOMAIN, OPTIONAL_INT_LIST, Aliasing, choice
@@ -97,12 +98,18 @@ class Map(Op, name="map"):
         everything = tuple(range(first.rank))
         check(self.dimensions == everything, "MAP-6", "dimensions", self.dimensions, everything)
         scalars, found = [operand.dtype[()] for operand in operands], [p.static for p in to_apply.parameters]
-        check(found == scalars, "MAP-7", "to_apply parameters", found, scalars)
+        alike = len(found) == len(scalars) and all(
+            a is b or (a.is_scalar and a.dtype.is_floating and b.dtype.is_floating)
+            for a, b in zip(found, scalars, strict=True)
+        )
+        check(alike, "MAP-7", "to_apply parameters", found, scalars)
         check(to_apply.result.is_scalar, "MAP-7", "to_apply result", to_apply.result, "a scalar")
         return to_apply.result.dtype[first.dimensions]
 
     def reference(self, *operands: Any, to_apply: Function, shape: Shape) -> Array:
-        return to_apply.batched(*(_whole_buffer(operand, shape.dimensions) for operand in operands))
+        types = [parameter.shape.dtype.numpy for parameter in to_apply.computation.parameters]
+        arrays = (_whole_buffer(operand, shape.dimensions) for operand in operands)
+        return to_apply.batched(*(a if a.dtype == t else convert(a, t) for a, t in zip(arrays, types, strict=True)))
 
     def scalar(self, emit: Emitter, *values: Value, to_apply: Callable[..., Value]) -> Value:
         return to_apply(*values)

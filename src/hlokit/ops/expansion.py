@@ -53,7 +53,7 @@ class Writing:
         return self.graph.add(And(), x, y)
 
     def compare(self, direction: str, x: Node, y: Node) -> Node:
-        return self.graph.add(Compare(direction, None), x, y)
+        return self.graph.add(Compare(direction, None, None), x, y)
 
     def select(self, pred: Node, on_true: Node, on_false: Node) -> Node:
         return self.graph.add(Select(), pred, on_true, on_false)

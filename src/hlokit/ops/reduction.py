@@ -9,6 +9,7 @@ import numpy as np
 from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
+from hlokit.ops.numerics import convert
 from hlokit.types.attributes import Dims
 from hlokit.types.dtype import DType
 from hlokit.types.shape import ProgramShape, Shape
@@ -26,8 +27,13 @@ def scalar_of(dtype: DType) -> Shape:
     return dtype[()]
 
 
-def check_reducer(reducer: ProgramShape, types: list[Shape], inits: tuple[Shape, ...], role: str = "to_apply") -> None:
-    """REDUCER-1..5: N accumulated and N new scalars to N scalars, of the operands' element types."""
+def check_reducer(
+    reducer: ProgramShape, types: list[Shape], inits: tuple[Shape, ...], role: str = "to_apply", wide: bool = False
+) -> None:
+    """REDUCER-1..5: N accumulated and N new scalars to N scalars, of the operands' element types.
+
+    wide   where these are floating, another floating type will do (REDUCER-7)
+    """
     n = len(types)
     result, parameters = reducer.result, reducer.parameters
     results = result.elements if result.is_tuple else (result,)
@@ -37,6 +43,10 @@ def check_reducer(reducer: ProgramShape, types: list[Shape], inits: tuple[Shape,
         check(False, "REDUCER-2", f"{role} result", result, f"{n} scalar(s)")
     for i, shape in enumerate(types):
         scalar = scalar_of(shape.dtype)
+        if wide and shape.dtype.is_floating and results[i].dtype.is_floating and inits[i].dtype.is_floating:
+            scalar = scalar_of(results[i].dtype)
+            check(inits[i].is_scalar, "REDUCER-5", f"init_value {i}", inits[i], scalar)
+            inits = (*inits[:i], scalar, *inits[i + 1 :])
         if not parameters[i].static is parameters[n + i].static is scalar:
             found = (parameters[i], parameters[n + i])
             check(False, "REDUCER-4", f"{role} parameters {i} and {n + i}", found, scalar)
@@ -44,6 +54,21 @@ def check_reducer(reducer: ProgramShape, types: list[Shape], inits: tuple[Shape,
             check(False, "REDUCER-4", f"{role} result {i}", results[i], scalar)
         if inits[i].static is not scalar:
             check(False, "REDUCER-5", f"init_value {i}", inits[i], scalar)
+
+
+def in_reducer_types(values: Sequence[Array], reducer: Function) -> tuple[Array, ...]:
+    """N values as the reducer takes them (REDUCER-7)."""
+    types = [leaf.dtype.numpy for leaf in reducer.result.leaves()]
+    return tuple(v if v.dtype == t else convert(v, t) for v, t in zip(values, types, strict=True))
+
+
+def as_declared(result: Any, shape: Shape | None) -> Any:
+    """A reducer's result (or tuple of them) in the types that the instruction's shape says."""
+    if shape is None:
+        return result
+    if shape.is_tuple:
+        return tuple(map(as_declared, result, shape.elements))
+    return result if result.dtype == shape.dtype.numpy else convert(result, shape.dtype.numpy)
 
 
 def split_operands(operands: tuple[Any, ...], label: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -79,6 +104,7 @@ class Reduce(Op, name="reduce"):
     roles = ("to_apply",)
     form = "fold"
     rules = "REDUCE"
+    precision_by_shape = True
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         arrays, inits = split_operands(operands, "REDUCE-2")
@@ -87,14 +113,17 @@ class Reduce(Op, name="reduce"):
         if not all(0 <= d < rank for d in reduced):
             check(False, "REDUCE-4", "dimensions", reduced, f"in [0, {rank})")
         check(len(set(reduced)) == len(reduced), "REDUCE-5", "dimensions", reduced, "no repetition")
-        check_reducer(to_apply, list(arrays), inits)
+        check_reducer(to_apply, list(arrays), inits, wide=True)
         kept = [d for d in range(rank) if d not in reduced]
         results = [a.with_dimensions([a.dimensions[d] for d in kept], [a.dynamic[d] for d in kept]) for a in arrays]
+        results = [r.with_dtype(leaf.dtype) for r, leaf in zip(results, to_apply.result.leaves(), strict=True)]
         return Shape.tuple(results) if to_apply.result.is_tuple else results[0]
 
-    def reference(self, *operands: Array, to_apply: Function) -> Any:
-        arrays, inits = split_operands(operands, "REDUCE-2")
-        arrays = cut_to_least(arrays)
+    def reference(self, *operands: Array, to_apply: Function, shape: Shape | None = None) -> Any:
+        arrays, inits = (in_reducer_types(part, to_apply) for part in split_operands(operands, "REDUCE-2"))
+        return as_declared(self._folded(cut_to_least(arrays), inits, to_apply), shape)
+
+    def _folded(self, arrays: tuple[Array, ...], inits: tuple[Array, ...], to_apply: Function) -> Any:
         kept = [d for d in range(arrays[0].ndim) if d not in self.dimensions]
         reduced = sorted(self.dimensions)
         shape = tuple(arrays[0].shape[d] for d in kept)

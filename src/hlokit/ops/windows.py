@@ -16,9 +16,11 @@ from hlokit.ops.expansion import Writing
 from hlokit.ops.movement import Iota, Pad
 from hlokit.ops.reduction import (
     Reduce,
+    as_declared,
     check_reducer,
     check_same_dimensions,
     cut_to_least,
+    in_reducer_types,
     left_fold,
     results_of,
     split_operands,
@@ -103,6 +105,7 @@ class ReduceWindow(Op, name="reduce-window"):
     roles = ("to_apply",)
     form = "fold"
     rules = "RWIN"
+    precision_by_shape = True
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         arrays, inits = split_operands(operands, "RWIN-2")
@@ -110,14 +113,17 @@ class ReduceWindow(Op, name="reduce-window"):
         window, rank = self.window, arrays[0].rank
         check(len(window.dimensions) == rank, "RWIN-3", "window dimensions", len(window.dimensions), rank)
         window.check()
-        check_reducer(to_apply, list(arrays), inits)
+        check_reducer(to_apply, list(arrays), inits, wide=True)
         sizes = output_sizes(arrays[0].dimensions, window)
         results = [a.with_dimensions(sizes, a.dynamic) for a in arrays]
+        results = [r.with_dtype(leaf.dtype) for r, leaf in zip(results, to_apply.result.leaves(), strict=True)]
         return Shape.tuple(results) if to_apply.result.is_tuple else results[0]
 
-    def reference(self, *operands: Array, to_apply: Function) -> Any:
-        arrays, inits = split_operands(operands, "RWIN-2")
-        arrays = cut_to_least(arrays)
+    def reference(self, *operands: Array, to_apply: Function, shape: Shape | None = None) -> Any:
+        arrays, inits = (in_reducer_types(part, to_apply) for part in split_operands(operands, "RWIN-2"))
+        return as_declared(self._folded(cut_to_least(arrays), inits, to_apply), shape)
+
+    def _folded(self, arrays: tuple[Array, ...], inits: tuple[Array, ...], to_apply: Function) -> Any:
         base = arrays[0].shape
         shape = tuple(output_sizes(base, self.window))
         if (axis := _prefix_axis(self.window, base)) is not None:

@@ -105,7 +105,7 @@ def _selected(instruction: Instruction, computation: Computation) -> Instruction
         tests = [selector]
     else:
         numbers = [add(Constant(Literal.of(k, selector.shape.dtype[()]))) for k in range(len(results) - 1)]
-        tests = [add(Compare("EQ", None), [selector, number]) for number in numbers]
+        tests = [add(Compare("EQ", None, None), [selector, number]) for number in numbers]
     leaves = [elements_of(result) if instruction.shape.is_tuple else [result] for result in results]
     chosen: list[Instruction] = []
     for *first, last in zip(*leaves, strict=True):

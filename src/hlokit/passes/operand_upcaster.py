@@ -7,10 +7,12 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.collectives import AllReduce, ReduceScatter
 from hlokit.ops.contraction import Dot, meeting_type
-from hlokit.ops.control_flow import Call
+from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
-from hlokit.ops.structure import Parameter
+from hlokit.ops.reduction import Reduce
+from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
+from hlokit.ops.windows import ReduceWindow
 from hlokit.passes.pipeline import Pass
 from hlokit.types.dtype import DType
 
@@ -18,6 +20,7 @@ from hlokit.types.dtype import DType
 class OperandUpcaster(Pass):
     """Writes out the conversions that DOTG-16, CONV-24 and ARED-6 ask for.
 
+    Reductions and maps get operands of the types that their computations take (REDUCER-7, MAP-7).
     A dot or convolution of operands of two types becomes that of the operands converted to one type. The operands of
     a collective become of the result's type; its combiner of another one becomes a computation that converts its
     arguments and its result.
@@ -43,6 +46,8 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
     assert computation is not None
     types = [operand.shape.dtype for operand in operands if operand.shape.is_array]
     called = instruction.called
+    if isinstance(op, (Reduce, ReduceWindow, Map)):
+        return _of_called(instruction)
     if isinstance(op, (Dot, Convolution)):
         if types[0] is types[1]:
             return None
@@ -60,6 +65,26 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
     new = computation.add(op, operands, called, shape=instruction.shape)
     new.extra = instruction.extra
     return new
+
+
+def _of_called(instruction: Instruction) -> Instruction | None:
+    """A reduction or map on operands of the types that its computation takes, its results converted back."""
+    computation, function = instruction.parent, instruction.called[0]
+    assert computation is not None
+    taken = [parameter.shape.dtype for parameter in function.parameters]
+    given = [leaf.dtype for leaf in function.root.shape.leaves()]
+    wanted = [leaf.dtype for leaf in instruction.shape.leaves()]
+    if [o.shape.dtype for o in instruction.operands] == taken and given == wanted:
+        return None
+    operands = [_converted(computation, o, t) for o, t in zip(instruction.operands, taken, strict=True)]
+    new = computation.add(instruction.op, operands, instruction.called)
+    new.extra = instruction.extra
+    if given == wanted:
+        return new
+    if not instruction.shape.is_tuple:
+        return _converted(computation, new, wanted[0])
+    parts = [computation.add(GetTupleElement(i), [new]) for i in range(len(wanted))]
+    return computation.add(Tuple(), [_converted(computation, p, t) for p, t in zip(parts, wanted, strict=True)])
 
 
 def _converted(computation: Computation, operand: Instruction, dtype: DType) -> Instruction:

@@ -43,7 +43,7 @@ def power_by_roots(instruction: Instruction, computation: Computation) -> Instru
     elif whole:
         result = _to_the(root, 2 * whole + 1, computation)
     lowest = constant_like(computation, instruction, float("-inf"))
-    pred = computation.add(Compare("EQ", None), [base, lowest])
+    pred = computation.add(Compare("EQ", None, None), [base, lowest])
     at_lowest = constant_like(computation, instruction, float("inf") if value > 0 else 0.0)
     return like(instruction, Select(), pred, at_lowest, result)
 
