@@ -12,7 +12,10 @@ import hlokit as hk
 from hlokit.hlo.compare import same_module
 from hlokit.stablehlo.artifact.container import read_container
 from hlokit.stablehlo.artifact.cursor import Cursor
+from hlokit.stablehlo.artifact.entries import Positions
+from hlokit.stablehlo.artifact.reader import read_program as read_program_of
 from hlokit.stablehlo.artifact.tables import signed, varint
+from hlokit.stablehlo.tree import OtherType
 from hlokit.tools.main import main
 from tests.golden.programs import BUNDLED, program_names, read_program
 from tests.stablehlo.make_artifacts import NEWER_ARTIFACTS, recorded
@@ -138,6 +141,31 @@ def test_several_operands_of_a_collective() -> None:
 }"""
     with pytest.raises(hk.UnsupportedError, match=r"the form with 2 operands is of StableHLO 1\.5\.0"):
         hk.to_stablehlo_artifact(text, "1.4.0")
+
+
+def test_regions_of_a_composite() -> None:
+    text = """func.func @main(%x: tensor<f32>) -> tensor<f32> {
+  %0 = "stablehlo.composite"(%x) <{name = "a.b", decomposition = @d}> ({
+  ^bb0(%y: tensor<f32>): stablehlo.return %y : tensor<f32> }) : (tensor<f32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func private @d(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"""
+    with pytest.raises(hk.UnsupportedError, match=r"the form with regions is of StableHLO 1\.14\.0"):
+        hk.to_stablehlo_artifact(text, "1.13.0")
+    program = read_program_of(hk.to_stablehlo_artifact(text, "1.14.0"), Positions())
+    (composite, _) = program.functions["main"].body.operations  # type: ignore[union-attr]
+    assert composite.name == "stablehlo.composite" and len(composite.regions) == 1
+
+
+def test_buffers() -> None:
+    text = """func.func @main(%x: memref<2xf32>) -> memref<2xf32> {
+  %0 = stablehlo.custom_call @f(%x) : (memref<2xf32>) -> memref<2xf32>
+  return %0 : memref<2xf32>
+}"""
+    with pytest.raises(hk.UnsupportedError, match=r"memref<2xf32> is of StableHLO 1\.13\.0"):
+        hk.to_stablehlo_artifact(text, "1.12.0")
+    program = read_program_of(hk.to_stablehlo_artifact(text, "1.13.0"), Positions())
+    assert program.functions["main"].results == [OtherType("memref<2xf32>")]
 
 
 @pytest.mark.parametrize("version", ["1.21.0", "2.0.0", "0.8.0", "1.17", "", "newest"])

@@ -188,6 +188,12 @@ def _scale(scale: float, zero: int) -> str:
     return f"{scale!r}:{zero}" if zero else repr(scale)
 
 
+def _buffer(entries: Entries, cursor: Cursor) -> Type:
+    """memref<2x3xf32>."""
+    sizes = "".join(f"{size}x" if size >= 0 else "?x" for size in cursor.signed_list())
+    return OtherType(f"memref<{sizes}{_named(entries.inner_type(cursor))}>")
+
+
 _VHLO_TYPES: dict[int, Codec] = {
     0: builtin.fixed(dtypes.pred),
     1: Entries.complex,
@@ -230,6 +236,7 @@ _VHLO_TYPES: dict[int, Codec] = {
     38: builtin.fixed("f6E2M3FN"),
     39: builtin.fixed("f6E3M2FN"),
     40: builtin.fixed(dtypes.f8e8m0fnu),
+    41: _buffer,
     42: _future,
 }
 

@@ -106,7 +106,8 @@ _MESHES = (1, 16, 0)
 _FUTURES = (1, 15, 0)
 _AXES_OF_QUANTIZED = (0, 18, 0)
 _OTHER_DIALECTS = (1, 11, 0)
-_TENSOR = re.compile(r"tensor<((?:(?:[0-9]+|\?)x)*)(\w+)>\Z")
+_TENSOR = re.compile(r"(tensor|memref)<((?:(?:[0-9]+|\?)x)*)(\w+)>\Z")
+_BUFFERS = (1, 13, 0)
 
 
 def version_text(version: tuple[int, int, int]) -> str:
@@ -218,9 +219,13 @@ class Encoder:
             return self._future(text, vhlo)
         tensor = _TENSOR.match(text)
         if tensor is not None:
-            sizes = [_DYNAMIC if size == "?" else int(size) for size in tensor[1].split("x")[:-1]]
-            data = signed_list(sizes) + varint(self._named(tensor[2], vhlo))
-            return self._entry(vhlo, 20, 13, data)
+            sizes = [_DYNAMIC if size == "?" else int(size) for size in tensor[2].split("x")[:-1]]
+            data = signed_list(sizes) + varint(self._named(tensor[3], vhlo))
+            if tensor[1] == "tensor":
+                return self._entry(vhlo, 20, 13, data)
+            self.require(_BUFFERS, f"the type {text}")
+            if vhlo:
+                return self.tables.type("vhlo", varint(41) + data)
         return self._named(text, vhlo)
 
     def _future(self, text: str, vhlo: bool) -> int:
@@ -328,6 +333,8 @@ class Encoder:
 
     def _of_dialect(self, value: DialectAttribute, vhlo: bool) -> int:
         dialect, _, name = value.name.partition(".")
+        if not name:  # affine_map<...>, which builtin has
+            return self.tables.attribute("builtin", f"{dialect}<{value.value}>".encode() + b"\0", is_encoded=False)
         if not vhlo or dialect not in ("stablehlo", "mhlo"):
             if dialect not in ("stablehlo", "mhlo", "builtin"):
                 self.require(_OTHER_DIALECTS, f"the attribute #{value.name} of another dialect")
@@ -435,8 +442,7 @@ def _one_by_one(array: Any, dtype: DType) -> bytes:
 def _raw(value: Dense) -> bytes:
     """The bytes of a dense attribute: of one element where all are alike, bits where they are of i1."""
     array, dtype = np.asarray(value.array), value.shape.dtype
-    whole = value.shape.size
-    if whole > 1:
+    if value.shape.size > 1 or array.size > value.shape.size:
         flat = np.ascontiguousarray(array).reshape(-1)
         raw = np.frombuffer(_one_by_one(flat, dtype), np.uint8).reshape(flat.size, -1)
         if (raw == raw[0]).all():

@@ -110,7 +110,7 @@ def versioned(
             attributes["channel_type"] = integer(_number(parameters.get("type", 1)))
     _check(encoder, name, operation, operands, results, attributes)
     if name in _SECOND and not is_second:
-        _check_first(encoder, name, second, operands, attributes)
+        _check_first(encoder, name, second, operation, attributes)
     vhlo = f"vhlo.{name}_v{2 if is_second else 1}"
     known = () if name in ACCURATE and not is_second else properties_of(vhlo) or ()
     properties: dict[str, int] = {}
@@ -203,12 +203,12 @@ def _check_promotion(encoder: Encoder, region: Block, operands: Sequence[Type]) 
 
 
 def _check_first(
-    encoder: Encoder, name: str, second: Version, operands: Sequence[Type], attributes: Mapping[str, Any]
+    encoder: Encoder, name: str, second: Version, operation: Operation, attributes: Mapping[str, Any]
 ) -> None:
     """What the first version of an operation does not say must not be said."""
-    if name in _VARIADIC and len(operands) != 1:
-        encoder.require(second, f"the form with {len(operands)} operands")
-    if name == "composite" and attributes.get("composite_regions"):
+    if name in _VARIADIC and len(operation.operands) != 1:
+        encoder.require(second, f"the form with {len(operation.operands)} operands")
+    if name == "composite" and operation.regions:
         encoder.require(second, "the form with regions")
     first = {*(properties_of(f"vhlo.{name}_v1") or ())} if name not in ACCURATE else set[str]()
     for attribute in properties_of(f"vhlo.{name}_v2") or ():
