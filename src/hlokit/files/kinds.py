@@ -7,6 +7,8 @@ import re
 from hlokit.proto.wire import is_message
 from hlokit.stablehlo.mapping import DIALECTS, STABLEHLO_DIALECTS
 
+_BESIDE = {"cf", "shape", "tensor"}
+"""Dialects whose operations StableHLO programs may have, though none of them is read."""
 _BYTES = (
     (rb"\x7fELF|\xcf\xfa\xed\xfe|MZ", "machine code (an object file, a library or an executable)"),
     (rb"BC\xc0\xde", "LLVM bitcode"),
@@ -85,6 +87,6 @@ def kind_of_text(text: str) -> str:
 
 
 def other_dialects(text: str) -> list[str]:
-    """The dialects of MLIR that a text's operations are of; none if some are of StableHLO."""
+    """The dialects of MLIR that a text's operations are of; none if some are of StableHLO, or may stand beside it."""
     found = {operation[1] for operation in _OPERATION.finditer(text)}
-    return sorted(found - DIALECTS) if not found & STABLEHLO_DIALECTS else []
+    return sorted(found - DIALECTS - _BESIDE) if not found & STABLEHLO_DIALECTS else []
