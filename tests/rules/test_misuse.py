@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +75,29 @@ def test_what_is_wrong_is_named(call: Callable[[hk.Builder, hk.XlaOp], Any], mes
     with pytest.raises(hk.HlokitError) as caught:
         call(builder, builder.parameter(0, hk.f32[4, 4]))
     assert message in str(caught.value)
+
+
+OPERATORS = [
+    "x + v", "v + x", "x - v", "x * v", "v * x", "x / v", "x % v", "x ** v", "x & v", "x | v", "x ^ v", "x << v", "x >> v",
+    "x @ v", "v @ x", "x == v", "x != v", "x < v", "x >= v", "x[v]", "t[v]", "t + v",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OPERATORS)
+def test_operators_with_anything(text: str) -> None:
+    builder, other = hk.Builder("b"), hk.Builder("b")
+    x, foreign = builder.parameter(0, hk.f32[2, 3]), other.parameter(0, hk.f32[2, 3])
+    t = hk.tuple_(builder, [x, x])
+    masked = np.ma.array([1.0, 2.0, 3.0], mask=[True, False, False])
+    strange = [
+        None, "text", b"bytes", [1, None], [[1], [2, 3]], object(), {}, set[int](), foreign, t, builder.create_token(),
+        hk.f32, hk.f32[2], builder, hk, 1j, 2.5, 10**30, np.array(["a"]), np.zeros(2, object), len, slice(1), ..., masked,
+    ]  # fmt: skip
+    for v in strange:
+        try:
+            eval(text, {"x": x, "t": t, "v": v})
+        except (hk.HlokitError, IndexError) as error:
+            assert not isinstance(error, IndexError) or re.search("has 2 elements", str(error))
 
 
 def test_arrays_in_place_of_lists() -> None:

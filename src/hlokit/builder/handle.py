@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -111,6 +112,12 @@ class XlaOp:
                 "hk.slice_in_dim(x, start, limit), hk.dynamic_slice and hk.gather"
             )
         count = len(self)
+        try:
+            index = as_index(index)
+        except TypeError:
+            raise MisuseError(
+                f"{self!r}: found {index!r} as an index, expected an int: slices are those of tuple(x)"
+            ) from None
         if not -count <= index < count:
             raise IndexError(f"{self!r} has {count} elements")
         return get_tuple_element(self, index % count)
