@@ -106,6 +106,8 @@ def test_arrays_in_place_of_lists() -> None:
     assert hk.add(x, x, np.array([])).shape is x.shape
     windows = hk.reduce_window(x, 0.0, hk.add, np.array([1, 2]), np.array([]), "VALID")
     assert str(windows.shape) == "f32[2,2]"
+    assert "replica_groups={{0,1}}" in str(hk.all_reduce(x, hk.add, np.array([[0, 1]])).instruction)
+    assert hk.evaluate_polynomial(x, np.array([1.0, 2.0])).shape is x.shape
 
 
 def test_errors_of_functions_of_the_caller_stay_what_they_are() -> None:

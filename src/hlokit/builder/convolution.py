@@ -196,7 +196,7 @@ def conv_general_dilated(
     draft = _convolution(
         lhs,
         rhs,
-        (window_strides, padding, lhs_dilation, rhs_dilation, window_reversal or ()),
+        (window_strides, padding, lhs_dilation, rhs_dilation, () if window_reversal is None else window_reversal),
         dimension_numbers,
         (feature_group_count, batch_group_count),
         precision_config,

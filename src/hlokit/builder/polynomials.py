@@ -30,7 +30,7 @@ def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaO
     """
     if isinstance(coefficients, Table):
         coefficients = coefficients.f64 if x.dtype.bits == 64 else coefficients.f32
-    result = full_like(x, coefficients[0]) if coefficients else full_like(x, 0)
+    result = full_like(x, coefficients[0]) if len(coefficients) else full_like(x, 0)
     for coefficient in coefficients[1:]:
         result = result * x + coefficient
     return result

@@ -91,7 +91,7 @@ def _accuracy(value: Iterable[str]) -> tuple[str, ...]:
 
 
 def _groups(value: ReplicaGroups | Iterable[Iterable[int]] | None) -> ReplicaGroups:
-    return value if isinstance(value, ReplicaGroups) else ReplicaGroups.explicit(value or ())
+    return value if isinstance(value, ReplicaGroups) else ReplicaGroups.explicit(() if value is None else value)
 
 
 def _optional(normal: Callable[[Any], Any]) -> Callable[[Any], Any]:
