@@ -38,7 +38,7 @@ INVENTORY = """
 abs acos acosh add add-dependency after-all all-gather all-gather-done all-gather-start all-reduce all-reduce-done
 all-reduce-start all-to-all and asin asinh async-done async-start async-update atan2 atanh batch-norm-grad
 batch-norm-inference batch-norm-training bitcast bitcast-convert broadcast call cbrt ceil cholesky clamp
-collective-broadcast collective-permute collective-permute-done collective-permute-start compare complex concatenate
+collective-broadcast collective-reduce exp2 log2 shuffle collective-permute collective-permute-done collective-permute-start compare complex concatenate
 conditional constant convert convolution copy copy-done copy-start cosh cosine count-leading-zeros custom-call divide
 domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf exponential exponential-minus-one fft floor fusion
 gather get-dimension-size get-tuple-element imag infeed iota is-finite log log-plus-one logistic map maximum minimum

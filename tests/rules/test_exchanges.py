@@ -236,8 +236,6 @@ def test_collective_broadcast() -> None:
     same(results, [FOUR[2], FOUR[1], FOUR[2], [0, 0]])
     pair = build(lambda x, y: hk.collective_broadcast([x, y]), hk.f32[2], hk.s32[1])
     assert pair.shape is Shape.tuple((hk.f32[2], hk.s32[1]))
-    with pytest.raises(hk.UnsupportedError):
-        build(lambda x: hk.collective_broadcast(x, has_dynamic_root=True), hk.f32[2])
     with rejects("BEY-63"):
         build(lambda x: hk.collective_broadcast(x), TOKEN)
 

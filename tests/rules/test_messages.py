@@ -177,7 +177,7 @@ def test_calling_a_program() -> None:
 
 
 def test_other_names() -> None:
-    assert message("hk.expp") == "hlokit has no 'expp': did you mean hk.exp?"
+    assert message("hk.expp") == "hlokit has no 'expp': did you mean hk.exp, hk.exp2?"
     assert message("hk.nonsense") == "hlokit has no 'nonsense'"
     assert message("x.nonsense", X) == "a handle has no attribute 'nonsense'"
     assert "has no value before the program runs" in message("x.item()", X)

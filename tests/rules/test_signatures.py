@@ -22,7 +22,7 @@ _UNARY = """
     abs ceil clz conj copy floor imag is_finite neg not_ population_count real round round_nearest_even sign
     optimization_barrier
 """
-_ACCURATE = "cbrt cos erf exp expm1 log log1p logistic rsqrt sin sqrt tan tanh"
+_ACCURATE = "cbrt cos erf exp exp2 expm1 log log1p log2 logistic rsqrt sin sqrt tan tanh"
 _BINARY = """
     add div eq eq_total_order ge ge_total_order gt gt_total_order le le_total_order lt lt_total_order max min mul mulhi
     ne ne_total_order pow rem shift_left shift_right_arithmetic shift_right_logical sub xor
@@ -52,6 +52,7 @@ _TABLE = f"""
     clamp                       min operand max
     collapse                    operand dimensions
     collective_broadcast        operand {_GROUPS}
+    collective_reduce           operand computation {_GROUPS} use_global_device_ids has_dynamic_root
     collective_permute          operand source_target_pairs channel_id
     compare                     lhs rhs broadcast_dimensions direction compare_type
     complex                     real imag broadcast_dimensions

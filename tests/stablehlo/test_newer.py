@@ -101,7 +101,6 @@ func.func @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
     [
         ("func.func @main(%a: tensor<*xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }", "without a rank"),
         ("func.func @main(%a: tensor<2xtf32>) -> tensor<2xtf32> { return %a : tensor<2xtf32> }", "tf32"),
-        ("func.func @main(%a: tensor<2xf6E2M3FN>) -> tensor<2xf6E2M3FN> { return %a : tensor<2xf6E2M3FN> }", "f6E2M3FN"),
         ("func.func @main() {\n  cf.br ^bb1\n^bb1:\n  return\n}", "line 2: .*branches"),
         ("func.func @main(%a: tensor<i1>) {\n  cf.assert %a, \"m\"\n  return\n}", r"line 2: cf\.assert"),
         ("func.func @main(%a: tensor<2xf32>) {\n  %0 = shape.shape_of %a : tensor<2xf32> -> tensor<1xindex>\n  return\n}", r"line 2: shape\.shape_of"),

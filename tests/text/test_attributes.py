@@ -93,12 +93,6 @@ def test_every_op_has_a_spelling() -> None:
         assert all(prefix.startswith(", ") and prefix.endswith("=") for _, _, prefix, _ in spelling.writers)
 
 
-@rule("HOP-44")
-def test_opcodes_that_xla_does_not_read_either() -> None:
-    for opcode in ("shuffle", "collective-reduce"):
-        refused(entry(f"p = f32[] parameter(0)\ny = f32[] {opcode}(p)"), "HINST-6")
-
-
 def test_labels_and_windows_without_text() -> None:
     assert labels_text(ConvolutionDimensionNumbers.default(2)) == "bf01_oi01->bf01"
     assert labels_text(ConvolutionDimensionNumbers(0, 2, (), 0, 1, (), 0, 1, ())) == "b?f_io->bf"

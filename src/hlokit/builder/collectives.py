@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from hlokit.builder.communication import ChannelHandle
 from hlokit.builder.control import tuple_
 from hlokit.builder.core import Builder, ComputationLike, XlaOp, checks_as, computation_of, emit
-from hlokit.errors import MisuseError, ShapeError, UnsupportedError
+from hlokit.errors import MisuseError, ShapeError
 from hlokit.hlo.op import check
-from hlokit.ops.collectives import AllGather, AllReduce, PartitionId, ReduceScatter, ReplicaId
+from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, PartitionId, ReduceScatter, ReplicaId
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.layout import Layout
@@ -30,6 +30,7 @@ __all__ = [
     "all_to_all_tuple",
     "collective_broadcast",
     "collective_permute",
+    "collective_reduce",
     "cross_replica_sum",
     "multi_collective_permute",
     "partition_id",
@@ -322,16 +323,42 @@ def collective_broadcast(
 ) -> XlaOp:
     """The operand (or operands) of the first member of each group; zeros for members of no group (BEY-63).
 
+    With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member's it is.
+
         >>> b = hk.Builder()
         >>> x = b.parameter(0, hk.f32[2])
         >>> module = b.build(hk.collective_broadcast(x, [[0, 1]]))
         >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
         [array([1. , 2.5], dtype=float32), array([1. , 2.5], dtype=float32)]
     """
-    if has_dynamic_root:
-        raise UnsupportedError("collective_broadcast: a root chosen at run time is not supported")
     operands = [operand] if isinstance(operand, XlaOp) else list(operand)
-    return emit(CollectiveBroadcast(_number(channel_id), _groups(replica_groups)), *operands)
+    return emit(CollectiveBroadcast(_number(channel_id), _groups(replica_groups), has_dynamic_root), *operands)
+
+
+def collective_reduce(
+    operand: XlaOp | Sequence[XlaOp],
+    computation: ComputationLike,
+    replica_groups: Groups = (),
+    channel_id: Channel = None,
+    use_global_device_ids: bool = False,
+    has_dynamic_root: bool = False,
+) -> XlaOp:
+    """What all_reduce gives, for the first member of each group; zeros for the others (BEY-82).
+
+    With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member has it.
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> module = b.build(hk.collective_reduce(x, hk.add))
+        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+        [array([4.  , 7.75], dtype=float32), array([0., 0.], dtype=float32)]
+    """
+    operands = [operand] if isinstance(operand, XlaOp) else list(operand)
+    data = operands[:-1] if has_dynamic_root else operands
+    op = CollectiveReduce(
+        _number(channel_id), _groups(replica_groups), False, use_global_device_ids, has_dynamic_root
+    )
+    return emit(op, *operands, called=[_combiner(data, computation, "BEY-82")])
 
 
 def ragged_all_to_all(

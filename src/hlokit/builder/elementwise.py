@@ -43,6 +43,7 @@ __all__ = [
     "eq_total_order",
     "erf",
     "exp",
+    "exp2",
     "expm1",
     "floor",
     "ge",
@@ -55,6 +56,7 @@ __all__ = [
     "le_total_order",
     "log",
     "log1p",
+    "log2",
     "logistic",
     "lt",
     "lt_total_order",
@@ -253,6 +255,17 @@ def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     return _function(transcendental.Exponential, operand, result_accuracy)
 
 
+def exp2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """2 to the x, of floating values (BEY-81, UN-6).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[3])
+        >>> hk.evaluate(b.build(hk.exp2(x)), [3.0, 0.5, -1.0])
+        array([8.       , 1.4142135, 0.5      ], dtype=float32)
+    """
+    return _function(transcendental.Exp2, operand, result_accuracy)
+
+
 def expm1(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """exp(x) - 1 without cancellation (BEY-4, UN-6).
 
@@ -271,6 +284,17 @@ def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
         array([0.   , 0.693], dtype=float32)
     """
     return _function(transcendental.Log, operand, result_accuracy)
+
+
+def log2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
+    """The logarithm to the base 2, of floating values (BEY-81, UN-6).
+
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> hk.evaluate(b.build(hk.log2(x)), [8.0, 0.25])
+        array([ 3., -2.], dtype=float32)
+    """
+    return _function(transcendental.Log2, operand, result_accuracy)
 
 
 def log1p(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:

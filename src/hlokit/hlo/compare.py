@@ -16,7 +16,7 @@ from hlokit.types.literal import Literal
 _HEADER = (
     "is_scheduled", "replica_count", "num_partitions", "input_output_alias", "buffer_donor", "alias_passthrough_params",
     "frontend_attributes", "allow_spmd_sharding_propagation_to_parameters", "allow_spmd_sharding_propagation_to_output",
-    "origin_recovery_table", "stack_tables",
+    "origin_recovery_table", "backend_config", "debug_attributes", "stack_tables",
 )  # fmt: skip
 _EXTRA = (
     "metadata", "sharding", "frontend_attributes", "backend_config", "statistics", "origin", "parameter_replication",
@@ -70,6 +70,8 @@ def _in_computations(
         yield f"{where}: the other is called {b.name}"
     if a.execution_thread != b.execution_thread:
         yield f"{where}: execution_thread {a.execution_thread} and {b.execution_thread}"
+    if a.backend_config != b.backend_config:
+        yield f"{where}: backend_config {a.backend_config!r} and {b.backend_config!r}"
     ours, theirs = (c.instructions if scheduled else c.post_order() for c in (a, b))
     if len(ours) != len(theirs):
         yield f"{where}: {len(ours)} and {len(theirs)} instructions"

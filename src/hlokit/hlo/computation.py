@@ -34,13 +34,14 @@ class Computation:
 
     __slots__ = (
         "_instructions", "_next_id", "_order", "_order_version", "_parameters", "_signature", "_signature_version",
-        "execution_thread", "module", "name", "root_or_none", "version",
+        "backend_config", "execution_thread", "module", "name", "root_or_none", "version",
     )  # fmt: skip
 
     def __init__(self, name: str, module: HloModule | None = None) -> None:
         self.name = name
         self.module = module
         self.execution_thread = MAIN_THREAD
+        self.backend_config = ""
         self.root_or_none: Instruction | None = None
         self.version = 0
         self._instructions: dict[Instruction, None] = {}
@@ -280,6 +281,7 @@ class Computation:
         """A copy with the same called computations, under another name."""
         copy = Computation(name, module if module is not None else self.module)
         copy.execution_thread = self.execution_thread
+        copy.backend_config = self.backend_config
         values: dict[Instruction, Instruction] = {}
         for instruction in self.post_order():  # an edit may have put an operand behind its user
             values[instruction] = copy._copy(instruction, values)

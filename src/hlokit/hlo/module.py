@@ -27,6 +27,11 @@ class Alias:
 
 
 LOCATION_FIELDS = ("file_name_id", "function_name_id", "line", "end_line", "column", "end_column")
+DEBUG_FIELDS: dict[str, tuple[str, ...]] = {
+    "log_mode": ("none", "default", "fusion_debugger", "no_fusion", "guaranteed"), "callback_id": (), "op_id": (),
+    "partitioned": ("false", "true"),
+}  # fmt: skip
+"""The fields of debug_attributes, in the order in which they are printed, and their values; () is for integers."""
 FRAME_FIELDS = ("file_location_id", "parent_frame_id")
 
 
@@ -44,6 +49,18 @@ class StackTables:
 
     def __bool__(self) -> bool:
         return bool(self.file_names or self.function_names or self.file_locations or self.stack_frames)
+
+
+@dataclass(frozen=True, slots=True)
+class DebugAttributes:
+    """What the header's debug_attributes say of an array of the original program (HMOD-19).
+
+    Each entry of `attributes` is a list of (name, value as written) pairs.
+    """
+
+    instruction: str
+    index: tuple[int, ...]
+    attributes: tuple[tuple[tuple[str, str], ...], ...]
 
 
 def check_is_module(given: object) -> None:
@@ -87,6 +104,8 @@ class HloModule:
         self.allow_spmd_sharding_propagation_to_parameters: tuple[bool, ...] = ()
         self.allow_spmd_sharding_propagation_to_output: tuple[bool, ...] = ()
         self.origin_recovery_table = ""
+        self.backend_config = ""
+        self.debug_attributes: list[DebugAttributes] = []
         self.stack_tables = StackTables()
         self._computations: dict[Computation, None] = {}
 

@@ -99,6 +99,52 @@ class AllReduceDone(Op, name="all-reduce-done"):
         return state
 
 
+class CollectiveReduce(Op, name="collective-reduce"):
+    """What an all-reduce gives, for the root of each group; zeros for the other members (BEY-82).
+
+    The root is the first member. With `has_dynamic_root` the last operand says which member it is, for each of the
+    other operands.
+    """
+
+    channel_id: int | None = attr(None)
+    replica_groups: Groups = attr((), always=True)
+    constrain_layout: bool = attr(False)
+    use_global_device_ids: bool = attr(False)
+    has_dynamic_root: bool = attr(False, always=True)
+
+    roles = ("to_apply",)
+    form = "communicate"
+    rules = "BEY-82"
+    shape_required = True
+    side_effect = True
+
+    def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
+        check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids, equal=False)
+        data = data_operands(operands, self.has_dynamic_root, "BEY-82")
+        _check_combined(data, to_apply, "BEY-82", "ARED-6")
+        return data[0] if len(data) == 1 else Shape.tuple(data)
+
+    def reference(self, *operands: Array, to_apply: Function, process: Device) -> Any:
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        given = process.meet(self, members, operands)
+        roots = dynamic_roots(given, "BEY-82") if self.has_dynamic_root else [0] * len(operands)
+        data = given if not self.has_dynamic_root else [values[:-1] for values in given]
+        own = members.index((process.replica_id, process.partition_id))
+        reduced = _reduced(data, to_apply)
+        return one_or_tuple(
+            [array if root == own else np.zeros_like(array) for array, root in zip(reduced, roots, strict=True)]
+        )
+
+    def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        if self.has_dynamic_root:
+            return None
+        members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
+        everyone = range(len(members))
+        sources = [tuple(Place(m, k) for m in everyone) for k in range(len(operands))]
+        moves = [[Move(k, None, source if own == 0 else ()) for k, source in enumerate(sources)] for own in everyone]
+        return Transfer(members, moves)
+
+
 class AllGather(Op, name="all-gather"):
     """The operands of the group's members, concatenated in group order; every member gets the result."""
 
@@ -218,6 +264,7 @@ class ReduceScatter(Op, name="reduce-scatter"):
     form = "communicate"
     rules = "RSCAT"
     side_effect = True
+    ignored_attributes = ("mode",)
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids, equal_label="RSCAT-6")
@@ -325,6 +372,26 @@ def check_groups(
 def _known_size(groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool) -> int | None:
     """How many devices a group has, where that does not depend on the number of partitions (GRP-4)."""
     return groups.group_size if channel_id is None or use_global_device_ids else None
+
+
+def data_operands(operands: Sequence[Shape], has_dynamic_root: bool, label: str) -> Sequence[Shape]:
+    """The operands that are moved: all of them, or those before the vector of roots."""
+    if not has_dynamic_root:
+        return operands
+    check(len(operands) > 1, label, "operands with has_dynamic_root", len(operands), "at least one and the roots")
+    roots, data = operands[-1], operands[:-1]
+    check(roots.static is dtypes.s32[len(data)], label, "roots", roots, dtypes.s32[len(data)])
+    return data
+
+
+def dynamic_roots(contributions: Sequence[Sequence[Array]], label: str) -> list[int]:
+    """The roots that the members' last operands say. EvaluationError where they differ, or name no member."""
+    roots = contributions[0][-1]
+    if any(not np.array_equal(values[-1], roots) for values in contributions):
+        raise EvaluationError(f"the members of a group name different roots [{label}]")
+    if not all(0 <= root < len(contributions) for root in roots):
+        raise EvaluationError(f"roots {list(map(int, roots))} among {len(contributions)} devices [{label}]")
+    return list(map(int, roots))
 
 
 def _results(operands: Sequence[Shape], result: Shape, label: str) -> Sequence[Shape]:

@@ -10,7 +10,7 @@ from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Device, Move, Place, Transfer
 from hlokit.ops.asynchronous import placeholder
-from hlokit.ops.collectives import check_groups, joined, one_or_tuple
+from hlokit.ops.collectives import check_groups, data_operands, dynamic_roots, joined, one_or_tuple
 from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
 from hlokit.types.dtype import DType
 from hlokit.types.groups import ReplicaGroups
@@ -91,6 +91,7 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
     rules = "BEY-65"
     shape_required = True
     side_effect = True
+    ignored_attributes = ("dimensions",)
 
     def infer(self, data: Shape, output: Shape, *tables: Shape) -> Shape:
         check_groups(self.replica_groups, self.channel_id)
@@ -122,10 +123,15 @@ class RaggedAllToAll(Op, name="ragged-all-to-all"):
 
 
 class CollectiveBroadcast(Op, name="collective-broadcast"):
-    """The operand of the first member of each group; zeros for members of no group (BEY-63)."""
+    """The operand of the root of each group; zeros for members of no group (BEY-63).
+
+    The root is the first member. With `has_dynamic_root` the last operand says which member it is, for each of the
+    other operands.
+    """
 
     channel_id: int | None = attr(None)
     replica_groups: Groups = attr((), always=True)
+    has_dynamic_root: bool = attr(False)
 
     form = "communicate"
     rules = "BEY-63"
@@ -136,15 +142,19 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
     def infer(self, *operands: Shape) -> Shape:
         check_groups(self.replica_groups, self.channel_id, equal=False, dense=False)
         check(len(operands) > 0, "BEY-63", "operands", 0, "at least one")
-        for operand in operands:
+        data = data_operands(operands, self.has_dynamic_root, "BEY-63")
+        for operand in data:
             check(operand.is_array, "BEY-63", "operand", operand, "an array")
-        return operands[0] if len(operands) == 1 else Shape.tuple(operands)
+        return data[0] if len(data) == 1 else Shape.tuple(data)
 
     def reference(self, *operands: Array, process: Device) -> Any:
         members = self._members(process)
         if not members:
-            return one_or_tuple([np.zeros_like(operand) for operand in operands])
-        return one_or_tuple(process.meet(self, members, operands)[0])
+            return one_or_tuple([np.zeros_like(o) for o in operands[: -1 if self.has_dynamic_root else None]])
+        given = process.meet(self, members, operands)
+        if not self.has_dynamic_root:
+            return one_or_tuple(given[0])
+        return one_or_tuple([given[root][k] for k, root in enumerate(dynamic_roots(given, "BEY-63"))])
 
     def _members(self, process: Device) -> list[tuple[int, int]]:
         """The device's group; empty for a member of no group."""
@@ -158,6 +168,8 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
         return [(i, process.partition_id) if over_replicas else (process.replica_id, i) for i in group]
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
+        if self.has_dynamic_root:
+            return None
         members = self._members(process)
         moves = [Move(k, None, (Place(0, k),) if members else ()) for k in range(len(operands))]
         alone = [(process.replica_id, process.partition_id)]

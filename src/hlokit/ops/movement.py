@@ -1,6 +1,7 @@
 """Data movement: every element of the result is an element of an operand (or counts), bit for bit."""
 
 from itertools import accumulate
+from typing import Annotated
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from hlokit.hlo.values import Array
 from hlokit.ops.numerics import convert
 from hlokit.ops.reinterpretation import digits_of, reinterpreted
 from hlokit.types import dtype as dtypes
-from hlokit.types.attributes import Dims, Padding, ResultShape, Single
+from hlokit.types.attributes import SHUFFLE_MODE, Dims, Padding, ResultShape, Single
 from hlokit.types.shape import UNBOUNDED, Shape
 
 
@@ -107,6 +108,53 @@ class Reverse(Op, name="reverse"):
     def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
         sizes = operand.shape.dimensions
         return operand(tuple(sizes[d] - 1 - i if d in self.dimensions else i for d, i in enumerate(index)))
+
+
+class Shuffle(Op, name="shuffle"):
+    """Elements change places along dimensions; mode rotate: each by the dimension's shift, over its end (BEY-83)."""
+
+    dimensions: Dims = attr()
+    mode: Annotated[str, SHUFFLE_MODE] = attr()
+    shifts: Dims = attr((), proto="shuffle_mode.rotate.shifts")
+
+    arity = 1
+    form = "index"
+    rules = "BEY-83"
+    same_elements = True
+
+    def infer(self, operand: Shape) -> Shape:
+        check(operand.is_array, "BEY-83", "operand", operand, "an array")
+        dimensions, rank = self.dimensions, operand.rank
+        check(len(dimensions) > 0, "BEY-83", "dimensions", dimensions, "at least one")
+        check(all(0 <= d < rank for d in dimensions), "BEY-83", "dimensions", dimensions, "dimensions of the operand")
+        check(len(set(dimensions)) == len(dimensions), "BEY-83", "dimensions", dimensions, "no repetition")
+        check(len(self.shifts) == len(dimensions), "BEY-83", "shifts", self.shifts, f"{len(dimensions)} of them")
+        moved = [d for d in dimensions if operand.dynamic[d]]
+        check(not moved, "BEY-83", "dimensions", moved, "dimensions of fixed sizes")
+        return operand.logical
+
+    def reference(self, operand: Array) -> Array:
+        sizes = [max(operand.shape[d], 1) for d in self.dimensions]
+        return np.roll(operand, [s % n for s, n in zip(self.shifts, sizes, strict=True)], self.dimensions)
+
+    def element(self, emit: Emitter, index: Index, operand: Reader) -> Value:
+        return self._along(emit, 0, index, operand)
+
+    def _along(self, emit: Emitter, number: int, index: Index, operand: Reader) -> Value:
+        """The element, once the dimensions before this one of `dimensions` are turned back."""
+        if number == len(self.dimensions):
+            return operand(tuple(index))
+        d = self.dimensions[number]
+        size = max(operand.shape.dimensions[d], 1)
+        shift = self.shifts[number] % size
+
+        def moved(by: int) -> Value:
+            return self._along(emit, number + 1, (*index[:d], index[d] + by, *index[d + 1 :]), operand)
+
+        if not shift:
+            return moved(0)
+        is_over_the_end = emit.inrange(index[d], 0, shift)
+        return emit.guarded([is_over_the_end], lambda: moved(size - shift), lambda: moved(-shift))
 
 
 class Concatenate(Op, name="concatenate"):

@@ -229,6 +229,17 @@ def stochastic_convert(emit: Emitter, x: Value, random: Value, target: DType) ->
 # -- exponentials, logarithms, hyperbolic and inverse functions: floats
 
 
+def power_of_two(emit: Emitter, x: Value) -> Value:
+    return emit.apply("pow", emit.constant(2.0, x.dtype), x)
+
+
+def logarithm_to_two(emit: Emitter, x: Value) -> Value:
+    """log(x) / log(2); of the powers of 2 the exact exponents. 3 ULP."""
+    value = emit.mul(emit.apply("log", x), math.log2(math.e))
+    nearest = emit.apply("round_even", value)
+    return emit.select(emit.eq(power_of_two(emit, nearest), x), nearest, value)
+
+
 def logistic(emit: Emitter, x: Value) -> Value:
     """1 / (1 + exp(-x)), of negative x exp(x) / (1 + exp(x)): no overflow on either side. 2 ULP."""
     small = emit.exp(emit.neg(emit.abs(x)))

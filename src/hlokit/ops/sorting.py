@@ -1,7 +1,7 @@
 """Sorting: sort, topk."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from hlokit.hlo.values import Array, Function
 from hlokit.ops.reduction import cut_to_least
 from hlokit.ops.sort_order import sorted_positions, total_order_keys
 from hlokit.types import dtype as dtypes
-from hlokit.types.attributes import Single
+from hlokit.types.attributes import STABILITY, Single
 from hlokit.types.shape import ProgramShape, Shape
 
 
@@ -60,6 +60,7 @@ class TopK(Op, name="topk"):
 
     k: int = attr()
     largest: bool = attr(True, always=True)
+    is_stable: Annotated[bool, STABILITY] = attr(default=True)
 
     arity = 1
     form = "kernel"

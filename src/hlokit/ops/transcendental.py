@@ -34,6 +34,13 @@ class Exponential(Transcendental, name="exponential"):
     rule = rule_of("exp", complex=complex_rules.exponential)
 
 
+class Exp2(Transcendental, name="exp2"):
+    """2 to the x."""
+
+    rules, kinds, function = "BEY-81", FLOATING, np.exp2
+    rule = rule_of(scalar_rules.power_of_two)
+
+
 class ExponentialMinusOne(Transcendental, name="exponential-minus-one"):
     """exp(x) - 1 without cancellation near 0."""
 
@@ -46,6 +53,13 @@ class Log(Transcendental, name="log"):
 
     rules, function = "LOG", np.log
     rule = rule_of("log", complex=complex_rules.log)
+
+
+class Log2(Transcendental, name="log2"):
+    """The logarithm to the base 2."""
+
+    rules, kinds, function = "BEY-81", FLOATING, np.log2
+    rule = rule_of(scalar_rules.logarithm_to_two)
 
 
 class LogPlusOne(Transcendental, name="log-plus-one"):

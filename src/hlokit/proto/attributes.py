@@ -58,7 +58,9 @@ def read_attribute(instruction: Any, attribute: Attribute) -> Any:
 
 
 def _is_choice(attribute: Attribute) -> bool:
-    return bool(attribute.kind.choices) or (attribute.proto in ENUMS and attribute.kind is not kinds.PRECISION)
+    if attribute.kind in _KINDS:
+        return attribute.proto in ENUMS and attribute.kind is not kinds.PRECISION
+    return bool(attribute.kind.choices) or attribute.proto in ENUMS
 
 
 def _inside(message: Any, path: list[str]) -> Any:
@@ -330,6 +332,8 @@ _KINDS: dict[kinds.Kind, tuple[Writer, Reader]] = {
     kinds.INT: (_set, _integer),
     kinds.OPTIONAL_INT: (_set, _optional),
     kinds.BOOL: (_set, getattr),
+    kinds.STABILITY: (_set, lambda m, n: True),
+    kinds.SHUFFLE_MODE: (_nothing, lambda m, n: kinds.SHUFFLE_MODE.choices[0]),
     kinds.FLOAT: (_set, getattr),
     kinds.STRING: (_set, _text),
     kinds.INT_LIST: (_extend, lambda m, n: tuple(getattr(m, n))),

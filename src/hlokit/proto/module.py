@@ -7,7 +7,7 @@ from typing import Any
 from hlokit.errors import HlokitError, ParseError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
 from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
-from hlokit.hlo.module import FRAME_FIELDS, LOCATION_FIELDS, Alias, HloModule
+from hlokit.hlo.module import DEBUG_FIELDS, FRAME_FIELDS, LOCATION_FIELDS, Alias, DebugAttributes, HloModule
 from hlokit.hlo.names import identifier
 from hlokit.hlo.op import OPS, Op
 from hlokit.proto.attributes import read_attribute, write_attribute
@@ -58,6 +58,9 @@ def module_to_proto(module: HloModule) -> bytes:
     for parameter, index in module.buffer_donor:
         proto.buffer_donor.entries.add(parameter_number=parameter, parameter_shape_index=index)
     entries_to_proto(module.frontend_attributes, proto.frontend_attributes)
+    proto.backend_config = module.backend_config.encode("utf-8", "surrogateescape")
+    for entry in module.debug_attributes:
+        _debug_to_proto(entry, proto.debug_attributes.add())
     tables = module.stack_tables
     proto.stack_frame_index.file_names.extend(tables.file_names)
     proto.stack_frame_index.function_names.extend(tables.function_names)
@@ -123,6 +126,7 @@ def _computation_to_proto(computation: Computation, ids: _Ids, proto: Any) -> No
     proto.name = computation.name
     proto.id = ids.computations[computation]
     proto.root_id = ids.instructions[computation.root]
+    proto.backend_config = computation.backend_config.encode("utf-8", "surrogateescape")
     proto.execution_thread = "" if computation.execution_thread == MAIN_THREAD else computation.execution_thread
     program_shape_to_proto(computation.program_shape, proto.program_shape)
     for instruction in computation.post_order():
@@ -150,6 +154,8 @@ def _extra_to_proto(extra: Extra, ids: _Ids, proto: Any) -> None:
             value = getattr(extra.metadata, name)
             if name == "profile_type":
                 proto.metadata.profile_type.extend(value)
+            elif name == "metadata_payload":
+                proto.metadata.metadata_payload.value = value.encode("utf-8", "surrogateescape")
             else:
                 setattr(proto.metadata, name, value)
     if extra.sharding is not None:
@@ -168,6 +174,7 @@ def _extra_to_proto(extra: Extra, ids: _Ids, proto: Any) -> None:
 
 
 def _module_from_proto(proto: Any, verify: bool) -> HloModule:
+    _resolve_payloads(proto)
     module = HloModule(identifier(proto.name))
     module.is_unverified = not verify
     computations: dict[int, Computation] = {}
@@ -195,6 +202,8 @@ def _module_from_proto(proto: Any, verify: bool) -> HloModule:
     ]
     module.buffer_donor = [(e.parameter_number, tuple(e.parameter_shape_index)) for e in proto.buffer_donor.entries]
     module.frontend_attributes = entries_from_proto(proto.frontend_attributes.map)
+    module.backend_config = proto.backend_config.decode("utf-8", "surrogateescape")
+    module.debug_attributes = list(map(_debug_from_proto, proto.debug_attributes))
     tables = proto.stack_frame_index
     module.stack_tables.file_names.extend(tables.file_names)
     module.stack_tables.function_names.extend(tables.function_names)
@@ -205,12 +214,49 @@ def _module_from_proto(proto: Any, verify: bool) -> HloModule:
     return module
 
 
+def _resolve_payloads(proto: Any) -> None:
+    """Puts the payloads that instructions name by number in their place."""
+    for instruction in (i for computation in proto.computations for i in computation.instructions):
+        payload = instruction.metadata.metadata_payload if instruction.HasField("metadata") else None
+        if payload is None or not payload.HasField("id"):
+            continue
+        if not 0 <= payload.id < len(proto.payloads):
+            raise ParseError(f"proto: {instruction.name} has payload {payload.id} of {len(proto.payloads)}")
+        payload.value = proto.payloads[payload.id]
+
+
 def _row(message: Any, fields: tuple[str, ...]) -> dict[str, int]:
     """A row of a debug table. Raises ParseError for what its text cannot say."""
     row: dict[str, int] = {field: getattr(message, field) for field in fields}
     if min(row.values()) < 0 or row.get("parent_frame_id") == 2**31 - 1:
         raise ParseError(f"proto: a debug table with {row}", label="HMOD-14")
     return row
+
+
+def _debug_to_proto(entry: DebugAttributes, proto: Any) -> None:
+    proto.original_array.instruction_name = entry.instruction
+    proto.original_array.shape_index.extend(entry.index)
+    for given in entry.attributes:
+        out = proto.debug_attributes.add()
+        for name, value in given:
+            choices = DEBUG_FIELDS[name]
+            setattr(out, name, choices.index(value) if choices else int(value))
+
+
+def _debug_from_proto(proto: Any) -> DebugAttributes:
+    given = tuple(
+        tuple((f.name, _debug_value(f.name, int(value))) for f, value in attributes.ListFields())
+        for attributes in proto.debug_attributes
+    )
+    array = proto.original_array
+    return DebugAttributes(array.instruction_name, tuple(array.shape_index), given)
+
+
+def _debug_value(name: str, value: int) -> str:
+    choices = DEBUG_FIELDS[name]
+    if choices and not 0 <= value < len(choices):
+        raise ParseError(f"proto: {name} has no value {value}", label="HMOD-19")
+    return choices[value] if choices else str(value)
 
 
 def _layouts_from_proto(module: HloModule, proto: Any) -> None:
@@ -251,6 +297,7 @@ def _computation_from_proto(
     """A computation and its instructions by id. Callees stand before callers, operands before users."""
     computation = Computation(identifier(proto.name))
     computation.execution_thread = proto.execution_thread or MAIN_THREAD
+    computation.backend_config = proto.backend_config.decode("utf-8", "surrogateescape")
     by_id: dict[int, Instruction] = {}
     for instruction_proto in proto.instructions:
         if instruction_proto.id in by_id:
@@ -303,6 +350,7 @@ def _extra_from_proto(proto: Any) -> Extra | None:
     if proto.metadata.ByteSize():
         values: dict[str, Any] = {name: getattr(proto.metadata, name) for name in _METADATA}
         values["profile_type"] = tuple(values["profile_type"])
+        values["metadata_payload"] = values["metadata_payload"].value.decode("utf-8", "surrogateescape")
         extra.metadata = Metadata(**values)
     if proto.HasField("sharding"):
         extra.sharding = sharding_from_proto(proto.sharding)

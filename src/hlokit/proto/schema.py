@@ -28,10 +28,12 @@ _MESSAGES: dict[str, str] = {
         u2s:bytes=27 u4s:bytes=22 u8s:bytes=3 s32s:*int32=4 s64s:*int64=5 u32s:*uint32=6 u64s:*uint64=7 f32s:*float=8
         f64s:*double=9 c64s:*float=12 c128s:*double=18 tuple_literals:*Literal=10 f16s:bytes=11 bf16s:bytes=13
         u16s:bytes=16 s16s:bytes=17 f4e2m1fns:bytes=32 f8e3m4s:bytes=29 f8e4m3b11fnuzs:bytes=23 f8e4m3fns:bytes=20
-        f8e4m3fnuzs:bytes=25 f8e4m3s:bytes=28 f8e5m2fnuzs:bytes=24 f8e5m2s:bytes=19 f8e8m0fnus:bytes=33""",
+        f8e4m3fnuzs:bytes=25 f8e4m3s:bytes=28 f8e5m2fnuzs:bytes=24 f8e5m2s:bytes=19 f8e8m0fnus:bytes=33
+        f6e3m2fns:bytes=35 f6e2m3fns:bytes=36""",
     "OpMetadata": """op_type:string=1 op_name:string=2 source_file:string=3 source_line:int32=4
         source_end_line:int32=17 source_column:int32=18 source_end_column:int32=19 profile_type:*int32=5
-        deduplicated_name:string=12 stack_frame_id:int32=15 scheduling_name:string=16 metadata_payload:string=22""",
+        deduplicated_name:string=12 stack_frame_id:int32=15 scheduling_name:string=16 metadata_payload:Payload=20""",
+    "Payload": "value:bytes=1 id:?int64=2",
     "WindowDimension": """size:int64=1 stride:int64=2 padding_low:int64=3 padding_high:int64=4
         window_dilation:int64=5 base_dilation:int64=6 window_reversal:bool=7""",
     "Window": "dimensions:*WindowDimension=1",
@@ -80,6 +82,11 @@ _MESSAGES: dict[str, str] = {
     "ResultAccuracy": "mode:?int32=1 tolerance:Tolerance=2",
     "ParameterReplication": "replicated_at_leaf_buffers:*bool=1",
     "OutputOperandAliasing": "output_shape_index:*int64=1 operand_index:int64=2 operand_shape_index:*int64=3",
+    "Rotate": "shifts:*int64=1",
+    "ShuffleMode": "rotate:Rotate=1",
+    "OriginalArray": "instruction_name:string=1 shape_index:*int64=2",
+    "DebugAttributes": "log_mode:?int32=1 callback_id:?int64=2 op_id:?int64=3 partitioned:?bool=4",
+    "DebugAttributeEntry": "original_array:OriginalArray=1 debug_attributes:*DebugAttributes=2",
     "Instruction": """name:string=1 opcode:string=2 shape:Shape=3 metadata:OpMetadata=7 literal:Literal=8
         parameter_number:int64=9 fusion_kind:string=11 tuple_index:int64=13 dimensions:*int64=14 window:Window=15
         convolution_dimension_numbers:ConvolutionDimensionNumbers=16 slice_dimensions:*SliceDimensions=17
@@ -105,9 +112,11 @@ _MESSAGES: dict[str, str] = {
         is_composite:bool=89 ragged_dot_dimension_numbers:RaggedDotDimensionNumbers=90
         result_accuracy:ResultAccuracy=91 iota_collective_device_list:IotaReplicaGroupList=92
         mesh_axes_replica_group_list:MeshAxesReplicaGroupList=93 is_reverse:bool=94
-        num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97 comparison_order:string=102""",
+        num_carries:int64=95 is_associative:int32=96 conv_kind:int32=97
+        has_dynamic_root:bool=100 comparison_order:string=102
+        shuffle_mode:ShuffleMode=103""",
     "Computation": """name:string=1 instructions:*Instruction=2 program_shape:ProgramShape=4 id:int64=5
-        root_id:int64=6 is_fusion_computation:bool=7 execution_thread:string=8""",
+        root_id:int64=6 is_fusion_computation:bool=7 execution_thread:string=8 backend_config:bytes=9""",
     "InstructionSequence": "instruction_ids:*int64=1",
     "ScheduleEntry": "key:int64=1 value:InstructionSequence=2",
     "Schedule": "sequences:*ScheduleEntry=1",
@@ -124,7 +133,8 @@ _MESSAGES: dict[str, str] = {
     "Module": """name:string=1 entry_computation_name:string=2 computations:*Computation=3
         host_program_shape:ProgramShape=4 id:int64=5 entry_computation_id:int64=6 schedule:Schedule=7
         input_output_alias:InputOutputAlias=8 is_dynamic:bool=11 stack_frame_index:StackFrameIndex=17
-        buffer_donor:BufferDonor=18 frontend_attributes:FrontendAttributes=19""",
+        buffer_donor:BufferDonor=18 frontend_attributes:FrontendAttributes=19
+        payloads:*bytes=22 debug_attributes:*DebugAttributeEntry=24 backend_config:bytes=25""",
     "HloProto": "hlo_module:Module=1",
     "HloSnapshot": "hlo:HloProto=1 arguments:*Literal=2 result:Literal=3 execution_platform:string=4",
     "LiteralDescriptor": "version:int32=1 size_bytes:uint64=2",

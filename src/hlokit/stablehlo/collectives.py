@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hlokit.builder import collectives as build
-from hlokit.builder import constants, elementwise
 from hlokit.builder.core import XlaOp
-from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
+from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, ReduceScatter
 from hlokit.ops.exchanges import RaggedAllToAll
 from hlokit.stablehlo.shardings import mesh_of
 from hlokit.stablehlo.site import Rule, Site
 from hlokit.stablehlo.tree import DialectAttribute, Symbol
-from hlokit.types import dtype as dtypes
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.mesh import Axis, Mesh
 from hlokit.types.shape import Shape
@@ -101,19 +97,15 @@ def _all_reduce(site: Site) -> list[XlaOp]:
 
 
 def _collective_reduce(site: Site) -> list[XlaOp]:
-    """The sum, or what the region computes, on the first of each group; zeros on the others."""
-    results, fields = _all_reduce(site), _common(site)
-    groups: ReplicaGroups = fields["replica_groups"]
-    replica, partition = build.replica_id(site.builder), build.partition_id(site.builder)
-    device = replica
-    if fields["use_global_device_ids"]:
-        device = replica * np.uint32(site.scope.lowering.partitions) + partition
-    first = site.builder.constant(False, dtypes.pred)
-    for root in [group[0] for group in groups.groups] or [0]:
-        first = elementwise.or_(first, elementwise.eq(device, np.uint32(root)))
-    if fields["channel_id"] is not None and not fields["use_global_device_ids"]:
-        first = elementwise.and_(first, elementwise.eq(partition, np.uint32(0)))
-    return [elementwise.select(first, result, constants.zeros_like(result)) for result in results]
+    """The sum, or what the region computes, on the root of each group; zeros on the others."""
+    has_roots = _has_roots(site)
+    data = site.operands[:-1] if has_roots else site.operands
+    op = CollectiveReduce(**_common(site), has_dynamic_root=has_roots)
+    return site.unpacked(site.emit(op, *site.operands, called=(site.reducer(data[:1]),)), len(data))
+
+
+def _has_roots(site: Site) -> bool:
+    return site.get("has_dynamic_root", default=False) is not False
 
 
 def _reduce_scatter(site: Site) -> list[XlaOp]:
@@ -136,10 +128,11 @@ def _collective_permute(site: Site) -> XlaOp:
     return build.collective_permute(operand, pairs, _channel(site, tuple(pairs)))
 
 
-def _collective_broadcast(site: Site) -> XlaOp:
-    (operand,) = site.exactly(1)
-    groups = _groups(site)
-    return build.collective_broadcast(operand, groups, _channel(site, groups))
+def _collective_broadcast(site: Site) -> list[XlaOp]:
+    groups, has_roots = _groups(site), _has_roots(site)
+    site.operand(0)
+    results = build.collective_broadcast(site.operands, groups, _channel(site, groups), has_roots)
+    return site.unpacked(results, len(site.operands) - has_roots)
 
 
 def _ragged_all_to_all(site: Site) -> XlaOp:

@@ -56,8 +56,12 @@ def _read_predecessors(lexer: Lexer, extra: Extra, scope: Scope) -> None:
 
 def _read_backend_config(lexer: Lexer, extra: Extra, scope: Scope) -> None:
     extra.backend_config_is_json = lexer.value == "{"
-    text = lexer.balanced("HCATTR-7") if lexer.value == "{" else lexer.string("HCATTR-7")
-    extra.backend_config = normal_config(text)
+    extra.backend_config = read_config(lexer, "HCATTR-7")
+
+
+def read_config(lexer: Lexer, label: str) -> str:
+    """Reads "text" or {json}; gives it in its normal form."""
+    return normal_config(lexer.balanced(label) if lexer.value == "{" else lexer.string(label))
 
 
 def _read_statistics(lexer: Lexer, extra: Extra, scope: Scope) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hlokit.hlo.module import FRAME_FIELDS, LOCATION_FIELDS, Alias, HloModule, StackTables
+from hlokit.hlo.module import (
+    DEBUG_FIELDS,
+    FRAME_FIELDS,
+    LOCATION_FIELDS,
+    Alias,
+    DebugAttributes,
+    HloModule,
+    StackTables,
+)
 from hlokit.text.attributes import read_dictionary
-from hlokit.text.common import dictionary_text, read_booleans
+from hlokit.text.common import dictionary_text, quoted_or_json, read_booleans, read_config
 from hlokit.text.lexer import ATTRIBUTE, INTEGER, Lexer, escaped
 from hlokit.text.lists import read_integers
 from hlokit.text.shapes import read_shape
@@ -112,6 +120,52 @@ def _read_recovery_table(lexer: Lexer, module: HloModule) -> None:
     module.origin_recovery_table = lexer.balanced("HMOD-12")
 
 
+def _read_backend_config(lexer: Lexer, module: HloModule) -> None:
+    module.backend_config = read_config(lexer, "HMOD-20")
+
+
+def _read_debug_attributes(lexer: Lexer, module: HloModule) -> None:
+    """{ {"name" {index}}:({callback_id=1},{op_id=2}), {"other"}:{op_id=3} } (HMOD-19)."""
+    lexer.expect("{", "HMOD-19")
+    while lexer.accept("{"):
+        name = lexer.string("HMOD-19")
+        index = read_integers(lexer, "HMOD-19") if lexer.value == "{" else ()
+        lexer.expect("}", "HMOD-19")
+        lexer.expect(":", "HMOD-19")
+        given: list[tuple[tuple[str, str], ...]] = []
+        if lexer.value == "{":
+            given.append(_read_debug_values(lexer))
+        else:
+            lexer.expect("(", "HMOD-19")
+            while lexer.value == "{":
+                given.append(_read_debug_values(lexer))
+                if not lexer.accept(","):
+                    break
+            lexer.expect(")", "HMOD-19")
+        if given:
+            module.debug_attributes.append(DebugAttributes(name, index, tuple(given)))
+        if not lexer.accept(","):
+            break
+    lexer.expect("}", "HMOD-19")
+
+
+def _read_debug_values(lexer: Lexer) -> tuple[tuple[str, str], ...]:
+    """{callback_id=1, log_mode=default}."""
+    lexer.expect("{", "HMOD-19")
+    values: dict[str, str] = {}
+    while True:
+        name = lexer.value[:-1]
+        if lexer.kind != ATTRIBUTE or name not in DEBUG_FIELDS or name in values:
+            raise lexer.unexpected("one of " + " ".join(f"{field}=" for field in DEBUG_FIELDS), "HMOD-19")
+        lexer.advance()
+        choices = DEBUG_FIELDS[name]
+        values[name] = lexer.choice(choices, "HMOD-19") if choices else str(lexer.integer("HMOD-19"))
+        if not lexer.accept(","):
+            break
+    lexer.expect("}", "HMOD-19")
+    return tuple((name, values[name]) for name in DEBUG_FIELDS if name in values)
+
+
 _TO_PARAMETERS = "allow_spmd_sharding_propagation_to_parameters"
 _TO_OUTPUT = "allow_spmd_sharding_propagation_to_output"
 
@@ -127,6 +181,8 @@ _READERS: dict[str, Callable[[Lexer, HloModule], None]] = {
     "num_partitions": _count_setter("num_partitions"),
     "frontend_attributes": _read_frontend_attributes,
     "origin_recovery_table": _read_recovery_table,
+    "backend_config": _read_backend_config,
+    "debug_attributes": _read_debug_attributes,
 }
 
 
@@ -201,7 +257,19 @@ def header_text(module: HloModule, name: str) -> str:
         parts.append(f"frontend_attributes={dictionary_text(module.frontend_attributes)}")
     if module.origin_recovery_table:
         parts.append(f"origin_recovery_table={module.origin_recovery_table}")
-    return ", ".join(parts)
+    if module.backend_config:
+        parts.append(f"backend_config={quoted_or_json(module.backend_config)}")
+    header = ", ".join(parts)
+    if not module.debug_attributes:
+        return header
+    rows = ",\n".join(f"  {_debug_text(entry)}" for entry in module.debug_attributes)
+    return f"{header},\ndebug_attributes={{\n{rows}\n}}"
+
+
+def _debug_text(entry: DebugAttributes) -> str:
+    index = f" {_index_text(entry.index)}" if entry.index else ""
+    values = (",".join(f"{name}={value}" for name, value in given) for given in entry.attributes)
+    return f'{{"{escaped(entry.instruction)}"{index}}}:({",".join(f"{{{text}}}" for text in values)})'
 
 
 def _index_text(index: tuple[int, ...]) -> str:

@@ -249,12 +249,16 @@ def rounded(values: Array, element_type: DType) -> Array:
     return single.astype(element_type.numpy)
 
 
+_SATURATING = {dtypes.f4e2m1fn: 7.0, dtypes.f6e2m3fn: 7.75, dtypes.f6e3m2fn: 30.0}
+"""Types without infinity and NaN, and what is half-way from their greatest number to what would be the next."""
+
+
 def overflows(values: Array, element_type: DType) -> bool:
     """Whether some finite double rounds to beyond the largest finite value of the type (HLIT-7)."""
     if element_type is dtypes.f64:
         return False
-    if element_type is dtypes.f4e2m1fn:  # saturates: neither infinity nor NaN; 7 is half-way to what would be 8
-        return bool((np.abs(values) >= 7).any())
+    if element_type in _SATURATING:
+        return bool((np.abs(values) >= _SATURATING[element_type]).any())
     with np.errstate(all="ignore"):
         if element_type is dtypes.f8e8m0fnu and (values <= 0).any():  # powers of two only
             return True
@@ -266,7 +270,7 @@ def _safe(element_type: DType) -> float:
     """No smaller magnitude can overflow."""
     if element_type.name.startswith("f8e8"):
         return -1.0
-    return {8: 14.0, 4: 6.0, 16: 65504.0, 32: 3e38}.get(element_type.bits, math.inf)
+    return {8: 14.0, 4: 6.0, 6: 7.5, 16: 65504.0, 32: 3e38}.get(element_type.bits, math.inf)
 
 
 def integer_range(element_type: DType) -> tuple[int, int]:

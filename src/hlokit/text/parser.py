@@ -12,7 +12,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import RESERVED, Names
 from hlokit.hlo.op import OPS, Op, infer_shape
 from hlokit.text.asynchronous import AsyncChains, repeating_spelling, short_form, start_spelling, wrap
-from hlokit.text.common import COMMON_READERS
+from hlokit.text.common import COMMON_READERS, read_config
 from hlokit.text.drafts import Body, Called, Draft, TupleSizes
 from hlokit.text.header import read_header
 from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
@@ -179,17 +179,20 @@ class Parser:
         self._check_body(body, signature, start)
         lexer.advance()
         lexer.leave()
-        self._execution_thread(computation)
+        self._computation_attributes(computation)
         self.computations.append(computation)
         self.starts[computation] = start
         return computation
 
-    def _execution_thread(self, computation: Computation) -> None:
+    def _computation_attributes(self, computation: Computation) -> None:
+        """Reads `, execution_thread="..."` and `, backend_config=...`."""
         lexer = self.lexer
-        while lexer.value == "," and lexer.peek() == "execution_thread=":
+        while lexer.value == "," and lexer.peek() in ("execution_thread=", "backend_config="):
             lexer.advance()
-            lexer.advance()
-            computation.execution_thread = lexer.string("HCOMP-9")
+            if lexer.choice(("execution_thread=", "backend_config="), "HCOMP-9") == "execution_thread=":
+                computation.execution_thread = lexer.string("HCOMP-9")
+            else:
+                computation.backend_config = read_config(lexer, "HCOMP-12")
 
     def _check_body(self, body: Body, signature: ProgramShape | None, start: int) -> None:
         computation = body.computation

@@ -154,7 +154,9 @@ def instruction_text(instruction: Instruction, options: Options = None) -> str:
 
 def _closing(computation: Computation) -> str:
     thread = computation.execution_thread
-    return "}" if thread == MAIN_THREAD else f'}}, execution_thread="{escaped(thread)}"'
+    text = "}" if thread == MAIN_THREAD else f'}}, execution_thread="{escaped(thread)}"'
+    config = computation.backend_config
+    return f"{text}, backend_config={quoted_or_json(config)}" if config else text
 
 
 def _is_hidden(computation: Computation, callers: dict[Computation, list[Instruction]]) -> bool:

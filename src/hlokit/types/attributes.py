@@ -136,8 +136,11 @@ def _precisions(values: Iterable[str]) -> tuple[str, ...]:
 INT = Kind("integer", _integer)
 OPTIONAL_INT = Kind("integer", _optional(_integer))
 BOOL = Kind("bool", _bool)
+STABILITY = Kind("bool", _bool)
+"""Whether equal elements keep their order: true where a proto does not say, which is as good in any case."""
 FLOAT = Kind("float", _float)
 STRING = Kind("string", _instance(str))
+SHUFFLE_MODE = choice("mode", "rotate")
 INT_LIST = Kind("integer list", _integers)
 OPTIONAL_INT_LIST = Kind("integer list", _optional(_integers))
 SINGLE = Kind("list of one integer", _integer)

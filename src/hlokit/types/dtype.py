@@ -115,6 +115,8 @@ _ROWS: list[tuple[str, str, int, int, str]] = [
     ("u32", "unsigned", 32, 8, "uint32"),
     ("u64", "unsigned", 64, 9, "uint64"),
     ("f4e2m1fn", "floating", 4, 32, "float4_e2m1fn"),
+    ("f6e2m3fn", "floating", 6, 36, "float6_e2m3fn"),
+    ("f6e3m2fn", "floating", 6, 35, "float6_e3m2fn"),
     ("f8e3m4", "floating", 8, 29, "float8_e3m4"),
     ("f8e4m3", "floating", 8, 28, "float8_e4m3"),
     ("f8e4m3b11fnuz", "floating", 8, 23, "float8_e4m3b11fnuz"),
@@ -140,7 +142,8 @@ _BY_NUMPY = {row[4]: row[0] for row in _ROWS if row[4]}
 
 pred, s1, s2, s4, s8, s16, s32, s64 = (DTYPES[n] for n in ("pred", "s1", "s2", "s4", "s8", "s16", "s32", "s64"))
 u1, u2, u4, u8, u16, u32, u64 = (DTYPES[n] for n in ("u1", "u2", "u4", "u8", "u16", "u32", "u64"))
-f4e2m1fn, f8e3m4, f8e4m3 = (DTYPES[n] for n in ("f4e2m1fn", "f8e3m4", "f8e4m3"))
+f4e2m1fn, f6e2m3fn, f6e3m2fn = (DTYPES[n] for n in ("f4e2m1fn", "f6e2m3fn", "f6e3m2fn"))
+f8e3m4, f8e4m3 = (DTYPES[n] for n in ("f8e3m4", "f8e4m3"))
 f8e4m3b11fnuz, f8e4m3fn, f8e4m3fnuz = (DTYPES[n] for n in ("f8e4m3b11fnuz", "f8e4m3fn", "f8e4m3fnuz"))
 f8e5m2, f8e5m2fnuz, f8e8m0fnu = (DTYPES[n] for n in ("f8e5m2", "f8e5m2fnuz", "f8e8m0fnu"))
 f16, bf16, f32, f64, c64, c128 = (DTYPES[n] for n in ("f16", "bf16", "f32", "f64", "c64", "c128"))

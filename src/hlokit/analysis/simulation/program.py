@@ -24,7 +24,7 @@ from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import PAIRS, Place, Process, told_pairs
 from hlokit.interpreter.transport import meeting_key
 from hlokit.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
-from hlokit.ops.collectives import AllGather, AllReduce, ReduceScatter
+from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, ReduceScatter
 from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
 from hlokit.ops.control_flow import Call, Conditional, While
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute, RaggedAllToAll
@@ -344,7 +344,7 @@ class _Writer:
         return min(plans, key=lambda plan: float(plan.measured(self.topology).seconds.max(initial=0.0)))
 
     def _algorithms(self, op: Any, groups: list[tuple[int, ...]], m: int) -> dict[str, Any]:
-        sized = by_size(groups, self.topology.tour, keep_first=isinstance(op, CollectiveBroadcast))
+        sized = by_size(groups, self.topology.tour, keep_first=isinstance(op, (CollectiveBroadcast, CollectiveReduce)))
         if isinstance(op, AllReduce):
             return {
                 "ring": ring(sized, lambda n: m / n, 2),
@@ -357,6 +357,8 @@ class _Writer:
             return {"ring": ring(sized, lambda n: m / n, 1), "halving": halving(sized, lambda n: m / n, ("up",))}
         if isinstance(op, CollectiveBroadcast):
             return {"tree": tree(sized, m, ("down",))}
+        if isinstance(op, CollectiveReduce):
+            return {"tree": tree(sized, m, ("up",))}
         return {"direct": exchange(sized, m, one_for_all=self._alike(groups))}
 
     def _alike(self, groups: list[tuple[int, ...]]) -> bool:
@@ -398,7 +400,10 @@ class _Writer:
 
 
 def _is_collective(instruction: Instruction) -> bool:
-    kinds = (AllReduce, AllGather, ReduceScatter, AllToAll, RaggedAllToAll, CollectiveBroadcast, CollectivePermute)
+    kinds = (
+        AllReduce, AllGather, ReduceScatter, AllToAll, RaggedAllToAll, CollectiveBroadcast, CollectiveReduce,
+        CollectivePermute,
+    )  # fmt: skip
     return isinstance(instruction.op, kinds)
 
 

@@ -35,6 +35,8 @@ class Format:
 
 FORMATS = {
     "f4e2m1fn": Format(1, 0, 7, 7, None, width=4),
+    "f6e2m3fn": Format(3, 0, 31, 31, None, width=6),
+    "f6e3m2fn": Format(2, -2, 31, 31, None, width=6),
     "f8e3m4": Format(4, -2, 0x6F, 0x70, 0x78, 0x70),
     "f8e4m3": Format(3, -6, 0x77, 0x78, 0x7C, 0x78),
     "f8e5m2": Format(2, -14, 0x7B, 0x7C, 0x7E, 0x7C),

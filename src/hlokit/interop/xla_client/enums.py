@@ -51,6 +51,8 @@ class PrimitiveType(Enumeration):
     U1 = 31
     U2 = 27
     F4E2M1FN = 32
+    F6E3M2FN = 35
+    F6E2M3FN = 36
     F8E3M4 = 29
     F8E4M3 = 28
     F8E8M0FNU = 33

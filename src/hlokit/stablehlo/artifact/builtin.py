@@ -226,7 +226,7 @@ TYPES: dict[int, Codec] = {
     27: fixed(dtypes.f8e4m3b11fnuz),
     28: fixed(dtypes.f8e3m4),
     29: fixed(dtypes.f4e2m1fn),
-    30: fixed("f6E2M3FN"),
-    31: fixed("f6E3M2FN"),
+    30: fixed(dtypes.f6e2m3fn),
+    31: fixed(dtypes.f6e3m2fn),
     32: fixed(dtypes.f8e8m0fnu),
 }

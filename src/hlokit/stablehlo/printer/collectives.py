@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hlokit.ops.collectives import CollectiveReduce
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute
 from hlokit.stablehlo.printer.elementwise import same
 from hlokit.stablehlo.printer.site import Rule, Site, Value
@@ -140,11 +141,25 @@ def _collective_broadcast(site: Site) -> list[Value]:
     assert isinstance(op, CollectiveBroadcast)
     if len(set(map(len, op.replica_groups.groups))) > 1:
         raise site.unsupported("groups of different sizes")
+    if op.has_dynamic_root:
+        properties = {**_common(site), "has_dynamic_root": "true"}
+        return site.generic("stablehlo.collective_broadcast", site.operands, site.leaves, properties)
     values: list[Value] = []
     for operand, leaf in zip(site.operands, site.leaves, strict=True):
         shapes = None if len(site.operands) == 1 else [leaf]
         values += site.generic("stablehlo.collective_broadcast", [operand], shapes, _common(site))
     return values
+
+
+def _collective_reduce(site: Site) -> list[Value]:
+    op = site.instruction.op
+    assert isinstance(op, CollectiveReduce)
+    properties = _common(site)
+    if op.has_dynamic_root:
+        properties["has_dynamic_root"] = "true"
+    return site.generic(
+        "stablehlo.collective_reduce", site.operands, site.leaves, properties, regions=[site.region()]
+    )
 
 
 def _permuted(site: Site, result: Shape) -> list[Value]:
@@ -185,6 +200,7 @@ RULES: dict[str, Rule] = {
     "all-reduce-start": _all_reduce,
     "all-to-all": _all_to_all,
     "collective-broadcast": _collective_broadcast,
+    "collective-reduce": _collective_reduce,
     "collective-permute": _collective_permute,
     "collective-permute-done": _done,
     "collective-permute-start": _collective_permute_start,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hlokit.ops.comparison import Compare
 from hlokit.ops.conversion import ReducePrecision
 from hlokit.stablehlo.elementwise import ACCURATE, MHLO_ACCURATE, PLAIN
 from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
 
 
@@ -105,6 +107,22 @@ def _reduce_precision(site: Site) -> list[Value]:
     ]
 
 
+def _exp2(site: Site) -> list[Value]:
+    """StableHLO has powers only."""
+    (operand,) = site.operands
+    two = site.dense("dense<2.0>", operand.shape)
+    return [site.short("stablehlo.power", [two, operand])]
+
+
+def _log2(site: Site) -> list[Value]:
+    """The natural logarithm in f64, divided by that of 2."""
+    (operand,) = site.operands
+    wide = operand.shape.with_dtype(dtypes.f64)
+    logarithm = site.short("stablehlo.log", [cast(site, operand, wide)], wide)
+    scale = site.dense(f"dense<{math.log2(math.e)!r}>", wide)
+    return [cast(site, site.short("stablehlo.multiply", [logarithm, scale], wide), operand.shape)]
+
+
 RULES: dict[str, Rule] = {
     **{op_class.opcode: _plain(f"stablehlo.{name}") for name, op_class in PLAIN.items()},
     **{op_class.opcode: _accurate(f"stablehlo.{name}") for name, op_class in ACCURATE.items()},
@@ -117,8 +135,10 @@ RULES: dict[str, Rule] = {
     "convert": _cast("stablehlo.convert"),
     "copy": same,
     "erf": _function("chlo.erf"),
+    "exp2": _exp2,
     "imag": _cast("stablehlo.imag"),
     "is-finite": _cast("stablehlo.is_finite"),
+    "log2": _log2,
     "mulhi": _function("chlo.mulhi"),
     "real": _cast("stablehlo.real"),
     "reduce-precision": _reduce_precision,

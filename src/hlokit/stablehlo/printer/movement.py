@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.ops.gather import Gather
-from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Transpose
+from hlokit.ops.movement import Broadcast, Concatenate, Iota, Pad, Reverse, Shuffle, Transpose
 from hlokit.ops.slicing import DynamicSlice, Slice
 from hlokit.ops.structure import Constant
 from hlokit.stablehlo.printer.elementwise import reinterpreted
@@ -142,6 +142,26 @@ def _reverse(site: Site) -> list[Value]:
     return [site.short("stablehlo.reverse", site.operands, middle=f", dims = {list_text(op.dimensions)}")]
 
 
+def _shuffle(site: Site) -> list[Value]:
+    """What goes over the end of a dimension stands before the rest."""
+    op = site.instruction.op
+    assert isinstance(op, Shuffle)
+    value = site.operand()
+    for dimension, shift in zip(op.dimensions, op.shifts, strict=True):
+        size = value.shape.dimensions[dimension]
+        start = -shift % size if size else 0
+        parts: list[Value] = []
+        for first, last in ((start, size), (0, start)):
+            sizes = list(value.shape.dimensions)
+            sizes[dimension] = last - first
+            ranges = [f"0:{n}" for n in value.shape.dimensions]
+            ranges[dimension] = f"{first}:{last}"
+            part = value.shape.with_dimensions(sizes, value.shape.dynamic)
+            parts.append(site.short("stablehlo.slice", [value], part, f" {list_text(ranges)}", types="function"))
+        value = site.short("stablehlo.concatenate", parts, value.shape, f", dim = {dimension}", types="function")
+    return [value]
+
+
 def _concatenate(site: Site) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Concatenate)
@@ -247,6 +267,7 @@ RULES: dict[str, Rule] = {
     "reshape": _reshape,
     "reverse": _reverse,
     "set-dimension-size": _set_dimension_size,
+    "shuffle": _shuffle,
     "slice": _slice,
     "transpose": _transpose,
 }
