@@ -47,7 +47,9 @@ class Compare(Op, name="compare"):
 
     direction: Annotated[str, DIRECTION] = attr(proto="comparison_direction")
     type: Annotated[str | None, COMPARISON_TYPE] = attr(None, proto="comparison_type", unsaid=DEFAULT_TYPES)
-    order: Annotated[str | None, COMPARISON_ORDER] = attr(default=None, proto="comparison_order", unsaid=("TOTAL", "PARTIAL"))
+    order: Annotated[str | None, COMPARISON_ORDER] = attr(
+        default=None, proto="comparison_order", unsaid=("TOTAL", "PARTIAL")
+    )
 
     arity = 2
     form = "map"
