@@ -120,6 +120,10 @@ class Shuffle(Op, name="shuffle"):
     arity = 1
     form = "index"
     rules = "BEY-83"
+    example = """ENTRY main {
+  x = s32[4] parameter(0)
+  ROOT y = s32[4] shuffle(x), dimensions={0}, mode=rotate, shifts={1}
+}"""
     same_elements = True
 
     def infer(self, operand: Shape) -> Shape:
