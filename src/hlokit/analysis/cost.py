@@ -75,15 +75,19 @@ def costs_of_instructions(module: HloModule) -> dict[Instruction, Cost]:
     return costs
 
 
+_MANY = 16
+
+
 def operations(instruction: Instruction) -> float:
-    """About how many operations a run of one instruction takes; each instruction of what it calls counts as one.
+    """About how many operations a run of one instruction takes; each instruction of what it calls counts as one, or as
+    many where it is exp, sin and the like.
 
     A custom call is taken for one that goes through each row or column of its matrices for each element of them.
     """
     if instruction.opcode == "custom-call":
         arrays = [operand.shape for operand in instruction.operands if operand.shape.is_array]
         return sum(shape.size * max(shape.dimensions[-2:], default=1) for shape in arrays)
-    called = [len(computation.instructions) for computation in instruction.called]
+    called = [sum(_MANY if i.op.transcendental else 1 for i in c.instructions) for c in instruction.called]
     cost = _cost(instruction, [Cost(count) for count in called])
     if instruction.opcode == "sort":
         cost = cost.times(called[0])

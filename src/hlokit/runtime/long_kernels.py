@@ -22,7 +22,7 @@ from hlokit.cpu.target import Target, host
 from hlokit.runtime import interrupt
 from hlokit.stack import SIZE
 
-_SHORT_NS = 1_000_000
+_SHORT_NS = 4_000_000
 """A thread's share of a job below which the caller takes part in it: to make a thread takes 25 us."""
 
 
