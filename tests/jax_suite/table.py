@@ -123,14 +123,16 @@ def _head(tables: Mapping[str, list[Row]]) -> list[str]:
     commits = list(dict.fromkeys(process["hlokit"] for process in processes))
     limit = max(float(process["limit"]) for process in processes)
     return [
-        "JAX's test files, unmodified, of the tag of the installed jax, on hlokit. Each test runs with one generated case,",
-        "without the slow ones (`JAX_NUM_GENERATED_CASES=1 JAX_SKIP_SLOW_TESTS=1`); every file whole, in one process; on 8",
-        f"devices where the file asks for several. A test is cut off when it has no end within {limit:g} s. What fails runs",
-        "on JAX's CPU client too: *fail on hlokit alone* passes there, *fail on both* does not, *fail, skipped there* is",
-        "a test that leaves out the platform `cpu` by its name. A test during which the process died counts as failed.",
+        "JAX's test files, unmodified, of the tag of the installed jax, on hlokit. Each test runs with one",
+        "generated case, without the slow ones (`JAX_NUM_GENERATED_CASES=1 JAX_SKIP_SLOW_TESTS=1`), on 8 devices",
+        "where the file asks for several; a file runs in one process, or in several where one has used up its",
+        f"memory or died. A test is cut off when it has no end within {limit:g} s. What fails runs on JAX's CPU",
+        "client too: *fail on hlokit alone* passes there, *fail on both* does not, *fail, skipped there* is a",
+        "test that leaves out the platform `cpu` by its name. A test during which the process died counts as",
+        "failed. *Not to its end*: the rest of the file has not been run yet.",
         "",
-        f"Run from {dates[0]} to {dates[-1]}: {versions}, Python {newest['python']}; {newest['cpu']};",
-        f"hlokit at {', '.join(f'`{commit}`' for commit in commits)}.",
+        f"Run {'on' if len(dates) == 1 else f'from {dates[0]} to'} {dates[-1]}: {versions},",
+        f"Python {newest['python']}; {newest['cpu']}; hlokit at {', '.join(f'`{commit}`' for commit in commits)}.",
         "",
         "```sh",
         "make jax-suite MIRROR=/path/to/snapshots OUT=/path/to/logs   # goes on where it was stopped; takes hours",
