@@ -239,6 +239,44 @@ def test_attributes_that_are_ignored() -> None:
     assert "dimensions" not in str(module(body))
 
 
+@rule("HATTR-9")
+def test_algorithms() -> None:
+    found = module(
+        "b = f32[1,2,3,1] reshape(a)\n k = f32[1,1,1,1] constant({{{{2}}}})\n"
+        "c = f32[1,2,3,1] convolution(b, k), window={size=1x1}, dim_labels=b01f_01io->b01f, algorithm=dot_bf16_bf16_fp8x4\n"
+        "d = f32[6] reshape(c)\n"
+        "ROOT r = f32[] dot(d, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_fp8x3"
+    )
+    assert "dim_labels=b01f_01io->b01f, algorithm=dot_bf16_bf16_fp8x4\n" in str(found)
+    assert root_of(found).endswith("algorithm=dot_bf16_bf16_fp8x3")
+    for result in runs(found, X):
+        assert result == (4 * X * X).sum()
+
+
+def test_result_tilings_of_custom_calls() -> None:
+    """StableHLO's result_tilings are the tiles of the result's layout in HLO."""
+    text = """
+func.func @main(%x: tensor<16x128xbf16>) -> tensor<16x128xbf16> {
+  %0 = stablehlo.custom_call @foo(%x) {api_version = 1 : i32, operand_layouts = [dense<[1, 0]> : tensor<2xindex>],
+    result_layouts = [dense<[0, 1]> : tensor<2xindex>],
+    result_tilings = [[dense<[8, -9223372036854775808]> : tensor<2xindex>, dense<[2, 1]> : tensor<2xindex>]]} :
+    (tensor<16x128xbf16>) -> tensor<16x128xbf16>
+  return %0 : tensor<16x128xbf16>
+}"""
+    found = hk.parse(text)
+    assert "bf16[16,128]{0,1:T(8,*)(2,1)} custom-call(" in str(found)
+    printed = hk.to_stablehlo(found)
+    assert "result_tilings = [[dense<[8, -9223372036854775808]> : tensor<2xindex>, dense<[2, 1]>" in printed
+    assert "bf16[16,128]{0,1:T(8,*)(2,1)} custom-call(" in str(hk.parse(printed))
+    for bad in ("[]", "[[], []]", "[[dense<[-2, 1]> : tensor<2xindex>]]", "[dense<[8, 1]> : tensor<2xindex>]"):
+        changed = text.replace(text[text.index("[[dense") : text.index("]]}") + 2], bad)
+        if bad == "[]":
+            assert "T(" not in str(hk.parse(changed))
+            continue
+        with pytest.raises(hk.ParseError, match=r"tiles|result_tilings"):
+            hk.parse(changed)
+
+
 # -- headers
 
 

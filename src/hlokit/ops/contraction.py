@@ -21,6 +21,7 @@ _ALGORITHM = choice(
     *("dot_f16_f16_f16", "dot_f16_f16_f32", "dot_bf16_bf16_bf16", "dot_bf16_bf16_f32"),
     *("dot_bf16_bf16_f32_x3", "dot_bf16_bf16_f32_x6", "dot_bf16_bf16_f32_x9"),
     *("dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32", "dot_f64_f64_f64"),
+    *("dot_bf16_bf16_fp8x3", "dot_bf16_bf16_fp8x4"),
 )
 
 _OPTIONAL_ALGORITHM = Kind("algorithm", lambda value: value and _ALGORITHM.normal(value), _ALGORITHM.choices)

@@ -11,7 +11,15 @@ import numpy as np
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
-from hlokit.ops.contraction import agree, check_precision, check_result_type, operands_in_wide, product, rounded
+from hlokit.ops.contraction import (
+    Algorithm,
+    agree,
+    check_precision,
+    check_result_type,
+    operands_in_wide,
+    product,
+    rounded,
+)
 from hlokit.ops.windows import meetings, output_sizes
 from hlokit.types.attributes import Precision, ResultShape, choice
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
@@ -37,6 +45,7 @@ class Convolution(Op, name="convolution"):
         "unset", also=("conv_kind",), proto="conv_kind"
     )
     output_shape: ResultShape
+    algorithm: Algorithm = attr(default=None, proto="precision_config.algorithm")
 
     arity = 2
     shape_implied = True

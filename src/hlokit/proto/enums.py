@@ -34,6 +34,8 @@ ENUMS: dict[str, tuple[str | None, ...]] = {
         "dot_f32_f32_f32",
         "dot_f64_f64_f64",
         "dot_bf16_bf16_f32_x9",
+        "dot_bf16_bf16_fp8x3",
+        "dot_bf16_bf16_fp8x4",
     ),
     "result_accuracy.mode": ("default", "highest"),
     "conv_kind": ("unset", "fprop", "dgrad", "wgrad"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hlokit.builder import communication, control
@@ -175,7 +176,7 @@ def _listed(result: XlaOp | Sequence[XlaOp]) -> list[XlaOp]:
 
 def _custom(site: Site, target: str) -> list[XlaOp]:
     shapes, site.operands = dynamic.refined(site)
-    results = _laid_out(site, shapes, "result_layouts")
+    results = _tiled(site, _laid_out(site, shapes, "result_layouts"))
     version = _api_version(site, target)
     if not 0 <= version < len(_API_VERSIONS):
         raise site.error(f"{site.name}: there is no api_version {version}")
@@ -233,6 +234,29 @@ def _laid_out(site: Site, shapes: list[Shape], name: str) -> list[Shape]:
         order = site.as_integers(layout, name) if isinstance(layout, (Dense, tuple, list)) else ()
         found.append(shape.with_layout(Layout(order)) if shape.is_array and len(order) == shape.rank else shape)
     return found
+
+
+def _tiled(site: Site, shapes: list[Shape]) -> list[Shape]:
+    """The shapes with the tiles that result_tilings gives: for each a list of dense<[..]>."""
+    given = site.listed("result_tilings") if site.has("result_tilings") else []
+    if not given:
+        return shapes
+    if len(given) != len(shapes):
+        raise site.error(f"{site.name}: result_tilings of {len(given)} results, there are {len(shapes)}")
+    found: list[Shape] = []
+    for shape, rows in zip(shapes, given, strict=True):
+        if not isinstance(rows, list) or not (shape.is_array or not rows):
+            raise site.error(f"{site.name}: result_tilings are a list of dense<[..]> for each array")
+        sizes = [site.as_integers(row, "result_tilings") for row in rows]  # pyright: ignore[reportUnknownVariableType]
+        tiles = tuple(tuple(None if n == _COMBINED else n for n in tile) for tile in sizes)
+        if any(n is not None and n < 0 for tile in tiles for n in tile):
+            raise site.error(f"{site.name}: the sizes of tiles are not negative: {tiles}")
+        found.append(shape.with_layout(replace(shape.layout_or_default, tiles=tiles)) if tiles else shape)
+    return found
+
+
+_COMBINED = -(2**63)
+"""The size of a tile that HLO writes as `*`: its dimension is combined with the next."""
 
 
 def _aliases(site: Site) -> list[tuple[tuple[int, ...], int, tuple[int, ...]]]:

@@ -226,6 +226,8 @@ def _custom_attributes(site: Site, op: CustomCall, count: int) -> dict[str, str]
         if all(s.is_array or s.is_token for s in shapes) and count == len(results):
             found["operand_layouts"] = list_text(map(_layout, op.operand_layout_constraints))
             found["result_layouts"] = list_text(map(_layout, results))
+            if any(s.layout is not None and s.layout.tiles for s in results):
+                found["result_tilings"] = list_text(map(_tilings, results))
     if op.output_to_operand_aliasing:
         found["output_operand_aliases"] = list_text(
             f"#stablehlo.output_operand_alias<output_tuple_indices = {list_text(output)}, "
@@ -233,6 +235,12 @@ def _custom_attributes(site: Site, op: CustomCall, count: int) -> dict[str, str]
             for output, number, inside in op.output_to_operand_aliasing
         )
     return found | site.marks()
+
+
+def _tilings(shape: Shape) -> str:
+    tiles = shape.layout.tiles if shape.layout is not None else ()
+    sizes = ([-(2**63) if n is None else n for n in tile] for tile in tiles)
+    return list_text(f"dense<{list_text(tile)}> : tensor<{len(tile)}xindex>" for tile in sizes)
 
 
 def _layout(shape: Shape) -> str:
