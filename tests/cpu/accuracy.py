@@ -13,7 +13,7 @@ import numpy as np
 from hlokit.cpu.primitives import emit
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType, f32
-from tests.cpu.native import host, map_arrays
+from tests.cpu.native import map_arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -44,10 +44,8 @@ def arguments(name: str, dtype: DType, count: int) -> list[Array]:
 
 
 def computed(name: str, dtype: DType, operands: list[Array], lanes: int, target: Target | None = None) -> Array:
-    machine = target or host()
-
     def body(fn: Any, values: list[str]) -> str:
-        return emit(fn, name, dtype, lanes, values, dtype, target=machine)
+        return emit(fn, name, dtype, lanes, values, dtype)
 
     return map_arrays(body, operands, [dtype] * len(operands), dtype, lanes, target)
 

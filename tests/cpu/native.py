@@ -70,10 +70,12 @@ def run(text: str, name: str, *arguments: Any, target: Target | None = None) -> 
 Body = Callable[[Function, list[str]], str]
 
 
-def map_function(name: str, body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> Function:
+def map_function(
+    name: str, body: Body, inputs: Sequence[DType], output: DType, lanes: int, target: Target | None = None
+) -> Function:
     """void @name(inputs..., output, i64 count): output[i] = body(inputs[i]...), `lanes` elements at a time."""
     parameters = [("ptr", f"in{k}") for k in range(len(inputs))] + [("ptr", "out"), ("i64", "count")]
-    fn = Function(name, parameters)
+    fn = Function(name, parameters, target=target or host())
     with fn.loop("0", "%count", lanes) as loop:
         operands = [_load(fn, f"%in{k}", loop.index, d, lanes) for k, d in enumerate(inputs)]
         _store(fn, body(fn, operands), "%out", loop.index, output, lanes)
@@ -81,10 +83,10 @@ def map_function(name: str, body: Body, inputs: Sequence[DType], output: DType, 
     return fn
 
 
-def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int) -> str:
+def map_text(body: Body, inputs: Sequence[DType], output: DType, lanes: int, target: Target | None = None) -> str:
     """A module with map_function's @main."""
     module = Module()
-    module.add(map_function("main", body, inputs, output, lanes), exported=True)
+    module.add(map_function("main", body, inputs, output, lanes, target), exported=True)
     return module.text()
 
 
@@ -97,7 +99,7 @@ def map_arrays(
     target: Target | None = None,
 ) -> np.ndarray[Any, Any]:
     """body mapped over arrays of one length; the result's storage is the output type's."""
-    return apply(Native(map_text(body, inputs, output, lanes), target), "main", arrays, output, lanes)
+    return apply(Native(map_text(body, inputs, output, lanes, target), target), "main", arrays, output, lanes)
 
 
 def apply(

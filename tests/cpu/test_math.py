@@ -44,8 +44,8 @@ def test_all_narrow_values(name: str, dtype: DType) -> None:
     x = from_bits(np.arange(1 << 16, dtype=np.uint16), dtype.numpy)
 
     def body(fn: Any, values: list[str]) -> str:
-        wide = emit(fn, "convert", dtype, 16, values, f32, target=host())
-        return emit(fn, "convert", f32, 16, [emit(fn, name, f32, 16, [wide], f32, target=host())], dtype, target=host())
+        wide = emit(fn, "convert", dtype, 16, values, f32)
+        return emit(fn, "convert", f32, 16, [emit(fn, name, f32, 16, [wide], f32)], dtype)
 
     got = map_arrays(body, [x], [dtype], dtype, 16)
     with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from hlokit.forms.primitives import PRIMITIVES
 from hlokit.ops.numerics import bits_of, convert, from_bits
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType, f32, f64, pred, s32, u8
-from tests.cpu.native import Native, apply, avx2, host, map_arrays, map_function, map_text
+from tests.cpu.native import Native, apply, avx2, map_arrays, map_function, map_text
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +39,7 @@ def mapped(
     dtype = inputs[-1]
 
     def body(fn: Function, values: list[str]) -> str:
-        return emit(fn, name, dtype, lanes, values, result, target=target or host())
+        return emit(fn, name, dtype, lanes, values, result)
 
     return map_arrays(body, operands, inputs, result, lanes, target)
 
@@ -171,7 +171,7 @@ def test_extremes_of_a_constant(name: str, value: float) -> None:
     for order in (1, -1):
 
         def body(fn: Function, values: list[str], order: int = order) -> str:
-            return emit(fn, name, f32, 16, [*values, text][::order], f32, target=host())
+            return emit(fn, name, f32, 16, [*values, text][::order], f32)
 
         assert_same(map_arrays(body, [x], [f32], f32, 16), expected, f32, x)
 
@@ -219,7 +219,7 @@ def test_convert(source: DType) -> None:
     for target in TYPES:
 
         def body(fn: Function, values: list[str], target: DType = target) -> str:
-            return emit(fn, "convert", source, 8, values, target, target=host())
+            return emit(fn, "convert", source, 8, values, target)
 
         module.add(map_function(f"to_{target}", body, [source], target, 8), exported=True)
     native = Native(module.text())
@@ -272,7 +272,7 @@ def test_select(dtype: DType) -> None:
 
 def _selected(condition: Array, then: Array, otherwise: Array, dtype: DType, lanes: int) -> Array:
     def body(fn: Function, values: list[str]) -> str:
-        return emit(fn, "select", dtype, lanes, values, dtype, target=host())
+        return emit(fn, "select", dtype, lanes, values, dtype)
 
     return map_arrays(body, [condition, then, otherwise], [pred, dtype, dtype], dtype, lanes)
 
@@ -283,8 +283,8 @@ def test_select_by_one_condition() -> None:
     def body(fn: Function, values: list[str]) -> str:
         first = fn.let(f"extractelement <16 x float> {values[0]}, i64 0")
         condition = fn.let(f"fcmp oeq float {first}, 0.0")
-        minus = emit(fn, "neg", f32, 16, values, f32, target=host())
-        return emit(fn, "select", f32, 16, [condition, *values, minus], f32, target=host(), uniform_condition=True)
+        minus = emit(fn, "neg", f32, 16, values, f32)
+        return emit(fn, "select", f32, 16, [condition, *values, minus], f32, uniform_condition=True)
 
     np.testing.assert_array_equal(map_arrays(body, [x], [f32], f32, 16), np.where(x < 16, x, -x))
 
@@ -321,9 +321,9 @@ def _constants(values: Array, dtype: DType) -> Array:
 def test_what_has_no_code_says_so() -> None:
     fn = Function("f", [])
     with pytest.raises(UnsupportedError, match="complex"):
-        emit(fn, "complex", f32, 1, ["0.0", "0.0"], dtypes.c64, target=host())
+        emit(fn, "complex", f32, 1, ["0.0", "0.0"], dtypes.c64)
     with pytest.raises(UnsupportedError, match="floor"):
-        emit(fn, "floor", s32, 1, ["0"], s32, target=host())
+        emit(fn, "floor", s32, 1, ["0"], s32)
 
 
 def test_every_primitive_assembles_for_arm() -> None:
@@ -343,8 +343,8 @@ def test_every_primitive_assembles_for_arm() -> None:
         result = pred if primitive.result == "pred" else dtype
 
         def body(fn: Function, values: list[str], name: str = primitive.name, result: DType = result) -> str:
-            return emit(fn, name, dtype, 4, values, result, target=target)  # noqa: B023
+            return emit(fn, name, dtype, 4, values, result)  # noqa: B023
 
-        module = llvm.parse_assembly(map_text(body, [dtype] * primitive.arity, result, 4))
+        module = llvm.parse_assembly(map_text(body, [dtype] * primitive.arity, result, 4, target))
         module.triple = target.triple
         assert "ret" in machine.emit_assembly(module)

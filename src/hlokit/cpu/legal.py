@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hlokit.cpu.llvm import float_constant, splat, vector
-from hlokit.cpu.math.lanes import mangled
+from hlokit.cpu.llvm import float_constant, splat, type_of, vector
 from hlokit.cpu.target import Target
 
 _EXTENSION = re.compile(r"= fpext (half|<(\d+) x half>) (.+) to (?:<\d+ x )?(float|double)>?$", re.MULTILINE)
@@ -124,7 +123,7 @@ def _truncated(name: str, lanes: int) -> str:
 def _rounded(name: str, lanes: int, way: str, bits: str) -> str:
     """To an integral value, with the operand's sign: adding the first power of two without fractions rounds to even."""
     scalar = {"32": "float", "64": "double"}[bits]
-    type, suffix = vector(scalar, lanes), mangled(scalar, lanes)
+    type, suffix = vector(scalar, lanes), type_of(scalar, lanes).suffix
     power, one, zero = (
         splat(float_constant(value, scalar), scalar, lanes) for value in (2.0 ** {"32": 23, "64": 52}[bits], 1.0, 0.0)
     )

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from hlokit.cpu.half import computes_half
-from hlokit.cpu.llvm import Function, scalar_type
+from hlokit.cpu.llvm import Function, Value, joined, scalar_type, type_of
 from hlokit.cpu.math import formats, functions
-from hlokit.cpu.math.lanes import Lanes, Value
-from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.ops.numerics import bits_of, signed_bits_of
 from hlokit.types.dtype import DType
@@ -38,7 +36,6 @@ def emit(
     operands: Sequence[str],
     result: DType,
     *,
-    target: Target,
     strict: bool = False,
     uniform_condition: bool = False,
 ) -> str:
@@ -53,21 +50,20 @@ def emit(
     May end fn's current block (rare cases are branches); the result is valid in fn.block afterwards. UnsupportedError
     for a primitive or type that has no code.
     """
-    writer = Lanes(fn, lanes, target)
-    values = [writer.value(operand, scalar_type(dtype)) for operand in operands]
+    values = [Value(fn, type_of(scalar_type(dtype), lanes), operand) for operand in operands]
     if name == "select":
-        condition = writer.value(operands[0], "i1")
-        return _select(condition, values[1], values[2], uniform_condition).name
+        condition = Value(fn, type_of("i1", 1 if uniform_condition else lanes), operands[0])
+        return condition.select(values[1], values[2]).text
     if name == "convert":
-        return formats.convert(values[0], dtype, result).name
+        return formats.convert(values[0], dtype, result).text
     if name in ("to_bits", "from_bits"):
-        return _reinterpret(name, values[0], dtype, result).name
+        return _reinterpret(name, values[0], dtype, result).text
     if name in _COMPARISONS:
-        return _compare(name, dtype, *values).name
+        return _compare(name, dtype, *values).text
     if dtype.name in ("f16", "f32", "f64"):
-        return _floating(name, *values, contracts=not strict and dtype.bits > 16).name
+        return _floating(name, *values, contracts=not strict and dtype.bits > 16).text
     if not dtype.is_floating and not dtype.is_complex:
-        return _integral(name, dtype, *values).name
+        return _integral(name, dtype, *values).text
     raise _unsupported(name, dtype)
 
 
@@ -75,14 +71,8 @@ def _unsupported(name: str, dtype: DType) -> UnsupportedError:
     return UnsupportedError(f"primitive {name} of {dtype} has no machine code")
 
 
-def _select(condition: Value, then: Value, otherwise: Value, uniform: bool) -> Value:
-    kind = "i1" if uniform else condition.type
-    text = f"select {kind} {condition.name}, {then.type} {then.name}, {then.type} {otherwise.name}"
-    return then.lanes.let(text, then.scalar)
-
-
 def _compare(name: str, dtype: DType, x: Value, y: Value) -> Value:
-    if dtype.name == "f16" and computes_half(x.lanes.target):
+    if dtype.name == "f16" and computes_half(x.fn.target):
         return x.compare(_COMPARISONS[name], y)
     if dtype.is_floating:
         return formats.widen(x, dtype).compare(_COMPARISONS[name], formats.widen(y, dtype))
@@ -94,7 +84,7 @@ def _reinterpret(name: str, x: Value, dtype: DType, result: DType) -> Value:
     if name == "to_bits":
         if dtype.kind == "pred":
             return x.cast("zext", "i8")
-        bits = x.as_bits() if x.is_float else x
+        bits = x.as_bits() if x.type.is_float else x
         return bits & ((1 << dtype.bits) - 1) if dtype.bits < 8 and dtype.is_signed else bits
     if result.kind == "pred":
         return x.compare("ne", 0)
@@ -119,18 +109,18 @@ def _floating(name: str, x: Value, y: Value | None = None, *, contracts: bool = 
             return _extreme(name, x, y)
     if name == "neg":
         return -x
-    operands = [x] if y is None else [x, y]
+    others = [] if y is None else [y]
     if name in _FLOAT_INTRINSICS:
-        return x.lanes.call(_FLOAT_INTRINSICS[name], x.scalar, *operands)
+        return x.intrinsic(_FLOAT_INTRINSICS[name], *others)
     if name in functions.FUNCTIONS:
-        return functions.FUNCTIONS[name](*operands)
+        return functions.FUNCTIONS[name](x, *others)
     raise UnsupportedError(f"primitive {name} of {x.scalar} has no machine code")
 
 
 def _extreme(name: str, x: Value, y: Value) -> Value:
     """The greater or the lesser: NaN if either is, +0 above -0."""
-    if x.lanes.target.arch != "x86_64":
-        return x.lanes.call("maximum" if name == "max" else "minimum", x.scalar, x, y)
+    if x.fn.target.arch != "x86_64":
+        return x.maximum(y) if name == "max" else x.minimum(y)
     if _constant_float(x) is not None:
         x, y = y, x
     constant = _constant_float(y)
@@ -148,7 +138,7 @@ def _extreme_of_any(predicate: str, x: Value, y: Value) -> Value:
 
     vrange sorts zeros itself.
     """
-    if x.bits > 16 and x.bits * x.lanes.lanes >= 512 and x.lanes.target.has("avx512dq"):
+    if x.bits > 16 and x.bits * x.lanes >= 512 and x.fn.target.has("avx512dq"):
         return _ranged(predicate, x, y).where(x.compare("ord", y), x + y)
     one, other = x.where(x.compare(predicate, y), y), y.where(y.compare(predicate, x), x)
     bits = one.as_bits() & other.as_bits() if predicate == "ogt" else one.as_bits() | other.as_bits()
@@ -158,18 +148,18 @@ def _extreme_of_any(predicate: str, x: Value, y: Value) -> Value:
 def _ranged(predicate: str, x: Value, y: Value) -> Value:
     """The greater (ogt) or the lesser where neither is NaN, +0 above -0."""
     width = 512 // x.bits
-    kind, suffix = f"<{width} x {x.scalar}>", "ps" if x.bits == 32 else "pd"
+    kind, suffix = x.type.of(width), "ps" if x.bits == 32 else "pd"
     pieces: list[Value] = []
-    for a, b in zip(x.lanes.split(x, width), x.lanes.split(y, width), strict=True):
-        operands = f"{kind} {a.name}, {kind} {b.name}, i32 {5 if predicate == 'ogt' else 4}, {kind} zeroinitializer"
+    for a, b in zip(x.split(width), y.split(width), strict=True):
+        operands = f"{a.typed}, {b.typed}, i32 {5 if predicate == 'ogt' else 4}, {kind} zeroinitializer"
         call = f"call {kind} @llvm.x86.avx512.mask.range.{suffix}.512({operands}, i{width} -1, i32 4)"
-        pieces.append(a.lanes.let(call, x.scalar))
-    return x.lanes.join(pieces)
+        pieces.append(a.let(call, kind))
+    return joined(pieces)
 
 
 def _constant_float(x: Value) -> float | None:
     """The number that a constant's text says, the same in all lanes; None for other values."""
-    text = x.name
+    text = x.text
     if text.startswith("splat ("):
         text = text[len("splat (") : -1].split()[1]
     elif text.startswith(("%", "<", "undef", "poison")):
@@ -193,7 +183,7 @@ def _integral(name: str, dtype: DType, x: Value, y: Value | None = None) -> Valu
     if name in _INTEGER_BINARY:
         return x.binary(_INTEGER_BINARY[name], y)
     if name in ("max", "min"):
-        return x.lanes.call(("s" if signed else "u") + name, x.scalar, x, y)
+        return x.intrinsic(("s" if signed else "u") + name, y)
     if name in ("div", "rem"):
         return _divide(name, signed, x, y)
     if name == "mul_high":
@@ -202,13 +192,12 @@ def _integral(name: str, dtype: DType, x: Value, y: Value | None = None) -> Valu
 
 
 def _integral_unary(name: str, dtype: DType, x: Value) -> Value:
-    lanes = x.lanes
     operations: dict[str, Callable[[], Value]] = {
         "neg": lambda: 0 - x,
-        "abs": lambda: lanes.call("abs", x.scalar, x, extra=", i1 false") if dtype.is_signed else x,
+        "abs": lambda: x.intrinsic("abs", extra=", i1 false") if dtype.is_signed else x,
         "not": lambda: x ^ (True if x.scalar == "i1" else -1),
-        "popcnt": lambda: lanes.call("ctpop", x.scalar, x),
-        "clz": lambda: lanes.call("ctlz", x.scalar, x, extra=", i1 false"),
+        "popcnt": lambda: x.intrinsic("ctpop"),
+        "clz": lambda: x.intrinsic("ctlz", extra=", i1 false"),
     }
     if name not in operations:
         raise _unsupported(name, dtype)
@@ -224,7 +213,7 @@ def _multiply_high(signed: bool, x: Value, y: Value) -> Value:
 def _divide(name: str, signed: bool, x: Value, y: Value) -> Value:
     """Integer division; by constants LLVM multiplies, scalars and 64 bits have the instruction."""
     instruction = ("s" if signed else "u") + name
-    if x.lanes.lanes == 1 or x.bits == 64 or not y.name.startswith("%"):
+    if x.lanes == 1 or x.bits == 64 or not y.text.startswith("%"):
         return x.binary(instruction, y)
     # a quotient below 2^32 lies no nearer than 1/y to the next whole number, which f64 resolves (f32: below 2^16)
     scalar, sign = ("double" if x.bits == 32 else "float"), ("s" if signed else "u")

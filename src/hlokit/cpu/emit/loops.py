@@ -19,7 +19,8 @@ class LoopWriter:
     def __init__(self, loops: Loops, name: str, target: Target) -> None:
         self.loops = loops
         self.target = target
-        self.fn = Function(name, [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")])
+        parameters = [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")]
+        self.fn = Function(name, parameters, target=target)
         self.buffers: list[Buffer] = []
         self.root = Scope(None, self.fn.lines, "entry")
         self._orders: dict[Node, list[Node]] = {}

@@ -303,7 +303,7 @@ class MemoryWriter(ValueWriter):
                 name, lanes = value.name, value.lanes
                 if node.dtype is dtypes.f32:
                     with self.at(scope) as fn:
-                        name = primitives.emit(fn, "convert", dtypes.s32, lanes, [name], dtypes.f32, target=self.target)
+                        name = primitives.emit(fn, "convert", dtypes.s32, lanes, [name], dtypes.f32)
                 return Val(name, lanes)
         return super()._made(node, scope)
 

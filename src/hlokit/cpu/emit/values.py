@@ -121,7 +121,7 @@ class ValueWriter(LoopWriter):
         with self.at(scope) as fn:
             more: dict[str, Any] = {"uniform_condition": True} if uniform else {}
             name = primitives.emit(
-                fn, node.op, of, lanes, names, node.dtype, target=self.target, strict=self.loops.strict, **more
+                fn, node.op, of, lanes, names, node.dtype, strict=self.loops.strict, **more
             )
         return Val(name, lanes)
 
@@ -134,10 +134,10 @@ class ValueWriter(LoopWriter):
     def _divided_by_root(self, node: Node, name: str, squared: str, lanes: int, scope: Scope) -> Val:
         dtype = node.dtype
         with self.at(scope) as fn:
-            root = primitives.emit(fn, "rsqrt", dtype, lanes, [squared], dtype, target=self.target)
+            root = primitives.emit(fn, "rsqrt", dtype, lanes, [squared], dtype)
             if node.args[0].op == "const" and node.args[0].data == 1:
                 return Val(root, lanes)
-            return Val(primitives.emit(fn, "mul", dtype, lanes, [name, root], dtype, target=self.target), lanes)
+            return Val(primitives.emit(fn, "mul", dtype, lanes, [name, root], dtype), lanes)
 
     def _is_inverted(self, divisor: Val, dtype: DType) -> bool:
         """Whether all lanes are divided by one number, found at run time: its reciprocal is taken once."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from hlokit.cpu.llvm.types import Type, type_of
 from hlokit.cpu.llvm.values import I8, I64, Index, Pointer, Value
+from hlokit.cpu.target import Target
 
 COLD = '"hlokit-cold"'
 """The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
@@ -34,8 +35,12 @@ class Function:
         attributes: str = "",
         is_cold: bool = False,
         shared: str = "",
+        target: Target | None = None,
     ) -> None:
-        """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD; `shared`: SHARED's value."""
+        """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD; `shared`: SHARED's value.
+
+        `target`: the machine, for what is written in its own instructions.
+        """
         self.name = name
         self.parameters = list(parameters)
         self.result = result
@@ -44,9 +49,17 @@ class Function:
         self.shared = shared
         self.lines: list[str] = ["entry:"]
         self.block = "entry"
+        self._target = target
         self._count = 0
         self._entry: list[str] = []
         self._once: dict[str, str] = {}
+
+    @property
+    def target(self) -> Target:
+        """The machine that the function is for; it must have been given."""
+        if self._target is None:
+            raise TypeError(f"the function {self.name} was begun without a target")
+        return self._target
 
     def fresh(self, prefix: str = "v") -> str:
         """A new name, with % before it."""
@@ -115,6 +128,11 @@ class Function:
     def constant(self, number: float, type: Type) -> Value:
         """The number in every lane."""
         return Value(self, type, type.constant(number), number)
+
+    def vector_constant(self, numbers: Sequence[int], element: Type) -> Value:
+        """A constant vector of integers."""
+        shown = ", ".join(f"{element} {n}" for n in numbers)
+        return Value(self, element.of(len(numbers)), f"<{shown}>")
 
     def lane_numbers(self, type: Type) -> Value:
         """0, 1, 2, ... in the lanes of a vector of integers."""
@@ -252,14 +270,47 @@ class While:
         self._fn.start(self._after)
 
 
+class Repeat:
+    """A loop in the writing that runs once at least: `values` are its carried values, `while_` closes it."""
+
+    def __init__(self, fn: Function, carries: Sequence[Value]) -> None:
+        self._fn, self._carries = fn, carries
+        self._before, self._head, self._after = fn.block, fn.new_block("repeat"), fn.new_block("done")
+        fn.jump(self._head)
+        fn.start(self._head)
+        self.values = [fn._carried(carry, "r") for carry in carries]  # pyright: ignore[reportPrivateUsage]
+        self._place = len(fn.lines)
+
+    def while_(self, condition: Value, *values: Value) -> None:
+        """Goes to the head with the new values if the i1 holds."""
+        latch = self._fn.block
+        self._fn.lines[self._place : self._place] = _phis(self.values, self._carries, self._before, values, latch)
+        self._fn.branch(condition, self._head, self._after)
+        self._fn.start(self._after)
+
+
+def unlikely(condition: Value, values: Sequence[Value], otherwise: Callable[[], Sequence[Value]]) -> list[Value]:
+    """The values, or what `otherwise` writes, in a branch of its own, if the i1 holds in any lane: which is rare."""
+    fn, is_any = condition.fn, condition.any()
+    rare, after, last = fn.new_block("rare"), fn.new_block("usual"), fn.block
+    fn.do(f'br i1 {is_any}, label %{rare}, label %{after}, !prof !{{!"branch_weights", i32 1, i32 100000}}')
+    fn.start(rare)
+    others, end = otherwise(), fn.block
+    fn.jump(after)
+    fn.start(after)
+    return [
+        a.let(f"phi {a.type} [ {a}, %{last} ], [ {b}, %{end} ]", a.type) for a, b in zip(values, others, strict=True)
+    ]
+
+
 class IfElse:
     """Two ways in the writing: what follows the construction runs if the i1 holds, what follows `otherwise` if not.
 
-        choice = IfElse(fn, count > 0)
-        ...
-        choice.otherwise(x)
-        ...
-        (result,) = choice.end(y)
+    choice = IfElse(fn, count > 0)
+    ...
+    choice.otherwise(x)
+    ...
+    (result,) = choice.end(y)
     """
 
     def __init__(self, fn: Function, condition: Value) -> None:

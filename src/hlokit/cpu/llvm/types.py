@@ -11,7 +11,8 @@ from functools import cache
 from hlokit.types.dtype import DType
 
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
-_FLOATS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+FLOATS = {"half": 16, "float": 32, "double": 64, "bfloat": 16}
+"""Bits of floating types."""
 _SUFFIXES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
 POINTER_BITS = 64
 
@@ -31,8 +32,8 @@ class Type:
     def __init__(self, scalar: str, lanes: int) -> None:
         self.scalar, self.lanes = scalar, lanes
         self.text = vector(scalar, lanes)
-        self.is_float = scalar in _FLOATS
-        self.bits = _FLOATS[scalar] if self.is_float else POINTER_BITS if scalar == "ptr" else int(scalar[1:])
+        self.is_float = scalar in FLOATS
+        self.bits = FLOATS[scalar] if self.is_float else POINTER_BITS if scalar == "ptr" else int(scalar[1:])
         self.bytes = max(1, self.bits // 8)
         name = _SUFFIXES.get(scalar, scalar)
         self.suffix = name if lanes == 1 else f"v{lanes}{name}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hlokit.cpu.llvm.types import Type, type_of
+from hlokit.cpu.llvm.types import FLOATS, Type, type_of
 
 if TYPE_CHECKING:
     from hlokit.cpu.llvm.function import Function
@@ -43,6 +43,20 @@ class Value:
     def typed(self) -> str:
         """With its type, as calls name it."""
         return f"{self.type.text} {self.text}"
+
+    @property
+    def bits(self) -> int:
+        """Of one lane."""
+        return self.type.bits
+
+    @property
+    def scalar(self) -> str:
+        """The type of one lane, as LLVM spells it."""
+        return self.type.scalar
+
+    @property
+    def lanes(self) -> int:
+        return self.type.lanes
 
     def operand(self, other: Value | float) -> str:
         """The other operand's text; a number becomes a constant of this type."""
@@ -172,6 +186,10 @@ class Value:
         """The bits of a float as an integer."""
         return self.bitcast(self.type.integer)
 
+    def as_float(self) -> Value:
+        """The half, float or double with these bits."""
+        return self.bitcast(self.type.like(next(scalar for scalar, bits in FLOATS.items() if bits == self.bits)))
+
     def trunc(self, bits: int) -> Value:
         return self.cast("trunc", f"i{bits}")
 
@@ -261,6 +279,25 @@ class Value:
         text = f"shufflevector {self.typed}, {self.type.text} {second}, <{len(order)} x i32> <{shown}>"
         return self.let(text, self.type.of(len(order)))
 
+    def padded(self, lanes: int) -> Value:
+        """The value with zeros after its lanes."""
+        type = self.type.of(lanes)
+        if self.lanes == 1:
+            return self.let(f"insertelement {type.text} zeroinitializer, {self.typed}, i64 0", type)
+        order = ", ".join(f"i32 {min(k, self.lanes)}" for k in range(lanes))
+        zeros = f"{self.type.text} zeroinitializer"
+        return self.let(f"shufflevector {self.typed}, {zeros}, <{lanes} x i32> <{order}>", type)
+
+    def first(self, lanes: int) -> Value:
+        """The first lanes: undoes `padded`."""
+        return self.lane(0) if lanes == 1 else self.split(lanes)[0]
+
+    def split(self, lanes: int) -> list[Value]:
+        """Pieces of so many lanes, which divide the value's."""
+        if lanes == self.lanes:
+            return [self]
+        return [self.shuffled(range(start, start + lanes)) for start in range(0, self.lanes, lanes)]
+
     def rotated(self, by: int) -> Value:
         """The lanes from number `by` on, then those before."""
         return self.shuffled([(k + by) % self.type.lanes for k in range(self.type.lanes)])
@@ -286,6 +323,14 @@ class Value:
             return self
         bits = self.bitcast(type_of(f"i{self.type.lanes}"))
         return bits.ne(0)
+
+
+def joined(pieces: Sequence[Value]) -> Value:
+    """All pieces' lanes in one value, of as many pieces as a power of two: undoes `split`."""
+    while len(pieces) > 1:
+        lanes = 2 * pieces[0].lanes
+        pieces = [a.shuffled(range(lanes), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pieces[0]
 
 
 class Index(Value):
@@ -363,8 +408,11 @@ class Pointer(Value):
         name = self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_whole(other)}", "p")
         return Pointer(self.fn, name, self.element, self.align)
 
-    def __getitem__(self, index: Index | int) -> Pointer:
-        return self + index * self.element.bytes
+    def __getitem__(self, index: Value | int) -> Pointer:
+        if _is(index, 0):
+            return self
+        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {index}", "p")
+        return Pointer(self.fn, name, self.element, self.align)
 
     def load(self, lanes: int = 1, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
         """So many elements from here on; where the mask is not set 0, or the constant `otherwise`."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlokit.cpu.llvm import Value, joined
 from hlokit.cpu.math import coefficients
-from hlokit.cpu.math.lanes import MANTISSA, Value
+
+MANTISSA = {"float": 23, "double": 52}
+"""Bits of it by LLVM's type."""
 
 
 def table(name: str, x: Value) -> Sequence[float]:
@@ -15,7 +18,7 @@ def table(name: str, x: Value) -> Sequence[float]:
 
 def horner(x: Value, terms: Sequence[float]) -> Value:
     """terms[0] + terms[1] x + terms[2] x^2 + ..."""
-    total = x.operand(terms[-1])
+    total = x.value(terms[-1])
     for term in reversed(terms[:-1]):
         total = total.fma(x, term)
     return total
@@ -26,10 +29,10 @@ def horner(x: Value, terms: Sequence[float]) -> Value:
 
 def intrinsic_width(x: Value) -> int:
     """Lanes that AVX-512's instructions for exponents take at a time, of 16, 32 or 64 bytes; 0 without them."""
-    target, size = x.lanes.target, x.bits // 8
+    target, size = x.fn.target, x.bits // 8
     if target.arch != "x86_64" or not target.has("avx512f") or not target.has("avx512vl"):
         return 0
-    widest = min(x.lanes.lanes, 64 // size)
+    widest = min(x.lanes, 64 // size)
     return widest if widest * size >= 16 else 0
 
 
@@ -41,13 +44,13 @@ def masked(name: str, x: Value, operands: Sequence[Value], immediate: str = "") 
     # those of 512 bits take a rounding mode: 4 is the current one
     mode = ", i32 4" if width * x.bits == 512 else ""
     pieces: list[Value] = []
-    for parts in zip(*(x.lanes.split(v, width) for v in operands), strict=True):
+    for parts in zip(*(v.split(width) for v in operands), strict=True):
         kind = parts[0].type
-        listed = ", ".join(f"{kind} {v.name}" for v in parts)
+        listed = ", ".join(v.typed for v in parts)
         listed += f"{immediate}, {kind} zeroinitializer, {mask}{mode}"
         call = f"call {kind} @llvm.x86.avx512.mask.{name}.{suffix}({listed})"
-        pieces.append(parts[0].lanes.let(call, x.scalar))
-    return x.lanes.join(pieces)
+        pieces.append(x.let(call, kind))
+    return joined(pieces)
 
 
 def scale(x: Value, n: Value) -> Value:
@@ -71,29 +74,29 @@ def exponent_and_mantissa(x: Value) -> tuple[Value, Value]:
     if intrinsic_width(x):
         mantissa = masked("getmant", x, [x], f", i32 {3 | 2 << 2}")
         return masked("getexp", x, [x]) - masked("getexp", x, [mantissa]), mantissa
-    lanes, bits = x.lanes, MANTISSA[x.scalar]
+    bits = MANTISSA[x.scalar]
     bias = (1 << (x.bits - 2 - bits)) - 1
     least = 2.0 ** (1 - bias)
-    is_small = x.lt(least)
+    is_small = x < least
     scaled = (x * 2.0**bits).where(is_small, x)
     whole = scaled.as_bits()
-    start = lanes.constant(0.75, x.scalar).as_bits()
+    start = x.value(0.75).as_bits()
     moved = whole - start
     exponent = moved.sar(bits)
     mantissa = (whole - (exponent << bits)).as_float()
-    e = exponent.cast("sitofp", x.scalar) - x.operand(float(bits)).where(is_small, 0.0)
-    e = e.where(x.gt(0.0), -math.inf)
+    e = exponent.cast("sitofp", x.scalar) - x.value(float(bits)).where(is_small, 0.0)
+    e = e.where(x > 0.0, -math.inf)
     infinite = x.compare("oeq", math.inf)
     e = x.where(infinite, e)
-    mantissa = x.operand(1.0).where(infinite, mantissa)
+    mantissa = x.value(1.0).where(infinite, mantissa)
     mantissa = mantissa.where(x.compare("oge", 0.0), math.nan)
     return e, mantissa.where(x.compare("une", 0.0), 1.0)
 
 
 def clamp(x: Value, low: float, high: float) -> Value:
     """x within bounds; NaN stays."""
-    x = x.operand(high).where(x.gt(high), x)
-    return x.operand(low).where(x.lt(low), x)
+    x = x.value(high).where(x > high, x)
+    return x.value(low).where(x < low, x)
 
 
 def reduce_exp(x: Value) -> tuple[Value, Value]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
-from hlokit.cpu.llvm import scalar_type
-from hlokit.cpu.math.lanes import Lanes, Value
+from hlokit.cpu.llvm import Value, joined, scalar_type, type_of
 from hlokit.ops.numerics import bits_of, integer_range, narrow
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -51,12 +51,11 @@ def convert(value: Value, source: DType, target: DType) -> Value:
     """`value` of `source` in the register type of `target`."""
     if source is target:
         return value
-    lanes = value.lanes
     if target.kind == "pred":
         return _is_nonzero(value, source)
     if source.kind == "pred":
-        one, zero = (_number(lanes, n, target) for n in (1, 0))
-        return lanes.select(value, one, zero)
+        one, zero = (_number(value, n, target) for n in (1, 0))
+        return value.select(one, zero)
     if source.is_floating and target.is_floating:
         return _float_to_float(value, source, target)
     if source.is_floating:
@@ -72,13 +71,12 @@ def _is_nonzero(value: Value, source: DType) -> Value:
     return value.compare("ne", 0)
 
 
-def _number(lanes: Lanes, number: int, target: DType) -> Value:
-    """0 or 1 in any type."""
-    if scalar_type(target) in ("half", "float", "double"):
-        return lanes.constant(number, scalar_type(target))
-    if target.is_floating:
+def _number(like: Value, number: int, target: DType) -> Value:
+    """0 or 1 in any type, in as many lanes as `like` has."""
+    type = like.type.like(scalar_type(target))
+    if target.is_floating and not type.is_float:
         number = int(bits_of(narrow(float(number), target.numpy)))
-    return lanes.constant(number, scalar_type(target))
+    return like.fn.constant(number, type)
 
 
 # -- integers
@@ -107,10 +105,10 @@ def _float_to_integer(value: Value, source: DType, target: DType) -> Value:
     value = widen(value, source)
     low, high = integer_range(target)
     is_signed = target.is_signed or target.bits < 32
-    inside = value.operand(0.0).where(value.compare("uge", float(high + 1)), value)
-    inside = value.operand(float(low)).where(inside.lt(float(low)), inside)
+    inside = value.value(0.0).where(value.compare("uge", float(high + 1)), value)
+    inside = value.value(float(low)).where(inside < float(low), inside)
     whole = inside.cast("fptosi" if is_signed else "fptoui", f"i{max(32, target.bits)}")
-    whole = whole.operand(high).where(value.compare("oge", float(high + 1)), whole)
+    whole = whole.value(high).where(value.compare("oge", float(high + 1)), whole)
     return whole if target.bits >= 32 else whole.cast("trunc", scalar_type(target))
 
 
@@ -151,22 +149,24 @@ def widen(value: Value, source: DType) -> Value:
 
 
 def _decode(code: Value, f: Format) -> Value:
-    lanes = code.lanes
     sign = code & (1 << (f.width - 1))
     magnitude = code & ((1 << (f.width - 1)) - 1)
     # an exponent field of zero makes a denormal float of this, which the product brings to its own value too
     size = (magnitude << (23 - f.mantissa)).as_float() * 2.0 ** (126 + f.least)
     if f.infinity is not None:
-        beyond = lanes.float_bits(0x7FC0_0000, "float").where(
-            magnitude.compare("ne", f.infinity), lanes.float_bits(0x7F80_0000, "float")
-        )
+        beyond = _float(code, 0x7FC0_0000).where(magnitude.ne(f.infinity), _float(code, 0x7F80_0000))
         size = beyond.where(magnitude.compare("uge", f.infinity), size)
     elif f.nan is not None and not f.signless:
-        size = lanes.float_bits(0x7FC0_0000, "float").where(magnitude.compare("eq", f.nan), size)
+        size = _float(code, 0x7FC0_0000).where(magnitude.eq(f.nan), size)
     signed = (size.as_bits() | (sign << (32 - f.width))).as_float()
     if f.signless and f.nan is not None:
-        signed = lanes.float_bits(0xFFC0_0000, "float").where(code.compare("eq", f.nan), signed)
+        signed = _float(code, 0xFFC0_0000).where(code.eq(f.nan), signed)
     return signed
+
+
+def _float(like: Value, bits: int) -> Value:
+    """The float with these bits, in as many lanes as `like` has."""
+    return like.fn.constant(struct.unpack("<f", bits.to_bytes(4, "little"))[0], like.type.like("float"))
 
 
 def _float_to_float(value: Value, source: DType, target: DType) -> Value:
@@ -182,7 +182,7 @@ def _round_to_odd(value: Value) -> Value:
     """double to float, towards zero with the last bit set where inexact: rounding this further rounds once."""
     rounded = value.cast("fptrunc", "float")
     exact = rounded.cast("fpext", "double")
-    too_big = exact.abs().gt(value.abs())
+    too_big = exact.abs() > value.abs()
     bits = rounded.as_bits()
     bits = (bits - 1).where(too_big, bits)
     return (bits | 1).where(exact.compare("one", value), bits).as_float()
@@ -204,9 +204,9 @@ def from_f32(value: Value, target: DType) -> Value:
 
 def _to_bf16(value: Value, bits: Value) -> Value:
     """The upper half, rounded; a NaN stays one, quiet."""
-    lanes = value.lanes
-    if lanes.target.has("avx512bf16") and lanes.target.has("avx512dq") and lanes.lanes >= 16:
-        return lanes.join([_to_bf16_by_instruction(piece) for piece in lanes.split(value, 16)])
+    target = value.fn.target
+    if target.has("avx512bf16") and target.has("avx512dq") and value.lanes >= 16:
+        return joined([_to_bf16_by_instruction(piece) for piece in value.split(16)])
     rounded = bits + (((bits >> 16) & 1) + 0x7FFF)
     quiet = bits | 0x40_0000
     return (rounded.where(value.compare("ord", value), quiet) >> 16).cast("trunc", "i16")
@@ -214,13 +214,12 @@ def _to_bf16(value: Value, bits: Value) -> Value:
 
 def _to_bf16_by_instruction(value: Value) -> Value:
     """vcvtneps2bf16 takes denormals for zeros: they are lifted to the next exponent for the time of it."""
-    lanes = value.lanes
-    denormal = lanes.let(f"call <16 x i1> @llvm.x86.avx512.fpclass.ps.512({value.type} {value.name}, i32 32)", "i1")
+    is_denormal = f"call <16 x i1> @llvm.x86.avx512.fpclass.ps.512({value.typed}, i32 32)"
+    denormal = value.let(is_denormal, value.type.mask)
     bits = value.as_bits()
     lifted = (bits + (1 << 23)).where(denormal, bits).as_float()
-    name = "llvm.x86.avx512bf16.cvtneps2bf16.512"
-    rounded = lanes.let(f"call <16 x bfloat> @{name}({lifted.type} {lifted.name})", "bfloat")
-    halves = rounded.cast("bitcast", "i16")
+    rounded = value.fn.call_for(type_of("bfloat", 16), "llvm.x86.avx512bf16.cvtneps2bf16.512", lifted)
+    halves = rounded.as_bits()
     return (halves - (1 << 7)).where(denormal, halves)
 
 
@@ -240,8 +239,8 @@ def _encode(value: Value, bits: Value, f: Format) -> Value:
     normal = normal - ((f.least + 126) << f.mantissa)
     # below the least normal number, adding 2^23 of its unit rounds there
     unit = 2.0 ** (f.least - f.mantissa + 23)
-    small = (magnitude.as_float() + unit).as_bits() - value.lanes.constant(unit, "float").as_bits()
-    code = small.where(magnitude.as_float().lt(2.0**f.least), normal)
+    small = (magnitude.as_float() + unit).as_bits() - value.value(unit).as_bits()
+    code = small.where(magnitude.as_float() < 2.0**f.least, normal)
     code = code.where(code.compare("ule", f.greatest), f.over)
     sign = (bits >> (32 - f.width)) & (1 << (f.width - 1))
     ordered = value.compare("ord", value)

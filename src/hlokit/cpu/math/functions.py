@@ -9,9 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from hlokit.cpu.llvm import Repeat, Value, joined
 from hlokit.cpu.math import coefficients
-from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, intrinsic_width, reduce_exp, scale, table
-from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
+from hlokit.cpu.math.basics import (
+    MANTISSA,
+    clamp,
+    exponent_and_mantissa,
+    horner,
+    intrinsic_width,
+    reduce_exp,
+    scale,
+    table,
+)
 from hlokit.cpu.math.large_angle import correct_large
 from hlokit.cpu.math.pieces import has_pieces, odd_by_pieces
 from hlokit.cpu.math.powers import power
@@ -25,7 +34,7 @@ def exp(x: Value) -> Value:
     the machine up to a hundred times longer."""
     largest, least = (89.0, -87.33654022216797) if x.bits == 32 else (710.0, -708.3964185322641)
     is_kept = x.compare("uge", least)
-    n, r = reduce_exp(x.operand(largest).where(x.gt(largest), x))
+    n, r = reduce_exp(x.value(largest).where(x > largest, x))
     power = horner(r, (1.0, 1.0, *table("EXP", x)))
     if not intrinsic_width(x):  # which leaves out the lanes that are not kept
         n = n.where(is_kept, 0.0)
@@ -37,10 +46,10 @@ def expm1(x: Value) -> Value:
     n, r = reduce_exp(clamp(x, *bounds))
     p = horner(r, table("EXP", x)).fma(r * r, r)
     # of half the power: the whole one may be infinite where the result is not
-    half = scale(x.operand(0.5), n)
+    half = scale(x.value(0.5), n)
     result = p.fma(half, half - 0.5)
     result = result + result
-    return x.where(x.abs().lt(2.0 ** -(MANTISSA[x.scalar] + 2)), result)
+    return x.where(x.abs() < 2.0 ** -(MANTISSA[x.scalar] + 2), result)
 
 
 def tanh(x: Value) -> Value:
@@ -49,15 +58,15 @@ def tanh(x: Value) -> Value:
         return odd_by_pieces(x, coefficients.TANH_LIMIT32[0], coefficients.TANH_PIECES32)
     size = x.abs()
     limit = 10.0 if x.bits == 32 else 20.0
-    size = x.operand(limit).where(size.gt(limit), size)
-    away = x.operand(2.0**-50).where(size.lt(2.0**-50), size)  # a square that is denormal takes a hundred times longer
+    size = x.value(limit).where(size > limit, size)
+    away = x.value(2.0**-50).where(size < 2.0**-50, size)  # a square that is denormal takes a hundred times longer
     square = away * away
     near = (horner(square, table("TANH", x)) * square).fma(size, size)
     y = size * (2 * table("LOG2E_", x)[0])
     n = y.rounded()
     power = scale(horner(y - n, table("EXP2_", x)), n)
-    far = 1.0 - x.operand(2.0) / (power + 1.0)
-    return near.where(size.lt(0.87), far).copysign(x)
+    far = 1.0 - x.value(2.0) / (power + 1.0)
+    return near.where(size < 0.87, far).copysign(x)
 
 
 # -- logarithms
@@ -79,7 +88,7 @@ def log1p(x: Value) -> Value:
     """1 + x gives the exponent e; x 2^-e + (2^-e - 1) the mantissa, rounded once."""
     total = x + 1.0
     e, m = exponent_and_mantissa(total)
-    down = scale(x.operand(1.0), -e)
+    down = scale(x.value(1.0), -e)
     result = _log_of_parts(e, x.fma(down, down - 1.0))
     result = e.where(e.abs().compare("oeq", math.inf), result)
     return m.where(m.compare("uno", m), result).copysign(x)
@@ -126,26 +135,25 @@ def cos(x: Value) -> Value:
 
 
 def atan2(y: Value, x: Value) -> Value:
-    lanes = x.lanes
     tall, wide = y.abs(), x.abs()
-    is_steep = tall.gt(wide)
-    least, most = lanes.select(is_steep, wide, tall), lanes.select(is_steep, tall, wide)
+    is_steep = tall > wide
+    least, most = is_steep.select(wide, tall), is_steep.select(tall, wide)
     ratio = least / most
-    ratio = x.operand(0.0).where(most.eq(0.0), ratio)
-    ratio = x.operand(1.0).where(least.eq(math.inf), ratio)
+    ratio = x.value(0.0).where(most.eq(0.0), ratio)
+    ratio = x.value(1.0).where(least.eq(math.inf), ratio)
     square = ratio * ratio
     tail = (horner(square, table("ATAN", x)) * square) * ratio
     high, low = table("HALF_PI_", x)
     # angle = base - (ratio + tail) or base + ..., the base a multiple of pi / 2 in two parts
-    is_left = x.as_bits().lt(0)
-    zero = x.operand(0.0)
-    base = x.operand(high).where(is_steep, x.operand(2 * high).where(is_left, zero))
-    rest = x.operand(low).where(is_steep, x.operand(2 * low).where(is_left, zero))
+    is_left = x.as_bits() < 0
+    zero = x.value(0.0)
+    base = x.value(high).where(is_steep, x.value(2 * high).where(is_left, zero))
+    rest = x.value(low).where(is_steep, x.value(2 * low).where(is_left, zero))
     # steep and right, or flat and left: the base less the angle
     flip = is_steep ^ is_left
-    signed_ratio, signed_tail = (lanes.select(flip, -v, v) for v in (ratio, tail))
+    signed_ratio, signed_tail = (flip.select(-v, v) for v in (ratio, tail))
     angle = base + (signed_ratio + (signed_tail + rest))
-    angle = lanes.select(x.compare("uno", y), x + y, angle)
+    angle = (x + y).where(x.compare("uno", y), angle)
     return angle.copysign(y)
 
 
@@ -159,17 +167,16 @@ def has_short_rsqrt(target: Target) -> bool:
 
 def rsqrt(x: Value) -> Value:
     """1 / sqrt(x); where the machine knows it to 14 bits, by one step of third order."""
-    lanes = x.lanes
-    if x.bits == 64 or not has_short_rsqrt(lanes.target):
-        return 1.0 / lanes.call("sqrt", x.scalar, x)
-    if lanes.lanes < 4:
-        return lanes.first(rsqrt(Lanes(lanes.fn, 4, lanes.target).padded(x)))
+    if x.bits == 64 or not has_short_rsqrt(x.fn.target):
+        return 1.0 / x.sqrt()
+    if x.lanes < 4:
+        return rsqrt(x.padded(4)).first(x.lanes)
     width = intrinsic_width(x)
     pieces: list[Value] = []
-    for part in lanes.split(x, width):
-        operands = f"{part.type} {part.name}, {part.type} zeroinitializer, i{max(8, width)} -1"
-        pieces.append(part.lanes.let(f"call {part.type} @llvm.x86.avx512.rsqrt14.ps.{32 * width}({operands})", "float"))
-    y = lanes.join(pieces)
+    for part in x.split(width):
+        operands = f"{part.typed}, {part.type} zeroinitializer, i{max(8, width)} -1"
+        pieces.append(part.let(f"call {part.type} @llvm.x86.avx512.rsqrt14.ps.{32 * width}({operands})", part.type))
+    y = joined(pieces)
     error = (x * y).fma(-y, 1.0)
     better = (y * error).fma(error.fma(0.375, 0.5), y)
     return better.where(error.compare("ord", error), y)  # y is right for zeros, infinity and what has no root
@@ -180,7 +187,7 @@ def cbrt(x: Value) -> Value:
     bits = MANTISSA[x.scalar]
     size = x.abs()
     bias = (1 << (x.bits - 2 - bits)) - 1
-    is_small = size.lt(2.0 ** (1 - bias))
+    is_small = size < 2.0 ** (1 - bias)
     lift = 3 * (bits // 3 + 1)
     size = (size * 2.0**lift).where(is_small, size)
     whole = size.as_bits()
@@ -199,7 +206,7 @@ def cbrt(x: Value) -> Value:
     y = (y * 2.0 ** -(lift // 3)).where(is_small, y)
     y = y.copysign(x)
     special = x.compare("oeq", 0.0).binary("or", x.abs().compare("ueq", math.inf))
-    return x.lanes.select(special, x, y)
+    return x.where(special, y)
 
 
 # -- error function
@@ -214,23 +221,23 @@ def erf(x: Value) -> Value:
 def _erf32(x: Value) -> Value:
     """x + x S(x^2) for small x, else 1 - 2^q(|x|)."""
     size = x.abs()
-    size = x.operand(3.93).where(size.gt(3.93), size)
+    size = x.value(3.93).where(size > 3.93, size)
     square = size * size
     near = horner(square, coefficients.ERF_SMALL32).fma(size, size)
     q = horner(size, coefficients.ERFC_LOG2_32)
     n = q.rounded()
     far = 1.0 - scale(horner(q - n, coefficients.EXP2_32), n)
-    return near.where(size.lt(0.92), far).copysign(x)
+    return near.where(size < 0.92, far).copysign(x)
 
 
 def _erf64(x: Value) -> Value:
     """A polynomial below 1, else 1 - exp(-x^2) P(|x|) / Q(|x|)."""
     size = x.abs()
-    size = x.operand(6.0).where(size.gt(6.0), size)
+    size = x.value(6.0).where(size > 6.0, size)
     square = size * size
     near = size * horner(square, coefficients.ERF_SMALL64)
     tail = exp(-square) * (horner(size, coefficients.ERFC_P64) / horner(size, coefficients.ERFC_Q64))
-    return near.where(size.lt(1.0), 1.0 - tail).copysign(x)
+    return near.where(size < 1.0, 1.0 - tail).copysign(x)
 
 
 # -- remainders
@@ -246,29 +253,21 @@ def remainder(x: Value, y: Value) -> Value:
 
 def _remainder(x: Value, y: Value, step: float) -> Value:
     """`step`: where a quotient could overflow, y times it, or its square, is subtracted first."""
-    lanes, fn = x.lanes, x.lanes.fn
     divisor = y.abs()
-    before, head, after = fn.block, fn.new_block("rem"), fn.new_block("rest")
-    fn.jump(head)
-    fn.start(head)
-    name = fn.fresh("r")
-    place = len(fn.lines)
-    rest = lanes.value(name, x.scalar)
+    loop = Repeat(x.fn, [x])
+    (rest,) = loop.values
     by = divisor
     if step != 1.0:
         part = rest.abs() * (1 / step)
-        by = (divisor * step).where(part.gt(divisor), divisor)
-        by = (by * step).where(part.gt(by), by)
+        by = (divisor * step).where(part > divisor, divisor)
+        by = (by * step).where(part > by, by)
     quotient = (rest / by).rounded()
     following = (-quotient).fma(by, rest)
-    again = lanes.any(following.abs().compare("oge", divisor))
-    fn.lines.insert(place, f"  {name} = phi {x.type} [ {x.name}, %{before} ], [ {following.name}, %{head} ]")
-    fn.branch(again, head, after)
-    fn.start(after)
+    loop.while_((following.abs() >= divisor).any(), following)
     # the nearest multiple was subtracted: one less where that left the other sign
-    wrong = ((following.as_bits() ^ x.as_bits()).lt(0)) & following.compare("one", 0.0)
+    wrong = ((following.as_bits() ^ x.as_bits()) < 0) & following.compare("one", 0.0)
     result = (following + divisor.copysign(x)).where(wrong, following)
-    return x.where(x.abs().lt(divisor), result)
+    return x.where(x.abs() < divisor, result)
 
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {

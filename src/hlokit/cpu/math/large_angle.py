@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 
+from hlokit.cpu.llvm import I64, Pointer, Value, type_of, unlikely
+from hlokit.cpu.math.basics import MANTISSA
 from hlokit.cpu.math.coefficients import PI_64
-from hlokit.cpu.math.lanes import MANTISSA, Lanes, Value
 
 LIMIT = {32: 2.0**17, 64: 2.0**30}
 """Below these sizes the reduction in parts of pi is right."""
@@ -20,37 +21,20 @@ def correct_large(x: Value, r: Value, parity: Value, shift: float) -> tuple[Valu
 
     x is not negative.
     """
-    lanes, fn = x.lanes, x.lanes.fn
-    large = x.compare("ogt", LIMIT[x.bits])
-    any_large = lanes.any(large)
-    before, slow, after = fn.block, fn.new_block("large"), fn.new_block("reduced")
-    fn.do(f'br i1 {any_large}, label %{slow}, label %{after}, !prof !{{!"branch_weights", i32 1, i32 100000}}')
-    fn.start(slow)
-    if lanes.lanes == 1:
-        new_r, new_parity = _reduce(x, shift)
-        results = [new_r.name, new_parity.name]
-    else:
-        carries = [(r.type, r.name), (parity.type, parity.name)]
-        with fn.loop("0", str(lanes.lanes), 1, carries) as loop:
-            one = Lanes(fn, 1, lanes.target)
-            lane = one.let(f"extractelement {x.type} {x.name}, i64 {loop.index}", x.scalar)
-            old_r = one.let(f"extractelement {r.type} {r.name}, i64 {loop.index}", r.scalar)
-            old_parity = one.let(f"extractelement {parity.type} {parity.name}, i64 {loop.index}", parity.scalar)
-            is_large = lane.compare("ogt", LIMIT[x.bits])
-            new_r, new_parity = _reduce(lane, shift)
-            new_r, new_parity = new_r.where(is_large, old_r), new_parity.where(is_large, old_parity)
-            for carried, new in zip(loop.carried, (new_r, new_parity), strict=True):
-                kind = lanes.type(new.scalar)
-                loop.next.append(fn.let(f"insertelement {kind} {carried}, {new.scalar} {new.name}, i64 {loop.index}"))
-        results = loop.results
-    last = fn.block
-    fn.jump(after)
-    fn.start(after)
-    merged = [
-        lanes.let(f"phi {v.type} [ {v.name}, %{before} ], [ {new}, %{last} ]", v.scalar)
-        for v, new in zip((r, parity), results, strict=True)
-    ]
-    return merged[0], merged[1]
+    large = x > LIMIT[x.bits]
+
+    def reduced() -> list[Value]:
+        if x.lanes == 1:
+            return list(_reduce(x, shift))
+        with x.fn.loop(0, x.lanes, carries=[r, parity]) as loop:
+            lane, *old = (v.lane(loop.index) for v in (x, r, parity))
+            is_large = lane > LIMIT[x.bits]
+            new = [v.where(is_large, before) for v, before in zip(_reduce(lane, shift), old, strict=True)]
+            loop.next = [v.with_lane(loop.index, one) for v, one in zip(loop.carried, new, strict=True)]
+        return loop.results
+
+    r, parity = unlikely(large, [r, parity], reduced)
+    return r, parity
 
 
 @cache
@@ -71,45 +55,41 @@ def _inverse_pi(bits: int) -> int:
 
 def _words_at(index: Value, count: int, taken: int) -> list[Value]:
     """`taken` words of 64 bits from `index` on, of a zero word followed by the first count - 1 of 1 / pi."""
-    lanes, fn = index.lanes, index.lanes.fn
+    fn = index.fn
     whole = _inverse_pi(64 * (count - 1))
     words = [whole >> (64 * k) & (2**64 - 1) for k in reversed(range(count))]
-    table = fn.alloca(f"[{count} x i64]")
-    fn.do(f"store <{count} x i64> <{', '.join(f'i64 {w}' for w in words)}>, ptr {table}")
-    found: list[Value] = []
-    for k in range(taken):
-        place = fn.let(f"getelementptr i64, ptr {table}, i64 {(index + k).name}")
-        found.append(lanes.let(f"load i64, ptr {place}", "i64"))
-    return found
+    table = Pointer(fn, fn.alloca(f"[{count} x i64]"), I64)
+    table.store(fn.vector_constant(words, I64))
+    return [table[index + k].load() for k in range(taken)]
 
 
 def _reduce(x: Value, shift: float) -> tuple[Value, Value]:
     """(r, k) as in functions._reduce_angle, of one lane x > LIMIT; NaN for infinity."""
-    lanes, fn, words, bits = x.lanes, x.lanes.fn, _WORDS[x.bits], MANTISSA[x.scalar]
+    words, bits = _WORDS[x.bits], MANTISSA[x.scalar]
     bias = (1 << (x.bits - 2 - bits)) - 1
     width = 64 * words
     # x = m 2^e; the window holds the bits of 2^e / pi from 2^0 down to 2^(1 - width)
-    large = x.where(x.gt(LIMIT[x.bits]), LIMIT[x.bits])  # the other lanes' results are not taken
+    large = x.where(x > LIMIT[x.bits], LIMIT[x.bits])  # the other lanes' results are not taken
     m = (large.as_bits() & ((1 << bits) - 1)) | (1 << bits)
     e = ((large.as_bits() >> bits) - (bias + bits)).cast("sext" if x.bits == 32 else "bitcast", "i64")
     place = e + 63
-    window = lanes.constant(0, f"i{width}")
+    window = x.fn.constant(0, type_of(f"i{width}"))
     parts = _words_at(place >> 6, 1 + (bias - bits + 63) // 64 + words, words + 1)
     shift_left = place & 63
     for high, low in pairwise(parts):
-        word = lanes.call("fshl", "i64", high, low, shift_left)
+        word = high.intrinsic("fshl", low, shift_left)
         window = (window << 64) | word.cast("zext", f"i{width}")
     product = m.cast("zext", f"i{width}") * window
     if shift:
         product = product + (1 << (width - 2))
     parity = ((product + (1 << (width - 2))) >> (width - 1)).cast("trunc", f"i{x.bits}")
     signed = product << 1
-    negative = signed.lt(0)
+    negative = signed < 0
     distance = (0 - signed).where(negative, signed)
     high, low = (((distance >> (width - 64 * k)).cast("trunc", "i64")) for k in (1, 2))
-    lead = lanes.value(fn.let(f"call i64 @llvm.ctlz.i64(i64 {high.name}, i1 false)"), "i64")
+    lead = high.intrinsic("ctlz", extra=", i1 false")
     # 64 bits from the highest down: the value is top 2^(-64 - lead) of half turns
-    top = lanes.call("fshl", "i64", high, low, lead)
+    top = high.intrinsic("fshl", low, lead)
     high = (top >> 11).cast("uitofp", "double") * 2.0**-53
     low = (top & 0x7FF).cast("uitofp", "double") * 2.0**-64
     first = high * PI_64[0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.llvm import float_constant
-from hlokit.cpu.math.lanes import Lanes, Value
+from hlokit.cpu.llvm import Value, float_constant, joined, type_of
 
 WIDTH = 16
 """Floats of a register; two registers hold the numbers of all pieces."""
@@ -16,7 +15,7 @@ LAST = 7.49
 
 def has_pieces(x: Value) -> bool:
     """Whether the machine takes any of 32 floats in one instruction."""
-    target = x.lanes.target
+    target = x.fn.target
     return x.scalar == "float" and target.arch == "x86_64" and target.has("avx512f") and target.has("avx512vl")
 
 
@@ -28,11 +27,10 @@ def odd_by_pieces(x: Value, limit: float, columns: Sequence[Sequence[float]]) ->
     There are four sizes of pieces, eight of each, each twice as wide as the one before: two bits of the exponent and
     three of the mantissa of |x| * 7.49 / limit + 0.5, which lies in [0.5, 8).
     """
-    if x.lanes.lanes < WIDTH:
-        wide = Lanes(x.lanes.fn, WIDTH, x.lanes.target)
-        return x.lanes.first(odd_by_pieces(wide.padded(x), limit, columns))
+    if x.lanes < WIDTH:
+        return odd_by_pieces(x.padded(WIDTH), limit, columns).first(x.lanes)
     size = x.abs()
-    size = x.operand(limit).where(size.gt(limit), size)
+    size = x.value(limit).where(size > limit, size)
     place = size.fma(LAST / limit, 0.5).as_bits() >> 20  # of 0.5 its lowest five bits are 16
     centre, *terms = (chosen(place, (*column[WIDTH:], *column[:WIDTH])) for column in columns)
     t = size - centre
@@ -49,6 +47,5 @@ def chosen(place: Value, column: Sequence[float]) -> Value:
         for half in (column[:WIDTH], column[WIDTH:])
     )
     head = f"call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512({first}, <16 x i32>"
-    lanes = place.lanes
-    parts = lanes.split(place, WIDTH)
-    return lanes.join([part.lanes.let(f"{head} {part.name}, {second})", "float") for part in parts])
+    kind = type_of("float", WIDTH)
+    return joined([part.let(f"{head} {part}, {second})", kind) for part in place.split(WIDTH)])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
+from hlokit.cpu.llvm import Value, unlikely
 from hlokit.cpu.math import coefficients
 from hlokit.cpu.math.basics import clamp, exponent_and_mantissa, horner, masked, reduce_exp, scale, table
-from hlokit.cpu.math.lanes import Lanes, Value
 from hlokit.cpu.math.pieces import WIDTH, chosen, has_pieces
 
 
@@ -17,22 +16,8 @@ def power(x: Value, y: Value) -> Value:
         return _power32_in_pairs(x, y)
     size = x.abs()
     result = _power64(size, y) if x.bits == 64 else _power32(size, y)
-    plain = x.gt(0.0) & x.lt(math.inf) & y.abs().lt(math.inf)
-    return _seldom(plain ^ True, result, lambda: _corrected(x, y, result))
-
-
-def _seldom(is_rare: Value, value: Value, correct: Callable[[], Value]) -> Value:
-    """The value, or in a branch of its own what `correct` writes, if any lane is rare."""
-    lanes, fn = value.lanes, value.lanes.fn
-    rare, after = fn.new_block("rare"), fn.new_block("power")
-    any_rare, before = lanes.any(is_rare), fn.block
-    fn.do(f'br i1 {any_rare}, label %{rare}, label %{after}, !prof !{{!"branch_weights", i32 1, i32 100000}}')
-    fn.start(rare)
-    corrected, last = correct(), fn.block
-    fn.jump(after)
-    fn.start(after)
-    phi = f"phi {value.type} [ {value.name}, %{before} ], [ {corrected.name}, %{last} ]"
-    return lanes.let(phi, value.scalar)
+    plain = (x > 0.0) & (x < math.inf) & (y.abs() < math.inf)
+    return unlikely(plain ^ True, [result], lambda: [_corrected(x, y, result)])[0]
 
 
 def _corrected(x: Value, y: Value, result: Value) -> Value:
@@ -43,10 +28,10 @@ def _corrected(x: Value, y: Value, result: Value) -> Value:
     is_odd = is_whole & half.rounded().compare("one", half)
     sign = (x.as_bits() & (-1 << (x.bits - 1))).where(is_odd, 0)
     result = (result.as_bits() | sign).as_float()
-    finite_negative = x.lt(0.0) & x.gt(-math.inf)
-    result = x.operand(math.nan).where(finite_negative & (is_whole ^ True), result)
+    finite_negative = (x < 0.0) & (x > -math.inf)
+    result = x.value(math.nan).where(finite_negative & (is_whole ^ True), result)
     ones = y.eq(0.0) | x.eq(1.0) | (x.eq(-1.0) & y.abs().eq(math.inf))
-    return x.lanes.select(ones, x.operand(1.0), result)
+    return ones.select(x.value(1.0), result)
 
 
 def _power32_in_pairs(x: Value, y: Value) -> Value:
@@ -62,7 +47,8 @@ def _power32_in_pairs(x: Value, y: Value) -> Value:
     sign = -1 << 31
     both = (product.as_bits() & ~sign) | (x.as_bits() & sign)
     n, power = _exp_of_pair(product, rest)
-    return _seldom(both.compare("uge", product.operand(87.0).as_bits()), scale(power, n), corrected)
+    is_rare = both.compare("uge", product.value(87.0).as_bits())
+    return unlikely(is_rare, [scale(power, n)], lambda: [corrected()])[0]
 
 
 def _scale_kept(power: Value, n: Value, is_kept: Value) -> Value:
@@ -75,10 +61,9 @@ def _log_times(x: Value, y: Value) -> tuple[Value, Value]:
 
     c, near 1 / m, is one of 32, and f = m c - 1 is exact: coefficients.LOG_PIECES32.
     """
-    if x.lanes.lanes < WIDTH:
-        wide = Lanes(x.lanes.fn, WIDTH, x.lanes.target)
-        product, rest = _log_times(wide.padded(x), wide.padded(y))
-        return x.lanes.first(product), x.lanes.first(rest)
+    if x.lanes < WIDTH:
+        product, rest = _log_times(x.padded(WIDTH), y.padded(WIDTH))
+        return product.first(x.lanes), rest.first(x.lanes)
     e, m = masked("getexp", x, [x]), masked("getmant", x, [x], f", i32 {3 | 1 << 2}")  # m in [0.75, 1.5), of |x|
     place = m.as_bits() >> 18
     c, start, start_rest = (chosen(place, column) for column in coefficients.LOG_PIECES32)
@@ -122,7 +107,7 @@ def _power64(size: Value, y: Value) -> Value:
     high, low = _log_in_two(size)
     product = y * high
     rest = y.fma(high, -product) + y * low
-    rest = rest.where(product.abs().lt(1000.0), 0.0)
+    rest = rest.where(product.abs() < 1000.0, 0.0)
     is_kept = product.compare("uge", -746.0)
     n, r = reduce_exp(clamp(product, -1000.0, 1000.0))
     return _scale_kept(horner(r + rest, (1.0, 1.0, *table("EXP", size))), n, is_kept)
