@@ -106,10 +106,11 @@ def _hash(text: str) -> str:
 
 
 def unnamed(text: str) -> str:
-    """The text with values and labels named in their order, without what instructions promise."""
+    """The text with values, labels and functions named in their order, without what instructions promise."""
     names: dict[str, str] = {}
     text = re.sub(r" (?:nsw|nuw|inbounds)\b", "", text)
     text = re.sub(r"^(\w+):", r"%\1:", text, flags=re.MULTILINE)
+    text = re.sub(r"(?<=[@.])[kr][0-9a-f]{16}\b", lambda match: names.setdefault(match[0], f"f{len(names)}"), text)
     return re.sub(r"%[\w.]+", lambda match: names.setdefault(match[0], f"%{len(names)}"), text)
 
 

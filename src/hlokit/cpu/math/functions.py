@@ -153,7 +153,7 @@ def atan2(y: Value, x: Value) -> Value:
     flip = is_steep ^ is_left
     signed_ratio, signed_tail = (flip.select(-v, v) for v in (ratio, tail))
     angle = base + (signed_ratio + (signed_tail + rest))
-    angle = (x + y).where(x.compare("uno", y), angle)
+    angle = x.compare("uno", y).select(x + y, angle)
     return angle.copysign(y)
 
 
