@@ -137,6 +137,22 @@ def test_a_pipe_that_nobody_reads_is_silent(folder: Path, line: str) -> None:
     assert process.wait(120) == 141
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("print", "FILE is missing."), ("convert add.hlo", "OUTPUT is missing."), ("simulate add.hlo", "--topology is missing."),
+        ("print add.hlo --form", "--form takes a value."), ("ops add x y", "Unexpected: x y."),
+        ("print add.hlo --for x", "Did you mean --form?"), ("opt add.hlo --passes ,", "no names of passes"),
+        ("opt add.hlo --load add.hlo", "--load add.hlo: line 1: SyntaxError: invalid syntax"),
+        ("opt add.hlo --load wrong.py", "--load wrong.py: line 2: ZeroDivisionError: division by zero"),
+    ],
+)  # fmt: skip
+def test_messages_on_usage(capsys: pytest.CaptureFixture[str], folder: Path, line: str, message: str) -> None:
+    (folder / "wrong.py").write_text("\n1 / 0\n")
+    status, _, error = command(capsys, line)
+    assert status == 2 and message in error and len(error.splitlines()) == 1
+
+
 # -- standard input and output
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 from rich.console import Console
 
 from hlokit import __version__
@@ -40,7 +40,17 @@ class _Console(Console):
 
 
 def _usage(error: CycloptsError) -> str:
-    return f"error: {error} (hlokit {' '.join((*(error.command_chain or ()), '--help'))} tells more)"
+    """What is wrong with the words of a command line, in a line."""
+    message = str(error)
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name, field = error.argument.name, error.argument.field_info
+        if field.is_positional:
+            message = f"{name.removeprefix('--').upper()} is missing."
+        else:
+            message = f"{name} is missing." if field.required else f"{name} takes a value."
+    elif isinstance(error, UnusedCliTokensError):
+        message = f"Unexpected: {' '.join(error.unused_tokens or [])}."
+    return f"error: {message} (hlokit {' '.join((*(error.command_chain or ()), '--help'))} tells more)"
 
 
 app = App(

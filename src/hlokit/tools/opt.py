@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import runpy
+import traceback
 from pathlib import Path
 
 from hlokit.api import verify
-from hlokit.errors import ArgumentError
+from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.module import HloModule
 from hlokit.passes.pipeline import PASSES, optimize
 from hlokit.tools.files import loaded, write
@@ -39,7 +40,7 @@ def opt(
         where to write the result as HLO text; by default the standard output.
     """
     if load is not None:
-        runpy.run_path(str(load))
+        _run(load)
     if list_passes:
         width = max(map(len, PASSES))
         for name in sorted(PASSES):
@@ -60,7 +61,22 @@ def opt(
             print(f"// after {name}" + (f"\n{text}" if text != last else ": unchanged\n"))
         last = text
 
-    names = [name.strip() for name in passes.split(",")] if passes is not None else None
+    names = [name.strip() for name in passes.split(",") if name.strip()] if passes is not None else None
+    if names == []:
+        raise ArgumentError("opt --passes: no names of passes")
     result = optimize(module, names, verify_each=True, observe=observe)
     if not print_after_all or output is not None:
         write(output, result.to_text().encode())
+
+
+def _run(path: Path) -> None:
+    """Runs a Python file. What goes wrong in it is an ArgumentError with the line."""
+    try:
+        runpy.run_path(str(path))
+    except (OSError, HlokitError):
+        raise
+    except Exception as error:
+        places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else next(reversed(places), None)
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ArgumentError(f"--load {path}: line {line}: {type(error).__name__}: {what}") from error

@@ -294,8 +294,11 @@ def _arguments(module: HloModule, input: Path | None, random: int | None, device
 
 def _arrays_in(path: Path) -> dict[str, _Array]:
     """The arrays of an .npz; a .npy has one, arr_0. ArgumentError for what is neither."""
+    content = content_of(path)
+    if not content.startswith((b"PK", b"\x93NUMPY")):
+        raise ArgumentError("not an .npz of arrays")
     try:
-        found: Any = np.load(BytesIO(content_of(path)), allow_pickle=False)
+        found: Any = np.load(BytesIO(content), allow_pickle=False)
         return {"arr_0": found} if isinstance(found, np.ndarray) else dict(found)
     except (BadZipFile, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, zlib.error) as error:
         raise ArgumentError(f"not an .npz of arrays: {error}") from None
