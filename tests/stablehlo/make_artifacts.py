@@ -172,6 +172,12 @@ NEWER = (
     """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %0 = "stablehlo.collective_broadcast"(%x) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xf32>) -> tensor<2xf32>
   return %0 : tensor<2xf32> }""",
+    """func.func @main(%x: tensor<2xf32>, %y: tensor<3xf32>, %r: tensor<2xi32>) -> (tensor<2xf32>, tensor<3xf32>) {
+  %0:2 = "stablehlo.collective_broadcast"(%x, %y, %r) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, has_dynamic_root} : (tensor<2xf32>, tensor<3xf32>, tensor<2xi32>) -> (tensor<2xf32>, tensor<3xf32>)
+  return %0#0, %0#1 : tensor<2xf32>, tensor<3xf32> }""",
+    """func.func @main(%x: tensor<2xf32>) -> tensor<10xf6E2M3FN> {
+  %0 = stablehlo.constant dense<[0.0, 0.125, 1.0, 1.5, 2.0, 4.0, 7.5, -0.0, -1.0, -7.5]> : tensor<10xf6E2M3FN>
+  return %0 : tensor<10xf6E2M3FN> }""",
     """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %0 = "stablehlo.collective_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>): %s = stablehlo.add %a, %b : tensor<f32> stablehlo.return %s : tensor<f32> }) : (tensor<2xf32>) -> tensor<2xf32>
