@@ -126,6 +126,17 @@ def test_kinds_of_arguments(value: Any) -> None:
     agrees(lambda x, y: jax.tree.map(lambda leaf: leaf * y, x), value, jnp.float16(2))
 
 
+def test_masked_arrays_are_refused() -> None:
+    twice = hj.jit(lambda x: x + x)
+    x = np.array([1.0, 2.0], np.float32)
+    for value in (np.ma.array(x, mask=[True, False]), x, np.ma.array(x, mask=[True, False])):
+        if value is x:
+            assert twice(x).tolist() == [2, 4]
+            continue
+        with pytest.raises(ValueError, match="masked"):
+            twice(value)
+
+
 def test_weak_types_are_told_apart() -> None:
     agrees(lambda x: x * jnp.float16(2), 3.0)
     agrees(lambda x: x * jnp.float16(2), np.float32(3))
