@@ -302,7 +302,7 @@ def artifacts(text: str) -> dict[str, bytes]:
 
 
 def newer_artifacts(text: str) -> dict[str, bytes]:
-    """By version, for those that have the operation."""
+    """By version, for those that have the operation, and "plain"."""
     from jax._src.interpreters.mlir import make_ir_context
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
@@ -314,7 +314,9 @@ def newer_artifacts(text: str) -> dict[str, bytes]:
                 found[version] = stablehlo.serialize_portable_artifact(ir.Module.parse(text), version, True)
             except ValueError:
                 continue
-    return found
+        stream = io.BytesIO()
+        ir.Module.parse(text).operation.write_bytecode(stream)
+    return found | {"plain": stream.getvalue()}
 
 
 def recorded(path: Path = ARTIFACTS) -> list[dict[str, Any]]:

@@ -83,6 +83,8 @@ def test_newer_versions(record: dict[str, Any]) -> None:
     assert record["artifacts"]
     for version, data in record["artifacts"].items():
         assert same_module(without_metadata(data), expected, names=False) is None
+        if version == "plain":
+            continue
         ours = hk.to_stablehlo_artifact(record["text"], version)
         assert same_module(without_metadata(ours), expected, names=False) is None
         assert {*read_container(ours).names} == {*read_container(data).names}

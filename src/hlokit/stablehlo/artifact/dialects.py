@@ -315,6 +315,8 @@ _STABLEHLO_ATTRIBUTES: dict[int, Codec] = {
     18: _parameters("replica_group_mesh_axes", {"mesh": Entries.inner, "axes": Entries.inner_list}),
     19: _SUB_AXIS,
     20: _parameters("axis_ref", {"name": Entries.string, "sub_axis_info": _optional}),
+    21: _parameters("mesh_axis", {"name": Entries.string, "size": _number}),
+    22: _parameters("mesh", {"axes": Entries.inner, "device_ids": _optional}),
 }
 
 _CHLO_ATTRIBUTES: dict[int, Codec] = {
