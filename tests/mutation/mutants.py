@@ -122,7 +122,7 @@ MUTANTS = {
         'np.where(x == 0, x, np.sign(x) if x.dtype.kind == "f" else x)',
     ),
     "RBG-13": Mutant("ops/counter_random.py", "k1 = (k1 + _PHILOX_KEY_STEPS[1])", "k1 = (k1 + _PHILOX_KEY_STEPS[0])"),
-    "HCOMP-9": Mutant("text/printer.py", 'return "}" if thread == MAIN_THREAD else', 'return "}" if not thread else'),
+    "HCOMP-9": Mutant("text/printer.py", 'text = "}" if thread == MAIN_THREAD else', 'text = "}" if not thread else'),
     "REM-1": Mutant("ops/functions.py", "rest = np.fmod(x,", "rest = np.mod(x,"),
     "NEG-3": Mutant("ops/elementwise.py", '"NEG", ARITHMETIC, "NEG-3"', '"NEG", ANY, "NEG-3"'),
     "A2A-6": Mutant("ops/exchanges.py", 'check(operand.is_array, "A2A-6"', 'check(True, "A2A-6"'),

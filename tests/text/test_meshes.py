@@ -31,6 +31,7 @@ SHARDINGS = [
     ("HSHARD-6: a maximum", f"{{{M}, [{{'a'}}], unreduced=max{{'b'}}}}", ""),
     ("HSHARD-6: the sum", f"{{{M}, [{{'a'}}], unreduced=sum{{'b'}}}}", f"{{{M}, [{{'a'}}], unreduced={{'b'}}}}"),
     ("HSHARD-6: nothing named", f"{{{M}, [{{'a'}}], unreduced={{}}}}", f"{{{M}, [{{'a'}}]}}"),
+    ("HSHARD-6: the maximum of nothing", f"{{{M}, [{{'a'}}], unreduced=max{{}}}}", f"{{{M}, [{{'a'}}]}}"),
     ("HSHARD-6: replicated", f"{{{M}, replicated}}", ""),
     ("HSHARD-6: no dimensions", f"{{{M}, []}}", f"{{{M}, replicated}}"),
     ("HSHARD-6: no axes", "{mesh[], replicated}", ""),

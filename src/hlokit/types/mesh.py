@@ -108,7 +108,7 @@ class Mesh:
             if len(self.devices) > 1 or min(self.devices, default=0) < 0 or self.reshape:
                 raise ShapeError("HMESH-2", "mesh without axes", self.devices, "one device")
             return
-        if self.reshape and (
+        if (self.reshape or self.transpose) and (
             math.prod(self.reshape) != self.size or sorted(self.transpose) != list(range(len(self.reshape)))
         ):
             found = f"[{','.join(map(str, self.reshape))}]T({','.join(map(str, self.transpose))})"

@@ -192,6 +192,8 @@ class Sharding:
         """
         if self.kind == "tuple":
             return replace(self, elements=tuple(element.normal() for element in self.elements))
+        if self.named is not None and not self.named.unreduced:  # nothing is reduced, whatever by
+            return replace(self, named=replace(self.named, reduction="sum"))
         kinds = self.last_tile_dims or ("replicated",) * self.replicate_last
         if self.kind != "tiled" or not kinds:
             return self

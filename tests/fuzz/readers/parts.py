@@ -65,9 +65,12 @@ _SHARDINGS = (
     "{replicated}", "{manual}", "{unreduced}", "{maximal device=3}", "{devices=[2,1]0,1}", "{devices=[2,2]<=[4]}",
     "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}", "{{replicated}, {devices=[2]<=[2]}, {maximal device=0}}",
     "{devices=[2,2]<=[4] last_tile_dims={manual}}", '{replicated metadata={op_name="a" source_line=3}}',
-    "{devices=[2,2]0,1,2,3 shard_as 1}", "{}",
+    "{devices=[2,2]0,1,2,3 shard_as 1}", "{}", "{mesh['a'=2,'b'=4], [{'a', ?}, {'b':(2)2}], unreduced=max{'b':(1)2}}",
+    "{mesh['a'=2,'b'=2], device_ids=(3,2,1,0), [{}, {'b'}], manual={'a'}}", "{maximal_mesh[device_id=3]}",
+    "{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), replicated, metadata={op_name=\"x\"}}",
 )  # fmt: skip
-_GROUPS = ("{}", "{{0,1},{2,3}}", "[2,2]<=[4]", "[4,2]<=[2,2,2]T(2,0,1)", "[1,8]<=[8]", "{{0},{1}}")
+_GROUPS = ("{}", "{{0,1},{2,3}}", "[2,2]<=[4]", "[4,2]<=[2,2,2]T(2,0,1)", "[1,8]<=[8]", "{{0},{1}}",
+           "mesh['a'=2,'b'=4] {'b':(2)2,'a'}", "mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}")  # fmt: skip
 
 LITERAL = Fuzzer(_literals, _mutated, _check(parse_literal, _literal))
 SHAPE = Fuzzer(any_of(*_SHAPES), _mutated, _check(parse_shape, lambda s: s.to_text()))
