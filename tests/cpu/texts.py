@@ -79,7 +79,7 @@ def text(module: hk.HloModule, target: str, *, strict: bool = False) -> str:
     """The LLVM text of the program; for what does not compile, the error's."""
     try:
         return compile_program(module, parse(TARGETS[target]), strict=strict).text
-    except Exception as error:  # an internal error is a difference like any other
+    except hk.HlokitError as error:
         return f"{type(error).__name__}: {error}\n"
 
 
@@ -96,8 +96,12 @@ def hashes(golden: Path | None, only: str, part: int, parts: int) -> dict[str, s
         for target in TARGETS:
             for strict in (False, True):
                 key = f"{name}, {target}{', strict' if strict else ''}"
-                written = text(module, target, strict=strict)
-                found[key] = f"{_hash(written)} {_hash(unnamed(written))}"
+                try:
+                    written = text(module, target, strict=strict)
+                    found[key] = f"{_hash(written)} {_hash(unnamed(written))}"
+                except Exception as error:  # an internal error
+                    said = f"{type(error).__name__}:{error}".replace(" ", "_")
+                    found[key] = f"{said} {said}"
     return found
 
 
@@ -144,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = {key: value for key, value in before.items() if re.search(options.only, key.partition(",")[0])}
     differ = sorted(key for key in before.keys() | found.keys() if before.get(key) != found.get(key))
     for key in differ:
-        print(key if key in before and key in found else f"{key}: {'gone' if key in before else 'new'}")
+        shown = "" if key in before and key in found else ": gone" if key in before else ": new"
+        print(f"{key}{shown}{'' if ':' not in found.get(key, '') else ' ' + found[key]}")
     kinds = Counter(key.split("/")[0] for key in differ)
     print(f"{len(before)} texts, {len(differ)} differ" + "".join(f", {count} of {kind}" for kind, count in kinds.items()))
     return 1 if differ else 0

@@ -120,10 +120,12 @@ def select(graph: Graph) -> Instruction:
 
 
 @recipe("clamp")
-def clamp(graph: Graph) -> Instruction:
+def clamp(graph: Graph) -> Instruction | None:
     operand = graph.array("pred", "signed", "unsigned", "floating")
     scalar = operand.shape.dtype[()]
     bounds = [graph.like(scalar if graph.chance(0.5) else operand.shape) for _ in range(2)]
+    if any(f and not g for bound in bounds for f, g in zip(bound.shape.dynamic, operand.shape.dynamic, strict=False)):
+        return None
     return graph.add("clamp", [bounds[0], operand, bounds[1]])
 
 

@@ -280,7 +280,7 @@ class EpilogueWriter:
     def __call__(self, fn: Function, index: Sequence[str], value: str, lanes: int, mask: str | None) -> None:
         writer = _Writer(self, fn)
         scope = writer.root
-        scope.axes = self._counted(fn, index)
+        scope.axes = self._counted(fn, [str(number) for number in index])
         scope.axes.update({axis: "0" for axis in self.loops.order if axis.extent == 1})
         if lanes > 1:
             scope.lane_axis, scope.lanes, scope.mask = self.axes[-1], lanes, mask
@@ -321,6 +321,7 @@ class _Writer(KernelWriter):
         super().__init__(epilogue.loops, "epilogue", epilogue.target)
         self.epilogue = epilogue
         self.fn = fn
+        fn.target = epilogue.target
         self.root = Scope(None, fn.lines, fn.block)
         self._pointers = epilogue.pointers.setdefault(fn, {})
 

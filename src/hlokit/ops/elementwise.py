@@ -541,6 +541,8 @@ class Clamp(Op, name="clamp"):
                 raise ShapeError("CLAMP-3", f"element type of {name}", bound.dtype, operand.dtype)
             if bound.dimensions and bound.dimensions != operand.dimensions:
                 raise ShapeError("CLAMP-4", name, bound, f"a scalar or the dimensions of {operand}")
+            if any(bounds and not has for bounds, has in zip(bound.dynamic, operand.dynamic, strict=False)):
+                raise ShapeError("CLAMP-4", name, bound, f"static dimensions where {operand} has them")
         return operand
 
     def reference(self, min: Array, operand: Array, max: Array) -> Any:

@@ -61,6 +61,10 @@ class Function:
             raise TypeError(f"the function {self.name} was begun without a target")
         return self._target
 
+    @target.setter
+    def target(self, target: Target) -> None:
+        self._target = target
+
     def fresh(self, prefix: str = "v") -> str:
         """A new name, with % before it."""
         self._count += 1
