@@ -95,7 +95,7 @@ _STATUSES = {
     "check wrong.hlo": 1, "check negate.hlo wrong.hlo add.hlo": 1, "check deadlock.hlo": 1, "run deadlock.hlo": 1,
     "run nan.hlo --input minus.npz --trap-nan": 1, f"simulate deadlock.hlo {_REST['simulate']}": 1,
     # 2: bad input, file or usage
-    "check negate.hlo missing wrong.hlo": 2, "check wrong.hlo syntax.hlo": 2, "run wrong.hlo --random 1": 2,
+    "check --replicas 1 wrong.hlo": 1, "check negate.hlo missing wrong.hlo": 2, "check wrong.hlo syntax.hlo": 2, "run wrong.hlo --random 1": 2,
     "print wrong.hlo": 2, "run add.hlo": 2, "run add.hlo --input long.npz": 2, "run add.hlo --input one.npz": 2,
     "run add.hlo --input folder": 2, "run add.hlo --input add.hlo": 2, "run add.hlo --random -1": 2,
     "run add.hlo --random 1 --output no/such/folder.npz": 2, "run add.hlo --random 1 --replicas 0": 2,
@@ -140,7 +140,8 @@ def test_a_pipe_that_nobody_reads_is_silent(folder: Path, line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("print", "FILE is missing."), ("convert add.hlo", "OUTPUT is missing."), ("simulate add.hlo", "--topology is missing."),
+        ("print", "FILE is missing."), ("check", "FILES is missing."), ("explain", "LABELS is missing."),
+        ("convert add.hlo", "OUTPUT is missing."), ("simulate add.hlo", "--topology is missing."),
         ("print add.hlo --form", "--form takes a value."), ("ops add x y", "Unexpected: x y."),
         ("print add.hlo --for x", "Did you mean --form?"), ("opt add.hlo --passes ,", "no names of passes"),
         ("opt add.hlo --load add.hlo", "--load add.hlo: line 1: SyntaxError: invalid syntax"),
@@ -327,6 +328,11 @@ def test_findings_of_a_text_are_all_told() -> None:
 )
 def test_findings_behind_others(text: str, lines: list[int]) -> None:
     assert [error.line for error in findings(text)] == lines
+
+
+def test_options_may_stand_between_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    status, out, error = command(capsys, "check negate.hlo --replicas 2 add.hlo")
+    assert (status, error) == (0, "") and "negate.hlo: m: ok" in out and "add.hlo: m: ok" in out
 
 
 def test_check_tells_all_findings_of_all_files(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

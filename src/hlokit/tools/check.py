@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from hlokit.analysis.rendezvous import check_rendezvous
 from hlokit.api import verify
@@ -17,7 +20,9 @@ from hlokit.tools.status import BAD, DONE, FOUND, is_finding, message_of, say
 _SHOWN = 30
 
 
-def check(file: Path, *files: Path, replicas: int | None = None, partitions: int | None = None) -> int:
+def check(
+    *files: Annotated[Path, Parameter(required=True)], replicas: int | None = None, partitions: int | None = None
+) -> int:
     """Reads programs and verifies every rule of the language; lists all findings of each file on standard error.
 
     Says of a program with collectives or channels whether the devices that run it always meet, or how they may not.
@@ -25,14 +30,14 @@ def check(file: Path, *files: Path, replicas: int | None = None, partitions: int
 
     Parameters
     ----------
-    file, files:
-        programs in any kind of file that hlokit reads; `-` is the standard input.
+    files:
+        one or several programs, in any kind of file that hlokit reads; `-` is the standard input.
     replicas:
         how many replicas are to run them; by default as many as each says.
     partitions:
         how many partitions are to run them; by default as many as each says.
     """
-    return max([_check(path, replicas, partitions, several=len(files) > 0) for path in (file, *files)])
+    return max([_check(path, replicas, partitions, several=len(files) > 1) for path in files])
 
 
 def _check(file: Path, replicas: int | None, partitions: int | None, *, several: bool) -> int:

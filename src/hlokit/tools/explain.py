@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+
 from hlokit.api import explain as explain_label
 from hlokit.hlo.op import OPS
 from hlokit.rules import selected
 from hlokit.tools.ops import rules_of
 
 
-def explain(label: str, *labels: str) -> None:
+def explain(*labels: Annotated[str, Parameter(required=True)]) -> None:
     """Prints rules of the language: what each says, of what kind it is, and where it comes from.
 
     Parameters
     ----------
-    label, labels:
+    labels:
         rules as errors name them, e.g. BCAST-3; prefixes of them, e.g. BCAST for all of a family; opcodes, e.g.
         reduce-window, for all rules of an op.
     """
-    for name in (label, *labels):
+    for name in labels:
         found = rules_of(OPS[name]) if name in OPS else selected(name.upper())
         for rule in found or [explain_label(name)]:
             print(f"{rule}\n")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from hlokit import __version__
@@ -55,7 +55,7 @@ def _usage(error: CycloptsError) -> str:
 
 app = App(
     name="hlokit", help=_HELP, version=__version__, console=_Console(), error_formatter=_usage,
-    suppress_keyboard_interrupt=False,
+    suppress_keyboard_interrupt=False, default_parameter=Parameter(negative=()),
     error_console=_Console(stderr=True, soft_wrap=True, highlight=False, markup=False),
 )  # fmt: skip
 app.command(run)

@@ -46,11 +46,11 @@ def run(
     replicas: int | None = None,
     partitions: int | None = None,
     seed: int = 0,
+    trap_nan: bool = False,
+    after: str | None = None,
     backend: Literal["interpreter", "cpu"] | None = None,
     shadow: Path | None = None,
     profile: Path | None = None,
-    trap_nan: bool = False,
-    after: str | None = None,
     xla_dump_to: Annotated[Path | None, Parameter(name="--xla_dump_to")] = None,
     xla_dump_hlo_pass_re: Annotated[str | None, Parameter(name="--xla_dump_hlo_pass_re")] = None,
     xla_disable_hlo_passes: Annotated[str | None, Parameter(name="--xla_disable_hlo_passes")] = None,
@@ -82,16 +82,16 @@ def run(
         how many partitions run it.
     seed:
         the seed of the program's own random numbers.
+    trap_nan:
+        on the interpreter, stop at the first instruction that makes a NaN of operands without; exit status 1.
+    after:
+        names of instructions, with commas between them: on the interpreter, print what each gives when it has run.
     backend:
         interpreter, or cpu: as machine code, which the following options imply.
     shadow:
         check every kernel against the interpreter; a reproducer of what is wrong goes to this folder.
     profile:
         print the times of the steps, and write a trace for Perfetto or chrome://tracing here.
-    trap_nan:
-        on the interpreter, stop at the first instruction that makes a NaN of operands without; exit status 1.
-    after:
-        names of instructions, with commas between them: on the interpreter, print what each gives when it has run.
     xla_dump_to:
         the folder for dumps of the program at all stages ("-": standard output).
     xla_dump_hlo_pass_re:
