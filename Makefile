@@ -17,7 +17,7 @@ export PYTHONUTF8 := 1
 export LC_CTYPE := C
 unexport LC_ALL
 
-.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite test-golden test-aarch64 bench bench-quick bench-collectives bench-lower dist docs lock jaxlib-0.4.30 clean
+.PHONY: demo test test-op lint test-slow test-targets test-libraries test-jax-newest jax-suite library-suites test-golden test-aarch64 bench bench-quick bench-collectives bench-lower dist docs lock jaxlib-0.4.30 clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -47,6 +47,18 @@ test-targets: $(READY)
 # flax, optax, equinox, diffrax and numpyro on the platform hlokit, mujoco-mjx on hlokit as JAX's CPU
 test-libraries: .venv/.libraries
 	$(PYTEST) tests/libraries
+
+# A sample of the own tests of libraries of JAX: goes on where it was stopped. MIRROR: a folder with git snapshots
+# OWNER+NAME/repo; OUT: the logs; NAMES: some libraries only. Writes docs/libraries.md.
+library-suites: .venv-libraries/.ready
+	.venv-libraries/bin/python -m tests.libraries.own --mirror "$(MIRROR)" --out "$(OUT)" $(NAMES)
+	.venv-libraries/bin/python -m tests.libraries.own --out "$(OUT)" --table docs/libraries.md
+
+.venv-libraries/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-libraries/bin/python -m pip install -q --editable . --group library-suites
+	@touch $@
 
 .venv/.libraries: $(READY)
 	$(BIN)/python -m pip install -q --group libraries

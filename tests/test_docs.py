@@ -76,6 +76,11 @@ def test_addresses_are_the_packages() -> None:
     assert urls["Documentation"] == SITE and SOURCE.startswith(urls["Source"]) and {"Changelog", "Issues"} < {*urls}
 
 
+def test_versions_of_the_package_are_one() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert declared == hk.__version__
+
+
 def test_first_screen_of_the_readme() -> None:
     """Installing, at most ten lines of Python, a picture: within what a screen shows."""
     screen = "\n".join(README.splitlines()[:30])

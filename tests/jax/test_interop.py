@@ -6,6 +6,8 @@ import functools
 import os
 import subprocess
 import sys
+import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -365,3 +367,12 @@ def test_jax_is_imported_when_it_is_used() -> None:
         "import sys, hlokit.interop.jax as hj; assert 'jax' not in sys.modules; hj.jit; assert 'jax' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_tracebacks_of_jit_end_in_the_callers_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HLOKIT_TRACEBACK_FILTERING", raising=False)
+    function = hj.jit(jnp.sin)
+    for call in (lambda: function("text"), lambda: hj.jit(3), lambda: hj.jit(jnp.sin, backend="gpu")):  # type: ignore[arg-type]
+        with pytest.raises(hk.HlokitError) as caught:
+            call()
+        assert [Path(e.filename).name for e in traceback.extract_tb(caught.value.__traceback__)][-1] == "test_interop.py"

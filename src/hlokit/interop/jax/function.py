@@ -6,13 +6,14 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import jax as _jax
 
 from hlokit.api import compile, evaluate
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.jax.lowering import Lowered, is_tracing, lowered_of, maker, reader
+from hlokit.tracebacks import public
 
 jax: Any = _jax  # JAX's own types are unknown to pyright in many places
 
@@ -28,6 +29,7 @@ def jit(f: Callable[..., Any], **options: Any) -> Function: ...
 def jit(f: None = None, **options: Any) -> Callable[[Callable[..., Any]], Function]: ...
 
 
+@public
 def jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
     """`f`, a function of JAX's arrays, run by hlokit. As a decorator, with or without options: see Function."""
     return functools.partial(jit, **options) if f is None else Function(f, **options)
@@ -81,6 +83,7 @@ class Function:
         self._programs: dict[Any, _Program] = {}
         self._lock = threading.RLock()
 
+    @public
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result, by hlokit."""
         fixed, dynamic = self._static.split(args, kwargs)
@@ -127,7 +130,8 @@ class Function:
             raise UnsupportedError(f"{module.name}: a program for several devices; hlokit.interop.jax.jit runs on one")
         if self._backend == "interpreter":
             return _Program(lowered, functools.partial(evaluate, module, **self._options), avals)
-        return _Program(lowered, compile(module, **self._options), avals)
+        made = cast("Any", compile)(module, **self._options)  # options decide nothing of its kind: it is for one device
+        return _Program(lowered, made, avals)
 
 
 class _Program:

@@ -15,6 +15,7 @@ from hlokit.api import parse
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.jax import callbacks, rules
+from hlokit.tracebacks import public
 
 jax: Any = _jax  # JAX's own types are unknown to pyright in many places
 
@@ -43,6 +44,7 @@ class Lowered:
         return sum(parameter.shape.is_token for parameter in self.module.entry.parameters)
 
 
+@public
 def lower(
     f: Callable[..., Any],
     *args: Any,

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from hlokit.errors import ArgumentError, UnsupportedError
+from hlokit.tracebacks import public
 
 OLDEST_JAX = (0, 10, 2)
 
 
+@public
 def use(as_cpu: bool = False) -> None:
     """Makes JAX run programs on hlokit. Call it before JAX's first array; more calls change nothing.
 
