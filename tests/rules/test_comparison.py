@@ -145,7 +145,8 @@ def test_clamp_shapes() -> None:
     for shapes in [(s, x, s), (x, x, s), (x, s, x), (x, s, s), (s, s, x)]:
         assert infer("clamp", *shapes) is x
     assert infer("clamp", s, s, s) is s
-    for shapes in [(hk.f32[3], x, s), (s, x, hk.f32[2, 1]), (x, hk.f32[3, 2], x), (hk.f32[3], s, hk.f32[2])]:
+    wrong = [(hk.f32[3], x, s), (s, x, hk.f32[2, 1]), (x, hk.f32[3, 2], x), (hk.f32[3], s, hk.f32[2])]
+    for shapes in [*wrong, (hk.f32["<=2", 3], x, s), (s, x, hk.f32[2, "<=3"])]:
         with rejects("CLAMP-4"):
             infer("clamp", *shapes)
     for shapes in [(hk.s32[()], x, s), (s, x, hk.f64[2, 3])]:
