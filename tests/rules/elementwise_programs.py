@@ -13,7 +13,7 @@ from hlokit.types.shape import Shape
 inf, nan = np.inf, np.nan
 
 FLOATS = ["f16", "bf16", "f32", "f64", "f8e3m4", "f8e4m3", "f8e4m3b11fnuz", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2"]
-FLOATS += ["f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn"]
+FLOATS += ["f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn", "f6e2m3fn", "f6e3m2fn"]
 SIGNED = ["s1", "s2", "s4", "s8", "s16", "s32", "s64"]
 UNSIGNED = ["u1", "u2", "u4", "u8", "u16", "u32", "u64"]
 COMPLEX = ["c64", "c128"]
