@@ -300,3 +300,27 @@ def test_later_spellings_of_the_order_of_a_comparison() -> None:
     instruction = proto.computations[0].instructions[2]
     instruction.comparison_type, instruction.comparison_order = "", "TOTAL"
     assert str(module_from_proto(proto.SerializeToString())) == str(expected)
+
+
+@pytest.mark.rule("HINST-4")
+def test_elements_of_tuples_in_the_place_of_operands() -> None:
+    """jaxlib 0.12 prints a get-tuple-element without attributes of its own as `%t#0` where it is used."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[2] parameter(0)
+  c = s32[] constant(1)
+  t = (f32[2], s32[]) tuple(x, c)
+  u = (s32[], (f32[2], s32[])) tuple(t#1, t)
+  t_0 = f32[2] negate(f32[2] %t#0)
+  ROOT r = f32[2] add(%u#1#0, t #0), metadata={op_name="t_0"}
+}
+"""
+    module = hk.parse(text)
+    elements = [(i.name, i.operands[0].name) for i in module.entry.instructions if i.opcode == "get-tuple-element"]
+    assert [name for name, _ in elements[:2]] == ["t_1", "t_0"] and [of for _, of in elements] == ["t", "t", "u", "u_1"]
+    assert str(hk.parse(str(module))) == str(module) and len(module.entry) == 10
+    assert hk.evaluate(module, np.float32([1, 2])).tolist() == [2, 4]
+    for operand, label in (("t#5", "GTE-"), ("x#0", "GTE-"), ("t#", "HINST-4"), ("t#-1", "HINST-4"), ("t#99999999999999999999", "HINST-4")):
+        with pytest.raises(ParseError, match=rf"line 8.*\n.*\n.*|{label}") as caught:
+            hk.parse(text.replace("%u#1#0", operand))
+        assert label in str(caught.value)

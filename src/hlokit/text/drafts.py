@@ -23,12 +23,14 @@ Called = dict[str, Any]
 class Body:
     """A computation being read."""
 
-    __slots__ = ("_anonymous", "computation", "names", "parameters", "root", "starts")
+    __slots__ = ("_anonymous", "computation", "elements", "names", "parameters", "root", "starts")
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
         self.names: dict[str, Instruction] = {}
         self.starts: dict[str, int] = {}
+        self.elements: dict[tuple[Instruction, int], Instruction] = {}
+        """What `%operand#index` stands for."""
         self.parameters: set[int] = set()
         self.root: Instruction | None = None
         self._anonymous = Names()

@@ -311,6 +311,8 @@ class Parser:
                 lexer.advance()
             else:
                 found = self._operand(body)
+            if lexer.value == "#":
+                found = self._element(body, found)
             operands.append(found)
             if lexer.value != ",":
                 break
@@ -329,9 +331,26 @@ class Parser:
         instruction = body.names.get(name)
         if instruction is None:
             raise lexer.error(f"instruction {name} is not defined above in this computation", "HCOMP-7", name_start)
+        if lexer.value == "#":
+            instruction = self._element(body, instruction)
         if shape is not None and shape.static is not instruction.shape.static:
             raise lexer.error(f"the operand {name} is {instruction.shape}, not {shape}", "HINST-3", start)
         return instruction
+
+    def _element(self, body: Body, operand: Instruction) -> Instruction:
+        """HINST-4: `#N` behind an operand, its element N, and so on; one get-tuple-element for all that say so."""
+        lexer = self.lexer
+        spelling = spelling_of(OPS["get-tuple-element"])
+        while lexer.value == "#":
+            start = lexer.start
+            lexer.advance()
+            index = lexer.integer("HINST-4", 0)
+            if (operand, index) not in body.elements:
+                name = f"{operand.name}_{index}"
+                draft = Draft(name, spelling, None, {"index": index}, [operand], {}, None, start, None)
+                body.elements[operand, index] = self._add(body, draft)
+            operand = body.elements[operand, index]
+        return operand
 
     def _nested(self, body: Body, shape: Shape | None, start: int) -> Instruction:
         """HINST-4: an instruction in an operand's place, without attributes."""
