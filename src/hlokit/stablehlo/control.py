@@ -31,7 +31,7 @@ _API_VERSIONS = (
 )
 _ON_SHARDINGS = (
     "all_gather", "all_reduce", "all_slice", "all_to_all", "collective_permute", "data_flow_edge",
-    "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "sharded_to_unreduced", "sharding_group",
+    "propagation_barrier", "reduce_scatter", "replicated_to_unreduced", "sharded_to_unreduced",
 )  # fmt: skip
 """Shardy's operations on how values are shared out; the values, which are whole, they leave as they are."""
 _CHANNELS = {1: "device_to_device", 2: "device_to_host", 3: "host_to_device"}
@@ -402,5 +402,6 @@ OTHER_RULES: dict[str, Rule] = {
     **{f"sdy.{name}": _same for name in _ON_SHARDINGS},
     "sdy.reshard": manual.constrained,
     "sdy.sharding_constraint": manual.constrained,
+    "sdy.sharding_group": manual.grouped,
 }
 """Operations of other dialects."""

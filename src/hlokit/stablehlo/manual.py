@@ -23,6 +23,7 @@ from hlokit.stablehlo.site import Rule, Site
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
 
+_GROUP = re.compile(r"group_id\s*=\s*([0-9]{1,18})")
 _NAMES = re.compile(r'"([^"]*)"')
 
 
@@ -63,6 +64,19 @@ def constrained(site: Site) -> list[XlaOp]:
     return [value]
 
 
+def grouped(site: Site) -> list[XlaOp]:
+    """sdy.sharding_group: the values of a group lie alike. The value, known to be of the group."""
+    (value,) = site.exactly(1)
+    words = " ".join(str(word) for word in site.operation.words)
+    number = _GROUP.search(words)
+    id = number[1] if number is not None else str(site.integer("group_id"))
+    attributes = value.instruction.ensure_extra().frontend_attributes
+    attributes[GROUPS] = ",".join([*filter(None, [attributes.get(GROUPS)]), id])
+    return [value]
+
+
+GROUPS = "hlokit.sharding_groups"
+"""The frontend attribute with the numbers of the groups whose values lie as this one."""
 WISH = "hlokit.sharding"
 """The frontend attribute of a whole value that says how the program would have it on the devices."""
 OPEN = "hlokit.open_dimensions"

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental.shard_alike import shard_alike
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -287,3 +288,20 @@ def check_a_constraint_in_a_branch_says_where_its_results_lie():
     made, total = jax.jit(lambda p, x: lax.cond(p, constrained, lambda x: (x, x.sum()), x))(True, floats(8, 2))
     assert made.sharding.spec == P(None, "y"), made.sharding
     assert np.array_equal(made, floats(8, 2) * 2) and total == floats(8, 2).sum()
+
+
+def check_values_of_a_group_lie_alike():
+    mesh = mesh_of((4, 2), ("x", "y"), AxisType.Auto)
+    x = jax.device_put(floats(8, 2), NamedSharding(mesh, P("x", "y")))
+    made = jax.jit(lambda x: shard_alike(x, jnp.arange(16.0).reshape(8, 2))[1])(x)
+    assert made.sharding.spec == P("x", "y"), made.sharding
+    assert np.array_equal(made, floats(8, 2))
+
+    @jax.jit
+    def chained(x):
+        _, y = shard_alike(x, jnp.arange(16.0).reshape(8, 2) * 3)
+        first, second = shard_alike(jnp.arange(16.0).reshape(8, 2), y + x)  # what is known last reaches what comes first
+        return first * 2, second
+
+    for made in chained(x):
+        assert made.sharding.spec == P("x", "y"), made.sharding

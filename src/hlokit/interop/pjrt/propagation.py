@@ -23,7 +23,7 @@ from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.sorting import Sort
 from hlokit.ops.structure import GetTupleElement, Tuple
 from hlokit.ops.windows import ReduceWindow
-from hlokit.stablehlo.manual import OPEN, WISH
+from hlokit.stablehlo.manual import GROUPS, OPEN, WISH
 from hlokit.stablehlo.shardings import Cut, cuts_of
 from hlokit.text.groups import parse_sharding
 from hlokit.types.shape import Shape
@@ -33,13 +33,45 @@ Passed: TypeAlias = "Iterator[tuple[int, dict[int, int]]]"
 """By operand number: the operand's dimension that each dimension of the result is, whole."""
 
 
+_Group: TypeAlias = "tuple[str, tuple[int, ...]]"
+"""The number of a group whose values lie alike, and their sizes."""
+
+
 def shardings(module: HloModule) -> dict[Instruction, Sharding | None]:
     """The sharding of each value of the computations; None: every device has it whole, for all that is known."""
+    groups: dict[_Group, Sharding] = {}
+    while True:  # values of groups are cut more each time, dimension by dimension
+        before = dict(groups)
+        known = _forward(module, groups)
+        if groups == before:
+            return known
+
+
+def _forward(module: HloModule, groups: dict[_Group, Sharding]) -> dict[Instruction, Sharding | None]:
     known: dict[Instruction, Sharding | None] = {}
     for computation in module.computations():  # callees first
         for instruction in computation.post_order():
-            known[instruction] = _of(instruction, known)
+            known[instruction] = found = _of(instruction, known)
+            extra = instruction.extra
+            if extra is not None and GROUPS in extra.frontend_attributes:
+                known[instruction] = _alike(instruction, found, extra.frontend_attributes, groups)
     return known
+
+
+def _alike(
+    instruction: Instruction, found: Sharding | None, attributes: Mapping[str, str], groups: dict[_Group, Sharding]
+) -> Sharding | None:
+    """What is known of a value and of its groups, which learn from it."""
+    shape = instruction.shape
+    every = range(shape.rank)
+    for number in attributes[GROUPS].split(","):
+        group = (number, shape.dimensions)
+        given = groups.get(group)
+        if found is not None and found.kind == "tiled":
+            groups[group] = _opened(given, found, every, shape) if given is not None else found
+        if given is not None and WISH not in attributes:
+            found = _opened(found or Sharding("replicated"), given, every, shape)
+    return found
 
 
 def _of(instruction: Instruction, known: Mapping[Instruction, Sharding | None]) -> Sharding | None:
