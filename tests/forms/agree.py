@@ -18,7 +18,7 @@ ULP = {
     "tanh": 1, "erf": 1, "power": 1, "atan2": 1, "atan": 1, "sqrt": 0,
     "abs": 2,  # of complex numbers; of others it has no error to make
     # composites: the error bounds of ops/scalar_rules.py
-    "rsqrt": 1, "logistic": 2, "tan": 2, "acos": 2, "asin": 2, "sinh": 3, "cosh": 3, "asinh": 3, "acosh": 3, "atanh": 3,
+    "rsqrt": 1, "exp2": 1, "log2": 3, "logistic": 2, "tan": 2, "acos": 2, "asin": 2, "sinh": 3, "cosh": 3, "asinh": 3, "acosh": 3, "atanh": 3,
 }  # fmt: skip
 """Units in the last place by opcode; others agree bit for bit (all NaNs being one)."""
 

@@ -19,6 +19,8 @@ pred[3,1,2]       transpose            pred[1,2,3]              dimensions={2,0,
 f32[]             reverse              f32[]                    dimensions={}
 f32[1,4,0]        reverse              f32[1,4,0]               dimensions={0,2}
 c64[5,3]          reverse              c64[5,3]                 dimensions={1,0}
+c64[5,3]          shuffle              c64[5,3]                 dimensions={1,0},mode=rotate,shifts={-1,7}
+f32[1,4,0]        shuffle              f32[1,4,0]               dimensions={0,2},mode=rotate,shifts={1,1}
 f32[0]            concatenate          f32[0]                   dimensions={0}
 f32[5]            concatenate          f32[0],f32[2],f32[0],f32[3]      dimensions={0}
 f32[2,0]          concatenate          f32[2,0],f32[2,0]        dimensions={1}

@@ -40,6 +40,9 @@ class Exp2(Transcendental, name="exp2"):
     rules, kinds, function = "BEY-81", FLOATING, np.exp2
     rule = rule_of(scalar_rules.power_of_two)
 
+    def is_exact(self, *operands: Shape) -> bool:
+        return False
+
 
 class ExponentialMinusOne(Transcendental, name="exponential-minus-one"):
     """exp(x) - 1 without cancellation near 0."""
@@ -60,6 +63,9 @@ class Log2(Transcendental, name="log2"):
 
     rules, kinds, function = "BEY-81", FLOATING, np.log2
     rule = rule_of(scalar_rules.logarithm_to_two)
+
+    def is_exact(self, *operands: Shape) -> bool:
+        return False
 
 
 class LogPlusOne(Transcendental, name="log-plus-one"):
