@@ -24,7 +24,8 @@ WITHOUT_RECIPE: dict[str, str] = {
         (
             *("all-reduce", "all-reduce-start", "all-reduce-done", "all-gather", "all-gather-start", "all-gather-done"),
             *("reduce-scatter", "replica-id", "partition-id", "all-to-all", "ragged-all-to-all"),
-            *("collective-broadcast", "collective-permute", "collective-permute-start", "collective-permute-done"),
+            *("collective-broadcast", "collective-reduce"),
+            *("collective-permute", "collective-permute-start", "collective-permute-done"),
         ),
         "several devices",
     ),
@@ -226,6 +227,15 @@ def reverse(graph: Graph) -> Instruction:
     operand = graph.array()
     rank = operand.shape.rank
     return graph.add("reverse", [operand], dimensions=tuple(graph.random.sample(range(rank), graph.integer(0, rank))))
+
+
+@recipe("shuffle")
+def shuffle(graph: Graph) -> Instruction:
+    operand = graph.array(test=lambda s: s.rank > 0 and not s.is_dynamic, rank=graph.integer(1, graph.options.rank))
+    rank = operand.shape.rank
+    dimensions = tuple(graph.random.sample(range(rank), graph.integer(1, rank)))
+    shifts = tuple(graph.integer(-9, 9) for _ in dimensions)
+    return graph.add("shuffle", [operand], dimensions=dimensions, mode="rotate", shifts=shifts)
 
 
 @recipe("concatenate")

@@ -43,6 +43,6 @@ def test_all_recipes_draw_something() -> None:
 
 
 def test_spoilt_drafts_are_refused_with_many_labels() -> None:
-    draws = [random_draw(seed, Options(illegal=0.5)) for seed in range(60)]
+    draws = [random_draw(seed, Options(illegal=0.5)) for seed in range(80)]
     labels = {error.label for draw in draws for error in draw.rejections}  # type: ignore[attr-defined]
     assert len(labels) > 40
