@@ -163,9 +163,9 @@ _FAR_EXP = 40.0
 
 def logistic(x: Array) -> Any:
     """1/(1+exp(-x)) without overflow on either side; complex numbers keep their digits near the poles."""
-    power = np.where(x.real >= 0, -x, x)
-    small = np.exp(power)
-    total = 1 + small
+    power: Array = np.where(x.real >= 0, -x, x)
+    small: Array = np.exp(power)
+    total: Array = 1 + small
     if x.dtype.kind == "c":
         less, half = np.expm1(power.real), np.cos(power.imag / 2)
         total = make_complex(np.where(total.real < 0.5, 2 * (less + 1) * half * half - less, total.real), total.imag)

@@ -141,7 +141,7 @@ def _convert(site: Site) -> XlaOp:
 def _bitcast_convert(site: Site) -> XlaOp:
     """HLO's, and what that lacks: complex numbers of another size, and i1 as one bit."""
     (operand,) = site.exactly(1)
-    target = site.array_result().dtype
+    target = site.result().dtype
     kinds = operand.dtype.kind, target.kind
     if operand.dtype is target:
         return operand

@@ -76,10 +76,10 @@ def _take_large(platform: str) -> Code:
             f.ret(found)
             f.start(f.new_block("never"))
     f.unlock("@kept_lock")
-    fresh = f.call("ptr", "aligned_alloc", f"i64 {HUGE}", "i64 %size")
+    fresh = f.call_text("ptr", "aligned_alloc", f"i64 {HUGE}", "i64 %size")
     if platform == "linux":
         with f.when(f.present(fresh)):
-            f.call("i32", "madvise", f"ptr {fresh}", "i64 %size", "i32 14")
+            f.call_text("i32", "madvise", f"ptr {fresh}", "i64 %size", "i32 14")
     f.ret(fresh)
     return f
 
@@ -98,14 +98,14 @@ def _give_large() -> Code:
             f.ret()
             f.start(f.new_block("never"))
     f.unlock("@kept_lock")
-    f.call("void", "free", "ptr %data")
+    f.call_text("void", "free", "ptr %data")
     f.ret()
     return f
 
 
 def _storage(f: Code, size: object, data: str | None = None) -> str:
     """A storage with one reference, in fresh memory of `size` bytes; its data follows it, or is `data`."""
-    storage = f.call("ptr", "aligned_alloc", f"i64 {ALIGNMENT}", f"i64 {size}")
+    storage = f.call_text("ptr", "aligned_alloc", f"i64 {ALIGNMENT}", f"i64 {size}")
     with f.leaving(f.is_null(storage)):
         f.ret()
     f.zero(storage, HEAD)
@@ -121,7 +121,7 @@ def _allocate() -> Code:
         whole = f.let(f"and i64 {f.plus('%size', HEAD + ALIGNMENT - 1)}, {-ALIGNMENT}")
         f.ret(_storage(f, whole))
     whole = f.let(f"and i64 {f.plus('%size', HUGE - 1)}, {-HUGE}")
-    data = f.call("ptr", "take_large", f"i64 {whole}")
+    data = f.call_text("ptr", "take_large", f"i64 {whole}")
     with f.leaving(f.is_null(data)):
         f.ret()
     storage = _storage(f, HEAD, data)
@@ -138,13 +138,13 @@ def _release() -> Code:
     data, capacity = f.load("%storage", STORAGE["data"]), f.load("%storage", STORAGE["capacity"], "i64")
     event, callback = f.load("%storage", STORAGE["event"]), f.load("%storage", STORAGE["callback"])
     with f.when(f.compare("ne", capacity, 0)):
-        f.call("void", "give_large", f"ptr {data}", f"i64 {capacity}")
+        f.call_text("void", "give_large", f"ptr {data}", f"i64 {capacity}")
     with f.when(f.present(event)):
-        f.call("void", "fire", f"ptr {event}", "ptr null")
-        f.call("void", "drop_event", f"ptr {event}")
+        f.call_text("void", "fire", f"ptr {event}", "ptr null")
+        f.call_text("void", "drop_event", f"ptr {event}")
     with f.when(f.present(callback)):
-        f.call("void", callback, f"ptr {data}", f"ptr {f.load('%storage', STORAGE['argument'])}")
-    f.call("void", "free", "ptr %storage")
+        f.call_text("void", callback, f"ptr {data}", f"ptr {f.load('%storage', STORAGE['argument'])}")
+    f.call_text("void", "free", "ptr %storage")
     f.ret()
     return f
 
@@ -159,7 +159,7 @@ def _make_buffer() -> Code:
     parameters = [("ptr", "storage"), ("ptr", "device"), ("ptr", "memory"), *_SHAPE]
     f = Code("make_buffer", parameters=parameters)
     sizes = f.times8("%rank")
-    buffer = f.call("ptr", "malloc", f"i64 {f.plus(sizes, BUFFER.size)}")
+    buffer = f.call_text("ptr", "malloc", f"i64 {f.plus(sizes, BUFFER.size)}")
     f.zero(buffer, BUFFER["dims"])
     for name in ("storage", "device", "memory"):
         f.store("ptr", f"%{name}", buffer, BUFFER[name])
@@ -197,13 +197,13 @@ def _take() -> Code:
 def _drop_buffer() -> Code:
     """Deletes the buffer; frees it, now or with the last reference from outside."""
     f = Code("drop_buffer", parameters=[("ptr", "buffer")], result="void")
-    storage = f.call("ptr", "take", "ptr %buffer")
+    storage = f.call_text("ptr", "take", "ptr %buffer")
     with f.when(f.present(storage)):
-        f.call("void", "release", f"ptr {storage}")
+        f.call_text("void", "release", f"ptr {storage}")
     f.store("i64", 1, "%buffer", BUFFER["destroyed"])
     with f.leaving(f.compare("ne", f.load("%buffer", BUFFER["external"], "i64"), 0)):
         f.ret()
-    f.call("void", "free", "ptr %buffer")
+    f.call_text("void", "free", "ptr %buffer")
     f.ret()
     return f
 
@@ -212,16 +212,16 @@ def _destroy() -> Code:
     f = Code("Buffer_Destroy", "Buffer_Destroy")
     buffer = f.given("buffer")
     with f.when(f.present(buffer)):
-        f.call("void", "drop_buffer", f"ptr {buffer}")
+        f.call_text("void", "drop_buffer", f"ptr {buffer}")
     f.ret()
     return f
 
 
 def _delete() -> Code:
     f = Code("Buffer_Delete", "Buffer_Delete")
-    storage = f.call("ptr", "take", f"ptr {f.given('buffer')}")
+    storage = f.call_text("ptr", "take", f"ptr {f.given('buffer')}")
     with f.when(f.present(storage)):
-        f.call("void", "release", f"ptr {storage}")
+        f.call_text("void", "release", f"ptr {storage}")
     f.ret()
     return f
 
@@ -293,7 +293,7 @@ def _increase() -> Code:
     name = "Buffer_IncreaseExternalReferenceCount"
     f = Code(name, name)
     buffer = f.given("buffer")
-    storage = f.call("ptr", "acquire", f"ptr {buffer}")
+    storage = f.call_text("ptr", "acquire", f"ptr {buffer}")
     _deleted(f, storage, name)
     f.add(buffer, BUFFER["external"], 1)
     f.store("ptr", storage, buffer, _held(f, buffer))
@@ -314,10 +314,10 @@ def _decrease() -> Code:
         into_python(f, name)
     storage = f.load(buffer, _held(f, buffer))
     last = f.compare("eq", f.add(buffer, BUFFER["external"], -1), 1)
-    f.call("void", "release", f"ptr {storage}")
+    f.call_text("void", "release", f"ptr {storage}")
     destroyed = f.compare("ne", f.load(buffer, BUFFER["destroyed"], "i64"), 0)
     with f.when(f.both(last, destroyed)):
-        f.call("void", "free", f"ptr {buffer}")
+        f.call_text("void", "free", f"ptr {buffer}")
     f.ret()
     return f
 
@@ -328,9 +328,9 @@ def _decrease() -> Code:
 def _shared(f: Code, name: str, device: str, memory: str) -> None:
     """A buffer elsewhere with the same storage."""
     buffer = f.given("buffer")
-    storage = f.call("ptr", "acquire", f"ptr {buffer}")
+    storage = f.call_text("ptr", "acquire", f"ptr {buffer}")
     _deleted(f, storage, name)
-    copy = f.call(
+    copy = f.call_text(
         "ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}",
         f"i32 {f.load(buffer, BUFFER['type'], 'i32')}", f"i64 {f.load(buffer, BUFFER['rank'], 'i64')}",
         f"ptr {f.at(buffer, BUFFER['dims'])}", f"i64 {f.load(buffer, BUFFER['nbytes'], 'i64')}",
@@ -363,14 +363,14 @@ def _to_host() -> Code:
         f.give("dst_size", size, "i64")
         f.ret()
     rank = f.load(buffer, BUFFER["rank"], "i64")
-    dense = f.call("i1", "is_dense", f"ptr {f.given('host_layout')}", f"i64 {rank}")
+    dense = f.call_text("i1", "is_dense", f"ptr {f.given('host_layout')}", f"i64 {rank}")
     fits = f.compare("uge", f.given("dst_size", "i64"), size)
     with f.leaving(f.negated(f.both(dense, fits))):
         into_python(f, name)
-    storage = f.call("ptr", "acquire", f"ptr {buffer}")
+    storage = f.call_text("ptr", "acquire", f"ptr {buffer}")
     _deleted(f, storage, name)
     f.copy(to, f.load(storage, STORAGE["data"]), size)
-    f.call("void", "release", f"ptr {storage}")
+    f.call_text("void", "release", f"ptr {storage}")
     f.ret()
     return f
 
@@ -383,10 +383,10 @@ def _copy_raw() -> Code:
     inside = f.both(f.compare("ule", offset, size), f.compare("ule", count, f.minus(size, offset)))
     with f.leaving(f.negated(inside)):
         into_python(f, name)
-    storage = f.call("ptr", "acquire", f"ptr {buffer}")
+    storage = f.call_text("ptr", "acquire", f"ptr {buffer}")
     _deleted(f, storage, name)
     f.copy(f.given("dst"), f.at(f.load(storage, STORAGE["data"]), offset), count)
-    f.call("void", "release", f"ptr {storage}")
+    f.call_text("void", "release", f"ptr {storage}")
     f.give("event", "@ready")
     f.ret()
     return f
@@ -415,7 +415,8 @@ def _is_dense() -> Code:
 
 def _no_memory(f: Code, storage: str) -> None:
     with f.leaving(f.is_null(storage)):
-        f.ret(f.call("ptr", "make_error", f"i64 {RESOURCE_EXHAUSTED}", "ptr @text_memory", f"i64 {len(NO_MEMORY)}"))
+        size = f"i64 {len(NO_MEMORY)}"
+        f.ret(f.call_text("ptr", "make_error", f"i64 {RESOURCE_EXHAUSTED}", "ptr @text_memory", size))
 
 
 def _where(f: Code) -> tuple[str, str]:
@@ -458,7 +459,7 @@ def _from_host() -> Code:
         fine = f.either(same, single, f.negated(strided))
         loop.next = [f.let(f"mul i64 {loop.carried[0]}, {size}"), f.both(loop.carried[1], fine)]
     nbytes, dense = loop.results
-    straight = f.call("i1", "is_dense", f"ptr {f.given('device_layout')}", f"i64 {rank}")
+    straight = f.call_text("i1", "is_dense", f"ptr {f.given('device_layout')}", f"i64 {rank}")
     dense = f.either(dense, f.compare("eq", nbytes, 0))
     with f.leaving(f.negated(f.both(dense, straight))):
         into_python(f, name)
@@ -468,19 +469,19 @@ def _from_host() -> Code:
     aligned = f.compare("eq", f.let(f"and i64 {f.let(f'ptrtoint ptr {data} to i64')}, {ALIGNMENT - 1}"), 0)
     large = f.compare("uge", nbytes, ALIASED)
     with f.leaving(f.both(allowed, aligned, large)):
-        storage = f.call("ptr", "allocate", "i64 0")
+        storage = f.call_text("ptr", "allocate", "i64 0")
         _no_memory(f, storage)
         event = new_event(f, 2)
         f.store("ptr", data, storage, STORAGE["data"])
         f.store("ptr", event, storage, STORAGE["event"])
         f.give("done_with_host_buffer", event)
-        f.give("buffer", f.call("ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}", *shape))
+        f.give("buffer", f.call_text("ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}", *shape))
         f.ret()
-    storage = f.call("ptr", "allocate", f"i64 {nbytes}")
+    storage = f.call_text("ptr", "allocate", f"i64 {nbytes}")
     _no_memory(f, storage)
     f.copy(f.load(storage, STORAGE["data"]), data, nbytes)
     f.give("done_with_host_buffer", "@ready")
-    f.give("buffer", f.call("ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}", *shape))
+    f.give("buffer", f.call_text("ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}", *shape))
     f.ret()
     return f
 
@@ -491,20 +492,20 @@ def _view() -> Code:
     f = Code(name, name)
     type, rank, dims = f.given("element_type", "i32"), f.given("num_dims", "i64"), f.given("dims")
     _known_type(f, type)
-    with f.leaving(f.negated(f.call("i1", "is_dense", f"ptr {f.given('layout')}", f"i64 {rank}"))):
+    with f.leaving(f.negated(f.call_text("i1", "is_dense", f"ptr {f.given('layout')}", f"i64 {rank}"))):
         into_python(f, name)
     item = f.load("@item_sizes", f.times8(f.wide(type)), "i64")
     with f.loop("0", rank, carries=[("i64", item)]) as loop:
         size = f.load(dims, f.times8(loop.index), "i64")
         loop.next = [f.let(f"mul i64 {loop.carried[0]}, {size}")]
     nbytes, (device, memory) = loop.results[0], _where(f)
-    storage = f.call("ptr", "allocate", "i64 0")
+    storage = f.call_text("ptr", "allocate", "i64 0")
     _no_memory(f, storage)
     f.store("ptr", f.given("device_buffer_ptr"), storage, STORAGE["data"])
     f.store("ptr", f.given("on_delete_callback"), storage, STORAGE["callback"])
     f.store("ptr", f.given("on_delete_callback_arg"), storage, STORAGE["argument"])
     shape = (f"i32 {type}", f"i64 {rank}", f"ptr {dims}", f"i64 {nbytes}")
-    f.give("buffer", f.call("ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}", *shape))
+    f.give("buffer", f.call_text("ptr", "make_buffer", f"ptr {storage}", f"ptr {device}", f"ptr {memory}", *shape))
     f.ret()
     return f
 
@@ -561,7 +562,7 @@ def _set_user_data() -> Code:
     node, place = _user(f), f.alloca("ptr")
     f.store("ptr", node, place)
     with f.when(f.is_null(node)):
-        fresh = f.call("ptr", "malloc", f"i64 {USER.size}")
+        fresh = f.call_text("ptr", "malloc", f"i64 {USER.size}")
         f.zero(fresh, USER.size)
         f.store("ptr", f.load("%memory", MEMORY["users"]), fresh, USER["next"])
         f.store("ptr", "%key", fresh, USER["key"])
@@ -574,6 +575,6 @@ def _set_user_data() -> Code:
     f.unlock("%memory", MEMORY["users_lock"])
     both = f.both(f.present(old), f.present(destroy))
     with f.when(both):
-        f.call("void", destroy, f"ptr {old}")
+        f.call_text("void", destroy, f"ptr {old}")
     f.ret()
     return f

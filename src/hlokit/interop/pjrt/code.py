@@ -91,7 +91,7 @@ class Code(Function):
         """Fills a field of the arguments."""
         self.store(type, value, "%args", layouts.place(self.arguments, field)[0])
 
-    def call(self, type: str, name: str, *arguments: str) -> str:
+    def call_text(self, type: str, name: str, *arguments: str) -> str:
         """`arguments` with their types: "ptr %x"."""
         text = f"call {type} {name if name[0] in '@%' else '@' + name}({', '.join(arguments)})"
         if type == "void":

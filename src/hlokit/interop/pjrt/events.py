@@ -55,7 +55,7 @@ def trampolines(module: Module) -> None:
         f = Code(name)
         function = f.load("@callbacks", 8 * number)
         with f.leaving(f.is_null(function)):
-            f.ret(f.call("ptr", "make_error", f"i64 {UNIMPLEMENTED}", f"ptr @text_{name}", f"i64 {len(text)}"))
+            f.ret(f.call_text("ptr", "make_error", f"i64 {UNIMPLEMENTED}", f"ptr @text_{name}", f"i64 {len(text)}"))
         into_python(f, name)
         module.add(f, exported=True)
     for name, text in _TEXTS.items():
@@ -65,7 +65,7 @@ def trampolines(module: Module) -> None:
 def into_python(f: Code, name: str) -> None:
     """Leaves for the Python function of this name in the table."""
     function = f.load("@callbacks", 8 * layouts.FUNCTIONS.index(name))
-    f.ret(f.call("ptr", "python", f"ptr {function}", "ptr %args", f"i1 {str(name in layouts.FALLIBLE).lower()}"))
+    f.ret(f.call_text("ptr", "python", f"ptr {function}", "ptr %args", f"i1 {str(name in layouts.FALLIBLE).lower()}"))
 
 
 def _text(module: Module, name: str, text: str) -> None:
@@ -86,57 +86,57 @@ def _python() -> Code:
     pending = [f.alloca("ptr") for _ in range(3)]
     number, escaped, answer, tries = f.alloca("ptr"), f.alloca("ptr"), f.alloca("ptr"), f.alloca("i64")
     closing, alive, go = f.new_block("closing"), f.new_block("alive"), f.new_block("go")
-    f.branch(f.compare("ne", f.call("i32", "Py_IsInitialized"), 0, "i32"), alive, closing)
+    f.branch(f.compare("ne", f.call_text("i32", "Py_IsInitialized"), 0, "i32"), alive, closing)
     f.start(alive)
-    finalizing = f.compare("ne", f.call("i32", "hlokit_finalizing"), 0, "i32")
+    finalizing = f.compare("ne", f.call_text("i32", "hlokit_finalizing"), 0, "i32")
     refused = f.either("%once", f.negated(_is_main(f)))
     f.branch(f.both(finalizing, refused), closing, go)
     f.start(closing)
     f.ret(_told(f, UNAVAILABLE, "closing"))
     f.start(go)
-    state = f.call("i32", "PyGILState_Ensure")
-    f.call("void", "PyErr_Fetch", *(f"ptr {place}" for place in pending))
+    state = f.call_text("i32", "PyGILState_Ensure")
+    f.call_text("void", "PyErr_Fetch", *(f"ptr {place}" for place in pending))
     f.store("ptr", "null", escaped)
     f.store("i64", _TRIES, tries)
     again, call, back, catch, finish = (f.new_block(name) for name in ("again", "call", "back", "catch", "finish"))
     f.jump(again)
     f.start(again)
-    f.store("ptr", f.call("ptr", "PyLong_FromVoidPtr", "ptr %args"), number)
+    f.store("ptr", f.call_text("ptr", "PyLong_FromVoidPtr", "ptr %args"), number)
     f.branch(f.is_null(f.load(number)), catch, call)
     f.start(call)
-    result = f.call("ptr", "PyObject_Vectorcall", "ptr %function", f"ptr {number}", "i64 1", "ptr null")
-    f.call("void", "Py_DecRef", f"ptr {f.load(number)}")
+    result = f.call_text("ptr", "PyObject_Vectorcall", "ptr %function", f"ptr {number}", "i64 1", "ptr null")
+    f.call_text("void", "Py_DecRef", f"ptr {f.load(number)}")
     f.branch(f.is_null(result), catch, back)
     f.start(back)
-    given = f.call("ptr", "PyLong_AsVoidPtr", f"ptr {result}")
-    f.call("void", "Py_DecRef", f"ptr {result}")
+    given = f.call_text("ptr", "PyLong_AsVoidPtr", f"ptr {result}")
+    f.call_text("void", "Py_DecRef", f"ptr {result}")
     done = f.compare("eq", given, f"inttoptr (i64 {DONE} to ptr)", "ptr")
     f.store("ptr", f.let(f"select i1 {done}, ptr null, ptr {given}"), answer)
     f.branch(f.is_null(given), catch, finish)
     f.start(catch)
-    error = f.call("ptr", "hlokit_raised")
+    error = f.call_text("ptr", "hlokit_raised")
     with f.when(f.is_null(f.load(escaped))):
-        f.store("ptr", f.call("ptr", "PyList_New", "i64 0"), escaped)
-    f.call("i32", "PyList_Append", f"ptr {f.load(escaped)}", f"ptr {error}")
-    type = f.call("ptr", "PyObject_Type", f"ptr {error}")
-    text = f.call("ptr", "PyExceptionClass_Name", f"ptr {type}")
-    size = f.call("i64", "strlen", f"ptr {text}")
-    cancelled = f.call("ptr", "make_error", f"i64 {CANCELLED}", f"ptr {text}", f"i64 {size}")
+        f.store("ptr", f.call_text("ptr", "PyList_New", "i64 0"), escaped)
+    f.call_text("i32", "PyList_Append", f"ptr {f.load(escaped)}", f"ptr {error}")
+    type = f.call_text("ptr", "PyObject_Type", f"ptr {error}")
+    text = f.call_text("ptr", "PyExceptionClass_Name", f"ptr {type}")
+    size = f.call_text("i64", "strlen", f"ptr {text}")
+    cancelled = f.call_text("ptr", "make_error", f"i64 {CANCELLED}", f"ptr {text}", f"i64 {size}")
     f.store("ptr", cancelled, answer)
-    f.call("void", "Py_DecRef", f"ptr {type}")
-    f.call("void", "Py_DecRef", f"ptr {error}")
+    f.call_text("void", "Py_DecRef", f"ptr {type}")
+    f.call_text("void", "Py_DecRef", f"ptr {error}")
     left = f.minus(f.load(tries, type="i64"), 1)
     f.store("i64", left, tries)
     retry = f.new_block("retry")
     f.branch(f.either("%once", f.compare("eq", left, 0)), finish, retry)
     f.start(retry)
-    f.call("void", "free", f"ptr {cancelled}")
+    f.call_text("void", "free", f"ptr {cancelled}")
     f.jump(again)
     f.start(finish)
     with f.when(f.present(f.load(escaped))):
-        f.call("void", "hand_on", f"ptr {f.load(escaped)}")
-    f.call("void", "PyErr_Restore", *(f"ptr {f.load(place)}" for place in pending))
-    f.call("void", "PyGILState_Release", f"i32 {state}")
+        f.call_text("void", "hand_on", f"ptr {f.load(escaped)}")
+    f.call_text("void", "PyErr_Restore", *(f"ptr {f.load(place)}" for place in pending))
+    f.call_text("void", "PyGILState_Release", f"i32 {state}")
     f.ret(f.load(answer))
     return f
 
@@ -144,22 +144,22 @@ def _python() -> Code:
 def _hand_on() -> Code:
     """Raises the exceptions of a list again as soon as this thread is back in Python code; takes the list over."""
     f = Code("hand_on", parameters=[("ptr", "exceptions")], result="void")
-    with f.loop("0", f.call("i64", "PyList_Size", "ptr %exceptions")) as loop:
-        error = f.call("ptr", "PyList_GetItem", "ptr %exceptions", f"i64 {loop.index}")
-        f.call("void", "Py_IncRef", f"ptr {error}")
-        f.call("void", "hlokit_raise_later", f"ptr {error}")
-    f.call("void", "Py_DecRef", "ptr %exceptions")
+    with f.loop("0", f.call_text("i64", "PyList_Size", "ptr %exceptions")) as loop:
+        error = f.call_text("ptr", "PyList_GetItem", "ptr %exceptions", f"i64 {loop.index}")
+        f.call_text("void", "Py_IncRef", f"ptr {error}")
+        f.call_text("void", "hlokit_raise_later", f"ptr {error}")
+    f.call_text("void", "Py_DecRef", "ptr %exceptions")
     f.ret()
     return f
 
 
 def _is_main(f: Code) -> str:
-    return f.compare("eq", f.call("i64", "PyThread_get_thread_ident"), f.load("@hlokit_main_thread", type="i64"))
+    return f.compare("eq", f.call_text("i64", "PyThread_get_thread_ident"), f.load("@hlokit_main_thread", type="i64"))
 
 
 def _told(f: Code, code: int, text: str) -> str:
     """An error with one of the texts."""
-    return f.call("ptr", "make_error", f"i64 {code}", f"ptr @text_{text}", f"i64 {len(_TEXTS[text])}")
+    return f.call_text("ptr", "make_error", f"i64 {code}", f"ptr @text_{text}", f"i64 {len(_TEXTS[text])}")
 
 
 def _nothing(name: str) -> Code:
@@ -179,7 +179,7 @@ def _delete_nothing() -> Code:
 
 def _make_error() -> Code:
     f = Code("make_error", parameters=[("i64", "code"), ("ptr", "text"), ("i64", "size")])
-    error = f.call("ptr", "malloc", f"i64 {f.plus('%size', ERROR.size)}")
+    error = f.call_text("ptr", "malloc", f"i64 {f.plus('%size', ERROR.size)}")
     f.store("ptr", "@error_table", error)
     f.store("i64", "%code", error, ERROR["code"])
     f.store("i64", "%size", error, ERROR["size"])
@@ -193,13 +193,14 @@ def _copy_error() -> Code:
     with f.leaving(f.is_null("%error")):
         f.ret()
     text, size = f.at("%error", ERROR["text"]), f.load("%error", ERROR["size"], "i64")
-    f.ret(f.call("ptr", "make_error", f"i64 {f.load('%error', ERROR['code'], 'i64')}", f"ptr {text}", f"i64 {size}"))
+    code = f.load("%error", ERROR["code"], "i64")
+    f.ret(f.call_text("ptr", "make_error", f"i64 {code}", f"ptr {text}", f"i64 {size}"))
     return f
 
 
 def _destroy() -> Code:
     f = Code("error_table_destroy", parameters=[("ptr", "error")], result="void")
-    f.call("void", "free", "ptr %error")
+    f.call_text("void", "free", "ptr %error")
     f.ret()
     return f
 
@@ -227,7 +228,7 @@ def _payloads() -> Code:
 
 def _error_destroy() -> Code:
     f = Code("Error_Destroy", "Error_Destroy", result="void")
-    f.call("void", "free", f"ptr {f.given('error')}")
+    f.call_text("void", "free", f"ptr {f.given('error')}")
     f.ret()
     return f
 
@@ -260,8 +261,8 @@ def _drop_event() -> Code:
         f.ret()
     with f.leaving(f.compare("ne", f.add("%event", EVENT["refs"], -1), 1)):
         f.ret()
-    f.call("void", "free", f"ptr {f.load('%event', EVENT['error'])}")
-    f.call("void", "free", "ptr %event")
+    f.call_text("void", "free", f"ptr {f.load('%event', EVENT['error'])}")
+    f.call_text("void", "free", "ptr %event")
     f.ret()
     return f
 
@@ -285,8 +286,8 @@ def _fire() -> Code:
     f.start(body)
     f.do(f"{following} = load ptr, ptr {node}")
     callback, argument = f.load(node, NODE["callback"]), f.load(node, NODE["argument"])
-    f.call("void", "free", f"ptr {node}")
-    f.call("void", callback, f"ptr {f.call('ptr', 'copy_error', 'ptr %error')}", f"ptr {argument}")
+    f.call_text("void", "free", f"ptr {node}")
+    f.call_text("void", callback, f"ptr {f.call_text('ptr', 'copy_error', 'ptr %error')}", f"ptr {argument}")
     f.jump(head)
     f.start(done)
     f.ret()
@@ -295,7 +296,7 @@ def _fire() -> Code:
 
 def _event_destroy() -> Code:
     f = Code("Event_Destroy", "Event_Destroy")
-    f.call("void", "drop_event", f"ptr {f.given('event')}")
+    f.call_text("void", "drop_event", f"ptr {f.given('event')}")
     f.ret()
     return f
 
@@ -313,7 +314,7 @@ def _event_is_ready() -> Code:
 
 def _event_error() -> Code:
     f = Code("Event_Error", "Event_Error")
-    f.ret(f.call("ptr", "copy_error", f"ptr {f.load(f.given('event'), EVENT['error'])}"))
+    f.ret(f.call_text("ptr", "copy_error", f"ptr {f.load(f.given('event'), EVENT['error'])}"))
     return f
 
 
@@ -325,10 +326,10 @@ def _event_await() -> Code:
     f.start(again)
     f.branch(f.compare("ne", _is_ready(f, event), 0), done, wait)
     f.start(wait)
-    f.call("i32", "usleep", "i32 20")
+    f.call_text("i32", "usleep", "i32 20")
     f.jump(again)
     f.start(done)
-    f.ret(f.call("ptr", "copy_error", f"ptr {f.load(event, EVENT['error'])}"))
+    f.ret(f.call_text("ptr", "copy_error", f"ptr {f.load(event, EVENT['error'])}"))
     return f
 
 
@@ -338,8 +339,8 @@ def _event_on_ready() -> Code:
     now, later, put = f.new_block("now"), f.new_block("later"), f.new_block("put")
     f.branch(f.compare("ne", _is_ready(f, event), 0), now, later)
     f.start(now)
-    error = f.call("ptr", "copy_error", f"ptr {f.load(event, EVENT['error'])}")
-    f.call("void", callback, f"ptr {error}", f"ptr {argument}")
+    error = f.call_text("ptr", "copy_error", f"ptr {f.load(event, EVENT['error'])}")
+    f.call_text("void", callback, f"ptr {error}", f"ptr {argument}")
     f.ret()
     f.start(later)
     f.lock(event, EVENT["lock"])
@@ -349,7 +350,7 @@ def _event_on_ready() -> Code:
     f.unlock(event, EVENT["lock"])
     f.jump(now)
     f.start(put)
-    node = f.call("ptr", "malloc", f"i64 {NODE.size}")
+    node = f.call_text("ptr", "malloc", f"i64 {NODE.size}")
     f.store("ptr", f.load(event, EVENT["callbacks"]), node, NODE["next"])
     f.store("ptr", callback, node, NODE["callback"])
     f.store("ptr", argument, node, NODE["argument"])
@@ -361,7 +362,7 @@ def _event_on_ready() -> Code:
 
 def new_event(f: Code, refs: int) -> str:
     """An event that is not ready."""
-    event = f.call("ptr", "malloc", f"i64 {EVENT.size}")
+    event = f.call_text("ptr", "malloc", f"i64 {EVENT.size}")
     f.zero(event, EVENT.size)
     f.store("i64", refs, event, EVENT["refs"])
     return event
@@ -378,10 +379,10 @@ def _event_set() -> Code:
     f = Code("Event_Set", "Event_Set")
     event, code = f.given("event"), f.let(f"zext i32 {f.given('error_code', 'i32')} to i64")
     with f.leaving(f.compare("eq", code, 0)):
-        f.call("void", "fire", f"ptr {event}", "ptr null")
+        f.call_text("void", "fire", f"ptr {event}", "ptr null")
         f.ret()
     text, size = f.given("error_message"), f.given("error_message_size", "i64")
-    error = f.call("ptr", "make_error", f"i64 {code}", f"ptr {text}", f"i64 {size}")
-    f.call("void", "fire", f"ptr {event}", f"ptr {error}")
+    error = f.call_text("ptr", "make_error", f"i64 {code}", f"ptr {text}", f"i64 {size}")
+    f.call_text("void", "fire", f"ptr {event}", f"ptr {error}")
     f.ret()
     return f

@@ -73,7 +73,7 @@ def _take_dead() -> Code:
 
 def _drop(name: str) -> Code:
     f = Code(name, name)
-    f.call("void", "drop_program", f"ptr {f.given('executable')}")
+    f.call_text("void", "drop_program", f"ptr {f.given('executable')}")
     f.ret()
     return f
 
@@ -202,7 +202,7 @@ class _Execute:
             kept = f.load(self.kept, loop.index, "i8")
             given = f.both(self.flag(loop.index, DONATED), f.compare("eq", kept, 0, "i8"))
             with f.when(given):
-                storage = f.call("ptr", "take", f"ptr {f.load(self.item(self.buffers, loop.index))}")
+                storage = f.call_text("ptr", "take", f"ptr {f.load(self.item(self.buffers, loop.index))}")
                 f.store("ptr", storage, self.item(self.held, loop.index))
                 f.store("i8", 2, f.at(self.kept, loop.index))
                 on = f.new_block("on")
@@ -212,7 +212,7 @@ class _Execute:
             buffer = f.load(self.item(self.buffers, loop.index))
             row, place = self.row("arguments", ARGUMENT, loop.index), self.item(self.held, loop.index)
             with f.when(f.is_null(f.load(place))):
-                f.store("ptr", f.call("ptr", "acquire", f"ptr {buffer}"), place)
+                f.store("ptr", f.call_text("ptr", "acquire", f"ptr {buffer}"), place)
             storage = f.load(place)
             fine = f.both(
                 f.present(storage),
@@ -242,7 +242,7 @@ class _Execute:
                 f.store("ptr", storage, f.load(self.item(self.buffers, loop.index)), BUFFER["storage"])
                 f.jump(done)
                 f.start(shared)
-                f.call("void", "release", f"ptr {storage}")
+                f.call_text("void", "release", f"ptr {storage}")
                 f.jump(done)
                 f.start(done)
 
@@ -265,13 +265,13 @@ class _Execute:
                     size = f.load(self.row("arguments", ARGUMENT, loop.index), ARGUMENT["nbytes"], "i64")
                     copy = self.memory(size)
                     f.copy(f.load(copy, STORAGE["data"]), f.load(storage, STORAGE["data"]), size)
-                    f.call("void", "release", f"ptr {storage}")
+                    f.call_text("void", "release", f"ptr {storage}")
                     f.store("ptr", copy, place)
 
     def memory(self, size: str) -> str:
         """A fresh storage; where there is none, on with `short`."""
         f = self.code
-        storage, on = f.call("ptr", "allocate", f"i64 {size}"), f.new_block("on")
+        storage, on = f.call_text("ptr", "allocate", f"i64 {size}"), f.new_block("on")
         f.branch(f.is_null(storage), self.short, on)
         f.start(on)
         return storage
@@ -316,7 +316,7 @@ class _Execute:
                 storage = self.memory(size)
                 f.store("ptr", storage, extra)
                 f.store("ptr", f.load(storage, STORAGE["data"]), slot)
-        self.status = f.call("i32", self.field("entry"), f"ptr {self.table}")
+        self.status = f.call_text("i32", self.field("entry"), f"ptr {self.table}")
         with f.when(needs):
             borrowed = f.load(extra)
             own, gift, done = f.new_block("own"), f.new_block("gift"), f.new_block("done")
@@ -325,7 +325,7 @@ class _Execute:
             f.do(f"store atomic ptr {f.load(slot)}, ptr {cell} release, align 8")
             f.jump(done)
             f.start(gift)
-            f.call("void", "release", f"ptr {borrowed}")
+            f.call_text("void", "release", f"ptr {borrowed}")
             f.jump(done)
             f.start(done)
 
@@ -334,7 +334,7 @@ class _Execute:
         with f.loop("0", count) as loop:
             storage = f.load(self.item(storages, loop.index))
             with f.when(f.present(storage)):
-                f.call("void", "release", f"ptr {storage}")
+                f.call_text("void", "release", f"ptr {storage}")
 
     def deliver(self) -> None:
         """The results as buffers, or the error."""
@@ -342,7 +342,7 @@ class _Execute:
         self.release(self.held, self.arguments)
         with f.leaving(f.compare("ne", self.status, 0, "i32")):
             self.release(self.made, self.results)
-            f.ret(f.call("ptr", "python", f"ptr {f.load('@failed')}", f"ptr {self.program}", "i1 true"))
+            f.ret(f.call_text("ptr", "python", f"ptr {f.load('@failed')}", f"ptr {self.program}", "i1 true"))
         device = f.given("execute_device")
         elsewhere = f.present(device)
         home = self.field("device")
@@ -354,7 +354,7 @@ class _Execute:
                 row = self.row("results", RESULT, loop.index)
                 own, other = f.at(row, RESULT["memory"]), f.at(device, DEVICE["memory"])
                 memory = f.load(f.let(f"select i1 {moved}, ptr {other}, ptr {own}"))
-                buffer = f.call(
+                buffer = f.call_text(
                     "ptr", "make_buffer", f"ptr {f.load(self.item(self.made, loop.index))}", f"ptr {device}",
                     f"ptr {memory}", f"i32 {f.load(row, RESULT['type'], 'i32')}",
                     f"i64 {f.load(row, RESULT['rank'], 'i64')}", f"ptr {f.load(row, RESULT['dims'])}",
@@ -368,7 +368,7 @@ class _Execute:
         f.start(self.short)
         self.release(self.held, self.arguments)
         self.release(self.made, self.results)
-        f.ret(f.call("ptr", "make_error", "i64 8", "ptr @text_memory", "i64 13"))
+        f.ret(f.call_text("ptr", "make_error", "i64 8", "ptr @text_memory", "i64 13"))
 
 
 _KEPT = ("non_donatable_input_indices", "num_non_donatable_input_indices")
