@@ -12,14 +12,14 @@ from tests.libraries import own
 
 
 def snapshot(folder: Path, *tags: str) -> None:
-    """A bare git repository in which the file `version` names each tag."""
+    """A bare git repository in which the file tests/t.py names each tag."""
     work = folder / "work"
-    work.mkdir(parents=True)
+    (work / "tests").mkdir(parents=True)
     git = ["git", "-C", str(work), "-c", "user.name=t", "-c", "user.email=t@x.org"]
     subprocess.run([*git, "init", "-q"], check=True)
     for tag in tags:
-        (work / "version").write_text(tag)
-        subprocess.run([*git, "add", "version"], check=True)
+        (work / "tests/t.py").write_text(tag)
+        subprocess.run([*git, "add", "tests"], check=True)
         subprocess.run([*git, "commit", "-q", "-m", tag], check=True)
         subprocess.run([*git, "tag", tag], check=True)
     subprocess.run(["git", "clone", "-q", "--bare", str(work), str(folder / "repo")], check=True)
@@ -31,7 +31,7 @@ def test_tests_are_those_of_the_installed_version(
 ) -> None:
     snapshot(tmp_path / "patrick-kidger+lineax", "v0.1.0", "v0.2.0", "v0.10.1", "v0.11.0dev1", "v0.12.0")
     monkeypatch.setattr(own, "installed", lambda name: installed)
-    assert (own.suite(tmp_path, tmp_path, "lineax") / "version").read_text() == tag
+    assert (own.suite(tmp_path, tmp_path, "lineax") / "tests/t.py").read_text() == tag
     monkeypatch.setattr(own, "installed", lambda name: "0.0.1")
     with pytest.raises(SystemExit, match=r"no tag of lineax 0\.0\.1"):
         own.suite(tmp_path, tmp_path, "lineax")
@@ -57,7 +57,7 @@ def test_the_table_names_what_fails_on_hlokit_alone(tmp_path: Path) -> None:
     logs.append(there, id="t.py::both", outcome="failed", text="", seconds=1)
     logs.append(there, id="t.py::alone", outcome="passed", text="", seconds=1)
     rows = own.table(tmp_path).splitlines()
-    assert rows[2].endswith("| hlokit | 1 | 5 | 1 | 1 | 1 | 1 | 1 |")
+    assert rows[2].endswith("| hlokit | 1, 1 not to the end | 5 | 1 | 1 | 1 | 1 | 1 |")
     assert rows[4:] == ["- lineax, hlokit: `t.py::alone`: AssertionError: 1 != 2"]
 
 
