@@ -115,9 +115,9 @@ def _memory(value: Any, shape: hk.Shape) -> bytes:
     flat = np.ascontiguousarray(value.transpose(order)).reshape(-1)
     if shape.dtype.bits >= 8:
         return flat.tobytes()
-    bits = 0
+    width, bits = 8 // (8 // shape.dtype.bits), 0  # as many as go into a byte: six bits have one of their own
     for element in reversed(flat.view(np.uint8).tolist()):
-        bits = bits << shape.dtype.bits | element & (1 << shape.dtype.bits) - 1
+        bits = bits << width | element & (1 << shape.dtype.bits) - 1
     return bits.to_bytes(flat.size, "little")
 
 

@@ -285,7 +285,7 @@ def test_serialized_executables_that_are_none() -> None:
             load(bad)
 
 
-@pytest.mark.parametrize("type", [0, 23, 32, 33, 1000, -1])
+@pytest.mark.parametrize("type", [0, 23, 34, 1000, -1])
 def test_types_that_are_none(type: int) -> None:
     with pytest.raises(Error, match="INVALID_ARGUMENT: a buffer of"):
         buffer(np.ones(4, np.float32), type)

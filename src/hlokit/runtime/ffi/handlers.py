@@ -283,7 +283,7 @@ def _leaves(value: Any) -> list[Any]:
 
 def _in_memory(array: Array, shape: Shape) -> Array:
     """What a handler sees of an array: row-major or as the layout says, at a multiple of 64 bytes. Elements of less
-    than a byte share bytes, the first in the lowest bits, as in the memory of JAX's CPU client."""
+    than a byte share bytes where several go into one, the first in the lowest bits, as in the memory of JAX's CPU client."""
     stored = array.transpose(memory_order(shape))
     if shape.dtype.bits >= 8 and stored.flags.c_contiguous and not address_of(stored) % _ALIGNMENT:
         return stored
@@ -294,7 +294,7 @@ def _in_memory(array: Array, shape: Shape) -> Array:
     bits, count = shape.dtype.bits, 8 // shape.dtype.bits
     single = np.zeros(-(-shape.size // count) * count, np.uint8)
     single[: shape.size] = np.ascontiguousarray(stored).reshape(-1).view(np.uint8) & (1 << bits) - 1
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    shifts = np.arange(0, count * bits, bits, dtype=np.uint8)
     memory[: len(single) // count] = np.bitwise_or.reduce(single.reshape(-1, count) << shifts, axis=1)
     return memory
 
@@ -304,7 +304,7 @@ def _out_of_memory(memory: Array, shape: Shape) -> Array:
     if shape.dtype.bits < 8:
         bits, count = shape.dtype.bits, 8 // shape.dtype.bits
         shared = memory[: -(-shape.size // count)]
-        single = shared[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (1 << bits) - 1
+        single = shared[:, None] >> np.arange(0, count * bits, bits, dtype=np.uint8) & (1 << bits) - 1
         memory = single.reshape(-1)[: shape.size].view(shape.dtype.numpy).reshape(_sizes(shape))
     return memory.transpose(np.argsort(memory_order(shape)))
 
