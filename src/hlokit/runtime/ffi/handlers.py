@@ -282,8 +282,11 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _in_memory(array: Array, shape: Shape) -> Array:
-    """What a handler sees of an array: row-major or as the layout says, at a multiple of 64 bytes. Elements of less
-    than a byte share bytes where several go into one, the first in the lowest bits, as in the memory of JAX's CPU client."""
+    """What a handler sees of an array: row-major or as the layout says, at a multiple of 64 bytes.
+
+    Elements of which a byte holds several share bytes, the first in the lowest bits,
+    as in the memory of JAX's CPU client.
+    """
     stored = array.transpose(memory_order(shape))
     if shape.dtype.bits >= 8 and stored.flags.c_contiguous and not address_of(stored) % _ALIGNMENT:
         return stored
