@@ -151,9 +151,6 @@ def is_fixed(condition: Computation, body: Computation) -> bool:
 
     It depends, then, on nothing but elements of the state that the body hands on as they are.
     """
-    known: dict[Computation, bool] = {}
-    if any(has_side_effect(i, known) for called in (condition, body) for i in called.instructions):
-        return False
     taken, given = body.parameters[0], body.root
     pending, seen = [condition.root], {condition.root}
     while pending:
@@ -166,7 +163,8 @@ def is_fixed(condition: Computation, body: Computation) -> bool:
             continue
         pending += [operand for operand in instruction.operands if operand not in seen]
         seen.update(instruction.operands)
-    return True
+    known: dict[Computation, bool] = {}
+    return not any(has_side_effect(i, known) for called in (condition, body) for i in called.instructions)
 
 
 def _is_handed_on(taken: Instruction, given: Instruction, index: int) -> bool:
