@@ -353,7 +353,7 @@ def failing_device(world: Any) -> None:
             return v + b_infeed(v)
 
         def loop(v: hk.XlaOp) -> hk.XlaOp:
-            return hk.while_(lambda s: hk.lt(s, F(9)), lambda s: s * F(1), v)
+            return hk.while_(lambda s: hk.lt(s, F(9)), lambda s: hk.neg(s), v)
 
         return hk.conditional(is_replica(b, 0), x, fed, x, loop)
 
