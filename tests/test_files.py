@@ -19,9 +19,11 @@ import hlokit as hk
 from hlokit.errors import HlokitError, ParseError, UnsupportedError
 from hlokit.files import reading
 from hlokit.files.exported import artifact_of
-from hlokit.proto.container import container_of
+from hlokit.proto.container import container_of, value_of_serialized
 from hlokit.proto.module import hlo_proto, module_from_proto, module_to_proto
 from hlokit.proto.schema import message_class
+from hlokit.proto.shapes import shape_to_proto
+from hlokit.types.dtype import DType
 
 DATA = Path(__file__).parent / "data/files"
 SNAPSHOT, UNOPTIMIZED, EXPORTED = DATA / "snapshot.pb", DATA / "hlo_unoptimized_snapshot.pb", DATA / "exported.jax"
@@ -324,3 +326,17 @@ ENTRY e {
         with pytest.raises(ParseError, match=rf"line 8.*\n.*\n.*|{label}") as caught:
             hk.parse(text.replace("%u#1#0", operand))
         assert label in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "content", "codes"), [
+    (hk.s4, [0x21, 0x0F], [1, 2, 0xFF]), (hk.u2, [0b11_01_10_00], [0, 2, 1]), (hk.f6e2m3fn, [0x08, 0x0C, 0x3F], [8, 12, 63]),
+], ids=["s4", "u2", "f6e2m3fn"])  # fmt: skip
+def test_serialized_arguments_of_types_narrower_than_a_byte(dtype: DType, content: list[int], codes: list[int]) -> None:
+    """As many whole elements lie in a byte as have place: of six bits one."""
+    proto = message_class("Shape")()
+    shape_to_proto(dtype[3], proto)
+    shape = proto.SerializeToString()
+    data = len(shape).to_bytes(8, "little") + shape + bytes(content)
+    assert value_of_serialized(memoryview(data)).view(np.uint8).tolist() == codes
+    with pytest.raises(ParseError, match="takes"):
+        value_of_serialized(memoryview(data + b"\0"))

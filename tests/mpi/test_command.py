@@ -81,6 +81,7 @@ def test_of_an_error_one_rank_tells(program: Path, tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.count("3 replica(s) of 1 partition(s) on 2 MPI processes") == 1
     (tmp_path / "in_1.npz").unlink()
     done = mpirun(2, *run(program, "--input", tmp_path / "in_{device}.npz"))
+    # mpirun joins the ranks' statuses
     assert done.returncode & 2 and done.stderr.count("error: ") == 1 and "in_1.npz" in done.stderr, done.stderr
 
 

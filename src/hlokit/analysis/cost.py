@@ -76,11 +76,12 @@ def costs_of_instructions(module: HloModule) -> dict[Instruction, Cost]:
 
 
 _MANY = 16
+"""Operations that exp, sin and the like count as."""
 
 
 def operations(instruction: Instruction) -> float:
-    """About how many operations a run of one instruction takes; each instruction of what it calls counts as one, or as
-    many where it is exp, sin and the like.
+    """About how many operations a run of one instruction takes. Each instruction of what it calls counts as one, a
+    transcendental function as 16.
 
     A custom call is taken for one that goes through each row or column of its matrices for each element of them.
     """

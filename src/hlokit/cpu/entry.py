@@ -54,6 +54,7 @@ _LONG_NS = 1e6
 _INTERRUPTIBLE_NS = 1e7
 """Work of a step from which on it can be interrupted midway, which takes some 25 us."""
 _MOST_NS = 1e18
+"""The most that is told of a step's work: it must fit an i64."""
 
 
 @dataclass
@@ -108,16 +109,17 @@ def _longest(step: Step) -> float:
     if isinstance(step, RoutineStep):
         instruction = step.instructions[0]
         types = {leaf.dtype.name for operand in instruction.operands for leaf in operand.shape.leaves()}
-        is_fast = instruction.opcode in _PRODUCTS and types <= _FAST
+        is_fast = step.routine in _PRODUCTS and types <= _FAST
         return max(touched, operations(instruction) / (_FAST_RATE if is_fast else _RATE))
     return touched
 
 
 _MASKED = 16
+"""How many times longer a fold may take that leaves elements out by a mask."""
 _PRODUCTS = ("dot", "convolution", "cholesky", "triangular-solve")
 _FAST = {"f64", "f32", "f16", "bf16", "s8", "u8"}
 _FAST_RATE, _RATE = 64.0, 24.0
-"""Operations in a nanosecond: of products of the fast types, and of the rest."""
+"""Operations in a nanosecond: of the routines that multiply tiles of fast types, and of the rest."""
 
 
 def is_tight(loop: WhileStep) -> bool:

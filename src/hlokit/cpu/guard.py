@@ -27,9 +27,9 @@ def text(target: Target) -> str:
     linux = "linux" in target.triple
     x86 = target.arch == "x86_64"
     values = {
-        "SIGNAL": "23" if linux else "16",  # SIGURG
+        "SIGNAL": str(signal_number(target)),
         "SETJMP": "__sigsetjmp" if linux else "sigsetjmp",
-        "BIT": str(1 << ((23 if linux else 16) - 1)),
+        "BIT": str(1 << (signal_number(target) - 1)),
         "UNBLOCK": "1" if linux else "2",
         "SETMASK": "2" if linux else "3",
         "FLAGS_AT": "136" if linux else "12",  # of struct sigaction
@@ -41,7 +41,7 @@ def text(target: Target) -> str:
 
 
 def signal_number(target: Target) -> int:
-    """Of the signal that is sent to threads whose work is to end."""
+    """The number of SIGURG, which is sent to threads whose work is to end."""
     return 23 if "linux" in target.triple else 16
 
 

@@ -189,7 +189,7 @@ def _elements(shape: Shape, data: memoryview, start: int) -> tuple[Any, int]:
     if not shape.is_array or any(shape.dynamic):
         raise UnsupportedError(f"a serialized argument of shape {shape}")
     bits = shape.dtype.bits if shape.dtype is not dtypes.pred else 1
-    end = start + -(-shape.size * bits // 8)
+    end = start + (-(-shape.size // (8 // bits)) if bits < 8 else shape.size * bits // 8)
     if end > len(data):
         raise ParseError(f"an argument of shape {shape} in {len(data)} bytes")
     content = np.frombuffer(data[start:end], np.uint8)
@@ -202,8 +202,8 @@ def _elements(shape: Shape, data: memoryview, start: int) -> tuple[Any, int]:
 
 
 def _unpacked(content: np.ndarray[Any, Any], bits: int, shape: Shape) -> np.ndarray[Any, Any]:
-    """Bytes that hold several elements, the first in the lowest bits, as a byte for each."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    """Bytes of as many whole elements as one holds, the first in the lowest bits, as a byte for each."""
+    shifts = np.arange(0, 8 // bits * bits, bits, dtype=np.uint8)
     parts = ((content[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)[: shape.size]
     if shape.dtype.kind != "signed":
         return parts

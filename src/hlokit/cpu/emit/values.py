@@ -120,9 +120,7 @@ class ValueWriter(LoopWriter):
             return self._divided_by_root(node, names[0], self._spread(squared, lanes, of, scope), lanes, scope)
         with self.at(scope) as fn:
             more: dict[str, Any] = {"uniform_condition": True} if uniform else {}
-            name = primitives.emit(
-                fn, node.op, of, lanes, names, node.dtype, strict=self.loops.strict, **more
-            )
+            name = primitives.emit(fn, node.op, of, lanes, names, node.dtype, strict=self.loops.strict, **more)
         return Val(name, lanes)
 
     def _under_root(self, divisor: Node, scope: Scope) -> Val | None:

@@ -201,7 +201,7 @@ class Function:
         self.jump(head)
         self.start(head)
         index = Index(self, I64, self.fresh("i"))
-        carried = [self._carried(carry, "c") for carry in carries]
+        carried = [self.carried(carry, "c") for carry in carries]
         place = len(self.lines)
         more = self.let(f"icmp slt i64 {index}, {high}")
         self.branch(more, body, after)
@@ -216,7 +216,7 @@ class Function:
         self.start(after)
         loop.results = carried
 
-    def _carried(self, carry: Carry, prefix: str) -> Value:
+    def carried(self, carry: Carry, prefix: str) -> Value:
         """What the loop reads: of a pointer's elements and alignment as its initial value."""
         name = self.fresh(prefix)
         if isinstance(carry, Pointer):
@@ -258,7 +258,7 @@ class While:
         fn.jump(self._head)
         fn.start(self._head)
         self._place = len(fn.lines)
-        self.values: list[Any] = [fn._carried(carry, "w") for carry in carries]  # pyright: ignore[reportPrivateUsage]
+        self.values: list[Any] = [fn.carried(carry, "w") for carry in carries]
 
     def test(self, condition: Value | str) -> None:
         """Goes on only if the i1 holds."""
@@ -282,7 +282,7 @@ class Repeat:
         self._before, self._head, self._after = fn.block, fn.new_block("repeat"), fn.new_block("done")
         fn.jump(self._head)
         fn.start(self._head)
-        self.values = [fn._carried(carry, "r") for carry in carries]  # pyright: ignore[reportPrivateUsage]
+        self.values = [fn.carried(carry, "r") for carry in carries]
         self._place = len(fn.lines)
 
     def while_(self, condition: Value, *values: Value) -> None:

@@ -158,9 +158,6 @@ class Value:
         """Of floats true for NaN."""
         return self.compare("une" if self.type.is_float else "ne", other)
 
-    def is_nan(self) -> Value:
-        return self.compare("uno", self)
-
     def select(self, then: Value, otherwise: Value | float) -> Value:
         """Of an i1: `then` where it holds, else `otherwise`; a scalar i1 chooses whole vectors."""
         return self.let(f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}", then.type)
@@ -196,9 +193,6 @@ class Value:
     def zext(self, bits: int) -> Value:
         return self.cast("zext", f"i{bits}")
 
-    def sext(self, bits: int) -> Value:
-        return self.cast("sext", f"i{bits}")
-
     # -- functions of numbers
 
     def intrinsic(self, name: str, *others: Value | float, extra: str = "") -> Value:
@@ -209,10 +203,6 @@ class Value:
     def fma(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once."""
         return self.intrinsic("fma", factor, addend)
-
-    def fmuladd(self, factor: Value | float, addend: Value | float) -> Value:
-        """self * factor + addend, rounded once where the machine has an instruction for it, else twice."""
-        return self.intrinsic("fmuladd", factor, addend)
 
     def abs(self) -> Value:
         """The magnitude of a float."""
@@ -227,13 +217,6 @@ class Value:
     def rounded(self) -> Value:
         """The nearest integral value, ties to even."""
         return self.intrinsic("roundeven")
-
-    def maxnum(self, other: Value | float) -> Value:
-        """The greater float; of a number and a NaN the number."""
-        return self.intrinsic("maxnum", other)
-
-    def minnum(self, other: Value | float) -> Value:
-        return self.intrinsic("minnum", other)
 
     def maximum(self, other: Value | float) -> Value:
         """The greater float; NaN if either is."""
@@ -311,11 +294,6 @@ class Value:
         """Of i1: how many lanes hold."""
         bits = self.bitcast(type_of(f"i{self.type.lanes}"))
         return self.fn.index(bits.intrinsic("ctpop").zext(64))
-
-    def reduced(self, name: str, start: str = "") -> Value:
-        """One scalar of all lanes, by the intrinsic llvm.vector.reduce.NAME, whose first operand may be `start`."""
-        text = f"call {self.type.scalar} @llvm.vector.reduce.{name}.{self.type.suffix}({start}{self.typed})"
-        return self.let(text, self.type.element)
 
     def any(self) -> Value:
         """Of i1: whether it holds in any lane."""
@@ -397,10 +375,6 @@ class Pointer(Value):
         super().__init__(fn, POINTER, text)
         self.element, self.align = element, align or element.bytes
 
-    def to(self, element: Type, align: int = 0) -> Pointer:
-        """The same address, of elements of another type."""
-        return Pointer(self.fn, self.text, element, align)
-
     def __add__(self, other: Value | float) -> Pointer:
         """So many bytes further."""
         if _is(other, 0):
@@ -429,15 +403,3 @@ class Pointer(Value):
             return
         operands = f"{value.typed}, {self.typed}, i32 {self.align}, {mask.typed}"
         self.fn.do(f"call void @llvm.masked.store.{value.type.suffix}.p0({operands})")
-
-    def clear(self, bytes: Value | int) -> None:
-        """Zeros over so many bytes."""
-        self.fn.do(f"call void @llvm.memset.p0.i64({self.typed}, i8 0, i64 {bytes}, i1 false)")
-
-    def copy_from(self, source: Pointer, bytes: Value | int) -> None:
-        """So many bytes from another place, which must not overlap."""
-        self.fn.do(f"call void @llvm.memcpy.p0.p0.i64({self.typed}, {source.typed}, i64 {bytes}, i1 false)")
-
-    def prefetch(self, write: bool = False, locality: int = 3) -> None:
-        """Asks for the cache line: `locality` from 0, used once, to 3, used again and again."""
-        self.fn.do(f"call void @llvm.prefetch.p0({self.typed}, i32 {int(write)}, i32 {locality}, i32 1)")

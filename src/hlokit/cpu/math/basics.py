@@ -9,7 +9,7 @@ from hlokit.cpu.llvm import Value, joined
 from hlokit.cpu.math import coefficients
 
 MANTISSA = {"float": 23, "double": 52}
-"""Bits of it by LLVM's type."""
+"""Bits of the mantissa, by LLVM's type."""
 
 
 def table(name: str, x: Value) -> Sequence[float]:
