@@ -50,8 +50,11 @@ class Clock:
 
 def measured(clock: Clock) -> None:
     """Puts the clock round the compiler's parts."""
-    from hlokit.cpu import compiler, emit, entry, jit, program
+    from hlokit.cpu import compiler, emit
+    from hlokit.cpu.emit import entry
+    from hlokit.cpu.jit import objects as jit
     from hlokit.cpu.kernels.routine import KERNELS
+    from hlokit.cpu.lower import program
     from hlokit.runtime import executable, plan
 
     def wrap(owner: Any, attribute: str, name: str) -> None:
@@ -73,7 +76,7 @@ def measured(clock: Clock) -> None:
 
 def compiled(text: str, clock: Clock) -> tuple[dict[str, float], Any]:
     import hlokit as hk
-    from hlokit.cpu import jit
+    from hlokit.cpu.jit import objects as jit
 
     jit.forget()
     clock.spent, clock.inner = {}, 0.0

@@ -73,7 +73,7 @@ class Hlokit(Engine):
 
     def compile(self, text: str | None) -> float:
         import hlokit as hk
-        from hlokit.cpu import jit
+        from hlokit.cpu.jit import objects as jit
 
         assert text is not None, "hlokit compiles what XLA lowered"
         jit.forget()  # a process's first compile each time: XLA keeps nothing of the programs before

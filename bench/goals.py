@@ -178,8 +178,8 @@ exit:
 
 def repeated(name: str, address: int, entry: int) -> float:
     """Microseconds of one of the many times that function `name` above does its work at `address`."""
-    from hlokit.cpu.jit import Library, compile_object
-    from hlokit.cpu.pool import pool
+    from hlokit.cpu.jit.objects import Library, compile_object
+    from hlokit.cpu.jit.pool import pool
     from hlokit.cpu.target import host
 
     functions = {"entry": entry, "parallel": pool().parallel}
@@ -211,7 +211,7 @@ def native_entry_us() -> float:
 
 def fork_join_us() -> float:
     """Two empty chunks, threads awake."""
-    from hlokit.cpu.pool import pool
+    from hlokit.cpu.jit.pool import pool
 
     workers = pool()
     return repeated("fork", workers.address, workers.parallel)

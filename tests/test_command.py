@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.cache import Cache, Key
+from hlokit.cpu.jit.cache import Cache, Key
 from hlokit.text.findings import findings
 from hlokit.tools import files
 from hlokit.tools.main import main

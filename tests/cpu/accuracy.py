@@ -10,7 +10,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
-from hlokit.cpu.primitives import emit
+from hlokit.cpu.math.primitives import emit
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType, f32
 from tests.cpu.native import map_arrays

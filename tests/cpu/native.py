@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.cpu import target as machine
-from hlokit.cpu.legal import legal
+from hlokit.cpu.jit.legal import legal
 from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, splat, vector
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType

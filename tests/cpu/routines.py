@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.kernels.routine import Call, Kernel
 from hlokit.cpu.llvm import Module
 

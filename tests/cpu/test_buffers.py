@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.buffers import ALIGNMENT, Assignment, assign
 from hlokit.cpu.compiler import Program, compile_program
-from hlokit.cpu.expr import Buffer
-from hlokit.cpu.steps import Block, ConditionalStep, CopyStep, HostStep, WhileStep
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.buffers import ALIGNMENT, Assignment, assign
+from hlokit.cpu.lower.steps import Block, ConditionalStep, CopyStep, HostStep, WhileStep
 from hlokit.cpu.target import baseline
 
 numbers = itertools.count()

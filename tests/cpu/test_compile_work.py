@@ -12,8 +12,8 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.llvm import COLD
-from hlokit.cpu.program import Lowering
-from hlokit.cpu.steps import KernelStep
+from hlokit.cpu.lower.program import Lowering
+from hlokit.cpu.lower.steps import KernelStep
 from hlokit.cpu.target import BASELINES, Target, baseline, host
 from hlokit.hlo.module import HloModule
 from tests.counting import function_calls

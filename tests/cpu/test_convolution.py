@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.jit import Library, compile_object
-from hlokit.cpu.kernels.convolution import convolution
-from hlokit.cpu.kernels.elements import write
+from hlokit.cpu.jit.objects import Library, compile_object
+from hlokit.cpu.kernels.contraction.convolution import convolution
+from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module, splat, vector
 from hlokit.cpu.target import Target

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.kernels import dot as dot_routines
-from hlokit.cpu.kernels import ragged_dot as ragged_routines
-from hlokit.cpu.kernels.elements import write
+from hlokit.cpu.kernels.contraction import dot as dot_routines
+from hlokit.cpu.kernels.contraction import ragged_dot as ragged_routines
+from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
 from hlokit.cpu.llvm import COLD, Function, Module, scalar_type, vector
 from hlokit.cpu.target import Target

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.jit import compile_object
-from hlokit.cpu.kernels.divide import LEAF
-from hlokit.cpu.kernels.eigh import LARGEST
-from hlokit.cpu.lapack import lapack
+from hlokit.cpu.jit.objects import compile_object
+from hlokit.cpu.kernels.linalg.divide import LEAF
+from hlokit.cpu.kernels.linalg.eigh import LARGEST
+from hlokit.cpu.kernels.linalg.lapack import lapack
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, baseline, host
 from hlokit.interpreter.process import Process

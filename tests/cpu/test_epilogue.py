@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.steps import RoutineStep
+from hlokit.cpu.lower.steps import RoutineStep
 
 DOT = "d = f32[{m},{n}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
 BIAS = " bb = f32[{m},{n}] broadcast(b), dimensions={{1}} s = f32[{m},{n}] add(d, bb)"

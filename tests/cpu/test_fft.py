@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.kernels.fft import fft
-from hlokit.cpu.kernels.fft_lanes import factors, roots
+from hlokit.cpu.kernels.fft.lanes import factors, roots
+from hlokit.cpu.kernels.fft.transform import fft
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, baseline

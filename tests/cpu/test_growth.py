@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.called import CalledFunction
 from hlokit.cpu.compiler import PIPELINE, compile_program
+from hlokit.cpu.loops.called import CalledFunction
 from hlokit.cpu.target import host
 from hlokit.errors import UnsupportedError
 from hlokit.proto.module import module_from_proto, module_to_proto
@@ -322,6 +322,6 @@ def test_what_many_kernels_share_is_not_built_for_each(monkeypatch: pytest.Monke
         return results(self, *given)
 
     monkeypatch.setattr(CalledFunction, "results", counted)
-    monkeypatch.setattr("hlokit.cpu.grouping._ROUND", 1500)
+    monkeypatch.setattr("hlokit.cpu.lower.grouping._ROUND", 1500)
     lowering(users_of_a_norm(100))()
     assert len(built) < 12 * 32 * 50

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.half import computes_half
+from hlokit.cpu.math.half import computes_half
 from hlokit.cpu.target import host
 from hlokit.ops.numerics import bits_of
 from tests.fuzz.machine_code import differs

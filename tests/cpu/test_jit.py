@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from hlokit.cpu import jit
+from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.llvm import COLD, SHARED
 from hlokit.cpu.target import BASELINES, Target, _share, available_threads, baseline, host, parse
 from hlokit.errors import UnsupportedError
@@ -351,7 +351,7 @@ def test_modules_that_an_interrupt_left_to_the_collector() -> None:
 def test_code_that_is_dropped_leaves_no_memory_behind() -> None:
     """Before, 10 KB each of the linker's tables and 7 KB of the passes'."""
     script = """
-from hlokit.cpu import jit
+from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.target import host
 from tests.leaks import resident
 

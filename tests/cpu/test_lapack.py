@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.jit.objects import Library, compile_object
+from hlokit.cpu.kernels.linalg.lapack import lapack, lapack_address, lapack_symbols
 from hlokit.cpu.kernels.routine import Call, Routine
-from hlokit.cpu.lapack import lapack, lapack_address, lapack_symbols
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, host
 from hlokit.hlo.instruction import Instruction

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.jit import compile_object
-from hlokit.cpu.kernels.cholesky import cholesky
+from hlokit.cpu.jit.objects import compile_object
+from hlokit.cpu.kernels.linalg.cholesky import cholesky
+from hlokit.cpu.kernels.linalg.triangular_solve import triangular_solve
 from hlokit.cpu.kernels.routine import Call, Routine
-from hlokit.cpu.kernels.triangular_solve import triangular_solve
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import BASELINES, Target, baseline
 from hlokit.ops.linalg import TRANSPOSES, Cholesky, TriangularSolve

@@ -10,7 +10,7 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.math.bounds import BOUNDS
 from hlokit.cpu.math.functions import has_short_rsqrt
-from hlokit.cpu.primitives import emit
+from hlokit.cpu.math.primitives import emit
 from hlokit.ops.numerics import from_bits, narrow, widen
 from hlokit.types.dtype import DType, bf16, f16, f32, f64
 from tests.cpu.accuracy import arguments, computed, errors_in_ulp, in_f64

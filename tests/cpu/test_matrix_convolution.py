@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.kernels import convolution as routine
-from hlokit.cpu.kernels import matrix_convolution_plan as plans
-from hlokit.cpu.kernels.convolution import convolution
+from hlokit.cpu.kernels.contraction import convolution as routine
+from hlokit.cpu.kernels.contraction import matrix_convolution_plan as plans
+from hlokit.cpu.kernels.contraction.convolution import convolution
+from hlokit.cpu.kernels.contraction.sliding import sliding
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.kernels.sliding import sliding
 from hlokit.cpu.llvm import Module
 from hlokit.ops.convolution import Convolution
 from hlokit.types import dtype as dtypes
@@ -199,7 +199,7 @@ FENCED = """
 import sys
 from unittest import mock
 import numpy as np
-from hlokit.cpu.kernels import convolution as routine, matrix_convolution_plan as plans
+from hlokit.cpu.kernels.contraction import convolution as routine, matrix_convolution_plan as plans
 from tests.cpu import test_convolution as small
 from tests.cpu.test_matrix_convolution import CASES, SHAPES
 from tests.fuzz.guard import fenced

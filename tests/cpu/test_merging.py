@@ -4,8 +4,8 @@ import ctypes
 
 import pytest
 
-from hlokit.cpu.jit import Library, compile_object
-from hlokit.cpu.merging import merged
+from hlokit.cpu.jit.merging import merged
+from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.target import host
 
 FILL = """define internal void @NAME(ptr %to, i64 %count) noinline {{

@@ -10,8 +10,8 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.compiler import compile_program
-from hlokit.cpu.loops import Loops
-from hlokit.cpu.steps import KernelStep
+from hlokit.cpu.loops.nest import Loops
+from hlokit.cpu.lower.steps import KernelStep
 from hlokit.cpu.target import host
 from tests.fuzz.machine_code import many_chunks
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu import jit
-from hlokit.cpu.kernels import parts
-from hlokit.cpu.steps import PackStep
+from hlokit.cpu.jit import objects as jit
+from hlokit.cpu.kernels.contraction import parts
+from hlokit.cpu.lower.steps import PackStep
 from hlokit.cpu.target import host, parse
 
 Array = np.ndarray[Any, Any]

@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from hlokit.cpu import jit
-from hlokit.cpu.pool import Pool, pool
-from hlokit.cpu.pool_text import text
+from hlokit.cpu.jit import objects as jit
+from hlokit.cpu.jit.pool import Pool, pool
+from hlokit.cpu.jit.pool_text import text
 from hlokit.cpu.target import baseline, host
 
 CODE = """
@@ -249,7 +249,7 @@ def test_the_process_exits_cleanly(name: str) -> None:
     """Four times each, 20 in all."""
     script = f"""
 import threading, time
-from hlokit.cpu.pool import pool
+from hlokit.cpu.jit.pool import pool
 from tests.cpu.test_pool import Program
 program = Program(pool(3))
 {ENDS[name]}

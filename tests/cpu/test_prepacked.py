@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.steps import PackStep, Step, WhileStep
+from hlokit.cpu.lower.steps import PackStep, Step, WhileStep
 
 LOOP = """HloModule m
 cond {{ s = ({state}) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(4)

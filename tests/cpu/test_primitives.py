@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, splat
-from hlokit.cpu.primitives import constant, emit
+from hlokit.cpu.math.primitives import constant, emit
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.forms.primitives import PRIMITIVES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.steps import KernelStep
+from hlokit.cpu.lower.steps import KernelStep
 
 SOFTMAX = """HloModule m
 max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }

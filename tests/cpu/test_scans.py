@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.expr import reachable
+from hlokit.cpu.loops.expr import reachable
 
 WINDOWS = """HloModule m
 fold {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] {op}(a, b) }}

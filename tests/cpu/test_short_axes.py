@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.loops import Loops
-from hlokit.cpu.steps import KernelStep
+from hlokit.cpu.loops.nest import Loops
+from hlokit.cpu.lower.steps import KernelStep
 
 FORCES = """HloModule m
 sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }

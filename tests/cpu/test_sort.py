@@ -9,9 +9,9 @@ import pytest
 
 import hlokit
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.kernels.sort import recognise, sort
-from hlokit.cpu.kernels.sort_vector import VectorSort, supports
-from hlokit.cpu.kernels.topk import topk
+from hlokit.cpu.kernels.sort.routine import recognise, sort
+from hlokit.cpu.kernels.sort.topk import topk
+from hlokit.cpu.kernels.sort.vector import VectorSort, supports
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target, baseline
 from hlokit.hlo.module import HloModule

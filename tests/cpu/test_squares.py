@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from hlokit.cpu.jit import Library, compile_object
-from hlokit.cpu.kernels.squares import transposed
+from hlokit.cpu.jit.objects import Library, compile_object
+from hlokit.cpu.kernels.contraction.squares import transposed
 from hlokit.cpu.llvm import Function, Module, vector
 from hlokit.cpu.target import host
 

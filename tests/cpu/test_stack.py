@@ -13,7 +13,7 @@ import pytest
 
 import hlokit as hk
 from hlokit import stack
-from hlokit.cpu.frames import deepest, frame
+from hlokit.cpu.jit.frames import deepest, frame
 from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.target import baseline
 from hlokit.runtime import on_stack
@@ -234,7 +234,7 @@ def test_small_programs_are_called_as_they_are() -> None:
 
 
 def test_the_code_is_made_for_other_machines() -> None:
-    from hlokit.cpu import jit
+    from hlokit.cpu.jit import objects as jit
 
     for name in ("x86-64", "aarch64"):
         assert "hlokit_on_stack" in jit.assembly(on_stack.text(baseline(name)), baseline(name))

@@ -9,7 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.compiler import compile_program
-from hlokit.cpu.jit import assembly, compile_object
+from hlokit.cpu.jit.objects import assembly, compile_object
 from hlokit.cpu.target import baseline, parse
 from tests.golden.compare import compare_outputs
 from tests.golden.player import flatten

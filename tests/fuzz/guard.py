@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from hlokit.cpu import buffers
-from hlokit.cpu.buffers import ALIGNMENT, Assignment, Home
+from hlokit.cpu.lower import buffers
+from hlokit.cpu.lower.buffers import ALIGNMENT, Assignment, Home
 from hlokit.runtime import call, executable, plan
 
 PAGE = mmap.PAGESIZE

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 import hlokit as hk
-from hlokit.cpu import order
+from hlokit.cpu.loops import order
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import valid_part

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.target import host as machine
 from hlokit.interop.pjrt import client, executables, layouts, optimized, programs, transfers  # noqa: F401
 from hlokit.interop.pjrt.memory import Kept, read_bytes, read_word

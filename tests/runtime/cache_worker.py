@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 import hlokit as hk
-from hlokit.cpu.cache import Cache, Key
+from hlokit.cpu.jit.cache import Cache, Key
 
 KEYS = 20
 

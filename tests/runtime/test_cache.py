@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hlokit.cpu import cache as caching
-from hlokit.cpu import jit
-from hlokit.cpu.cache import Cache, Key, compiled, compiled_objects, object_key, recorded
+from hlokit.cpu.jit import cache as caching
+from hlokit.cpu.jit import objects as jit
+from hlokit.cpu.jit.cache import Cache, Key, compiled, compiled_objects, object_key, recorded
 from hlokit.cpu.target import baseline, host
 from hlokit.tools.cache import clear, show, why
 
@@ -200,7 +200,7 @@ def test_the_size_is_watched(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_processes_share_it(cache: Cache) -> None:
     script = """
-from hlokit.cpu.cache import Cache, Key
+from hlokit.cpu.jit.cache import Cache, Key
 for turn in range(300):
     key = Key.of("m", text=str(turn % 3))
     found = Cache().lookup(key)

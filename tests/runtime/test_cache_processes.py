@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hlokit.cpu.cache import Cache
+from hlokit.cpu.jit.cache import Cache
 from tests.runtime.cache_worker import key, payload
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu import jit
+from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, EvaluationError
 from hlokit.runtime import call as calling

@@ -15,7 +15,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu import target as targets
-from hlokit.cpu.cache import recorded
+from hlokit.cpu.jit.cache import recorded
 from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.runtime import executable as executables

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu import jit
+from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.target import baseline, host
 from hlokit.runtime.call import Caller
 from hlokit.runtime.interrupt import is_interrupt, raise_kept, step_address, symbols, text

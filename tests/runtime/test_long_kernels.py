@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu import jit, pool_text
+from hlokit.cpu.jit import objects as jit
+from hlokit.cpu.jit import pool_text
 from hlokit.cpu.target import baseline
 from hlokit.runtime import long_kernels
 from tests.fuzz.properties import leaves

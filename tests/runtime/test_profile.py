@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.steps import KernelStep
+from hlokit.cpu.lower.steps import KernelStep
 from hlokit.errors import HlokitError
 from hlokit.runtime.limits import Limits, limits
 from hlokit.runtime.profile import kernel_bytes

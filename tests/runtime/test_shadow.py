@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu import primitives
 from hlokit.cpu.kernels.routine import KERNELS
+from hlokit.cpu.math import primitives
 from hlokit.errors import ShadowMismatch
 from hlokit.runtime import shadow
 from hlokit.tools.run import arguments_from_arrays

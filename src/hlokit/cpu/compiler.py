@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.buffers import Assignment, assign
-from hlokit.cpu.context import Context
-from hlokit.cpu.entry import EntryWriter, Prepared, Written, finished, prepare_kernels, prepare_routines, work
-from hlokit.cpu.expr import Buffer
-from hlokit.cpu.leaf import array_leaves
+from hlokit.cpu.emit.entry import EntryWriter, Prepared, Written, finished, prepare_kernels, prepare_routines, work
+from hlokit.cpu.jit.merging import merged
 from hlokit.cpu.llvm import Module
-from hlokit.cpu.merging import merged
-from hlokit.cpu.program import Lowering
-from hlokit.cpu.steps import Block, CopyStep, Step
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.buffers import Assignment, assign
+from hlokit.cpu.lower.context import Context
+from hlokit.cpu.lower.leaf import array_leaves
+from hlokit.cpu.lower.program import Lowering
+from hlokit.cpu.lower.steps import Block, CopyStep, Step
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.computation import Computation

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hlokit.cpu.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, identity_name, reachable
-from hlokit.cpu.loops import Loops, Store, places_of
-from hlokit.cpu.portion import portions
-from hlokit.cpu.steps import (
+from hlokit.cpu.loops.expr import Axis, Buffer, Fold, Node, RuntimeInt, children, identity_name, reachable
+from hlokit.cpu.loops.nest import Loops, Store, places_of
+from hlokit.cpu.lower.portion import portions
+from hlokit.cpu.lower.steps import (
     Block,
     ConditionalStep,
     CopyStep,

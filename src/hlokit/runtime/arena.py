@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.memory import private_memory
+from hlokit.cpu.jit.memory import private_memory
 from hlokit.errors import OutOfMemoryError
 
 HUGE_PAGE = 2**21

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from hlokit.cpu.cache import folder, recorded
-from hlokit.cpu.jit import Library
-from hlokit.cpu.pool import pool
+from hlokit.cpu.jit.cache import folder, recorded
+from hlokit.cpu.jit.objects import Library
+from hlokit.cpu.jit.pool import pool
 from hlokit.cpu.target import Target, host, require_system, this_machine
 from hlokit.errors import ArgumentError, HlokitError, OutOfMemoryError, UnsupportedError
 from hlokit.forks import unforked
@@ -304,7 +304,7 @@ class Executable:
         workers = pool(threads) if plan.parallel else None  # its code takes 20 ms where the cache has it not
         functions = {**(workers.symbols if workers else {}), **plans.functions(plan.runtime)}
         if plan.lapack:
-            from hlokit.cpu.lapack import lapack_addresses
+            from hlokit.cpu.kernels.linalg.lapack import lapack_addresses
 
             functions |= lapack_addresses(plan.lapack)
         library = Library(plan.objects, functions)

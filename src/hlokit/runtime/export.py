@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlokit.cpu.compiler import Program, compile_program
-from hlokit.cpu.jit import compile_object
+from hlokit.cpu.jit.objects import compile_object
+from hlokit.cpu.kernels.linalg.lapack import lapack_names
 from hlokit.cpu.kernels.routine import STACK
-from hlokit.cpu.lapack import lapack_names
 from hlokit.cpu.target import ALIGNMENT, Target, parse
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule

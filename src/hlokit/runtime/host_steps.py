@@ -21,7 +21,7 @@ from hlokit.runtime.interrupt import step_address
 from hlokit.runtime.meetings import Meetings, Round, Switch
 
 if TYPE_CHECKING:
-    from hlokit.cpu.steps import HostStep
+    from hlokit.cpu.lower.steps import HostStep
     from hlokit.hlo.instruction import Instruction
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hlokit.analysis.cost import cost_of_module
-from hlokit.cpu.buffers import Home
 from hlokit.cpu.compiler import Program
-from hlokit.cpu.jit import assembly, optimised_llvm
+from hlokit.cpu.jit.objects import assembly, optimised_llvm
 from hlokit.cpu.listing import program_text
-from hlokit.cpu.portion import inner_blocks
-from hlokit.cpu.steps import Block, KernelStep, Step
+from hlokit.cpu.lower.buffers import Home
+from hlokit.cpu.lower.portion import inner_blocks
+from hlokit.cpu.lower.steps import Block, KernelStep, Step
 from hlokit.cpu.target import Target
 from hlokit.errors import HlokitError
 from hlokit.hlo.module import HloModule

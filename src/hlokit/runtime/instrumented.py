@@ -6,9 +6,9 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hlokit.cpu.cache import compiled_objects
-from hlokit.cpu.lapack import lapack_names
-from hlokit.cpu.traced import Traced
+from hlokit.cpu.emit.traced import Traced
+from hlokit.cpu.jit.cache import compiled_objects
+from hlokit.cpu.kernels.linalg.lapack import lapack_names
 from hlokit.runtime.host_steps import HostSteps
 from hlokit.runtime.plan import called
 

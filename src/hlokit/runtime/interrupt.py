@@ -23,8 +23,8 @@ from functools import cache, reduce
 from traceback import walk_tb
 from typing import Any
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.jit import Library
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.target import Target, host
 from hlokit.forks import lock
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.cache import Cache, Key
-from hlokit.cpu.jit import Library, compile_object
+from hlokit.cpu.jit.cache import Cache, Key
+from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target, available_threads, host
 from hlokit.runtime.arena import Buffer

@@ -5,7 +5,7 @@ gives 0; or 1 as soon as `hlokit_interrupted` says that the loop is to be left: 
 and what it was to write is half done. `work`: estimated nanoseconds on one thread; a short job is run by its caller,
 which asks then, as is any where the system has no more threads. `pool` may be null for one chunk.
 
-The caller sleeps, and asks `hlokit_interrupted` every 50 ms. How the threads are made to leave: hlokit.cpu.guard.
+The caller sleeps, and asks `hlokit_interrupted` every 50 ms. How the threads are made to leave: hlokit.cpu.jit.guard.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.guard import signal_number
-from hlokit.cpu.jit import Library
-from hlokit.cpu.pool import code
-from hlokit.cpu.pool_text import STATE, signals_blocked
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.guard import signal_number
+from hlokit.cpu.jit.objects import Library
+from hlokit.cpu.jit.pool import code
+from hlokit.cpu.jit.pool_text import STATE, signals_blocked
 from hlokit.cpu.target import Target, host
 from hlokit.runtime import interrupt
 from hlokit.stack import SIZE

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.jit import Library
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.target import ALIGNMENT, host
 from hlokit.runtime.arena import Buffer
 

@@ -11,9 +11,9 @@ import ctypes
 import re
 from functools import cache
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.jit import Library
-from hlokit.cpu.pool_text import signals_blocked
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.objects import Library
+from hlokit.cpu.jit.pool_text import signals_blocked
 from hlokit.cpu.target import Target, host
 from hlokit.errors import EvaluationError
 from hlokit.stack import SIZE

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.cpu.cache import Cache, Key, compiled_objects, objects_key, stored_objects
-from hlokit.cpu.jit import ObjectCode
+from hlokit.cpu.jit.cache import Cache, Key, compiled_objects, objects_key, stored_objects
+from hlokit.cpu.jit.objects import ObjectCode
 from hlokit.cpu.target import ALIGNMENT, Target
 from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
@@ -119,7 +119,7 @@ def _lapack(text: str) -> tuple[str, ...]:
     """The routines of LAPACK that LLVM text calls."""
     if "@hlokit_lapack_" not in text:
         return ()  # to import what follows takes 6 ms
-    from hlokit.cpu.lapack import lapack_names
+    from hlokit.cpu.kernels.linalg.lapack import lapack_names
 
     return tuple(lapack_names(text))
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlokit.analysis.cost import Cost, cost_of_module
-from hlokit.cpu.portion import inner_blocks, portions
-from hlokit.cpu.steps import CopyStep, HostStep, KernelStep, PackStep, RoutineStep, Step, WhileStep
-from hlokit.cpu.traced import EVENT, HEADER, TOTAL, Traced, timed
+from hlokit.cpu.emit.traced import EVENT, HEADER, TOTAL, Traced, timed
+from hlokit.cpu.lower.portion import inner_blocks, portions
+from hlokit.cpu.lower.steps import CopyStep, HostStep, KernelStep, PackStep, RoutineStep, Step, WhileStep
 from hlokit.errors import HlokitError
 from hlokit.runtime.instrumented import twin
 from hlokit.runtime.limits import Limits, limits
@@ -227,7 +227,7 @@ def _moved(executable: Executable, step: Step) -> int:
 
 def kernel_bytes(step: KernelStep) -> int:
     """What a kernel's loads and stores reach: at most each array whole, at most each access's number of elements."""
-    from hlokit.cpu.expr import affine_deps, reachable
+    from hlokit.cpu.loops.expr import affine_deps, reachable
 
     loops = step.loops
     extents = {axis.bit: axis.extent for axis in loops.order}

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.cpu.expr import Buffer
-from hlokit.cpu.portion import Portion, portions
-from hlokit.cpu.traced import touched, watched
+from hlokit.cpu.emit.traced import touched, watched
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.portion import Portion, portions
 from hlokit.errors import ShadowMismatch
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_ndarray, is_sequence

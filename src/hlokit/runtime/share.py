@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.jit import Library
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import host
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from cyclopts import App
 
 from hlokit.api import compile, verify
-from hlokit.cpu.cache import Cache, recorded
+from hlokit.cpu.jit.cache import Cache, recorded
 from hlokit.tools.files import loaded
 
 cache = App(name="cache", help="Shows, clears and explains the persistent cache of compiled programs.")

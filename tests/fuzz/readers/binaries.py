@@ -9,8 +9,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from hlokit.cpu import cache as caches
-from hlokit.cpu.cache import Cache, Key
+from hlokit.cpu.jit import cache as caches
+from hlokit.cpu.jit.cache import Cache, Key
 from hlokit.interop.pjrt import options
 from hlokit.interop.pjrt.options import varint
 from tests.fuzz.readers import stablehlo_artifact

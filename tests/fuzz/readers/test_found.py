@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.cache import Cache, Key
+from hlokit.cpu.jit.cache import Cache, Key
 from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, HlokitError, ParseError, UnsupportedError
 from hlokit.hlo.names import identifier
@@ -253,7 +253,7 @@ def test_clearing_takes_what_killed_writers_left(cache: Cache) -> None:
 
 
 def test_lists_of_objects_that_are_none(cache: Cache) -> None:
-    from hlokit.cpu.cache import stored_objects
+    from hlokit.cpu.jit.cache import stored_objects
 
     for payload in (b"", b"[1]\nab", b"[-1, 3]\nab", b"{}\n", b'["x"]\nab', b"[[1]]\na", b"null\n"):
         cache.store(KEY, payload)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlokit.cpu import primitives
 from hlokit.cpu.emit.memory import MemoryWriter
 from hlokit.cpu.emit.scope import Body, Scope, Val
-from hlokit.cpu.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
 from hlokit.cpu.llvm import scalar_type, splat, vector
-from hlokit.cpu.loops import Loops
-from hlokit.cpu.order import counter
+from hlokit.cpu.loops.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
+from hlokit.cpu.loops.nest import Loops
+from hlokit.cpu.loops.order import counter
+from hlokit.cpu.math import primitives
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 
-from hlokit.cpu import parted, segments
 from hlokit.cpu.emit.folds import FoldWriter
 from hlokit.cpu.emit.scope import Body, Scope, Val
-from hlokit.cpu.expr import Axis
 from hlokit.cpu.llvm import Function, scalar_type, splat, vector
-from hlokit.cpu.loops import BLOCK, Parted, Span, Store
+from hlokit.cpu.loops import parted, segments
+from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.loops.nest import BLOCK, Parted, Span, Store
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from hlokit.cpu.emit.scope import Body, Scope
-from hlokit.cpu.expr import Axis, Buffer, Expressions, Node
 from hlokit.cpu.llvm import Function
-from hlokit.cpu.loops import Loops, Span, Store
+from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node
+from hlokit.cpu.loops.nest import Loops, Span, Store
 from hlokit.cpu.target import Target
 
 

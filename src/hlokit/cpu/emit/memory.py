@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from hlokit.cpu import primitives, tiles
 from hlokit.cpu.emit.scope import Scope, Val
 from hlokit.cpu.emit.values import ValueWriter
-from hlokit.cpu.expr import Buffer, Node, RuntimeInt
 from hlokit.cpu.llvm import memory_type, splat, vector
-from hlokit.cpu.loops import Loops, Store, runtime_deps
-from hlokit.cpu.substitution import nodes_of
+from hlokit.cpu.loops import tiles
+from hlokit.cpu.loops.expr import Buffer, Node, RuntimeInt
+from hlokit.cpu.loops.nest import Loops, Store, runtime_deps
+from hlokit.cpu.loops.substitution import nodes_of
+from hlokit.cpu.math import primitives
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlokit.cpu.expr import Axis
+from hlokit.cpu.loops.expr import Axis
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlokit.cpu import primitives
 from hlokit.cpu.emit.loops import LoopWriter
 from hlokit.cpu.emit.scope import Scope, Val
-from hlokit.cpu.expr import Axis, Buffer, Node, RuntimeInt, children, reachable
 from hlokit.cpu.llvm import float_constant, memory_type, scalar_type, splat, vector
+from hlokit.cpu.loops.expr import Axis, Buffer, Node, RuntimeInt, children, reachable
+from hlokit.cpu.math import primitives
 from hlokit.cpu.math.functions import has_short_rsqrt
 from hlokit.forms.affine import Affine
 from hlokit.types import dtype as dtypes

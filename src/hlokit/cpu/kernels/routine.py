@@ -105,18 +105,18 @@ PACKERS: dict[str, Callable[[Call, Module], Packing | None]] = {}
 """By the routine's name. None: the product reads its operands as they are, or has none to pack whole."""
 
 _MODULES = {
-    "cholesky": "hlokit.cpu.kernels.cholesky",
-    "convolution": "hlokit.cpu.kernels.convolution",
-    "dot": "hlokit.cpu.kernels.dot",
-    "fft": "hlokit.cpu.kernels.fft",
-    "ragged-dot": "hlokit.cpu.kernels.ragged_dot",
+    "cholesky": "hlokit.cpu.kernels.linalg.cholesky",
+    "convolution": "hlokit.cpu.kernels.contraction.convolution",
+    "dot": "hlokit.cpu.kernels.contraction.dot",
+    "fft": "hlokit.cpu.kernels.fft.transform",
+    "ragged-dot": "hlokit.cpu.kernels.contraction.ragged_dot",
     "rng-bit-generator": "hlokit.cpu.kernels.random",
-    "scaled-dot": "hlokit.cpu.kernels.dot",
-    "sort": "hlokit.cpu.kernels.sort",
-    "topk": "hlokit.cpu.kernels.topk",
-    "triangular-solve": "hlokit.cpu.kernels.triangular_solve",
+    "scaled-dot": "hlokit.cpu.kernels.contraction.dot",
+    "sort": "hlokit.cpu.kernels.sort.routine",
+    "topk": "hlokit.cpu.kernels.sort.topk",
+    "triangular-solve": "hlokit.cpu.kernels.linalg.triangular_solve",
 }
-"""Where routines enter themselves into KERNELS; those of custom calls do so in hlokit.cpu.lapack."""
+"""Where routines enter themselves into KERNELS; those of custom calls do so in hlokit.cpu.kernels.linalg.lapack."""
 
 
 class Kernels(dict[str, Kernel]):
@@ -131,7 +131,7 @@ class Kernels(dict[str, Kernel]):
         return self[name]
 
     def _found(self, name: str) -> bool:
-        module = "hlokit.cpu.lapack" if name.startswith("custom-call:") else _MODULES.get(name)
+        module = "hlokit.cpu.kernels.linalg.lapack" if name.startswith("custom-call:") else _MODULES.get(name)
         if module is not None:
             importlib.import_module(module)
         return super().__contains__(name)

@@ -7,8 +7,8 @@ import sys
 from functools import cache
 from typing import Any
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.jit import Library
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.target import host
 from hlokit.interop.pjrt import buffers, code, events, execute, layouts
 from hlokit.runtime.interrupt import python_functions, symbols

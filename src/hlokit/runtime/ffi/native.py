@@ -6,8 +6,8 @@ import ctypes
 import os
 from functools import cache
 
-from hlokit.cpu.cache import compiled
-from hlokit.cpu.jit import Library
+from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.target import available_threads, host
 from hlokit.errors import HandlerError
 from hlokit.runtime.ffi.layouts import ERROR_CODES

@@ -1,0 +1,168 @@
+"""How a product of blocks is cut: its tile, its chunks, which operands are read where they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.contraction.axes import Space
+from hlokit.cpu.kernels.contraction.elements import size_of
+from hlokit.cpu.kernels.contraction.matrix_tile import MOST_ROWS, MOST_VECTORS
+from hlokit.cpu.kernels.contraction.packing import Operand
+from hlokit.cpu.kernels.contraction.tile import Arithmetic, register_tile
+from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.llvm import scalar_type
+
+_PANEL_BYTES = 2048
+"""Bytes of one column in a packed panel: a tile's rows and columns then share L1 and half of L2."""
+_BLOCK_BYTES = 1 << 19
+"""Packed columns of a chunk, in L2."""
+_SUMS_BYTES = 1 << 19
+"""Sums that wait on the stack for the rest of the inner axis. A thread needs some 1.2 MB of stack in all."""
+_MOST_ROWS, _MOST_COLUMNS = 1024, 256
+"""Of a chunk."""
+_CHUNK_WORK = 8_000_000
+"""Multiplications and additions that are worth a chunk: some 50 us of one core."""
+MATRIX_SPEED = 8
+"""How many times as fast matrix registers are."""
+_LARGE = 1 << 32
+"""Work from which twice as many chunks cost next to nothing: below it packing is felt."""
+CHUNKS = 16
+_LOW = 16
+"""Rows or columns of a product that, as a rule, is made without packing."""
+_PACKED = 1 / 40
+"""1 / rows + 1 / columns of a chunk at which packing, some 20 operations an element, takes half as long as products."""
+
+
+def up(value: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is cut.
+
+    rows, vectors             the tile
+    depth                     steps of the inner axis at a time
+    block                     (batch, rows, columns) of a chunk
+    keeps_lhs, keeps_rhs      the operand is read where it is; keeps_out: sums are made in the result
+    """
+
+    arithmetic: Arithmetic
+    lanes: int
+    rows: int
+    vectors: int
+    depth: int
+    block: tuple[int, int, int]
+    keeps_lhs: bool
+    keeps_rhs: bool
+    keeps_out: bool
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.lanes * self.vectors
+
+
+def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Operand, *, is_ragged: bool) -> Plan:
+    """Cuts by shapes and machine alone."""
+    lanes = arithmetic.lanes(call.target)
+    is_matrix = arithmetic.is_matrix
+    most_rows, most_vectors = (MOST_ROWS, MOST_VECTORS) if is_matrix else register_tile(arithmetic, call.target)
+    m, n, k = space.rows.size, space.columns.size, space.inner.size
+    streams = not is_ragged and _streams(m, rhs)
+    if streams:
+        most_vectors = min(16, most_rows * most_vectors // m)
+    vectors = min(most_vectors, -(-n // lanes))
+    blocks = max(1, -(-k * size_of(arithmetic.packed) * arithmetic.parts // _PANEL_BYTES))
+    depth = up(-(-k // blocks), 64)
+    keeps_out = not is_ragged and _keeps_out(call, space, arithmetic)
+    has_sums = depth < k and not keeps_out
+    tallest = _SUMS_BYTES // (_MOST_COLUMNS * arithmetic.total_bytes) if has_sums else _MOST_ROWS
+    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
+    batch = 1 if call.by_batch else batch
+    even = -(-block_rows // -(-block_rows // most_rows))
+    rows = min(m, most_rows) if is_ragged or is_matrix else even
+    return Plan(
+        arithmetic,
+        lanes,
+        rows,
+        vectors,
+        depth,
+        (batch, up(block_rows, rows), columns),
+        keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
+        keeps_rhs=streams or _keeps_rhs(rhs, m, n, k, rows),
+        keeps_out=keeps_out,
+    )
+
+
+def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
+    """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
+    g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
+    work = 2 * g * m * n * max(k, 1)
+    speed = MATRIX_SPEED if arithmetic.is_matrix else 1
+    wanted = max(1, min(work // (_CHUNK_WORK * speed), CHUNKS // 2 if work < _LARGE else CHUNKS))
+    most = max(width, min(_MOST_COLUMNS, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
+    if g >= wanted:
+        return -(-g // wanted), -(-m // -(-m // tallest)), min(up(n, width), most // width * width)
+    each = -(-wanted // g)
+    rows, columns = _cut(m, n, width, most // width * width, each, tallest)
+    # short sides: what fewer chunks pack less often outweighs that fewer threads share them
+    while each > 2 and work < 8 * _CHUNK_WORK * g * each and _is_packing(arithmetic, m, n, rows, columns):
+        each = max(2, each // 2)
+        rows, columns = _cut(m, n, width, most // width * width, each, tallest)
+    return 1, rows, columns
+
+
+def _is_packing(arithmetic: Arithmetic, m: int, n: int, rows: int, columns: int) -> bool:
+    """Whether packing takes a good part of the time of chunks of this size."""
+    return not arithmetic.is_matrix and min(m, n) > _LOW and 1 / rows + 1 / columns > _PACKED
+
+
+def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tuple[int, int]:
+    """Rows and columns of a chunk, of which `each` or more are wanted."""
+    best = (math.inf, m, n)
+    for across in range(-(-n // most), -(-n // width) + 1):
+        down = min(max(-(-each // across), -(-m // tallest)), m)
+        rows, columns = -(-m // down), up(-(-n // across), width)
+        idle = -across * down % each / each  # the last round of chunks has fewer
+        best = min(best, (1 / rows + 1 / columns + 0.01 * idle, rows, columns))
+        if across >= each:
+            break
+    return best[1], best[2]
+
+
+def _streams(m: int, rhs: Operand) -> bool:
+    """Few rows: rhs is read once, in wide rows as they lie in memory."""
+    has_rows = rhs.free.stride("rhs") == 1 and rhs.inner.stride("rhs") is not None
+    return m <= 4 and has_rows and rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
+
+
+def _keeps_lhs(lhs: Operand, rows: int) -> bool:
+    row, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
+    if row is None or step is None or not lhs.is_factor():
+        return False
+    if lhs.arithmetic.group > 1 and (step != 1 or lhs.inner.size % lhs.arithmetic.group):
+        return False
+    if rows <= 4 or lhs.inner.size <= 16:
+        return True
+    return max(row, step) * lhs.element_bytes % 2048 != 0  # else rows meet in few sets of the cache
+
+
+def _keeps_rhs(rhs: Operand, m: int, n: int, k: int, rows: int) -> bool:
+    column, step = rhs.free.stride("rhs"), rhs.inner.stride("rhs")
+    if step is None or not rhs.is_factor() or rhs.arithmetic.group > 1 or rhs.arithmetic.is_complex:
+        return False
+    if not (column == 1 or n == 1):
+        return False
+    if m <= rows and step * rhs.element_bytes % 4096 != 0:
+        return True
+    return k * step * rhs.element_bytes <= 1 << 15
+
+
+def _keeps_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:
+    dtype = call.results[0].dtype
+    if call.store is not None or arithmetic.is_complex or dtype.bits < 8 or dtype.kind == "pred":
+        return False
+    return scalar_type(dtype) == arithmetic.total and space.rows.stride("out") is not None

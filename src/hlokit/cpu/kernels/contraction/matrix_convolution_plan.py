@@ -1,0 +1,385 @@
+"""How a convolution is cut for matrix registers: what lies side by side in lines, which outputs a chunk takes.
+
+A *line* is what a row of a register holds, 64 bytes: the factors that one output meets for one tap, all features (in
+groups, if they are many); where features are few, those of several taps along one axis (`merged`). Lines lie in a
+*grid* of the places along the axes, so that an output's number in it, plus a constant for each tap, gives the line that
+it meets. With strides the places are sorted by what they leave over, into grids of their own. Outputs are all numbers
+of the grid: those at the end of a row, where the next one begins, are computed and thrown away.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hlokit.cpu.kernels.contraction.denormals import needs_denormals
+from hlokit.cpu.kernels.contraction.sliding import Axis, Sliding
+from hlokit.cpu.kernels.contraction.split import PRODUCTS
+from hlokit.cpu.target import Target
+from hlokit.types import dtype as dtypes
+
+LINE = 64
+ROWS = 16
+"""Lines, or columns of sums, of a register."""
+
+_PATCH = 7 << 17
+"""Bytes, at most, of a chunk's lines and sums, which lie on the stack and should stay in L2."""
+_WORKING = 1 << 20
+"""Bytes of L2 that lines, a pair of packed panels and its sums may take."""
+_CHUNK = 1 << 22
+"""Products, at least, that a chunk is worth."""
+_CHUNKS = 16
+_FEW = 1 << 21
+"""Products for which it is not worth the time to compile it."""
+_STEPS = 4096
+"""Lines of one sum, at most: their places are a table."""
+_VECTORS = 0.75 / 26
+"""Cycles for each product that vectors take, and three quarters thereof."""
+_LONGER = 1.25
+"""How much longer vectors take where windows are larger than the result, as in gradients of kernels."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Operands in registers: their parts, how many factors share 32 bits, and the instruction."""
+
+    parts: int
+    group: int
+    multiply: str
+
+    @property
+    def deep(self) -> int:
+        """Factors of a line."""
+        return LINE // 4 * self.group
+
+    @property
+    def products(self) -> list[tuple[int, int]]:
+        """Which parts of lhs and rhs are multiplied. From one to the next one side stays where it is."""
+        return [pair for products in PRODUCTS[self.parts] for pair in products]
+
+    def number(self, unit: int, own: int) -> int:
+        """Which of the line's factors lies in these 32 bits at this place. Splitting never moves lanes (split.py)."""
+        return unit * self.group + own if self.parts == 1 else unit + own * LINE // 4
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An axis in the grid.
+
+    block     outputs of a chunk
+    extent    places, of each phase
+    phases    grids by what a place leaves over
+    stride    places (of the input, in steps) from one output to the next, hence the number of phases at most
+    step      inputs from one place to the next
+    shared    places at a row's end that are those at the next one's beginning: all padding
+    """
+
+    axis: Axis
+    taps: int
+    block: int
+
+    @cached_property
+    def step(self) -> int:
+        a = self.axis
+        return math.gcd(a.stride if a.outputs > 1 else 0, a.tap if self.taps > 1 else 0) or 1
+
+    @cached_property
+    def stride(self) -> int:
+        return self.axis.stride // self.step if self.axis.outputs > 1 else 1
+
+    def tap(self, k: int) -> tuple[int, int]:
+        """(phase, places on) of a tap."""
+        on, phase = divmod(k * self.axis.tap // self.step if self.taps > 1 else 0, self.stride)
+        return phase, on
+
+    @cached_property
+    def phases(self) -> int:
+        return 1 + max(self.tap(k)[0] for k in range(self.taps))
+
+    @cached_property
+    def reach(self) -> int:
+        return self.tap(self.taps - 1)[1]
+
+    @property
+    def extent(self) -> int:
+        return self.block + self.reach
+
+    @cached_property
+    def shared(self) -> int:
+        if self.block < self.axis.outputs or self.taps != self.axis.taps:
+            return 0
+        return min(min(self._zeros(r)) for r in range(self.phases))
+
+    def _zeros(self, phase: int) -> tuple[int, int]:
+        """Places at the beginning and at the end that are padding."""
+        places = [(q * self.stride + phase) * self.step - self.axis.low for q in range(self.extent)]
+        before = sum(p < 0 for p in places)
+        return before, min(sum(p >= self.axis.inputs for p in places), self.extent - before)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.axis.outputs // self.block)
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """A convolution's chunks.
+
+    axes          in the order of lhs in memory
+    merged        the axis whose taps lie within lines
+    turned        the axis along which inputs are read by vectors and turned; None: lines are read as they lie
+    panel_blocks  chunks with the same outputs for different output features
+    goes          in which a chunk sums its products: of some of the features at a time, or of some taps
+    split         the axis whose taps are summed in goes; None: features are
+    """
+
+    sliding: Sliding
+    factors: Factors
+    axes: tuple[Placed, ...]
+    merged: int | None
+    turned: int | None
+    panel_blocks: int = 1
+    goes: int = 1
+    split: int | None = None
+
+    @cached_property
+    def channel(self) -> Axis:
+        return self.sliding.axes[1]
+
+    @property
+    def contents(self) -> int:
+        """Factors of an output's lines for one tap."""
+        merged = 1 if self.merged is None else self.axes[self.merged].axis.taps
+        return self.channel.taps * merged
+
+    @property
+    def lines(self) -> int:
+        return -(-self.contents // self.factors.deep)
+
+    @property
+    def lines_at_once(self) -> int:
+        """Of those, what a chunk has laid out."""
+        return self.lines // self.goes if self.split is None else self.lines
+
+    @cached_property
+    def pitches(self) -> list[int]:
+        """Lines from one output to the next along each axis."""
+        found, pitch = list[int](), 1
+        for a in reversed(self.axes):
+            found.append(pitch)
+            pitch *= a.extent - a.shared
+        return found[::-1]
+
+    @cached_property
+    def outputs(self) -> int:
+        """Of a chunk's grid, from the first to the last."""
+        return 1 + sum((a.block - 1) * p for a, p in zip(self.axes, self.pitches, strict=True))
+
+    @cached_property
+    def grid(self) -> int:
+        """Lines of a grid, with those that a tile may read beyond, and an odd number of them."""
+        reach = sum(a.reach * p for a, p in zip(self.axes, self.pitches, strict=True))
+        return (-(-self.outputs // ROWS) * ROWS + reach + ROWS) | 1
+
+    @cached_property
+    def grids(self) -> int:
+        return math.prod(a.phases for a in self.axes)
+
+    @property
+    def part(self) -> int:
+        """Lines from one part of the inputs to the next."""
+        return self.grids * self.grid
+
+    @property
+    def patch(self) -> int:
+        """Bytes of a chunk's lines."""
+        return self.lines_at_once * self.factors.parts * self.part * LINE
+
+    @property
+    def rows(self) -> int:
+        """Rows of sums of a pair of panels, with those that a square of results may read beyond."""
+        width = 1 if self.turned_result is None else self.pitches[self.turned_result]
+        return -(-self.outputs // ROWS) * ROWS + ROWS * width
+
+    @property
+    def kept(self) -> int:
+        """Pairs of panels whose sums are kept at a time."""
+        return 1 if self.goes == 1 else -(-self.pairs // self.panel_blocks)
+
+    @property
+    def turned_result(self) -> int | None:
+        """The axis along which the result lies in memory; None: features do."""
+        last = len(self.sliding.dimensions) - 1
+        return next((i for i, a in enumerate(self.axes) if a.axis.dim == last), None)
+
+    @property
+    def panels(self) -> int:
+        """Of 16 output features, of a group."""
+        return -(-self.sliding.output.size // ROWS)
+
+    @property
+    def pairs(self) -> int:
+        """Of panels, which are multiplied together."""
+        return -(-self.panels // 2)
+
+    @cached_property
+    def taps(self) -> list[tuple[int, ...]]:
+        """All combinations, in the order in which products are summed."""
+        return list(itertools.product(*(range(a.taps) for a in self.axes)))
+
+    @property
+    def steps(self) -> int:
+        return math.prod(a.taps for a in self.axes) * self.lines_at_once * self.goes
+
+    @property
+    def panel(self) -> int:
+        """Bytes of a packed panel."""
+        return self.steps * self.factors.parts * ROWS * LINE
+
+    @property
+    def places(self) -> Iterator[int]:
+        """The first output's line for each step of a go."""
+        for taps in self.taps:
+            number, place = 0, 0
+            for a, k, pitch in zip(self.axes, taps, self.pitches, strict=True):
+                phase, on = a.tap(k)
+                number, place = number * a.phases + phase, place + on * pitch
+            for line in range(self.lines_at_once):
+                yield line * self.factors.parts * self.part + number * self.grid + place
+
+    @property
+    def chunks(self) -> int:
+        return self.sliding.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
+
+
+def matrix_plan(s: Sliding, target: Target) -> MatrixPlan | None:
+    """A plan; None where the machine has no such registers, or it would not be faster."""
+    factors = _factors(s, target)
+    if factors is None or s.elements * s.steps < _FEW or s.shared or s.steps > _STEPS * factors.deep:
+        return None
+    order = sorted((a for a in s.axes if a is not s.axes[1]), key=lambda a: (-a.lhs, a.inputs == 1))
+    merged = _merged(s, order, factors)
+    channel = s.axes[1]
+    is_line = channel.lhs == 1 and (merged is None or (order[merged].lhs == channel.taps and order[merged].tap == 1))
+    lines = [i for i, a in enumerate(order) if a.lhs == 1 and a.outputs > 1]
+    if not is_line and not lines:
+        return None
+    plan = MatrixPlan(s, factors, (), merged, None if is_line else lines[-1])
+    choices = [q for axes in _cuts(order, merged) for q in _variants(replace(plan, axes=axes))]
+    if not choices:
+        return None
+    p = min(choices, key=_cost)
+    last = p.turned_result
+    if p.turned is not None and p.pitches[p.turned] != 1:
+        return None
+    is_handed_out = s.feature_dim == len(s.dimensions) - 1 if last is None else p.axes[last].axis.step == 1
+    if not is_handed_out:
+        return None
+    vectors = _VECTORS * (_LONGER if _has_large_windows(order) else 1) * s.elements * s.steps
+    return p if _cycles(p) < vectors else None
+
+
+def _has_large_windows(order: Sequence[Axis]) -> bool:
+    """Whether outputs share most of what they read."""
+    return any(a.taps > 2 * a.outputs for a in order)
+
+
+def _factors(s: Sliding, target: Target) -> Factors | None:
+    if target.vector_bytes != 64:
+        return None
+    if s.wide is dtypes.f32 and not needs_denormals(s.result) and target.has("amx-bf16"):
+        parts = {"f32": 3, "bf16": 1}.get(s.operand.name)
+        return None if parts is None else Factors(parts, 2, "tdpbf16ps")
+    if s.wide is dtypes.s32 and s.operand.bits == 8 and target.has("amx-int8"):
+        return Factors(1, 4, "tdpbssd" if s.operand.is_signed else "tdpbuud")
+    return None
+
+
+def _merged(s: Sliding, order: Sequence[Axis], factors: Factors) -> int | None:
+    """The axis whose taps share a line: the last in memory, where the features of a tap fill no half of it."""
+    taps = [i for i, a in enumerate(order) if a.taps > 1]
+    if s.axes[1].taps * 2 > factors.deep or not taps:
+        return None
+    return taps[-1]
+
+
+def _cuts(order: Sequence[Axis], merged: int | None) -> Iterator[tuple[Placed, ...]]:
+    """Chunks that have all outputs along inner axes, one along outer axes, a part of those along one axis.
+
+    Where outputs share most of what they read, the axis of the most is cut.
+    """
+    numbers = list(range(len(order)))
+    if _has_large_windows(order):
+        numbers = [max(numbers, key=lambda i: order[i].outputs)]
+    blocks = [1 if i in numbers else a.outputs for i, a in enumerate(order)]
+    axes = [Placed(a, 1 if i == merged else a.taps, blocks[i]) for i, a in enumerate(order)]
+    for cut in reversed(numbers):
+        outputs, last, parts = order[cut].outputs, 0, 1
+        while parts <= outputs:
+            block = -(-outputs // parts)
+            if block != last and (block > 1 or cut == numbers[0]):
+                yield (*axes[:cut], replace(axes[cut], block=block), *axes[cut + 1 :])
+            last, parts = block, parts + 1 + parts // 4
+        axes[cut] = replace(axes[cut], block=outputs)
+
+
+def _variants(p: MatrixPlan) -> Iterator[MatrixPlan]:
+    """Panels apart, if there are too few chunks else; as few goes as let all that is worked on fit L2."""
+    can_go = p.merged is None and p.contents % p.factors.deep == 0
+    ways: list[int | None] = [None, *(i for i, a in enumerate(p.axes) if a.taps > 2 * a.axis.outputs)]
+    for way in ways:
+        for blocks in sorted({1, min(p.pairs, -(-_wanted(p.sliding) // p.chunks))}):
+            q = replace(p, panel_blocks=blocks)
+            for goes in _divisors((p.lines if can_go else 1) if way is None else p.axes[way].taps):
+                q = replace(p, panel_blocks=blocks, goes=goes) if way is None else _split(q, way, goes)
+                if _working(q) <= _WORKING:
+                    break
+            if q.patch + _sums(q) <= _PATCH:
+                yield q
+
+
+def _split(p: MatrixPlan, number: int, goes: int) -> MatrixPlan:
+    """With an axis's taps in goes."""
+    axis = p.axes[number]
+    axis = replace(axis, taps=axis.axis.taps // goes)
+    return replace(p, axes=(*p.axes[:number], axis, *p.axes[number + 1 :]), goes=goes, split=number)
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _sums(p: MatrixPlan) -> int:
+    """Bytes of sums that are kept."""
+    return p.rows * p.kept * 2 * LINE
+
+
+def _working(p: MatrixPlan) -> int:
+    """Bytes that a chunk works on."""
+    return p.patch + _sums(p) + 2 * p.panel // p.goes
+
+
+def _wanted(s: Sliding) -> int:
+    return min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
+
+
+def _cost(p: MatrixPlan) -> float:
+    """Cycles with the cores' idle ones, roughly."""
+    return _cycles(p) * max(1.0, _wanted(p.sliding) / p.chunks) ** 0.5
+
+
+def _cycles(p: MatrixPlan) -> float:
+    """Of all cores, roughly."""
+    rows = -(-p.outputs // ROWS)
+    products = rows * p.panels * (p.steps * len(p.factors.products) * ROWS + 50 * p.goes)
+    extents = [-(-a.extent // ROWS) * ROWS if i == p.turned else a.extent for i, a in enumerate(p.axes)]
+    lines = p.goes * p.lines_at_once * p.grids * math.prod(extents) * p.panel_blocks
+    lines *= (12 if p.turned is None else 20) * p.factors.parts
+    weights = p.panels * p.panel / (8 if p.panels * p.panel > 1 << 19 else 32)
+    weights += rows * p.panels * p.panel / 32 * max(0.0, _working(p) / _WORKING - 1)
+    results = rows * p.panels * 4 * ROWS
+    chunks = math.prod(a.blocks for a in p.axes) * p.sliding.group.size
+    return chunks * (products + lines + weights + results)

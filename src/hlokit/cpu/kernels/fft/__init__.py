@@ -1,0 +1,1 @@
+"""Fourier transforms: many sequences at once, in passes, parts or by chirps."""

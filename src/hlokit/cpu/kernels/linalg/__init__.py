@@ -1,0 +1,1 @@
+"""Factorizations, triangular solves and eigenvectors, by blocks and in lanes; calls of LAPACK."""

@@ -1,0 +1,1 @@
+"""Sort and top-k: by any comparator, by digits, by vectors."""

@@ -1,0 +1,86 @@
+"""Unrolled axes: short axes of a kernel whose steps are written out side by side.
+
+What all steps of such an axis need is then computed once: forces have three components and one distance. Tests of
+where on the axis a step is become constants: of arrays stacked side by side each step reads the one that is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from hlokit.cpu.loops.expr import COSTLY, Axis, Expressions, Node
+from hlokit.cpu.loops.nest import Loops, Store, places_of
+from hlokit.cpu.loops.substitution import substituted
+from hlokit.forms.affine import Affine
+
+_LONGEST = 8
+_LONGEST_STRIDE = 6
+"""Steps that are written out at most; where no fold depends on them, so many, whose places vectors take in turn."""
+_LONG = 32
+"""Steps of an axis that is worth vectors of its own."""
+_NODES = 1500
+"""Nodes up to which a kernel may grow."""
+_WORTH = 0.75
+"""The share of its cost that a kernel may keep if the axis is to be written out."""
+
+
+def unrolled(order: list[Axis], stores: list[Store], nodes: Sequence[Node]) -> tuple[list[Axis], list[Store]]:
+    """The axes and stores with those axes written out by which the kernel costs less."""
+    for axis in _candidates(order, stores, nodes):
+        expressions = Expressions()
+        new = [
+            store
+            for steps in [
+                [substituted([s], {axis: Affine.of(k)}, expressions)[0] for k in range(axis.extent)]
+                if s.deps & axis.bit
+                else substituted([s], {}, expressions)
+                for s in stores
+            ]
+            for store in steps
+        ]
+        rest = [a for a in order if a is not axis]
+        if len(expressions.nodes) > _NODES:
+            continue
+        if _is_innermost(axis, rest, stores) or _cost(rest, new) < _WORTH * _cost(order, stores):
+            order, stores = rest, new
+    return order, stores
+
+
+def _candidates(order: Sequence[Axis], stores: Sequence[Store], nodes: Sequence[Node]) -> list[Axis]:
+    """Short axes of the main nest along which nothing is folded."""
+    if len(order) < 2 or any(n.op == "current" for n in nodes) or len(nodes) > _NODES:
+        return []
+    folds = [n.data for n in nodes if n.op == "fold"]
+    bound = {axis for fold in folds for axis in (*fold.bound, fold.scan)}
+    tested = folded = 0
+    for node in nodes:
+        if node.op == "range":
+            tested |= node.deps
+        elif node.op == "fold" and node.data.scan is None:
+            folded |= node.deps
+    short = [a for a in order if a.extent <= _LONGEST and a not in bound]
+    rest = {a: [b for b in order if b is not a] for a in short}
+    return [
+        a
+        for a in short
+        if folded & a.bit or _is_innermost(a, rest[a], stores) or (tested & a.bit and a.extent <= _LONGEST_STRIDE)
+    ]
+
+
+def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> bool:
+    """Whether vectors along a long axis beside it take its steps in turn: they are stored side by side."""
+    if axis.extent > _LONGEST_STRIDE or any(store.guards or store.place.coefficient(axis) != 1 for store in stores):
+        return False
+    return any(
+        other.extent >= _LONG and all(s.place.coefficient(other) == axis.extent for s in stores) for other in rest
+    )
+
+
+def _cost(order: Sequence[Axis], stores: Sequence[Store]) -> float:
+    """Of all nodes in all steps of their loops."""
+    return sum(
+        (16.0 if node.op in COSTLY else 1.0) * prod(axis.extent for axis in place.loops)
+        for node, place in places_of(Loops(list(order), list(stores))).items()
+        if node.op not in ("const", "number", "range", "part", "hole")
+    )

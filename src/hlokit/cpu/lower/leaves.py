@@ -1,0 +1,166 @@
+"""The arrays that a computation's instructions make: where each comes from, and which lie in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.context import Context
+from hlokit.cpu.lower.leaf import Leaf, Source
+from hlokit.cpu.lower.traits import PLAIN_FORMS, leaf_count, literals, may_be_element_loop, only_marks
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+from hlokit.interpreter.order import evaluation_order
+from hlokit.ops.control_flow import While
+from hlokit.ops.structure import Constant, GetTupleElement, Tuple
+from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
+
+Key: TypeAlias = "tuple[Instruction, tuple[int, ...]]"
+"""The leaves of an instruction that have these dimensions: they are made by one kernel."""
+
+
+def key_of(leaf: Leaf) -> Key:
+    return leaf.instruction, leaf.shape.dimensions
+
+
+class Leaves(Source):
+    """The leaves of one computation; buffers and constants are shared by the whole program.
+
+    `is_pass`: a loop's body. `stored`: the leaves in memory. `_together`: whose kernel makes what, by key.
+    """
+
+    def __init__(
+        self,
+        computation: Computation,
+        arguments: Sequence[Sequence[Buffer]],
+        context: Context,
+        is_pass: bool = False,
+    ) -> None:
+        self.computation = computation
+        self.is_pass = is_pass
+        self.context = context
+        self.order = list(evaluation_order(computation))
+        self.position = {instruction: k for k, instruction in enumerate(self.order)}
+        self.stored: dict[Leaf, Buffer] = {}
+        self.reasons: dict[Leaf, str] = {}
+        self._leaves: dict[tuple[Instruction, int], Leaf] = {}
+        self._starts: dict[Shape, list[int]] = {}
+        self._together: dict[Key, Key] = {}
+        self._apart: set[Key] = set()
+        for parameter, buffers in zip(computation.parameters, arguments, strict=True):
+            for k, buffer in enumerate(buffers):
+                self.stored[Leaf(parameter, k)] = buffer
+
+    # -- Source
+
+    def leaf(self, instruction: Instruction, number: int = 0) -> Leaf:
+        """Where a leaf of this value is made: through tuples and identities."""
+        key = (instruction, number)
+        found = self._leaves.get(key)
+        if found is None:
+            here, k = key
+            while True:
+                step = self._behind(here, k)
+                if step is None:
+                    break
+                here, k = step
+            found = self._leaves[key] = Leaf(here, k)
+        return found
+
+    def _behind(self, instruction: Instruction, number: int) -> tuple[Instruction, int] | None:
+        op: Any = instruction.op
+        if isinstance(op, Tuple):
+            starts = self._starts_of(instruction.shape)
+            k = bisect_right(starts, number) - 1
+            return instruction.operands[k], number - starts[k]
+        picked = op.index if isinstance(op, GetTupleElement) else op.picks
+        if picked is not None:
+            operand = instruction.operands[0]
+            return operand, number + self._starts_of(operand.shape)[picked]
+        if number < op.kept(instruction.shape):
+            for operand in instruction.operands:
+                count = leaf_count(operand.shape)
+                if number < count:
+                    return operand, number
+                number -= count
+        if only_marks(instruction):
+            return instruction.operands[0], number
+        return None
+
+    def _starts_of(self, shape: Shape) -> list[int]:
+        """Of a tuple's elements, how many leaves come before each."""
+        found = self._starts.get(shape)
+        if found is None:
+            found = self._starts[shape] = [0, *accumulate(leaf_count(element) for element in shape.elements)][:-1]
+        return found
+
+    def buffer(self, leaf: Leaf) -> Buffer | None:
+        if leaf in self._open:
+            return None
+        return self.stored.get(leaf)
+
+    def constant(self, literal: Literal) -> Buffer:
+        return self.context.constant(literal)
+
+    _open: frozenset[Leaf] = frozenset()
+
+    # -- which are stored
+
+    def _live(self) -> set[Instruction]:
+        """Instructions that the root or an effect needs."""
+        stack = [i for i in self.order if i.is_root or self.context.has_effect(i)]
+        seen = set(stack)
+        while stack:
+            for operand in stack.pop().operands:
+                if operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        return seen
+
+    def _store(self, leaf: Leaf, reason: str) -> None:
+        if leaf not in self.stored:
+            op = leaf.instruction.op
+            if isinstance(op, Constant):
+                self.stored[leaf] = self.context.constant(literals(op.literal)[leaf.number])
+                return
+            self.stored[leaf] = self.context.buffer(_buffer_name(leaf), leaf.shape)
+            self.reasons[leaf] = reason
+            self.context.reasons.add(leaf.instruction.name, "not fused", reason)
+
+    def _is_kernel(self, instruction: Instruction) -> bool:
+        if isinstance(instruction.op, Constant):
+            return False
+        return self._is_fusible(instruction) and instruction not in self._hosted
+
+    def _is_fusible(self, instruction: Instruction) -> bool:
+        """Whether loops over elements compute it."""
+        if instruction.op.form in PLAIN_FORMS:
+            return True
+        if not isinstance(instruction.op, While) or instruction in self.context.step_loops:
+            return False
+        return may_be_element_loop(instruction)
+
+    @property
+    def _hosted(self) -> dict[Instruction, str]:
+        return self.context.hosted
+
+    def _host(self, instruction: Instruction, reason: str) -> None:
+        """The reference evaluates it, from memory to memory."""
+        self._hosted[instruction] = reason
+        for k in range(leaf_count(instruction.shape)):
+            self._store(Leaf(instruction, k), "the reference makes it")
+        for operand in instruction.operands:
+            for k in range(leaf_count(operand.shape)):
+                self._store(self.leaf(operand, k), "the reference reads it")
+
+    def _array_leaves(self, instruction: Instruction) -> Iterator[Leaf]:
+        for k in range(leaf_count(instruction.shape)):
+            yield self.leaf(instruction, k)
+
+
+def _buffer_name(leaf: Leaf) -> str:
+    return leaf.instruction.name + (f".{leaf.number}" if leaf.instruction.shape.is_tuple else "")

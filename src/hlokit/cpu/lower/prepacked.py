@@ -1,0 +1,50 @@
+"""Operands of products that stay the same in a loop are laid out for them once, before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlokit.cpu.kernels.routine import PACKERS, Call
+from hlokit.cpu.llvm import Module
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.lower.context import Context
+from hlokit.cpu.lower.steps import Block, ConditionalStep, PackStep, RoutineStep, WhileStep
+from hlokit.types import dtype as dtypes
+
+MakeCall = Callable[[RoutineStep], Call]
+
+
+def hoist(block: Block, context: Context, call: MakeCall) -> None:
+    """Packs before each loop of the block, and of the blocks in it, what its products would pack in every pass."""
+    for step in list(block.steps):
+        if isinstance(step, ConditionalStep):
+            for branch in step.branches:
+                hoist(branch, context, call)
+        elif isinstance(step, WhileStep):
+            hoist(step.body, context, call)
+            packs = _packs(step, context, call)
+            at = block.steps.index(step)
+            block.steps[at:at] = packs
+
+
+def _packs(loop: WhileStep, context: Context, call: MakeCall) -> list[PackStep]:
+    changed = {buffer for pair in loop.carries for buffer in pair}
+    changed |= {buffer for step in (*loop.condition.steps, *loop.body.steps) for buffer in step.writes}
+    packs: list[PackStep] = []
+    for step in loop.body.steps:
+        packer = PACKERS.get(step.routine) if isinstance(step, RoutineStep) and step.packed is None else None
+        if packer is None:
+            continue
+        assert isinstance(step, RoutineStep)
+        packing = packer(call(step), Module())
+        if packing is None or step.table[packing.operand] in changed:
+            continue
+        instruction = step.instructions[0]
+        operand = step.table[packing.operand]
+        packed: Buffer = context.buffer(f"{instruction.name}.packed", dtypes.u8[packing.nbytes])
+        step.packed = packing.operand, packed
+        step.reads = (*step.reads, packed)
+        loop.reads = (*loop.reads, packed)
+        packs.append(PackStep((instruction,), (operand,), (packed,), step.routine))
+        context.reasons.add(instruction.name, "hoisted", f"{operand.name} is packed before the loop")
+    return packs

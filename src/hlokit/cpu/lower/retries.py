@@ -1,0 +1,48 @@
+"""Why a kernel is built again: what building it found, raised to whoever can store, split or turn."""
+
+from __future__ import annotations
+
+from hlokit.cpu.loops.expr import Axis
+from hlokit.cpu.lower.leaf import Leaf
+
+
+class Cut(Exception):
+    """Building found that a leaf should be stored: inlining it costs more than memory does.
+
+    `is_size`: since the kernel is too large.
+    """
+
+    def __init__(self, leaf: Leaf, reason: str, *, is_size: bool = False) -> None:
+        super().__init__(reason)
+        self.leaf = leaf
+        self.is_size = is_size
+
+
+class Reference(Exception):
+    """Strict code has no machine code of the reference's bits for this leaf's instruction."""
+
+    def __init__(self, leaf: Leaf, reason: str) -> None:
+        super().__init__(reason)
+        self.leaf = leaf
+
+
+class Split(Exception):
+    """An index would be affine if this axis were two: `factor` is the extent of the inner one."""
+
+    def __init__(self, axis: Axis, factor: int) -> None:
+        super().__init__(axis.name)
+        self.axis = axis
+        self.factor = factor
+
+
+class Turn(Exception):
+    """A cumulative fold from the end goes along this axis: its dimension has to be walked backwards."""
+
+    def __init__(self, axis: Axis) -> None:
+        super().__init__(axis.name)
+        self.axis = axis
+
+
+def too_often(evaluations: int, elements: int, cost: int) -> bool:
+    """More work than writing a leaf and reading it again."""
+    return (evaluations - elements) * cost > 8 * elements + 20000

@@ -1,0 +1,146 @@
+"""Steps: what a program does, one after the other, on buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlokit.cpu.loops.expr import Buffer
+from hlokit.cpu.loops.nest import Loops
+from hlokit.cpu.lower.leaf import Leaf, array_leaves
+from hlokit.cpu.lower.leaves import Leaves
+from hlokit.forms.affine import Affine
+from hlokit.hlo.computation import Computation
+from hlokit.hlo.instruction import Instruction
+
+
+@dataclass(eq=False)
+class Step:
+    """One thing that a program does. `reads` and `writes` are all the buffers that it touches."""
+
+    instructions: tuple[Instruction, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+
+    @property
+    def name(self) -> str:
+        return self.instructions[-1].name if self.instructions else "copy"
+
+
+@dataclass(eq=False)
+class KernelStep(Step):
+    """Loops over affine places. `source`: what the result holds before, where only parts of it are written.
+
+    roots   the leaves that it computes, and where to
+    """
+
+    loops: Loops
+    source: Buffer | None = None
+    roots: tuple[tuple[Leaf, Buffer], ...] = ()
+
+
+@dataclass(eq=False)
+class RoutineStep(Step):
+    """A routine of the kernel form; its table is reads, writes, scratch; with an epilogue, see there.
+
+    packed   an operand's number, and the buffer in which it is laid out by a PackStep
+    groups   so many batch indices of a product must be chunks of their own, or several for each; 0: any chunks
+    """
+
+    routine: str
+    functions: Mapping[str, Computation] = field(default_factory=dict[str, Computation])
+    scratch: Buffer | None = None
+    epilogue: Epilogue | None = None
+    packed: tuple[int, Buffer] | None = None
+    groups: int = 0
+
+    @property
+    def table(self) -> tuple[Buffer, ...]:
+        """What the routine itself reads: its operands, one of them as it was packed."""
+        operands = list(self.reads if self.epilogue is None else self.epilogue.routine.reads)
+        if self.packed is not None:
+            operands[self.packed[0]] = self.packed[1]
+        return tuple(operands[: self.count])
+
+    @property
+    def count(self) -> int:
+        """Operands that are arrays."""
+        return sum(len(array_leaves(o.shape)) for o in self.instructions[0].operands)
+
+
+@dataclass(eq=False)
+class PackStep(Step):
+    """Lays out an operand of a routine for it: reads[0] to writes[0]. `instructions` is the routine's."""
+
+    routine: str
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """Loops that a routine does element by element, as it makes them. The table is what the routine reads, its result,
+    scratch (of these what there is not is left empty), then what the loops touch.
+
+    routine, kernel   the steps that the fused one is made of
+    place             where the loops read the result: of a complex number its real part
+    is_kept           the result itself is stored too
+    """
+
+    routine: RoutineStep
+    kernel: KernelStep
+    place: Affine
+    is_kept: bool
+
+    @property
+    def is_complex(self) -> bool:
+        return self.routine.instructions[0].shape.dtype.is_complex
+
+
+@dataclass(eq=False)
+class HostStep(Step):
+    """An instruction that the reference evaluates, called from machine code; `reason` says why."""
+
+    reason: str
+    operands: tuple[Any, ...] = ()
+
+
+@dataclass(eq=False)
+class CopyStep(Step):
+    """The bytes of reads[0] to writes[0]; nothing where buffer assignment made both one place, and
+    the step `vanished`."""
+
+    reason: str
+    vanished: bool = False
+
+
+@dataclass(eq=False)
+class WhileStep(Step):
+    """carries: (what a pass reads, what it leaves for the next): the two change places after each. `tight`: see
+    entry.is_tight."""
+
+    condition: Block
+    predicate: Buffer
+    body: Block
+    carries: tuple[tuple[Buffer, Buffer], ...]
+    tight: bool | None = None
+
+
+@dataclass(eq=False)
+class ConditionalStep(Step):
+    """reads[0] is the selector."""
+
+    selector: Instruction
+    branches: tuple[Block, ...]
+
+
+@dataclass(eq=False)
+class Block:
+    """Steps in their order, and the buffers of the root's leaves. `leaves`: what knows whose they are.
+    `chains`: steps one after the other that run together, one batch index at a time. `work`: see entry.work.
+    """
+
+    steps: list[Step]
+    results: tuple[Buffer, ...] = ()
+    leaves: Leaves | None = None
+    chains: list[tuple[Step, ...]] = field(default_factory=list["tuple[Step, ...]"])
+    work: float | None = None
