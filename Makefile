@@ -46,13 +46,13 @@ test-targets: $(READY)
 
 # flax, optax, equinox, diffrax and numpyro on the platform hlokit, mujoco-mjx on hlokit as JAX's CPU
 test-libraries: .venv/.libraries
-	$(PYTEST) tests/libraries
+	$(PYTEST) tests/jax/libraries
 
 # A sample of the own tests of libraries of JAX: goes on where it was stopped. MIRROR: a folder with git snapshots
 # OWNER+NAME/repo; OUT: the logs; NAMES: some libraries only. Writes docs/libraries.md.
 library-suites: .venv-libraries/.ready
-	.venv-libraries/bin/python -m tests.libraries.own --mirror "$(MIRROR)" --out "$(OUT)" $(NAMES)
-	.venv-libraries/bin/python -m tests.libraries.own --out "$(OUT)" --table docs/libraries.md
+	.venv-libraries/bin/python -m tests.jax.libraries.own --mirror "$(MIRROR)" --out "$(OUT)" $(NAMES)
+	.venv-libraries/bin/python -m tests.jax.libraries.own --out "$(OUT)" --table docs/libraries.md
 
 .venv-libraries/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-libraries
@@ -66,8 +66,8 @@ library-suites: .venv-libraries/.ready
 
 # The platform with the newest JAX, on another Python
 test-jax-newest: $(READY) .venv-newest/.hlokit
-	HLOKIT_JAX_PYTHON=$(abspath .venv-newest/bin/python) $(PYTEST) tests/pjrt
-	.venv-newest/bin/python -m pytest -q tests/jax -m "not slow"
+	HLOKIT_JAX_PYTHON=$(abspath .venv-newest/bin/python) $(PYTEST) tests/jax/pjrt
+	.venv-newest/bin/python -m pytest -q tests/jax/interop -m "not slow"
 
 .venv-newest/.hlokit: .venv-newest/.ready pyproject.toml
 	.venv-newest/bin/python -m pip install -q --editable . pytest flatbuffers
@@ -76,8 +76,8 @@ test-jax-newest: $(READY) .venv-newest/.hlokit
 # JAX's own tests: goes on where it was stopped, and takes hours. MIRROR: a folder with the git snapshot jax-ml+jax/repo;
 # OUT: the logs; FILES: some only; MODE: hlokit, x64 or cpu, else all. Writes docs/jax_tests.md.
 jax-suite: .venv-jax-suite/.ready
-	.venv-jax-suite/bin/python -m tests.jax_suite.run --mirror "$(MIRROR)" --out "$(OUT)" $(FILES) $(addprefix --mode ,$(MODE))
-	.venv-jax-suite/bin/python -m tests.jax_suite.table --out "$(OUT)"
+	.venv-jax-suite/bin/python -m tests.jax.suite.run --mirror "$(MIRROR)" --out "$(OUT)" $(FILES) $(addprefix --mode ,$(MODE))
+	.venv-jax-suite/bin/python -m tests.jax.suite.table --out "$(OUT)"
 
 .venv-jax-suite/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-jax-suite
@@ -146,7 +146,7 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install -q --editable . --group dev
 	@touch $@
 
-# The other witness of tests/interop, which needs a Python of its own time.
+# The other witness of tests/xla_client, which needs a Python of its own time.
 jaxlib-0.4.30: .venv-0.4.30/.ready
 
 .venv-0.4.30/.ready:

@@ -1,5 +1,5 @@
 """Writes what comes out of the registry: the tables in docs/ops.md and docs/stablehlo.md; and from the tables of
-tests/jax_functions what docs/jax.md says of JAX's functions. The pages in docs/reference are written by `sphinx-build`.
+tests/jax/functions what docs/jax.md says of JAX's functions. The pages in docs/reference are written by `sphinx-build`.
 
     python docs/generate.py [--check]
 
@@ -159,7 +159,7 @@ def jax_functions() -> str:
     """The public functions of JAX that the tests compare with its CPU client, and those that hlokit refuses."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     sys.path.insert(0, str(ROOT))
-    from tests.jax_functions.table import cases
+    from tests.jax.functions.table import cases
 
     works = {case.name: case.module for case in cases().values() if not case.unsupported}
     refused = {case.name: case.reason for case in cases().values() if case.unsupported}
