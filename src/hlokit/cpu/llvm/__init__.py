@@ -3,7 +3,7 @@
 from hlokit.cpu.llvm.function import COLD, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
 from hlokit.cpu.llvm.module import SYMBOL, Module
 from hlokit.cpu.llvm.types import Type, float_constant, memory_type, scalar_type, splat, type_of, vector
-from hlokit.cpu.llvm.values import I1, I8, I16, I32, I64, POINTER, Index, Pointer, Value, joined
+from hlokit.cpu.llvm.values import I1, I8, I16, I32, I64, POINTER, Index, LaneMask, Pointer, Pointers, Value, joined
 
 __all__ = [
     "COLD",
@@ -18,9 +18,11 @@ __all__ = [
     "Function",
     "IfElse",
     "Index",
+    "LaneMask",
     "Loop",
     "Module",
     "Pointer",
+    "Pointers",
     "Repeat",
     "Type",
     "Value",

@@ -255,10 +255,10 @@ class Value:
         """The vector with another value in one lane."""
         return self.let(f"insertelement {self.typed}, {value.typed}, i64 {number}", self.type)
 
-    def shuffled(self, order: Sequence[int], other: Value | None = None) -> Value:
-        """The lanes in this order; numbers from the count of lanes on are those of `other`."""
+    def shuffled(self, order: Sequence[int | None], other: Value | None = None) -> Value:
+        """The lanes in this order; numbers from the count of lanes on are those of `other`, None any."""
         second = "poison" if other is None else other.text
-        shown = ", ".join(f"i32 {k}" for k in order)
+        shown = ", ".join(f"i32 {'poison' if k is None else k}" for k in order)
         text = f"shufflevector {self.typed}, {self.type.text} {second}, <{len(order)} x i32> <{shown}>"
         return self.let(text, self.type.of(len(order)))
 
@@ -309,6 +309,17 @@ def joined(pieces: Sequence[Value]) -> Value:
         lanes = 2 * pieces[0].lanes
         pieces = [a.shuffled(range(lanes), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
+
+
+class LaneMask(Value):
+    """A constant mask: the first `count` lanes are set."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, fn: Function, count: int, lanes: int) -> None:
+        shown = ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(lanes))
+        super().__init__(fn, I1.of(lanes), f"<{shown}>")
+        self.count = count
 
 
 class Index(Value):
@@ -393,7 +404,7 @@ class Pointer(Value):
         type = self.element.of(lanes)
         if mask is None:
             return self.let(f"load {type.text}, ptr {self.text}, align {self.align}", type)
-        operands = f"{self.typed}, i32 {self.align}, {mask.typed}, {type.text} {otherwise}"
+        operands = f"ptr align {self.align} {self.text}, {mask.typed}, {type.text} {otherwise}"
         return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
 
     def store(self, value: Value, mask: Value | None = None) -> None:
@@ -401,5 +412,39 @@ class Pointer(Value):
         if mask is None:
             self.fn.do(f"store {value.typed}, ptr {self.text}, align {self.align}")
             return
-        operands = f"{value.typed}, {self.typed}, i32 {self.align}, {mask.typed}"
+        operands = f"{value.typed}, ptr align {self.align} {self.text}, {mask.typed}"
         self.fn.do(f"call void @llvm.masked.store.{value.type.suffix}.p0({operands})")
+
+    def elements(self, offsets: Value) -> Pointers:
+        """The addresses of the elements at these offsets, a vector of integers."""
+        type = POINTER.of(offsets.lanes)
+        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, {offsets.typed}")
+        return Pointers(self.fn, type, name, self.element, self.align)
+
+    def prefetch(self, locality: int = 3, *, is_write: bool = False) -> None:
+        """Asks for the cache line. `locality`: 3 for all caches, 2 for all but the nearest, ..., 0 for no cache."""
+        self.fn.do(f"call void @llvm.prefetch.p0(ptr {self.text}, i32 {int(is_write)}, i32 {locality}, i32 1)")
+
+
+class Pointers(Value):
+    """Addresses of elements, one a lane; `element` and `align` as of a Pointer."""
+
+    __slots__ = ("align", "element")
+
+    def __init__(self, fn: Function, type: Type, text: str, element: Type, align: int = 0) -> None:
+        super().__init__(fn, type, text)
+        self.element, self.align = element, align or element.bytes
+
+    def gather(self, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
+        """The elements; where the mask is not set 0, or the constant `otherwise`."""
+        type, chosen = self.element.of(self.type.lanes), self._chosen(mask)
+        operands = f"{self.type.text} align {self.align} {self.text}, {chosen}, {type.text} {otherwise}"
+        return self.let(f"call {type.text} @llvm.masked.gather.{type.suffix}.{self.type.suffix}({operands})", type)
+
+    def scatter(self, value: Value, mask: Value | None = None) -> None:
+        """Stores the value's lanes, those where the mask is set, the first lane first."""
+        operands = f"{value.typed}, {self.type.text} align {self.align} {self.text}, {self._chosen(mask)}"
+        self.fn.do(f"call void @llvm.masked.scatter.{value.type.suffix}.{self.type.suffix}({operands})")
+
+    def _chosen(self, mask: Value | None) -> str:
+        return f"{self.type.mask.text} {self.type.mask.constant(True)}" if mask is None else mask.typed
