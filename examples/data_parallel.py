@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
-from hlokit.interpreter.mpi.guard import guarded, job_size
+from hlokit.devices.mpi.guard import guarded, job_size
 
 REPLICAS, ROWS, FEATURES, STEPS = 4, 64, 3, 200
 

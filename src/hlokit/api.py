@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from hlokit.devices.evaluate import evaluate
+from hlokit.devices.mpmd import evaluate_mpmd
 from hlokit.errors import ArgumentError, HlokitError, ParseError, UnsupportedError
 from hlokit.files.reading import module_of_bytes, module_of_text, snapshot_of_bytes
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule, check_is_module
-from hlokit.interpreter.evaluate import device_counts, evaluate
-from hlokit.interpreter.mpmd import evaluate_mpmd
+from hlokit.interpreter.checks import device_counts
 from hlokit.memory import named
 from hlokit.passes.pipeline import optimize
 from hlokit.rules import Rule, rules
@@ -22,7 +23,7 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
-    from hlokit.interpreter.mpi.world import World
+    from hlokit.devices.mpi.world import World
     from hlokit.proto.container import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
@@ -379,7 +380,7 @@ def mpi_world(comm: Any = None) -> World:
         >>> hk.evaluate(module, mine, replicas=world.size, world=world)  # doctest: +SKIP
     """
     try:
-        from hlokit.interpreter.mpi.world import World
+        from hlokit.devices.mpi.world import World
     except (ImportError, RuntimeError) as error:
         raise UnsupportedError(f"MPI: {error}. `pip install mpi4py mpich` gives both") from None
     return World(comm)

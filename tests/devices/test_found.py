@@ -16,8 +16,8 @@ import pytest
 import hlokit as hk
 from hlokit.analysis.rendezvous import PROVED, UNDECIDED, check_rendezvous
 from hlokit.analysis.simulation import simulate
-from hlokit.interpreter import grid as grids
-from hlokit.interpreter.grid import Grid
+from hlokit.devices import grid as grids
+from hlokit.devices.grid import Grid
 from hlokit.tools.main import main
 
 _ADD = """

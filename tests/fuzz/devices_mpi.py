@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import hlokit as hk
-from hlokit.interpreter import mpmd
+from hlokit.devices import mpmd
 from tests.fuzz.devices import LENGTH, Deadlock, model, module_of, random_deadlock, random_program
 
 LABELS = ("GRP-6", "GRP-8", "COMM-12", "COMM-3")

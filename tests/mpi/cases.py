@@ -327,7 +327,7 @@ def groups_that_disagree(world: Any) -> None:
     one = program(lambda b, x: hk.all_reduce(x, add, channel_id=5), hk.f32[2], name="one")
     other = program(lambda b, x: hk.all_reduce(x, add, channel_id=5), hk.f32[3], name="other")
     programs = [(other, [np.zeros(3, F)]), *[(one, [np.zeros(2, F)])] * (world.size - 1)]
-    from hlokit.interpreter import mpmd
+    from hlokit.devices import mpmd
 
     proof, mpmd.refuse_deadlock = mpmd.refuse_deadlock, lambda *_: None
     try:

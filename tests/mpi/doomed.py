@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import hlokit as hk
-from hlokit.interpreter.mpi.guard import guarded
-from hlokit.interpreter.mpi.mover import Mover
+from hlokit.devices.mpi.guard import guarded
+from hlokit.devices.mpi.mover import Mover
 from tests.devices.programs import F, add, program
 
 

@@ -12,7 +12,8 @@ import pytest
 import hlokit as hk
 from hlokit.analysis.simulation import Simulation, simulate
 from hlokit.analysis.simulation.program import device_groups, device_pairs
-from hlokit.interpreter.process import Place, Process
+from hlokit.interpreter.process import Process
+from hlokit.interpreter.routes import Place
 from hlokit.types.groups import ReplicaGroups
 
 ALPHA, BETA = 1e-6, 1e9

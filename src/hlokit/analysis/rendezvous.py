@@ -25,10 +25,10 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.protocol import group_findings
 from hlokit.hlo.values import TOKEN_VALUE, TokenValue, is_ndarray, is_sequence
 from hlokit.interpreter.evaluate import run_instruction
-from hlokit.interpreter.mpmd import routes_of
 from hlokit.interpreter.order import communication_of, evaluation_order
-from hlokit.interpreter.process import MAX_CALL_DEPTH, Place, Process
-from hlokit.interpreter.transport import Exchange, Route, meeting_key
+from hlokit.interpreter.process import MAX_CALL_DEPTH, Process
+from hlokit.interpreter.routes import Place, Route, routes_of
+from hlokit.interpreter.transport import Exchange, meeting_key
 from hlokit.ops.asynchronous import AsyncStart, placeholder
 from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
 from hlokit.ops.control_flow import Conditional, While
@@ -86,6 +86,13 @@ def check_rendezvous(
         return Finding(REFUTED, str(error), error)
     except RecursionError:
         return Finding(UNDECIDED, "calls nest too deeply to be followed")
+
+
+def refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> None:
+    """Raises what running the programs would surely come to."""
+    finding = check_rendezvous(modules, *counts)
+    if finding.error is not None:
+        raise finding.error
 
 
 def _holds_all(instruction: Instruction, places: Sequence[Place]) -> bool:

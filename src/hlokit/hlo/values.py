@@ -25,6 +25,15 @@ def is_ndarray(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 
+def fits(sizes: tuple[int, ...], shape: Shape) -> bool:
+    """Whether run-time sizes are the shape's dimensions, or at most the bounds of the dynamic ones."""
+    if len(sizes) != shape.rank:
+        return False
+    return all(
+        n == d or (f and (n <= d or d < 0)) for n, d, f in zip(sizes, shape.dimensions, shape.dynamic, strict=True)
+    )
+
+
 def is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
     """A tuple or list: the value of a tuple."""
     return isinstance(value, (tuple, list))

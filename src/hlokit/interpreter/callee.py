@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlokit.interpreter.evaluate import run
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ class Callee:
         self._elementwise: bool | None = None
 
     def __call__(self, *values: Any) -> Any:
-        from hlokit.interpreter.evaluate import run
-
         return run(self.process, self.computation, values)
 
     @property

@@ -1,141 +1,26 @@
-"""The reference interpreter: evaluates a module by each op's `reference`. It is the executable specification."""
+"""Evaluation of a computation by each op's `reference`. It is the executable specification."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import le
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hlokit import memory
-from hlokit.errors import ArgumentError, EvaluationError, HlokitError, OutOfMemoryError, UnsupportedError
-from hlokit.hlo.module import check_is_module
+from hlokit.errors import EvaluationError, OutOfMemoryError
 from hlokit.hlo.op import Op
-from hlokit.hlo.values import TOKEN_VALUE, Array, Dynamic, is_ndarray, is_sequence, valid_part, whole_buffer
+from hlokit.hlo.values import Dynamic, fits, is_ndarray, is_sequence, valid_part, whole_buffer
 from hlokit.interpreter.order import evaluation_order
-from hlokit.interpreter.process import Process, StepHook
-from hlokit.ops.control_flow import Domain
 from hlokit.ops.structure import Parameter
-from hlokit.stack import interruptible, with_stack
-from hlokit.tracebacks import public
-from hlokit.types import dtype as dtypes
-from hlokit.types.literal import as_array
+from hlokit.stack import interruptible
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
     from hlokit.hlo.module import HloModule
-    from hlokit.interpreter.mpi.world import World
-
-
-_MOST_DEVICES = 1 << 16
-
-
-@public
-@with_stack
-@memory.named
-def evaluate(
-    module: HloModule,
-    *args: Any,
-    infeed: Iterable[Any] = (),
-    outfeed: Any = None,
-    seed: int = 0,
-    return_outfeed: bool = False,
-    before: StepHook | None = None,
-    after: StepHook | None = None,
-    memory_limit: int | None = None,
-    replicas: int | None = None,
-    partitions: int | None = None,
-    from_host: Any = None,
-    to_host: Any = None,
-    world: World | None = None,
-) -> Any:
-    """Runs `module`'s entry computation and returns its result.
-
-    args            one per parameter: anything NumPy or DLPack can read, of the parameter's element type and sizes
-                    (EXEC-3); Python numbers and lists take the parameter's type. Tuple parameters take tuples.
-    infeed          values that infeed instructions read, in order: arrays, or tuples of them (INFEED-2). An iterator is
-                    asked for each when it is needed
-    outfeed         a list, or what else has `append`, to which outfeed instructions add what they write, at once
-    seed            of rng (RNG-7) and of rng-get-and-update-state (BEY-57); same seed, same numbers
-    return_outfeed  return (result, outfed values in order) instead of the result alone (OUTFEED-2)
-    before, after   called around every instruction: before(instruction, operand values), after(instruction, (value,))
-    memory_limit    bytes that one instruction's result may take; default: the machine's memory
-    replicas, partitions   how many devices run the module; by default as many as its header says. With partitions=1
-                    one device computes on the global values of a module with shardings (HSHARD-7)
-    from_host       values that host transfers receive, by channel: {3: [value, ...]} (COMM-14)
-    to_host         a dict to which host transfers add what they send, by channel: a list each
-    world           of `mpi_world`: this process is one of the devices. Arguments and result are its own
-
-    Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
-
-    With several devices `args` are lists of arguments, one for each device, replica by replica and partition by
-    partition; so is `infeed`, and so are `outfeed`, `from_host` and `to_host` where they are given. The result is a
-    list of results, with `return_outfeed` a pair of lists. Each device has its own stream of random numbers.
-
-    Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show, DeadlockError
-    if devices wait for each other, or if it can be seen before that they will.
-
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(b.parameter(0, hk.f32[3]) * 2.0), [1.0, 2.0, 3.0])
-        array([2., 4., 6.], dtype=float32)
-    """
-    refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
-    replicas, partitions = device_counts(module, replicas, partitions)
-    if world is not None:
-        from hlokit.interpreter.mpmd import run_rank
-
-        return run_rank(
-            world, [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, outfeed=outfeed,
-            seed=seed, before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
-        )  # fmt: skip
-    if replicas * partitions > 1:
-        from hlokit.interpreter.mpmd import run_grid
-
-        return run_grid(
-            [module] * (replicas * partitions), args, (replicas, partitions), infeed=infeed, outfeed=outfeed, seed=seed,
-            before=before, after=after, return_outfeed=return_outfeed, from_host=from_host, to_host=to_host,
-        )  # fmt: skip
-    values = arguments_of(module, args)
-    process = Process(
-        infeed=infeed, outfeed=outfeed, seed=seed, before=before, after=after, from_host=from_host, to_host=to_host
-    )
-    taken = array_ids(values)
-    result = result_of(valid_part(run_entry(process, module, values)), taken)
-    return (result, process.outfeed) if return_outfeed else result
-
-
-def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
-    """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1,
-    for more devices than 65536, and for what is no module."""
-    check_is_module(module)
-    counts = (
-        module.replica_count if replicas is None else replicas,
-        module.num_partitions if partitions is None else partitions,
-    )
-    if min(counts) < 1:
-        raise ArgumentError(f"replicas={counts[0]}, partitions={counts[1]}: at least one of each [EXEC-2]")
-    if math.prod(counts) > _MOST_DEVICES:
-        raise ArgumentError(f"replicas={counts[0]}, partitions={counts[1]}: more than {_MOST_DEVICES} devices [EXEC-2]")
-    return counts
-
-
-def refuse(
-    module: HloModule, memory_limit: int, replicas: int | None = None, partitions: int | None = None, what: str = ""
-) -> None:
-    """Raises for a module that takes a partitioner or whose shapes cannot be had, before anything is allocated.
-
-    `what`: the name of a caller that runs one device only, for the UnsupportedError.
-    """
-    replicas, partitions = device_counts(module, replicas, partitions)
-    if partitions > 1:
-        _refuse_to_partition(module)
-    if what and replicas * partitions != 1:
-        raise UnsupportedError(f"{what}: {replicas * partitions} devices; it runs one device for now")
-    _refuse_what_cannot_run(module, memory_limit)
+    from hlokit.interpreter.process import Process
 
 
 def run_entry(process: Process, module: HloModule, arguments: Sequence[Any]) -> Any:
@@ -308,7 +193,7 @@ def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
             return value
         if not is_ndarray(value):
             value = np.asarray(value)
-        if value.shape != shape.dimensions and not _fits(value.shape, shape):
+        if value.shape != shape.dimensions and not fits(value.shape, shape):
             if _is_cut(value.shape, shape, instruction):
                 return _as_declared(shape, value)
             raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.shape} for {shape}")
@@ -326,15 +211,6 @@ def _is_cut(sizes: tuple[int, ...], shape: Shape, instruction: Instruction) -> b
     return is_smaller and any(operand.shape.is_dynamic for operand in instruction.operands)
 
 
-def _fits(sizes: tuple[int, ...], shape: Shape) -> bool:
-    """Run-time sizes are the dimensions, or at most the bounds of the dynamic ones."""
-    if len(sizes) != shape.rank:
-        return False
-    return all(
-        n == d or (f and (n <= d or d < 0)) for n, d, f in zip(sizes, shape.dimensions, shape.dynamic, strict=True)
-    )
-
-
 def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[int, list[int]]:
     """For each instruction, those whose value nothing after it needs."""
     last: dict[int, int] = {}
@@ -347,107 +223,3 @@ def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[i
     for value, user in last.items():
         uses.setdefault(user, []).append(value)
     return uses
-
-
-_MOST_DIMENSIONS = 64
-"""NumPy's limit."""
-
-
-def machine_memory() -> int:
-    """Bytes of memory that the process may have: the machine's, less by `ulimit -v` and control groups."""
-    return memory.most()
-
-
-def _refuse_what_cannot_run(module: HloModule, limit: int) -> None:
-    """Before anything is allocated: shapes too large for memory, unbounded ones."""
-    for computation in module.all_computations:
-        for instruction in computation.instructions:
-            if instruction.shape.is_unbounded:
-                raise UnsupportedError(
-                    f"{instruction.name}: {instruction.shape} has an unbounded dimension: it cannot be run"
-                )
-            if not _has_array(instruction.shape):
-                raise EvaluationError(f"{instruction.name}: {instruction.shape} is too large for an array")
-            if instruction.shape.nbytes > limit:
-                raise OutOfMemoryError(
-                    f"{instruction.name}: {instruction.shape} takes {instruction.shape.nbytes} bytes, "
-                    f"more than the limit of {limit}"
-                )
-
-
-def _has_array(shape: Shape) -> bool:
-    """Whether NumPy can hold it: without elements too, the other sizes must multiply to what a pointer can span."""
-    return all(
-        leaf.rank <= _MOST_DIMENSIONS
-        and (leaf.nbytes or not leaf.is_array or math.prod(filter(None, leaf.dimensions)) * leaf.dtype.bits < 2**63)
-        for leaf in shape.leaves()
-    )
-
-
-def _refuse_to_partition(module: HloModule) -> None:
-    """Values that several partitions share out take a partitioner (HSHARD-7), unless the module runs on whole ones."""
-    if module.frontend_attributes.get("hlokit.values") == "global":
-        return
-    for computation in module.all_computations:
-        for instruction in computation.instructions:
-            sharding = instruction.extra.sharding if instruction.extra is not None else None
-            found = [sharding] if sharding is not None else []
-            if isinstance(instruction.op, Domain):
-                found += instruction.op.domain[1:]
-            for s in found:
-                if s.needs_partitioner:
-                    raise UnsupportedError(f"{instruction.name}: sharding={s}: hlokit does not partition [HSHARD-7]")
-
-
-def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
-    """The values of the entry's parameters. Raises ArgumentError (EXEC-3)."""
-    parameters = module.entry.parameters
-    if len(args) != len(parameters):
-        raise ArgumentError(f"{module.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
-    return [
-        argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
-    ]
-
-
-def argument(name: str, shape: Shape, value: Any) -> Any:
-    """`value` as a value of `shape`. Raises ArgumentError (EXEC-3) if it is not one."""
-    if shape.is_tuple:
-        if not is_sequence(value) or len(value) != len(shape.elements):
-            raise ArgumentError(f"{name}: expected a tuple for {shape} [EXEC-3]")
-        return tuple(argument(f"{name}[{i}]", s, v) for i, (s, v) in enumerate(zip(shape.elements, value, strict=True)))
-    if not shape.is_array:
-        return TOKEN_VALUE
-    if type(value) is np.ndarray and value.dtype is shape.dtype.numpy and value.shape == shape.dimensions:
-        return _forwards(value)  # what follows would say so, 50 times slower
-    weak = isinstance(value, (bool, int, float, complex, list, tuple))
-    try:
-        array = as_array(value, shape.dtype if weak else None)
-    except (HlokitError, TypeError, ValueError, OverflowError) as error:
-        raise ArgumentError(f"{name}: cannot be read as {shape}: {error} [EXEC-3]") from error
-    found = Shape.array(dtypes.dtype(array.dtype), array.shape)
-    if found.dtype is not shape.dtype or not (array.shape == shape.dimensions or _fits(array.shape, shape)):
-        raise ArgumentError(f"{name}: found {found}, expected {shape} [EXEC-3]")
-    return _forwards(array)
-
-
-def _forwards(array: Array) -> Array:
-    """A copy of what lies backwards in memory: along negative strides NumPy's functions round otherwise."""
-    return array if min(array.strides, default=0) >= 0 else array.copy()
-
-
-def result_of(value: Any, taken: set[int]) -> Any:
-    """What the caller gets: arrays of its own, none of them a view, an argument, or given twice; None for tokens."""
-    if is_sequence(value):
-        return tuple(result_of(part, taken) for part in value)
-    if not is_ndarray(value):
-        return None
-    flags: Any = value.flags
-    if id(value) in taken or not (flags.owndata and flags.writeable and flags.c_contiguous):
-        return np.array(value, order="C")
-    taken.add(id(value))
-    return value
-
-
-def array_ids(value: Any) -> set[int]:
-    """The identities of all arrays in a value."""
-    return {i for part in value for i in array_ids(part)} if is_sequence(value) else {id(value)}

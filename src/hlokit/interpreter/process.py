@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from hlokit.errors import EvaluationError, ShapeError
 from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
 from hlokit.interpreter.callee import Callee
-from hlokit.interpreter.transport import Alone, Apart, Cancelled, Route, Transport
+from hlokit.interpreter.routes import PAIRS, Place, Route, told_pairs
+from hlokit.interpreter.transport import Alone, Apart, Cancelled, Transport
 from hlokit.stack import NoThread, on_new_stack
 from hlokit.types.groups import ReplicaGroups
 
@@ -39,31 +39,7 @@ _LEVELS = 48
 _T = TypeVar("_T")
 
 
-class Place(NamedTuple):
-    """Which device, of a grid of replicas and partitions."""
-
-    replica_id: int = 0
-    partition_id: int = 0
-    replica_count: int = 1
-    partition_count: int = 1
-
-    @property
-    def device(self) -> int:
-        """Its number: replica by replica, partition by partition."""
-        return self.replica_id * self.partition_count + self.partition_id
-
-    def __str__(self) -> str:
-        partition = f", partition {self.partition_id}" if self.partition_count > 1 else ""
-        return f"replica {self.replica_id}{partition}"
-
-    @staticmethod
-    def grid(replicas: int, partitions: int) -> list[Place]:
-        return [Place(r, p, replicas, partitions) for r in range(replicas) for p in range(partitions)]
-
-
 _TO_ITSELF: Mapping[int, Route] = {}
-PAIRS = "_xla_send_recv_source_target_pairs"
-"""The frontend attribute that says who sends to whom (COMM-16)."""
 
 
 class Process:
@@ -247,22 +223,6 @@ class Process:
     def write_outfeed(self, value: Any) -> None:
         """Adds a copy to the outfeed queue (OUTFEED-2)."""
         self.outfeed.append(_given(valid_part(value)))
-
-
-def told_pairs(name: str, text: str, count: int) -> list[tuple[int, int]]:
-    """The (source, target) pairs that `text`, a frontend attribute of the instruction `name`, says (COMM-16).
-
-    EvaluationError for what are no pairs of `count` devices, or have a source or a target twice.
-    """
-    found = re.findall(r"\d+", text)
-    numbers = [int(n) for n in found if len(n) < 10]
-    pairs = list(zip(numbers[::2], numbers[1::2]))
-    good = len(numbers) == len(found) == 2 * len(pairs) and re.fullmatch(r"[\d{},\s]*", text) is not None
-    good = good and all(n < count for n in numbers) and all(len(set(ends)) == len(pairs) for ends in zip(*pairs))
-    if not good:
-        wanted = f"pairs of {count} devices, no source and no target twice"
-        raise EvaluationError(f"{name}: {PAIRS}={text!r}, expected {wanted} [COMM-16]")
-    return pairs
 
 
 def _group_of(own: int, groups: ReplicaGroups, count: int) -> tuple[int, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hlokit.errors import DeadlockError, EvaluationError, UnsupportedError
 from hlokit.hlo.op import Op
 from hlokit.hlo.values import Contributions
+from hlokit.interpreter.routes import Route
 
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
@@ -20,14 +21,6 @@ MEETING = "hlokit.meeting"
 """The frontend attribute that names the meeting of a collective of which machine code has copies."""
 _SHOWN = 16
 """Waiting devices that a deadlock's message names."""
-
-
-class Route(NamedTuple):
-    """A channel between two devices. None: nobody is at that end."""
-
-    channel: int
-    source: int | None
-    target: int | None
 
 
 class Cancelled(BaseException):

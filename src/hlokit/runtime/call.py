@@ -18,7 +18,7 @@ import numpy as np
 
 from hlokit.cpu.target import ALIGNMENT
 from hlokit.errors import ArgumentError, EvaluationError
-from hlokit.interpreter.evaluate import argument
+from hlokit.interpreter.arguments import argument
 from hlokit.memory import named
 from hlokit.runtime.arena import RECYCLED, Arena, empty
 from hlokit.runtime.log import logger

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.lib.array_utils import byte_bounds
 
+from hlokit.analysis.rendezvous import refuse_deadlock
+from hlokit.devices.mpmd import fingerprint, run_grid, run_rank
 from hlokit.hlo.computation import counted
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence
-from hlokit.interpreter.mpmd import fingerprint, refuse_deadlock, routes_of, run_grid, run_rank
-from hlokit.interpreter.process import Place
+from hlokit.interpreter.routes import Place, routes_of
 from hlokit.interpreter.transport import MEETING
 from hlokit.runtime.executable import Executable
 from hlokit.runtime.interrupt import stop_threads
 from hlokit.tracebacks import public_methods
 
 if TYPE_CHECKING:
-    from hlokit.interpreter.mpi.world import World
+    from hlokit.devices.mpi.world import World
 
 
 @public_methods("__call__")

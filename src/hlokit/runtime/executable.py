@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from hlokit import memory
 from hlokit.cpu.jit.cache import folder, recorded
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.jit.pool import pool
@@ -16,7 +17,8 @@ from hlokit.cpu.target import Target, host, require_system, this_machine
 from hlokit.errors import ArgumentError, HlokitError, OutOfMemoryError, UnsupportedError
 from hlokit.forks import unforked
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.evaluate import argument, machine_memory, refuse
+from hlokit.interpreter.arguments import argument
+from hlokit.interpreter.checks import refuse
 from hlokit.interpreter.process import Process
 from hlokit.runtime import plan as plans
 from hlokit.runtime.arrays import array_leaves, leaves, tree
@@ -101,7 +103,7 @@ class Executable:
         self._grid = grid or (1, 1)
         self.target = target or host()
         self.strict = strict
-        self._limit = machine_memory() if memory_limit is None else memory_limit
+        self._limit = memory.most() if memory_limit is None else memory_limit
         self._is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
         self._donated = _donated_leaves(module, donate) if self._is_static else ()
         self._hosts: HostSteps | None = None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hlokit.errors import HlokitError
 from hlokit.hlo.values import TOKEN_VALUE
 from hlokit.interpreter.evaluate import run_instruction
-from hlokit.interpreter.process import Place, Process
+from hlokit.interpreter.process import Process
+from hlokit.interpreter.routes import Place
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.registry import find_target
 from hlokit.runtime.arrays import array_leaves, leaves, tree, view

@@ -20,10 +20,11 @@ import numpy as np
 from hlokit.cpu.emit.traced import touched, watched
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.portion import Portion, portions
+from hlokit.devices.evaluate import evaluate
 from hlokit.errors import ShadowMismatch
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.values import is_ndarray, is_sequence
-from hlokit.interpreter.evaluate import evaluate, run_instruction
+from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import evaluation_order
 from hlokit.interpreter.process import Process
 from hlokit.ops.structure import Parameter

@@ -159,8 +159,8 @@ def _symbols(site: Site, value: Any) -> list[str]:
 @built_in(_RUN)
 def run_parallel(call: Invocation) -> Any:
     """The results of all processes, one behind the other."""
-    from hlokit.interpreter.evaluate import evaluate
-    from hlokit.interpreter.mpmd import evaluate_mpmd
+    from hlokit.devices.evaluate import evaluate
+    from hlokit.devices.mpmd import evaluate_mpmd
 
     config: dict[str, Any] = json.loads(call.opaque)
     modules = [_parsed(text) for text in config["modules"]]

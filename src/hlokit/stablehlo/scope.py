@@ -146,7 +146,7 @@ class Scope:
         return self._constants[key]
 
     def _evaluated(self, handle: XlaOp) -> Any:
-        from hlokit.interpreter.evaluate import evaluate
+        from hlokit.devices.evaluate import evaluate
 
         if not handle.shape.is_array or handle.shape.size > 4096 or not self.builder.is_constant(handle):
             return None

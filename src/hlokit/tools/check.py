@@ -12,7 +12,7 @@ from hlokit.api import verify
 from hlokit.errors import HlokitError, VerifyError
 from hlokit.files.reading import findings_of_bytes
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.evaluate import device_counts
+from hlokit.interpreter.checks import device_counts
 from hlokit.interpreter.order import communication_of
 from hlokit.tools.files import content_of, is_standard, loaded
 from hlokit.tools.status import BAD, DONE, FOUND, is_finding, message_of, say

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlokit.api import mpi_world
+from hlokit.devices.mpi.guard import guarded, job_size
 from hlokit.errors import ArgumentError, HlokitError
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.evaluate import device_counts
-from hlokit.interpreter.mpi.guard import guarded, job_size
-from hlokit.interpreter.process import Place
+from hlokit.interpreter.checks import device_counts
+from hlokit.interpreter.routes import Place
 from hlokit.tools.status import status_of
 
 if TYPE_CHECKING:
-    from hlokit.interpreter.mpi.world import World
+    from hlokit.devices.mpi.world import World
 
 
 class Job:

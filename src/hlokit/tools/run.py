@@ -23,7 +23,8 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.nan_trap import nan_trap
-from hlokit.interpreter.process import Place, StepHook
+from hlokit.interpreter.process import StepHook
+from hlokit.interpreter.routes import Place
 from hlokit.proto.container import Snapshot
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable

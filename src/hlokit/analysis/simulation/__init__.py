@@ -8,6 +8,7 @@ another. Collectives are messages in rounds (schedules.py).
 
 from __future__ import annotations
 
+from hlokit.analysis.rendezvous import refuse_deadlock
 from hlokit.analysis.simulation.program import ALGORITHMS, Settings, program_of
 from hlokit.analysis.simulation.quantities import BANDWIDTH, FLOPS, quantity
 from hlokit.analysis.simulation.replay import Segment, replayed
@@ -15,8 +16,7 @@ from hlokit.analysis.simulation.result import CollectiveTime, LinkUse, Simulatio
 from hlokit.analysis.simulation.topology import topology as topology_of
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.interpreter.evaluate import device_counts
-from hlokit.interpreter.mpmd import refuse_deadlock
+from hlokit.interpreter.checks import device_counts
 
 
 def simulate(

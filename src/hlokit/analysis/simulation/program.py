@@ -21,7 +21,8 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import communication_of, evaluation_order
-from hlokit.interpreter.process import PAIRS, Place, Process, told_pairs
+from hlokit.interpreter.process import Process
+from hlokit.interpreter.routes import PAIRS, Place, told_pairs
 from hlokit.interpreter.transport import meeting_key
 from hlokit.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, ReduceScatter

@@ -100,7 +100,7 @@ _hooks: list[tuple[StepHook | None, StepHook | None]] = [(None, None)]
 
 
 def _evaluated(module: HloModule, replicas: int, partitions: int, *args: Any) -> Any:
-    from hlokit.interpreter.evaluate import evaluate
+    from hlokit.devices.evaluate import evaluate
     from hlokit.interpreter.nan_trap import nan_trap
 
     before, after = _hooks[-1]

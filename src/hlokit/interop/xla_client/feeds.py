@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from hlokit.devices.grid import is_device
 from hlokit.forks import lock
 from hlokit.interop.xla_client.errors import invalid
-from hlokit.interpreter.grid import is_device
 from hlokit.interpreter.process import NOT_YET
 
 _POLL = 0.05

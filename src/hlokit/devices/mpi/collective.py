@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hlokit.devices.mpi.packing import buffer, pack, packed_size, unpacked
 from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Place, Transfer, is_ndarray, is_sequence
-from hlokit.interpreter.mpi.packing import buffer, pack, packed_size, unpacked
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
-    from hlokit.interpreter.mpi.mover import Mover
+    from hlokit.devices.mpi.mover import Mover
 
 _OF_BITS = {
     "add": "BOR",

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from hlokit.devices.mpi.line import Incoming, Message, encoded, error_message, prepare
 from hlokit.errors import EvaluationError
-from hlokit.interpreter.mpi.line import Incoming, Message, encoded, error_message, prepare
-from hlokit.interpreter.transport import Exchange, Route
+from hlokit.interpreter.routes import Route
+from hlokit.interpreter.transport import Exchange
 
 if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hlokit.devices.mpi.packing import buffer
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.values import Array
-from hlokit.interpreter.mpi.packing import buffer
 
 MOST_GROUPS = 1000
 """Communicators that a rank makes; MPI implementations have room for about two thousand."""

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.errors import ArgumentError, EvaluationError
+from hlokit import memory
+from hlokit.devices.grid import Grid, Halt
+from hlokit.errors import ArgumentError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence, valid_part
-from hlokit.interpreter.evaluate import arguments_of, array_ids, machine_memory, refuse, result_of, run_entry
-from hlokit.interpreter.grid import Grid, Halt
-from hlokit.interpreter.process import PAIRS, Place, Process, StepHook
-from hlokit.interpreter.transport import Route
+from hlokit.interpreter.arguments import arguments_of, array_ids, result_of
+from hlokit.interpreter.checks import refuse
+from hlokit.interpreter.evaluate import run_entry
+from hlokit.interpreter.process import Process, StepHook
+from hlokit.interpreter.routes import Place, Route, routes_of
 from hlokit.stack import with_stack
 from hlokit.tracebacks import public
 
 if TYPE_CHECKING:
-    from hlokit.interpreter.mpi.world import World
+    from hlokit.devices.mpi.world import World
 
 
 @public
@@ -64,7 +67,7 @@ def evaluate_mpmd(
         raise ArgumentError(f"{len(programs)} programs for {replicas} replica(s) of {partitions} partition(s) [EXEC-2]")
     modules = [module for module, _ in programs]
     for module in dict.fromkeys(modules):
-        refuse(module, machine_memory() if memory_limit is None else memory_limit, replicas, partitions)
+        refuse(module, memory.most() if memory_limit is None else memory_limit, replicas, partitions)
     if world is not None:
         return run_rank(
             world, modules, programs[min(world.rank, len(programs) - 1)][1], (replicas, partitions), infeed=infeed,
@@ -114,6 +117,8 @@ def run_grid(
     )
     values = [_arguments(place, module, a) for place, module, a in zip(places, modules, args, strict=True)]
     if machine is None:
+        from hlokit.analysis.rendezvous import refuse_deadlock
+
         refuse_deadlock(modules, counts)
     grid = Grid([str(place) for place in places], parallel, halt)
     routes = routes or routes_of(modules, places)
@@ -177,6 +182,8 @@ def run_rank(
         devices = f"{counts[0]} replica(s) of {counts[1]} partition(s)"
         raise ArgumentError(f"{modules[0].name}: {devices} on {world.size} MPI process(es) [EXEC-2]")
     if machine is None:
+        from hlokit.analysis.rendezvous import refuse_deadlock
+
         refuse_deadlock(modules, counts)
     routes = routes or routes_of(modules, places)
     place, module = places[world.rank], modules[world.rank]
@@ -207,51 +214,6 @@ def fingerprint(modules: Sequence[HloModule], counts: tuple[int, int]) -> str:
     return sha256(repr((counts, [texts[module] for module in modules])).encode()).hexdigest()
 
 
-def routes_of(modules: Sequence[HloModule], places: Sequence[Place]) -> list[dict[int, Route]]:
-    """For each device, who sends and who receives on the channels that its module names.
-
-    A module that has both ends talks to itself, device by device. Else one device sends and one receives (COMM-3),
-    or one of each replica. EvaluationError (COMM-3) where it is not clear who.
-    """
-    ends = {module: _channels(module) for module in dict.fromkeys(modules)}
-    routes: list[dict[int, Route]] = []
-    for device, module in enumerate(modules):
-        own: dict[int, Route] = {}
-        sent, received = ends[module]
-        for channel in sorted(sent ^ received):
-            is_sender = channel in sent
-            others = [p.device for p in places if channel in ends[modules[p.device]][is_sender]]
-            rivals = [p.device for p in places if channel in ends[modules[p.device]][not is_sender]]
-            if max(len(others), len(rivals)) > 1 and places[device].partition_count > 1:
-                replica = places[device].replica_id
-                others, rivals = ([d for d in ds if places[d].replica_id == replica] for ds in (others, rivals))
-            if max(len(others), len(rivals)) > 1:
-                sides = (rivals, others) if is_sender else (others, rivals)
-                names = [", ".join(str(places[d]) for d in side) or "nobody" for side in sides]
-                raise EvaluationError(f"channel {channel}: sent on by {names[0]}, received by {names[1]} [COMM-3]")
-            other = others[0] if others else None
-            own[channel] = Route(channel, device, other) if is_sender else Route(channel, other, device)
-        routes.append(own)
-    return routes
-
-
-def _channels(module: HloModule) -> tuple[set[int], set[int]]:
-    """The channels that a module sends on, and those that it receives on; without host transfers, and without those
-    that say by pairs who talks to whom."""
-    ends: dict[str, set[int]] = {"send": set(), "recv": set()}
-    for computation in module.all_computations:
-        for instruction in computation.instructions:
-            if instruction.opcode in ends and not _is_told(instruction):
-                ends[instruction.opcode].add(instruction.op.channel_id or 0)  # type: ignore[attr-defined]
-    return ends["send"], ends["recv"]
-
-
-def _is_told(instruction: Instruction) -> bool:
-    if instruction.op.is_host_transfer:  # type: ignore[attr-defined]
-        return True
-    return instruction.extra is not None and PAIRS in instruction.extra.frontend_attributes
-
-
 def _check_lists(name: str, places: Sequence[Place], **given: Any) -> None:
     """Each is a list with something for every device."""
     for what, values in given.items():
@@ -270,12 +232,3 @@ def _arguments(place: Place, module: HloModule, args: Any) -> list[Any]:
         return arguments_of(module, args)
     except ArgumentError as error:
         raise ArgumentError(f"{place}: {error}") from None
-
-
-def refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> None:
-    """Raises what running the programs would surely come to."""
-    from hlokit.analysis.rendezvous import check_rendezvous
-
-    finding = check_rendezvous(modules, *counts)
-    if finding.error is not None:
-        raise finding.error

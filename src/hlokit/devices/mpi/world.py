@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from mpi4py import MPI
 
+from hlokit.devices.grid import Halt, placed
+from hlokit.devices.mpi.collective import Collective, has_nan, leaves, shapes_of
+from hlokit.devices.mpi.hub import Hub
+from hlokit.devices.mpi.line import Line, Message, error_from, error_message
+from hlokit.devices.mpi.mover import Mover
+from hlokit.devices.mpi.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
 from hlokit.errors import EvaluationError, HlokitError
-from hlokit.interpreter.grid import Halt, placed
-from hlokit.interpreter.mpi.collective import Collective, has_nan, leaves, shapes_of
-from hlokit.interpreter.mpi.hub import Hub
-from hlokit.interpreter.mpi.line import Line, Message, error_from, error_message
-from hlokit.interpreter.mpi.mover import Mover
-from hlokit.interpreter.mpi.packing import arrays_of, buffer, described, pack, packed_size, rebuilt, unpacked
-from hlokit.interpreter.transport import Cancelled, Route
+from hlokit.interpreter.routes import Route
+from hlokit.interpreter.transport import Cancelled
 from hlokit.ops.collectives import combines_elements
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class World:
     error. A process that ends in the midst of a run makes the others raise EvaluationError; MPI cannot go on then, so
     these end with status 1.
 
-    Values travel by MPI. Who waits for whom is known to a thread of rank 0 (hlokit.interpreter.mpi.hub), to which each
+    Values travel by MPI. Who waits for whom is known to a thread of rank 0 (hlokit.devices.mpi.hub), to which each
     rank has a TCP connection.
     """
 

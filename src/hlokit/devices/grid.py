@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hlokit.errors import EvaluationError
 from hlokit.forks import lock
-from hlokit.interpreter.transport import Cancelled, Exchange, Route
+from hlokit.interpreter.routes import Route
+from hlokit.interpreter.transport import Cancelled, Exchange
 from hlokit.stack import with_stack
 
 if TYPE_CHECKING:

@@ -1,0 +1,71 @@
+"""Arguments and results of a run: what a caller gives as values, and values as the caller gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, HlokitError
+from hlokit.hlo.values import TOKEN_VALUE, Array, fits, is_ndarray, is_sequence
+from hlokit.types import dtype as dtypes
+from hlokit.types.literal import as_array
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:
+    from hlokit.hlo.module import HloModule
+
+
+def arguments_of(module: HloModule, args: Sequence[Any]) -> list[Any]:
+    """The values of the entry's parameters. Raises ArgumentError (EXEC-3)."""
+    parameters = module.entry.parameters
+    if len(args) != len(parameters):
+        raise ArgumentError(f"{module.name} takes {len(parameters)} arguments, got {len(args)} [EXEC-3]")
+    return [
+        argument(f"argument {i} ({p.name})", p.shape, a) for i, (p, a) in enumerate(zip(parameters, args, strict=True))
+    ]
+
+
+def argument(name: str, shape: Shape, value: Any) -> Any:
+    """`value` as a value of `shape`. Raises ArgumentError (EXEC-3) if it is not one."""
+    if shape.is_tuple:
+        if not is_sequence(value) or len(value) != len(shape.elements):
+            raise ArgumentError(f"{name}: expected a tuple for {shape} [EXEC-3]")
+        return tuple(argument(f"{name}[{i}]", s, v) for i, (s, v) in enumerate(zip(shape.elements, value, strict=True)))
+    if not shape.is_array:
+        return TOKEN_VALUE
+    if type(value) is np.ndarray and value.dtype is shape.dtype.numpy and value.shape == shape.dimensions:
+        return _forwards(value)  # what follows would say so, 50 times slower
+    weak = isinstance(value, (bool, int, float, complex, list, tuple))
+    try:
+        array = as_array(value, shape.dtype if weak else None)
+    except (HlokitError, TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"{name}: cannot be read as {shape}: {error} [EXEC-3]") from error
+    found = Shape.array(dtypes.dtype(array.dtype), array.shape)
+    if found.dtype is not shape.dtype or not (array.shape == shape.dimensions or fits(array.shape, shape)):
+        raise ArgumentError(f"{name}: found {found}, expected {shape} [EXEC-3]")
+    return _forwards(array)
+
+
+def _forwards(array: Array) -> Array:
+    """A copy of what lies backwards in memory: along negative strides NumPy's functions round otherwise."""
+    return array if min(array.strides, default=0) >= 0 else array.copy()
+
+
+def result_of(value: Any, taken: set[int]) -> Any:
+    """What the caller gets: arrays of its own, none of them a view, an argument, or given twice; None for tokens."""
+    if is_sequence(value):
+        return tuple(result_of(part, taken) for part in value)
+    if not is_ndarray(value):
+        return None
+    flags: Any = value.flags
+    if id(value) in taken or not (flags.owndata and flags.writeable and flags.c_contiguous):
+        return np.array(value, order="C")
+    taken.add(id(value))
+    return value
+
+
+def array_ids(value: Any) -> set[int]:
+    """The identities of all arrays in a value."""
+    return {i for part in value for i in array_ids(part)} if is_sequence(value) else {id(value)}
