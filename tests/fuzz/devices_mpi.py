@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 import hlokit as hk
-from hlokit.devices import mpmd
+from hlokit.analysis import rendezvous
 from tests.fuzz.devices import LENGTH, Deadlock, model, module_of, random_deadlock, random_program
 
 LABELS = ("GRP-6", "GRP-8", "COMM-12", "COMM-3")
@@ -78,10 +78,10 @@ def _same(a: Any, b: Any, bits: bool) -> bool:
 def check_deadlock(ranks: Ranks, seed: int, deadlock: Deadlock) -> list[str]:
     """Refused or reported, by the same words on all ranks; and reported where nothing is proved before."""
     world = ranks.worlds[deadlock.devices]
-    proof = mpmd.refuse_deadlock
+    proof = rendezvous.refuse_deadlock
     found: list[str] = []
     for refuse in (proof, lambda *_: None):
-        mpmd.refuse_deadlock = refuse  # type: ignore[assignment]
+        rendezvous.refuse_deadlock = refuse  # type: ignore[assignment]
         start = time.perf_counter()
         try:
             deadlock.call(world)
@@ -89,7 +89,7 @@ def check_deadlock(ranks: Ranks, seed: int, deadlock: Deadlock) -> list[str]:
         except hk.EvaluationError as error:
             text = str(error)
         finally:
-            mpmd.refuse_deadlock = proof
+            rendezvous.refuse_deadlock = proof
         seconds = time.perf_counter() - start
         if not any(f"[{label}]" in text for label in LABELS) or seconds > 30:
             found.append(f"{seed}, {deadlock.kind}: {text} ({seconds:.1f} s)")

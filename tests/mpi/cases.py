@@ -327,13 +327,13 @@ def groups_that_disagree(world: Any) -> None:
     one = program(lambda b, x: hk.all_reduce(x, add, channel_id=5), hk.f32[2], name="one")
     other = program(lambda b, x: hk.all_reduce(x, add, channel_id=5), hk.f32[3], name="other")
     programs = [(other, [np.zeros(3, F)]), *[(one, [np.zeros(2, F)])] * (world.size - 1)]
-    from hlokit.devices import mpmd
+    from hlokit.analysis import rendezvous
 
-    proof, mpmd.refuse_deadlock = mpmd.refuse_deadlock, lambda *_: None
+    proof, rendezvous.refuse_deadlock = rendezvous.refuse_deadlock, lambda *_: None
     try:
         found = error_of(lambda: hk.evaluate_mpmd(programs, world=world), hk.EvaluationError)
     finally:
-        mpmd.refuse_deadlock = proof
+        rendezvous.refuse_deadlock = proof
     assert "[GRP-6]" in str(found) and str(found).startswith("replica "), str(found)
 
 
