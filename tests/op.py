@@ -23,7 +23,7 @@ from tests.golden.check import FAILED, ROUTES
 from tests.golden.run import run_lines
 from tests.golden.sample import SAMPLE
 
-_FOLDERS = ("tests/rules", "tests/cpu", "tests/forms", "tests/stablehlo", "tests/text", "tests/passes")
+_FOLDERS = ("tests/rules", "tests/cpu", "tests/forms", "tests/stablehlo", "tests/text", "tests/passes", "tests/hlo")
 
 
 class Selection:

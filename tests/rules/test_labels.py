@@ -22,7 +22,7 @@ def named_labels() -> set[str]:
     """Every label that a test file writes."""
     skipped = {HERE / "untestable.py", HERE / "labels.py", Path(__file__)}
     files = [path for path in TESTS.rglob("*.py") if path not in skipped and path.parent != TESTS / "mutation"]
-    return {label for path in files for label in LABEL.findall(path.read_text())}
+    return {label for path in [*files, *TESTS.rglob("*.hlo")] for label in LABEL.findall(path.read_text())}
 
 
 def test_every_rule_is_named_by_a_test() -> None:

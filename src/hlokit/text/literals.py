@@ -24,7 +24,7 @@ _MAX_IMPLIED = 1 << 24
 
 
 def parse_literal(text: str, shape: Shape | None = None) -> Literal:
-    """The literal that `text` says, of `shape`, else of the shape in front ("s32[2] {1, 2}"). Raises ParseError."""
+    """The literal that `text` says, of `shape`, else of the shape in front ("s32[2]{0} {1, 2}"). Raises ParseError."""
     lexer = Lexer(text)
     literal = read_literal(lexer, read_shape(lexer) if shape is None else shape)
     if lexer.kind != END:
