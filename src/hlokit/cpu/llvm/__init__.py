@@ -2,8 +2,24 @@
 
 from hlokit.cpu.llvm.function import COLD, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
 from hlokit.cpu.llvm.module import SYMBOL, Module
-from hlokit.cpu.llvm.types import Type, float_constant, memory_type, scalar_type, splat, type_of, vector
-from hlokit.cpu.llvm.values import I1, I8, I16, I32, I64, POINTER, Index, LaneMask, Pointer, Pointers, Value, joined
+from hlokit.cpu.llvm.records import Field, Record
+from hlokit.cpu.llvm.symbols import Global, Prototype
+from hlokit.cpu.llvm.types import (
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    POINTER,
+    Type,
+    float_constant,
+    memory_type,
+    scalar_type,
+    splat,
+    type_of,
+    vector,
+)
+from hlokit.cpu.llvm.values import METADATA, Index, LaneMask, Pointer, Pointers, Value, joined
 
 __all__ = [
     "COLD",
@@ -12,10 +28,13 @@ __all__ = [
     "I16",
     "I32",
     "I64",
+    "METADATA",
     "POINTER",
     "SHARED",
     "SYMBOL",
+    "Field",
     "Function",
+    "Global",
     "IfElse",
     "Index",
     "LaneMask",
@@ -23,6 +42,8 @@ __all__ = [
     "Module",
     "Pointer",
     "Pointers",
+    "Prototype",
+    "Record",
     "Repeat",
     "Type",
     "Value",

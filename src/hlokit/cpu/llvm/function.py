@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Self, overload
 
-from hlokit.cpu.llvm.types import Type, type_of
-from hlokit.cpu.llvm.values import I8, I64, Index, Pointer, Value
+from hlokit.cpu.llvm.records import Record
+from hlokit.cpu.llvm.symbols import Global, Prototype, R
+from hlokit.cpu.llvm.types import I8, I64, POINTER, Type, type_of
+from hlokit.cpu.llvm.values import Index, Pointer, Value
 from hlokit.cpu.target import Target
 
 COLD = '"hlokit-cold"'
@@ -25,34 +27,48 @@ Carry = Value | tuple[str, str]
 
 
 class Function:
-    """A function in the writing: instructions go to the end of it. Values are their SSA names, as text."""
+    """A function in the writing: instructions go to the end of it.
+
+    block     the label of the block that instructions go to; empty after a return, a jump or a branch
+    symbols   the functions and globals that it names, by name
+    """
 
     def __init__(
         self,
         name: str,
-        parameters: Sequence[tuple[str, str]],
-        result: str = "void",
+        parameters: Sequence[tuple[str | Type, str]],
+        result: str | Type = "void",
         attributes: str = "",
         is_cold: bool = False,
         shared: str = "",
         target: Target | None = None,
+        personality: Prototype[Any] | None = None,
     ) -> None:
         """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD; `shared`: SHARED's value.
 
-        `target`: the machine, for what is written in its own instructions.
+        `target`: the machine, for what is written in its own instructions. `personality`: the function that unwinding
+        asks, of one that catches exceptions.
         """
         self.name = name
-        self.parameters = list(parameters)
-        self.result = result
+        self.parameters = [(str(type), name) for type, name in parameters]
+        self.result = str(result)
         self.attributes = attributes
         self.is_cold = is_cold
         self.shared = shared
         self.lines: list[str] = ["entry:"]
         self.block = "entry"
+        self.symbols: dict[str, Prototype[Any] | Global] = {}
+        self.personality = personality
         self._target = target
         self._count = 0
         self._entry: list[str] = []
         self._once: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, prototype: Prototype[Any], attributes: str = "", target: Target | None = None) -> Self:
+        """The function of this name and these parameters."""
+        parameters = list(zip(prototype.parameters, prototype.names, strict=True))
+        return cls(prototype.name, parameters, prototype.result or "void", attributes, target=target)
 
     @property
     def target(self) -> Target:
@@ -109,10 +125,31 @@ class Function:
         self.block = label
 
     def jump(self, label: str) -> None:
-        self.do(f"br label %{label}")
+        """Goes to the block; of a block that has ended already nothing."""
+        if self.block:
+            self._end(f"br label %{label}")
 
     def branch(self, condition: Value | str, then: str, otherwise: str) -> None:
-        self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
+        self._end(f"br i1 {condition}, label %{then}, label %{otherwise}")
+
+    def switch(self, value: Value, cases: Mapping[int, str], otherwise: str) -> None:
+        """Goes to the block of the number that the integer is."""
+        shown = " ".join(f"{value.type} {number}, label %{label}" for number, label in cases.items())
+        self._end(f"switch {value.typed}, label %{otherwise} [ {shown} ]")
+
+    def unreachable(self) -> None:
+        """Ends the block: nothing gets here."""
+        self._end("unreachable")
+
+    def _end(self, instruction: str) -> None:
+        self.do(instruction)
+        self.block = ""
+
+    def phi(self, *incoming: tuple[Value, str]) -> Value:
+        """At a block's beginning: the value of the block that control came from."""
+        first = incoming[0][0]
+        shown = ", ".join(f"[ {value}, %{label} ]" for value, label in incoming)
+        return first.named(self.let(f"phi {first.type} {shown}"))
 
     # -- values
 
@@ -129,8 +166,8 @@ class Function:
         """The parameter of this name, a pointer to such elements."""
         return Pointer(self, f"%{name}", element, align)
 
-    def constant(self, number: float, type: Type) -> Value:
-        """The number in every lane."""
+    def constant(self, number: float | None, type: Type) -> Value:
+        """The number in every lane; None is the null pointer."""
         return Value(self, type, type.constant(number), number)
 
     def vector_constant(self, numbers: Sequence[int], element: Type) -> Value:
@@ -150,17 +187,93 @@ class Function:
             return Index(self, I64, value.text, value.number)
         return Index(self, I64, str(int(value)), value)
 
-    def call(self, name: str, *operands: Value) -> None:
-        """Calls a function that returns nothing."""
-        self.do(f"call void @{name}({', '.join(operand.typed for operand in operands)})")
+    @overload
+    def call(self, function: str, *operands: Value) -> None: ...
+    @overload
+    def call(self, function: Prototype[R], *operands: Value | float | None) -> R: ...
+    def call(self, function: str | Prototype[Any], *operands: Value | float | None) -> Any:
+        """Calls a function: by its name one that returns nothing, by its prototype any, for its result.
+
+        Numbers become constants of the parameters' types, None the null pointer.
+        """
+        if isinstance(function, str):
+            self.do(f"call void @{function}({', '.join(o.typed for o in operands if isinstance(o, Value))})")
+            return None
+        self.symbols[function.name] = function
+        shown = _shown(function, operands)
+        types = f" ({function.types})" if function.variadic else ""
+        attributes = f" {function.attributes}" if function.attributes else ""
+        return self.called(function.result, f"{function.result or 'void'}{types} @{function.name}({shown}){attributes}")
+
+    def called(self, result: Type | None, call: str) -> Any:
+        """Writes a call, as LLVM spells what follows the word; gives its result."""
+        if result is None:
+            self.do(f"call {call}")
+            return None
+        name = self.let(f"call {call}")
+        return Pointer(self, name) if result is POINTER else Value(self, result, name)
 
     def call_for(self, type: Type, name: str, *operands: Value) -> Value:
         """Calls a function for its result, of this type."""
         return Value(self, type, self.let(f"call {type} @{name}({', '.join(o.typed for o in operands)})"))
 
-    def returns(self, value: Value | None = None) -> None:
-        """Ends the function."""
-        self.do("ret void" if value is None else f"ret {value.typed}")
+    def returns(self, value: Value | float | None = None) -> None:
+        """Ends the function. A number is one of the result's type; None the null pointer, or no result."""
+        if not isinstance(value, Value):
+            value = None if self.result == "void" else self.constant(value, _parsed(self.result))
+        self._end("ret void" if value is None else f"ret {value.typed}")
+
+    # -- memory
+
+    def local(self, type: Type, count: int | Value = 1, align: int = 0) -> Pointer:
+        """Memory on the stack for so many elements. If a Value counts them it is taken where this is called."""
+        align = align or (type.align if isinstance(type, Record) else type.bytes)
+        if isinstance(count, Value):
+            return Pointer(self, self.let(f"alloca {type}, {count.typed}, align {align}", "stack"), type)
+        return Pointer(self, self.alloca(type.text, count, align), type)
+
+    def address(self, symbol: Prototype[Any] | Global) -> Pointer:
+        """Of a function or a global."""
+        self.symbols[symbol.name] = symbol
+        element = symbol.type if isinstance(symbol, Global) else I8
+        return Pointer(self, f"@{symbol.name}", element)
+
+    def null(self) -> Pointer:
+        """The null pointer."""
+        return Pointer(self, "null")
+
+    def memcpy(self, to: Pointer, source: Pointer, count: Value | int) -> None:
+        """Copies so many bytes between places that do not overlap."""
+        self.do(f"call void @llvm.memcpy.p0.p0.i64({to.typed}, {source.typed}, i64 {count}, i1 false)")
+
+    def memset(self, to: Pointer, byte: int, count: Value | int) -> None:
+        """Fills so many bytes."""
+        self.do(f"call void @llvm.memset.p0.i64({to.typed}, i8 {byte}, i64 {count}, i1 false)")
+
+    def fence(self, ordering: str = "seq_cst") -> None:
+        self.do(f"fence {ordering}")
+
+    # -- exceptions
+
+    def invoke(self, function: Pointer, result: Type, operands: Sequence[Value], unwind: str) -> Any:
+        """Calls the function that lies there; an exception goes on at the label `unwind`."""
+        after, name = self.new_block("returned"), self.fresh()
+        shown = ", ".join(operand.typed for operand in operands)
+        self._end(f"{name} = invoke {result} {function}({shown}) to label %{after} unwind label %{unwind}")
+        self.start(after)
+        return Pointer(self, name) if result is POINTER else Value(self, result, name)
+
+    def landingpad(self, *types: Pointer | None) -> tuple[Pointer, Value]:
+        """At the beginning of a block that exceptions of these C++ types come to, None being any: what was thrown, and
+        a number that says which type it is of (`typeid`)."""
+        clauses = "".join(f" catch {(type or self.null()).typed}" for type in types)
+        pair = self.let(f"landingpad {{ ptr, i32 }}{clauses}")
+        thrown, number = (self.let(f"extractvalue {{ ptr, i32 }} {pair}, {k}") for k in range(2))
+        return Pointer(self, thrown), Value(self, type_of("i32"), number)
+
+    def typeid(self, type: Pointer) -> Value:
+        """The number of a C++ type among those that this function catches."""
+        return self.call_for(type_of("i32"), "llvm.eh.typeid.for.p0", type)
 
     def return_if(self, condition: Value) -> None:
         """Ends a function without result if the i1 holds."""
@@ -179,7 +292,7 @@ class Function:
         self.branch(condition, then, after)
         self.start(then)
         yield
-        self.jump(after)
+        self.jump(after)  # unless a return or a jump has ended it
         self.start(after)
 
     @contextmanager
@@ -230,6 +343,8 @@ class Function:
         attributes = f"{self.attributes} {COLD if self.is_cold else _ALIGN}"
         if self.shared:
             attributes += f' {SHARED}="{self.shared}"'
+        if self.personality is not None:
+            attributes += f" personality ptr @{self.personality.name}"
         head = f"define internal {self.result} @{self.name}({parameters}) {attributes} {{"
         return "\n".join([head, self.lines[0], *self._entry, *self.lines[1:], "}"])
 
@@ -329,13 +444,20 @@ class IfElse:
         self._fn.jump(self._after)
         self._fn.start(self._else)
 
-    def end(self, *values: Value) -> list[Value]:
-        """Ends the other way, which gives these values: those of the way that was taken."""
+    def end(self, *values: Value) -> list[Any]:
+        """Ends the other way, which gives these values: those of the way that was taken.
+
+        A way that has ended in a return or a jump gives nothing.
+        """
         last = self._fn.block
         self._fn.jump(self._after)
         self._fn.start(self._after)
+        if not last:
+            return list(self._first)
+        if not self._last:
+            return list(values)
         return [
-            type(a)(self._fn, a.type, self._fn.let(f"phi {a.type} [ {a}, %{self._last} ], [ {b}, %{last} ]"))
+            a.named(self._fn.let(f"phi {a.type} [ {a}, %{self._last} ], [ {b}, %{last} ]"))
             for a, b in zip(self._first, values, strict=True)
         ]
 
@@ -358,3 +480,17 @@ def _parsed(text: str) -> Type:
         return type_of(text)
     lanes, _, scalar = text[1:-1].partition(" x ")
     return type_of(scalar, int(lanes))
+
+
+def _shown(function: Prototype[Any], operands: Sequence[Value | float | None]) -> str:
+    """A call's operands with their types."""
+    count = len(function.parameters)
+    if len(operands) < count or (len(operands) > count and not function.variadic):
+        raise TypeError(f"{function.name} takes {count} operands, not {len(operands)}")
+    more = [operand.type if isinstance(operand, Value) else POINTER for operand in operands[count:]]
+    shown: list[str] = []
+    for type, operand in zip([*function.parameters, *more], operands, strict=True):
+        if isinstance(operand, Value) and operand.type is not type:
+            raise TypeError(f"{function.name} takes {type}, not {operand.type}")
+        shown.append(operand.typed if isinstance(operand, Value) else f"{type} {type.constant(operand)}")
+    return ", ".join(shown)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hlokit.cpu.llvm.function import Function
+from hlokit.cpu.llvm.symbols import Global, Prototype
 from hlokit.cpu.llvm.types import float_constant
 
 SYMBOL = re.compile(r"@([\w.$]+)")
@@ -14,17 +15,41 @@ SYMBOL = re.compile(r"@([\w.$]+)")
 
 
 class Module:
-    """An LLVM module in the writing. Intrinsics need no declaration."""
+    """An LLVM module in the writing. Intrinsics need no declaration.
+
+    called   the prototypes of what its functions call, by name: those that it has no function for are declared
+    """
 
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.exported: dict[str, None] = {}
         self.declared: dict[str, str] = {}
+        self.called: dict[str, Prototype[Any]] = {}
 
     def add(self, function: Function, *, exported: bool = False) -> None:
         """Takes a finished function. Equal names must mean equal functions; an exported one can be looked up."""
         self.add_text(function.name, function.text(), exported=exported)
+        for symbol in function.symbols.values():
+            self.use(symbol)
+        if function.personality is not None:
+            self.use(function.personality)
+
+    def use(self, symbol: Prototype[Any] | Global) -> None:
+        """Takes in what a function or a global names: it is declared, or defined."""
+        if isinstance(symbol, Prototype):
+            self.called[symbol.name] = symbol
+            return
+        text = symbol.definition()
+        if self.globals.setdefault(symbol.name, text) != text:
+            raise AssertionError(f"two globals named {symbol.name}")
+        for used in symbol.used:
+            self.use(used)
+
+    @property
+    def external(self) -> list[str]:
+        """The names of functions that are called and not here: whoever loads the code must know them."""
+        return [name for name in self.called if name not in self.functions]
 
     def add_text(self, name: str, text: str, *, exported: bool = False) -> None:
         if self.functions.setdefault(name, text) != text:
@@ -50,4 +75,5 @@ class Module:
             text.replace("define internal", "define", 1) if name in self.exported else text
             for name, text in self.functions.items()
         ]
-        return "\n\n".join([*self.globals.values(), *self.declared.values(), *functions]) + "\n"
+        declared = [self.called[name].declaration() for name in self.external if name not in self.declared]
+        return "\n\n".join([*self.globals.values(), *self.declared.values(), *declared, *functions]) + "\n"

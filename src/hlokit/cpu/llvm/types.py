@@ -66,8 +66,10 @@ class Type:
         """Integers of the same width."""
         return type_of(f"i{self.bits}", self.lanes)
 
-    def constant(self, number: float) -> str:
-        """The number in every lane, as LLVM spells it; an i1 is True or False."""
+    def constant(self, number: float | None) -> str:
+        """The number in every lane, as LLVM spells it; an i1 is True or False. None is the null pointer."""
+        if number is None or self.scalar == "ptr":
+            return f"inttoptr (i64 {int(number)} to ptr)" if number else "null"
         if self.is_float:
             text = float_constant(number, self.scalar)
         elif self.bits == 1:
@@ -77,10 +79,20 @@ class Type:
         return splat(text, self.scalar, self.lanes)
 
 
+class PointerType(Type):
+    """The type of one pointer."""
+
+    __slots__ = ()
+
+
 @cache
 def type_of(scalar: str, lanes: int = 1) -> Type:
     """The type of `lanes` scalars, as LLVM spells the scalar."""
-    return Type(scalar, lanes)
+    return POINTER if scalar == "ptr" and lanes == 1 else Type(scalar, lanes)
+
+
+POINTER = PointerType("ptr", 1)
+I1, I8, I16, I32, I64 = (type_of(f"i{bits}") for bits in (1, 8, 16, 32, 64))
 
 
 def scalar_type(dtype: DType) -> str:

@@ -11,15 +11,13 @@ otherwise. Comparisons of floats are false for NaN but where they say otherwise;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from hlokit.cpu.llvm.types import FLOATS, Type, type_of
+from hlokit.cpu.llvm.records import Record
+from hlokit.cpu.llvm.types import FLOATS, I1, I8, I64, POINTER, PointerType, Type, type_of
 
 if TYPE_CHECKING:
     from hlokit.cpu.llvm.function import Function
-
-I1, I8, I16, I32, I64 = (type_of(f"i{bits}") for bits in (1, 8, 16, 32, 64))
-POINTER = type_of("ptr")
 
 
 class Value:
@@ -58,8 +56,12 @@ class Value:
     def lanes(self) -> int:
         return self.type.lanes
 
-    def operand(self, other: Value | float) -> str:
-        """The other operand's text; a number becomes a constant of this type."""
+    def named(self, text: str) -> Value:
+        """A value of the same kind under another name."""
+        return Value(self.fn, self.type, text)
+
+    def operand(self, other: Value | float | None) -> str:
+        """The other operand's text; a number becomes a constant of this type, None the null pointer."""
         return other.text if isinstance(other, Value) else self.type.constant(other)
 
     def value(self, other: Value | float) -> Value:
@@ -134,7 +136,7 @@ class Value:
 
     # -- comparisons
 
-    def compare(self, predicate: str, other: Value | float) -> Value:
+    def compare(self, predicate: str, other: Value | float | None) -> Value:
         """`oeq`, `une`, `ult`, ... of floats; `eq`, `slt`, `ult`, ... of integers."""
         kind = "fcmp" if self.type.is_float else "icmp"
         return self.let(f"{kind} {predicate} {self.type.text} {self.text}, {self.operand(other)}", self.type.mask)
@@ -151,16 +153,21 @@ class Value:
     def __ge__(self, other: Value | float) -> Value:
         return self.compare("oge" if self.type.is_float else "sge", other)
 
-    def eq(self, other: Value | float) -> Value:
+    def eq(self, other: Value | float | None) -> Value:
         return self.compare("oeq" if self.type.is_float else "eq", other)
 
-    def ne(self, other: Value | float) -> Value:
+    def ne(self, other: Value | float | None) -> Value:
         """Of floats true for NaN."""
         return self.compare("une" if self.type.is_float else "ne", other)
 
-    def select(self, then: Value, otherwise: Value | float) -> Value:
+    @overload
+    def select(self, then: Pointer, otherwise: Value | None) -> Pointer: ...
+    @overload
+    def select(self, then: Value, otherwise: Value | float) -> Value: ...
+    def select(self, then: Value, otherwise: Value | float | None) -> Value:
         """Of an i1: `then` where it holds, else `otherwise`; a scalar i1 chooses whole vectors."""
-        return self.let(f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}", then.type)
+        text = f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}"
+        return then.named(self.fn.let(text)) if isinstance(then, Pointer) else self.let(text, then.type)
 
     def where(self, condition: Value, otherwise: Value | float) -> Value:
         """self where the condition holds, else `otherwise`."""
@@ -327,6 +334,9 @@ class Index(Value):
 
     __slots__ = ()
 
+    def named(self, text: str) -> Index:
+        return Index(self.fn, I64, text)
+
     def _made(self, instruction: str, other: Value | int) -> Index:
         return Index(self.fn, I64, self.fn.let(f"{instruction} nsw i64 {self.text}, {self.operand(other)}"))
 
@@ -376,7 +386,8 @@ def _whole(value: Value | float) -> Value | int:
 class Pointer(Value):
     """An address. Sums are in bytes; `p[i]` is the address of element `i` of those that `p` points to.
 
-    element   the type of an element in memory: the default of loads and stores, and the size that p[i] counts in
+    element   the type of an element in memory: the default of loads and stores, and the size that p[i] counts in.
+              Of a Record p["field"] is the address of a field
     align     bytes that every element's address is a multiple of
     """
 
@@ -386,31 +397,81 @@ class Pointer(Value):
         super().__init__(fn, POINTER, text)
         self.element, self.align = element, align or element.bytes
 
+    def named(self, text: str) -> Pointer:
+        return Pointer(self.fn, text, self.element, self.align)
+
+    def to(self, element: Type) -> Pointer:
+        """The same address, of elements of another type."""
+        return Pointer(self.fn, self.text, element)
+
     def __add__(self, other: Value | float) -> Pointer:
         """So many bytes further."""
         if _is(other, 0):
             return self
-        name = self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_whole(other)}", "p")
-        return Pointer(self.fn, name, self.element, self.align)
+        return self.named(self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_whole(other)}", "p"))
 
-    def __getitem__(self, index: Value | int) -> Pointer:
+    def __getitem__(self, index: Value | int | str) -> Pointer:
+        if isinstance(index, str):
+            if not isinstance(self.element, Record):
+                raise TypeError(f"{self.element} has no field {index!r}: it is not a Record")
+            field = self.element.fields[index]
+            return (self + field.offset).to(field.type)
         if _is(index, 0):
             return self
-        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {index}", "p")
-        return Pointer(self.fn, name, self.element, self.align)
+        return self.named(self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {index}", "p"))
 
-    def load(self, lanes: int = 1, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
-        """So many elements from here on; where the mask is not set 0, or the constant `otherwise`."""
+    def is_null(self) -> Value:
+        return self.eq(None)
+
+    def address(self) -> Value:
+        """As an integer."""
+        return self.let(f"ptrtoint {self.typed} to i64", I64)
+
+    def load(
+        self,
+        lanes: int = 1,
+        mask: Value | None = None,
+        otherwise: str = "zeroinitializer",
+        *,
+        ordering: str = "",
+        volatile: bool = False,
+    ) -> Value:
+        """So many elements from here on; where the mask is not set 0, or the constant `otherwise`.
+
+        ordering  of an atomic load: "monotonic", "acquire" or "seq_cst"
+        """
         type = self.element.of(lanes)
         if mask is None:
-            return self.let(f"load {type.text}, ptr {self.text}, align {self.align}", type)
+            return self.let(f"load{_kind(ordering, volatile)} {type.text}, ptr {self.text}{self._tail(ordering)}", type)
         operands = f"ptr align {self.align} {self.text}, {mask.typed}, {type.text} {otherwise}"
         return self.let(f"call {type.text} @llvm.masked.load.{type.suffix}.p0({operands})", type)
 
-    def store(self, value: Value, mask: Value | None = None) -> None:
-        """The value's lanes from here on, those where the mask is set."""
+    def load_pointer(self, element: Type = I8, *, ordering: str = "", volatile: bool = False) -> Pointer:
+        """The pointer that lies here, which points to such elements."""
+        place = self.to(POINTER)
+        text = f"load{_kind(ordering, volatile)} ptr, ptr {self.text}{place._tail(ordering)}"
+        return Pointer(self.fn, self.fn.let(text, "p"), element)
+
+    def store(
+        self,
+        value: Value | float | None,
+        mask: Value | None = None,
+        *,
+        ordering: str = "",
+        volatile: bool = False,
+        nontemporal: bool = False,
+    ) -> None:
+        """The value's lanes from here on, those where the mask is set. A number is an element, None a null pointer.
+
+        ordering     of an atomic store: "monotonic", "release" or "seq_cst"
+        nontemporal  past the caches; the module's text needs METADATA
+        """
+        if not isinstance(value, Value):
+            value = self._constant(value)
         if mask is None:
-            self.fn.do(f"store {value.typed}, ptr {self.text}, align {self.align}")
+            hint = f", {NONTEMPORAL}" if nontemporal else ""
+            kind = _kind(ordering, volatile)
+            self.fn.do(f"store{kind} {value.typed}, ptr {self.text}{self._tail(ordering)}{hint}")
             return
         operands = f"{value.typed}, ptr align {self.align} {self.text}, {mask.typed}"
         self.fn.do(f"call void @llvm.masked.store.{value.type.suffix}.p0({operands})")
@@ -425,6 +486,49 @@ class Pointer(Value):
         """Asks for the cache line. `locality`: 3 for all caches, 2 for all but the nearest, ..., 0 for no cache."""
         self.fn.do(f"call void @llvm.prefetch.p0(ptr {self.text}, i32 {int(is_write)}, i32 {locality}, i32 1)")
 
+    def atomicrmw(self, operation: str, value: Value | float | None, ordering: str = "seq_cst") -> Value:
+        """Changes the element atomically by `add`, `sub`, `xchg`, ...; gives what it was."""
+        text = f"atomicrmw {operation} ptr {self.text}, {self._constant(value).typed} {ordering}"
+        return self.let(f"{text}, align {self.element.bytes}", self.element)
+
+    def cmpxchg(
+        self,
+        expected: Value | float | None,
+        new: Value | float | None,
+        success: str = "seq_cst",
+        failure: str = "seq_cst",
+        *,
+        weak: bool = False,
+    ) -> tuple[Value, Value]:
+        """Stores `new` if the element is as expected, atomically: what it was, and an i1, whether it was so.
+
+        weak  it may fail without a reason
+        """
+        operands = f"{self._constant(expected).typed}, {self._constant(new).typed} {success} {failure}"
+        kind = " weak" if weak else ""
+        pair = self.fn.let(f"cmpxchg{kind} ptr {self.text}, {operands}, align {self.element.bytes}")
+        both = f"extractvalue {{ {self.element}, i1 }} {pair}"
+        return self.let(f"{both}, 0", self.element), self.let(f"{both}, 1", I1)
+
+    @overload
+    def call(self, result: PointerType, *operands: Value | None) -> Pointer: ...
+    @overload
+    def call(self, result: None, *operands: Value | None) -> None: ...
+    @overload
+    def call(self, result: Type, *operands: Value | None) -> Value: ...
+    def call(self, result: Type | None, *operands: Value | None) -> Value | None:
+        """Calls the function that lies here, for its result of this type. None is the null pointer."""
+        shown = ", ".join("ptr null" if operand is None else operand.typed for operand in operands)
+        return self.fn.called(result, f"{result or 'void'} {self.text}({shown})")
+
+    def _constant(self, value: Value | float | None) -> Value:
+        if isinstance(value, Value):
+            return value
+        return Value(self.fn, self.element, self.element.constant(value), value)
+
+    def _tail(self, ordering: str) -> str:
+        return f"{' ' if ordering else ''}{ordering}, align {self.align}"
+
 
 class Pointers(Value):
     """Addresses of elements, one a lane; `element` and `align` as of a Pointer."""
@@ -434,6 +538,9 @@ class Pointers(Value):
     def __init__(self, fn: Function, type: Type, text: str, element: Type, align: int = 0) -> None:
         super().__init__(fn, type, text)
         self.element, self.align = element, align or element.bytes
+
+    def named(self, text: str) -> Pointers:
+        return Pointers(self.fn, self.type, text, self.element, self.align)
 
     def gather(self, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
         """The elements; where the mask is not set 0, or the constant `otherwise`."""
@@ -448,3 +555,12 @@ class Pointers(Value):
 
     def _chosen(self, mask: Value | None) -> str:
         return f"{self.type.mask.text} {self.type.mask.constant(True)}" if mask is None else mask.typed
+
+
+NONTEMPORAL, INVARIANT = "!nontemporal !0", "!invariant.load !1"
+METADATA = "!0 = !{i32 1}\n!1 = !{}\n"
+"""The definitions of these, which belong in the module's text."""
+
+
+def _kind(ordering: str, volatile: bool) -> str:
+    return (" atomic" if ordering else "") + (" volatile" if volatile else "")

@@ -1,0 +1,180 @@
+"""What functions name with @: other functions by their prototypes, globals.
+
+    MALLOC = Prototype("malloc", POINTER, [I64])
+    COUNT = Global("count", I64)
+    node = fn.call(MALLOC, NODE.bytes)
+    fn.address(COUNT).store(1)
+
+A module that takes the function declares what it calls and defines the globals that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast, overload
+
+from hlokit.cpu.llvm.records import Record
+from hlokit.cpu.llvm.types import I8, PointerType, Type
+from hlokit.cpu.llvm.values import Pointer, Value
+
+R = TypeVar("R", bound="Pointer | Value | None", covariant=True)
+
+
+class Prototype(Generic[R]):
+    """A function's name and types: of one of C, or of one of ours that another one calls.
+
+    parameters  their types; with names for a function that `Function.of` is to write
+    variadic    it takes any operands after these
+    attributes  "noreturn", "returns_twice", ...: of the declaration and of each call
+    """
+
+    @overload
+    def __init__(
+        self: Prototype[Pointer],
+        name: str,
+        result: PointerType,
+        parameters: Sequence[Type] | Mapping[str, Type] = (),
+        *,
+        variadic: bool = False,
+        attributes: str = "",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Prototype[None],
+        name: str,
+        result: None,
+        parameters: Sequence[Type] | Mapping[str, Type] = (),
+        *,
+        variadic: bool = False,
+        attributes: str = "",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Prototype[Value],
+        name: str,
+        result: Type,
+        parameters: Sequence[Type] | Mapping[str, Type] = (),
+        *,
+        variadic: bool = False,
+        attributes: str = "",
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        result: Type | None,
+        parameters: Sequence[Type] | Mapping[str, Type] = (),
+        *,
+        variadic: bool = False,
+        attributes: str = "",
+    ) -> None:
+        named = isinstance(parameters, Mapping)
+        self.name = name
+        self.result = result
+        self.parameters = tuple(parameters.values() if named else parameters)
+        self.names = tuple(parameters) if named else ()
+        self.variadic = variadic
+        self.attributes = attributes
+
+    @property
+    def types(self) -> str:
+        """The parameters' types, as LLVM spells them."""
+        return ", ".join([*(type.text for type in self.parameters), *(["..."] if self.variadic else [])])
+
+    def declaration(self) -> str:
+        """For a module that has no function of this name."""
+        attributes = f" {self.attributes}" if self.attributes else ""
+        return f"declare {self.result or 'void'} @{self.name}({self.types}){attributes}"
+
+
+class Global:
+    """Memory of a module: `count` elements of a type, zeros unless `initial` says what is in them.
+
+    initial   a number, or of an array a list of them, or bytes; the address of a symbol; of a Record a dict of values by
+              field, the others being zero
+    exported  it can be looked up
+    external  whoever loads the code says where it is
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type: Type,
+        count: int = 1,
+        *,
+        initial: Any = None,
+        exported: bool = False,
+        external: bool = False,
+        constant: bool = False,
+        align: int = 0,
+    ) -> None:
+        self.name, self.type, self.count, self.initial = name, type, count, initial
+        self.exported, self.external, self.constant = exported, external, constant
+        self.align = align
+
+    @staticmethod
+    def text(name: str, text: str | bytes) -> Global:
+        """A constant text, with a zero after it."""
+        data = (text.encode() if isinstance(text, str) else text) + b"\0"
+        return Global(name, I8, len(data), initial=data, constant=True)
+
+    @property
+    def used(self) -> list[Global | Prototype[Any]]:
+        """The symbols whose addresses are in it."""
+        return list(_symbols(self.initial))
+
+    def definition(self) -> str:
+        """The line of the module."""
+        if self.external:
+            return f"@{self.name} = external global {self.type}"
+        linkage = "" if self.exported else "internal "
+        kind = "constant" if self.constant else "global"
+        align = f", align {self.align}" if self.align else ""
+        return f"@{self.name} = {linkage}{kind} {' '.join(_array(self.type, self.count, self.initial))}{align}"
+
+
+def _array(type: Type, count: int, initial: Any) -> tuple[str, str]:
+    """The type and the constant of a global or a field."""
+    if isinstance(initial, bytes):
+        return f"[{len(initial)} x i8]", f'c"{_escaped(initial)}"'
+    if count == 1:
+        return _element(type, initial)
+    if initial is None:
+        return f"[{count} x {type}]", "zeroinitializer"
+    elements = [_element(type, value) for value in initial]
+    return f"[{count} x {elements[0][0]}]", f"[{', '.join(map(' '.join, elements))}]"
+
+
+def _element(type: Type, value: Any) -> tuple[str, str]:
+    if isinstance(value, (Global, Prototype)):
+        return "ptr", f"@{value.name}"
+    if not isinstance(type, Record):
+        return type.text, type.constant(None if type.scalar == "ptr" else value or 0)
+    if not value:
+        return type.text, "zeroinitializer"
+    # a packed struct, whose padding is written out
+    parts: list[tuple[str, str]] = []
+    end = 0
+    for field in type.fields.values():
+        parts += [_padding(field.offset - end), _array(field.type, field.count, value.get(field.name))]
+        end = field.end
+    parts.append(_padding(type.bytes - end))
+    parts = [part for part in parts if part[0]]
+    return f"<{{ {', '.join(kind for kind, _ in parts)} }}>", f"<{{ {', '.join(map(' '.join, parts))} }}>"
+
+
+def _padding(size: int) -> tuple[str, str]:
+    return (f"[{size} x i8]", "zeroinitializer") if size else ("", "")
+
+
+def _escaped(data: bytes) -> str:
+    return "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
+
+
+def _symbols(initial: Any) -> Iterator[Global | Prototype[Any]]:
+    if isinstance(initial, (Global, Prototype)):
+        yield initial
+    elif isinstance(initial, dict):
+        yield from _symbols([*cast("dict[str, Any]", initial).values()])
+    elif isinstance(initial, list):
+        for value in cast("list[Any]", initial):
+            yield from _symbols(value)
