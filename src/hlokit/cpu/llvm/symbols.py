@@ -89,8 +89,8 @@ class Prototype(Generic[R]):
 class Global:
     """Memory of a module: `count` elements of a type, zeros unless `initial` says what is in them.
 
-    initial   a number, or of an array a list of them, or bytes; the address of a symbol; of a Record a dict of values by
-              field, the others being zero
+    initial   a number, or of an array a list of them, or bytes; the address of a symbol; of a Record a dict of
+              values by field, the others being zero
     exported  it can be looked up
     external  whoever loads the code says where it is
     """

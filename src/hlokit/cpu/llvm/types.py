@@ -91,10 +91,6 @@ def type_of(scalar: str, lanes: int = 1) -> Type:
     return POINTER if scalar == "ptr" and lanes == 1 else Type(scalar, lanes)
 
 
-POINTER = PointerType("ptr", 1)
-I1, I8, I16, I32, I64 = (type_of(f"i{bits}") for bits in (1, 8, 16, 32, 64))
-
-
 def scalar_type(dtype: DType) -> str:
     """The LLVM type of one element in a register.
 
@@ -128,3 +124,7 @@ def float_constant(value: float, scalar: str) -> str:
 def splat(constant: str, scalar: str, lanes: int) -> str:
     """A constant in every lane."""
     return constant if lanes == 1 else f"splat ({scalar} {constant})"
+
+
+POINTER = PointerType("ptr", 1)
+I1, I8, I16, I32, I64 = (type_of(f"i{bits}") for bits in (1, 8, 16, 32, 64))
