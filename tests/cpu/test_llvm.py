@@ -38,7 +38,7 @@ def test_records_are_laid_out_as_in_c() -> None:
             ("words", ctypes.c_uint64 * 3),
         ]
 
-    for name, _ in Struct._fields_:
+    for name, *_ in Struct._fields_:
         assert EVENT.offset(name) == getattr(Struct, name).offset
     assert (EVENT.offset("lock"), EVENT.offset("text"), EVENT.end, EVENT.bytes, EVENT.align) == (64, 68, 69, 128, 64)
     assert [getattr(EVENT.structure, name).offset for name in EVENT.fields] == [f.offset for f in EVENT.fields.values()]

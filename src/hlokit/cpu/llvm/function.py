@@ -332,11 +332,7 @@ class Function:
     def carried(self, carry: Carry, prefix: str) -> Value:
         """What the loop reads: of a pointer's elements and alignment as its initial value."""
         name = self.fresh(prefix)
-        if isinstance(carry, Pointer):
-            return Pointer(self, name, carry.element, carry.align)
-        if isinstance(carry, Index):
-            return Index(self, I64, name)
-        return Value(self, carry.type if isinstance(carry, Value) else _parsed(carry[0]), name)
+        return carry.named(name) if isinstance(carry, Value) else Value(self, _parsed(carry[0]), name)
 
     def text(self) -> str:
         parameters = ", ".join(f"{type} %{name}" for type, name in self.parameters)
