@@ -39,6 +39,7 @@ WAVY = "wavy { a = TYPE[] parameter(0)\n  b = TYPE[] parameter(1)\n  c = TYPE[] 
 )
 GE = "atleast { a = TYPE[] parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT r = pred[] compare(a, b), direction=GE }"
 PRODUCT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+AXES = ",".join("N" * 17)
 WAVES = "\n".join(f"  w{k + 1} = TYPE[N] sine(w{k})" for k in range(40))
 
 # name: (element type, size N, called computations, body); p0, p1: parameters. Each takes about a second of one core.
@@ -142,7 +143,12 @@ FAMILIES: dict[str, tuple[str, int, Sequence[str], str]] = {
         (),
         "w0 = f32[N] add(f32[N] p0, f32[N] p0)\n" + WAVES + "\n  ROOT r = f32[N] add(w40, w40)",
     ),
-    "copy": ("f64", 7000, (), "ROOT r = f64[N,N] transpose(f64[N,N] p0), dimensions={1,0}"),
+    "copy": (
+        "s8",
+        3,
+        (),
+        f"ROOT r = s8[{AXES}] transpose(s8[{AXES}] p0), dimensions={{{','.join(map(str, reversed(range(17))))}}}",
+    ),
     "map": ("f32", 80_000_000, (WAVY,), "ROOT r = f32[N] map(f32[N] p0, f32[N] p0), dimensions={0}, to_apply=wavy"),
     "random bits": (
         "u64",
@@ -335,9 +341,11 @@ def check(module: hk.HloModule) -> None:
     executable = hk.compile(module, threads=2)
     expected = bits(executable(*given))
     begun = time.process_time()
-    assert bits(executable(*given)) == expected
+    result = executable(*given)
     whole = time.process_time() - begun
+    assert bits(result) == expected
     assert whole > LEAST, f"too short a program for a test: {whole} s"
+    del result
     ran = False
 
     with handled(stop):
