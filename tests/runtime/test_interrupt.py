@@ -1,5 +1,6 @@
 """Signals reach a program that is in machine code."""
 
+import ctypes
 import os
 import signal
 import threading
@@ -151,6 +152,65 @@ def test_a_handler_that_raises_before_a_steps_first_line(way: str) -> None:
     try:
         with pytest.raises(Stop):
             getattr(stepping(lambda number, table: None, signal.SIGUSR1), way)(zeros())
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+
+
+POSTPONED = """
+declare i32 @raise(i32)
+declare void @hlokit_raise_later(ptr)
+
+; an exception is to be raised as soon as Python runs, and a signal comes before
+define void @postpone(ptr %error) {
+  call void @hlokit_raise_later(ptr %error)
+  call i32 @raise(i32 $SIGNAL)
+  ret void
+}
+"""
+
+
+class Counting:
+    """Handlers, each as a callable of another kind, which call functions and go round before they count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def method(self, number: int, frame: object) -> None:
+        for _ in range(1000):
+            str(sum(range(3)))
+        self.count += 1
+
+    __call__ = method
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "object"])
+def test_an_exception_that_waits_leaves_other_signals_their_handlers(kind: str) -> None:
+    """The handler runs to its end, then the exception is raised; a handler that raises hands it its own before."""
+    text = POSTPONED.replace("$SIGNAL", str(int(signal.SIGUSR1)))
+    library = jit.Library([jit.compile_object(text, host())], symbols())
+    postpone = ctypes.PYFUNCTYPE(None, ctypes.py_object)(library.address("postpone"))
+    counting = Counting()
+
+    def function(number: int, frame: object) -> None:
+        counting(number, frame)
+
+    handlers = {"function": function, "method": counting.method, "object": counting}
+    former = signal.signal(signal.SIGUSR1, handlers[kind])
+
+    def both() -> None:
+        error = Stop(number)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))
+        postpone(error)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            pass
+
+    try:
+        for number in range(20):
+            with pytest.raises(Stop) as raised:
+                both()
+            assert raised.value.args == (number,)
+            assert counting.count == number + 1
     finally:
         signal.signal(signal.SIGUSR1, former)
 

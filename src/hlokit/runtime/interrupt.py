@@ -9,6 +9,9 @@ threads of `stop_threads`.
 `i32 hlokit_step(ptr function, i64 number, ptr table)` calls a Python function of two integers and gives 1 if an
 exception escaped it, which may be an interrupt before its first line: so no ctypes callback will do, which drops these.
 The machine code is then to be left, and `raise_kept` raises the exception.
+
+An exception that is to be raised again waits while a handler of another signal runs: raised at the handler's first
+line, it would take that signal's effect away.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ import ctypes
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
-from traceback import walk_tb
+from traceback import walk_stack, walk_tb
+from types import CodeType
 from typing import Any
 
 from hlokit.cpu.jit.cache import compiled
@@ -30,6 +35,8 @@ from hlokit.forks import lock
 
 _KEY = "hlokit interrupt"
 EVERY_NS = 50_000_000
+_LOOK_NS = 1_000_000
+"""How often an exception that waits for the end of a handler looks whether it has ended."""
 _MOST = 1024
 """Threads that can be stopped at a time."""
 _stopped: list[int] = []
@@ -99,9 +106,23 @@ def is_interrupt(error: BaseException) -> bool:
     """
     if not isinstance(error, Exception):
         return True
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers}
+    codes = _handler_codes()
     return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
+
+
+def _handler_codes() -> set[CodeType]:
+    """The code of the Python functions that handle signals."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    functions = [getattr(handler, "__func__", handler) for handler in handlers if callable(handler)]
+    called = [type(function).__call__ for function in functions]
+    codes = [getattr(function, "__code__", None) for function in [*functions, *called]]
+    return {code for code in codes if isinstance(code, CodeType)}
+
+
+def _in_handler() -> bool:
+    """Whether this thread runs the handler of a signal."""
+    codes = _handler_codes()
+    return any(frame.f_code in codes for frame, _ in walk_stack(sys._getframe()))  # pyright: ignore[reportPrivateUsage]
 
 
 @cache
@@ -110,6 +131,8 @@ def _code() -> Library:
     functions = python_functions(_TEXT)
     functions["PyExc_Exception"] = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyExc_Exception"))
     library = Library([compiled(text(target), target, name="interrupt")], functions)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_handler))  # pending calls may outlive this module's variables
+    ctypes.c_uint64.from_address(library.address("hlokit_in_handler")).value = id(_in_handler)
     place = ctypes.c_uint64.from_address(library.address("hlokit_main_thread"))
 
     def note() -> None:
@@ -124,7 +147,7 @@ def _code() -> Library:
 def text(target: Target) -> str:
     """The function's LLVM text."""
     clock = "1" if "linux" in target.triple else "6"
-    words = {"$CLOCK": clock, "$EVERY": str(EVERY_NS), "$KEY": _KEY, "$MOST": str(_MOST)}
+    words = {"$CLOCK": clock, "$EVERY": str(EVERY_NS), "$KEY": _KEY, "$MOST": str(_MOST), "$LOOK": str(_LOOK_NS)}
     return reduce(lambda found, word: found.replace(*word), words.items(), _TEXT)
 
 
@@ -132,7 +155,9 @@ _TEXT = """
 @hlokit_main_thread = global i64 0
 @hlokit_stops = global i64 0
 @hlokit_stopped = global [$MOST x i64] zeroinitializer
+@hlokit_in_handler = global ptr null
 @last = internal global i64 0
+@looked = internal global i64 0
 @key = internal constant [17 x i8] c"$KEY\\00"
 
 declare i32 @clock_gettime(i32, ptr)
@@ -146,6 +171,7 @@ declare i32 @PyErr_GivenExceptionMatches(ptr, ptr)
 declare void @PyErr_SetInterrupt()
 declare void @PyErr_SetObject(ptr, ptr)
 declare i32 @PyException_SetTraceback(ptr, ptr)
+declare i32 @PyObject_IsTrue(ptr)
 declare ptr @PyObject_Type(ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyLong_FromLongLong(i64)
@@ -161,7 +187,6 @@ declare i32 @hlokit_finalizing()
 
 define i32 @hlokit_interrupted() {
 entry:
-  %time = alloca [2 x i64], align 8
   %stops = load atomic i64, ptr @hlokit_stops monotonic, align 8
   %any = icmp ne i64 %stops, 0
   br i1 %any, label %search, label %ticks
@@ -186,12 +211,7 @@ stop:
   ret i32 1
 
 ticks:
-  call i32 @clock_gettime(i32 $CLOCK, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest.at = getelementptr i8, ptr %time, i64 8
-  %rest = load i64, ptr %rest.at
-  %large = mul i64 %seconds, 1000000000
-  %now = add i64 %large, %rest
+  %now = call i64 @clock()
   %then = load atomic i64, ptr @last monotonic, align 8
   %passed = sub i64 %now, %then
   %due = icmp ugt i64 %passed, $EVERY
@@ -248,8 +268,57 @@ done:
   ret ptr %value
 }
 
-; A pending call of Python's.
+; Nanoseconds of a clock that does not go back.
+define internal i64 @clock() {
+  %time = alloca [2 x i64], align 8
+  call i32 @clock_gettime(i32 $CLOCK, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest.at = getelementptr i8, ptr %time, i64 8
+  %rest = load i64, ptr %rest.at
+  %large = mul i64 %seconds, 1000000000
+  %now = add i64 %large, %rest
+  ret i64 %now
+}
+
+; A pending call of Python's: raises the exception, or puts the call off while a handler runs.
 define internal i32 @raise_now(ptr %error) {
+entry:
+  %now = call i64 @clock()
+  %then = load i64, ptr @looked
+  %passed = sub i64 %now, %then
+  %soon = icmp ult i64 %passed, $LOOK
+  br i1 %soon, label %wait, label %look
+
+look:
+  %function = load ptr, ptr @hlokit_in_handler
+  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr null, i64 0, ptr null)
+  %none = icmp eq ptr %answer, null
+  br i1 %none, label %other, label %told
+
+told:
+  %truth = call i32 @PyObject_IsTrue(ptr %answer)
+  call void @Py_DecRef(ptr %answer)
+  %handles = icmp eq i32 %truth, 1
+  br i1 %handles, label %note, label %raise
+
+note:
+  store i64 %now, ptr @looked
+  br label %wait
+
+wait:
+  %status = call i32 @Py_AddPendingCall(ptr @raise_now, ptr %error)
+  %taken = icmp eq i32 %status, 0
+  br i1 %taken, label %later, label %raise
+
+later:
+  ret i32 0
+
+; a handler came up meanwhile, and raised another
+other:
+  %again = call i32 @Py_AddPendingCall(ptr @raise_now, ptr %error)
+  ret i32 -1
+
+raise:
   %type = call ptr @PyObject_Type(ptr %error)
   call void @PyErr_SetObject(ptr %type, ptr %error)
   call void @Py_DecRef(ptr %type)

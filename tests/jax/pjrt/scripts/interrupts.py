@@ -93,19 +93,15 @@ class Sender:
         return lost
 
     def _handle(self, number: int, frame: Any) -> None:
-        """Counts the interrupt, and raises it. One from before that machine code has postponed may come up here."""
-        number, earlier, places = self.handled, None, list[str]()
-        while self.handled == number:
-            try:
-                while frame is not None and len(places) < 10:
-                    name = frame.f_code.co_filename.rpartition("/")[2]
-                    places.append(f"{name}:{frame.f_lineno} {frame.f_code.co_name}")
-                    frame = frame.f_back
-                self.places[number:] = [places]
-                self.handled = number + 1
-            except KeyboardInterrupt as error:
-                earlier = error
-        raise KeyboardInterrupt(number) from earlier
+        """Counts the interrupt, and raises it."""
+        number, places = self.handled, list[str]()
+        while frame is not None and len(places) < 10:
+            name = frame.f_code.co_filename.rpartition("/")[2]
+            places.append(f"{name}:{frame.f_lineno} {frame.f_code.co_name}")
+            frame = frame.f_back
+        self.places.append(places)
+        self.handled = number + 1
+        raise KeyboardInterrupt(number)
 
     def _drop(self, unraisable: Any) -> None:
         error = unraisable.exc_value
