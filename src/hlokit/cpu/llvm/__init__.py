@@ -1,9 +1,11 @@
 """Writing LLVM IR: types, values with operators, functions, modules. LLVM's syntax stands in this package alone."""
 
+from hlokit.cpu.llvm.complex import Complex
 from hlokit.cpu.llvm.function import COLD, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
 from hlokit.cpu.llvm.module import SYMBOL, Module
 from hlokit.cpu.llvm.records import Field, Record
 from hlokit.cpu.llvm.symbols import Global, Prototype
+from hlokit.cpu.llvm.transpose import transposed
 from hlokit.cpu.llvm.types import (
     I1,
     I8,
@@ -32,6 +34,7 @@ __all__ = [
     "POINTER",
     "SHARED",
     "SYMBOL",
+    "Complex",
     "Field",
     "Function",
     "Global",
@@ -53,6 +56,7 @@ __all__ = [
     "memory_type",
     "scalar_type",
     "splat",
+    "transposed",
     "type_of",
     "unlikely",
     "vector",

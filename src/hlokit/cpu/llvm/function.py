@@ -43,11 +43,13 @@ class Function:
         shared: str = "",
         target: Target | None = None,
         personality: Prototype[Any] | None = None,
+        fast_math: str = "",
     ) -> None:
         """`parameters`: (type with its attributes, name without %). `is_cold`: see COLD; `shared`: SHARED's value.
 
         `target`: the machine, for what is written in its own instructions. `personality`: the function that unwinding
-        asks, of one that catches exceptions.
+        asks, of one that catches exceptions. `fast_math`: LLVM's flags of all sums, differences and products of floats,
+        such as "contract".
         """
         self.name = name
         self.parameters = [(str(type), name) for type, name in parameters]
@@ -59,6 +61,7 @@ class Function:
         self.block = "entry"
         self.symbols: dict[str, Prototype[Any] | Global] = {}
         self.personality = personality
+        self.fast_math = f" {fast_math}" if fast_math else ""
         self._target = target
         self._count = 0
         self._entry: list[str] = []
@@ -115,6 +118,10 @@ class Function:
         slot = self.once(f"getelementptr ptr, ptr %table, i64 {number}")
         return self.once(f"load ptr, ptr {slot}, align 8")
 
+    def table(self, number: int, element: Type = I8, align: int = 0) -> Pointer:
+        """The pointer at this place of the function's first parameter, %table, to such elements."""
+        return Pointer(self, self.table_pointer(number), element, align)
+
     def new_block(self, prefix: str = "b") -> str:
         """A label for a block that `start` begins later."""
         return self.fresh(prefix)[1:]
@@ -170,14 +177,14 @@ class Function:
         """The number in every lane; None is the null pointer."""
         return Value(self, type, type.constant(number), number)
 
-    def vector_constant(self, numbers: Sequence[int], element: Type) -> Value:
-        """A constant vector of integers."""
-        shown = ", ".join(f"{element} {n}" for n in numbers)
+    def vector_constant(self, numbers: Sequence[float], element: Type) -> Value:
+        """A constant vector of these numbers."""
+        shown = ", ".join(f"{element} {element.constant(n)}" for n in numbers)
         return Value(self, element.of(len(numbers)), f"<{shown}>")
 
     def lane_numbers(self, type: Type) -> Value:
-        """0, 1, 2, ... in the lanes of a vector of integers."""
-        return Value(self, type, f"<{', '.join(f'{type.scalar} {k}' for k in range(type.lanes))}>")
+        """0, 1, 2, ... in the lanes of a vector."""
+        return self.vector_constant(range(type.lanes), type.element)
 
     def index(self, value: Value | float) -> Index:
         """An i64 that does not overflow: a number, or the value itself."""

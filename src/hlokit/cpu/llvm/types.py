@@ -52,6 +52,10 @@ class Type:
         """As many of another scalar."""
         return type_of(scalar, self.lanes)
 
+    def array(self, count: int) -> ArrayType:
+        """So many of them in memory, one after the other."""
+        return _array_of(self, count)
+
     @property
     def element(self) -> Type:
         return type_of(self.scalar, 1)
@@ -83,6 +87,19 @@ class PointerType(Type):
     """The type of one pointer."""
 
     __slots__ = ()
+
+
+class ArrayType(Type):
+    """`count` of a type in memory: the element of pointers that count in such."""
+
+    __slots__ = ()
+
+    def __init__(self, of: Type, count: int) -> None:
+        super().__init__(of.scalar, of.lanes)
+        self.text, self.bytes = f"[{count} x {of.text}]", of.bytes * of.lanes * count
+
+
+_array_of = cache(ArrayType)
 
 
 @cache

@@ -76,20 +76,23 @@ class Value:
     def binary(self, instruction: str, other: Value | float) -> Value:
         return self.let(f"{instruction} {self.type.text} {self.text}, {self.operand(other)}", self.type)
 
+    def _arithmetic(self, name: str, other: Value | float) -> Value:
+        return self.binary(f"f{name}{self.fn.fast_math}" if self.type.is_float else name, other)
+
     def __add__(self, other: Value | float) -> Value:
-        return self.binary("fadd" if self.type.is_float else "add", other)
+        return self._arithmetic("add", other)
 
     def __radd__(self, other: float) -> Value:
         return self.value(other) + self
 
     def __sub__(self, other: Value | float) -> Value:
-        return self.binary("fsub" if self.type.is_float else "sub", other)
+        return self._arithmetic("sub", other)
 
     def __rsub__(self, other: float) -> Value:
         return self.value(other) - self
 
     def __mul__(self, other: Value | float) -> Value:
-        return self.binary("fmul" if self.type.is_float else "mul", other)
+        return self._arithmetic("mul", other)
 
     def __rmul__(self, other: float) -> Value:
         return self.value(other) * self
@@ -288,6 +291,18 @@ class Value:
             return [self]
         return [self.shuffled(range(start, start + lanes)) for start in range(0, self.lanes, lanes)]
 
+    def reversed(self) -> Value:
+        """The last lane first."""
+        return self.shuffled(range(self.lanes)[::-1])
+
+    def interleaved(self, other: Value) -> Value:
+        """Lanes of both by turns."""
+        return self.shuffled([lane + part for lane in range(self.lanes) for part in (0, self.lanes)], other)
+
+    def deinterleaved(self) -> tuple[Value, Value]:
+        """The even lanes and the odd ones."""
+        return self.shuffled(range(0, self.lanes, 2)), self.shuffled(range(1, self.lanes, 2))
+
     def rotated(self, by: int) -> Value:
         """The lanes from number `by` on, then those before."""
         return self.shuffled([(k + by) % self.type.lanes for k in range(self.type.lanes)])
@@ -400,9 +415,9 @@ class Pointer(Value):
     def named(self, text: str) -> Pointer:
         return Pointer(self.fn, text, self.element, self.align)
 
-    def to(self, element: Type) -> Pointer:
-        """The same address, of elements of another type."""
-        return Pointer(self.fn, self.text, element)
+    def to(self, element: Type, align: int = 0) -> Pointer:
+        """The same address, of elements of another type, or otherwise aligned."""
+        return Pointer(self.fn, self.text, element, align)
 
     def __add__(self, other: Value | float) -> Pointer:
         """So many bytes further."""
