@@ -87,26 +87,6 @@ def same_bits(before: HloModule, after: HloModule, *args: Any) -> bool:
     return [a.tobytes() for a in leaves(want)] == [a.tobytes() for a in leaves(got)]
 
 
-def test_what_a_loop_carries_for_nothing_goes() -> None:
-    module = hk.parse(NEST)
-    after = optimized(module, "while-loop-simplifier")
-    assert [str(s) for s in loop_of(after).shape.elements] == ["s32[]", "f32[4]", "s32[]", "f32[4,4]"]
-    assert same_bits(module, after, *VALUES)
-    after = optimized(module, "while-loop-constant-sinking", "while-loop-simplifier")
-    assert [str(s) for s in loop_of(after).shape.elements] == ["s32[]", "f32[4]", "f32[4,4]"]
-    assert same_bits(module, after, *VALUES) and trip_count(loop_of(after)) == 4
-
-
-def test_invariant_work_moves_out() -> None:
-    module = hk.parse(NEST)
-    after = optimized(module, "while-loop-invariant-code-motion", "while-loop-simplifier")
-    inside = [i.opcode for i in loop_of(after).called[1].instructions]
-    assert "exponential" not in inside and "multiply" not in inside and "dot" in inside
-    assert [i.opcode for i in after.entry.instructions].count("exponential") == 1
-    assert [str(s) for s in loop_of(after).shape.elements] == ["s32[]", "f32[4]", "s32[]", "f32[4,4]"]
-    assert same_bits(module, after, *VALUES)
-
-
 def test_what_is_larger_than_it_is_made_of_stays() -> None:
     text = NEST.replace(
         "e = f32[4,4] exponential(w)",
@@ -128,20 +108,6 @@ def test_effects_stay_in_the_loop() -> None:
     after = optimized(module, "while-loop-simplifier", "while-loop-invariant-code-motion", "dce")
     results = [hk.evaluate(m, *VALUES, return_outfeed=True)[1] for m in (module, after)]
     assert len(results[0]) == len(results[1]) == 4
-
-
-def test_loops_of_no_and_one_trip() -> None:
-    none = optimized(counting("LT", 3, 3, 1), "while-loop-simplifier")
-    assert not [i for i in none.instructions() if i.opcode in ("while", "add")]
-    once = optimized(counting("LT", 2, 3, 1), "while-loop-simplifier")
-    assert [i.opcode for i in once.instructions()].count("add") == 2 and "while" not in str(once.entry.root)
-    assert same_bits(counting("LT", 2, 3, 1), once, [1.0] * 4)
-    assert "while" in str(optimized(counting("LT", 1, 3, 1), "while-loop-simplifier"))
-
-
-def test_annotator() -> None:
-    after = optimized(counting("LT", 0, 10, 2), "while-loop-trip-count-annotator")
-    assert '"known_trip_count":{"n":"5"}' in str(after) and trip_count(loop_of(hk.parse(str(after)))) == 5
 
 
 def test_random_loops_keep_their_bits() -> None:

@@ -77,17 +77,3 @@ def test_random_programs(opcode: str) -> None:
     assert seen
 
 
-def test_an_effect_keeps_its_turn() -> None:
-    """A scan's, whose results nobody needs."""
-    module = hk.parse("""HloModule m
-    step { x = f32[] parameter(0)
-      c = f32[] parameter(1)
-      n = u64[2] rng-get-and-update-state(), delta=8
-      ROOT t = (f32[], f32[]) tuple(c, x) }
-    ENTRY e { x = f32[3] parameter(0)
-      c = f32[] parameter(1)
-      s = (f32[3], f32[]) scan(x, c), dimensions={0}, num_carries=1, is_reverse=false, is_associative=false, to_apply=step
-      ROOT n = u64[2] rng-get-and-update-state(), delta=1 }""")
-    expected = hk.evaluate(module, [1.0, 2.0, 3.0], 0.0)
-    assert hk.evaluate(expanded(module), [1.0, 2.0, 3.0], 0.0).tolist() == expected.tolist()
-    assert hk.compile(module, strict=True)([1.0, 2.0, 3.0], 0.0).tolist() == expected.tolist()

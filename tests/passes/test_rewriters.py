@@ -10,7 +10,6 @@ import pytest
 import hlokit as hk
 from hlokit.hlo.module import HloModule
 from hlokit.passes.conditional_simplifier import ConditionalSimplifier
-from hlokit.passes.conv_canonicalization import ConvCanonicalization
 from hlokit.passes.reduce_window_rewriter import ReduceWindowRewriter
 from hlokit.passes.scatter_splitter import ScatterSplitter
 from hlokit.passes.tree_reduction_rewriter import TreeReductionRewriter
@@ -68,94 +67,6 @@ def test_products_of_two_types_are_those_of_one(lhs: str, rhs: str, result: str,
     close(module, now, *args, exactly=True)
     assert hk.evaluate(module, *args).tobytes() == hk.compile(module, strict=True)(*args).tobytes()
     assert hk.evaluate(module, *args).tobytes() == hk.compile(module)(*args).tobytes(), "integers: all sums are exact"
-
-
-BRANCHES = "a { q = f32[4] parameter(0) ROOT n = f32[4] negate(q) }\nb { q = f32[4] parameter(0) t = token[] after-all() o = token[] outfeed(q, t), outfeed_shape=f32[4]{0}\nROOT n = f32[4] tanh(q) }\n"
-
-
-@pytest.mark.parametrize(
-    ("selector", "branch"),
-    [
-        ("pred[] constant(true)", "negate"),
-        ("pred[] constant(false)", "tanh"),
-        ("s32[] constant(0)", "negate"),
-        ("s32[] constant(9)", "tanh"),
-        ("s32[] constant(-1)", "tanh"),
-    ],
-)
-def test_known_branches(selector: str, branch: str) -> None:
-    roles = "true_computation=a, false_computation=b" if "pred" in selector else "branch_computations={a, b}"
-    module = program(f"x = f32[4] parameter(0) p = {selector}\nROOT r = f32[4] conditional(p, x, x), {roles}", BRANCHES)
-    result = after(module, "conditional-simplifier")
-    assert branch in opcodes(result) and "conditional" not in opcodes(result)
-    outfed = [len(hk.evaluate(m, [1.0] * 4, return_outfeed=True)[1]) for m in (module, result)]
-    assert outfed[0] == outfed[1] and len(result.all_computations) == 1
-    close(module, result, [1.0, 2.0, -1.0, 0.5], exactly=True)
-
-
-def test_unknown_branches_stay() -> None:
-    module = program(
-        "x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=b",
-        BRANCHES,
-    )
-    assert opcodes(after(module, "conditional-simplifier")) == ["conditional"]
-    same = program(
-        "x = f32[4] parameter(0) p = pred[] parameter(1)\nROOT r = f32[4] conditional(p, x, x), true_computation=a, false_computation=a",
-        BRANCHES,
-    )
-    assert opcodes(after(same, "conditional-simplifier")) == ["negate"]
-
-
-def test_empty_arrays() -> None:
-    module = program(
-        "x = f32[0,3] parameter(0) y = f32[3,4] parameter(1) d = f32[0,4] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}\ne = f32[0,4] exponential(d) ROOT t = (f32[0,4], f32[3,4]) tuple(e, y)"
-    )
-    result = after(module, "zero-sized-hlo-elimination")
-    assert sorted(opcodes(result)) == ["broadcast", "tuple"]
-    close(module, result, np.zeros((0, 3), np.float32), random(3, 4), exactly=True)
-
-
-def test_tuples_of_all_elements() -> None:
-    module = program(
-        "x = (f32[2], f32[3]) parameter(0) a = f32[2] get-tuple-element(x), index=0 b = f32[3] get-tuple-element(x), index=1 ROOT t = (f32[2], f32[3]) tuple(a, b)"
-    )
-    assert opcodes(after(module, "tuple-simplifier")) == []
-    swapped = program(
-        "x = (f32[2], f32[2]) parameter(0) a = f32[2] get-tuple-element(x), index=1 b = f32[2] get-tuple-element(x), index=0 ROOT t = (f32[2], f32[2]) tuple(a, b)"
-    )
-    assert "tuple" in opcodes(after(swapped, "tuple-simplifier"))
-
-
-CONVOLUTIONS = [
-    ("f32[2,5,6,3]", "f32[1,1,3,4]", "f32[2,5,6,4]", "size=1x1", "b01f_01io->b01f", ["reshape", "dot"]),
-    ("f32[2,3,5,6]", "f32[4,3,1,1]", "f32[2,4,5,6]", "size=1x1", "bf01_oi01->bf01", ["reshape", "dot", "transpose"]),
-    ("f32[2,5,6,3]", "f32[1,1,3,4]", "f32[2,3,2,4]", "size=1x1 stride=2x3", "b01f_01io->b01f", ["slice", "reshape", "dot"]),
-    ("f32[2,5,6,3]", "f32[5,6,3,4]", "f32[2,1,1,4]", "size=5x6", "b01f_01io->b01f", ["dot", "reshape"]),
-    ("f32[2,5,6,3]", "f32[1,6,3,4]", "f32[4,2,1,5]", "size=1x6", "b01f_01io->fb10", ["reshape", "dot", "transpose", "reshape"]),
-    ("f32[2,3]", "f32[3,4]", "f32[2,4]", "", "bf_io->bf", ["dot"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("lhs", "rhs", "out", "window", "labels", "expected"), CONVOLUTIONS)
-def test_convolutions_that_are_dots(
-    lhs: str, rhs: str, out: str, window: str, labels: str, expected: list[str]
-) -> None:
-    held = f"window={{{window}}}, " if window else ""
-    module = program(
-        f"x = {lhs} parameter(0) k = {rhs} parameter(1) ROOT r = {out} convolution(x, k), {held}dim_labels={labels}"
-    )
-    result = after(module, ConvCanonicalization())
-    assert opcodes(result) == expected
-    close(module, result, *(random(*p.shape.dimensions) for p in module.entry.parameters))
-
-
-@pytest.mark.parametrize("body", [
-    "x = f32[2,5,4] parameter(0) k = f32[1,2,4] parameter(1) ROOT r = f32[2,5,4] convolution(x, k), window={size=1}, dim_labels=b0f_0io->b0f, feature_group_count=2",
-    "x = f32[2,5,4] parameter(0) k = f32[1,4,4] parameter(1) ROOT r = f32[2,7,4] convolution(x, k), window={size=1 pad=1_1}, dim_labels=b0f_0io->b0f",
-    "x = f32[2,5,4] parameter(0) k = f32[5,4,4] parameter(1) ROOT r = f32[2,1,4] convolution(x, k), window={size=5 rhs_reversal=1}, dim_labels=b0f_0io->b0f",
-])  # fmt: skip
-def test_other_convolutions_stay(body: str) -> None:
-    assert opcodes(after(program(body), ConvCanonicalization())) == ["convolution"]
 
 
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
@@ -390,21 +301,3 @@ def test_windows_that_are_no_long_scans_stay() -> None:
         assert opcodes(after(module, ReduceWindowRewriter(row=16, least=64))) == ["reduce-window"]
 
 
-def test_fusions_become_what_they_compute() -> None:
-    """Inner ones too; a fusion that another instruction waits for stays."""
-    computations = (
-        "inner { p = f32[4] parameter(0) ROOT n = f32[4] sine(p) }\n"
-        "outer { p = f32[4] parameter(0) q = f32[4] parameter(1)\n"
-        " f = f32[4] fusion(p), kind=kLoop, calls=inner\n ROOT r = (f32[4], f32[4]) tuple(f, q) }\n"
-    )
-    body = (
-        "x = f32[4] parameter(0) y = f32[4] parameter(1)\n"
-        "f = (f32[4], f32[4]) fusion(x, y), kind=kLoop, calls=outer\n"
-        "a = f32[4] get-tuple-element(f), index=0\nb = f32[4] get-tuple-element(f), index=1\n"
-        "g = f32[4] fusion(y), kind=kLoop, calls=inner\n"
-        "h = f32[4] add(a, b), control-predecessors={g}\nROOT r = f32[4] add(h, g)"
-    )
-    module = program(body, computations)
-    result = after(module, "defuser", "tuple-simplifier", "dce")
-    assert opcodes(result) == ["fusion", "sine", "add", "add"]
-    close(module, result, [1.0, 2.0, -1.0, 0.5], [0.0, 3.0, 1.0, 2.0], exactly=True)

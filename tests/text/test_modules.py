@@ -148,33 +148,6 @@ def test_one_instruction(text: str, expected: str, more: str) -> None:
     assert f"  ROOT {more}\n" in printed
 
 
-REFUSED = [
-    ("HMOD-16: no result shape", "r = add(f32[4] a, f32[4] b)", "HMOD-16"),
-    ("HMOD-16: no operand shape", "f32[4] add(a, b)", "HMOD-16"),
-    ("HMOD-17: two entries", "ENTRY a { x = f32[] parameter(0) }\nENTRY b { x = f32[] parameter(0) }", "HMOD-17"),
-    ("HMOD-17: nothing", "HloModule m", "HMOD-17"),
-    ("HMOD-17: text after", "HloModule m\nENTRY a { x = f32[] parameter(0) }\n}", "HCOMP-1"),
-    ("HMOD-17: text after a bare one", "f32[4] add(f32[4] a, f32[4] b) x", "HMOD-17"),
-    ("HCOMP-1: signature's result", "ENTRY e (x: f32[]) -> s32[] { x = f32[] parameter(0) }", "HCOMP-1"),
-    ("HCOMP-2: name twice", "a { x = f32[] parameter(0) }\na { x = f32[] parameter(0) }", "HCOMP-2"),
-    ("HCOMP-2: not defined above", "ENTRY a { x = f32[] parameter(0) y = f32[] call(x), to_apply=b }", "HCOMP-2"),
-    ("HCOMP-2: itself", "ENTRY a { x = f32[] parameter(0) y = f32[] call(x), to_apply=a }", "HCOMP-2"),
-    ("HCOMP-4: two roots", "ENTRY a { ROOT x = f32[] parameter(0)\nROOT y = f32[] negate(x) }", "HCOMP-4"),
-    ("HCOMP-5: empty", "ENTRY a { }", "HCOMP-5"),
-    ("HCOMP-6: name twice", "ENTRY a { x = f32[] parameter(0)\n%x = f32[] negate(x) }", "HCOMP-6"),
-    ("HCOMP-6: of another computation", "b { z = f32[] parameter(0) }\nENTRY a { x = f32[] negate(z) }", "HCOMP-7"),
-    ("HCOMP-7: below", "ENTRY a { y = f32[] negate(x)\nx = f32[] parameter(0) }", "HCOMP-7"),
-    ("HCOMP-8: gap", "ENTRY a { x = f32[] parameter(0)\ny = f32[] parameter(2) }", "HCOMP-8"),
-    ("HCOMP-8: twice", "ENTRY a { x = f32[] parameter(0)\ny = f32[] parameter(0) }", "HCOMP-8"),
-    ("HCOMP-8: negative", "ENTRY a { x = f32[] parameter(-1) }", "HINST-7"),
-]
-
-
-@by_label(REFUSED)
-def test_refused(text: str, expected: str) -> None:
-    refused(text, expected)
-
-
 @rule("HCOMP-6")
 def test_second_definition_names_the_first() -> None:
     error = refused(entry("x = f32[] parameter(0)\ny = f32[] negate(x)\nx = f32[] negate(y)"), "HCOMP-6")
