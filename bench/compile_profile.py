@@ -55,7 +55,7 @@ def measured(clock: Clock) -> None:
     from hlokit.cpu.jit import objects as jit
     from hlokit.cpu.kernels.routine import KERNELS
     from hlokit.cpu.lower import program
-    from hlokit.runtime import executable, plan
+    from hlokit.runtime import code, plan
 
     def wrap(owner: Any, attribute: str, name: str) -> None:
         setattr(owner, attribute, clock.timed(name, getattr(owner, attribute)))
@@ -71,7 +71,7 @@ def measured(clock: Clock) -> None:
     wrap(compiler.EntryWriter, "entry", "entry")
     wrap(jit, "_prepared", "read")
     wrap(plan, "compiled_objects", "code")
-    wrap(executable.Executable, "_loaded", "link")
+    wrap(code.Code, "__init__", "link")
 
 
 def compiled(text: str, clock: Clock) -> tuple[dict[str, float], Any]:

@@ -323,7 +323,7 @@ def compile(
     if backend != "cpu":
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
     from hlokit.cpu.target import parse as parse_target
-    from hlokit.runtime.executable import Executable
+    from hlokit.runtime.compile import compile_for_devices, compile_module
 
     options: dict[str, Any] = {
         "threads": threads,
@@ -335,12 +335,10 @@ def compile(
     }
     counts = device_counts(module, replicas, partitions)
     if counts != (1, 1):
-        from hlokit.runtime.devices import DeviceExecutable
-
         if shadow:
             raise UnsupportedError("compile(shadow=...): for one device only")
-        return DeviceExecutable(module, counts, **options)
-    executable = Executable(module, grid=counts, **options)
+        return compile_for_devices(module, counts, **options)
+    executable = compile_module(module, grid=counts, **options)
     if not shadow:
         return executable
     from hlokit.runtime.shadow import shadowed

@@ -27,7 +27,7 @@ def test_other_names_are_not_there() -> None:
 
 def test_a_program_without_routines_imports_none() -> None:
     code = (
-        "import sys, hlokit.runtime.executable; "
+        "import sys, hlokit.runtime.compile; "
         "print([m for m in sys.modules if m.startswith('hlokit.cpu.kernels.')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,6 +19,7 @@ from hlokit.cpu.jit.cache import recorded
 from hlokit.cpu.target import host
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.runtime import executable as executables
+from hlokit.runtime.compile import compile_module
 from hlokit.runtime.executable import Executable
 
 N = 1 << 10
@@ -114,7 +115,7 @@ def test_errors_are_those_of_evaluate() -> None:
 
 def test_what_cannot_run_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="2 devices"):
-        Executable(elementwise(header=", replica_count=2"))
+        compile_module(elementwise(header=", replica_count=2"))
 
 
 def test_infeed_and_outfeed() -> None:
@@ -378,7 +379,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lowered(exe: Executable) -> bool:
-    return "program" in vars(exe)
+    return "program" in vars(exe.compilation)
 
 
 def test_a_hit_skips_passes_and_lowering(cache: Path) -> None:

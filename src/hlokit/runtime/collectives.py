@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hlokit import memory
+from hlokit.cpu.target import host
 from hlokit.errors import EvaluationError
 from hlokit.forks import lock
 from hlokit.hlo.computation import Computation
@@ -28,6 +30,8 @@ from hlokit.interpreter.transport import Cancelled, meeting_key
 from hlokit.ops.collectives import combines_elements
 from hlokit.ops.control_flow import Map
 from hlokit.ops.structure import Parameter
+from hlokit.runtime.code import Code
+from hlokit.runtime.compilation import Compilation
 from hlokit.runtime.meetings import Meetings
 from hlokit.runtime.meetings import Site as MeetingSite
 from hlokit.runtime.share import BLOCK, FOLD_WORDS, native_share
@@ -35,7 +39,6 @@ from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction
-    from hlokit.runtime.executable import Executable
 
 SHARED = 1 << 17
 """Bytes of results from which all members take part: waking them takes as long as to move so many."""
@@ -327,16 +330,14 @@ class _Fold:
               of the result come first
     """
 
-    def __init__(self, executable: Executable, entry: int, words: Sequence[int]) -> None:
-        self._keep = executable
-        self._words = (ctypes.c_int64 * (5 + len(words)))(entry, 3 + len(words), 0, 0, 0, *words)
+    def __init__(self, code: Code, words: Sequence[int]) -> None:
+        self._keep = code
+        self._words = (ctypes.c_int64 * (2 + len(words)))(code.entry, len(words), *words)
         self.address = ctypes.addressof(self._words)
 
     @staticmethod
     def of(computation: Computation) -> _Fold | None:
         """The fold, with the interpreter's bits; None where there is no code for it that needs nothing else."""
-        from hlokit.runtime.executable import Executable
-
         shape = computation.root.shape
         block = shape.dtype[BLOCK // shape.dtype.numpy.itemsize]
         module = HloModule("fold")
@@ -348,11 +349,12 @@ class _Fold:
             module.add_computation(each)
         module.add_computation(main, entry=True)
         module.settle()
-        executable = Executable(module, strict=True, threads=1)
-        entry = executable.entry
-        if entry is None or 3 + len(entry[1]) > FOLD_WORDS:
+        plan, steps = Compilation(module, host(), strict=True).plan(memory.most())
+        if steps or plan.peak.temporaries:
             return None
-        return _Fold(executable, *entry)
+        code = Code(plan, threads=1)
+        words = 0, 0, 0, *code.constants, 0, code.workers, 0, 0  # neither temporaries nor steps of the reference
+        return _Fold(code, words) if len(words) <= FOLD_WORDS else None
 
 
 def _cloned(computation: Computation, module: HloModule, done: dict[Computation, Computation]) -> Computation:

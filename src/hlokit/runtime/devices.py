@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from hlokit.analysis.rendezvous import refuse_deadlock
 from hlokit.devices.mpmd import fingerprint, run_grid, run_rank
 from hlokit.hlo.computation import counted
 from hlokit.hlo.instruction import Instruction
@@ -17,12 +16,12 @@ from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence
 from hlokit.interpreter.routes import Place, routes_of
 from hlokit.interpreter.transport import MEETING
-from hlokit.runtime.executable import Executable
 from hlokit.runtime.interrupt import stop_threads
 from hlokit.tracebacks import public_methods
 
 if TYPE_CHECKING:
     from hlokit.devices.mpi.world import World
+    from hlokit.runtime.executable import Executable
 
 
 @public_methods("__call__")
@@ -33,16 +32,15 @@ class DeviceExecutable:
     same transport as the interpreter's, with the same results and the same errors. Between them the devices run at the
     same time.
 
-    Called as hlokit.evaluate is for several devices. Made by hlokit.compile.
+    Called as hlokit.evaluate is for several devices. Made by hlokit.compile (hlokit.runtime.compile).
     """
 
-    def __init__(self, module: HloModule, counts: tuple[int, int], **options: Any) -> None:
+    def __init__(self, module: HloModule, counts: tuple[int, int], executable: Executable) -> None:
         self.source = module
         self.replica_count, self.partition_count = counts
+        self.executable = executable
         self._modules = [module] * (counts[0] * counts[1])
-        refuse_deadlock(self._modules, counts)
         self._routes = routes_of(self._modules, Place.grid(*counts))
-        self.executable = Executable(with_meetings(module), grid=counts, **options)
 
     def __repr__(self) -> str:
         devices = f"{counted(self.replica_count, 'replica')} of {counted(self.partition_count, 'partition')}"

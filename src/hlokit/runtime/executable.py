@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from hlokit import memory
-from hlokit.cpu.jit.cache import folder, recorded
-from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.jit.pool import pool
-from hlokit.cpu.target import Target, host, require_system, this_machine
-from hlokit.errors import ArgumentError, HlokitError, OutOfMemoryError, UnsupportedError
-from hlokit.forks import unforked
-from hlokit.hlo.module import HloModule
+from hlokit.cpu.target import this_machine
+from hlokit.errors import ArgumentError, HlokitError, UnsupportedError
 from hlokit.interpreter.arguments import argument
-from hlokit.interpreter.checks import refuse
 from hlokit.interpreter.process import Process
 from hlokit.runtime import plan as plans
 from hlokit.runtime.arrays import array_leaves, leaves, tree
 from hlokit.runtime.call import Caller
-from hlokit.runtime.dump import Dump, compiled, settings
+from hlokit.runtime.code import Code
 from hlokit.runtime.interrupt import raise_kept
-from hlokit.runtime.log import logger
 from hlokit.runtime.on_stack import raise_refused
 from hlokit.runtime.plan import Plan
-from hlokit.runtime.progress import progress
 from hlokit.stack import with_stack
 from hlokit.tracebacks import public_methods, shorten
-from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
     from hlokit.cpu.compiler import Program
+    from hlokit.cpu.jit.cache import Event
     from hlokit.hlo.computation import Computation
     from hlokit.hlo.instruction import Instruction
-    from hlokit.passes.dynamic_padder.signature import DynamicSignature
+    from hlokit.runtime.compilation import Compilation
     from hlokit.runtime.host_steps import HostSteps
     from hlokit.runtime.inspection import MemoryAnalysis
     from hlokit.runtime.meetings import Round
@@ -54,18 +45,13 @@ class Executable:
     """A compiled module. Calling it runs the machine code; several threads may call it at once, on a
     stack of any size: a program that needs more than its caller has runs on a thread of its own.
 
-    threads       that take part in a call, the caller among them; by default one a core. No matter to the results
-    strict        the interpreter's order of operations, bit for bit
-    donate        numbers of parameters whose arrays a call may overwrite: results are put there where possible, and
-                  the array that the caller gave is then a result. None: those that the module's input_output_alias and
-                  buffer_donor name. Arrays that are read-only, share memory with another argument or, for programs that
-                  store past the caches, are not aligned to 64 bytes are copied first, which the log says
-    target        the machine that the code is for; UnsupportedError for a call on one that lacks what it has
-    time_limit    seconds for code generation; beyond it a lower level is taken, which `notes` and the log say
-    grid          (replicas, partitions) that the code is for one device of (hlokit.runtime.devices); by default one
-    memory_limit  bytes that a call may need; by default the machine's memory. OutOfMemoryError for a program beyond it
+    source    the module as it was given; `target`: the machine that the code is for, UnsupportedError for a call on one
+              that lacks what it has; `strict`: it keeps the interpreter's order of operations
+    plan      what a call needs
+    notes     where code generation took a lower level than asked for, and why
+    threads   that take part in a call, as they were asked for: None for one a core
 
-    Arguments and results are as hlokit.evaluate's. Made by hlokit.compile.
+    Arguments and results are as hlokit.evaluate's. Made by hlokit.compile (hlokit.runtime.compile).
     """
 
     extra: tuple[int, ...] = ()
@@ -73,55 +59,23 @@ class Executable:
     held: object = None
     """What they point into."""
 
-    @unforked
-    @with_stack
     def __init__(
         self,
-        module: HloModule,
+        compilation: Compilation,
+        plan: Plan,
+        hosts: HostSteps | None,
         *,
-        threads: int | None = None,
-        strict: bool = False,
-        donate: Sequence[int] | None = None,
-        target: Target | None = None,
-        time_limit: float | None = None,
-        memory_limit: int | None = None,
-        grid: tuple[int, int] | None = None,
+        threads: int | None,
+        again: Callable[[], Executable],
+        misses: Sequence[Event] = (),
     ) -> None:
-        if target is None:  # code for another machine may be made and looked at on any system
-            require_system()
-        counts = grid or (module.replica_count, module.num_partitions)
-        refuse(module, 2**62, *counts)
-        if grid is None and counts != (1, 1):
-            raise UnsupportedError(f"Executable: {math.prod(counts)} devices; hlokit.compile makes what runs on them")
-        if threads is not None and threads < 1:
-            raise ArgumentError(f"{module.name}: threads={threads}, expected at least 1")
-        self.source = module
-        self._again = partial(
-            Executable, module, threads=threads, strict=strict, donate=donate, target=target, time_limit=time_limit,
-            memory_limit=memory_limit, grid=grid,
-        )  # fmt: skip
-        self._grid = grid or (1, 1)
-        self.target = target or host()
-        self.strict = strict
-        self._limit = memory.most() if memory_limit is None else memory_limit
-        self._is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
-        self._donated = _donated_leaves(module, donate) if self._is_static else ()
-        self._hosts: HostSteps | None = None
-        self._program: Program | None = None
-        self._settings = settings()
-        self._dump = Dump(self._settings, module.name) if self._settings.folder else None
-        if self._dump is not None:
-            self._dump.source(module)
-        with recorded() as questions, progress(module.name) as say:
-            self.plan = self._planned(time_limit, say)
-        self._missed = [e for e in questions if not e.hit and e.name.startswith(module.name)]
-        self.notes = [code.note for code in self.plan.objects if code.note]
-        for note in self.notes:
-            logger().warning("%s: %s", module.name, note)
+        self.compilation = compilation
+        self.source, self.target, self.strict = compilation.source, compilation.target, compilation.strict
         self.threads = threads
-        self.use(self.plan, self._hosts)
-        if self._dump is not None:
-            self._dump.results(self)
+        self._again = again
+        self._misses = misses
+        self.notes = [code.note for code in plan.objects if code.note]
+        self.use(plan, hosts)
 
     def __repr__(self) -> str:
         return f"<Executable {self.source.name}: {self.source.entry.brief()}, for {self.target.cpu}>"
@@ -136,11 +90,11 @@ class Executable:
         self.plan, self._hosts = plan, hosts
         lacking = ", ".join(this_machine().lacks(self.target))
         elsewhere = _Elsewhere(f"{module.name} is for {self.target.cpu}: this machine lacks {lacking}")
-        self._caller = elsewhere if lacking else self._loaded(self.threads)
+        self._caller = elsewhere if lacking else self._loaded()
         root = module.entry.root.shape
         arrays_in = all(p.shape.is_array for p in module.entry.parameters)
         arrays_out = root.is_array or all(s.is_array for s in root.elements)
-        self._flat = arrays_in and arrays_out and self._is_static and not root.is_token
+        self._flat = arrays_in and arrays_out and self.compilation.is_static and not root.is_token
         self._calls_python = self._hosts is not None or bool(self.extra)
         self._plain = self._caller if self._flat and not self._calls_python else None
 
@@ -180,27 +134,15 @@ class Executable:
         meetings.give(round)
 
     @property
-    def entry(self) -> tuple[int, tuple[int, ...]] | None:
-        """For callers in machine code: its address, and the words of its table after arguments and results. None for
-        code that needs memory or steps of the reference, or that is for another machine."""
-        caller = self._caller
-        if self._hosts is not None or not isinstance(caller, Caller) or caller.temporaries:
-            return None
-        return caller.entry, (*caller.constants, 0, *caller.more)
-
-    @property
     def native(self) -> Caller | None:
         """What calls the machine code, for callers that do so without Python; None if it takes more than that."""
         return self._plain if isinstance(self._plain, Caller) else None
 
-    @cached_property
+    @property
     @with_stack
     def program(self) -> Program:
         """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
-        chosen, dump = self._settings, self._dump
-        return compiled(
-            self._static, self.target, strict=self.strict, donated=self._donated, settings=chosen, dump=dump
-        )
+        return self.compilation.program
 
     @with_stack
     def as_text(self, stage: str = "hlo") -> str:
@@ -214,7 +156,7 @@ class Executable:
         """What a call computes and moves, counted from the program as it was given: under JAX's names."""
         from hlokit.runtime.inspection import cost_analysis
 
-        return cost_analysis(self._static)
+        return cost_analysis(self.compilation.static)
 
     def memory_analysis(self) -> MemoryAnalysis:
         """What a call needs: sizes under JAX's names, the peak, who holds it, and how long each buffer lives."""
@@ -254,63 +196,14 @@ class Executable:
 
         return reasons(self.program, self.notes, self.recompiled)
 
-    # -- making it
-
-    @cached_property
-    def _padded(self) -> tuple[HloModule, DynamicSignature]:
-        from hlokit.passes.dynamic_padder.padder import padded
-
-        return padded(self.source)
-
-    @property
-    def _static(self) -> HloModule:
-        return self.source if self._is_static else self._padded[0]
-
-    def _planned(self, time_limit: float | None, say: Callable[[str], None]) -> Plan:
-        """The cache's plan, or one newly made; the code of one that needs too much memory is not even compiled."""
-        module, name = self._static, self.source.name
-        key = None
-        if self._is_static and folder() is not None:
-            options = {"passes left out": ",".join(self._settings.disabled)} if self._settings.disabled else {}
-            key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self._donated), **options)
-            found = plans.stored(key, module)
-            if found is not None:
-                self._check_memory(found.peak)
-                return found
-        program = self.program
-        self._check_memory(plans.peak_of(program))
-        say(f"machine code from {len(program.text):,} bytes of LLVM text")
-        plan = plans.made(program, self.target, name, time_limit)
-        if program.written.hosts:
-            from hlokit.runtime.host_steps import HostSteps  # with the collectives, 3 ms
-
-            self._hosts = HostSteps(program.written.hosts, self._grid)
-        elif key is not None:
-            plans.store(key, plan, program, module, self.target, name)
-        return plan
-
     @cached_property
     def recompiled(self) -> list[str]:
         """Why each part that was compiled was not in the cache."""
-        return [event.reason for event in self._missed]
+        return [event.reason for event in self._misses]
 
-    def _check_memory(self, peak: plans.Peak) -> None:
-        if peak.total > self._limit:
-            raise OutOfMemoryError(
-                f"{self.source.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
-                f"{self._limit:,}; {peak.holder} holds {peak.held:,} of them"
-            )
-
-    def _loaded(self, threads: int | None) -> Caller:
-        plan, hosts = self.plan, self._hosts
-        workers = pool(threads) if plan.parallel else None  # its code takes 20 ms where the cache has it not
-        functions = {**(workers.symbols if workers else {}), **plans.functions(plan.runtime)}
-        if plan.lapack:
-            from hlokit.cpu.kernels.linalg.lapack import lapack_addresses
-
-            functions |= lapack_addresses(plan.lapack)
-        library = Library(plan.objects, functions)
-        module = self._static
+    def _loaded(self) -> Caller:
+        plan, hosts, code = self.plan, self._hosts, Code(self.plan, self.threads)
+        module = self.compilation.static
         hosts_at = (hosts.address, hosts.context) if hosts is not None else (0, 0)
         parameters = [(p.name, leaf) for p in module.entry.parameters for leaf in array_leaves(p.shape)]
 
@@ -320,12 +213,12 @@ class Executable:
             raise_kept()
 
         return Caller(
-            library.address("hlokit_entry"),
+            code.entry,
             [shape for _, shape in parameters],
             list(array_leaves(module.entry.root.shape)),
-            constants=[array.__array_interface__["data"][0] for array in plan.constants],
+            constants=code.constants,
             temporaries=plan.peak.temporaries,
-            more=(workers.address if workers else 0, *hosts_at, *self.extra),
+            more=(code.workers, *hosts_at, *self.extra),
             names=[name for name, _ in parameters],
             program=self.source.name,
             unwrap=module.entry.root.shape.is_array,
@@ -334,7 +227,7 @@ class Executable:
             overwritten=plan.overwritten,
             aligned=plan.aligned,
             failed=failed,
-            keep=(library, workers, hosts, plan),
+            keep=(code, hosts),
         )
 
     # -- calls that are not plain
@@ -350,12 +243,13 @@ class Executable:
             argument(f"argument {i} ({p.name})", p.shape, a)
             for i, (p, a) in enumerate(zip(parameters, args, strict=True))
         ]
-        if not self._is_static:
-            values = self._padded[1].arguments(values)
+        compilation = self.compilation
+        if not compilation.is_static:
+            values = compilation.signature.arguments(values)
         result = self._caller.call(*leaves(tuple(values)))
-        root = self._static.entry.root.shape
+        root = compilation.static.entry.root.shape
         value = tree(root, iter((result,) if root.is_array else result))
-        return value if self._is_static else self._padded[1].result(value)
+        return value if compilation.is_static else compilation.signature.result(value)
 
 
 @dataclass(frozen=True)
@@ -366,31 +260,6 @@ class _Elsewhere:
 
     def call(self, *_: Any) -> Any:
         raise UnsupportedError(self.why)
-
-
-def _donated_leaves(module: HloModule, donate: Sequence[int] | None) -> tuple[int, ...]:
-    """The array leaves of the parameters that may be overwritten, by number among all."""
-    parameters = module.entry.parameters
-    chosen = [(number, ()) for number in donate] if donate is not None else []
-    if donate is None:
-        chosen = [(alias.parameter, alias.parameter_index) for alias in module.input_output_alias]
-        chosen += [(number, index) for number, index in module.buffer_donor]
-    for number, _ in chosen:
-        if not 0 <= number < len(parameters):
-            raise ArgumentError(f"{module.name}: donate={number}: it has {len(parameters)} parameters")
-    places = [(i, path) for i, p in enumerate(parameters) for path, leaf in _paths(p.shape) if leaf.is_array]
-    return tuple(
-        k
-        for k, (i, path) in enumerate(places)
-        if any(i == number and path[: len(index)] == tuple(index) for number, index in chosen)
-    )
-
-
-def _paths(shape: Shape, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Shape]]:
-    if not shape.is_tuple:
-        yield path, shape
-    for k, element in enumerate(shape.elements if shape.is_tuple else ()):
-        yield from _paths(element, (*path, k))
 
 
 __all__ = ["Executable"]

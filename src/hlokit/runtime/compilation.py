@@ -1,0 +1,127 @@
+"""Compilation: a module with its options on its way to machine code, as far as a Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hlokit.cpu.jit.cache import folder
+from hlokit.errors import ArgumentError, OutOfMemoryError
+from hlokit.forks import unforked
+from hlokit.hlo.module import HloModule
+from hlokit.runtime import plan as plans
+from hlokit.runtime.dump import Dump, compiled, settings
+from hlokit.runtime.plan import Plan
+from hlokit.stack import with_stack
+from hlokit.types.shape import Shape
+
+if TYPE_CHECKING:  # a plan from the cache needs no compiler: importing it takes longer than the rest
+    from hlokit.cpu.compiler import Program
+    from hlokit.cpu.lower.steps import HostStep
+    from hlokit.cpu.target import Target
+    from hlokit.passes.dynamic_padder.signature import DynamicSignature
+
+
+class Compilation:
+    """A module, and what its code is to be.
+
+    source    the module as it was given
+    target    the machine that the code is for
+    strict    the interpreter's order of operations, bit for bit
+    donated   array leaves of the parameters that calls may overwrite, by number among all
+    settings, dump   passes left out, and the files to be written, as the environment says
+    """
+
+    def __init__(
+        self, module: HloModule, target: Target, *, strict: bool = False, donate: Sequence[int] | None = None
+    ) -> None:
+        self.source = module
+        self.target = target
+        self.strict = strict
+        self.is_static = not any(i.shape.is_dynamic for c in module.all_computations for i in c.instructions)
+        self.donated = _donated_leaves(module, donate) if self.is_static else ()
+        self.settings = settings()
+        self.dump = Dump(self.settings, module.name) if self.settings.folder else None
+
+    @cached_property
+    def _padded(self) -> tuple[HloModule, DynamicSignature]:
+        from hlokit.passes.dynamic_padder.padder import padded
+
+        return padded(self.source)
+
+    @property
+    def static(self) -> HloModule:
+        """The module with dimensions that are all static: what is compiled."""
+        return self.source if self.is_static else self._padded[0]
+
+    @property
+    def signature(self) -> DynamicSignature:
+        """How a dynamic module's arguments and results are those of the static one."""
+        return self._padded[1]
+
+    @cached_property
+    def program(self) -> Program:
+        """The module on its way to machine code: passes, steps, loops, buffers, LLVM text. Made when asked for."""
+        return compiled(
+            self.static, self.target, strict=self.strict, donated=self.donated, settings=self.settings, dump=self.dump
+        )
+
+    @unforked
+    @with_stack
+    def plan(
+        self, limit: int, *, time_limit: float | None = None, say: Callable[[str], object] = lambda _: None
+    ) -> tuple[Plan, Sequence[HostStep]]:
+        """The cache's plan, or one newly made, and the steps that its code calls back for.
+
+        The code of one that needs more than `limit` bytes is not compiled: OutOfMemoryError. `say` is told what is
+        being done; `time_limit`: seconds for code generation.
+        """
+        module, name = self.static, self.source.name
+        key = None
+        if self.is_static and folder() is not None:
+            options = {"passes left out": ",".join(self.settings.disabled)} if self.settings.disabled else {}
+            key = plans.plan_key(module, self.target, strict=self.strict, donated=str(self.donated), **options)
+            found = plans.stored(key, module)
+            if found is not None:
+                self._check_memory(found.peak, limit)
+                return found, ()
+        program = self.program
+        self._check_memory(plans.peak_of(program), limit)
+        say(f"machine code from {len(program.text):,} bytes of LLVM text")
+        plan = plans.made(program, self.target, name, time_limit)
+        if key is not None and not program.written.hosts:
+            plans.store(key, plan, program, module, self.target, name)
+        return plan, program.written.hosts
+
+    def _check_memory(self, peak: plans.Peak, limit: int) -> None:
+        if peak.total > limit:
+            raise OutOfMemoryError(
+                f"{self.source.name}: a call needs {peak.total:,} bytes at its peak, more than the limit of "
+                f"{limit:,}; {peak.holder} holds {peak.held:,} of them"
+            )
+
+
+def _donated_leaves(module: HloModule, donate: Sequence[int] | None) -> tuple[int, ...]:
+    """The array leaves of the parameters that may be overwritten, by number among all."""
+    parameters = module.entry.parameters
+    chosen = [(number, ()) for number in donate] if donate is not None else []
+    if donate is None:
+        chosen = [(alias.parameter, alias.parameter_index) for alias in module.input_output_alias]
+        chosen += [(number, index) for number, index in module.buffer_donor]
+    for number, _ in chosen:
+        if not 0 <= number < len(parameters):
+            raise ArgumentError(f"{module.name}: donate={number}: it has {len(parameters)} parameters")
+    places = [(i, path) for i, p in enumerate(parameters) for path, leaf in _paths(p.shape) if leaf.is_array]
+    return tuple(
+        k
+        for k, (i, path) in enumerate(places)
+        if any(i == number and path[: len(index)] == tuple(index) for number, index in chosen)
+    )
+
+
+def _paths(shape: Shape, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Shape]]:
+    if not shape.is_tuple:
+        yield path, shape
+    for k, element in enumerate(shape.elements if shape.is_tuple else ()):
+        yield from _paths(element, (*path, k))
