@@ -38,7 +38,7 @@ def compiled(op: type[Op]) -> str:
         return "by padding"
     if op.form in ("map", "index", "fold", "scatter"):
         return "loops"
-    if op.form == "kernel":
+    if op.form in ("kernel", "contraction"):
         return "routine" if op.opcode in KERNELS else "reference"
     if op.form == "expand":
         return "expanded"

@@ -11,7 +11,7 @@ import hlokit as hk
 from hlokit.hlo.op import OPS, Op
 from hlokit.types import dtype as dtypes
 
-FORMS = {"expand", "map", "index", "fold", "scatter", "kernel", "control", "communicate"}
+FORMS = {"expand", "map", "index", "fold", "scatter", "kernel", "contraction", "control", "communicate"}
 
 
 @pytest.mark.parametrize("opcode", sorted(OPS))

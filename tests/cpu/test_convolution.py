@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.jit.objects import Library, compile_object
-from hlokit.cpu.kernels.contraction.convolution import convolution
 from hlokit.cpu.kernels.contraction.elements import write
+from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module, splat, vector
 from hlokit.cpu.target import Target
@@ -31,7 +31,7 @@ KERNEL_GRADIENT = Numbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
 
 def compiled(op: Convolution, lhs: Shape, rhs: Shape, target: Target | None = None, **more: Any) -> tuple[Any, Shape]:
     out, module, target = op.infer(lhs, rhs), Module(), target or host()
-    routine = convolution(Call(op, (lhs, rhs), (out,), target, **more), module)
+    routine = contraction(Call(op, (lhs, rhs), (out,), target, **more), module)
     assert routine is not None
     library = Library([compile_object(module.text(), target, opt=1)])
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -222,10 +222,10 @@ def test_epilogue_gets_each_element_once(name: str) -> None:
 def test_strict_is_for_integers() -> None:
     op, lhs, rhs = CASES["nhwc_3x3"]
     shapes = dtypes.f32[lhs], dtypes.f32[rhs]
-    assert convolution(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is None
+    assert contraction(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is None
     op = make(NHWC, [SAME] * 2, result=dtypes.s32)
     shapes = dtypes.s8[lhs], dtypes.s8[rhs]
-    assert convolution(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is not None
+    assert contraction(Call(op, shapes, (op.infer(*shapes),), host(), strict=True), Module()) is not None
 
 
 def test_equal_calls_give_equal_text() -> None:
@@ -233,7 +233,7 @@ def test_equal_calls_give_equal_text() -> None:
     texts: list[str] = []
     for _ in range(2):
         module, shapes = Module(), (dtypes.f32[lhs], dtypes.f32[rhs])
-        convolution(Call(op, shapes, (op.infer(*shapes),), host()), module)
+        contraction(Call(op, shapes, (op.infer(*shapes),), host()), module)
         texts.append(module.text())
     assert texts[0] == texts[1]
 

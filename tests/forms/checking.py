@@ -37,6 +37,8 @@ class Checker:
         shapes = [o.shape for o in instruction.operands]
         if op.form == "kernel":
             self._check_kernel(instruction, shapes)
+        if op.form == "contraction":
+            self._check_contraction(instruction, shapes)
         if op.form not in EVALUATED or not all(s.is_array for s in [*shapes, *instruction.shape.leaves()]):
             return
         if any(s.is_dynamic for s in [*shapes, instruction.shape]) or any(isinstance(o, Dynamic) for o in operands):
@@ -64,6 +66,18 @@ class Checker:
         assert kernel.routine and set(kernel.prologue) <= set(range(len(shapes)))
         assert set(kernel.epilogue) <= set(range(len(list(instruction.shape.leaves()))))
         assert kernel.functions == instruction.op.roles, "every called computation is one on scalars"
+        self.seen.add(instruction.opcode)
+
+    def _check_contraction(self, instruction: Instruction, shapes: Any) -> None:
+        """Its moves are along dimensions that operands and result have; every dimension of the result is moved along."""
+        form = instruction.op.contraction(shapes)
+        ranks = {"lhs": shapes[0].rank, "rhs": shapes[1].rank, "result": instruction.shape.rank}
+        for name, rank in ranks.items():
+            moves = [getattr(d, name) for d in form.dimensions]
+            if form.groups is not None and name != "lhs":
+                moves.append(getattr(form.groups, name))
+            assert {move.dimension for move in moves if move is not None} == set(range(rank))
+        assert all(d.role for d in form.dimensions)
         self.seen.add(instruction.opcode)
 
     def _value(self, instruction: Instruction, operands: Any, shapes: Any, called: Any) -> Any:

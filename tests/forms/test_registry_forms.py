@@ -18,6 +18,7 @@ METHODS = {
     "fold": ("fold",),
     "scatter": ("scatter", "target"),
     "kernel": ("kernel",),
+    "contraction": ("contraction",),
     "expand": ("expand",),
     "control": (),
     "communicate": (),

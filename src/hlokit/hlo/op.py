@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from hlokit.errors import ShapeError
 from hlokit.forms.affine import Index
+from hlokit.forms.contraction import Contraction
 from hlokit.forms.emitter import Emitter, Value
 from hlokit.forms.fold import Fold
 from hlokit.forms.graph import Graph, Node
@@ -102,8 +103,8 @@ class Op:
       `backend_config` that text (custom-call's opaque);
     - traits: `commutative`, `side_effect`, `arity` (None: any number), `flops(...)`;
     - `form`: how it is lowered (docs/add_a_form.md), and the method of that form: `scalar` for map, `element` for
-      index, `fold`, `scatter` with `target`, `kernel`, `expand`. The called computations and groups are all that
-      control and communicate ops have to say.
+      index, `fold`, `scatter` with `target`, `kernel`, `contraction`, `expand`. The called computations and groups
+      are all that control and communicate ops have to say.
 
         >>> hk.OPS["transpose"]((1, 0))
         Transpose(dimensions=(1, 0))
@@ -314,6 +315,10 @@ class Op:
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
         """kernel: the routine, and what may be fused to it."""
         raise NotImplementedError(f"{self.opcode} has no kernel")
+
+    def contraction(self, operands: Sequence[Shape]) -> Contraction:
+        """contraction: which elements are multiplied, and which products each result sums."""
+        raise NotImplementedError(f"{self.opcode} is no contraction")
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
         """For form communicate: what the members' results are made of, for arrays of these static shapes.

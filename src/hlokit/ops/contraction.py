@@ -6,7 +6,7 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from hlokit.forms.kernel import Kernel
+from hlokit.forms.contraction import Contraction, ContractionDimension, Move
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.numerics import convert, narrow, widen
@@ -217,6 +217,30 @@ def free_dimensions(rank: int, *taken: Sequence[int]) -> list[int]:
     return [d for d in range(rank) if d not in all_taken]
 
 
+def dot_dimensions(
+    numbers: Numbers, lhs: Shape, rhs: Shape, group_dims: Sequence[int] = (), first: int = 0
+) -> tuple[ContractionDimension, ...]:
+    """The dimensions of a dot, whose result has batch, lhs's free and rhs's free dimensions, from number `first` on.
+
+    `group_dims`: dimensions of rhs that are none of them.
+    """
+    free_left = free_dimensions(lhs.rank, numbers.lhs_batch_dims, numbers.lhs_contracting_dims)
+    free_right = free_dimensions(rhs.rank, numbers.rhs_batch_dims, numbers.rhs_contracting_dims, group_dims)
+    batch = list(zip(numbers.lhs_batch_dims, numbers.rhs_batch_dims, strict=True))
+    kept = [*batch, *((i, None) for i in free_left), *((None, j) for j in free_right)]
+    summed = zip(numbers.lhs_contracting_dims, numbers.rhs_contracting_dims, strict=True)
+    pairs = [*((i, j, Move(first + k)) for k, (i, j) in enumerate(kept)), *((i, j, None) for i, j in summed)]
+    return tuple(
+        ContractionDimension(
+            rhs.dimensions[j] if i is None and j is not None else lhs.dimensions[i or 0],
+            None if i is None else Move(i),
+            None if j is None else Move(j),
+            result,
+        )
+        for i, j, result in pairs
+    )
+
+
 class DotLike(Op):
     """What dot and scaled-dot share; `output_shape` holds the (preferred) element type."""
 
@@ -228,7 +252,7 @@ class DotLike(Op):
     algorithm: Algorithm = attr(None, proto="precision_config.algorithm")
     output_shape: ResultShape
 
-    form = "kernel"
+    form = "contraction"
     shape_implied = True
 
     def product_shape(self, lhs: Shape, rhs: Shape) -> Shape:
@@ -241,8 +265,9 @@ class DotLike(Op):
         free_right = free_dimensions(rhs.rank, self.rhs_batch_dims, self.rhs_contracting_dims)
         return shape_of_dimensions(element_type, lhs, (*self.lhs_batch_dims, *free_left), rhs, free_right)
 
-    def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel(self.opcode, prologue=tuple(range(len(operands))), epilogue=(0,))
+    def contraction(self, operands: Sequence[Shape]) -> Contraction:
+        lhs, rhs, *scales = operands
+        return Contraction(dot_dimensions(self, lhs, rhs), is_scaled=bool(scales))
 
 
 class Dot(DotLike, name="dot"):

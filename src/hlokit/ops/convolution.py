@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from hlokit.forms.kernel import Kernel
+from hlokit.forms.contraction import Contraction, ContractionDimension, ContractionWindow, Move
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
@@ -49,7 +49,7 @@ class Convolution(Op, name="convolution"):
 
     arity = 2
     shape_implied = True
-    form = "kernel"
+    form = "contraction"
     rules = "CONV"
 
     def infer(self, lhs: Shape, rhs: Shape) -> Shape:
@@ -112,8 +112,29 @@ class Convolution(Op, name="convolution"):
         result = rounded(self._convolve(lhs, rhs), element_type)
         return result.transpose(np.argsort(numbers.output))
 
-    def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("convolution", prologue=(0, 1), epilogue=(0,))
+    def contraction(self, operands: Sequence[Shape]) -> Contraction:
+        lhs, rhs = (shape.dimensions for shape in operands)
+        numbers, groups = self.dim_labels, self.feature_group_count * self.batch_group_count
+        (batch, feature, *places), (outputs, inputs, *taps) = numbers.lhs, numbers.rhs
+        out_batch, out_feature, *out_places = numbers.output
+        batches, features = lhs[batch] // self.batch_group_count, rhs[outputs] // groups
+        channels = lhs[feature] // self.feature_group_count
+        grouped = Move(batch, batches) if self.batch_group_count > 1 else Move(feature, channels)
+        dimensions = [
+            ContractionDimension(groups, grouped, Move(outputs, features), Move(out_feature, features)),
+            ContractionDimension(batches, Move(batch), None, Move(out_batch)),
+            ContractionDimension(features, None, Move(outputs), Move(out_feature)),
+            ContractionDimension(channels, Move(feature), Move(inputs)),
+        ]
+        windows: list[ContractionWindow] = []
+        base = [lhs[place] for place in places]
+        results = output_sizes(base, self.window)
+        for w, place, tap, out, size in zip(self.window.dimensions, places, taps, out_places, results, strict=True):
+            dimensions.append(ContractionDimension(size, Move(place, w.stride), None, Move(out)))
+            back = -1 if w.reversal else 1
+            dimensions.append(ContractionDimension(rhs[tap], Move(place, w.window_dilation), Move(tap, back)))
+            windows.append(ContractionWindow(place, w.padding_low, w.base_dilation))
+        return Contraction(tuple(dimensions), tuple(windows))
 
     def _convolve(self, lhs: Array, rhs: Array) -> Array:
         """[batch, feature, spatial...] with [output, input, spatial...], either in groups (CONV-20, CONV-22)."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlokit.forms.kernel import Kernel
+from hlokit.forms.contraction import Contraction, ContractionGroups, Move
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
@@ -15,6 +15,7 @@ from hlokit.ops.contraction import (
     check_precision,
     check_result_type,
     compute_type,
+    dot_dimensions,
     dot_wide,
     free_dimensions,
     operand_in,
@@ -50,7 +51,7 @@ class RaggedDot(Op, name="ragged-dot"):
 
     arity = 3
     shape_implied = True
-    form = "kernel"
+    form = "contraction"
     rules = "BEY-42 BEY-43"
 
     def infer(self, lhs: Shape, rhs: Shape, group_sizes: Shape) -> Shape:
@@ -117,8 +118,17 @@ class RaggedDot(Op, name="ragged-dot"):
             return rounded(self._by_contracted_groups(lhs, rhs, group_sizes), element_type)
         return rounded(self._by_row_groups(lhs, rhs, group_sizes), element_type)
 
-    def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("ragged-dot", prologue=(0, 1), epilogue=(0,))
+    def contraction(self, operands: Sequence[Shape]) -> Contraction:
+        lhs, rhs, sizes = operands
+        if self._mode == "batch":
+            return Contraction(dot_dimensions(self, lhs, rhs))
+        is_free = self._mode == "free"
+        dimensions = dot_dimensions(self, lhs, rhs, self.rhs_group_dims, 0 if is_free else 1)
+        by_lhs = {d.lhs.dimension: number for number, d in enumerate(dimensions) if d.lhs is not None}
+        before = tuple(by_lhs[d] for d in self._prefix(lhs.rank)) if sizes.rank > 1 else ()
+        moves = (Move(self.rhs_group_dims[0]), None) if is_free else (None, Move(0))
+        groups = ContractionGroups(2, by_lhs[self.lhs_ragged_dims[0]], *moves, before)
+        return Contraction(dimensions, groups=groups)
 
     def _by_row_groups(self, lhs: Array, rhs: Array, group_sizes: Array) -> Array:
         (group,) = self.rhs_group_dims

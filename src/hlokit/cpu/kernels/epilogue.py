@@ -15,10 +15,8 @@ from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.steps import Block, ConditionalStep, Epilogue, KernelStep, RoutineStep, WhileStep
 from hlokit.cpu.target import Target
 from hlokit.forms.affine import Affine
+from hlokit.hlo.instruction import Instruction
 from hlokit.types import dtype as dtypes
-
-_ROUTINES = ("dot", "scaled-dot", "convolution")
-"""Those that know Call.store."""
 
 _MOST_NODES = 200
 """Of an epilogue, which is written out for each shape of a tile."""
@@ -123,7 +121,7 @@ class _Fusing:
 def _has_epilogue(routine: RoutineStep, kernel: KernelStep) -> bool:
     instruction = routine.instructions[0]
     return (
-        routine.routine in _ROUTINES
+        _hands_over(instruction)
         and len(routine.writes) == 1
         and routine.writes[0] in kernel.reads
         and not instruction.control_predecessors
@@ -131,6 +129,12 @@ def _has_epilogue(routine: RoutineStep, kernel: KernelStep) -> bool:
         and instruction.shape.rank > 0
         and not instruction.shape.is_dynamic
     )
+
+
+def _hands_over(instruction: Instruction) -> bool:
+    """Whether the routine of this instruction knows Call.store: that of contractions, but for those with groups."""
+    op = instruction.op
+    return op.form == "contraction" and op.contraction([o.shape for o in instruction.operands]).groups is None
 
 
 def _fused(routine: RoutineStep, kernel: KernelStep, place: Affine, *, is_kept: bool) -> RoutineStep:

@@ -106,12 +106,9 @@ PACKERS: dict[str, Callable[[Call, Module], Packing | None]] = {}
 
 _MODULES = {
     "cholesky": "hlokit.cpu.kernels.linalg.cholesky",
-    "convolution": "hlokit.cpu.kernels.contraction.convolution",
-    "dot": "hlokit.cpu.kernels.contraction.dot",
+    **dict.fromkeys(("convolution", "dot", "ragged-dot", "scaled-dot"), "hlokit.cpu.kernels.contraction.routine"),
     "fft": "hlokit.cpu.kernels.fft.transform",
-    "ragged-dot": "hlokit.cpu.kernels.contraction.ragged_dot",
     "rng-bit-generator": "hlokit.cpu.kernels.random",
-    "scaled-dot": "hlokit.cpu.kernels.contraction.dot",
     "sort": "hlokit.cpu.kernels.sort.routine",
     "topk": "hlokit.cpu.kernels.sort.topk",
     "triangular-solve": "hlokit.cpu.kernels.linalg.triangular_solve",

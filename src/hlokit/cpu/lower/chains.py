@@ -11,7 +11,7 @@ from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.lower.context import Context
 from hlokit.cpu.lower.steps import Block, ConditionalStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.forms.affine import Affine
-from hlokit.ops.contraction import Dot
+from hlokit.forms.contraction import Contraction, Move
 
 _LEAST = 4 << 20
 """Bytes between the two products for which a chain is worth it: less is in the cache anyway."""
@@ -48,14 +48,24 @@ def link(block: Block, context: Context) -> None:
 
 def _groups(step: RoutineStep) -> int:
     """The batch indices of a product; 0 if it is none, or what it stores does not lie by them."""
-    op = step.instructions[0].op
-    if not isinstance(op, Dot) or step.packed is not None:
+    product = _product(step)
+    if product is None:
         return 0
     if step.epilogue is not None and any(
         store.place is not step.epilogue.place for store in step.epilogue.kernel.loops.stores
     ):
         return 0
-    return prod(step.instructions[0].shape.dimensions[: len(op.lhs_batch_dims)])
+    return prod(d.size for d in product.having("batch"))
+
+
+def _product(step: RoutineStep) -> Contraction | None:
+    """What a step multiplies, if it is a plain product whose operands are there as they are."""
+    op, operands = step.instructions[0].op, step.instructions[0].operands
+    if op.form != "contraction" or step.packed is not None:
+        return None
+    product = op.contraction([operand.shape for operand in operands])
+    is_plain = product.windows is None and product.groups is None and not product.is_scaled
+    return product if is_plain else None
 
 
 def _suits(first: RoutineStep, kernel: KernelStep, last: RoutineStep, groups: int) -> bool:
@@ -94,15 +104,16 @@ def _is_inside(place: Affine, axis: Axis, groups: int, buffer: Buffer) -> bool:
 
 def _reads_by_batch(last: RoutineStep, made: set[Buffer], groups: int) -> bool:
     """Whether the product reads what the chain has made by its batch dimensions alone."""
-    op = last.instructions[0].op
-    if not isinstance(op, Dot) or last.packed is not None or last.groups:
+    product = _product(last)
+    if product is None or last.groups:
         return False
     used = False
-    for number, dims in enumerate((op.lhs_batch_dims, op.rhs_batch_dims)):
+    batch = product.having("batch")
+    for number, moves in enumerate(([d.lhs for d in batch], [d.rhs for d in batch])):
         if last.table[number] in made:
             sizes = last.instructions[0].operands[number].shape.dimensions
             used = True
-            if tuple(dims) != tuple(range(len(dims))) or prod(sizes[: len(dims)]) != groups:
+            if moves != [Move(k) for k in range(len(moves))] or prod(sizes[: len(moves)]) != groups:
                 return False
     if last.epilogue is not None and not made.isdisjoint(last.epilogue.kernel.reads):
         return False

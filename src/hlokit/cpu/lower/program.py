@@ -137,8 +137,9 @@ class Lowering(Grouping):
             return self._while(instruction, reads, writes)
         if isinstance(op, Conditional):
             return self._conditional(instruction, reads, writes)
-        if op.form == "kernel" and instruction not in self._hosted:
-            routine = op.kernel([o.shape for o in instruction.operands]).routine
+        if op.form in ("kernel", "contraction") and instruction not in self._hosted:
+            is_kernel = op.form == "kernel"
+            routine = op.kernel([o.shape for o in instruction.operands]).routine if is_kernel else op.opcode
             if routine in KERNELS:
                 functions = dict(instruction.called_by_role())
                 return [RoutineStep((instruction,), tuple(reads), tuple(writes), routine, functions)]

@@ -1,4 +1,4 @@
-"""The routine "convolution": picks the way that suits the shapes."""
+"""Contractions with windows: the way that suits the shapes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hlokit.cpu.kernels.contraction.depthwise import suits
 from hlokit.cpu.kernels.contraction.direct_convolution import tile_by_tile
 from hlokit.cpu.kernels.contraction.matrix_convolution import in_matrix_registers
 from hlokit.cpu.kernels.contraction.scalar_convolution import element_by_element
-from hlokit.cpu.kernels.contraction.sliding import Sliding, by_features, sliding, without_holes
-from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, by_features, window_space, without_holes
+from hlokit.cpu.kernels.routine import Call, Routine
 from hlokit.cpu.llvm import Module
-from hlokit.ops.convolution import Convolution
+from hlokit.forms.contraction import Contraction
 
 _FEW = 4096
 """Products for which tiles are not worth the time to compile them."""
@@ -21,17 +21,9 @@ _PARTS = 16
 """Parts without holes for which code is written."""
 
 
-def convolution(call: Call, module: Module) -> Routine | None:
-    """A convolution. Positions in padding and in the holes of a dilated lhs add zeros (CONV-6).
-
-    strict: only integers, whose sums are the same in any order.
-    """
-    op = call.op
-    assert isinstance(op, Convolution)
-    lhs, rhs = call.operands
-    s = sliding(op, lhs, rhs, call.results[0])
-    if call.strict and not s.wide.is_integral:
-        return None
+def convolution(call: Call, module: Module, form: Contraction) -> Routine:
+    """A convolution. Positions in padding and in the holes of a dilated lhs add zeros (CONV-6)."""
+    s = window_space(form, call.operands, call.results[0])
     if s.elements == 0:
         return Routine(())
     parts = without_holes(s)
@@ -42,7 +34,7 @@ def convolution(call: Call, module: Module) -> Routine | None:
     return Routine(phases, max(r.scratch for r in routines), flushes=may_flush(call))
 
 
-def _part(call: Call, module: Module, s: Sliding) -> Routine:
+def _part(call: Call, module: Module, s: WindowSpace) -> Routine:
     """Outputs that meet the same taps: no holes."""
     routine = None
     if s.steps and not s.wide.is_complex:
@@ -51,6 +43,3 @@ def _part(call: Call, module: Module, s: Sliding) -> Routine:
             routine = tile_by_tile(call, module, by_features(s))
         routine = routine or in_matrix_registers(call, module, s) or tile_by_tile(call, module, s)
     return routine or element_by_element(call, module, s)
-
-
-KERNELS["convolution"] = convolution

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.contraction.sliding import Axis, Sliding
+from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
 from hlokit.cpu.target import Target
 
 _PATCH = 1 << 18
@@ -57,7 +57,7 @@ class Laid:
     extent  number of these
     """
 
-    axis: Axis
+    axis: WindowAxis
     cut: Cut
     taps: int
     block: int = 1
@@ -120,7 +120,7 @@ class Plan:
     """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile,
     split along which one sums are taken in several goes."""
 
-    sliding: Sliding
+    sliding: WindowSpace
     axes: tuple[Laid, ...]
     rows: int
     columns: int
@@ -196,7 +196,7 @@ class Plan:
             yield laid, math.prod(a.axis.taps for a in axes[i + 1 :])
 
 
-def planned(s: Sliding, target: Target) -> Plan | None:
+def planned(s: WindowSpace, target: Target) -> Plan | None:
     """A plan for sums of real numbers over at least one product; None where it would not be fast."""
     lanes = target.vector_bytes // (s.wide.bits // 8)
     registers = 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
@@ -244,7 +244,7 @@ def _panels(features: int, lanes: int) -> list[Panel]:
     return panels
 
 
-def _tile(axes: Sequence[Axis], most: int) -> tuple[int, int, dict[int, Cut]]:
+def _tile(axes: Sequence[WindowAxis], most: int) -> tuple[int, int, dict[int, Cut]]:
     """The two axes that a tile spans, with their cuts: the most outputs a tile, and along axes late in memory."""
     best = (0.0, 0, 0, dict[int, Cut]())
     for column in reversed(range(len(axes))):
@@ -280,11 +280,11 @@ def _split(axes: Sequence[Laid], width: int, lanes: int, size: int) -> tuple[lis
     return list(axes), None
 
 
-def _chunks(s: Sliding, axes: Sequence[Laid]) -> int:
+def _chunks(s: WindowSpace, axes: Sequence[Laid]) -> int:
     return s.group.size * math.prod(a.blocks for a in axes)
 
 
-def _grown(axes: Sequence[Laid], wanted: int, size: Callable[[Sequence[Laid]], int], s: Sliding) -> list[Laid]:
+def _grown(axes: Sequence[Laid], wanted: int, size: Callable[[Sequence[Laid]], int], s: WindowSpace) -> list[Laid]:
     """Chunks grow while they are many and their inputs fit the cache, first where that adds the fewest inputs."""
     laid = list(axes)
     while True:

@@ -8,8 +8,8 @@ from hashlib import sha256
 from hlokit.cpu.kernels.contraction.convolution_plan import Panel, Plan, Steps
 from hlokit.cpu.kernels.contraction.elements import broadcast, constant_mask, load, mangled, rounded, store, write
 from hlokit.cpu.kernels.contraction.scalar_convolution import affine
-from hlokit.cpu.kernels.contraction.sliding import strides
 from hlokit.cpu.kernels.contraction.squares import transposed
+from hlokit.cpu.kernels.contraction.windows import strides
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector
 from hlokit.types.dtype import DType

@@ -8,21 +8,21 @@ from contextlib import contextmanager
 from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, Plan
 from hlokit.cpu.kernels.contraction.elements import broadcast, constant_mask, lane_numbers, read, store
 from hlokit.cpu.kernels.contraction.scalar_convolution import affine
-from hlokit.cpu.kernels.contraction.sliding import Sliding
 from hlokit.cpu.kernels.contraction.squares import shuffled, transposed
+from hlokit.cpu.kernels.contraction.windows import WindowSpace
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector
 
 
-def suits(s: Sliding, lanes: int) -> bool:
+def suits(s: WindowSpace, lanes: int) -> bool:
     """Whether vectors along the groups are better than vectors along a group's output features."""
     return s.group.size >= lanes // 2 and 4 * s.output.size <= lanes and (_lies_in_lines(s, lanes) or _can_turn(s))
 
 
-def _lies_in_lines(s: Sliding, lanes: int) -> bool:
+def _lies_in_lines(s: WindowSpace, lanes: int) -> bool:
     return s.group.lhs == 1 and lanes % s.output.size == 0
 
 
-def _can_turn(s: Sliding) -> bool:
+def _can_turn(s: WindowSpace) -> bool:
     return s.output.size == 1
 
 

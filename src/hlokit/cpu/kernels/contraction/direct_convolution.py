@@ -11,14 +11,14 @@ from hlokit.cpu.kernels.contraction.convolution_tile import Tile
 from hlokit.cpu.kernels.contraction.depthwise import also_inside, each, lay_out_features
 from hlokit.cpu.kernels.contraction.elements import broadcast, constant_mask, lane_numbers, read, store
 from hlokit.cpu.kernels.contraction.scalar_convolution import affine, decoded, is_number
-from hlokit.cpu.kernels.contraction.sliding import Sliding, finished, kernel_function
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, finished, kernel_function
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type
 
 _WEIGHTS_A_CHUNK = 1 << 16
 
 
-def tile_by_tile(call: Call, module: Module, s: Sliding) -> Routine | None:
+def tile_by_tile(call: Call, module: Module, s: WindowSpace) -> Routine | None:
     """Sums of real numbers without holes, over at least one product. None: the plan does not suit."""
     plan = planned(s, call.target)
     if plan is None:
@@ -125,7 +125,7 @@ def _outputs(call: Call, module: Module, plan: Plan) -> Phase:
     return Phase(finished(f, module, "convolution"), plan.chunks)
 
 
-def _memory(s: Sliding) -> str:
+def _memory(s: WindowSpace) -> str:
     return memory_type(s.operand)
 
 

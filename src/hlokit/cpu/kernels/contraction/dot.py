@@ -1,32 +1,30 @@
-"""dot and scaled-dot as routines."""
+"""Plain products and those with block scales: which arithmetic, which way."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import cast
 
-from hlokit.cpu.kernels.contraction.axes import (
-    Axis,
-    Dimension,
-    Space,
-    added,
-    row_major_strides,
-    scaled,
-    space,
-    unravelled,
-)
 from hlokit.cpu.kernels.contraction.denormals import may_flush, needs_denormals
 from hlokit.cpu.kernels.contraction.elements import broadcast, read, size_of
 from hlokit.cpu.kernels.contraction.gemm import Packer, Product
 from hlokit.cpu.kernels.contraction.packing import Operand
 from hlokit.cpu.kernels.contraction.parts import PartsProduct, form_of, packing
 from hlokit.cpu.kernels.contraction.row_dots import row_dots
+from hlokit.cpu.kernels.contraction.space import (
+    Axis,
+    Space,
+    added,
+    product_space,
+    row_major_strides,
+    scaled,
+    unravelled,
+)
 from hlokit.cpu.kernels.contraction.tile import Arithmetic
-from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Packing, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.kernels.routine import Call, Packing, Routine
+from hlokit.cpu.llvm import Module, vector
 from hlokit.cpu.target import Target
-from hlokit.ops.contraction import Dot, compute_type, free_dimensions
+from hlokit.forms.contraction import Contraction
+from hlokit.ops.contraction import compute_type
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
@@ -84,69 +82,15 @@ def _of_integers(operand: DType, result: DType, target: Target, *, is_grouped: b
     return Arithmetic("int", total, total)
 
 
-def dimensions(call: Call) -> tuple[list[Dimension], list[Dimension], list[Dimension], list[Dimension]]:
-    """Batch, lhs's free, rhs's free and contracting dimensions of a dot."""
-    op = cast(Dot, call.op)
-    left, right = call.operands[:2]
-    strides = row_major_strides(left.dimensions), row_major_strides(right.dimensions)
-    free_left = free_dimensions(left.rank, op.lhs_batch_dims, op.lhs_contracting_dims)
-    free_right = free_dimensions(right.rank, op.rhs_batch_dims, op.rhs_contracting_dims)
-    batch = [
-        Dimension(left.dimensions[i], strides[0][i], strides[1][j])
-        for i, j in zip(op.lhs_batch_dims, op.rhs_batch_dims, strict=True)
-    ]
-    rows = [Dimension(left.dimensions[i], strides[0][i], 0) for i in free_left]
-    columns = [Dimension(right.dimensions[j], 0, strides[1][j]) for j in free_right]
-    inner = [
-        Dimension(left.dimensions[i], strides[0][i], strides[1][j])
-        for i, j in zip(op.lhs_contracting_dims, op.rhs_contracting_dims, strict=True)
-    ]
-    return batch, rows, columns, inner
-
-
-def dot_space(call: Call) -> Space:
-    batch, rows, columns, inner = dimensions(call)
-    number_results([*batch, *rows, *columns])
-    # the order of the sum is free: consecutive elements last
-    inner.sort(key=lambda d: (-d.lhs - d.rhs, -d.lhs))
-    return space(batch, rows, columns, inner)
-
-
-def number_results(kept: list[Dimension]) -> None:
-    """Gives the dimensions their strides in a result that has just these, in this order."""
-    for dimension, stride in zip(kept, row_major_strides([d.size for d in kept]), strict=True):
-        dimension.out = stride
-
-
-def is_refused(call: Call) -> bool:
-    """Dynamic dimensions have no code; strict asks for the reference's order, which only integers do not have."""
-    shapes = (*call.operands, *call.results)
-    if any(shape.is_dynamic for shape in shapes):
-        return True
-    return call.strict and compute_type(call.operands[0].dtype, call.results[0].dtype).kind not in "iu"
-
-
-def no_result(module: Module) -> Routine:
-    """For results without elements."""
-    function = Function("dot_nothing", PHASE)
-    function.do("ret void")
-    module.add(function)
-    return Routine((Phase(function.name),))
-
-
-def dot(call: Call, module: Module) -> Routine | None:
+def dot(call: Call, module: Module, form: Contraction) -> Routine:
     """Products of any shapes and types."""
-    if is_refused(call):
-        return None
-    if math.prod(call.results[0].dimensions) == 0:
-        return no_result(module)
     left, right = (shape.dtype for shape in call.operands[:2])
-    index = dot_space(call)
+    index = product_space(form, call.operands, call.results[0])
     single = arithmetic(left, call.results[0].dtype, call.target, is_grouped=False)
     how = matrix_arithmetic(call, index)
-    form = None if how is not None else form_of(call, index, packed=call.packed)
-    if form is not None:
-        return Routine((PartsProduct(call, module, index, form).write(),), flushes=may_flush(call))
+    split = None if how is not None else form_of(call, index, packed=call.packed)
+    if split is not None:
+        return Routine((PartsProduct(call, module, index, split).write(),), flushes=may_flush(call))
     product = row_dots(call, module, index, single)
     if product is None:
         how = how or arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
@@ -154,12 +98,10 @@ def dot(call: Call, module: Module) -> Routine | None:
     return Routine((product.write(),), flushes=may_flush(call))
 
 
-def dot_packing(call: Call, module: Module) -> Packing | None:
+def dot_packing(call: Call, module: Module, form: Contraction) -> Packing | None:
     """rhs of a product of large enough matrices, packed apart."""
-    if is_refused(call) or math.prod(call.results[0].dimensions) == 0:
-        return None
     left, right = (shape.dtype for shape in call.operands[:2])
-    index = dot_space(call)
+    index = product_space(form, call.operands, call.results[0])
     if matrix_arithmetic(call, index) is not None:
         return None
     in_parts = packing(call, module, index)
@@ -232,18 +174,10 @@ class Scaled(Operand):
         return scale
 
 
-def scaled_dot(call: Call, module: Module) -> Routine | None:
-    """dot of operands with block scales, in real floating arithmetic."""
-    if is_refused(call):
-        return None
-    if math.prod(call.results[0].dimensions) == 0:
-        return no_result(module)
+def scaled_dot(call: Call, module: Module, form: Contraction) -> Routine | None:
+    """A product of operands with block scales, in real floating arithmetic."""
     how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target, is_grouped=False)
     if how.name != "float" or how.is_complex:
         return None
-    return Routine((ScaledProduct(call, module, dot_space(call), how).write(),), flushes=may_flush(call))
-
-
-KERNELS["dot"] = dot
-PACKERS["dot"] = dot_packing
-KERNELS["scaled-dot"] = scaled_dot
+    index = product_space(form, call.operands, call.results[0])
+    return Routine((ScaledProduct(call, module, index, how).write(),), flushes=may_flush(call))

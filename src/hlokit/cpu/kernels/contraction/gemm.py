@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.contraction.axes import Axis, Space, added, least, unravelled
 from hlokit.cpu.kernels.contraction.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
 from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, MATRIX_SPEED, Plan, plan, up
 from hlokit.cpu.kernels.contraction.matrix_registers import release
 from hlokit.cpu.kernels.contraction.matrix_tile import MatrixTile
 from hlokit.cpu.kernels.contraction.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
+from hlokit.cpu.kernels.contraction.space import Axis, Space, added, least, unravelled
 from hlokit.cpu.kernels.contraction.tile import Arithmetic, Tile
 from hlokit.cpu.kernels.routine import PHASE, Call, Phase
 from hlokit.cpu.llvm import Function, Module, scalar_type, vector

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.axes import Space
 from hlokit.cpu.kernels.contraction.elements import size_of
 from hlokit.cpu.kernels.contraction.matrix_tile import MOST_ROWS, MOST_VECTORS
 from hlokit.cpu.kernels.contraction.packing import Operand
+from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.contraction.tile import Arithmetic, register_tile
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import scalar_type

@@ -17,14 +17,14 @@ from hlokit.cpu.kernels.contraction.matrix_convolution_results import Results
 from hlokit.cpu.kernels.contraction.matrix_convolution_tile import SUMS_BYTES, tile, whole
 from hlokit.cpu.kernels.contraction.matrix_registers import configure, release
 from hlokit.cpu.kernels.contraction.scalar_convolution import affine, decoded, is_number
-from hlokit.cpu.kernels.contraction.sliding import Sliding, finished, kernel_function
 from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, fits, has_raw
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, finished, kernel_function
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import Module, memory_type
 
 
-def in_matrix_registers(call: Call, module: Module, s: Sliding) -> Routine | None:
+def in_matrix_registers(call: Call, module: Module, s: WindowSpace) -> Routine | None:
     """Sums without holes, over at least one product. None: the machine has no such registers, or vectors are faster."""
     plan = matrix_plan(s, call.target)
     if plan is None:

@@ -17,8 +17,8 @@ from hlokit.cpu.kernels.contraction.elements import (
 from hlokit.cpu.kernels.contraction.matrix_convolution_plan import LINE, ROWS, MatrixPlan
 from hlokit.cpu.kernels.contraction.matrix_convolution_tile import turn
 from hlokit.cpu.kernels.contraction.scalar_convolution import affine, decoded, is_number
-from hlokit.cpu.kernels.contraction.sliding import finished, finished_apart, kernel_function
 from hlokit.cpu.kernels.contraction.split import BOUND, NO_RANGE, RANGE_BYTES, has_raw, split, store_range, widened
+from hlokit.cpu.kernels.contraction.windows import finished, finished_apart, kernel_function
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.routine import Phase
 from hlokit.cpu.llvm import Function, Module, memory_type, vector

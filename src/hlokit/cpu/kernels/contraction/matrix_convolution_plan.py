@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlokit.cpu.kernels.contraction.denormals import needs_denormals
-from hlokit.cpu.kernels.contraction.sliding import Axis, Sliding
 from hlokit.cpu.kernels.contraction.split import PRODUCTS
+from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 
@@ -77,7 +77,7 @@ class Placed:
     shared    places at a row's end that are those at the next one's beginning: all padding
     """
 
-    axis: Axis
+    axis: WindowAxis
     taps: int
     block: int
 
@@ -136,7 +136,7 @@ class MatrixPlan:
     split         the axis whose taps are summed in goes; None: features are
     """
 
-    sliding: Sliding
+    sliding: WindowSpace
     factors: Factors
     axes: tuple[Placed, ...]
     merged: int | None
@@ -146,7 +146,7 @@ class MatrixPlan:
     split: int | None = None
 
     @cached_property
-    def channel(self) -> Axis:
+    def channel(self) -> WindowAxis:
         return self.sliding.axes[1]
 
     @property
@@ -255,7 +255,7 @@ class MatrixPlan:
         return self.sliding.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
 
 
-def matrix_plan(s: Sliding, target: Target) -> MatrixPlan | None:
+def matrix_plan(s: WindowSpace, target: Target) -> MatrixPlan | None:
     """A plan; None where the machine has no such registers, or it would not be faster."""
     factors = _factors(s, target)
     if factors is None or s.elements * s.steps < _FEW or s.shared or s.steps > _STEPS * factors.deep:
@@ -282,12 +282,12 @@ def matrix_plan(s: Sliding, target: Target) -> MatrixPlan | None:
     return p if _cycles(p) < vectors else None
 
 
-def _has_large_windows(order: Sequence[Axis]) -> bool:
+def _has_large_windows(order: Sequence[WindowAxis]) -> bool:
     """Whether outputs share most of what they read."""
     return any(a.taps > 2 * a.outputs for a in order)
 
 
-def _factors(s: Sliding, target: Target) -> Factors | None:
+def _factors(s: WindowSpace, target: Target) -> Factors | None:
     if target.vector_bytes != 64:
         return None
     if s.wide is dtypes.f32 and not needs_denormals(s.result) and target.has("amx-bf16"):
@@ -298,7 +298,7 @@ def _factors(s: Sliding, target: Target) -> Factors | None:
     return None
 
 
-def _merged(s: Sliding, order: Sequence[Axis], factors: Factors) -> int | None:
+def _merged(s: WindowSpace, order: Sequence[WindowAxis], factors: Factors) -> int | None:
     """The axis whose taps share a line: the last in memory, where the features of a tap fill no half of it."""
     taps = [i for i, a in enumerate(order) if a.taps > 1]
     if s.axes[1].taps * 2 > factors.deep or not taps:
@@ -306,7 +306,7 @@ def _merged(s: Sliding, order: Sequence[Axis], factors: Factors) -> int | None:
     return taps[-1]
 
 
-def _cuts(order: Sequence[Axis], merged: int | None) -> Iterator[tuple[Placed, ...]]:
+def _cuts(order: Sequence[WindowAxis], merged: int | None) -> Iterator[tuple[Placed, ...]]:
     """Chunks that have all outputs along inner axes, one along outer axes, a part of those along one axis.
 
     Where outputs share most of what they read, the axis of the most is cut.
@@ -362,7 +362,7 @@ def _working(p: MatrixPlan) -> int:
     return p.patch + _sums(p) + 2 * p.panel // p.goes
 
 
-def _wanted(s: Sliding) -> int:
+def _wanted(s: WindowSpace) -> int:
     return min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
 
 

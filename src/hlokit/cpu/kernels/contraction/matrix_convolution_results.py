@@ -8,7 +8,7 @@ from hlokit.cpu.kernels.contraction.elements import first_lanes, load, pointer, 
 from hlokit.cpu.kernels.contraction.matrix_convolution_plan import LINE, ROWS, MatrixPlan
 from hlokit.cpu.kernels.contraction.matrix_convolution_tile import SUMS_BYTES, turn
 from hlokit.cpu.kernels.contraction.scalar_convolution import affine
-from hlokit.cpu.kernels.contraction.sliding import finished_apart, strides
+from hlokit.cpu.kernels.contraction.windows import finished_apart, strides
 from hlokit.cpu.kernels.flow import least
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Module, scalar_type

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.contraction.axes import Axis, added, least
 from hlokit.cpu.kernels.contraction.elements import (
     broadcast,
     element_bytes,
@@ -17,6 +16,7 @@ from hlokit.cpu.kernels.contraction.elements import (
     size_of,
     store,
 )
+from hlokit.cpu.kernels.contraction.space import Axis, added, least
 from hlokit.cpu.kernels.contraction.tile import Arithmetic
 from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, splat, vector
 from hlokit.types.dtype import DType

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.axes import Space, added, least
 from hlokit.cpu.kernels.contraction.denormals import may_flush
 from hlokit.cpu.kernels.contraction.elements import pointer
 from hlokit.cpu.kernels.contraction.gemm import Block, Product
@@ -16,6 +15,7 @@ from hlokit.cpu.kernels.contraction.gemm_plan import Plan, up
 from hlokit.cpu.kernels.contraction.matrix_registers import configure
 from hlokit.cpu.kernels.contraction.parts_packing import Layout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form, slow_tile, tile
+from hlokit.cpu.kernels.contraction.space import Space, added, least
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, RANGE_BYTES, fits, has_raw
 from hlokit.cpu.kernels.contraction.tile import Arithmetic
 from hlokit.cpu.kernels.routine import Call, Packing, Phase

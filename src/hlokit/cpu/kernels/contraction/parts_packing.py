@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from hlokit.cpu.kernels.contraction.axes import Axis, added, least
 from hlokit.cpu.kernels.contraction.elements import first_lanes, load, pointer, size_of, store
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form
+from hlokit.cpu.kernels.contraction.space import Axis, added, least
 from hlokit.cpu.kernels.contraction.split import (
     BOUND,
     LANES,

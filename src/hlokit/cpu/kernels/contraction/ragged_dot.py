@@ -1,35 +1,43 @@
-"""ragged-dot as a routine: blocks of the product over ranges that the group sizes say at run time."""
+"""Ragged products: blocks over ranges that the sizes of groups say at run time."""
 
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Sequence
 
-from hlokit.cpu.kernels.contraction.axes import Space, added, least, row_major_strides, scaled, space
 from hlokit.cpu.kernels.contraction.denormals import may_flush
-from hlokit.cpu.kernels.contraction.dot import arithmetic, dimensions, dot_space, is_refused, no_result, number_results
+from hlokit.cpu.kernels.contraction.dot import arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, load, pointer
 from hlokit.cpu.kernels.contraction.gemm import Product
-from hlokit.cpu.kernels.routine import KERNELS, Call, Phase, Routine
+from hlokit.cpu.kernels.contraction.space import (
+    Space,
+    Strided,
+    added,
+    least,
+    row_major_strides,
+    scaled,
+    space,
+    stride_of,
+    strided,
+)
+from hlokit.cpu.kernels.routine import Call, Routine
 from hlokit.cpu.llvm import Module, memory_type
-from hlokit.ops.contraction import free_dimensions
-from hlokit.ops.ragged_dot import RaggedDot
+from hlokit.forms.contraction import Contraction, ContractionGroups, Role
 
 
 class _Ragged(Product):
     """A product whose ranges come from group sizes: lhs is packed, tiles are whole, results go through the stack.
 
-    `prefix` of the batch dimensions, the first ones, stand before the groups in `group_sizes`.
+    `prefix` of the batch dimensions, the first ones, index the groups' sizes; `extent` indices come in groups.
     """
 
     is_ragged = True
 
-    def __init__(self, call: Call, module: Module, index: Space, prefix: int) -> None:
-        op = cast(RaggedDot, call.op)
+    def __init__(self, call: Call, module: Module, index: Space, extent: int, prefix: int) -> None:
         how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
         self.groups = call.operands[2].dimensions[-1]
         self.prefix = prefix
-        self.extent = call.operands[0].dimensions[op.lhs_ragged_dims[0]]
+        self.extent = extent
         super().__init__(call, module, index, how)
         self.sizes = self.pointer(2)
 
@@ -61,9 +69,11 @@ class _Ragged(Product):
 class _ByRows(_Ragged):
     """The rows come in groups, each with its own matrix of rhs; rows past the last group are 0."""
 
-    def __init__(self, call: Call, module: Module, index: Space, prefix: int, rest: int, group_stride: int) -> None:
+    def __init__(
+        self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int, group_stride: int
+    ) -> None:
         self.rest, self.group_stride = rest, group_stride
-        super().__init__(call, module, index, prefix)
+        super().__init__(call, module, index, extent, prefix)
 
     def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
         fn = self.fn
@@ -91,9 +101,9 @@ class _ByRows(_Ragged):
 class _ByInner(_Ragged):
     """The inner axis comes in groups, each with its own result."""
 
-    def __init__(self, call: Call, module: Module, index: Space, prefix: int, rest: int) -> None:
+    def __init__(self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int) -> None:
         self.rest = rest
-        super().__init__(call, module, index, prefix)
+        super().__init__(call, module, index, extent, prefix)
 
     def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
         fn = self.fn
@@ -109,56 +119,27 @@ class _ByInner(_Ragged):
             group.next = [total, end]
 
 
-def ragged_dot(call: Call, module: Module) -> Routine | None:
-    """The modes of ragged-dot (BEY-43): a ragged batch dimension is like any other."""
-    op = cast(RaggedDot, call.op)
-    if is_refused(call):
+def ragged_dot(call: Call, module: Module, form: Contraction, groups: ContractionGroups) -> Routine | None:
+    """A contraction with groups (BEY-43). None where sizes of groups depend on what is summed over."""
+    sizes = strided(form, call.operands, call.results[0])
+    numbered = [(d.role, number, one) for number, (d, one) in enumerate(zip(form.dimensions, sizes, strict=True))]
+    before, ragged = groups.before, sizes[groups.dimension]
+
+    def of(role: Role, *, outside: Sequence[int] = ()) -> list[Strided]:
+        return [one for own, number, one in numbered if own == role and number not in (groups.dimension, *outside)]
+
+    if any(form.dimensions[number].role == "summed" for number in before):
         return None
-    if math.prod(call.results[0].dimensions) == 0:
-        return no_result(module)
-    ragged = op.lhs_ragged_dims[0]
-    if ragged in op.lhs_batch_dims:
-        how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
-        return Routine((Product(call, module, dot_space(call), how).write(),), flushes=may_flush(call))
-    phase = _by_inner(call, module) if ragged in op.lhs_contracting_dims else _by_rows(call, module)
-    return None if phase is None else Routine((phase,), flushes=may_flush(call))
-
-
-def _by_rows(call: Call, module: Module) -> Phase:
-    op = cast(RaggedDot, call.op)
-    ragged, (group,) = op.lhs_ragged_dims[0], op.rhs_group_dims
-    numbers = free_dimensions(call.operands[0].rank, op.lhs_batch_dims, op.lhs_contracting_dims)
-    batch, rows, columns, inner = dimensions(call)
-    free_right = free_dimensions(call.operands[1].rank, op.rhs_batch_dims, op.rhs_contracting_dims)
-    columns = [d for d, number in zip(columns, free_right, strict=True) if number != group]
-    number_results([*batch, *rows, *columns])
-    by_number = dict(zip(numbers, rows, strict=True))
-    prefix = 0
-    if call.operands[2].rank > 1:
-        before = [d for d in numbers if d < ragged]
-        batch += [by_number.pop(d) for d in before]
-        prefix = len(batch)
-    first = by_number.pop(ragged)
-    rest = math.prod(d.size for d in by_number.values())
-    index = space(batch, [first, *by_number.values()], columns, inner, may_swap=False)
-    stride = row_major_strides(call.operands[1].dimensions)[group]
-    return _ByRows(call, module, index, prefix, rest, stride).write()
-
-
-def _by_inner(call: Call, module: Module) -> Phase | None:
-    op = cast(RaggedDot, call.op)
-    batch, rows, columns, inner = dimensions(call)
-    number_results([*batch, *rows, *columns])
-    position = op.lhs_contracting_dims.index(op.lhs_ragged_dims[0])
-    prefix = 0
-    if call.operands[2].rank > 1:
-        if position > 0:  # group sizes that depend on what is summed over
-            return None
-        prefix = len(batch)
-    ragged = inner.pop(position)
-    rest = math.prod(d.size for d in inner)
-    index = space(batch, rows, columns, [ragged, *inner], may_swap=False)
-    return _ByInner(call, module, index, prefix, rest).write()
-
-
-KERNELS["ragged-dot"] = ragged_dot
+    batch = [*of("batch"), *(sizes[number] for number in before if form.dimensions[number].role == "left")]
+    prefix, extent = (len(batch) if before else 0), ragged.size
+    left, right, summed = of("left", outside=before), of("right"), of("summed")
+    if groups.rhs is not None:
+        rest = math.prod(one.size for one in left)
+        index = space(batch, [ragged, *left], right, summed, may_swap=False)
+        stride = stride_of(groups.rhs, row_major_strides(call.operands[1].dimensions))
+        product: _Ragged = _ByRows(call, module, index, extent, prefix, rest, stride)
+    else:
+        rest = math.prod(one.size for one in summed)
+        index = space(batch, left, right, [ragged, *summed], may_swap=False)
+        product = _ByInner(call, module, index, extent, prefix, rest)
+    return Routine((product.write(),), flushes=may_flush(call))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.contraction.axes import Space, added, least
 from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes, pointer, size_of, store
 from hlokit.cpu.kernels.contraction.gemm import Product
 from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, Plan
+from hlokit.cpu.kernels.contraction.space import Space, added, least
 from hlokit.cpu.kernels.contraction.tile import Arithmetic
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module, vector

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.elements import read, rounded, write, write_complex
-from hlokit.cpu.kernels.contraction.sliding import Axis, Sliding, finished, kernel_function, strides
+from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, finished, kernel_function, strides
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import Function, Module, scalar_type
 from hlokit.types.dtype import DType
@@ -14,7 +14,7 @@ from hlokit.types.dtype import DType
 _STEPS_A_CHUNK = 100_000
 
 
-def element_by_element(call: Call, module: Module, s: Sliding) -> Routine:
+def element_by_element(call: Call, module: Module, s: WindowSpace) -> Routine:
     """One sum after the other. Padding and holes are zeros that are multiplied, as in the reference."""
     total = s.elements
     chunks = max(1, min(total, 64, total * s.steps // _STEPS_A_CHUNK))
@@ -44,7 +44,7 @@ def decoded(f: Function, number: str, sizes: Sequence[int]) -> list[str]:
     return [*([number] if sizes else []), *reversed(index)]
 
 
-def _sum(f: Function, module: Module, s: Sliding, pointers: Sequence[str], outputs: Sequence[str]) -> list[str]:
+def _sum(f: Function, module: Module, s: WindowSpace, pointers: Sequence[str], outputs: Sequence[str]) -> list[str]:
     """The sum of the output with this index; a complex one as two."""
     feature = outputs[s.feature_dim]
     group = f.let(f"udiv i64 {feature}, {s.output.size}")
@@ -52,7 +52,7 @@ def _sum(f: Function, module: Module, s: Sliding, pointers: Sequence[str], outpu
     scalar = scalar_type(s.wide.real)
     none = zero(s.wide.real)
 
-    def over(axes: Sequence[Axis], left: str, right: str, inside: str, sums: list[str]) -> list[str]:
+    def over(axes: Sequence[WindowAxis], left: str, right: str, inside: str, sums: list[str]) -> list[str]:
         if not axes:
             left = f.let(f"select i1 {inside}, i64 {left}, i64 0")
             lhs = _parts(f, module, s, pointers[0], left)
@@ -72,13 +72,13 @@ def _sum(f: Function, module: Module, s: Sliding, pointers: Sequence[str], outpu
     return over(s.axes, left, right, "true", [none] * (2 if s.wide.is_complex else 1))
 
 
-def _parts(f: Function, module: Module, s: Sliding, pointer: str, number: str) -> list[str]:
+def _parts(f: Function, module: Module, s: WindowSpace, pointer: str, number: str) -> list[str]:
     """One element, widened; two parts where sums are complex."""
     parts = read(f, module, s.operand, pointer, number, 1, scalar_type(s.wide.real))
     return [*parts, zero(s.wide.real)] if s.wide.is_complex and len(parts) == 1 else parts
 
 
-def _element(f: Function, a: Axis, place: str) -> tuple[str, str]:
+def _element(f: Function, a: WindowAxis, place: str) -> tuple[str, str]:
     """Whether an element lies at the place, and which."""
     element = place if a.spread == 1 else f.let(f"sdiv i64 {place}, {a.spread}")
     inside = f.let(f"icmp ult i64 {place}, {max(0, (a.inputs - 1) * a.spread + 1)}")
@@ -128,7 +128,9 @@ def multiplied(f: Function, wide: DType, sums: Sequence[str], lhs: Sequence[str]
     return [real, imag]
 
 
-def store_element(f: Function, call: Call, s: Sliding, pointer: str, index: Sequence[str], sums: Sequence[str]) -> None:
+def store_element(
+    f: Function, call: Call, s: WindowSpace, pointer: str, index: Sequence[str], sums: Sequence[str]
+) -> None:
     """One finished sum: to the epilogue, or to the result's element at this index."""
     result, scalar = s.result, scalar_type(s.wide.real)
     parts = [rounded(f, result.real, v, 1, scalar) for v in sums]

@@ -1,4 +1,5 @@
-"""The index space of a product: batch, rows, columns and what is summed, each a linear index over dimensions."""
+"""The index space of a contraction on arrays in memory: its dimensions with their strides, and those of a role as one
+index. windows.py has that of contractions with windows."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hlokit.cpu.llvm import Function
+from hlokit.forms.contraction import Contraction, Move, Role
+from hlokit.types.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ def unravelled(fn: Function, place: str, sizes: Sequence[int]) -> list[str]:
 
 
 def row_major_strides(sizes: Sequence[int]) -> list[int]:
+    """Elements from one index to the next of each dimension of a dense array."""
     return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
 
@@ -129,9 +133,9 @@ class Space:
     swapped: bool
 
 
-@dataclass
-class Dimension:
-    """One dimension of the space: its size, and its stride in each operand of the op and in the result."""
+@dataclass(frozen=True)
+class Strided:
+    """A dimension of a contraction: its size, and elements from one value to the next in operands and result."""
 
     size: int
     lhs: int = 0
@@ -139,11 +143,40 @@ class Dimension:
     out: int = 0
 
 
+def strided(contraction: Contraction, operands: Sequence[Shape], result: Shape) -> list[Strided]:
+    """The contraction's dimensions on dense row-major arrays."""
+    lhs, rhs, out = (row_major_strides(shape.dimensions) for shape in (*operands[:2], result))
+    return [
+        Strided(d.size, stride_of(d.lhs, lhs), stride_of(d.rhs, rhs), stride_of(d.result, out))
+        for d in contraction.dimensions
+    ]
+
+
+def stride_of(move: Move | None, strides: Sequence[int]) -> int:
+    """Elements that a step of an index goes on in an array of these strides."""
+    return 0 if move is None else strides[move.dimension] * move.step
+
+
+def by_role(contraction: Contraction, operands: Sequence[Shape], result: Shape) -> dict[Role, list[Strided]]:
+    """The dimensions of each role."""
+    found: dict[Role, list[Strided]] = {"batch": [], "left": [], "right": [], "summed": []}
+    for one, dimension in zip(strided(contraction, operands, result), contraction.dimensions, strict=True):
+        found[dimension.role].append(one)
+    return found
+
+
+def product_space(contraction: Contraction, operands: Sequence[Shape], result: Shape) -> Space:
+    """The space of a plain product, summed in the order of lhs's memory: the order of a sum is free."""
+    found = by_role(contraction, operands, result)
+    inner = sorted(found["summed"], key=lambda d: (-d.lhs - d.rhs, -d.lhs))
+    return space(found["batch"], found["left"], found["right"], inner)
+
+
 def space(
-    batch: Sequence[Dimension],
-    rows: Sequence[Dimension],
-    columns: Sequence[Dimension],
-    inner: Sequence[Dimension],
+    batch: Sequence[Strided],
+    rows: Sequence[Strided],
+    columns: Sequence[Strided],
+    inner: Sequence[Strided],
     *,
     may_swap: bool = True,
 ) -> Space:
@@ -152,7 +185,7 @@ def space(
     if swapped:
         rows, columns = columns, rows
 
-    def axis(dimensions: Sequence[Dimension]) -> Axis:
+    def axis(dimensions: Sequence[Strided]) -> Axis:
         left, right = [d.lhs for d in dimensions], [d.rhs for d in dimensions]
         if swapped:
             left, right = right, left

@@ -1,4 +1,4 @@
-"""A convolution without dimension numbers: strides of sums over taps and features."""
+"""The index space of a contraction with windows: strides of sums over taps and features."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from hlokit.cpu.kernels.contraction.space import stride_of
 from hlokit.cpu.llvm import Function, Module
-from hlokit.ops.convolution import Convolution
+from hlokit.forms.contraction import Contraction, ContractionDimension, Role
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 
 @dataclass(frozen=True)
-class Axis:
+class WindowAxis:
     """A dimension along which outputs lie (batch, spatial), taps lie (features), or both.
 
     Output o meets with tap k the place o * stride + k * tap - low of the input, whose elements lie at each `spread`-th
@@ -55,7 +56,7 @@ class Grouped:
 
 
 @dataclass(frozen=True)
-class Sliding:
+class WindowSpace:
     """A sum over features and taps for each group, batch, output feature and place.
 
     group      feature groups or batch groups
@@ -68,7 +69,7 @@ class Sliding:
 
     group: Grouped
     output: Grouped
-    axes: tuple[Axis, ...]
+    axes: tuple[WindowAxis, ...]
     rhs_start: int
     dimensions: tuple[int, ...]
     feature_dim: int
@@ -92,49 +93,63 @@ class Sliding:
         return self.group.size * self.output.size * self.places
 
 
-def sliding(op: Convolution, lhs: Shape, rhs: Shape, out: Shape) -> Sliding:
-    """The convolution of these dense row-major arrays."""
-    numbers = op.dim_labels
+def window_space(contraction: Contraction, operands: Sequence[Shape], result: Shape) -> WindowSpace:
+    """The space of a contraction with windows on these dense row-major arrays.
+
+    It has one batch dimension, which groups, and one of role right; each dimension of lhs is met by a left one, a
+    summed one, or both.
+    """
+    lhs, rhs = operands
     left, right = strides(lhs.dimensions), strides(rhs.dimensions)
-    groups = op.feature_group_count * op.batch_group_count
-    batch = lhs.dimensions[numbers.lhs[0]] // op.batch_group_count
-    features = lhs.dimensions[numbers.lhs[1]] // op.feature_group_count
-    outputs = rhs.dimensions[numbers.rhs[0]] // groups
-    by_batch = op.batch_group_count > 1
-    group = batch * left[numbers.lhs[0]] if by_batch else features * left[numbers.lhs[1]]
-    start = 0
-    axes = [
-        Axis(batch, batch, 1, left[numbers.lhs[0]], dim=numbers.output[0]),
-        Axis(1, features, features, left[numbers.lhs[1]], right[numbers.rhs[1]]),
-    ]
-    places = zip(op.window.dimensions, numbers.lhs[2:], numbers.rhs[2:], numbers.output[2:], strict=True)
-    for w, i, k, o in places:
-        taps, tap_stride = rhs.dimensions[k], right[k]
-        if w.reversal:
-            start, tap_stride = start + (taps - 1) * tap_stride, -tap_stride
-        sizes = (out.dimensions[o], lhs.dimensions[i], taps)
-        dilations = (w.window_dilation, w.padding_low, w.base_dilation)
-        axes.append(Axis(*sizes, left[i], tap_stride, w.stride, *dilations, dim=o))
-    return Sliding(
-        Grouped(groups, group, outputs * right[numbers.rhs[0]]),
-        Grouped(outputs, 0, right[numbers.rhs[0]]),
+    (group,), (output,) = contraction.having("batch"), contraction.having("right")
+    windows = {w.dimension: w for w in contraction.windows or ()}
+    met: dict[int, dict[Role, ContractionDimension]] = {}
+    for d in contraction.dimensions:
+        if d.lhs is not None and d is not group:
+            met.setdefault(d.lhs.dimension, {})[d.role] = d
+    start, axes = 0, list[WindowAxis]()
+    for dimension, roles in met.items():
+        outputs, taps, window = roles.get("left", _ONE), roles.get("summed", _ONE), windows.get(dimension)
+        tap_stride = stride_of(taps.rhs, right)
+        start += max(0, -tap_stride) * (taps.size - 1)
+        axes.append(
+            WindowAxis(
+                outputs.size,
+                outputs.size * taps.size if window is None else lhs.dimensions[dimension],
+                taps.size,
+                left[dimension],
+                tap_stride,
+                stride=outputs.lhs.step if outputs.lhs else 1,
+                tap=taps.lhs.step if taps.lhs else 1,
+                low=window.low if window else 0,
+                spread=window.base_dilation if window else 1,
+                dim=outputs.result.dimension if outputs.result else -1,
+            )
+        )
+    assert output.result is not None
+    return WindowSpace(
+        Grouped(group.size, stride_of(group.lhs, left), stride_of(group.rhs, right)),
+        Grouped(output.size, 0, stride_of(output.rhs, right)),
         tuple(axes),
         start,
-        out.dimensions,
-        numbers.output[1],
+        result.dimensions,
+        output.result.dimension,
         lhs.dtype,
-        out.dtype,
-        sum_type(lhs.dtype, out.dtype),
+        result.dtype,
+        sum_type(lhs.dtype, result.dtype),
     )
 
 
-def by_features(s: Sliding) -> Sliding:
+_ONE = ContractionDimension(1)
+
+
+def by_features(s: WindowSpace) -> WindowSpace:
     """Groups as a dimension of output features of which each has inputs of its own: what vectors run along."""
     outputs = Grouped(s.group.size * s.output.size, s.group.lhs, s.output.rhs)
     return replace(s, group=Grouped(1, 0, 0), output=outputs, shared=s.output.size)
 
 
-def without_holes(s: Sliding) -> list[Sliding]:
+def without_holes(s: WindowSpace) -> list[WindowSpace]:
     """The convolution in parts whose inputs have no holes: the outputs that meet the same taps, each part by itself."""
     parts = [s]
     for number, axis in enumerate(s.axes):
@@ -143,7 +158,7 @@ def without_holes(s: Sliding) -> list[Sliding]:
     return parts
 
 
-def _residues(s: Sliding, number: int) -> Iterator[Sliding]:
+def _residues(s: WindowSpace, number: int) -> Iterator[WindowSpace]:
     """One axis's outputs by what they leave over: o = every * q + rest meets the taps k = first + between * j only."""
     a = s.axes[number]
     every = a.spread // math.gcd(a.stride, a.spread)
