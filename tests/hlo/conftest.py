@@ -31,6 +31,8 @@ class HloItem(pytest.Item):
         self.text = self.path.read_text(encoding="utf-8")
         for labels in re.findall(r"^\s*// rule: (.*)$", self.text, re.MULTILINE):
             self.add_marker(pytest.mark.rule(*labels.split(", ")))
+        if re.search(r"^\s*// (engines:|\w+\[).*jaxlib", self.text, re.MULTILINE):
+            self.add_marker(pytest.mark.outside)
 
     def runtest(self) -> None:
         check(Program(self.text))

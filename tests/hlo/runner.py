@@ -181,10 +181,11 @@ def _run(program: Program, module: hk.HloModule, engine: str) -> None:
     if not results and not errors:
         return
     arguments = [_value(text) for text in program.setting("argument")]
+    refusals = Exception if engine == "jaxlib" else HlokitError
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             got = _engine(engine, program)(module, arguments)
-    except HlokitError as error:
+    except refusals as error:
         if not errors:
             raise Unmet(f"{engine}: {_told(error)}") from error
         matched(_told(error), errors)

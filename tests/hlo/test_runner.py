@@ -29,7 +29,7 @@ FAILS = 'ENTRY e { x = f32[2] parameter(0)\n ROOT r = f32[2] custom-call(x), cus
         f"// argument: f32[2] {{1, 2}}\n// tolerance: 1e-3\n// RESULT: f32[2] {{2.001, 4}}\n{DOUBLE}",
         f"// target: x86-64-avx2\n// LOOPS: add(x[i], x[i])\n// ASM: vaddss\n{DOUBLE}",
         f"// ERROR: [SHAPE\n{REFUSED}".replace("[SHAPE", "f32[3]"),
-        f"// argument: f32[2] {{1, 2}}\n// ERROR: nobody\n{FAILS}",
+        f"// argument: f32[2] {{1, 2}}\n// ERROR[jaxlib]: nobody\n// ERROR: nobody\n{FAILS}",
         f"// Prose may be anywhere.\n{ADDS}\n// here, too: nothing\n{SUM}",
     ],
 )
