@@ -312,7 +312,7 @@ _VISIBLE = {
     **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),  # these reverse what follows
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # no text can hold these
 }
-"""What stands for characters that a terminal would act on; each for one, so that carets stay in place."""
+"""Characters shown in place of those that a terminal would act on; each for one, so that carets stay in place."""
 
 
 def visible(text: str) -> str:

@@ -112,7 +112,7 @@ def _groups() -> list[tuple[str, str, str]]:
 
 
 def _number(folder: str, name: str) -> int:
-    """What the file says; the machine's memory for `max`, and where it cannot be read."""
+    """The number in the file; the machine's memory for `max`, and where it cannot be read."""
     try:
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             return int(file.read())

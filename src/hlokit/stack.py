@@ -120,17 +120,19 @@ class Thread:
 
 
 def on_new_stack(function: Callable[[], _T]) -> _T:
-    """What `function` gives on a thread of its own, on which Python's count of nested calls begins anew."""
+    """The result of `function` on a thread of its own, on which Python's count of nested calls begins anew."""
     results: list[_T] = []
     Thread(lambda: results.append(function())).join()
     return results[0]
 
 
 def interruptible(function: Callable[[], _T]) -> _T:
-    """What `function` gives. On the main thread an exception that a signal's handler raises meanwhile, as Ctrl-C, ends
-    this call at once, even where `function` is in a long call of NumPy or LAPACK: it runs on a thread of its own, which
-    is left behind. There the same exception is raised as soon as Python code runs again; the process's exit waits for
-    that. So it must be harmless that `function` goes on for a while, with what it refers to.
+    """The result of `function`.
+
+    On the main thread an exception that a signal's handler raises meanwhile, as Ctrl-C, ends this call at once, even
+    where `function` is in a long call of NumPy or LAPACK: it runs on a thread of its own, which is left behind. There
+    the same exception is raised as soon as Python code runs again; the process's exit waits for that. So it must be
+    harmless that `function` goes on for a while, with what it refers to.
 
     >>> interruptible(lambda: 1 + 1)
     2

@@ -1,4 +1,4 @@
-"""What a run of a module costs, counted from shapes alone: operations and bytes moved.
+"""The cost of a run of a module, counted from shapes alone: operations and bytes moved.
 
 Loops count once, of a conditional's branches the dearest counts, dynamic dimensions count at their bounds. The rules
 are those of XLA's own analysis where it says anything sensible.

@@ -139,7 +139,7 @@ def _value(instruction: Instruction, computation: Computation, loop: Instruction
 
 
 def _step(body: Computation, place: tuple[int, ...]) -> int | None:
-    """What the body adds to an element of the state."""
+    """The constant that the body adds to an element of the state."""
     result = body.root
     if place:
         if result.opcode != "tuple":

@@ -65,7 +65,7 @@ _TRIED = 64
 
 
 def _is_elementwise(instruction: Instruction) -> bool:
-    """Of scalars, with no computation called."""
+    """Whether it is an elementwise op of scalars that calls no computation."""
     plain = instruction.op.elementwise or isinstance(instruction.op, (Parameter, Constant))
     return plain and instruction.shape.is_scalar and not instruction.called
 

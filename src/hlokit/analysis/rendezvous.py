@@ -532,7 +532,7 @@ def _leaves(value: Any) -> Generator[Any, None, None]:
 
 
 def _key(value: Any) -> Hashable:
-    """What tells a leaf from others."""
+    """A hashable key by which equal leaves are equal."""
     return (value.dtype.str, value.shape, value.tobytes()) if is_ndarray(value) else value
 
 

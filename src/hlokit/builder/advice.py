@@ -1,4 +1,4 @@
-"""What to write instead: the calls that the builder's errors show for what was nearly right, or written as in NumPy.
+"""Calls to write instead, which the builder's errors show for what was nearly right, or written as in NumPy.
 
 Imported when an error is made. Operands are called x, y and z, in the order of the call.
 """
@@ -188,7 +188,7 @@ _ALIASES = {
     "gammaincc": "igammac", "erfinv": "erf_inv", "i0e": "bessel_i0e", "i1e": "bessel_i1e",
     "solve": "triangular_solve",
 }  # fmt: skip
-"""What NumPy and JAX call functions that have another name here."""
+"""Names in NumPy and JAX of functions that have another name here."""
 
 
 def _axes(shape: Shape) -> list[int]:
@@ -230,7 +230,7 @@ _METHODS: dict[str, Callable[[Shape], str]] = {
     "ndim": lambda shape: "x.rank",
     "itemsize": lambda shape: "x.dtype.numpy.itemsize",
 }
-"""What stands for the methods of NumPy's arrays, for a handle of this shape."""
+"""Calls in place of the methods of NumPy's arrays, for a handle of this shape."""
 
 _VALUES = ("item", "tolist", "numpy", "tobytes", "block_until_ready")
 """Methods that give what is known only when a program has run."""
@@ -246,7 +246,7 @@ def no_attribute(shape: Shape, name: str) -> str:
 
 
 def method(shape: Shape, name: str) -> str:
-    """What stands for an array's method or NumPy's function of this name, for x of this shape; "" if nothing does."""
+    """The call in place of an array's method or NumPy's function of this name, for x of this shape; "" if none."""
     if name in _METHODS and shape.is_array and not shape.is_unbounded:
         return _METHODS[name](shape)
     return _call(name)

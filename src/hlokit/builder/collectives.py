@@ -343,7 +343,7 @@ def collective_reduce(
     use_global_device_ids: bool = False,
     has_dynamic_root: bool = False,
 ) -> XlaOp:
-    """What all_reduce gives, for the first member of each group; zeros for the others (BEY-82).
+    """The result of all_reduce for the first member of each group; zeros for the others (BEY-82).
 
     With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member has it.
 

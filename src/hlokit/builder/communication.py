@@ -175,7 +175,7 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
 
 
 def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) -> XlaOp:
-    """What the send on the channel gave, of `shape` (COMM-2).
+    """The value of `shape` that the send on the channel gave (COMM-2).
 
         >>> b = hk.Builder()
         >>> hk.recv(b, hk.s32[2], hk.ChannelHandle(1)).shape

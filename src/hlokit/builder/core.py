@@ -34,7 +34,7 @@ from hlokit.types.sharding import Sharding
 _PACKAGE = str(Path(__file__).parents[1])
 
 ComputationLike: TypeAlias = "Computation | HloModule | Callable[..., Any]"
-"""What op functions take as a computation: a built one, or a Python function of handles."""
+"""A computation as op functions take it: a built one, or a Python function of handles."""
 
 
 def _misuse(error: Exception, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
@@ -410,7 +410,7 @@ class Builder:
 
     @property
     def current_metadata(self) -> Metadata | None:
-        """What instructions appended now get a copy of.
+        """The metadata that instructions appended from now on get a copy of.
 
             >>> b = hk.Builder()
             >>> with b.metadata(op_name="layer1"):
@@ -614,7 +614,7 @@ class Builder:
         return op
 
     def _foreign(self, op: XlaOp) -> str:
-        """What is wrong with a handle of another builder."""
+        """The message for a handle of another builder."""
         other = op.builder.name
         same = other == self.name
         owner = f"another builder, which is named {other} too" if same else f"builder {other}, not to {self.name}"
@@ -771,7 +771,7 @@ def _complete(error: HlokitError, name: str, arguments: tuple[Any, ...]) -> None
 
 
 _ADVISING = {f"hlokit.builder.{name}" for name in ("elementwise", "movement", "broadcasting", "core", "handle")}
-"""What the functions that say what to write instead are in, and what they call."""
+"""Modules of the functions that say what to write instead, and of those that they call."""
 
 
 def _caller() -> tuple[str, int]:

@@ -44,7 +44,7 @@ def custom_call(
     schedule: str = "SCHEDULE_NONE",
     api_version: str = "API_VERSION_ORIGINAL",
 ) -> XlaOp:
-    """What the function registered under `call_target_name` makes of the operands: a value of `shape` (CCALL rules).
+    """The result, of `shape`, of the function registered under `call_target_name` on the operands (CCALL rules).
 
     register_custom_call, register_custom_call_pointer and register_ffi_target register functions; `opaque` is a string
     for them, or the attributes of a handler, whose api_version is API_VERSION_TYPED_FFI. Without

@@ -1,4 +1,4 @@
-"""What mathematical functions ask of their operands, and computing narrow types in f32."""
+"""Checks of the operands of mathematical functions, and computing narrow types in f32."""
 
 from __future__ import annotations
 

@@ -452,7 +452,7 @@ def div(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def rem(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """What division towards zero leaves (REM-1 to REM-5, BIN-4).
+    """The remainder of a division rounded towards zero (REM-1 to REM-5, BIN-4).
 
         >>> b = hk.Builder()
         >>> hk.evaluate(b.build(hk.rem(b.constant([7, -7]), 3)))

@@ -1,4 +1,4 @@
-"""What makes a module of a built computation: its callees come along."""
+"""Makes a module of a built computation: its callees come along."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ _OPERATORS = {
 _REDUCTIONS = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
 }  # fmt: skip
-"""What NumPy calls the reductions by its functions."""
+"""NumPy's functions that are reductions, by name."""
 
 
 def _takes_arrays(handle: XlaOp, function: str, name: str) -> BuildError:

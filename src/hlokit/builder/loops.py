@@ -71,7 +71,7 @@ def _first(function: str, initial_values: Sequence[XlaOp]) -> XlaOp:
 
 
 def _values_of(function: str, given: object) -> list[XlaOp]:
-    """What `body` gives, as a list."""
+    """The results of `body`, as a list."""
     if isinstance(given, XlaOp) and given.shape.is_tuple:
         return list(given)
     if not is_sequence(given):

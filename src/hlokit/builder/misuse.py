@@ -32,7 +32,7 @@ _NAMES: dict[Any, str] = {
 
 
 def misuse(error: Exception, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Exception:
-    """What the call is to raise for `error`: a MisuseError that names the first argument of a wrong type.
+    """The exception to raise for `error`: a MisuseError that names the first argument of a wrong type.
 
     `error` itself where none is: of code of the caller's that the function called, or a fault of this package.
     """

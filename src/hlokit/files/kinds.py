@@ -1,4 +1,4 @@
-"""What files are that hold no program: said of XLA's dumps, which hold many such, and of others that people try."""
+"""Descriptions of files that hold no program: of XLA's dumps, which hold many such, and of others that people try."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _OPERATION = re.compile(r"""^[ \t]*+(?:%[\w:, #%]+ = )?"?([A-Za-z_]\w*+)\.[\w.]+
 
 
 def kind_of_bytes(data: bytes, name: str = "") -> str:
-    """What bytes are that are no text and no program; `name`, of their file, tells protobuf messages apart."""
+    """Describes bytes that are neither text nor a program; `name`, of their file, tells protobuf messages apart."""
     for pattern, kind in _BYTES:
         if re.match(pattern, data, re.DOTALL):
             return kind
@@ -72,7 +72,7 @@ def kind_of_bytes(data: bytes, name: str = "") -> str:
 
 
 def kind_of_text(text: str) -> str:
-    """What a text is that is no program; empty if that is not known."""
+    """Describes a text that is not a program; empty if it is not known."""
     if not text.strip():
         return "an empty file"
     start = _BLANK.match(text)

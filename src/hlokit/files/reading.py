@@ -121,7 +121,7 @@ def is_stablehlo(text: str) -> bool:
 
 
 def _kind_of_text(text: str) -> str:
-    """What a text is that could not be read; empty if it may well be a program with an error in it."""
+    """Describes a text that could not be read; empty if it may well be a program with an error in it."""
     from hlokit.files.kinds import kind_of_text, other_dialects
 
     kind = kind_of_text(text)

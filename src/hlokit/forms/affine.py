@@ -11,7 +11,7 @@ _numbers = itertools.count()
 
 
 class Key:
-    """What an affine counts with: a loop axis, or an integer known at run time. Compared by identity.
+    """A variable of an affine: a loop axis, or an integer known at run time. Compared by identity.
 
     Its values lie in low..high, both included. Backends derive their axes and run-time integers from this class.
     """

@@ -349,7 +349,7 @@ class Computation:
         return f"<Computation {self.name}: {self.brief()}, {counted(len(self._instructions), 'instruction')}>"
 
     def brief(self) -> str:
-        """What it takes and gives, on a line: "(f32[2,3], s32[]) -> f32[3]", or how many where that is long."""
+        """Its parameters and result on a line: "(f32[2,3], s32[]) -> f32[3]", or how many where that is long."""
         taken = [p.shape.brief() for p in self.parameters]
         parameters = ", ".join(taken)
         if len(parameters) > 60:

@@ -51,7 +51,7 @@ class Metadata:
 
 @dataclass(slots=True)
 class Extra:
-    """What only some instructions have and no result depends on (HCATTR rules)."""
+    """Attributes that only some instructions have and no result depends on (HCATTR rules)."""
 
     metadata: Metadata | None = None
     sharding: Sharding | None = None

@@ -53,7 +53,7 @@ class StackTables:
 
 @dataclass(frozen=True, slots=True)
 class DebugAttributes:
-    """What the header's debug_attributes say of an array of the original program (HMOD-19).
+    """An entry of the header's debug_attributes, on an array of the original program (HMOD-19).
 
     Each entry of `attributes` is a list of (name, value as written) pairs.
     """
@@ -225,7 +225,7 @@ _Calls: TypeAlias = dict[Computation, list[tuple[Computation, ...]]]
 
 
 def _calls(computation: Computation) -> list[tuple[Computation, ...]]:
-    """What each calling instruction calls, in order; a while's body before its condition."""
+    """The computations that each calling instruction calls, in order; a while's body before its condition."""
     calling = [i for i in computation.instructions if i.called]
     return [i.called[::-1] if i.op.calls_reversed else i.called for i in calling]
 

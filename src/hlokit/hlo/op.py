@@ -147,7 +147,7 @@ class Op:
     chooses_places: ClassVar[bool] = False
     """Which elements it takes or changes depends on the values of operands."""
     stage: ClassVar[str] = ""
-    """Of an operation under way between instructions: "start" begins it, "update" hands it on, "done" waits for it."""
+    """Part in an asynchronous operation: "start" begins it, "update" hands it on, "done" waits for it."""
     waits_for: ClassVar[tuple[str, ...]] = ()
     """The ops one of which makes the state that it takes: of what is under way, its start or an update."""
     peer: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""What the verifier checks across instructions: channels, groups of devices, starts and their dones."""
+"""Checks of the verifier across instructions: channels, groups of devices, starts and their dones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hlokit.hlo.op import OPS
 
 
 def group_findings(module: HloModule, replicas: int, partitions: int) -> list[str]:
-    """What is wrong with a module's groups and channels if so many devices run it."""
+    """Findings on a module's groups and channels if so many devices run it."""
     findings: list[str] = []
     protocol = Protocol(module, findings)
     protocol.replicas, protocol.partitions = replicas, partitions
@@ -72,7 +72,7 @@ class Protocol:
             self._report(start, f"its state goes to {found}, not to one {wanted}", label)
 
     def _start(self, done: Instruction) -> None:
-        """What a done (or an update) takes is the state of a start of its kind, on the same channel."""
+        """Checks that a done (or an update) takes the state of a start of its kind, on the same channel."""
         wanted = done.op.waits_for
         start = done.operands[0] if done.operands else None
         if start is None or start.opcode not in wanted:

@@ -87,7 +87,7 @@ def whole_buffer(value: Array | Dynamic, dimensions: tuple[int, ...]) -> Array:
 
 
 class Contributions(list[Any]):
-    """What the members of a group gave, in order: one object for all of them, not to be changed."""
+    """The values that the members of a group gave, in order: one object for all of them, not to be changed."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         super().__init__(values)
@@ -95,7 +95,7 @@ class Contributions(list[Any]):
         self._made: Any = None
 
     def once(self, make: Callable[[], Any]) -> Any:
-        """What `make` gives, which is the same for every member: the first one to ask makes it."""
+        """The result of `make`, which is the same for every member: the first one to ask makes it."""
         with self._lock:
             if self._made is None:
                 self._made = make()
@@ -119,7 +119,7 @@ class Place(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What one array of a result, or a block of it, is made of.
+    """The sources of one array of a result, or of a block of it.
 
     sources   one is copied; several are folded by the op's computation, the first on the left; none: zeros
     """
@@ -140,7 +140,7 @@ class Transfer(NamedTuple):
     moves: list[list[Move]]
 
     def started(self, kept: int, results: int) -> Transfer:
-        """Of the -start op: its state holds `kept` own operands, then the results, then contexts, `results` arrays."""
+        """The -start op's transfer, whose state is `kept` own operands, the results, contexts: `results` arrays."""
         made: list[list[Move]] = []
         for own, moves in enumerate(self.moves):
             given = [Move(k, None, (Place(own, k),)) for k in range(kept)]
@@ -187,7 +187,7 @@ class Device(Protocol):
 
     @property
     def run(self) -> object:
-        """What stands for this execution of the program: the same on all devices that run it together."""
+        """A token of this execution of the program: the same on all devices that run it together."""
         ...
 
     @property

@@ -54,7 +54,7 @@ def _forwards(array: Array) -> Array:
 
 
 def result_of(value: Any, taken: set[int]) -> Any:
-    """What the caller gets: arrays of its own, none of them a view, an argument, or given twice; None for tokens."""
+    """Results for the caller: arrays of its own, none of them a view, an argument, or given twice; None for tokens."""
     if is_sequence(value):
         return tuple(result_of(part, taken) for part in value)
     if not is_ndarray(value):

@@ -25,7 +25,7 @@ _PLAIN = ("parameter", "constant", "tuple", "get-tuple-element")
 
 
 class Callee:
-    """What an op's reference receives for a called computation.
+    """A called computation as an op's reference receives it.
 
     `callee(*values)` evaluates it once. `callee.batched(*arrays)`, for computations of scalars, evaluates it for
     every element of arrays of one shape (0-d ones are the same for all) and gives arrays of that shape: in one

@@ -1,4 +1,4 @@
-"""What is checked before a module runs: how many devices, whether its shapes can be had."""
+"""Checks before a module runs: how many devices, whether its shapes can be had."""
 
 from __future__ import annotations
 

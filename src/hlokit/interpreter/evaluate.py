@@ -128,7 +128,7 @@ _LONG = 10_000_000
 
 
 def _reference(instruction: Instruction, operands: list[Any], keywords: dict[str, Any]) -> Any:
-    """What the op's reference gives. One of many elements does not keep signals waiting; but for those that run
+    """The result of the op's reference. One of many elements does not keep signals waiting; but for those that run
     computations, communicate or call what is not hlokit's, for which it matters on which thread they are."""
     op, shape = instruction.op, instruction.shape
     size = max((v.size for v in operands if is_ndarray(v)), default=0)
@@ -156,7 +156,7 @@ def _trimmed(instruction: Instruction, values: list[Any]) -> list[Any]:
 
 
 def _keywords(process: Process, instruction: Instruction) -> dict[str, Any]:
-    """What the reference asks for by name: called computations as functions, the process, the shape."""
+    """The reference's arguments by name: called computations as functions, the process, the shape."""
     wants = _wants(type(instruction.op))
     keywords: dict[str, Any] = {}
     if instruction.called or instruction.op.list_roles:

@@ -23,7 +23,7 @@ StepHook = Callable[["Instruction", tuple[Any, ...]], None]
 """Called with an instruction and its operands' values (before) or with its value alone (after)."""
 
 NOT_YET = object()
-"""What an infeed gives while it waits for its next item: the program asks again, unless it is being stopped."""
+"""An infeed's item while there is none: the program asks again, unless it is being stopped."""
 
 
 class Queue(Protocol):
@@ -43,7 +43,7 @@ _TO_ITSELF: Mapping[int, Route] = {}
 
 
 class Process:
-    """What an op's reference may ask of the device it runs on.
+    """The device that a program runs on, as an op's reference may ask of it.
 
     replica_id, partition_id    who this process is, of `replica_count` x `partition_count`
     infeed, outfeed             values to be read, as far as they are there; values written (INFEED-2, OUTFEED-2)
@@ -90,7 +90,7 @@ class Process:
 
     @property
     def run(self) -> object:
-        """What stands for this execution of the program: the same on all devices that run it together in a process."""
+        """A token of this execution of the program: the same on all devices that run it together in a process."""
         return self.transport if self.apart is None else self
 
     @property
@@ -101,7 +101,7 @@ class Process:
         return self._random
 
     def descend(self, computation: Computation, work: Callable[[], _T]) -> _T:
-        """What `work` gives, while one more computation is active: on a stack of its own every so many of them.
+        """The result of `work`, with one more computation active: on a stack of its own every so many of them.
 
         Raises EvaluationError where the system has no more stacks.
         """

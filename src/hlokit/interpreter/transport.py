@@ -28,7 +28,7 @@ class Cancelled(BaseException):
 
 
 class Transport(Protocol):
-    """What carries values between devices, which are numbered replica by replica, partition by partition.
+    """Carries values between devices, which are numbered replica by replica, partition by partition.
 
     Each device calls it from its own thread (or operating-system process) and is blocked until the call returns.
     There is no barrier: a device waits only for those that its instruction names. A transport raises DeadlockError
@@ -87,7 +87,7 @@ def _kind(instruction: Instruction) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """What a device waits for: `peers` to come to a meeting, to be ready for a value, or to send one."""
+    """A wait of a device: for `peers` to come to a meeting, to be ready for a value, or to send one."""
 
     device: int
     instruction: Instruction
@@ -171,7 +171,7 @@ class Exchange:
         return device
 
     def untaken(self) -> list[tuple[Route, Any]]:
-        """What was sent and not received."""
+        """The values that were sent and not received."""
         return [(route, value) for route, values in self._sent.items() for value in values]
 
     def in_flight(self) -> Hashable:
@@ -237,7 +237,7 @@ class Exchange:
 
 
 def _attributes(op: Op) -> dict[str, Any]:
-    """What two that meet must agree on. Groups are compared as members; layouts do not matter."""
+    """The attributes that two that meet must agree on. Groups are compared as members; layouts do not matter."""
     ignored = ("result", "state", "constrain_layout", "channel_id", "replica_groups", "use_global_device_ids")
     return {a.name: getattr(op, a.name) for a in type(op).attributes if a.name not in ignored}
 

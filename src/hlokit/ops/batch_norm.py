@@ -16,7 +16,7 @@ from hlokit.types.shape import Shape
 
 
 class BatchNorm(Op):
-    """What the three ops share. Values are computed in f64 and rounded once."""
+    """Base class of the three ops. Values are computed in f64 and rounded once."""
 
     epsilon: float = attr()
     feature_index: int = attr()

@@ -100,7 +100,7 @@ class AllReduceDone(Op, name="all-reduce-done"):
 
 
 class CollectiveReduce(Op, name="collective-reduce"):
-    """What an all-reduce gives, for the root of each group; zeros for the other members (BEY-82).
+    """An all-reduce whose result the root of each group gets; the other members get zeros (BEY-82).
 
     The root is the first member. With `has_dynamic_root` the last operand says which member it is, for each of the
     other operands.

@@ -65,7 +65,7 @@ def agree(lhs: int, rhs: int) -> bool:
 
 
 def compute_type(operand: DType, result: DType) -> np.dtype[Any]:
-    """What products are accumulated in: integers wrap at any width, narrow floats take f32 (DOTG-14, DOTG-17)."""
+    """The type that products are accumulated in: integers wrap, narrow floats take f32 (DOTG-14, DOTG-17)."""
     if result.is_complex or operand.is_complex:
         return np.result_type(np.complex64, operand.numpy if operand.is_complex else np.float32, result.numpy)
     if operand.is_floating or result.is_floating:
@@ -242,7 +242,7 @@ def dot_dimensions(
 
 
 class DotLike(Op):
-    """What dot and scaled-dot share; `output_shape` holds the (preferred) element type."""
+    """Base class of dot and scaled-dot; `output_shape` holds the (preferred) element type."""
 
     lhs_batch_dims: Dims = attr((), proto="dot_dimension_numbers.lhs_batch_dimensions")
     lhs_contracting_dims: Dims = attr((), always=True, proto="dot_dimension_numbers.lhs_contracting_dimensions")

@@ -161,7 +161,7 @@ class Convolution(Op, name="convolution"):
 
 
 def _rows(lhs: Array, windows: Sequence[WindowDimension], positions: Sequence[range]) -> Array:
-    """What lies under the window: [group, batch, position..., feature, offset...], zeros in padding and holes.
+    """The elements under the window: [group, batch, position..., feature, offset...], zeros in padding and holes.
 
     Filled offset by offset, or position by position where those are fewer.
     """

@@ -322,7 +322,7 @@ class Divide(Binary, name="divide"):
 
 
 class Remainder(Binary, name="remainder"):
-    """What division towards zero leaves, with x's sign; exact for floats."""
+    """The remainder of a division rounded towards zero, with x's sign; exact for floats."""
 
     rules, kinds, function = "REM", INTEGRAL | FLOATING, functions.remainder
     rule = scalar_rules.remainder

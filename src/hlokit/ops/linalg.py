@@ -128,7 +128,7 @@ _T = TypeVar("_T")
 
 
 def by_lapack(function: Callable[[], _T], matrices: Array) -> _T:
-    """What `function` gives, which has LAPACK do something to the matrices; if that takes long, signals are heard."""
+    """The result of `function`, which calls LAPACK on the matrices; if that takes long, signals are heard."""
     return interruptible(function) if is_long(matrices.shape) else function()
 
 

@@ -91,7 +91,7 @@ def _all_ones(emit: Emitter, dtype: DType) -> Value:
 
 
 def power(emit: Emitter, x: Value, y: Value) -> Value:
-    """Of integers by repeated squaring; of negative exponents only those of 1 and -1 give anything but 0 (BEY-9)."""
+    """The power of integers, by repeated squaring; of negative exponents only those of 1 and -1 are not 0 (BEY-9)."""
     if x.dtype.is_floating:
         return emit.pow(x, y)
     one, zero = emit.constant(1, x.dtype), emit.constant(0, x.dtype)

@@ -32,7 +32,7 @@ def total_order_keys(array: Array) -> Array:
 
 
 def _keys(lines: Sequence[Array], comparator: Function) -> Array | None:
-    """What to sort in ascending order, if the comparator is LT or GT between the two elements of one operand."""
+    """The keys to sort in ascending order, if the comparator is LT or GT between the two elements of one operand."""
     root = comparator.computation.root
     if root.opcode != "compare" or root.op.direction not in ("LT", "GT"):  # type: ignore[attr-defined]
         return None

@@ -41,7 +41,7 @@ class OperandUpcaster(Pass):
 
 
 def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | None:
-    """What the instruction becomes; None if its types are one already."""
+    """The instruction on operands of one type; None if its types are one already."""
     computation, op, operands = instruction.parent, instruction.op, instruction.operands
     assert computation is not None
     types = [operand.shape.dtype for operand in operands if operand.shape.is_array]

@@ -131,7 +131,7 @@ DEFAULT = (
     "cse",
     "dce",
 )
-"""What `optimize` does when it is not told otherwise: passes that keep every bit.
+"""The passes of `optimize` where none are named: they keep every bit.
 
 Not among them: "dynamic-padder", which changes what a program takes and gives; "op-expander", "conv-canonicalization",
 "tree-reduction-rewriter", "reduce-window-rewriter", "scatter-splitter", "while-loop-scalarizer" and "algsimp-fast",

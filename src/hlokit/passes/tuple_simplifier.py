@@ -35,7 +35,7 @@ class TupleSimplifier(Pass):
 
 
 def _taken_apart(made: Instruction) -> Instruction | None:
-    """What all the operands are elements of, in order."""
+    """The tuple whose elements are all the operands, in order."""
     whole = made.operands[0].operands[0] if made.operands and made.operands[0].operands else None
     if whole is None or whole.shape is not made.shape:
         return None

@@ -62,7 +62,7 @@ def _few_trips(loop: Instruction, effects: dict[Computation, bool]) -> bool:
 
 
 def _is_dynamic(computation: Computation) -> bool:
-    """What it takes or gives has other flags than the state, which is static."""
+    """Whether its parameter or result is dynamic, unlike the state of the loop."""
     return computation.parameters[0].shape.is_dynamic or computation.root.shape.is_dynamic
 
 

@@ -459,7 +459,7 @@ class AttributeReader:
         return DialectAttribute(f"{name}.{inner}", value)
 
     def _parameters(self, start: int) -> Any:
-        """What stands in `<...>`: a dictionary if it is one, one word, or text."""
+        """The content of `<...>`: a dictionary if it is one, one word, or text."""
         lexer = self.lexer
         begin = lexer.start
         text = lexer.balanced()

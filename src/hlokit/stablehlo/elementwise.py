@@ -210,7 +210,7 @@ def _cbrt(site: Site) -> XlaOp:
 
 
 def _extreme(op_class: type[Op], is_first: Callable[[XlaOp, XlaOp], XlaOp]) -> Rule:
-    """Of complex numbers the one whose real part, or if they are equal imaginary part, is the more extreme."""
+    """The more extreme of complex numbers: by the real parts, or if they are equal by the imaginary parts."""
 
     def rule(site: Site) -> XlaOp:
         lhs, rhs = site.exactly(2)

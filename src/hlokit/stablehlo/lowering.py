@@ -283,7 +283,7 @@ class Lowering:
             self.other_layout = f"{what}, {shape.logical}, in the layout {layout}"
 
     def _leaving(self, value: XlaOp, sharding: Sharding | None, attributes: Mapping[str, Any]) -> XlaOp:
-        """What devices have of a result: the whole value, or terms of it."""
+        """A result as devices have it: the whole value, or terms of it."""
         groups = self._groups(sharding)
         if not groups:
             return value

@@ -1,4 +1,4 @@
-"""What each device runs by itself: values of the whole program are cut into the devices' shards, and put together.
+"""Programs that each device runs by itself: values of the whole program are cut into shards, and put together.
 
 The operations around run on whole values, the same on every device. Shardy has regions for it
 (sdy.manual_computation), GSPMD pairs of custom calls (SPMDFullToShardShape, SPMDShardToFullShape).
@@ -44,7 +44,7 @@ def manual_computation(site: Site) -> list[XlaOp]:
 
 
 def _local(site: Site, value: XlaOp, placement: Placement, names: Sequence[str]) -> XlaOp:
-    """What each device has of a whole value."""
+    """The shard that each device has of a whole value."""
     groups = groups_along(placement.mesh, placement.unreduced)
     term = site.scope.lowering.terms.term(value, groups, placement)
     return _shard(site, term, _cuts(site, placement, names))

@@ -24,7 +24,7 @@ OTHERS: dict[str, Rule] = {**control.OTHER_RULES, **checks.RULES}
 
 STABLEHLO_DIALECTS = frozenset({"stablehlo", "chlo", "mhlo"})
 DIALECTS = STABLEHLO_DIALECTS | {"builtin", "func"} | {name.partition(".")[0] for name in OTHERS}
-"""Of which some operations are read."""
+"""Dialects of which some operations are read."""
 
 _OTHER_NAMES = {"topk": "top_k"}
 

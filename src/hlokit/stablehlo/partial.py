@@ -45,7 +45,7 @@ _CHANNEL = 1
 
 @dataclass
 class Terms:
-    """What is known of a program's values on its devices.
+    """Terms and placements of a program's values on its devices, as far as they are known.
 
     channel   gives the channel of a collective with a handle, for its kind and groups
     placed    where a value is wanted, by what the program says

@@ -25,7 +25,7 @@ _QUANTIZED = re.compile(
 
 
 def read_quantized(text: str) -> Quantized | None:
-    """What stands in !quant.uniform<...>; None if it is nothing that this file knows, as scales of blocks."""
+    """The type in !quant.uniform<...>; None if it is nothing that this file knows, as scales of blocks."""
     found = _QUANTIZED.match(re.sub(r"\s", "", text))
     if found is None:
         return None

@@ -237,7 +237,7 @@ class Scope:
         return list(found)
 
     def captures(self, blocks: Iterable[Block], start: int) -> dict[str, XlaOp]:
-        """What the blocks use of this scope and its outside, but for what they can make anew."""
+        """The values of this scope and its outside that the blocks use, but for what they can make anew."""
         found = {reference: self.value(reference, start) for reference in self.free(blocks)}
         return {
             r: handle for r, handle in found.items() if not _is_copied(handle.instruction) and self.size(handle) is None

@@ -80,7 +80,7 @@ def mesh_of(written: Any) -> Mesh:
 
 
 def placements(written: Any, meshes: Mapping[str, Any]) -> list[Placement]:
-    """What sdy.sharding or sdy.sharding_per_value hold.
+    """The placements in sdy.sharding or sdy.sharding_per_value.
 
     Raises ShapeError for meshes and axes that do not exist; UnsupportedError for values that are reduced otherwise
     than by a sum.

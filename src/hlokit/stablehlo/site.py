@@ -26,7 +26,7 @@ _MOST = 1_000_000
 
 
 class Site:
-    """What a rule asks of the operation that it lowers."""
+    """The operation that a rule lowers, as the rule may ask of it."""
 
     __slots__ = ("operands", "operation", "scope")
 
@@ -214,7 +214,7 @@ class Site:
         return tuple(map(bool, self.integers(*names, default=default)))
 
     def parameters(self, *names: str) -> dict[str, Any]:
-        """What an attribute such as #stablehlo.gather<...> holds."""
+        """The parameters of an attribute such as #stablehlo.gather<...>."""
         return self.as_parameters(self.get(*names), names[0])
 
     def as_parameters(self, value: Any, name: str) -> dict[str, Any]:

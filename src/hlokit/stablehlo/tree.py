@@ -1,4 +1,4 @@
-"""What StableHLO text says, as it is written: operations with regions, functions, attributes, types."""
+"""StableHLO text as a tree, as it is written: operations with regions, functions, attributes, types."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ Writer = Callable[[Any], str]
 
 
 def reader_of(kind: Kind) -> Reader:
-    """What reads a value of this kind."""
+    """The function that reads a value of this kind."""
     return _choice_reader(kind) if kind.choices else _READERS[kind]
 
 
 def writer_of(kind: Kind) -> Writer:
-    """What writes a value of this kind."""
+    """The function that writes a value of this kind."""
     return str if kind.choices else _WRITERS[kind]
 
 

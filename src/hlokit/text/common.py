@@ -1,4 +1,4 @@
-"""What every instruction may carry after its own attributes (HCATTR): reading and writing."""
+"""Attributes that every instruction may carry after its own (HCATTR): reading and writing."""
 
 from __future__ import annotations
 

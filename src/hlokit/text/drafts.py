@@ -1,4 +1,4 @@
-"""What the parser knows of the computation and the instruction that it is reading."""
+"""The state of the parser in the computation and the instruction that it is reading."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlokit.text.spelling import Spelling
 from hlokit.types.shape import Shape
 
 MAX_LEAVES = 1_000_000
-"""Of an instruction's tuple: more would take too long to print."""
+"""The most leaves of an instruction's tuple: more would take too long to print."""
 
 
 Called = dict[str, Any]
@@ -30,7 +30,7 @@ class Body:
         self.names: dict[str, Instruction] = {}
         self.starts: dict[str, int] = {}
         self.elements: dict[tuple[Instruction, int], Instruction] = {}
-        """What `%operand#index` stands for."""
+        """The instructions of `%operand#index`."""
         self.parameters: set[int] = set()
         self.root: Instruction | None = None
         self._anonymous = Names()

@@ -24,7 +24,7 @@ _COMPUTATION = re.compile(r"^[ \t]*(?:ENTRY\b|%?[A-Za-z_][\w.\-]*[ \t]*(?:\(.*)?
 
 
 def findings(text: str) -> list[ParseError]:
-    """What is wrong with an HLO text, in the order in which it is found; empty for a legal one.
+    """All findings on an HLO text, in the order in which they are found; empty for a legal one.
 
     An instruction that breaks a rule stands for a value of the shape that is written there, so that what uses it is
     checked; errors that only follow from others are left out. At most 100 are given.

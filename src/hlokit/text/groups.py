@@ -243,7 +243,7 @@ def _read_named_sharding(lexer: Lexer) -> Sharding:
 
 
 def _read_named_tail(lexer: Lexer, mesh: Mesh, fields: dict[str, Any]) -> str:
-    """What follows the dimensions, up to the brace: axes by name into `fields`; gives the metadata as printed."""
+    """Reads after the dimensions, up to the brace: axes by name into `fields`; gives the metadata as printed."""
     metadata, said = "", set[str]()
     while lexer.accept(","):
         name = lexer.value[:-1]
@@ -299,7 +299,7 @@ def _read_tiles(lexer: Lexer, fields: dict[str, object]) -> None:
 
 
 def _read_sharding_tail(lexer: Lexer, fields: dict[str, object]) -> None:
-    """What may follow inside the braces (HSHARD-2, HSHARD-3), in any order."""
+    """Reads the optional parts inside the braces (HSHARD-2, HSHARD-3), in any order."""
     while lexer.value != "}":
         lexer.accept(",")
         if lexer.accept("last_tile_dim_replicate"):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """What to print (HPRINT-8). The presets are XLA's."""
+    """Options of printing (HPRINT-8). The presets are XLA's."""
 
     print_large_constants: bool = False
     print_metadata: bool = True
@@ -248,7 +248,7 @@ class _Printer:
                 yield writer(value)
 
     def _wrapped(self, start: Instruction, root: Instruction, indent: str) -> Iterator[str]:
-        """What the short form of a start prints of the wrapped op."""
+        """The wrapped op, as the short form of a start prints it."""
         yield from self._attributes(root.op)
         yield from self._roles(root, indent)
         if root.extra and not (start.extra and start.extra.frontend_attributes):

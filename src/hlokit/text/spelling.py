@@ -23,7 +23,7 @@ _OTHER_ROLE_NAMES = {
 }
 
 CANONICAL_ROLE_NAMES = {("reduce-scatter", "to_apply"): "calls"}
-"""What the canonical preset calls a role otherwise: XLA lists there the opcodes with to_apply, but for this one."""
+"""Names of roles in the canonical preset: XLA lists there the opcodes with to_apply, but for this one."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class _Console(Console):
 
 
 def _usage(error: CycloptsError) -> str:
-    """What is wrong with the words of a command line, in a line."""
+    """The message, of one line, for words of a command line that are wrong."""
     message = str(error)
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name, field = error.argument.name, error.argument.field_info
@@ -107,7 +107,7 @@ def _write_utf8() -> None:
 
 
 def _drop_output() -> None:
-    """What is still to be written goes nowhere: Python would say at its exit that it cannot be."""
+    """Drops what is still to be written: Python would say at its exit that it cannot be."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

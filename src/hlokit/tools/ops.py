@@ -95,7 +95,7 @@ def made_by() -> Mapping[type[Op], Mapping[str, Callable[..., Any]]]:
 
 
 def _reached(function: FunctionType) -> set[str]:
-    """What the function's code names, and what the private functions that it names do."""
+    """The names in the function's code, and in that of the private functions that it names."""
     names, pending, seen = set[str](), [function], set[FunctionType]()
     while pending:
         one = pending.pop()
@@ -123,7 +123,7 @@ def _example(functions: Mapping[str, Callable[..., Any]]) -> list[str]:
 
 
 def rules_of(op: type[Op]) -> list[Rule]:
-    """What the rule book says of an op: the rules that its card and its base classes name, then those of its text."""
+    """The rules of an op: those that its card and its base classes name, then those of its text."""
     cards = " ".join(vars(c).get("rules", "") for c in reversed(op.__mro__))
     word = re.compile(rf"(?<![\w-]){op.opcode}(?![\w-])")
     own = selected(cards)

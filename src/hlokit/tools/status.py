@@ -36,7 +36,7 @@ def is_finding(error: HlokitError) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """What is wrong, without the traceback."""
+    """The message of an error, without the traceback."""
     if isinstance(error, HlokitError):
         return "\n  ".join([str(error), *error.__notes__])
     if isinstance(error, OSError) and error.strerror:

@@ -310,7 +310,7 @@ NIL = Shape.tuple(())
 
 
 class ProgramShape:
-    """What a computation takes and gives: parameter shapes with their names, and the result's shape.
+    """The type of a computation: parameter shapes with their names, and the result's shape.
 
         >>> b = hk.Builder()
         >>> b.build(hk.neg(b.parameter(0, hk.f32[2], "x"))).program_shape

@@ -50,7 +50,7 @@ class Settings:
     trip_count: int | None = None
 
     def seconds(self, cost: Cost) -> float:
-        """What computing takes: as long as its arithmetic or its memory traffic, whichever is slower."""
+        """Time of computing: that of its arithmetic or of its memory traffic, whichever is longer."""
         arithmetic = (cost.flops + cost.transcendentals) / self.flops if self.flops else 0.0
         return max(arithmetic, cost.bytes_accessed / self.memory_bandwidth if self.memory_bandwidth else 0.0)
 
@@ -197,7 +197,7 @@ class _Writer:
         self.program.steps[branch] = Branch(np.array(begins)[ways])
 
     def _dearest(self, instruction: Instruction) -> int:
-        """Of the branches, the one that takes longest; says so."""
+        """The number of the branch that takes longest; a note says that it was chosen."""
         seconds = [self._seconds_of(called) for called in instruction.called]
         dearest = max(range(len(seconds)), key=lambda k: seconds[k])
         if len(seconds) > 1:
@@ -369,7 +369,7 @@ class _Writer:
     # -- estimates
 
     def _seconds(self, instruction: Instruction) -> float:
-        """What an instruction takes where nobody waits."""
+        """Time of an instruction for which no device waits."""
         op = instruction.op
         if isinstance(op, While):
             condition, body = map(self._seconds_of, instruction.called)
@@ -409,7 +409,7 @@ def _is_collective(instruction: Instruction) -> bool:
 
 
 def _operand_bytes(instruction: Instruction) -> int:
-    """What a device gives: its operands, or of a permute in place the slices."""
+    """The bytes that a device sends: its operands, or of a permute in place the slices."""
     op = instruction.op
     if isinstance(op, RaggedAllToAll):
         return instruction.operands[0].shape.nbytes
@@ -426,7 +426,7 @@ def _slice_bytes(array: Shape, sizes: Sequence[int]) -> int:
 
 
 def _needed(selector: Instruction) -> list[Instruction] | None:
-    """What a selector is computed from, operands first; None if that is more than ids and constants."""
+    """Instructions that a selector is computed from, operands first; None if that is more than ids and constants."""
     found: dict[Instruction, None] = {}
     pending = [(selector, False)]
     while pending:

@@ -28,7 +28,7 @@ _Place = tuple[tuple[int, int], ...]
 
 
 class Entry(NamedTuple):
-    """What some devices did at a step, from `begin` to `end`: kind "compute", "loop" (several passes of it) or "wait".
+    """A step of some devices, from `begin` to `end`: kind "compute", "loop" (several passes of it) or "wait".
 
     occurrence    for "wait": which occurrence each one waited for, or -1
     passes        for "loop": how many
@@ -339,7 +339,7 @@ class Segment(NamedTuple):
 
 
 def critical_path(replay: Replay) -> list[Segment]:
-    """What the device that ends last waited for, and what that waited for, back to the start."""
+    """The segments that the device that ends last waited for, one behind another, back to the start."""
     device, position = int(replay.clock.argmax()), len(replay.log)
     path: list[Segment] = []
     while position > 0:

@@ -182,7 +182,7 @@ class Plan:
     _known: dict[bytes, Measured] = field(default_factory=dict[bytes, Measured])
 
     def measured(self, topology: Topology, chosen: Array | None = None) -> Measured:
-        """What the `chosen` units (all, by default) take when they begin together."""
+        """The time that the `chosen` units (all, by default) take when they begin together."""
         mask = np.ones(self.units, bool) if chosen is None else chosen
         key = mask.tobytes()
         if key not in self._known:

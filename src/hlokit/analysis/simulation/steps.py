@@ -57,7 +57,7 @@ Step = Work | Begin | End | Loop | Repeat | Branch | Jump
 
 @dataclass
 class Communication:
-    """What devices do together: a collective, or the transfers of a send and its recv.
+    """A communication of devices: a collective, or the transfers of a send and its recv.
 
     Groups, or single messages, are its units. A device comes to it at side 0; to a message that it receives at side 1.
 

@@ -174,7 +174,7 @@ def _call(call: Invocation) -> Any:
 
 
 class ExecutionContext:
-    """What a buffer callback is told of its call, as jax.experimental.buffer_callback.ExecutionContext."""
+    """The context of a call of a buffer callback, as jax.experimental.buffer_callback.ExecutionContext."""
 
     @property
     def stage(self) -> Any:

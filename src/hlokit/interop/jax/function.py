@@ -135,7 +135,7 @@ class Function:
 
 
 class _Program:
-    """What runs for one kind of arguments, whose avals are these."""
+    """A compiled function for arguments of one kind, whose avals are these."""
 
     def __init__(self, lowered: Lowered, run: Callable[..., Any], avals: Sequence[Any]) -> None:
         self._run = run

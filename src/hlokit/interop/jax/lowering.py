@@ -103,7 +103,7 @@ def is_tracing() -> bool:
 
 
 def reader(aval: Any) -> Callable[[Any], Any]:
-    """What makes an array of NumPy's of a leaf that is such; of keys of jax.random their words."""
+    """A function from a leaf of this aval to NumPy's array of it; of keys of jax.random, their words."""
     if _is_key(aval):
         return lambda leaf: np.asarray(jax.random.key_data(leaf))
     dtype = aval.dtype
@@ -111,7 +111,7 @@ def reader(aval: Any) -> Callable[[Any], Any]:
 
 
 def maker(aval: Any) -> Callable[[Any], Any] | None:
-    """What makes a leaf of the result, for what is not the array itself."""
+    """A function from an array of the result to the leaf; None where the leaf is the array itself."""
     if _is_key(aval):
         name = aval.dtype._impl.name
         return lambda words: jax.random.wrap_key_data(jax.numpy.asarray(words), impl=name)

@@ -83,7 +83,7 @@ def register(name: str = "hlokit") -> None:
 
 
 def _options() -> dict[str, Any]:
-    """What the client is made with. The flags of JAX's CPU client count where HLOKIT_NUM_DEVICES is not set."""
+    """The client's options. The flags of JAX's CPU client count where HLOKIT_NUM_DEVICES is not set."""
     from jax._src import xla_bridge  # pyright: ignore
 
     from hlokit.interop.pjrt.options import host_device_count

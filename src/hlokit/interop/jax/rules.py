@@ -76,7 +76,7 @@ def _renamed(names: Iterable[str], platform: str) -> list[str]:
 
 
 def _exported(rule: Callable[..., Any], platform: str) -> Callable[..., Any]:
-    """What was exported for the CPU runs too, if it was not exported for `platform`."""
+    """Lets what was exported for the CPU run too, if it was not exported for `platform`."""
     as_cpu = callbacks.as_cpu(rule, platform)
 
     def changed(context: Any, *args: Any, exported: Any, **parameters: Any) -> Any:
@@ -108,11 +108,11 @@ _CHANGED = {
     "custom_partitioning": _whole,
     "inspect_sharding": callbacks.inspected,
 }
-"""What is made of rules, common to all platforms, that have other callbacks or a partitioner."""
+"""Modules of rules, common to all platforms, that hlokit replaces: they use other callbacks or a partitioner."""
 _RENAMED = {
     "call_exported": _exported,
     "cond": _choice("branches_platforms"),
     "dot_general": _common,
     "platform_index": _choice("platforms"),
 }
-"""What is made of rules that ask which platform it is, where it is not "cpu"."""
+"""Modules of rules that hlokit replaces where its platform is not named "cpu": they ask which it is."""

@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def _follow(client: Any, kind: str, add: Callable[..., None], own: Callable[..., None]) -> None:
-    """What is registered for the CPU goes to jaxlib's own client as ever, and then to `add`."""
+    """Hands on what is registered for the CPU, to jaxlib's own client as ever, and then to `add`."""
     handlers, lock = (
         (client._custom_callback_handler, client._custom_callback_lock)
         if kind == "call"
@@ -71,7 +71,7 @@ def _follow(client: Any, kind: str, add: Callable[..., None], own: Callable[...,
 
 
 class _Targets:
-    """What was registered for a platform. It is looked at when it is first asked for.
+    """The targets registered for a platform. They are looked at when the first is asked for.
 
     `is_open`: programs are running already: what is wrong is told at once.
     """

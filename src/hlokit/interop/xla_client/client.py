@@ -229,7 +229,7 @@ class Client:
 
 
 def _copied(value: Any) -> Any:
-    """What a device's queue keeps of an array or a tuple of arrays: the caller may write to its own."""
+    """The copy of an array or a tuple of arrays that a device's queue keeps: the caller may write to its own."""
     return tuple(map(_copied, value)) if isinstance(value, tuple) else np.array(numpy_array(value), order="C")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 

@@ -13,7 +13,7 @@ from hlokit.text.printer import PrintOptions
 
 
 class HloPrintOptions:
-    """What to print. Defaults are jaxlib 0.4.30's; three options have no effect here (see docs/xla_client.md)."""
+    """Options of printing. Defaults are jaxlib 0.4.30's; three have no effect here (see docs/xla_client.md)."""
 
     def __init__(self) -> None:
         self.print_large_constants = False
@@ -173,7 +173,7 @@ class XlaComputation:
 
 
 class MlirModule:
-    """What xla_computation_to_mlir_module gives: the computation, for `client.compile` to take. No MLIR is made.
+    """The result of xla_computation_to_mlir_module: the computation, for `client.compile`. No MLIR is made.
 
     As text it is HLO text, which `client.compile` takes as well.
     """

@@ -13,7 +13,7 @@ from hlokit.interop.xla_client.errors import raises_status, unimplemented
 _PLATFORMS = ("cpu", "Host")
 _registered: dict[str, Any] = {}
 _CFunction = type(ctypes.pythonapi.PyCapsule_New).__mro__[1]
-"""What every ctypes function is."""
+"""The base class of ctypes functions."""
 
 
 @raises_status
@@ -48,7 +48,7 @@ def register_custom_call_target(
 
 
 def custom_call_targets(platform: str) -> dict[str, Any]:
-    """What was registered here, by name."""
+    """The targets registered here, by name."""
     return dict(_registered) if platform in _PLATFORMS else {}
 
 

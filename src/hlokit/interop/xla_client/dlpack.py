@@ -97,7 +97,7 @@ def _consumed(capsule: Any, tensor: _Tensor) -> np.ndarray[Any, Any]:
 
 
 class _Holder:
-    """What NumPy reads a capsule from."""
+    """An object from which NumPy reads a capsule."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

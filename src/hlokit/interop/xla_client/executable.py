@@ -88,7 +88,7 @@ class ExecuteResults:
         return taken
 
     def consume_with_handlers(self, handlers: Sequence[Callable[[list[ArrayImpl]], Any]], /) -> list[Any]:
-        """What each handler makes of its result."""
+        """The results of each handler on its part of the result."""
         buffers = self._take()
         if len(handlers) != len(buffers):
             raise ValueError(f"{len(handlers)} handlers for {len(buffers)} results")

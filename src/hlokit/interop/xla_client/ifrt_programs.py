@@ -19,7 +19,7 @@ class Program:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What `Client.compile_ifrt_program` takes beside the program."""
+    """Options of `Client.compile_ifrt_program`."""
 
     options: _options.CompileOptions | None = None
     host_callbacks: Sequence[Any] = ()

@@ -64,7 +64,7 @@ _KINDS: dict[type, Any] = {
     bytes: bytes,
     AutotuneCacheMode: AutotuneCacheMode,
 }
-"""What the attributes of each type accept."""
+"""The types of value that the attributes of each type accept."""
 
 
 class _Options:
@@ -138,7 +138,7 @@ class _BuildOption:
 
 
 class CompileOptions(_Options):
-    """What `client.compile` takes beside the program.
+    """Options of `client.compile`.
 
     num_replicas, num_partitions    how many devices run it: at most as many as the client has
     parameter_is_tupled_arguments   the entry's only parameter is a tuple, whose elements are the arguments

@@ -1,1 +1,1 @@
-"""What a custom-call's target name stands for: the registry, and the targets that XLA itself would expand."""
+"""Targets of custom-calls: the registry by name, and the targets that XLA itself would expand."""

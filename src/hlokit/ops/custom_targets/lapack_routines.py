@@ -1,4 +1,4 @@
-"""What the custom-calls `lapack_{s,d,c,z}NAME_ffi` of JAX's CPU lowering stand for, as data.
+"""The custom-calls `lapack_{s,d,c,z}NAME_ffi` of JAX's CPU lowering, as data.
 
 A `Job` lists the Fortran arguments of one routine for one matrix of the batch, so that the interpreter and machine code
 make the same call. All checks of shapes are here: a job's arguments never reach beyond their arrays.

@@ -136,7 +136,7 @@ def _of_operands(function: Callable[..., Any]) -> Target:
 
 
 def result_of(target: Target, call: Invocation) -> Any:
-    """What the target gives. EvaluationError from what it raises (CCALL-2), or if the result does not fit (CCALL-6)."""
+    """The target's result. EvaluationError from what it raises (CCALL-2), or if the result does not fit (CCALL-6)."""
     name = call.op.custom_call_target
     try:
         value = target(call)
@@ -149,7 +149,7 @@ def result_of(target: Target, call: Invocation) -> Any:
 
 
 def read_only(value: Any) -> Any:
-    """What a target sees of an operand: views that cannot be written through, None for tokens."""
+    """An operand as a target sees it: views that cannot be written through, None for tokens."""
     if isinstance(value, tuple):
         return tuple(read_only(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
     if value is TOKEN_VALUE:

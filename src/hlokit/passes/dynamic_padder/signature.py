@@ -1,4 +1,4 @@
-"""What a padded program takes and gives in place of dynamic arrays."""
+"""Parameters and results of a padded program, in place of dynamic arrays."""
 
 from __future__ import annotations
 

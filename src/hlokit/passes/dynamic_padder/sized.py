@@ -82,7 +82,7 @@ class Writer:
         return self.add(Multiply(), x, self.number(value)) if value != 1 else x
 
     def divided(self, x: Instruction, value: int) -> Instruction:
-        """Of x >= 0, rounded down."""
+        """x / value rounded down, for x >= 0."""
         return self.add(Divide(), x, self.number(value)) if value != 1 else x
 
     def positive(self, x: Instruction) -> Instruction:

@@ -138,7 +138,7 @@ def compare_beyond_the_range(instruction: Instruction, computation: Computation)
 
 
 def compared(compare: Instruction, known: Mapping[Instruction, Range] | None = None) -> bool | None:
-    """What a comparison of integers gives, if their ranges tell."""
+    """The constant that a comparison of integers gives, if their ranges tell."""
     lhs, rhs = compare.operands
     if not isinstance(compare.op, Compare) or not lhs.shape.dtype.is_integral:
         return None
@@ -187,7 +187,7 @@ def size_of_static_dimension(instruction: Instruction, computation: Computation)
 
 @simplifies(SetDimensionSize, static=True)
 def size_that_stays(instruction: Instruction, computation: Computation) -> Instruction | None:
-    """Of a static array, as a static array: the only size is the one it has (SDS-7)."""
+    """set-dimension-size(x, n) == x, where both are static: the only size is the one it has (SDS-7)."""
     operand, size = instruction.operands
     assert isinstance(instruction.op, SetDimensionSize)
     return operand if scalar_of(size) == operand.shape.dimensions[instruction.op.dimension] else None

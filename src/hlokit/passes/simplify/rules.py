@@ -110,7 +110,7 @@ def _made(replacement: Instruction, first_new: int) -> list[Instruction]:
 
 
 def _first(instruction: Instruction, computation: Computation, fast: bool) -> Instruction | None:
-    """What the first rule that applies gives. A dead instruction is left to die."""
+    """The replacement by the first rule that applies. A dead instruction is left to die."""
     rules = RULES.get(type(instruction.op), ())
     if fast and type(instruction.op) in FAST_RULES:
         rules = [*rules, *FAST_RULES[type(instruction.op)]]

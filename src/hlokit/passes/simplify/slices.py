@@ -56,7 +56,7 @@ def slice_of_concatenate(instruction: Instruction, computation: Computation) -> 
 
 @simplifies(Slice, static=True)
 def slice_of_broadcast(instruction: Instruction, computation: Computation) -> Instruction | None:
-    """Of dimensions that a broadcast makes a slice takes fewer; of the operand's it takes a slice."""
+    """slice(broadcast(x)) is a broadcast to fewer of the new dimensions, of a slice of x in its own."""
     inner = instruction.operands[0]
     if not isinstance(inner.op, Broadcast):
         return None

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 MAGIC = b"ML\xefR"
 NEWEST = 6
 DIALECT_VERSIONS, LAZY_REGIONS, USE_LISTS, BRIEF_ARGUMENTS, PROPERTIES, SEGMENT_PROPERTIES = range(1, 7)
-"""What each version of the format brought."""
+"""The additions of each version of the format."""
 
 _STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS, _RESOURCES, _RESOURCE_OFFSETS, _VERSIONS, _PROPERTIES = range(9)
 SECTIONS = (

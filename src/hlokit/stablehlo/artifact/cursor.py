@@ -47,7 +47,7 @@ class Cursor:
         return int.from_bytes(self.data[start:end], "little") >> (more + 1)
 
     def head(self) -> tuple[int, int, int]:
-        """What every operation begins with: its name, a byte of flags, its location. Most are of one or two bytes."""
+        """The head of an operation: its name, a byte of flags, its location. Most are of one or two bytes."""
         data, position = self.data, self.position
         first = data[position]
         if first & 1:

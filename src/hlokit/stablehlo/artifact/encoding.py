@@ -48,7 +48,7 @@ NONE = OtherType("none")
 
 
 class _Code(NamedTuple):
-    """Of a type without parameters: its code in vhlo, the first version that has it, its code in builtin."""
+    """The codes of a type without parameters: in vhlo, the first version that has it, in builtin."""
 
     vhlo: int
     first: tuple[int, int, int]

@@ -121,7 +121,7 @@ class Entries:
         return value
 
     def _codec(self, entry: Entry, is_type: bool, cursor: Cursor) -> Codec:
-        """What reads the entry, whose code `cursor` has then passed."""
+        """The codec of the entry, whose code `cursor` has then passed."""
         code = entry.data[0] >> 1
         cursor.position = 1
         if not entry.data[0] & 1:
@@ -134,7 +134,7 @@ class Entries:
         return codec
 
     def _location(self, steps: Steps, cursor: Cursor) -> Any:
-        """What a location's codec returns. Locations in locations, as deep as a program's call stack, are read in turn.
+        """The result of a location's codec. Locations in locations, as deep as the call stack, are read in turn.
 
         They stand for no more than themselves: a call site keeps nothing of its callers.
         """
@@ -289,7 +289,7 @@ class Entries:
 
 
 class Positions(Lexer):
-    """What tells the place of an error in an artifact: the number of a byte."""
+    """The place of an error in an artifact: the number of a byte."""
 
     def __init__(self) -> None:
         super().__init__("")

@@ -53,7 +53,7 @@ def section(number: int, content: bytes) -> bytes:
 
 
 class Tables:
-    """What operations name by number. Equal entries have one number."""
+    """The entries that operations name by number. Equal entries have one number."""
 
     def __init__(self, version: int) -> None:
         self.version = version

@@ -27,7 +27,7 @@ from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
 _WEIGHT = 8
-"""What an attribute as text counts for: an attribute that is named often is written as often."""
+"""The weight of an attribute as text: an attribute that is named often is written as often."""
 _UNIT_CODE = ("builtin", 7)
 _DIGITS = {32: 9, 64: 17}
 _TENSOR_CODES = (("builtin", 13), ("builtin", 14), ("vhlo", 20), ("vhlo", 21))

@@ -181,7 +181,7 @@ def _check(
     results: Sequence[Type],
     attributes: Mapping[str, Any],
 ) -> None:
-    """What holds for the operation in either of its versions."""
+    """Checks the operation for either of its versions."""
     if name in _PROMOTING and operation.regions and operation.regions[-1] is not None:
         _check_promotion(encoder, operation.regions[-1], operands)
     if name != "custom_call":
@@ -205,7 +205,7 @@ def _check_promotion(encoder: Encoder, region: Block, operands: Sequence[Type]) 
 def _check_first(
     encoder: Encoder, name: str, second: Version, operation: Operation, attributes: Mapping[str, Any]
 ) -> None:
-    """What the first version of an operation does not say must not be said."""
+    """Checks that the first version of an operation can say it."""
     if name in _VARIADIC and len(operation.operands) != 1:
         encoder.require(second, f"the form with {len(operation.operands)} operands")
     if name == "composite" and operation.regions:
@@ -253,7 +253,7 @@ _ONES = ("window_strides", "lhs_dilation", "rhs_dilation", "base_dilations", "wi
 def _default(
     name: str, attribute: str, attributes: Mapping[str, Any], operands: Sequence[Type], encoder: Encoder
 ) -> Any:
-    """What an attribute that is left out stands for."""
+    """The value that an attribute has where it is left out."""
     rank = _window_rank(name, attributes, operands)
     if attribute in _FLAGS:
         return False

@@ -30,7 +30,7 @@ from hlokit.stablehlo.tree import (
 )
 
 DEFAULT_VERSION = "1.17.0"
-"""What is written where no version is asked for: what jaxlib 0.10.2 reads."""
+"""The version that is written where none is asked for: what jaxlib 0.10.2 reads."""
 
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})\Z")
 _FORMATS = (((0, 15, 0), 6), ((0, 14, 0), 4), ((0, 12, 0), 3), ((0, 10, 0), 1), (OLDEST, 0))
@@ -134,7 +134,7 @@ class _Writer:
 
     @contextmanager
     def _of_kind(self, name: str, start: int) -> Generator[None, None, None]:
-        """What goes wrong inside is an attribute whose value is of another kind than that of its name."""
+        """Raises errors inside as those of an attribute whose value is of another kind than that of its name."""
         try:
             yield
         except _OTHER_KIND as error:

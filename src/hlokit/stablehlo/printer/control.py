@@ -59,7 +59,7 @@ def _after_all(site: Site) -> list[Value]:
 
 
 def _barrier(site: Site) -> list[Value]:
-    """Of the operand's leaves; nothing is left of a barrier of none."""
+    """A barrier of the operand's leaves; nothing is left of a barrier of none."""
     return _ordered(site, site.operands)
 
 

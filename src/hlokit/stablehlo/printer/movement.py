@@ -143,7 +143,7 @@ def _reverse(site: Site) -> list[Value]:
 
 
 def _shuffle(site: Site) -> list[Value]:
-    """What goes over the end of a dimension stands before the rest."""
+    """A rotation along each dimension: elements that go over the end stand before the rest."""
     op = site.instruction.op
     assert isinstance(op, Shuffle)
     value = site.operand()

@@ -35,7 +35,7 @@ Rule: TypeAlias = "Callable[[Site], Sequence[Value]]"
 
 
 class Site:
-    """What a rule asks of the instruction that it prints.
+    """The instruction that a rule prints, as the rule may ask of it.
 
     HLO's tuples exist only here: a value of a tuple's shape is the list of its leaves.
     """

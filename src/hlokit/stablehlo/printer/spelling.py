@@ -59,7 +59,7 @@ def types_text(shapes: Iterable[Shape]) -> str:
 
 
 def results_text(shapes: Sequence[Shape]) -> str:
-    """What follows `->`: one type as it is, none or several in parentheses."""
+    """The text after `->`: one type as it is, none or several in parentheses."""
     return type_text(shapes[0]) if len(shapes) == 1 else f"({types_text(shapes)})"
 
 
