@@ -1,4 +1,4 @@
-"""Interrupts and exits by the thousand: python -m tests.jax.pjrt.interrupts --count 10000, --exits 200.
+"""Interrupts and exits by the thousand: python -m tests.jax.pjrt.interrupts --count 10000, --exits 200, --abandoned 5.
 
 Ctrl-C may come at any time: in JAX, in the plugin, between the two. None may be lost, and no process may die of it. See
 scripts/interrupts.py. An exit is that of a process under `-X dev`, which overwrites memory that Python frees.
@@ -34,9 +34,11 @@ def main() -> int:
     parser.add_argument("--exits", type=int, default=0, help="exits under -X dev")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--platform", default="hlokit,cpu", help="JAX_PLATFORMS; cpu: JAX's own client, for comparison")
+    parser.add_argument("--abandoned", type=int, default=0, help="compiles that an interrupt abandons before they begin")
     options = parser.parse_args()
     failed = _campaign(options.count, options.seed, options.platform) if options.count else 0
-    return failed or (_exits(options.exits, options.platform) if options.exits else 0)
+    failed = failed or (_exits(options.exits, options.platform) if options.exits else 0)
+    return failed or (_abandoned(options.abandoned, options.platform) if options.abandoned else 0)
 
 
 _PROGRAM = """
@@ -62,6 +64,16 @@ def _exits(count: int, platform: str) -> int:
         if number % 20 == 19:
             print(f"exit codes {dict(codes)}", flush=True)
     return int(set(codes) != {0})
+
+
+def _abandoned(count: int, platform: str) -> int:
+    """Processes with a compile that jaxlib begins after an interrupt: jaxlib 0.10.2 dies of it on any platform."""
+    ends: Counter[str] = Counter()
+    for _ in range(count):
+        done = python(str(SCRIPTS / "abandoned.py"), timeout=1200, JAX_PLATFORMS=platform, MALLOC_PERTURB_="165")
+        ends[done.stdout.strip() or f"exit code {done.returncode}"] += 1
+        print(dict(ends), flush=True)
+    return int(any(end.startswith("exit code") for end in ends))
 
 
 def _campaign(count: int, seed: int, platform: str) -> int:
