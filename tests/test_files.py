@@ -19,10 +19,11 @@ import hlokit as hk
 from hlokit.errors import HlokitError, ParseError, UnsupportedError
 from hlokit.files import reading
 from hlokit.files.exported import artifact_of
-from hlokit.proto.container import container_of, value_of_serialized
+from hlokit.proto.container import container_of
 from hlokit.proto.module import hlo_proto, module_from_proto, module_to_proto
 from hlokit.proto.schema import message_class
 from hlokit.proto.shapes import shape_to_proto
+from hlokit.proto.snapshot import value_of_serialized
 from hlokit.types.dtype import DType
 
 DATA = Path(__file__).parent / "data/files"

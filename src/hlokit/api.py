@@ -24,7 +24,7 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.devices.mpi.world import World
-    from hlokit.proto.container import Snapshot
+    from hlokit.proto.snapshot import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 

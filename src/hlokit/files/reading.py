@@ -13,7 +13,7 @@ from hlokit.hlo.module import HloModule
 from hlokit.types.shape import Shape
 
 if TYPE_CHECKING:
-    from hlokit.proto.container import Snapshot
+    from hlokit.proto.snapshot import Snapshot
 
 _BYTECODE = b"ML\xefR"
 _GZIP = b"\x1f\x8b"
@@ -90,7 +90,8 @@ def findings_of_bytes(data: bytes, name: str = "") -> list[HlokitError]:
 
 def snapshot_of_bytes(data: bytes, name: str = "") -> Snapshot | None:
     """The module, arguments and result in the content of a file; None if it holds no arguments."""
-    from hlokit.proto.container import container_of, snapshot_from_container
+    from hlokit.proto.container import container_of
+    from hlokit.proto.snapshot import snapshot_from_container
 
     container = container_of(unpacked(data))
     return snapshot_from_container(container) if container is not None and container.has_arguments else None

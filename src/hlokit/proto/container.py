@@ -1,4 +1,4 @@
-"""Messages that hold a module: which one bytes are, and the module, the arguments and the result in it.
+"""Messages that hold a module: which one bytes are, and the module in it.
 
 XLA's dumps hold a HloProto (`.hlo.pb`), a HloSnapshot (`.snapshot.N.pb`: with the arguments and the result of a call),
 or a HloUnoptimizedSnapshot (`.hlo_unoptimized_snapshot.pb`: with the arguments of each device); jaxlib gives a
@@ -12,35 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from hlokit.errors import HlokitError, ParseError, UnsupportedError
-from hlokit.hlo.module import HloModule
+from hlokit.errors import ParseError
 from hlokit.proto.schema import message_class
-from hlokit.proto.shapes import literal_from_proto, shape_from_proto
 from hlokit.proto.wire import NotAMessage, first, is_message, varint
-from hlokit.types import dtype as dtypes
-from hlokit.types.shape import Shape
 
 _OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
-_MODULE, _HLO, _SNAPSHOT, _UNOPTIMIZED = "HloModuleProto", "HloProto", "HloSnapshot", "HloUnoptimizedSnapshot"
-_CLASSES = {_MODULE: "Module", _HLO: "HloProto", _SNAPSHOT: "HloSnapshot", _UNOPTIMIZED: "HloUnoptimizedSnapshot"}
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A program with what it was called with, from a HloSnapshot or a HloUnoptimizedSnapshot.
-
-    module      the program
-    arguments   for each device a list of the values of its parameters: NumPy arrays, or tuples of them
-    result      what the call gave on the one device of a HloSnapshot; None if the file has none
-    platform    the name of the platform that ran it, e.g. "Host"; empty if the file has none
-    """
-
-    module: HloModule
-    arguments: list[list[Any]]
-    result: Any = None
-    platform: str = ""
+_MODULE, _HLO, SNAPSHOT, _UNOPTIMIZED = "HloModuleProto", "HloProto", "HloSnapshot", "HloUnoptimizedSnapshot"
+_CLASSES = {_MODULE: "Module", _HLO: "HloProto", SNAPSHOT: "HloSnapshot", _UNOPTIMIZED: "HloUnoptimizedSnapshot"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,7 @@ class Container:
         """The HloModuleProto."""
         if self.kind == _MODULE:
             return self.proto
-        return self.proto.hlo.hlo_module if self.kind == _SNAPSHOT else self.proto.hlo_module
+        return self.proto.hlo.hlo_module if self.kind == SNAPSHOT else self.proto.hlo_module
 
     @cached_property
     def proto(self) -> Any:
@@ -79,7 +57,7 @@ class Container:
     @property
     def has_arguments(self) -> bool:
         """Whether it says what the module was called with."""
-        return self.kind in (_SNAPSHOT, _UNOPTIMIZED)
+        return self.kind in (SNAPSHOT, _UNOPTIMIZED)
 
 
 def container_of(data: bytes) -> Container | None:
@@ -110,7 +88,7 @@ def _kind(data: memoryview) -> str:
     if _is_module(inner):
         return _UNOPTIMIZED if first(data, 2) is not None else _HLO
     module = first(inner, 1)
-    return _SNAPSHOT if module is not None and is_message(module) and _is_module(module) else ""
+    return SNAPSHOT if module is not None and is_message(module) and _is_module(module) else ""
 
 
 def _is_module(data: memoryview) -> bool:
@@ -119,92 +97,3 @@ def _is_module(data: memoryview) -> bool:
     instruction = first(computation, 2) if computation is not None else None
     opcode = first(instruction, 2) if instruction is not None else None
     return opcode is not None and _OPCODE.fullmatch(opcode) is not None
-
-
-def snapshot_from_container(container: Container) -> Snapshot:
-    """The module, the arguments and the result. Raises ParseError for literals that are none."""
-    from hlokit.proto.module import module_from_message
-
-    module = module_from_message(container.module)
-    try:
-        return _snapshot(container, module)
-    except (ParseError, UnsupportedError):
-        raise
-    except (HlokitError, ValueError, TypeError, OverflowError) as error:
-        raise ParseError(f"proto: {container.kind}: {error}") from None
-
-
-def _snapshot(container: Container, module: HloModule) -> Snapshot:
-    proto = container.proto
-    if container.kind == _SNAPSHOT:
-        result = literal_from_proto(proto.result).to_python() if proto.HasField("result") else None
-        return Snapshot(module, [[_value(a) for a in proto.arguments]], result, proto.execution_platform)
-    if container.behind is None:
-        return Snapshot(module, [[_value(a) for a in inputs.arguments] for inputs in proto.partitions])
-    position, arguments = 0, list[list[Any]]()
-    for inputs in proto.partitions:
-        values: list[Any] = []
-        for descriptor in inputs.arguments_descriptors:
-            part = container.behind[position : position + descriptor.size_bytes]
-            if len(part) != descriptor.size_bytes:
-                raise ParseError(f"an argument of {descriptor.size_bytes} bytes, of which the file has {len(part)}")
-            values.append(value_of_serialized(part))
-            position += descriptor.size_bytes
-        arguments.append(values)
-    return Snapshot(module, arguments)
-
-
-def _value(literal: Any) -> Any:
-    return literal_from_proto(literal).to_python()
-
-
-def value_of_serialized(data: memoryview) -> Any:
-    """The array, or the tuple of arrays, in a literal that XLA serialized outside of a message.
-
-    It is the length of a ShapeProto in eight bytes, the ShapeProto, and the elements of each array in the order of its
-    layout, little-endian; of pred and of types narrower than a byte several in one.
-    """
-    from google.protobuf.message import DecodeError
-
-    size = int.from_bytes(data[:8], "little")
-    proto = message_class("Shape")()
-    try:
-        proto.ParseFromString(data[8 : 8 + size].tobytes())
-    except DecodeError as error:
-        raise ParseError(f"the shape of an argument: {error}") from None
-    value, end = _elements(shape_from_proto(proto), data, 8 + size)
-    if end != len(data):
-        raise ParseError(f"an argument of {len(data)} bytes, of which its shape takes {end}")
-    return value
-
-
-def _elements(shape: Shape, data: memoryview, start: int) -> tuple[Any, int]:
-    """The value of the shape that starts at `start`, and where it ends."""
-    if shape.is_tuple:
-        values: list[Any] = []
-        for element in shape.elements:
-            value, start = _elements(element, data, start)
-            values.append(value)
-        return tuple(values), start
-    if not shape.is_array or any(shape.dynamic):
-        raise UnsupportedError(f"a serialized argument of shape {shape}")
-    bits = shape.dtype.bits if shape.dtype is not dtypes.pred else 1
-    end = start + (-(-shape.size // (8 // bits)) if bits < 8 else shape.size * bits // 8)
-    if end > len(data):
-        raise ParseError(f"an argument of shape {shape} in {len(data)} bytes")
-    content = np.frombuffer(data[start:end], np.uint8)
-    if bits < 8:
-        content = _unpacked(content, bits, shape)
-    flat = content.view(shape.dtype.numpy.newbyteorder("<")).astype(shape.dtype.numpy)
-    order = shape.layout_or_default.minor_to_major[::-1]
-    array = flat.reshape([shape.dimensions[d] for d in order]).transpose(np.argsort(order) if order else ())
-    return np.ascontiguousarray(array).reshape(shape.dimensions), end
-
-
-def _unpacked(content: np.ndarray[Any, Any], bits: int, shape: Shape) -> np.ndarray[Any, Any]:
-    """Bytes of as many whole elements as one holds, the first in the lowest bits, as a byte for each."""
-    shifts = np.arange(0, 8 // bits * bits, bits, dtype=np.uint8)
-    parts = ((content[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)[: shape.size]
-    if shape.dtype.kind != "signed":
-        return parts
-    return ((parts << np.uint8(8 - bits)).view(np.int8) >> np.int8(8 - bits)).view(np.uint8)

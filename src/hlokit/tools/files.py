@@ -11,7 +11,7 @@ from hlokit.api import load, parse
 from hlokit.errors import HlokitError
 from hlokit.files.reading import snapshot_of_bytes
 from hlokit.hlo.module import HloModule
-from hlokit.proto.container import Snapshot
+from hlokit.proto.snapshot import Snapshot
 from hlokit.types.shape import Shape
 
 

@@ -25,7 +25,7 @@ from hlokit.hlo.values import is_sequence
 from hlokit.interpreter.nan_trap import nan_trap
 from hlokit.interpreter.process import StepHook
 from hlokit.interpreter.routes import Place
-from hlokit.proto.container import Snapshot
+from hlokit.proto.snapshot import Snapshot
 from hlokit.runtime.devices import DeviceExecutable
 from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.lowering import UnknownSizes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class DType:
     """
 
     __slots__ = ("_numpy", "_numpy_name", "bits", "is_array", "kind", "name", "number")
+    array_shape: ClassVar[Callable[[DType, Iterable[int | str]], Shape]]
+    """Shape.array, for `f32[2, 3]`: types.shape, which imports this module, sets it."""
 
     def __init__(self, name: str, kind: str, bits: int, number: int, numpy_name: str) -> None:
         self.name = name
@@ -75,11 +78,9 @@ class DType:
 
     def __getitem__(self, dimensions: int | str | tuple[int | str, ...]) -> Shape:
         """`f32[2, 3]`, `f32[()]`, bounded `f32["<=5", 2]`, unbounded `f32["?"]`."""
-        from hlokit.types.shape import Shape
-
         sizes = dimensions if isinstance(dimensions, tuple) else (dimensions,)
         try:  # what `public` does, but for a call
-            return Shape.array(self, sizes)
+            return DType.array_shape(self, sizes)
         except ShapeError as error:
             shorten(error)
             raise

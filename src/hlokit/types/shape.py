@@ -334,6 +334,9 @@ class ProgramShape:
     __repr__ = __str__
 
 
+DType.array_shape = Shape.array
+
+
 def shape_of(value: object) -> Shape:
     """The shape of a NumPy array or scalar (Python scalars by BUILDER-7), or of a tuple or list of such."""
     if isinstance(value, (tuple, list)):

@@ -59,9 +59,10 @@ def _executables() -> list[bytes]:
 
 
 def _load(data: bytes) -> str:
+    from hlokit.interop.pjrt.loaded import load
     from hlokit.interop.pjrt.programs import deserialized
 
-    program = deserialized(data, b"")
+    program = load(deserialized(data, b"")).program
     if not data.endswith(program.serialized_options + program.code):
         raise Broken("an executable of another program")
     return "read"

@@ -90,7 +90,7 @@ print("done", flush=True)
 _LATE = """
 import ctypes, os, sys
 import jax, jax.numpy as jnp
-from hlokit.interop.pjrt import layouts, programs
+from hlokit.interop.pjrt import layouts, loaded
 from hlokit.interop.pjrt.execute import PROGRAM
 from hlokit.interop.pjrt.memory import read_word
 from hlokit.interop.pjrt.table import api
@@ -117,7 +117,7 @@ class Late:
         write(1, f"{self.name} {bool(result.value)} {sys.is_finalizing()}\\n".encode())
 
 
-address = next(iter(programs._programs))
+address = next(iter(loaded._loaded))
 ctypes.c_uint64.from_address(address + PROGRAM["refs"]).value += 1
 late = [Late("LoadedExecutable_Destroy", executable=address), Late("Executable_Name", executable=address)]
 late += [Late("Client_Destroy"), Late("Event_Destroy")]
@@ -128,13 +128,13 @@ del late, one
 _QUEUE = """
 import ctypes, gc, threading, time
 import jax, jax.numpy as jnp
-from hlokit.interop.pjrt import layouts, programs
+from hlokit.interop.pjrt import layouts, loaded
 from hlokit.interop.pjrt.execute import PROGRAM
 from hlokit.interop.pjrt.memory import read_word
 from hlokit.interop.pjrt.table import api
 
 compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
-address = next(iter(programs._programs))
+address = next(iter(loaded._loaded))
 refs = read_word(address + PROGRAM["refs"])
 assert refs >= 1
 destroy = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(read_word(api() + layouts.api_offset("LoadedExecutable_Destroy")))
@@ -143,16 +143,16 @@ ctypes.c_uint64.from_address(address + PROGRAM["refs"]).value += 1
 other = threading.Thread(target=destroy, args=(ctypes.addressof(arguments),))
 other.start()
 other.join()
-assert address in programs._programs and read_word(address + PROGRAM["refs"]) >= 1
+assert address in loaded._loaded and read_word(address + PROGRAM["refs"]) >= 1
 del compiled
 jax.clear_caches()
 for _ in range(300):  # jaxlib lets go in a thread of its own, when it likes
     gc.collect()
-    programs.bury()
-    if address not in programs._programs:
+    loaded.bury()
+    if address not in loaded._loaded:
         break
     time.sleep(0.1)
-assert address not in programs._programs
+assert address not in loaded._loaded
 print("buried")
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.target import host as machine
-from hlokit.interop.pjrt import client, executables, layouts, optimized, programs, transfers  # noqa: F401
+from hlokit.interop.pjrt import client, executables, layouts, loaded, optimized, transfers  # noqa: F401
 from hlokit.interop.pjrt.memory import Kept, read_bytes, read_word
 from hlokit.interop.pjrt.options import assignment_proto, parse, varint
 from hlokit.interop.pjrt.table import api
@@ -225,11 +225,11 @@ def test_handles_are_counted() -> None:
     handle = compiled()
     again = call("LoadedExecutable_GetExecutable", loaded_executable=handle).executable
     call("LoadedExecutable_Destroy", executable=handle)
-    programs.bury()
+    loaded.bury()
     assert call("Executable_NumOutputs", executable=again).num_outputs == 2
     call("Executable_Destroy", executable=again)
-    programs.bury()
-    assert handle not in programs._programs
+    loaded.bury()
+    assert handle not in loaded._loaded
     call("Executable_Destroy", executable=0)
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from hlokit.errors import ArgumentError, EvaluationError, UnsupportedError
 from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.arrays import buffer_type
 from hlokit.interop.pjrt.client import device_at, no_deleter
+from hlokit.interop.pjrt.loaded import bury, execute, load, loaded_at
 from hlokit.interop.pjrt.memory import Kept, constant, read_bytes, read_word, read_words
 from hlokit.interop.pjrt.native import native
 from hlokit.interop.pjrt.options import assignment_proto
-from hlokit.interop.pjrt.programs import Program, buffer_type, bury, deserialized, execute, program_at
+from hlokit.interop.pjrt.programs import Program, deserialized
 from hlokit.interop.pjrt.table import failed, function
 
 _options: Any = layouts.struct("ExecuteOptions")
@@ -26,7 +28,7 @@ def _compile(a: Any) -> None:
     if format != b"mlir":
         raise UnsupportedError(f"programs of the format {format!r}: only 'mlir' is read")
     code = read_bytes(program.code, program.code_size)
-    a.executable = Program(code, read_bytes(a.compile_options, a.compile_options_size)).address
+    a.executable = load(Program(code, read_bytes(a.compile_options, a.compile_options_size))).address
 
 
 @function("Executable_DeserializeAndLoad")
@@ -36,20 +38,21 @@ def _load(a: Any) -> None:
     if a.size >= layouts.size("Executable_DeserializeAndLoad"):
         options = read_bytes(a.overridden_serialized_compile_options, a.overridden_serialized_compile_options_size)
     data = read_bytes(a.serialized_executable, a.serialized_executable_size)
-    a.loaded_executable = deserialized(data, options).address
+    a.loaded_executable = load(deserialized(data, options)).address
 
 
 @function("LoadedExecutable_Execute")
 def _execute(a: Any) -> None:
     bury()
-    program = program_at(a.executable)
+    loaded = loaded_at(a.executable)
+    program = loaded.program
     options = _options.from_address(a.options)
     kept = read_words(options.non_donatable_input_indices, options.num_non_donatable_input_indices)
     lists = [read_words(read_word(a.argument_lists + 8 * i), a.num_args) for i in range(a.num_devices)]
     places = [device_at(a.execute_device)] if a.execute_device else list(program.devices)
     if len(lists) != len(places):
         raise ArgumentError(f"{program.name}: arguments for {len(lists)} devices, expected {len(places)}")
-    made = execute(program, lists, kept, places)
+    made = execute(loaded, lists, kept, places)
     for number, buffers in enumerate(made):
         if buffers:
             (ctypes.c_uint64 * len(buffers)).from_address(read_word(a.output_lists + 8 * number))[:] = buffers
@@ -60,62 +63,68 @@ def _execute(a: Any) -> None:
 @failed
 def _stopped(address: int) -> None:
     """Machine code stopped midway: says why."""
-    executable = program_at(address).run.executable
+    executable = loaded_at(address).run.executable
     if executable is None or executable.native is None:
-        raise EvaluationError(f"{program_at(address).name}: stopped midway")
+        raise EvaluationError(f"{loaded_at(address).program.name}: stopped midway")
     executable.native.failed()
 
 
 @function("LoadedExecutable_AddressableDevices")
 def _devices(a: Any) -> None:
-    program = program_at(a.executable)
-    a.addressable_devices = program.kept.words([device.address for device in program.devices])
+    loaded = loaded_at(a.executable)
+    program = loaded.program
+    a.addressable_devices = loaded.kept.words([device.address for device in program.devices])
     a.num_addressable_devices = len(program.devices)
 
 
 @function("LoadedExecutable_AddressableDeviceLogicalIds")
 def _logical_ids(a: Any) -> None:
-    program = program_at(a.executable)
+    loaded = loaded_at(a.executable)
+    program = loaded.program
     pairs = [divmod(n, program.options.partitions) for n in range(program.options.count)]
-    a.addressable_device_logical_ids = program.kept.integers([part for pair in pairs for part in pair])
+    a.addressable_device_logical_ids = loaded.kept.integers([part for pair in pairs for part in pair])
     a.num_addressable_device_logical_ids = len(pairs)
 
 
 @function("LoadedExecutable_GetDeviceAssignment")
 def _assignment(a: Any) -> None:
-    program = program_at(a.executable)
-    a.serialized_bytes, a.serialized_bytes_size = program.kept.text(assignment_proto(program.options))
+    loaded = loaded_at(a.executable)
+    program = loaded.program
+    a.serialized_bytes, a.serialized_bytes_size = loaded.kept.text(assignment_proto(program.options))
     a.serialized_device_assignment, a.serialized_device_assignment_deleter = a.executable, no_deleter()
 
 
 @function("LoadedExecutable_Fingerprint")
 def _loaded_fingerprint(a: Any) -> None:
-    a.executable_fingerprint, a.executable_fingerprint_size = constant(program_at(a.executable).fingerprint)
+    a.executable_fingerprint, a.executable_fingerprint_size = constant(loaded_at(a.executable).program.fingerprint)
 
 
 @function("Executable_Fingerprint")
 def _fingerprint(a: Any) -> None:
-    a.executable_fingerprint, a.executable_fingerprint_size = constant(program_at(a.executable).fingerprint)
+    a.executable_fingerprint, a.executable_fingerprint_size = constant(loaded_at(a.executable).program.fingerprint)
 
 
 @function("Executable_Name")
 def _name(a: Any) -> None:
-    a.executable_name, a.executable_name_size = program_at(a.executable).kept.text(program_at(a.executable).name)
+    loaded = loaded_at(a.executable)
+    a.executable_name, a.executable_name_size = loaded.kept.text(loaded.program.name)
 
 
 @function("Executable_OutputElementTypes")
 def _types(a: Any) -> None:
-    program = program_at(a.executable)
-    a.output_types = program.kept.integers([buffer_type(shape) for shape in program.results])
+    loaded = loaded_at(a.executable)
+    program = loaded.program
+    a.output_types = loaded.kept.integers([buffer_type(shape) for shape in program.results])
     a.num_output_types = len(program.results)
 
 
 @function("Executable_OutputDimensions")
 def _dimensions(a: Any) -> None:
-    program = program_at(a.executable)
+    loaded = loaded_at(a.executable)
+    program = loaded.program
     a.num_outputs = len(program.results)
-    a.dims = program.kept.words([size for shape in program.results for size in shape.dimensions])
-    a.dim_sizes = program.kept.words([shape.rank for shape in program.results])
+    a.dims = loaded.kept.words([size for shape in program.results for size in shape.dimensions])
+    a.dim_sizes = loaded.kept.words([shape.rank for shape in program.results])
 
 
 def _kinds(kept: Kept, kinds: list[str]) -> tuple[int, int]:
@@ -125,37 +134,39 @@ def _kinds(kept: Kept, kinds: list[str]) -> tuple[int, int]:
 
 @function("Executable_OutputMemoryKinds")
 def _output_kinds(a: Any) -> None:
-    program = program_at(a.executable)
+    loaded = loaded_at(a.executable)
+    program = loaded.program
     a.num_outputs = len(program.results)
-    a.memory_kinds, a.memory_kind_sizes = _kinds(program.kept, program.memory_kinds)
+    a.memory_kinds, a.memory_kind_sizes = _kinds(loaded.kept, program.memory_kinds)
 
 
 @function("Executable_ParameterMemoryKinds")
 def _parameter_kinds(a: Any) -> None:
-    program = program_at(a.executable)
+    loaded = loaded_at(a.executable)
+    program = loaded.program
     a.num_parameters = len(program.parameters)
-    a.memory_kinds, a.memory_kind_sizes = _kinds(program.kept, ["device"] * len(program.parameters))
+    a.memory_kinds, a.memory_kind_sizes = _kinds(loaded.kept, ["device"] * len(program.parameters))
 
 
 @function("Executable_Serialize")
 def _serialize(a: Any) -> None:
-    _own_bytes(a, program_at(a.executable).serialized(), "executable")
+    _own_bytes(a, loaded_at(a.executable).program.serialized(), "executable")
 
 
 @function("Executable_GetCompileOptions")
 def _compile_options(a: Any) -> None:
-    _own_bytes(a, program_at(a.executable).serialized_options, "compile_options")
+    _own_bytes(a, loaded_at(a.executable).program.serialized_options, "compile_options")
 
 
 def _own_bytes(a: Any, data: bytes, what: str) -> None:
-    a.serialized_bytes, a.serialized_bytes_size = program_at(a.executable).kept.text(data)
+    a.serialized_bytes, a.serialized_bytes_size = loaded_at(a.executable).kept.text(data)
     setattr(a, f"serialized_{what}", a.executable)
     setattr(a, f"serialized_{what}_deleter", no_deleter())
 
 
 @function("Executable_SizeOfGeneratedCodeInBytes")
 def _size(a: Any) -> None:
-    executable = program_at(a.executable).run.executable
+    executable = loaded_at(a.executable).run.executable
     a.size_in_bytes = sum(map(len, executable.plan.objects)) if executable is not None else 0
 
 
@@ -163,16 +174,18 @@ def _size(a: Any) -> None:
 def _cost(a: Any) -> None:
     from hlokit.runtime.inspection import cost_analysis
 
-    program = program_at(a.executable)
-    a.properties, a.num_properties = program.kept.named(cost_analysis(program.module))
+    loaded = loaded_at(a.executable)
+    program = loaded.program
+    a.properties, a.num_properties = loaded.kept.named(cost_analysis(program.module))
 
 
 @function("Executable_GetCompiledMemoryStats")
 def _memory(a: Any) -> None:
-    program = program_at(a.executable)
-    if program.run.executable is None:
+    loaded = loaded_at(a.executable)
+    program = loaded.program
+    if loaded.run.executable is None:
         raise UnsupportedError(f"{program.name}: the interpreter knows no sizes of memory")
-    found = program.run.executable.memory_analysis()
+    found = loaded.run.executable.memory_analysis()
     values = dict.fromkeys(layouts_fields("Executable_GetCompiledMemoryStats"), 0)
     values |= {name: value for name, value in vars(found).items() if name in values}
     values["total_size_in_bytes"] = found.peak_memory_in_bytes

@@ -11,9 +11,10 @@ from typing import Any
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.module import HloModule
 from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.loaded import Loaded, loaded_at
 from hlokit.interop.pjrt.memory import constant
-from hlokit.interop.pjrt.options import fields, varint
-from hlokit.interop.pjrt.programs import Program, program_at
+from hlokit.interop.pjrt.options import fields
+from hlokit.interop.pjrt.sharding_proto import known, message, number, sharding_proto
 from hlokit.interop.pjrt.table import function
 from hlokit.types.sharding import Sharding
 
@@ -21,12 +22,11 @@ _program: Any = layouts.struct("Program")
 _FORMAT = "hlo_with_config"
 _MOST = 1000
 """Instructions up to which a program of one device is given: JAX asks four times a compile, for its text alone."""
-_KINDS = {"replicated": 0, "maximal": 1, "tuple": 2, "tiled": 3, "manual": 4, "unknown": 5, "unreduced": 6}
 
 
 @function("Executable_OptimizedProgram")
 def _optimized(a: Any) -> None:
-    data = _of(program_at(a.executable))
+    data = _of(loaded_at(a.executable))
     program = _program.from_address(a.program)
     program.format, program.format_size = constant(_FORMAT)
     if not program.code:
@@ -37,37 +37,39 @@ def _optimized(a: Any) -> None:
         ctypes.memmove(program.code, data, len(data))
 
 
-_made: dict[int, tuple[Program, bytes]] = {}
+_made: dict[int, tuple[Loaded, bytes]] = {}
 
 
-def _of(program: Program) -> bytes:
-    """The bytes; of the program that was asked for last they are kept."""
-    found = _made.get(program.address)
-    if found is not None and found[0] is program:
+def _of(loaded: Loaded) -> bytes:
+    """The bytes; of the executable that was asked for last they are kept."""
+    found = _made.get(loaded.address)
+    if found is not None and found[0] is loaded:
         return found[1]
+    program = loaded.program
     count = sum(len(c.instructions) for c in program.module.all_computations)
     if program.options.count == 1 and count > _MOST:
         raise UnsupportedError(f"{program.name}: the text of programs of more than {_MOST} instructions")
     _made.clear()
-    _made[program.address] = (program, _bytes(program))
-    return _made[program.address][1]
+    _made[loaded.address] = (loaded, _bytes(loaded))
+    return _made[loaded.address][1]
 
 
-def _bytes(program: Program) -> bytes:
+def _bytes(loaded: Loaded) -> bytes:
+    program = loaded.program
     try:
         proto = _proto(program.module.to_text())
     except Exception:  # what XLA's reader does not know
         proto = _proto(_outline(program.module))
     outline = _proto(_outline(program.module))  # arrays lie row-major, whatever a result's instruction says
-    layout = b"".join(value for number, value in fields(outline) if number == 4 and isinstance(value, bytes))
+    layout = b"".join(value for field, value in fields(outline) if field == 4 and isinstance(value, bytes))
     if program.options.count > 1:
-        given, made = program.run.shardings()
+        given, made = loaded.run.shardings()
         elements = tuple(map(known, made or [None]))  # XLA's empty tuple has a sharding, too
         result = made[0] if not program.is_tuple else Sharding("tuple", elements=elements)
-        proto += _message(12, sharding_proto(known(result)))
-        proto += b"".join(_message(14, sharding_proto(known(s))) for s in given)
-    counts = _number(4, program.options.replicas) + _number(5, program.options.partitions)
-    return _message(1, proto) + _message(2, _message(1, layout) + counts)
+        proto += message(12, sharding_proto(known(result)))
+        proto += b"".join(message(14, sharding_proto(known(s))) for s in given)
+    counts = number(4, program.options.replicas) + number(5, program.options.partitions)
+    return message(1, proto) + message(2, message(1, layout) + counts)
 
 
 def _proto(text: str) -> bytes:
@@ -83,32 +85,3 @@ def _outline(module: HloModule) -> str:
     names = ", ".join(f"p{i}" for i in range(len(rows)))
     rows.append(f'ROOT r = {module.entry.root.shape.logical} custom-call({names}), custom_call_target="hlokit"')
     return f"HloModule {module.name}\n\nENTRY main {{\n  " + "\n  ".join(rows) + "\n}\n"
-
-
-def known(sharding: Sharding | None) -> Sharding:
-    """The sharding, or that of a value that every device has whole."""
-    return sharding or Sharding("replicated")
-
-
-def sharding_proto(sharding: Sharding) -> bytes:
-    """The sharding as the bytes of XLA's OpSharding."""
-    out = _number(1, _KINDS[sharding.kind])
-    if sharding.kind == "maximal":
-        out += _numbers(3, [1]) + _numbers(4, [sharding.device])
-    if sharding.kind == "tiled":
-        out += _numbers(3, sharding.tile) + _numbers(4, sharding.device_ids())
-        out += _number(6, int(sharding.replicate_last))
-        out += _numbers(8, [_KINDS[name] for name in sharding.last_tile_dims])
-    return out + b"".join(_message(5, sharding_proto(element)) for element in sharding.elements)
-
-
-def _number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def _numbers(field: int, values: Any) -> bytes:
-    return _message(field, b"".join(map(varint, values))) if values else b""
-
-
-def _message(field: int, data: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(data)) + data

@@ -44,15 +44,6 @@ class Runner:
         """The parameters', the results'."""
         return [None] * len(self.program.parameters), [None] * len(self.program.results)
 
-    def callable(self, module: HloModule, replicas: int, partitions: int, **options: Any) -> Callable[..., Any]:
-        """What runs the module on so many devices, as hlokit.evaluate does, by the environment's choice."""
-        if backend() == "interpreter":
-            return partial(_evaluated, module, replicas, partitions)
-        from hlokit.api import compile
-
-        options = {"donate": (), **options}
-        return compile(module, replicas=replicas, partitions=partitions, **options)
-
     def _listed(self, result: Any) -> list[Any]:
         """The results; a token is an array without elements."""
         values = list(result) if self.program.is_tuple else [result]
@@ -60,12 +51,14 @@ class Runner:
 
 
 class Interpreted(Runner):
-    """One device in the interpreter, or in shadow mode: every kernel's result is compared with the interpreter's."""
+    """One device in the interpreter, or in shadow mode: every kernel's result is compared with the interpreter's.
 
-    def __init__(self, program: Program) -> None:
+    `call` runs the module as hlokit.evaluate does.
+    """
+
+    def __init__(self, program: Program, call: Callable[..., Any]) -> None:
         super().__init__(program)
-        options = {"shadow": True} if is_shadowed() else {}
-        self._call = self.callable(program.module, 1, 1, **options)
+        self._call = call
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         return [self._listed(self._call(*arguments[0]))]
@@ -74,16 +67,38 @@ class Interpreted(Runner):
 class Compiled(Runner):
     """One device's machine code. What it overwrites is copied first: only the way without Python works in place."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, executable: Executable) -> None:
         super().__init__(program)
-        self._call: Any = self.callable(program.module, 1, 1, donate=None)
-        self.executable = self._call
-        native = self._call.native
+        self.executable = executable
+        native = executable.native
         self._overwritten = native.overwritten if native is not None else sorted(program.donated)
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         values = [a.copy() if i in self._overwritten else a for i, a in enumerate(arguments[0])]
-        return [self._listed(self._call(*values))]
+        assert self.executable is not None
+        return [self._listed(self.executable(*values))]
+
+
+def interpreted(program: Program) -> Runner:
+    """What runs the program on one device in the interpreter, or in shadow mode."""
+    options = {"shadow": True} if is_shadowed() else {}
+    return Interpreted(program, callable_of(program.module, 1, 1, **options))
+
+
+def compiled(program: Program) -> Runner:
+    """The program's machine code for one device."""
+    return Compiled(program, callable_of(program.module, 1, 1, donate=None))
+
+
+def callable_of(module: HloModule, replicas: int, partitions: int, **options: Any) -> Any:
+    """What runs the module on so many devices, as hlokit.evaluate does: the interpreter, or machine code that is made
+    here, by the environment's choice."""
+    if backend() == "interpreter":
+        return partial(_evaluated, module, replicas, partitions)
+    from hlokit.api import compile
+
+    options = {"donate": (), **options}
+    return compile(module, replicas=replicas, partitions=partitions, **options)
 
 
 @contextmanager
@@ -120,14 +135,3 @@ def backend() -> str:
 def is_shadowed() -> bool:
     """HLOKIT_SHADOW."""
     return backend() == "compiled" and os.environ.get("HLOKIT_SHADOW", "0") not in ("", "0")
-
-
-def runner(program: Program) -> Runner:
-    """For the program's devices, by the environment."""
-    if program.options.count > 1:
-        from hlokit.interop.pjrt.shards import OnDevices
-
-        return OnDevices(program)
-    if backend() == "interpreter" or is_shadowed():
-        return Interpreted(program)
-    return Compiled(program)

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hlokit.errors import ArgumentError
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
+from hlokit.interop.pjrt.programs import Program
 from hlokit.interop.pjrt.propagation import shardings
-from hlokit.interop.pjrt.running import Runner
+from hlokit.interop.pjrt.running import Runner, callable_of
 from hlokit.ops.control_flow import Call
 from hlokit.passes.call_inliner import CallInliner
 from hlokit.stablehlo.shardings import groups_to_sum
 from hlokit.types.shape import Shape
 from hlokit.types.sharding import Sharding
-
-if TYPE_CHECKING:
-    from hlokit.interop.pjrt.programs import Program
 
 _Array = np.ndarray[Any, Any]
 Part = tuple[slice, ...]
@@ -70,20 +68,22 @@ def whole(shards: Sequence[_Array], where: Sequence[Part], shape: Shape) -> _Arr
 
 
 class OnDevices(Runner):
-    """Runs a program on its replicas and partitions."""
+    """Runs a program on its replicas and partitions.
 
-    def __init__(self, program: Program) -> None:
+    call    runs the module as hlokit.evaluate does: on all devices, or on one with `alone`
+    terms   for each parameter the groups of partitions whose shards are terms of its value
+    alone   no device meets another: what runs once stands for all partitions
+    """
+
+    def __init__(self, program: Program, call: Any, terms: Sequence[Any], alone: bool) -> None:
         super().__init__(program)
         module, options = program.module, program.options
         self._replicas, self._partitions = options.replicas, options.partitions
         self._shardings = [_sharding(p) for p in module.entry.parameters]
         self._made = [_usable(s, shape) for s, shape in zip(_results(module), program.results, strict=True)]
-        self._terms = [groups_to_sum(sharding, self._partitions) for sharding in self._shardings]
-        self._alone = not meets(module) and not any(self._terms)
-        counts = (1, 1) if self._alone else (self._replicas, self._partitions)
-        self._call: Any = self.callable(module, *counts)
-        if self._alone and hasattr(self._call, "memory_analysis"):
-            self.executable = self._call
+        self._call, self._terms, self._alone = call, terms, alone
+        if alone and hasattr(call, "memory_analysis"):
+            self.executable = call
 
     def __call__(self, arguments: Sequence[Sequence[_Array]]) -> Sequence[Sequence[_Array]]:
         count = self._partitions
@@ -132,6 +132,15 @@ class OnDevices(Runner):
         shape = self.program.results[number]
         part = parts(self._made[number], shape, self._partitions)[0]
         return np.empty(shape.dimensions, np.void)[part].shape
+
+
+def on_devices(program: Program) -> OnDevices:
+    """What runs the program on its devices, compiled or in the interpreter."""
+    module, options = program.module, program.options
+    terms = [groups_to_sum(_sharding(p), options.partitions) for p in module.entry.parameters]
+    alone = not meets(module) and not any(terms)
+    counts = (1, 1) if alone else (options.replicas, options.partitions)
+    return OnDevices(program, callable_of(module, *counts), terms, alone)
 
 
 def meets(module: HloModule) -> bool:

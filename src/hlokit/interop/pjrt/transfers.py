@@ -9,10 +9,10 @@ import numpy as np
 
 from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.arrays import buffer_shape, new_buffer, new_storage, numpy_type, storage_view
 from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, MEMORY
 from hlokit.interop.pjrt.memory import FOREVER, read_word, read_words, view
 from hlokit.interop.pjrt.native import native
-from hlokit.interop.pjrt.programs import buffer_shape, new_buffer, new_storage, numpy_type, storage_view
 from hlokit.interop.pjrt.table import function
 
 _layout: Any = layouts.struct("MemoryLayout")

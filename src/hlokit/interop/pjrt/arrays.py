@@ -1,0 +1,66 @@
+"""Arrays in buffers: element types and sizes, storages with NumPy's views of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError
+from hlokit.interop.pjrt import layouts
+from hlokit.interop.pjrt.buffers import BUFFER, STORAGE
+from hlokit.interop.pjrt.memory import read_word, view
+from hlokit.interop.pjrt.native import native
+from hlokit.types.shape import Shape
+
+_Array = np.ndarray[Any, Any]
+
+
+def nbytes(shape: Shape) -> int:
+    """Bytes of an array of this shape; an element takes one at least."""
+    return shape.size * shape.dtype.numpy.itemsize
+
+
+def buffer_type(shape: Shape) -> int:
+    """The number of its PJRT_Buffer_Type."""
+    return layouts.BUFFER_TYPES.index(shape.dtype.name)
+
+
+def buffer_shape(buffer: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """(sizes, element type) of a buffer."""
+    rank = read_word(buffer + BUFFER["rank"])
+    dimensions = tuple((ctypes.c_int64 * rank).from_address(buffer + BUFFER["dims"]))
+    return dimensions, numpy_type(read_word(buffer + BUFFER["type"]) & 0xFFFFFFFF)
+
+
+def numpy_type(number: int) -> np.dtype[Any]:
+    """NumPy's type for a PJRT_Buffer_Type."""
+    from hlokit.types.dtype import DTYPES
+
+    name = layouts.BUFFER_TYPES[number] if 0 <= number < len(layouts.BUFFER_TYPES) else "unknown"
+    if name not in DTYPES or not DTYPES[name].is_array:
+        raise ArgumentError(f"a buffer of {name} (type {number})")
+    return DTYPES[name].numpy
+
+
+def storage_view(storage: int, dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+    """The array in a storage, as long as somebody holds it."""
+    return view(read_word(storage + STORAGE["data"]), dimensions, dtype)
+
+
+def new_storage(array: _Array) -> int:
+    """A storage with the array's elements, in row-major order."""
+    storage = native().allocate(array.size * array.itemsize)
+    if not storage:
+        raise MemoryError(f"{array.nbytes:,} bytes")
+    storage_view(storage, array.shape, array.dtype)[...] = array
+    return storage
+
+
+def new_buffer(storage: int, shape: Sequence[int], type: int, device: int, memory: int) -> int:
+    """A buffer that takes the storage over."""
+    dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    size = int(np.prod(shape, dtype=np.int64)) * numpy_type(type).itemsize
+    return native().make_buffer(storage, device, memory, type, len(shape), ctypes.addressof(dims), size)

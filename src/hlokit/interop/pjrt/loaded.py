@@ -1,0 +1,175 @@
+"""Loaded executables: programs compiled or interpreted, and their records for the machine code."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlokit.errors import ArgumentError, EvaluationError, HlokitError
+from hlokit.interop.pjrt.arrays import buffer_shape, buffer_type, nbytes, new_buffer, new_storage, storage_view
+from hlokit.interop.pjrt.client import Device
+from hlokit.interop.pjrt.execute import ARGUMENT, DONATED, OVERWRITTEN, PROGRAM, RESULT
+from hlokit.interop.pjrt.memory import Kept, immortal, read_word
+from hlokit.interop.pjrt.native import native
+from hlokit.interop.pjrt.programs import Program
+from hlokit.interop.pjrt.running import Runner, backend, compiled, interpreted, is_shadowed
+from hlokit.runtime.arena import Buffer
+from hlokit.runtime.dump import flags
+
+_Array = np.ndarray[Any, Any]
+
+
+class Loaded:
+    """A program with what runs it. `address`: of its PROGRAM."""
+
+    def __init__(self, program: Program, run: Runner) -> None:
+        self.program = program
+        self.run = run
+        self.kept = Kept()
+        self.address = self._record()
+        _loaded[self.address] = self
+
+    def _record(self) -> int:
+        """Fills the PROGRAM, with an entry if machine code alone can run it."""
+        program, executable = self.program, self.run.executable
+        caller = executable.native if executable is not None and program.options.count == 1 else None
+        overwritten = set(caller.overwritten) if caller is not None else set[int]()
+        rows = bytearray()
+        for number, shape in enumerate(program.parameters):
+            flags = DONATED * (number in program.donated) | OVERWRITTEN * (number in overwritten)
+            rows += struct.pack("3q", nbytes(shape), buffer_type(shape), flags)
+        made = bytearray()
+        for number, shape in enumerate(program.results):
+            alias = caller.aliases.get(number, -1) if caller is not None else -1
+            memory = program.devices[0].memory(program.memory_kinds[number])
+            dims = self.kept.words(shape.dimensions)
+            made += struct.pack("6q", nbytes(shape), buffer_type(shape), shape.rank, dims, alias, memory)
+        fields = {
+            "refs": 1, "arguments": len(program.parameters), "results": len(program.results),
+            "argument_rows": self.kept.text(bytes(rows))[0], "result_rows": self.kept.text(bytes(made))[0],
+            "replicas": program.options.replicas, "partitions": program.options.partitions,
+            "device": program.devices[0].address, "donates": int(bool(program.donated or overwritten)),
+        }  # fmt: skip
+        if len(rows) != ARGUMENT.size * len(program.parameters) or len(made) != RESULT.size * len(program.results):
+            raise AssertionError("the records of arguments and results are not of the sizes of ARGUMENT and RESULT")
+        if caller is not None:
+            self._arena = Buffer(caller.temporaries) if caller.temporaries else None
+            fixed = (*caller.constants, 0, *caller.more)
+            fields |= {
+                "entry": caller.entry, "fixed": len(fixed), "fixed_values": self.kept.words(fixed),
+                "arena_slot": len(caller.constants), "arena_size": caller.temporaries,
+                "arena": self._arena.address if self._arena is not None else 0,
+            }  # fmt: skip
+        return self.kept.words([fields.get(name, 0) for name in PROGRAM.fields])
+
+    @property
+    def is_deleted(self) -> bool:
+        """Calls are refused."""
+        return bool(read_word(self.address + PROGRAM["deleted"]))
+
+
+def load(program: Program) -> Loaded:
+    """The program compiled, or to be interpreted, as the environment says."""
+    with flags(program.options.flags):
+        run = _runner(program)
+    _show_shardings(program)
+    return Loaded(program, run)
+
+
+def _runner(program: Program) -> Runner:
+    if program.options.count > 1:
+        from hlokit.interop.pjrt.shards import on_devices
+
+        return on_devices(program)
+    return interpreted(program) if backend() == "interpreter" or is_shadowed() else compiled(program)
+
+
+def _show_shardings(program: Program) -> None:
+    """Calls those who want to know the shardings of values: of the entry's, others are whole."""
+    if not program.inspections:
+        return
+    from jaxlib import xla_client  # pyright: ignore
+
+    from hlokit.interop.pjrt.propagation import shardings
+    from hlokit.interop.pjrt.sharding_proto import known, sharding_proto
+
+    client: Any = xla_client
+    found = shardings(program.module)
+    for instruction, callback in program.inspections:
+        proto = client.OpSharding()
+        proto.ParseFromString(sharding_proto(known(found.get(instruction))))
+        callback(client.HloSharding.from_proto(proto))
+
+
+_loaded: dict[int, Loaded] = {}
+immortal(_loaded)  # at exit handles are still out, and machine code reads the programs' constants
+
+
+def loaded_at(address: int) -> Loaded:
+    """The executable with this handle."""
+    return _loaded[address]
+
+
+def bury() -> None:
+    """Lets go of the executables whose handles are all gone."""
+    address = native().take_dead()
+    while address:
+        following = read_word(address + PROGRAM["next"])
+        _loaded.pop(address, None)
+        address = following
+
+
+def execute(
+    loaded: Loaded, lists: Sequence[Sequence[int]], kept: Sequence[int], places: Sequence[Device]
+) -> list[list[int]]:
+    """Runs the program on buffers, a list for each device; gives buffers. `kept`: arguments that are not donated."""
+    program = loaded.program
+    if loaded.is_deleted:
+        raise EvaluationError(f"{program.name}: the executable was deleted")
+    given = [n for n in program.donated if n not in kept]
+    storages: list[int] = []
+    try:
+        arguments = [_arguments(program, buffers, given, storages) for buffers in lists]
+        results = loaded.run(arguments)
+        made = [_buffers(loaded, values, place) for values, place in zip(results, places, strict=True)]
+    finally:
+        for storage in storages:
+            native().release(storage)
+    for buffers in lists:
+        for number in given:
+            storage = native().take(buffers[number])
+            if storage:
+                native().release(storage)
+    return made
+
+
+def _arguments(program: Program, buffers: Sequence[int], given: Sequence[int], storages: list[int]) -> list[_Array]:
+    if len(buffers) != len(program.parameters):
+        raise ArgumentError(f"{program.name} takes {len(program.parameters)} arguments, got {len(buffers)}")
+    for number in given:
+        if buffers.count(buffers[number]) > 1:
+            raise ArgumentError(f"{program.name}: argument {number} is donated, and it is another argument too")
+    values: list[_Array] = []
+    for number, buffer in enumerate(buffers):
+        storage = native().acquire(buffer)
+        if not storage:
+            raise ArgumentError(f"{program.name}: argument {number} was deleted or donated")
+        storages.append(storage)
+        values.append(storage_view(storage, *buffer_shape(buffer)))
+    return values
+
+
+def _buffers(loaded: Loaded, values: Sequence[Any], device: Device) -> list[int]:
+    program = loaded.program
+    made: list[int] = []
+    for number, (shape, value, kind) in enumerate(zip(program.results, values, program.memory_kinds, strict=True)):
+        array = np.asarray(value)
+        if array.shape != loaded.run.result_dimensions(number):
+            raise HlokitError(f"{program.name}: a result of sizes {list(array.shape)} where {shape} was expected")
+        made.append(
+            new_buffer(new_storage(array), array.shape, buffer_type(shape), device.address, device.memory(kind))
+        )
+    return made
