@@ -63,7 +63,7 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify
 
     Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
     UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit, and for what
-    is no text.
+    is not text.
 
         >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
         >>> hk.evaluate(module, [1.0, -2.0])

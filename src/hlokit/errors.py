@@ -113,7 +113,7 @@ class MisuseError(BuildError, TypeError):
 
 
 class ParseError(HlokitError):
-    """Text or bytes that are no module. Shows line, column (both from 1), the line and a caret.
+    """Text or bytes that are not a module. Shows line, column (both from 1), the line and a caret.
 
         >>> try:
         ...     hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] nonsense() }")

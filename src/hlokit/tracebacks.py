@@ -2,7 +2,7 @@
 
 An error that passes a function marked `public` on its way to the caller's code loses the frames of this package;
 frames of the caller's own functions that the package called stay. Errors that a sound program cannot raise keep all:
-what is no HlokitError, and what is_internal finds. HLOKIT_TRACEBACK_FILTERING=off keeps all frames of all errors.
+what is not an HlokitError, and what is_internal finds. HLOKIT_TRACEBACK_FILTERING=off keeps all frames of all errors.
 """
 
 from __future__ import annotations

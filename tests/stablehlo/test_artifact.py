@@ -207,7 +207,7 @@ def test_call_stacks_of_many_operations_are_small() -> None:
         (bytecode([pairs(3), numbers(10, 1, 4), numbers(15, 7)], EMPTY), "1 bytes too many"),
         (bytecode([pairs(3), numbers(10, 1, 4), numbers(14, 2)], EMPTY), "ends too early"),
         (bytecode([pairs(3), numbers(10, 1, 99)], EMPTY), "attribute 99 of 4"),
-        (bytecode([numbers(2, 2)], EMPTY), "no dictionary"),
+        (bytecode([numbers(2, 2)], EMPTY), "not a dictionary"),
         (bytecode([pairs() + b"\x01"], EMPTY), "1 bytes too many"),
         (bytecode([pairs()], MODULE + numbers(1 << 1 | 1, 1, 1 << 60, 0)), "a region of 0 values"),
         (bytecode([pairs()], MODULE + numbers(1 << 1 | 1, 1, 0, 1 << 60)), "ends too early"),

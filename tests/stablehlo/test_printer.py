@@ -263,7 +263,7 @@ def test_constants_keep_every_bit(dtype: hk.DType, count: int) -> None:
             "p = f32[4] parameter(0)\n"
             'ROOT c = f32[4] custom-call(p), custom_call_target="x", api_version=API_VERSION_TYPED_FFI, '
             'backend_config="{} : oops"',
-            "c = custom-call(...): '{} : oops' is no dictionary attribute",
+            "c = custom-call(...): '{} : oops' is not a dictionary attribute",
         ),
         ("ROOT k = f32[1000] constant({...})", "k = constant(...): a constant whose elements are left out"),
         (

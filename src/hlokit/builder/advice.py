@@ -334,7 +334,7 @@ def of_shape(given: Any) -> str:
 
 
 def written(shape: Shape) -> str:
-    """The Python that makes this shape; "" for what is no array of fixed sizes."""
+    """The Python that makes this shape; "" for what is not an array of fixed sizes."""
     if not shape.is_array or shape.is_dynamic:
         return ""
     return f"hk.{shape.dtype}[{', '.join(map(str, shape.dimensions)) or '()'}]"

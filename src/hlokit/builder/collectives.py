@@ -287,7 +287,7 @@ def all_to_all_tuple(
 def collective_permute(
     operand: XlaOp, source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:
-    """For each (source, target), the target gets the source's operand; who is no target gets zeros (CPERM rules).
+    """For each (source, target), the target gets the source's operand; who is not a target gets zeros (CPERM rules).
 
     Raises ShapeError: CPERM-4 for a source or target given twice, CPERM-8 unless the operand is an array.
 

@@ -65,7 +65,7 @@ def create_token(builder: Builder) -> XlaOp:
 
 @checks_as("after-all")
 def after_all(builder: Builder, tokens: Sequence[XlaOp]) -> XlaOp:
-    """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is no token.
+    """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is not a token.
 
         >>> b = hk.Builder()
         >>> token = hk.after_all(b, [hk.create_token(b), hk.create_token(b)])

@@ -324,6 +324,6 @@ def _custom_call(target: str, padding_type: str, draft: Convolution, lhs: XlaOp,
 
 
 def _sizes(operand: XlaOp, dimensions: Sequence[int]) -> list[int]:
-    """Some of an operand's sizes; 1 for a number that is no dimension, which the op's own rules will refuse."""
+    """Some of an operand's sizes; 1 for a number that is not a dimension, which the op's own rules will refuse."""
     sizes = operand.shape.dimensions
     return [sizes[d] if 0 <= d < len(sizes) else 1 for d in dimensions]

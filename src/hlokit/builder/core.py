@@ -85,7 +85,7 @@ class Builder:
         """The argument of this number (BUILDER-5). A DType stands for its scalar shape.
 
         `replicated_at_leaf_buffers`: one flag per leaf of the shape, or none (BEY-20).
-        Raises BuildError (BUILDER-6) for a number that is taken or negative, ShapeError for what is no shape.
+        Raises BuildError (BUILDER-6) for a number that is taken or negative, ShapeError for what is not a shape.
 
             >>> b = hk.Builder()
             >>> x = b.parameter(0, hk.f32[2, 3], "x")
@@ -627,7 +627,7 @@ class Builder:
 def emit(op: Op, *operands: Any, called: Sequence[Computation] = (), shape: Shape | None = None) -> XlaOp:
     """Appends `op` to the builder of its operands, at least one of which is a handle.
 
-    Operands that are no handles become constants, Python numbers in the element type of the first handle.
+    Operands that are not handles become constants, Python numbers in the element type of the first handle.
     """
     first = next((o for o in operands if isinstance(o, XlaOp)), None)
     if first is None:
@@ -744,7 +744,7 @@ def _all_equal(array: np.ndarray[Any, Any]) -> bool:
 
 
 def op_function(value: Any) -> Any:
-    """A function of the facade made public: its errors name the call where they name no op; what is no function."""
+    """A function of the facade made public: its errors name the call where they name no op; what is not a function."""
     if not isinstance(value, FunctionType):
         return value
     made = public(value, _complete, _misuse)

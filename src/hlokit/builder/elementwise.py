@@ -2,8 +2,8 @@
 
 Operands are handles; one of them may be a number or an array, which becomes a constant. `result_accuracy` is None,
 "highest" or ("tolerance", atol, rtol, ulps) (BEY-17). `broadcast_dimensions` is as broadcasting.py says (BCAST).
-All raise ShapeError, with the rule's label: UN-3 or BIN-3 for an operand that is no array, and for an element type that
-the op does not take the rule named with the function.
+All raise ShapeError, with the rule's label: UN-3 or BIN-3 for an operand that is not an array; for an element type that
+the op does not take, the rule named with the function.
 """
 
 from __future__ import annotations
@@ -695,7 +695,7 @@ def lt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 
 
 def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs == rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+    """lhs == rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
         >>> b = hk.Builder()
         >>> result = hk.eq_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
@@ -706,7 +706,7 @@ def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs != rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+    """lhs != rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
         >>> b = hk.Builder()
         >>> result = hk.ne_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
@@ -717,7 +717,7 @@ def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs >= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+    """lhs >= rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
         >>> b = hk.Builder()
         >>> hk.evaluate(b.build(hk.ge_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
@@ -727,7 +727,7 @@ def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs > rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+    """lhs > rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
         >>> b = hk.Builder()
         >>> result = hk.gt_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("inf")]))
@@ -738,7 +738,7 @@ def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs <= rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+    """lhs <= rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
         >>> b = hk.Builder()
         >>> hk.evaluate(b.build(hk.le_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
@@ -748,7 +748,7 @@ def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 
 
 def lt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs < rhs in the total order of bits; the plain comparison of what is no float (CMP-4, CMP-8).
+    """lhs < rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
         >>> b = hk.Builder()
         >>> hk.evaluate(b.build(hk.lt_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
@@ -880,7 +880,7 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: DTy
 
 
 def _array_type(operand: XlaOp, new_element_type: DType | Any, opcode: str, label: str) -> DType:
-    """The new element type; refuses, before a shape is made of it, what is no array or cannot be an array's type."""
+    """The new element type. Refuses, before a shape is made of it, what is not an array or not a type of arrays."""
     target = dtype(new_element_type)
     if not target.is_array or not first_handle(operand).shape.is_array:
         error = ShapeError(

@@ -241,7 +241,7 @@ def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
 
 
 def _no_operands(operands: Any, dimension: Any) -> HlokitError:
-    """The error for what is no list of operands: the other argument's place, or handles that are not in a list."""
+    """The error for what is not a list of operands: the other argument's place, or handles that are not in a list."""
     swapped = isinstance(dimension, (list, tuple))
     found: list[Any] = list(dimension) if swapped else [operands, dimension]  # pyright: ignore[reportUnknownArgumentType]
     handles = [operand for operand in found if isinstance(operand, XlaOp)]
@@ -302,7 +302,7 @@ def _check_array(operand: XlaOp, opcode: str, label: str) -> None:
 
 
 def integer_list(values: Sequence[int], operand: XlaOp, opcode: str, label: str, name: str) -> tuple[int, ...]:
-    """`values`, of an argument that is needed before an op can be made. Raises ShapeError for what is no integers."""
+    """`values`, of an argument that is needed before an op can be made. Raises ShapeError if they are not integers."""
     try:
         return integers(values, label, name)
     except ShapeError as error:

@@ -64,7 +64,7 @@ class DebugAttributes:
 
 
 def check_is_module(given: object) -> None:
-    """Raises ArgumentError for what is no HloModule, VerifyError for one that was read unchecked and is wrong."""
+    """Raises ArgumentError for what is not an HloModule, VerifyError for one that was read unchecked and is wrong."""
     if not isinstance(given, HloModule):
         how = "hk.load(path) or hk.parse(text) makes one" if isinstance(given, (str, bytes)) else "b.build(x) makes one"
         raise ArgumentError(f"found {type(given).__name__}, expected an HloModule: {how}")

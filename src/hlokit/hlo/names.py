@@ -14,7 +14,7 @@ KEYWORDS = frozenset(
         "StackFrames",
     }
 )  # fmt: skip
-"""Words that are no names unless written with % (LEX-8)."""
+"""Words that are not names unless written with % (LEX-8)."""
 RESERVED = frozenset(DTYPES) - {"tuple", "buffer"}
 """Names that an instruction cannot have (LEX-9)."""
 

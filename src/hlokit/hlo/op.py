@@ -302,15 +302,15 @@ class Op:
 
     def fold(self, operands: Sequence[Shape]) -> Fold:
         """fold: which elements each result folds."""
-        raise NotImplementedError(f"{self.opcode} is no fold")
+        raise NotImplementedError(f"{self.opcode} is not a fold")
 
     def scatter(self, operands: Sequence[Shape]) -> Scattering:
         """scatter: how updates are combined; `target` says where they go."""
-        raise NotImplementedError(f"{self.opcode} is no scatter")
+        raise NotImplementedError(f"{self.opcode} is not a scatter")
 
     def target(self, emit: Emitter, index: Index, *readers: Any) -> Target:
         """scatter: the operand element that the update at `index` goes to."""
-        raise NotImplementedError(f"{self.opcode} is no scatter")
+        raise NotImplementedError(f"{self.opcode} is not a scatter")
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
         """kernel: the routine, and what may be fused to it."""
@@ -318,7 +318,7 @@ class Op:
 
     def contraction(self, operands: Sequence[Shape]) -> Contraction:
         """contraction: which elements are multiplied, and which products each result sums."""
-        raise NotImplementedError(f"{self.opcode} is no contraction")
+        raise NotImplementedError(f"{self.opcode} is not a contraction")
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
         """For form communicate: what the members' results are made of, for arrays of these static shapes.

@@ -63,7 +63,7 @@ class _Verifier:
         if computation.module is not self.module:
             self._report(where, "does not belong to the module", "BUILDER-16")
         if computation.root.parent is not computation:
-            self._report(where, f"the root {computation.root.name} is no instruction of it", "HCOMP-4")
+            self._report(where, f"the root {computation.root.name} is not an instruction of it", "HCOMP-4")
         if not self._instructions(computation, instructions):
             self._order(computation, instructions)
         self._parameters(computation, instructions)

@@ -20,7 +20,7 @@ _MOST_DIMENSIONS = 64
 
 def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
     """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1,
-    for more devices than 65536, and for what is no module."""
+    for more devices than 65536, and for what is not a module."""
     check_is_module(module)
     counts = (
         module.replica_count if replicas is None else replicas,

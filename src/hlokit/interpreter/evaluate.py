@@ -196,9 +196,9 @@ def _conform(instruction: Instruction, shape: Shape, value: Any) -> Any:
         if value.shape != shape.dimensions and not fits(value.shape, shape):
             if _is_cut(value.shape, shape, instruction):
                 return _as_declared(shape, value)
-            raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.shape} for {shape}")
+            raise AssertionError(f"{instruction.name}: its reference gave {value.shape} for {shape}")
         if value.dtype != shape.dtype.numpy:
-            raise AssertionError(f"{instruction.name}: {instruction.opcode} gave {value.dtype} for {shape}")
+            raise AssertionError(f"{instruction.name}: its reference gave {value.dtype} for {shape}")
         return value
     if shape.is_tuple:
         return tuple(_conform(instruction, s, v) for s, v in zip(shape.elements, value, strict=True))

@@ -20,7 +20,7 @@ def evaluation_order(computation: Computation) -> Sequence[Instruction]:
 
     What receives begins as early as it can; what waits for others comes when there is nothing else to do: collectives,
     then recv-dones, each after the sends on its own channel (COMM-11). Where a send needs what is received on its own
-    channel, that is no order, since another device sends: it is then left out of account.
+    channel, that is not an order, since another device sends: it is then left out of account.
     """
     if computation.module is not None and computation.module.is_scheduled:
         return computation.instructions

@@ -175,7 +175,7 @@ class Process:
             self.transport.offer(self.device, route)
 
     def receive(self, channel: int) -> Any:
-        """The next value on the channel; None for a device that is no target of the channel's pairs."""
+        """The next value on the channel; None for a device that is not a target of the channel's pairs."""
         route = self.route(channel, 1)
         return None if route is None else self.transport.receive(self.device, self._current, route)
 

@@ -92,7 +92,7 @@ def _is_told(instruction: Instruction) -> bool:
 def told_pairs(name: str, text: str, count: int) -> list[tuple[int, int]]:
     """The (source, target) pairs that `text`, a frontend attribute of the instruction `name`, says (COMM-16).
 
-    EvaluationError for what are no pairs of `count` devices, or have a source or a target twice.
+    EvaluationError for what are not pairs of `count` devices, or have a source or a target twice.
     """
     found = re.findall(r"\d+", text)
     numbers = [int(n) for n in found if len(n) < 10]

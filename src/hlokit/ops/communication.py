@@ -48,7 +48,7 @@ class Infeed(Op, name="infeed"):
             return _read(item, data), TOKEN_VALUE
         parts = _parts(item)
         if len(parts) != len(data.elements):
-            raise EvaluationError(f"infeed: the item is no tuple for {data} [INFEED-4]")
+            raise EvaluationError(f"infeed: the item is not a tuple for {data} [INFEED-4]")
         return tuple(map(_read, parts, data.elements)), TOKEN_VALUE
 
 
@@ -174,7 +174,7 @@ class RecvDone(Op, name="recv-done"):
         if value is None:
             return placeholder(data), TOKEN_VALUE
         if not _is_of(value, data):
-            raise EvaluationError(f"recv-done: what was sent on channel {channel} is no {data} [COMM-3]")
+            raise EvaluationError(f"recv-done: what was sent on channel {channel} is not {data} [COMM-3]")
         return value, TOKEN_VALUE
 
 

@@ -91,7 +91,7 @@ class Binary(Op):
 
 
 def reject_kind(shape: Shape, argument: str, kinds: frozenset[str], not_array: str, wrong_kind: str) -> None:
-    """Raises the ShapeError for an operand that is no array, or of an element type outside `kinds`."""
+    """Raises the ShapeError for an operand that is not an array, or of an element type outside `kinds`."""
     if not shape.is_array:
         raise ShapeError(not_array, argument, shape, "an array")
     expected = " or ".join(name for name in ("pred", "signed", "unsigned", "floating", "complex") if name in kinds)
@@ -101,8 +101,8 @@ def reject_kind(shape: Shape, argument: str, kinds: frozenset[str], not_array: s
 def merged(lhs: Shape, rhs: Shape, types_rule: str = "BIN-2") -> Shape:
     """The one shape of two operands, in lhs's layout: a dimension is dynamic if either's is (DYN-BCAST-1).
 
-    An unbounded dimension takes the other's size (BEY-30). Raises ShapeError: BIN-3 for what is no array, `types_rule`
-    for different element types, also floating ones (TYPE-6, TYPE-7), BUILDER-15 for different sizes.
+    An unbounded dimension takes the other's size (BEY-30). Raises ShapeError: BIN-3 for what is not an array,
+    `types_rule` for different element types, also floating ones (TYPE-6, TYPE-7), BUILDER-15 for different sizes.
     """
     if not (lhs.is_array and rhs.is_array):
         raise ShapeError("BIN-3", "operands", (lhs, rhs), "arrays")

@@ -177,7 +177,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
 
 
 class CollectivePermute(Op, name="collective-permute"):
-    """For each pair, the target receives the source's operand; who is no target gets zeros.
+    """For each pair, the target receives the source's operand; who is not a target gets zeros.
 
     With `slice_sizes` (the in-place form) the operands are input, output, input starts, output starts: slices of
     the source's input overwrite slices of the target's output (BEY-64).

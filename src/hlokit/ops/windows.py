@@ -47,7 +47,7 @@ def output_sizes(base: Sequence[int], window: Window) -> list[int]:
 def placements(base: Sequence[int], window: Window) -> Iterator[tuple[Slices, Slices]]:
     """For each offset within the window, row-major: the window positions where it meets an element, and those elements.
 
-    Padding and the holes of base dilation are no elements; offsets that meet none are left out.
+    Padding and the holes of base dilation are not elements; offsets that meet none are left out.
     """
     counts = output_sizes(base, window)
     for met in itertools.product(*map(meetings, window.dimensions, base, counts)):

@@ -36,7 +36,7 @@ class ConvCanonicalization(Pass):
 
 
 def _as_dot(conv: Instruction, op: Convolution, computation: Computation) -> Instruction | None:
-    """The same sums as a dot, brought to the dimensions of the convolution; None if they are no dot."""
+    """The same sums as a dot, brought to the dimensions of the convolution; None if they are not a dot."""
     (lhs, rhs), numbers = conv.operands, op.dim_labels
     if op.feature_group_count != 1 or op.batch_group_count != 1:
         return None

@@ -65,7 +65,7 @@ def is_message(data: memoryview) -> bool:
 
 
 def first(data: memoryview, number: int) -> memoryview | None:
-    """The content of the first field of this number that holds bytes; None if there is none before what is no field."""
+    """The content of the first field of this number that holds bytes; None if there is none before a fault."""
     try:
         return next((content for found, kind, content in fields(data) if (found, kind) == (number, BYTES)), None)
     except NotAMessage:

@@ -414,7 +414,7 @@ class AttributeReader:
         if isinstance(shape, OtherType):
             raise UnsupportedError(f"{lexer.where(start)}: constants of type {shape} are not supported")
         if not isinstance(shape, Shape) or not shape.is_array or shape.is_dynamic:
-            raise lexer.error(f"dense: {shape} is no array of fixed sizes", start)
+            raise lexer.error(f"dense: {shape} is not an array of fixed sizes", start)
         reader = DenseReader(lexer, start)
         if is_resource:
             name = body[1:-1] if body.startswith('"') else body

@@ -102,7 +102,7 @@ def _broadcast(site: Site, *operands: XlaOp) -> list[XlaOp]:
     """Operands brought to one shape, as NumPy does; broadcast_dimensions say where the one of lower rank lies."""
     for operand in operands:
         if not operand.shape.is_array or operand.shape.is_unbounded:
-            raise site.error(f"{site.name}: {operand.shape} is no array of known sizes")
+            raise site.error(f"{site.name}: {operand.shape} is not an array of known sizes")
     rank = max(operand.rank for operand in operands)
     given = site.integers("broadcast_dimensions", default=()) if site.has("broadcast_dimensions") else None
     places: list[tuple[int, ...]] = []
@@ -136,7 +136,7 @@ def _constant_like(site: Site) -> XlaOp:
     (operand,) = site.exactly(1)
     value: Any = site.get("value")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise site.error(f"{site.name}: the value is no number")
+        raise site.error(f"{site.name}: the value is not a number")
     if operand.dtype.is_integral:
         value = int(value) if abs(value) < 2**64 else 0
     return constants.full_like(operand, value)

@@ -137,7 +137,7 @@ def _custom_call(site: Site) -> list[XlaOp]:
 
 
 def _layout_constraint(site: Site) -> list[XlaOp]:
-    """The value itself: layouts are no part of values. That it is wanted in another one is noted."""
+    """The value itself: layouts are not part of values. That it is wanted in another one is noted."""
     (value,) = site.exactly(1)
     (wanted,) = _laid_out(site, [value.shape.logical], "result_layouts")
     if wanted.is_array and wanted.layout is not None:

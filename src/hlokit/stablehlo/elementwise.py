@@ -109,7 +109,7 @@ def _accuracy(site: Site) -> tuple[str, ...] | None:
         return None if mode == "default" else (mode,)
     parts = [given.get(name, 0) for name in ("atol", "rtol", "ulps")]
     if not all(isinstance(part, (int, float)) and math.isfinite(part) for part in parts):
-        raise site.error(f"{site.name}: result_accuracy has parts that are no numbers")
+        raise site.error(f"{site.name}: result_accuracy has parts that are not numbers")
     return ("tolerance", *(float_text(float(part), dtypes.f64) for part in parts[:2]), str(int(parts[2])))
 
 
@@ -120,7 +120,7 @@ def _compare(site: Site) -> XlaOp:
     direction = site.word("comparison_direction", default=words[0] if words else "")
     kind = site.word("compare_type", default=words[1] if len(words) > 1 else "NOTYPE")
     if kind not in ("NOTYPE", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER"):
-        raise site.error(f"{site.name}: {kind[:40]} is no type of comparison")
+        raise site.error(f"{site.name}: {kind[:40]} is not a type of comparison")
     is_total = kind == "TOTALORDER" and lhs.dtype.is_floating
     return site.emit(comparison.Compare(direction, "TOTALORDER" if is_total else None, None), lhs, rhs)
 

@@ -152,7 +152,7 @@ class DenseReader:
         elif _HEX.match(word):
             value = int(word, 16)
         else:
-            raise self._error(f"{word[:40]!r} is no integer")
+            raise self._error(f"{word[:40]!r} is not an integer")
         bits = 1 if dtype.kind == "pred" else dtype.bits
         if not -(1 << bits >> 1) <= value < 1 << bits:
             raise self._error(f"{value} does not fit {dtype}")
@@ -171,7 +171,7 @@ class DenseReader:
                 if _FLOAT.match(word):
                     continue
                 if not _HEX.match(word) or not 0 <= int(word, 16) < 1 << (8 * dtype.numpy.itemsize):
-                    raise self._error(f"{word[:40]!r} is no number of {dtype}")
+                    raise self._error(f"{word[:40]!r} is not a number of {dtype}")
                 bits[i] = int(word, 16)
         return values
 

@@ -180,7 +180,7 @@ class Lowering:
     def _count(self, name: str, default: int) -> int:
         count = self.program.attributes.get(name, default)
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 2**31:
-            raise self.lexer.error(f"{name} is no count of devices", 0)
+            raise self.lexer.error(f"{name} is not a count of devices", 0)
         return count
 
     def _arguments(self, main: Function, given: Sequence[Shape] | None) -> list[Shape]:

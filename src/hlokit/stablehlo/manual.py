@@ -191,7 +191,7 @@ def _refuse_sums(site: Site, sharding: Sharding | None) -> None:
 def _ratios(site: Site, sharding: Any, whole: Shape, part: Shape) -> dict[int, Cut]:
     """The cuts that make `part` of `whole`: a dimension of one size in both stays whole."""
     if whole.rank != part.rank or not whole.is_array or whole.dtype is not part.dtype:
-        raise site.error(f"{site.name}: {part} is no part of {whole}")
+        raise site.error(f"{site.name}: {part} is not part of {whole}")
     try:
         cuts = cuts_of(sharding, whole.rank) if sharding is not None else []
     except ShapeError as error:

@@ -31,7 +31,7 @@ _GATHER_LISTS = (
 def constant(site: Site) -> XlaOp:
     value = site.get("value")
     if not isinstance(value, Dense):
-        raise site.error(f"{site.name}: the value is no dense<...>")
+        raise site.error(f"{site.name}: the value is not a dense<...>")
     return constant_of(site, value)
 
 

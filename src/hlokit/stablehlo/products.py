@@ -36,10 +36,10 @@ def precisions(site: Site) -> tuple[str, ...]:
     """precision_config: of each operand; empty where all are the default."""
     given = site.get("precision_config", "precision", default=[])
     if not isinstance(given, list):
-        raise site.error(f"{site.name}: precision_config is no list")
+        raise site.error(f"{site.name}: precision_config is not a list")
     words = [v.value if isinstance(v, DialectAttribute) else v for v in given]  # pyright: ignore[reportUnknownVariableType]
     if not all(isinstance(word, str) for word in words):  # pyright: ignore[reportUnknownVariableType]
-        raise site.error(f"{site.name}: precision_config is no list of words")
+        raise site.error(f"{site.name}: precision_config is not a list of words")
     return tuple(str(word).lower() for word in words)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 

@@ -34,7 +34,7 @@ def _applied(site: Site, inits: Sequence[XlaOp]) -> Computation:
     name = site.string("applies")
     op_class = elementwise.PLAIN.get(name.partition(".")[2])
     if op_class is None or op_class.arity != 2 or len(inits) != 1:
-        raise site.error(f"{site.name}: {name[:60]} is no operation on two values")
+        raise site.error(f"{site.name}: {name[:60]} is not an operation on two values")
     builder = Builder("region", source_info=False)
     scalars = [builder.parameter(i, inits[0].shape) for i in range(2)]
     return builder.build_computation(builder.emit(op_class(), scalars))

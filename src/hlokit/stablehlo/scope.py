@@ -114,7 +114,7 @@ class Scope:
         elif (known := self._outer_size(outside)) is not None:
             copy = self.builder.constant(known)
         else:
-            message = f"the region uses {reference} of the outside, which is no constant"
+            message = f"the region uses {reference} of the outside, which is not a constant"
             raise UnsupportedError(f"{self.lexer.where(start)}: {message}")
         self._captured[reference] = copy
         return copy

@@ -81,7 +81,7 @@ class Site:
         """The one result's shape: an array of known sizes or bounds."""
         shape = self.result()
         if not shape.is_array:
-            raise self.error(f"{self.name}: {shape} is no array")
+            raise self.error(f"{self.name}: {shape} is not an array")
         if shape.is_unbounded:
             raise self.unsupported(f"the sizes of its result {shape} are not known")
         return shape
@@ -120,14 +120,14 @@ class Site:
         """A list of attributes; empty where there is none."""
         value = self.get(name, default=[])
         if not isinstance(value, list):
-            raise self.error(f"{self.name}: {name} is no list")
+            raise self.error(f"{self.name}: {name} is not a list")
         return value  # pyright: ignore[reportUnknownVariableType]
 
     def integer(self, *names: str, default: Any = _MISSING) -> int:
         value = self.get(*names, default=default)
         value = value.array.item() if isinstance(value, Dense) and value.array.size == 1 else value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(f"{self.name}: {names[0]} is no integer")
+            raise self.error(f"{self.name}: {names[0]} is not an integer")
         if not -(2**63) <= value < 2**63:
             raise self.error(f"{self.name}: {names[0]} does not fit 64 bits")
         return value
@@ -135,7 +135,7 @@ class Site:
     def number(self, *names: str) -> float:
         value = self.get(*names)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.error(f"{self.name}: {names[0]} is no number")
+            raise self.error(f"{self.name}: {names[0]} is not a number")
         return float(value)
 
     def boolean(self, *names: str, default: Any = _MISSING) -> bool:
@@ -147,7 +147,7 @@ class Site:
     def string(self, *names: str, default: Any = _MISSING) -> str:
         value = self.get(*names, default=default)
         if not isinstance(value, str):
-            raise self.error(f"{self.name}: {names[0]} is no string")
+            raise self.error(f"{self.name}: {names[0]} is not a string")
         return value
 
     def word(self, *names: str, default: Any = _MISSING) -> str:
@@ -155,13 +155,13 @@ class Site:
         value = self.get(*names, default=default)
         value = value.value if isinstance(value, DialectAttribute) else value
         if not isinstance(value, str):
-            raise self.error(f"{self.name}: {names[0]} is no word")
+            raise self.error(f"{self.name}: {names[0]} is not a word")
         return value
 
     def symbol(self, *names: str) -> str:
         value = self.get(*names, default=next((w for w in self.operation.words if isinstance(w, Symbol)), None))
         if not isinstance(value, Symbol):
-            raise self.error(f"{self.name}: {names[0]} is no @symbol")
+            raise self.error(f"{self.name}: {names[0]} is not an @symbol")
         return value.name
 
     def integers(self, *names: str, default: Any = _MISSING) -> tuple[int, ...]:
@@ -180,7 +180,7 @@ class Site:
         """Integers that stand one by one, each of which may be a tensor of one element."""
         found = [self.as_integers([value], name) for value in values]
         if any(len(one) != 1 for one in found):
-            raise self.error(f"{self.name}: {name} is no integer")
+            raise self.error(f"{self.name}: {name} is not an integer")
         return tuple(one[0] for one in found)
 
     def matrix(self, *names: str, default: Any = _MISSING) -> list[tuple[int, ...]]:
@@ -191,7 +191,7 @@ class Site:
         if array.ndim == 1 and array.size % 2 == 0:  # padding of old texts
             array = array.reshape(-1, 2)
         if array.ndim != 2:
-            raise self.error(f"{self.name}: {names[0]} is no list of lists")
+            raise self.error(f"{self.name}: {names[0]} is not a list of lists")
         return [tuple(map(int, row)) for row in array]
 
     def as_array(self, value: Any, name: str) -> np.ndarray[Any, Any]:
@@ -208,7 +208,7 @@ class Site:
                 return array.astype(np.int64)
         except (ValueError, OverflowError, TypeError):
             pass
-        raise self.error(f"{self.name}: {name} is no list of integers")
+        raise self.error(f"{self.name}: {name} is not a list of integers")
 
     def booleans(self, *names: str, default: Any = _MISSING) -> tuple[bool, ...]:
         return tuple(map(bool, self.integers(*names, default=default)))
@@ -274,5 +274,5 @@ class Site:
 
     @property
     def where(self) -> str:
-        """How an error that is no ParseError names the operation's position."""
+        """How an error that is not a ParseError names the operation's position."""
         return self.scope.lexer.where(self.operation.start)

@@ -353,7 +353,7 @@ def precision_text(precisions: tuple[str, ...]) -> str:
 def read_dictionary(lexer: Lexer, label: str = "HCATTR-2") -> dict[str, str]:
     """{k="v",k2={json}}: a string's value is its content, a JSON value its text, braces included.
 
-    A key that is no identifier is quoted: XLA, which lets any key in by its protos, prints it bare and cannot read it.
+    A key that is not an identifier is quoted: XLA lets any key in by its protos, prints it bare and cannot read it.
     """
     lexer.expect("{", label)
     values: dict[str, str] = {}

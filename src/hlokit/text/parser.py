@@ -320,7 +320,7 @@ class Parser:
         return operands
 
     def _operand(self, body: Body) -> Instruction:
-        """Reads an operand that is no plain %name."""
+        """Reads an operand that is not a plain %name."""
         lexer = self.lexer
         start = lexer.start
         shape = read_shape(lexer) if starts_shape(lexer) else None
@@ -390,7 +390,7 @@ class Parser:
     # -- attributes
 
     def _attributes(self, spelling: Spelling, fields: dict[str, Any], body: Body) -> tuple[Extra | None, Called]:
-        """Reads `, name=value` up to what is no attribute; the op's own go to `fields`."""
+        """Reads `, name=value` up to what is not an attribute; the op's own go to `fields`."""
         lexer = self.lexer
         extra: Extra | None = None
         called: Called = {}

@@ -157,7 +157,7 @@ def read_layout(lexer: Lexer, rank: int) -> Layout:
     if len(order) != rank:
         raise lexer.error(f"{rank} dimensions, but {len(order)} in minor_to_major", "HLAY-2", start)
     if sorted(order) != list(range(rank)):
-        raise lexer.error(f"minor_to_major is no permutation of 0..{rank - 1}", "HLAY-2", start)
+        raise lexer.error(f"minor_to_major is not a permutation of 0..{rank - 1}", "HLAY-2", start)
     layout = _read_layout_fields(lexer, tuple(order)) if lexer.accept(":") else Layout(tuple(order))
     lexer.expect("}", "HLAY-1")
     return layout

@@ -26,7 +26,7 @@ def check(
     """Reads programs and verifies every rule of the language; lists all findings of each file on standard error.
 
     Says of a program with collectives or channels whether the devices that run it always meet, or how they may not.
-    Exit status 1 if a program breaks a rule, 2 if a file cannot be read or its text is no program.
+    Exit status 1 if a program breaks a rule, 2 if a file cannot be read or its text is not a program.
 
     Parameters
     ----------

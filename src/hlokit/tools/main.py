@@ -28,7 +28,7 @@ from hlokit.tools.status import BAD, DONE, message_of, say, status_of
 _HELP = """XLA in Python: read, check, show and run HLO programs.
 
 Files may be `-`, standard input or output. Exit status: 0 done; 1 a finding or a difference; 2 bad input, a file that
-cannot be read or is no program, what is not supported, or wrong usage; 130 interrupted.
+cannot be read or is not a program, what is not supported, or wrong usage; 130 interrupted.
 """
 
 

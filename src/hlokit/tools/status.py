@@ -10,7 +10,7 @@ DONE = 0
 FOUND = 1
 """A finding or a difference: what `check` finds, a pass that breaks a rule, a program that goes wrong as it runs."""
 BAD = 2
-"""Nothing was done: bad input, a file that cannot be read or is no program, what is not supported, wrong usage."""
+"""Nothing was done: bad input, a file that cannot be read or is not a program, what is not supported, wrong usage."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """Who read the output went away before its end."""

@@ -42,7 +42,7 @@ def _integer(value: Any) -> int:
     """An int64: Python's or NumPy's integers, no float and no text."""
     number = index(value)
     if not _LEAST <= number <= _GREATEST:
-        raise ValueError(f"{number} is no int64")
+        raise ValueError(f"{number} is not an int64")
     return number
 
 
@@ -58,7 +58,7 @@ def _float(value: Any) -> float:
         raise TypeError(f"{value!r} is text")
     number = float(value)
     if number - number == 0 and abs(number) > _GREATEST_FLOAT:
-        raise OverflowError(f"{number} is no float32")
+        raise OverflowError(f"{number} is not a float32")
     return float(np.float32(number))
 
 

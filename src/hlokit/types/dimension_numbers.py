@@ -35,7 +35,7 @@ class DimensionNumbers:
     def of(cls, given: Any) -> Self:
         """`given`, or what a mapping's items or an object's attributes of the fields' names make.
 
-        Raises ShapeError for unknown keys, missing fields and what is no integer.
+        Raises ShapeError for unknown keys, missing fields and what is not an integer.
         """
         if isinstance(given, cls):
             return given

@@ -53,7 +53,7 @@ class ReplicaGroups:
     def along(mesh: Mesh, axes: Iterable[Axis]) -> ReplicaGroups:
         """The devices of a mesh that differ in their place along these axes only, the first axis the slowest.
 
-        Raises ShapeError (HMESH rules) for what is no mesh, or no axes of it.
+        Raises ShapeError (HMESH rules) for what is not a mesh, or no axes of it.
         """
         mesh.check()
         groups = ReplicaGroups(mesh=mesh, axes=tuple(axes))

@@ -10,7 +10,7 @@ from hlokit.errors import ShapeError
 
 
 def integer(value: Any, label: str, argument: str) -> int:
-    """`value` as an int. Raises ShapeError with the rule's label for what is no integer."""
+    """`value` as an int. Raises ShapeError with the rule's label for what is not an integer."""
     try:
         return index(value)
     except TypeError:
@@ -18,7 +18,7 @@ def integer(value: Any, label: str, argument: str) -> int:
 
 
 def integers(values: Iterable[Any], label: str, argument: str) -> tuple[int, ...]:
-    """`values` as ints. Raises ShapeError with the rule's label for what is no list of integers."""
+    """`values` as ints. Raises ShapeError with the rule's label for what is not a list of integers."""
     try:
         return tuple(map(index, values))
     except TypeError:

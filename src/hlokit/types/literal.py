@@ -100,7 +100,7 @@ def as_array(value: object, element_type: dtypes.DType | None = None) -> np.ndar
     """`value` as an array of a type that HLO has, without a copy where possible (NumPy, DLPack, Python numbers).
 
     Python numbers, and lists of them, follow BUILDER-7 unless `element_type` is given. Floats are rounded to it.
-    Raises ShapeError (BUILDER-7) for what is no array, or for 2.5 or 300 as s8, for complex numbers as real ones;
+    Raises ShapeError (BUILDER-7) for what is not an array, or for 2.5 or 300 as s8, for complex numbers as real ones;
     TYPE-1 for a type that HLO lacks.
     """
     try:

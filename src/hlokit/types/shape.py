@@ -30,12 +30,12 @@ _interned: WeakValueDictionary[tuple[Any, ...], Shape] = WeakValueDictionary()
 class Shape:
     """A type of the language (SHAPE-1). Make one by `f32[2, 3]`, `Shape.array`, `Shape.tuple` or `parse_shape`.
 
-    dtype       element type; `tuple`, `token`, `opaque` or `buffer` for what is no array
+    dtype       element type; `tuple`, `token`, `opaque` or `buffer` for what is not an array
     dimensions  sizes (bounds, where dynamic; UNBOUNDED for `?`), empty for all but arrays
     dynamic     one flag per dimension
     layout      None means the default, row-major
     elements    a tuple's element shapes, or a buffer's one content
-    depth       how deep tuples nest in it; 0 for what is no tuple
+    depth       how deep tuples nest in it; 0 for what is not a tuple
     logical     this shape without layouts;  static: without layouts and dynamic flags ("same shape", SHAPE-5)
 
         >>> shape = hk.f32[2, "<=3"]

@@ -102,7 +102,7 @@ def test_a_channel_that_is_no_number() -> None:
       %0 = "stablehlo.collective_permute"(%x) <{source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>,
         channel_handle = #stablehlo.channel_handle<handle = [], type = 1>}> : (tensor<2xf32>) -> tensor<2xf32>
       return %0 : tensor<2xf32> }'''
-    with pytest.raises(ParseError, match="channel_handle is no integer"):
+    with pytest.raises(ParseError, match="channel_handle is not an integer"):
         hk.parse(text)
 
 
@@ -113,7 +113,7 @@ def test_an_accuracy_that_is_no_number(number: str, field: str) -> None:
       %0 = "stablehlo.exponential"(%x) <{{result_accuracy = #stablehlo.result_accuracy<{field} = {number} : f64,
         mode = #stablehlo.result_accuracy_mode<TOLERANCE>>}}> : (tensor<2xf32>) -> tensor<2xf32>
       return %0 : tensor<2xf32> }}"""
-    with pytest.raises(ParseError, match="no numbers"):
+    with pytest.raises(ParseError, match="not numbers"):
         hk.parse(text)
 
 

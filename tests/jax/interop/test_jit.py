@@ -259,7 +259,7 @@ def test_arguments_that_are_none(wrong: Any) -> None:
 
 
 def test_shapes_are_no_values() -> None:
-    with pytest.raises(ArgumentError, match="no array"):
+    with pytest.raises(ArgumentError, match="is not an array"):
         hj.jit(lambda x: x + 1)(jax.ShapeDtypeStruct((2,), np.float32))
 
 

@@ -24,7 +24,8 @@ FLOPS = {"": 1.0, **{f"{p}{unit}": size for p, size in _DECIMAL.items() for unit
 def quantity(value: str | float, what: str, units: dict[str, float], *, zero: bool = False) -> float:
     """`value` in the base unit: a number, or text such as "100GB/s".
 
-    ArgumentError for what is no number, no unit of `units`, not finite, negative, or 0 where `zero` does not allow it.
+    ArgumentError for what is not a number, for a unit that is not in `units`, for a number that is not finite or is
+    negative, and for 0 where `zero` does not allow it.
     """
     text = str(value)
     match = _NUMBER.fullmatch(text)

@@ -117,7 +117,7 @@ def tree(groups: Sequence[Groups], nbytes: float, ways: Sequence[str]) -> list[R
 
 
 def halving(groups: Sequence[Groups], block: Callable[[int], float], ways: Sequence[str]) -> list[Round]:
-    """Recursive halving ("up") and doubling ("down"), also for groups that are no power of two.
+    """Recursive halving ("up") and doubling ("down"), also for groups that are not a power of two.
 
     Doubling: in round k each member has 2^k blocks, and sends what is missing there to the member 2^k before it.
     """

@@ -151,7 +151,7 @@ class _Program:
         try:
             arrays = [read(leaf) for read, leaf in zip(self._readers, leaves, strict=True)]
         except (TypeError, ValueError, OverflowError) as error:
-            raise ArgumentError(f"an argument is no array: {error}") from error
+            raise ArgumentError(f"an argument is not an array: {error}") from error
         values = self._run(*self._before, *arrays)
         results = (values,) if self._is_one else values[self._tokens :]
         made = [v if make is None else make(v) for make, v in zip(self._makers, results, strict=True)]

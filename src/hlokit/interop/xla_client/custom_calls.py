@@ -29,7 +29,7 @@ def register_custom_call_target(
     `fn` is a PyCapsule that holds a C function `void f(void* out, void** in)`, or a ctypes function of this kind
     (CCALL-3); or, here, a Python function of arrays. With api_version 1 it is a handler of XLA's FFI, or a dictionary
     of them by stage (hlokit.register_ffi_target). Targets for other platforms than the CPU are ignored.
-    Raises XlaRuntimeError for what is no handler, and for other versions (UNIMPLEMENTED).
+    Raises XlaRuntimeError for what is not a handler, and for other versions (UNIMPLEMENTED).
     """
     if platform not in _PLATFORMS:
         return

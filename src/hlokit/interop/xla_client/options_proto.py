@@ -73,7 +73,7 @@ def from_proto(data: bytes) -> CompileOptions:
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        raise ParseError(f"these bytes are no CompileOptionsProto: {error}") from None
+        raise ParseError(f"these bytes are not a CompileOptionsProto: {error}") from None
     options = CompileOptions()
     for name in _PLAIN:
         setattr(options, name, getattr(proto, name))

@@ -148,7 +148,7 @@ class Shape:
         return primitive_type(self._core.dtype)
 
     def element_type(self) -> np.dtype[Any]:
-        """The NumPy type of an element. XlaRuntimeError for what is no array."""
+        """The NumPy type of an element. XlaRuntimeError for what is not an array."""
         if not self.is_array():
             raise unimplemented(f"Unimplemented primitive type {self.xla_element_type().name}")
         return self._core.dtype.numpy

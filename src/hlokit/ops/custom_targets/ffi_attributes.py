@@ -84,7 +84,7 @@ class _Reader:
         self._at = match.end()
 
     def _next(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """The next character that is not a space; empty at the end."""
         self._space()
         return self._text[self._at : self._at + 1]
 

@@ -32,7 +32,7 @@ class DynamicSignature:
 
     parameters   shapes of the original program's parameters
     result       shape of the original program's result; where it has dynamic dimensions, the padded program gives a
-                 tuple: the elements of the original result (itself, if it is no tuple), then one size for each
+                 tuple: the elements of the original result (itself, if it is not a tuple), then one size for each
     sizes_in     the sizes that follow the parameters, in the order of their numbers
     sizes_out    the sizes that follow the result's elements, in order
     """

@@ -16,7 +16,7 @@ from hlokit.passes.simplify.rules import filled, like, reshaped, simplifies
 
 @simplifies(Reshape, static=True)
 def reshape_of_broadcast(instruction: Instruction, computation: Computation) -> Instruction | None:
-    """One scalar everywhere stays so; dimensions of size 1 that come or go are no dimensions of the operand."""
+    """One scalar everywhere stays so; dimensions of size 1 that come or go are not dimensions of the operand."""
     inner = instruction.operands[0]
     if not isinstance(inner.op, Broadcast):
         return None

@@ -28,7 +28,7 @@ def dictionary(entries: Entries, cursor: Cursor) -> NumberedDictionary:
     for _ in range(cursor.varint()):
         name, number = entries.inner(cursor), cursor.varint()
         if not isinstance(name, str):
-            raise cursor.error("a name that is no string")
+            raise cursor.error("a name that is not a string")
         found.numbers[name] = number
         found[name] = entries.attribute(number, cursor)
     return found
@@ -43,7 +43,7 @@ def _typed_string(entries: Entries, cursor: Cursor) -> str:
 def _symbol(entries: Entries, cursor: Cursor) -> Symbol:
     name = entries.inner(cursor)
     if not isinstance(name, str):
-        raise cursor.error("a symbol's name that is no string")
+        raise cursor.error("a symbol's name that is not a string")
     return Symbol(name)
 
 
@@ -51,7 +51,7 @@ def _nested_symbol(entries: Entries, cursor: Cursor) -> Symbol:
     root = _symbol(entries, cursor)
     rest = entries.inner_list(cursor)
     if not all(isinstance(part, Symbol) for part in rest):
-        raise cursor.error("a symbol's part that is no symbol")
+        raise cursor.error("a symbol's part that is not a symbol")
     return Symbol("::".join([root.name, *(part.name for part in rest)]))
 
 
@@ -82,7 +82,7 @@ def _resource(entries: Entries, cursor: Cursor) -> Any:
     resources = entries.container.resources
     data = resources[index] if index < len(resources) else None
     if data is None:
-        raise cursor.error(f"resource {index} of {len(resources)} is no blob")
+        raise cursor.error(f"resource {index} of {len(resources)} is not a blob")
     return entries.dense(cursor, kind, data)
 
 
@@ -135,7 +135,7 @@ def _fused_with_metadata(entries: Entries, cursor: Cursor) -> Steps:
 def _name(entries: Entries, cursor: Cursor) -> Steps:
     name, child = entries.inner(cursor), place_of((yield cursor.varint()), cursor)
     if not isinstance(name, str):
-        raise cursor.error("a location's name that is no string")
+        raise cursor.error("a location's name that is not a string")
     return Place(name, child.file, child.line)
 
 

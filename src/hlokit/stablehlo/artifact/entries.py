@@ -253,7 +253,7 @@ class Entries:
         if not isinstance(kind, Shape):
             raise UnsupportedError(f"byte {cursor.offset}: constants of type {kind} are not supported")
         if not kind.is_array or kind.is_dynamic:
-            raise cursor.error(f"dense: {kind} is no array of fixed sizes")
+            raise cursor.error(f"dense: {kind} is not an array of fixed sizes")
         if kind.dtype is dtypes.pred and data in (b"\0", b"\xff"):  # all bits alike: one element for all
             return Dense(kind, np.full((1,) * kind.rank, data != b"\0"))
         return Dense(kind, DenseReader(Positions(), cursor.offset).of_bytes(data, kind))

@@ -171,7 +171,7 @@ class OperationReader:
     def _dictionary(self, cursor: Cursor) -> Dictionary:
         found = self._entries.inner(cursor)
         if not isinstance(found, Dictionary):
-            raise cursor.error("an operation's attributes that are no dictionary")
+            raise cursor.error("an operation's attributes that are not a dictionary")
         return found
 
     def _held(self, cursor: Cursor, name: str, is_known: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from hlokit.types.shape import Shape
 def parse_artifact(data: bytes, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module that the bytes of an artifact say, for arguments of these shapes if it leaves sizes open.
 
-    Raises ParseError, with the number of a byte, for what is no artifact; UnsupportedError, with the byte and the
+    Raises ParseError, with the number of a byte, for what is not an artifact; UnsupportedError, with the byte and the
     operation, attribute or type, for what is legal and not supported.
     """
     positions = Positions()

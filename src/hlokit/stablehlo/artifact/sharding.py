@@ -26,7 +26,7 @@ def _texts(entries: Entries, cursor: Cursor, kind: str) -> list[str]:
 
 def _text(value: Any, cursor: Cursor, kind: str) -> str:
     if not isinstance(value, DialectAttribute) or value.name != f"sdy.{kind}":
-        raise cursor.error(f"an attribute that is no #sdy.{kind}")
+        raise cursor.error(f"an attribute that is not a #sdy.{kind}")
     return str(value.value)
 
 
@@ -39,7 +39,7 @@ def _manual_axes(entries: Entries, cursor: Cursor) -> DialectAttribute:
     for number in cursor.varints(cursor.varint()):
         name = entries.attribute(number, cursor)
         if not isinstance(name, str):
-            raise cursor.error("an axis whose name is no string")
+            raise cursor.error("an axis whose name is not a string")
         names.append(_quoted(name))
         entries.count(len(name), cursor)
     return _attribute("manual_axes", ", ".join(names))

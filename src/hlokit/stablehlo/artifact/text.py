@@ -96,7 +96,7 @@ def _plain(value: Any) -> str:
 
 
 def _type(entries: Entries, number: int) -> str:
-    """A type: of an element where it is no tensor's."""
+    """A type: of an element where it is not a tensor's."""
     entry = entries.container.types[number]
     cursor = Cursor(entry.data, entry.offset)
     kind = entries.type(number, cursor)

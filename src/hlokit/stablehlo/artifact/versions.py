@@ -99,5 +99,5 @@ def _symbols(operation: Operation, value: Any) -> Any:
     if isinstance(value, Symbol):
         return value
     if not isinstance(value, str):
-        raise failure(f"{operation.name}: a function's name that is no string", operation.start)
+        raise failure(f"{operation.name}: a function's name that is not a string", operation.start)
     return Symbol(value)

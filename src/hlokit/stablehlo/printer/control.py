@@ -121,7 +121,7 @@ def checked_dictionary(site: Site, text: str) -> str:
             return text.strip()
     except HlokitError:
         pass
-    raise site.unsupported(f"{text[:60]!r} is no dictionary attribute")
+    raise site.unsupported(f"{text[:60]!r} is not a dictionary attribute")
 
 
 def _while(site: Site) -> list[Value]:

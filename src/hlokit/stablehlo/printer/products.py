@@ -53,7 +53,7 @@ def _scaled_dot(site: Site) -> list[Value]:
     assert isinstance(op, ScaledDot)
     lhs, rhs, lhs_scale, rhs_scale = site.operands
     if not lhs.shape.dtype.is_floating or not site.shape.dtype.is_floating:
-        raise site.unsupported("operands or a result that are no floating numbers")
+        raise site.unsupported("operands or a result that are not floating numbers")
     wide = dtypes.dtype(compute_type(lhs.shape.dtype, site.shape.dtype))
     sides = [_scaled(site, lhs, lhs_scale, wide), _scaled(site, rhs, rhs_scale, wide)]
     numbers = _dot_numbers(site, op)

@@ -58,7 +58,7 @@ class Site:
         return list(self.shape.leaves())
 
     def operand(self, index: int = 0) -> Value:
-        """An operand that is no tuple."""
+        """An operand that is not a tuple."""
         (value,) = self.parts(index)
         return value
 

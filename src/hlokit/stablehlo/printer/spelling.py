@@ -64,13 +64,13 @@ def results_text(shapes: Sequence[Shape]) -> str:
 
 
 def string_text(text: str) -> str:
-    """In double quotes; all that is no printable ASCII as two hexadecimal digits a byte."""
+    """In double quotes; all that is not printable ASCII as two hexadecimal digits a byte."""
     data = text.encode("utf-8", "surrogateescape")
     return '"' + "".join(chr(byte) if byte in _PLAIN else f"\\{byte:02X}" for byte in data) + '"'
 
 
 def symbol_text(name: str) -> str:
-    """@name, in quotes where it is no plain identifier."""
+    """@name, in quotes where it is not a plain identifier."""
     return f"@{word_text(name)}"
 
 

@@ -79,7 +79,7 @@ def _float(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    """Bytes that are no UTF-8 survive a round trip through this text."""
+    """Bytes that are not UTF-8 survive a round trip through this text."""
     return _instance(bytes)(value).decode("utf-8", "surrogateescape")
 
 
