@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.kernels.fft.lanes import factors, roots
+from hlokit.cpu.kernels.fft.stockham import factors
 from hlokit.cpu.kernels.fft.transform import fft
+from hlokit.cpu.kernels.fft.twiddles import roots
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import Target, baseline

@@ -265,7 +265,6 @@ def _note(given_up: Sequence[int], limit: float) -> str:
 # -- compiling
 
 
-
 @cache
 def _llvm() -> Any:
     """llvmlite with every target ready."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from hlokit.cpu.llvm.values import Value
 
 
-@dataclass(frozen=True, slots=True)
 class Complex:
     """real + i imag, in each lane."""
 
-    real: Value
-    imag: Value
+    __slots__ = ("imag", "real")
+
+    def __init__(self, real: Value, imag: Value) -> None:
+        self.real, self.imag = real, imag
 
     def __add__(self, other: Complex) -> Complex:
         return Complex(self.real + other.real, self.imag + other.imag)
@@ -45,6 +43,6 @@ class Complex:
         """imag + i real: i times the conjugate."""
         return Complex(self.imag, self.real)
 
-    def map(self, function: Callable[[Value], Value]) -> Complex:
-        """The function of both parts."""
-        return Complex(function(self.real), function(self.imag))
+    def reversed(self) -> Complex:
+        """The last lane first."""
+        return Complex(self.real.reversed(), self.imag.reversed())

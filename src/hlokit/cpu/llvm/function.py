@@ -91,7 +91,8 @@ class Function:
 
     def let(self, instruction: str, prefix: str = "v") -> str:
         """Appends `name = instruction`; gives the name."""
-        name = self.fresh(prefix)
+        self._count += 1
+        name = f"%{prefix}{self._count}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
@@ -176,6 +177,10 @@ class Function:
     def constant(self, number: float | None, type: Type) -> Value:
         """The number in every lane; None is the null pointer."""
         return Value(self, type, type.constant(number), number)
+
+    def poison(self, type: Type) -> Value:
+        """A value that nothing is to depend on."""
+        return Value(self, type, "poison")
 
     def vector_constant(self, numbers: Sequence[float], element: Type) -> Value:
         """A constant vector of these numbers."""

@@ -167,6 +167,8 @@ def _padding(size: int) -> tuple[str, str]:
 
 
 def _escaped(data: bytes) -> str:
+    if len(data) > 100:
+        return "\\" + data.hex("\\").upper()  # as fast as can be
     return "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
 
 

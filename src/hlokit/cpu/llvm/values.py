@@ -11,6 +11,7 @@ otherwise. Comparisons of floats are false for NaN but where they say otherwise;
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
 from hlokit.cpu.llvm.records import Record
@@ -74,7 +75,8 @@ class Value:
     # -- arithmetic
 
     def binary(self, instruction: str, other: Value | float) -> Value:
-        return self.let(f"{instruction} {self.type.text} {self.text}, {self.operand(other)}", self.type)
+        second = other.text if isinstance(other, Value) else self.type.constant(other)
+        return Value(self.fn, self.type, self.fn.let(f"{instruction} {self.type.text} {self.text}, {second}"))
 
     def _arithmetic(self, name: str, other: Value | float) -> Value:
         return self.binary(f"f{name}{self.fn.fast_math}" if self.type.is_float else name, other)
@@ -268,8 +270,7 @@ class Value:
     def shuffled(self, order: Sequence[int | None], other: Value | None = None) -> Value:
         """The lanes in this order; numbers from the count of lanes on are those of `other`, None any."""
         second = "poison" if other is None else other.text
-        shown = ", ".join(f"i32 {'poison' if k is None else k}" for k in order)
-        text = f"shufflevector {self.typed}, {self.type.text} {second}, <{len(order)} x i32> <{shown}>"
+        text = f"shufflevector {self.typed}, {self.type.text} {second}, {_shuffle_mask(tuple(order))}"
         return self.let(text, self.type.of(len(order)))
 
     def padded(self, lanes: int) -> Value:
@@ -325,6 +326,12 @@ class Value:
         return bits.ne(0)
 
 
+@lru_cache(1000)
+def _shuffle_mask(order: tuple[int | None, ...]) -> str:
+    shown = ", ".join(f"i32 {'poison' if k is None else k}" for k in order)
+    return f"<{len(order)} x i32> <{shown}>"
+
+
 def joined(pieces: Sequence[Value]) -> Value:
     """All pieces' lanes in one value, of as many pieces as a power of two: undoes `split`."""
     while len(pieces) > 1:
@@ -368,6 +375,15 @@ class Index(Value):
             return self
         return self.fn.index(0) if _is(other, 0) else self._made("mul", _whole(other))
 
+    def __radd__(self, other: float) -> Index:
+        return self.fn.index(other) + self
+
+    def __rsub__(self, other: float) -> Index:
+        return self.fn.index(other) - self
+
+    def __rmul__(self, other: float) -> Index:
+        return self.fn.index(other) * self
+
     def smin(self, other: Value | int) -> Index:
         return self.fn.index(super().smin(other))
 
@@ -409,7 +425,7 @@ class Pointer(Value):
     __slots__ = ("align", "element")
 
     def __init__(self, fn: Function, text: str, element: Type = I8, align: int = 0) -> None:
-        super().__init__(fn, POINTER, text)
+        self.fn, self.type, self.text, self.number = fn, POINTER, text, None
         self.element, self.align = element, align or element.bytes
 
     def named(self, text: str) -> Pointer:
@@ -431,9 +447,10 @@ class Pointer(Value):
                 raise TypeError(f"{self.element} has no field {index!r}: it is not a Record")
             field = self.element.fields[index]
             return (self + field.offset).to(field.type)
-        if _is(index, 0):
+        if (index.number if isinstance(index, Value) else index) == 0:
             return self
-        return self.named(self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {index}", "p"))
+        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {index}", "p")
+        return Pointer(self.fn, name, self.element, self.align)
 
     def is_null(self) -> Value:
         return self.eq(None)

@@ -6,17 +6,12 @@ import math
 from dataclasses import replace
 
 from hlokit.cpu.kernels.fft.axis import Axis
-from hlokit.cpu.kernels.fft.chirp import LONGEST, Chirp
-from hlokit.cpu.kernels.fft.lanes import Complex, factors, work_size, write_core
-from hlokit.cpu.kernels.fft.memory import Columns, load_rows, store_rows
-from hlokit.cpu.kernels.fft.phases import Phases
+from hlokit.cpu.kernels.fft.bluestein import LONGEST, write_bluestein
+from hlokit.cpu.kernels.fft.memory import load_rows, store_rows
+from hlokit.cpu.kernels.fft.phases import Phases, load_columns, store_columns, stored
 from hlokit.cpu.kernels.fft.rows import split, write_rows
-from hlokit.cpu.kernels.fft.weights import Weights
-from hlokit.cpu.kernels.routine import PHASE
-from hlokit.cpu.llvm import Function
-
-_SPLIT = 64
-"""The shortest one that is worth splitting when there are few."""
+from hlokit.cpu.kernels.fft.stockham import factors, work_size, write_core
+from hlokit.cpu.kernels.fft.twiddles import TwiddleFactors
 
 
 def is_possible(n: int) -> bool:
@@ -42,129 +37,98 @@ def _parts(n: int) -> tuple[int, int, int] | None:
     return None
 
 
-class Along(Phases):
-    """Adds the phases of transforms of complex sequences."""
+def transform(phases: Phases, axis: Axis) -> None:
+    """Adds the phases of transforms along an axis."""
+    sizes = split(phases.vector, axis.outer, axis.n) if axis.inner == 1 else None
+    if sizes is not None:
+        write_rows(phases, axis, sizes)
+        return
+    few = axis.inner == 1 and phases.are_few(axis.outer, axis.n)
+    fits = work_size(axis.n) is not None
+    parts = _parts(axis.n) if few or not fits else None
+    start = phases.scratch
+    if (few and fits and factors(axis.n) is None) or (not fits and parts is None):
+        write_bluestein(phases, axis, transform)
+    elif parts is None:
+        _direct(phases, axis)
+    else:
+        _in_parts(phases, axis, *parts)
+    phases.scratch = start
 
-    def _along(self, axis: Axis) -> None:
-        sizes = split(self.lanes, axis.outer, axis.n) if axis.inner == 1 else None
-        if sizes is not None:
-            self._rowwise(axis, sizes)
-            return
-        few = axis.inner == 1 and self._are_few(axis.outer, axis.n)
-        fits = work_size(axis.n) is not None
-        parts = _parts(axis.n) if few or not fits else None
-        start = self.scratch
-        if (few and fits and factors(axis.n) is None) or (not fits and parts is None):
-            chirp = Chirp(self.name, self.module, self.lanes, self.phases, self._along, self._taken)
-            chirp.write(axis)
-        elif parts is None:
-            self._direct(axis)
+
+def _direct(phases: Phases, axis: Axis) -> None:
+    """Each lane a sequence: neighbours along inner, or whole rows."""
+    n, lanes = axis.n, phases.lanes
+    core = write_core(phases.module, phases.vector, n)
+    with phases.map_groups(phases.groups(axis.outer, axis.inner), n) as (f, group):
+        work = phases.work(f, n)
+        source, target = (phases.array(f, place) for place in (axis.source, axis.target))
+        if axis.inner == 1:
+            first = group * lanes
+            load_rows(phases.rows(source, first, axis.outer, n), n, work[0], axis.loaded)
+            done = core.call(work)
+            rows = phases.rows(target, first, axis.outer, n)
+            store_rows(rows, n, done, lambda part, k: axis.stored(part.load(k)))
         else:
-            self._in_parts(axis, *parts)
-        self.scratch = start
+            outer, column, valid = phases.column_group(group, axis.inner)
+            base = outer * (n * axis.inner) + column
+            load_columns(phases.columns(source, base, axis.inner, valid), n, work[0], axis.loaded)
+            done = core.call(work)
+            store_columns(phases.columns(target, base, axis.inner, valid), n, stored(axis, done))
 
-    def _are_few(self, rows: int, n: int) -> bool:
-        """Whether rows of n leave most lanes idle, and n is worth more phases."""
-        return rows < self.lanes.count // 2 and n >= _SPLIT
 
-    def _rowwise(self, axis: Axis, sizes: tuple[int, int]) -> None:
-        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
-        write = write_rows(f, self.module, self.lanes, axis, sizes)
-        vectors = axis.n // self.lanes.count
-        with self._each(f, axis.outer, vectors) as row:
-            write(row.index)
-        self._end(f, axis.outer, vectors)
+def _in_parts(phases: Phases, axis: Axis, n1: int, n2: int, n3: int) -> None:
+    """x as n1 x (n2 n3): along n1, times exp(-2 pi i k1 j / n), the same within each row, and along n3."""
+    between = phases.take(axis.outer * axis.n * axis.inner)
+    _first_part(phases, replace(axis, target=between), n1, n2 * n3)
+    if n2 > 1:
+        _first_part(phases, Axis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
+    _last_part(phases, replace(axis, source=between, swapped=(False, axis.swapped[1])), n1, n2, n3)
 
-    def _direct(self, axis: Axis) -> None:
-        f, work = self._begin(axis.n)
-        lanes, n = self.lanes, axis.n
-        core = write_core(self.module, lanes, n)
-        source, target = axis.source.pointer(f), axis.target.pointer(f)
-        groups = self._groups(axis.outer, axis.inner)
-        with self._each(f, groups, n) as group:
-            if axis.inner == 1:
-                first = f.let(f"mul i64 {group.index}, {lanes.count}")
-                rows = self._rows(f, source, first, axis.outer, n)
-                load_rows(f, lanes, rows, n, work[0], axis.turned[0])
-                done = self._transform(f, core, work)
-                rows = self._rows(f, target, first, axis.outer, n)
-                store_rows(f, lanes, rows, n, self._get_rows(f, done, axis.turned[1], axis.factor))
-            else:
-                outer, column, valid = self._column_group(f, group.index, axis.inner)
-                base = f.let(f"add i64 {f.let(f'mul i64 {outer}, {n * axis.inner}')}, {column}")
-                self._load_columns(f, Columns(source, base, axis.inner, valid), n, work[0], axis.turned[0])
-                done = self._transform(f, core, work)
-                get = self._get(f, done, axis.turned[1], axis.factor)
-                self._store_columns(f, Columns(target, base, axis.inner, valid), n, get)
-        self._end(f, groups, n)
 
-    def _in_parts(self, axis: Axis, n1: int, n2: int, n3: int) -> None:
-        """x as n1 x (n2 n3): along n1, times exp(-2 pi i k1 j / n), the same within each row, and along n3."""
-        between = self._taken(axis.outer * axis.n * axis.inner)
-        self._first_part(replace(axis, target=between), n1, n2 * n3)
-        if n2 > 1:
-            self._first_part(Axis(axis.outer * n1, n2 * n3, axis.inner, between, between), n2, n3)
-        self._last_part(replace(axis, source=between), n1, n2, n3)
+def _first_part(phases: Phases, axis: Axis, n1: int, n2: int) -> None:
+    """Along n1 of n1 x n2, and the twiddle factors; source and target may be the same."""
+    core = write_core(phases.module, phases.vector, n1)
+    # with inner == 1 the lanes are neighbours along n2, else along inner
+    outer_size, inner_size = (axis.outer, n2) if axis.inner == 1 else (axis.outer * n2, axis.inner)
+    stride = n2 * axis.inner
+    with phases.map_groups(phases.groups(outer_size, inner_size, columns=True), n1) as (f, group):
+        work = phases.work(f, n1)
+        source, target = (phases.array(f, place) for place in (axis.source, axis.target))
+        twiddles = TwiddleFactors(f, phases.vector, axis.n, n1)
+        tables = twiddles.tables()
+        outer, column, valid = phases.column_group(group, inner_size)
+        if axis.inner == 1:
+            base = outer * axis.n + column
+            twiddles.prepare(tables, column, n2, step=1)
+        else:
+            j2 = outer % n2
+            base = (outer // n2 * axis.n + j2) * axis.inner + column
+            twiddles.prepare(tables, j2, n2, step=0)
+        load_columns(phases.columns(source, base, stride, valid), n1, work[0], axis.loaded)
+        done = core.call(work)
+        columns = phases.columns(target, base, stride, valid)
+        store_columns(columns, n1, lambda k: done.load(k) * twiddles.at(tables, k))
 
-    def _first_part(self, axis: Axis, n1: int, n2: int) -> None:
-        """Along n1 of n1 x n2, and the weights; source and target may be the same."""
-        f, work = self._begin(n1)
-        lanes, n = self.lanes, axis.n
-        core = write_core(self.module, lanes, n1)
-        source, target = axis.source.pointer(f), axis.target.pointer(f)
-        weights = Weights(self.module, lanes, n, n1)
-        memory = weights.memory(f)
-        # with inner == 1 the lanes are neighbours along n2, else along inner
-        outer_size, inner_size = (axis.outer, n2) if axis.inner == 1 else (axis.outer * n2, axis.inner)
-        groups = self._groups(outer_size, inner_size, columns=True)
-        with self._each(f, groups, n1) as group:
-            outer, column, valid = self._column_group(f, group.index, inner_size)
-            if axis.inner == 1:
-                base = f.let(f"add i64 {f.let(f'mul i64 {outer}, {n}')}, {column}")
-                weights.prepare(f, memory, column, n2, step=1)
-            else:
-                whole, j2 = f.let(f"udiv i64 {outer}, {n2}"), f.let(f"urem i64 {outer}, {n2}")
-                row = f.let(f"add i64 {f.let(f'mul i64 {whole}, {n}')}, {j2}")
-                base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
-                weights.prepare(f, memory, j2, n2, step=0)
-            stride = n2 * axis.inner
-            self._load_columns(f, Columns(source, base, stride, valid), n1, work[0], axis.turned[0])
-            done = self._transform(f, core, work)
 
-            def get(k: str, done: str = done) -> Complex:
-                return lanes.mul(f, lanes.load(f, done, k), weights.at(f, memory, k))
-
-            self._store_columns(f, Columns(target, base, stride, valid), n1, get)
-        self._end(f, groups, n1)
-
-    def _last_part(self, axis: Axis, n1: int, n2: int, n3: int) -> None:
-        """Along n3 of n1 x n2 x n3; the result is n3 x n2 x n1."""
-        f, work = self._begin(n3)
-        lanes, n = self.lanes, axis.n
-        core = write_core(self.module, lanes, n3)
-        source, target = axis.source.pointer(f), axis.target.pointer(f)
-        outer_size, inner_size = (axis.outer * n2, n1) if axis.inner == 1 else (axis.outer * n1 * n2, axis.inner)
-        groups = self._groups(outer_size, inner_size, columns=True)
-        with self._each(f, groups, n3) as group:
-            outer, column, valid = self._column_group(f, group.index, inner_size)
-            if axis.inner == 1:
-                whole, k2 = f.let(f"udiv i64 {outer}, {n2}"), f.let(f"urem i64 {outer}, {n2}")
-                start = f.let(f"mul i64 {whole}, {n}")
-                first = f.let(f"add i64 {start}, {f.let(f'mul i64 {k2}, {n3}')}")
-                rows = self._rows(f, self._element(f, source, first), column, n1, n2 * n3)
-                load_rows(f, lanes, rows, n3, work[0])
-                row = f.let(f"add i64 {start}, {f.let(f'mul i64 {k2}, {n1}')}")
-                base = f.let(f"add i64 {row}, {column}")
-            else:
-                whole, rest = f.let(f"udiv i64 {outer}, {n1 * n2}"), f.let(f"urem i64 {outer}, {n1 * n2}")
-                k1, k2 = f.let(f"udiv i64 {rest}, {n2}"), f.let(f"urem i64 {rest}, {n2}")
-                start = f.let(f"mul i64 {whole}, {n}")
-                row = f.let(f"add i64 {start}, {f.let(f'mul i64 {rest}, {n3}')}")
-                base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
-                self._load_columns(f, Columns(source, base, axis.inner, valid), n3, work[0], False)
-                row = f.let(f"add i64 {f.let(f'add i64 {start}, {k1}')}, {f.let(f'mul i64 {k2}, {n1}')}")
-                base = f.let(f"add i64 {f.let(f'mul i64 {row}, {axis.inner}')}, {column}")
-            done = self._transform(f, core, work)
-            get = self._get(f, done, axis.turned[1], axis.factor)
-            self._store_columns(f, Columns(target, base, n1 * n2 * axis.inner, valid), n3, get)
-        self._end(f, groups, n3)
+def _last_part(phases: Phases, axis: Axis, n1: int, n2: int, n3: int) -> None:
+    """Along n3 of n1 x n2 x n3; the result is n3 x n2 x n1."""
+    n, inner = axis.n, axis.inner
+    core = write_core(phases.module, phases.vector, n3)
+    outer_size, inner_size = (axis.outer * n2, n1) if inner == 1 else (axis.outer * n1 * n2, inner)
+    with phases.map_groups(phases.groups(outer_size, inner_size, columns=True), n3) as (f, group):
+        work = phases.work(f, n3)
+        source, target = (phases.array(f, place) for place in (axis.source, axis.target))
+        outer, column, valid = phases.column_group(group, inner_size)
+        if inner == 1:
+            start, k2 = outer // n2 * n, outer % n2
+            load_rows(phases.rows(source[start + k2 * n3], column, n1, n2 * n3), n3, work[0], axis.loaded)
+            base = start + k2 * n1 + column
+        else:
+            start, rest = outer // (n1 * n2) * n, outer % (n1 * n2)
+            k1, k2 = rest // n2, rest % n2
+            base = (start + rest * n3) * inner + column
+            load_columns(phases.columns(source, base, inner, valid), n3, work[0], axis.loaded)
+            base = (start + k1 + k2 * n1) * inner + column
+        done = core.call(work)
+        store_columns(phases.columns(target, base, n1 * n2 * inner, valid), n3, stored(axis, done))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import table_pointer
-from hlokit.cpu.llvm import Function
+from hlokit.cpu.llvm import Complex, Function, Pointer
 
 
 @dataclass(frozen=True)
@@ -15,15 +14,16 @@ class Place:
     number: int
     offset: int = 0
 
-    def pointer(self, f: Function) -> str:
-        return f.let(f"getelementptr i8, ptr {table_pointer(f, self.number)}, i64 {self.offset}")
+    def pointer(self, f: Function) -> Pointer:
+        return f.table(self.number) + self.offset
 
 
 @dataclass(frozen=True)
 class Axis:
     """Transforms along the middle of outer x n x inner complex numbers.
 
-    turned     the parts are swapped in loading, and in storing: what makes the inverse of the forward transform
+    swapped    whether real and imaginary parts are swapped in loading, and in storing: what makes the inverse of the
+               forward transform
     factor     by which results are multiplied
     """
 
@@ -32,5 +32,14 @@ class Axis:
     inner: int
     source: Place
     target: Place
-    turned: tuple[bool, bool] = (False, False)
+    swapped: tuple[bool, bool] = (False, False)
     factor: float = 1.0
+
+    def loaded(self, value: Complex) -> Complex:
+        """An element as the forward transform takes it."""
+        return value.swapped() if self.swapped[0] else value
+
+    def stored(self, value: Complex) -> Complex:
+        """A result as it is stored."""
+        scaled = value.scaled(self.factor) if self.factor != 1.0 else value
+        return scaled.swapped() if self.swapped[1] else scaled

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from hlokit.cpu.kernels.fft.axis import Place
-from hlokit.cpu.kernels.fft.lanes import Complex, Lanes, swapped, work_size
-from hlokit.cpu.kernels.fft.memory import Columns, load_column, store_column
-from hlokit.cpu.kernels.flow import least
+from hlokit.cpu.kernels.fft.axis import Axis, Place
+from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, row_pointers
+from hlokit.cpu.kernels.fft.stockham import work_size
 from hlokit.cpu.kernels.routine import PHASE, Phase
-from hlokit.cpu.llvm import Function, Loop, Module
+from hlokit.cpu.llvm import Complex, Function, Index, Loop, Module, Pointer, Type
 
 CHUNK = 1 << 13
 """Elements that make a chunk."""
@@ -21,6 +20,7 @@ CHUNK = 1 << 13
 class Phases:
     """What is written so far of a routine.
 
+    vector    of real parts, or imaginary ones
     total     elements of a transform
     inverse   whether results are divided by it
     scratch   bytes that are taken now; most: at any time
@@ -28,7 +28,7 @@ class Phases:
 
     name: str
     module: Module
-    lanes: Lanes
+    vector: Type
     total: int
     inverse: bool
     phases: list[Phase] = field(default_factory=list[Phase])
@@ -36,106 +36,117 @@ class Phases:
     most: int = 0
 
     @property
-    def _complex(self) -> int:
-        """Bytes of a complex number."""
-        return 2 * self.lanes.scalar_bytes
+    def scalar(self) -> Type:
+        return self.vector.element
 
-    def _taken(self, count: int) -> Place:
+    @property
+    def lanes(self) -> int:
+        return self.vector.lanes
+
+    def take(self, count: int) -> Place:
         """Scratch memory for complex numbers."""
         place = Place(2, self.scratch)
-        self.scratch += -(-count * self._complex // 64) * 64
+        self.scratch += -(-count * 2 * self.scalar.bytes // 64) * 64
         self.most = max(self.most, self.scratch)
         return place
 
-    def _begin(self, n: int) -> tuple[Function, tuple[str, str]]:
-        """A phase's function, and two work buffers for n elements and one more."""
-        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
-        size = 2 * max(n + 1, work_size(n) or 0)
-        return f, (f.alloca(self.lanes.type, size), f.alloca(self.lanes.type, size))
+    @contextmanager
+    def phase(self, chunks: int) -> Generator[Function]:
+        """Adds a phase; its function is written inside."""
+        f = Function(f"{self.name}_{len(self.phases)}", PHASE, fast_math="contract")
+        yield f
+        f.returns()
+        self.module.add(f)
+        self.phases.append(Phase(f.name, chunks))
 
-    def _groups(self, outer: int, inner: int, *, columns: bool = False) -> int:
+    @contextmanager
+    def map(self, count: int, step: int = 1, per_chunk: int = CHUNK) -> Generator[tuple[Function, Index]]:
+        """A phase that does what is written inside for each `step` of `count` elements."""
+        with self.phase(-(-count // per_chunk)) as f, self.each(f, count, step, per_chunk) as loop:
+            yield f, loop.index
+
+    def each(self, f: Function, count: int, step: int, per_chunk: int) -> AbstractContextManager[Loop]:
+        """A loop over the elements of the phase's chunks."""
+        low, high = (f.index_argument(end) * per_chunk for end in ("begin", "end"))
+        return f.loop(low, high.smin(count), step)
+
+    @contextmanager
+    def map_rows(self, rows: int, length: int) -> Generator[tuple[Function, Index, Index, Index]]:
+        """A phase for parts of rows: what is written inside does elements low to high of a row."""
+        parts = -(-length // CHUNK)
+        with self.phase(rows * parts) as f, f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
+            row, low = chunk.index // parts, chunk.index % parts * CHUNK
+            yield f, row, low, (low + CHUNK).smin(length)
+
+    @contextmanager
+    def map_groups(self, groups: int, elements: int) -> Generator[tuple[Function, Index]]:
+        """A phase for groups of lanes, each of so many elements a lane."""
+        with self.map(groups, 1, self.per_chunk(groups, elements)) as (f, group):
+            yield f, group
+
+    def per_chunk(self, groups: int, elements: int) -> int:
+        """The groups of a chunk."""
+        return max(1, -(-groups // 64), min(groups, CHUNK // max(1, elements * self.lanes)))
+
+    def groups(self, outer: int, inner: int, *, columns: bool = False) -> int:
         """Groups of lanes: along `inner` within each outer; along outer if there is no inner one."""
         if inner == 1 and not columns:
-            return -(-outer // self.lanes.count)
-        return outer * -(-inner // self.lanes.count)
+            return -(-outer // self.lanes)
+        return outer * -(-inner // self.lanes)
 
-    def _per_chunk(self, groups: int, elements: int) -> int:
-        return max(1, -(-groups // 64), min(groups, CHUNK // max(1, elements * self.lanes.count)))
+    def are_few(self, rows: int, n: int) -> bool:
+        """Whether rows of n leave most lanes idle, and n is worth more phases."""
+        return rows < self.lanes // 2 and n >= _SPLIT
 
-    def _each(self, f: Function, groups: int, elements: int) -> AbstractContextManager[Loop]:
-        """A loop over the groups of the chunks, each of so many elements a lane."""
-        per_chunk = self._per_chunk(groups, elements)
-        low = f.let(f"mul i64 %begin, {per_chunk}")
-        return f.loop(low, least(f, f.let(f"mul i64 %end, {per_chunk}"), str(groups)))
+    def work(self, f: Function, n: int) -> tuple[Work, Work]:
+        """Two work buffers for n elements and one more."""
+        size = max(n + 1, work_size(n) or 0)
+        return Work.local(f, self.vector, size), Work.local(f, self.vector, size)
 
-    def _end(self, f: Function, groups: int, elements: int) -> None:
-        f.do("ret void")
-        self.module.add(f)
-        self.phases.append(Phase(f.name, -(-groups // self._per_chunk(groups, elements))))
+    def array(self, f: Function, place: Place) -> Pointer:
+        """The array of complex numbers there."""
+        return complex_array(place.pointer(f), self.scalar)
 
-    def _map(self, count: int, body: Callable[[Function, str], None]) -> None:
-        """A phase that does something for each of `count` elements."""
-        f = Function(f"{self.name}_{len(self.phases)}", PHASE)
-        low = f.let(f"mul i64 %begin, {CHUNK}")
-        with f.loop(low, least(f, f.let(f"mul i64 %end, {CHUNK}"), str(count))) as loop:
-            body(f, loop.index)
-        f.do("ret void")
-        self.module.add(f)
-        self.phases.append(Phase(f.name, -(-count // CHUNK)))
+    def column_group(self, group: Index, inner: int) -> tuple[Index, Index, Index | None]:
+        """(outer index, first lane's place along inner, how many lanes there are: None for all)."""
+        per_outer = -(-inner // self.lanes)
+        column = group % per_outer * self.lanes
+        return group // per_outer, column, self.valid(column, inner)
 
-    def _column_group(self, f: Function, group: str, inner: int) -> tuple[str, str, str]:
-        """(outer index, first lane's place along inner, how many lanes there are: "" for all)."""
-        count = self.lanes.count
-        per_outer = -(-inner // count)
-        outer = f.let(f"udiv i64 {group}, {per_outer}")
-        column = f.let(f"mul i64 {f.let(f'urem i64 {group}, {per_outer}')}, {count}")
-        if inner % count == 0:
-            return outer, column, ""
-        return outer, column, least(f, str(count), f.let(f"sub i64 {inner}, {column}"))
+    def valid(self, first: Index, count: int) -> Index | None:
+        """How many lanes of the vector that begins with element `first` are below `count`: None for all."""
+        if count % self.lanes == 0:
+            return None
+        return (first.fn.index(count) - first).smin(self.lanes)
 
-    def _rows(self, f: Function, base: str, first: str, rows: int, length: int, *, scalars: int = 2) -> str:
+    def columns(self, array: Pointer, base: Index, stride: int, valid: Index | None = None) -> Columns:
+        return Columns(array, base, stride, self.lanes, valid)
+
+    def vector_at(self, array: Pointer, first: Index, valid: Index | None = None) -> Columns:
+        """Neighbours in an array, as element 0 of the lanes."""
+        return self.columns(array, first, 0, valid)
+
+    def rows(self, array: Pointer, first: Index, rows: int, length: int) -> Pointer:
         """Pointers in memory to the rows from `first` on, one a lane; beyond the last row it is that one again."""
-        pointers = f.alloca("ptr", self.lanes.count)
-        with f.loop("0", str(self.lanes.count)) as lane:
-            row = least(f, f.let(f"add i64 {first}, {lane.index}"), str(rows - 1))
-            place = f.let(f"mul i64 {row}, {length * scalars}")
-            pointer = f.let(f"getelementptr {self.lanes.scalar}, ptr {base}, i64 {place}")
-            f.do(f"store ptr {pointer}, ptr {f.let(f'getelementptr ptr, ptr {pointers}, i64 {lane.index}')}")
-        return pointers
+        return row_pointers(array.fn, self.lanes, lambda lane: array[(first + lane).smin(rows - 1) * length])
 
-    def _element(self, f: Function, base: str, index: str) -> str:
-        return f.let(f"getelementptr [2 x {self.lanes.scalar}], ptr {base}, i64 {index}")
 
-    def _put(self, f: Function, buffer: str, turned: bool) -> Callable[[str, Complex], None]:
-        return lambda k, value: self.lanes.store(f, swapped(value) if turned else value, buffer, k)
+_SPLIT = 64
+"""The shortest transform that is worth splitting when there are few."""
 
-    def _get(self, f: Function, buffer: str, turned: bool, factor: float) -> Callable[[str], Complex]:
-        def get(k: str) -> Complex:
-            value = self.lanes.load(f, buffer, k)
-            scaled = self.lanes.scale(f, value, factor) if factor != 1.0 else value
-            return swapped(scaled) if turned else scaled
 
-        return get
+def load_columns(columns: Columns, n: int, work: Work, loaded: Callable[[Complex], Complex]) -> None:
+    """n elements of each lane to a work buffer, each number as `loaded` makes it."""
+    with work.base.fn.loop(0, n) as loop:
+        work.store(loop.index, loaded(columns.load(loop.index)))
 
-    def _get_rows(self, f: Function, buffer: str, turned: bool, factor: float) -> Callable[[Lanes, str, str], Complex]:
-        def get(lanes: Lanes, first: str, k: str) -> Complex:
-            base = f.let(f"getelementptr {lanes.scalar}, ptr {buffer}, i64 {first}")
-            value = lanes.load(f, base, k)
-            scaled = lanes.scale(f, value, factor) if factor != 1.0 else value
-            return swapped(scaled) if turned else scaled
 
-        return get
+def store_columns(columns: Columns, n: int, get: Callable[[Index], Complex]) -> None:
+    """n elements of each lane: get(k) is element k."""
+    with columns.array.fn.loop(0, n) as loop:
+        columns.store(loop.index, get(loop.index))
 
-    def _load_columns(self, f: Function, columns: Columns, n: int, buffer: str, turned: bool) -> None:
-        put = self._put(f, buffer, turned)
-        with f.loop("0", str(n)) as loop:
-            put(loop.index, load_column(f, self.lanes, columns, loop.index))
 
-    def _store_columns(self, f: Function, columns: Columns, n: int, get: Callable[[str], Complex]) -> None:
-        with f.loop("0", str(n)) as loop:
-            store_column(f, self.lanes, columns, loop.index, get(loop.index))
-
-    def _transform(self, f: Function, core: tuple[str, bool], work: tuple[str, str]) -> str:
-        """Runs the passes on work buffer 0; gives the buffer of the result."""
-        f.do(f"call void @{core[0]}(ptr {work[0]}, ptr {work[1]})")
-        return work[1] if core[1] else work[0]
+def stored(axis: Axis, work: Work) -> Callable[[Index], Complex]:
+    """The elements of a work buffer as results of the axis."""
+    return lambda k: axis.stored(work.load(k))

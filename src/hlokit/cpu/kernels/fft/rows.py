@@ -6,15 +6,15 @@ Lanes are neighbours along n2, then rows of what is between: no other sequence i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from hlokit.cpu.kernels.fft.axis import Axis
-from hlokit.cpu.kernels.fft.lanes import Complex, Lanes, factors, roots, swapped, table, write_core
-from hlokit.cpu.kernels.fft.memory import Columns, load_column, load_rows, store_column
-from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, load_rows, row_pointers
+from hlokit.cpu.kernels.fft.phases import Phases, load_columns, store_columns, stored
+from hlokit.cpu.kernels.fft.stockham import factors, write_core
+from hlokit.cpu.kernels.fft.twiddles import roots, table
+from hlokit.cpu.llvm import Function, Index, Pointer, Type
 
 _LARGEST = 1 << 18
 """Bytes of a row, which is on the stack between the two parts."""
@@ -25,76 +25,55 @@ _FULL = 0.75
 """The share of lanes that have to be of use."""
 
 
-def split(lanes: Lanes, rows: int, n: int) -> tuple[int, int] | None:
+def split(vector: Type, rows: int, n: int) -> tuple[int, int] | None:
     """(n1, n2) for rows of n; None if lanes stay idle, or they are too long."""
-    if n < lanes.count**2 or 2 * n * lanes.scalar_bytes > _LARGEST or (rows < _FEW and n > _ALONE):
+    if n < vector.lanes**2 or 2 * n * vector.bytes > _LARGEST or (rows < _FEW and n > _ALONE):
         return None
 
     def full(size: int) -> float:
-        return size / (-(-size // lanes.count) * lanes.count) if factors(size) is not None else 0.0
+        return size / (-(-size // vector.lanes) * vector.lanes) if factors(size) is not None else 0.0
 
     pairs = [(n // b, b) for b in range(2, math.isqrt(n) + 1) if n % b == 0]
     best = max(pairs, key=lambda pair: (full(pair[0]) * full(pair[1]), pair[1]), default=None)
     return best if best is not None and full(best[0]) * full(best[1]) >= _FULL else None
 
 
-def write_rows(f: Function, module: Module, lanes: Lanes, axis: Axis, sizes: tuple[int, int]) -> Callable[[str], None]:
-    """Prepares a function for transforms along an axis of inner size 1; gives what writes that of the row (i64)."""
+def write_rows(phases: Phases, axis: Axis, sizes: tuple[int, int]) -> None:
+    """Adds the phase of transforms along an axis of inner size 1."""
     n1, n2 = sizes
-    w, n = lanes.count, axis.n
+    w, n, module, vector = phases.lanes, axis.n, phases.module, phases.vector
     groups1, groups2 = -(-n1 // w), -(-n2 // w)
-    work = tuple(f.alloca(lanes.type, 2 * max(n1, n2)) for _ in (0, 1))
-    between = f.alloca(lanes.scalar, 2 * n)
-    lines = f.alloca("ptr", groups1 * w)
-    with f.loop("0", str(groups1 * w)) as loop:
-        place = f.let(f"mul i64 {least(f, loop.index, str(n1 - 1))}, {2 * n2}")
-        line = f.let(f"getelementptr {lanes.scalar}, ptr {between}, i64 {place}")
-        f.do(f"store ptr {line}, ptr {f.let(f'getelementptr ptr, ptr {lines}, i64 {loop.index}')}")
-    weights = _weights(module, lanes, n1, n2)
-    source, target = axis.source.pointer(f), axis.target.pointer(f)
+    cores = write_core(module, vector, n1), write_core(module, vector, n2)
+    per_chunk = phases.per_chunk(axis.outer, n // w)
+    with phases.phase(-(-axis.outer // per_chunk)) as f:
+        work = Work.local(f, vector, max(n1, n2)), Work.local(f, vector, max(n1, n2))
+        between = complex_array(f.local(phases.scalar, 2 * n, 64), phases.scalar)
+        lines = row_pointers(f, groups1 * w, lambda line: between[line.smin(n1 - 1) * n2])
+        twiddles = _twiddles(f, vector, n1, n2)
+        source, target = (phases.array(f, place) for place in (axis.source, axis.target))
 
-    def transformed(size: int) -> str:
-        name, in_other = write_core(module, lanes, size)
-        f.do(f"call void @{name}(ptr {work[0]}, ptr {work[1]})")
-        return work[in_other]
+        def columns(array: Pointer, base: Index, group: Index, stride: int) -> Columns:
+            column = group * w
+            return phases.columns(array, base + column, stride, phases.valid(column, stride))
 
-    def columns(array: str, base: str, group: str, stride: int) -> Columns:
-        column = f.let(f"mul i64 {group}, {w}")
-        valid = "" if stride % w == 0 else least(f, str(w), f.let(f"sub i64 {stride}, {column}"))
-        return Columns(array, f.let(f"add i64 {base}, {column}"), stride, valid)
-
-    def finished(value: Complex) -> Complex:
-        scaled = lanes.scale(f, value, axis.factor) if axis.factor != 1.0 else value
-        return swapped(scaled) if axis.turned[1] else scaled
-
-    def write(row: str) -> None:
-        start = f.let(f"mul i64 {row}, {n}")
-        with f.loop("0", str(groups2)) as group:
-            given, kept = (columns(*place, group.index, n2) for place in ((source, start), (between, "0")))
-            with f.loop("0", str(n1)) as loop:
-                value = load_column(f, lanes, given, loop.index)
-                lanes.store(f, swapped(value) if axis.turned[0] else value, work[0], loop.index)
-            done = transformed(n1)
-            with f.loop("0", str(n1)) as loop:
-                number = f.let(f"add i64 {f.let(f'mul i64 {loop.index}, {groups2}')}, {group.index}")
-                value = lanes.mul(f, lanes.load(f, done, loop.index), lanes.load(f, weights, number))
-                store_column(f, lanes, kept, loop.index, value)
-        with f.loop("0", str(groups1)) as group:
-            first = f.let(f"mul i64 {group.index}, {w}")
-            load_rows(f, lanes, f.let(f"getelementptr ptr, ptr {lines}, i64 {first}"), n2, work[0])
-            done = transformed(n2)
-            taken = columns(target, start, group.index, n1)
-            with f.loop("0", str(n2)) as loop:
-                store_column(f, lanes, taken, loop.index, finished(lanes.load(f, done, loop.index)))
-
-    return write
+        with phases.each(f, axis.outer, 1, per_chunk) as row:
+            start = row.index * n
+            with f.loop(0, groups2) as group:
+                load_columns(columns(source, start, group.index, n2), n1, work[0], axis.loaded)
+                done, own = cores[0].call(work), twiddles[group.index]
+                kept = columns(between, f.index(0), group.index, n2)
+                store_columns(kept, n1, lambda k: done.load(k) * own.load(k * groups2))
+            with f.loop(0, groups1) as group:
+                load_rows(lines[group.index * w], n2, work[0])
+                done = cores[1].call(work)
+                store_columns(columns(target, start, group.index, n1), n2, stored(axis, done))
 
 
-def _weights(module: Module, lanes: Lanes, n1: int, n2: int) -> str:
-    """exp(-2 pi i k j / (n1 n2)) for k < n1 and j < n2, by vectors along j: all real parts, then all imaginary ones."""
-    w = lanes.count
+def _twiddles(f: Function, vector: Type, n1: int, n2: int) -> Work:
+    """exp(-2 pi i k j / (n1 n2)) for k < n1 and j < n2, by vectors along j."""
+    w = vector.lanes
     values = np.ones((n1, -(-n2 // w) * w), np.complex128)
     values[:, :n2] = roots(np.outer(np.arange(n1), np.arange(n2)), n1 * n2)
     vectors = values.reshape(n1, -1, w)
     parts = np.stack([vectors.real, vectors.imag], axis=2).reshape(-1, 2)
-    return table(module, f"roots_{lanes.scalar}{w}_{n1}x{n2}", lanes.scalar, parts[:, 0] + 1j * parts[:, 1])
+    return Work.at(table(f, f"roots_{n1}x{n2}_by{w}", vector.element, parts[:, 0] + 1j * parts[:, 1]), vector)
