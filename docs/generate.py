@@ -1,5 +1,6 @@
-"""Writes what comes out of the registry: the tables in docs/ops.md and docs/stablehlo.md; and from the tables of
-tests/jax/functions what docs/jax.md says of JAX's functions. The pages in docs/reference are written by `sphinx-build`.
+"""Writes the generated parts of the documentation: from the registry the tables in docs/ops.md and docs/stablehlo.md,
+from the tables of tests/jax/functions the list of JAX's functions in docs/jax.md, from docstrings the packages in
+docs/architecture.md. The pages in docs/reference, among them a table of all modules, are written by `sphinx-build`.
 
     python docs/generate.py [--check]
 
@@ -8,6 +9,7 @@ With --check nothing is written, and the exit status says whether all are up to 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -24,6 +26,7 @@ from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.ops import made_by, reference, summary
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "hlokit"
 BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
 WRITTEN = "<!-- written: begin (docs/generate.py) -->", "<!-- written: end -->"
 
@@ -75,6 +78,7 @@ def reference_pages() -> dict[str, str]:
     index = ["# Ops", "", "`hlokit ops NAME` prints the same.", ""]
     index += [f"- [{opcode}](ops/{opcode}.md): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
     pages = {"ops.md": "\n".join(index) + "\n", "rules.md": _how_to_read()}
+    pages["modules.md"] = modules_page()
     pages |= {f"ops/{opcode}.md": _linked(reference(OPS[opcode]), "../rules/") + "\n" for opcode in sorted(OPS)}
     return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
 
@@ -171,6 +175,35 @@ def jax_functions() -> str:
     return "\n".join(lines)
 
 
+def packages() -> list[Path]:
+    """The folders of the package, outer ones first; beside each other by name."""
+    return [path.parent for path in sorted(SOURCE.rglob("__init__.py"), key=lambda path: path.parent.parts)]
+
+
+def says(path: Path) -> str:
+    """The first sentence of a module's docstring; empty if it has none."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    sentence = re.match(r".*?[.?](?= [A-Z`]|\n|$)", text.partition("\n\n")[0].replace("\n", " "), re.DOTALL)
+    return sentence[0] if sentence else ""
+
+
+def package_table() -> str:
+    """The packages, with what lives in each."""
+    rows = [(path.relative_to(SOURCE).as_posix() + "/", says(path / "__init__.py")) for path in packages()[1:]]
+    return "\n".join(["| folder | contents |", "| --- | --- |", *(f"| `{name}` | {text} |" for name, text in rows)])
+
+
+def modules_page() -> str:
+    """All modules, a table for each package."""
+    lines = ["# Modules", "", "The first sentence of each module's docstring."]
+    for package in packages():
+        name = package.relative_to(SOURCE.parent).as_posix().replace("/", ".")
+        lines += ["", f"## {name}", "", says(package / "__init__.py"), "", "| module | contents |", "| --- | --- |"]
+        files = [path for path in sorted(package.glob("*.py")) if path.name != "__init__.py"]
+        lines += [f"| `{path.name}` | {says(path)} |" for path in files]
+    return "\n".join(lines) + "\n"
+
+
 def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """The page with this between its marks."""
     (head, rest), (begin, end) = page.split(marks[0]), marks
@@ -178,11 +211,13 @@ def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> 
 
 
 def main() -> None:
-    ops, stablehlo, jax = (ROOT / f"docs/{name}.md" for name in ("ops", "stablehlo", "jax"))
+    names = ("ops", "stablehlo", "jax", "architecture")
+    ops, stablehlo, jax, architecture = (ROOT / f"docs/{name}.md" for name in names)
     pages = {
         ops: with_table(ops.read_text(), table()),
         stablehlo: with_table(with_table(stablehlo.read_text(), stablehlo_table()), written_table(), WRITTEN),
         jax: with_table(jax.read_text(), jax_functions()),
+        architecture: with_table(architecture.read_text(), package_table()),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:

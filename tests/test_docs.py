@@ -46,6 +46,16 @@ def test_generated_pages_are_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_module_says_what_lives_in_it() -> None:
+    """The table of modules has each, with the first sentence of its docstring."""
+    generate = loaded("generate")
+    files = sorted((ROOT / "src/hlokit").rglob("*.py"))
+    assert [str(path) for path in files if len(generate.says(path)) < 10] == []
+    page = generate.modules_page()
+    assert page.count("\n| `") == len([path for path in files if path.name != "__init__.py"])
+    assert "| `verifier.py` | The verifier: checks a whole module against the rules of the language" in page
+
+
 def test_demo_runs() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "examples/demo.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -91,13 +101,19 @@ def test_first_screen_of_the_readme() -> None:
 
 def test_picture_shows_what_is_printed() -> None:
     """The text of docs/picture.svg is what docs/picture.py gets from the package now."""
-    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs/picture.py")
-    assert spec is not None and spec.loader is not None
-    picture: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(picture)
+    picture = loaded("picture")
     drawn = (ROOT / "docs/picture.svg").read_text(encoding="utf-8")
     assert words(drawn) == words(picture.svg()), "run python docs/picture.py"
     assert len(drawn) < 40_000 and "write&#160;hk.sub(x,&#160;y,&#160;[0])" in drawn
+
+
+def loaded(name: str) -> Any:
+    """The program docs/NAME.py as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def words(svg: str) -> str:

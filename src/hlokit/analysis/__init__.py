@@ -1,0 +1,1 @@
+"""Analyses of modules: cost, loops, ranges, whether devices meet, and a simulation of their collectives."""

@@ -1,0 +1,1 @@
+"""The graph: ops, instructions, computations, modules, and the verifier."""

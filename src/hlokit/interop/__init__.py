@@ -1,0 +1,1 @@
+"""Other programs' interfaces on hlokit: JAX, PJRT, jaxlib's xla_client."""

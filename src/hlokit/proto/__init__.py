@@ -1,0 +1,1 @@
+"""HloModuleProto and the messages that hold one, in and out."""

@@ -1,1 +1,1 @@
-"""What runs compiled programs: executables, arena, threads, cache."""
+"""Running compiled programs: executables, memory, threads, and what can be asked of a program that was compiled."""

@@ -1,0 +1,1 @@
+"""StableHLO: text and artifacts in (parser, tree, lowering), text and artifacts out."""

@@ -1,0 +1,1 @@
+"""HLO text: lexer, parser and printer, byte for byte as XLA's."""

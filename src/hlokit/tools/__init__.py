@@ -1,0 +1,1 @@
+"""The command `hlokit`, one file per subcommand."""

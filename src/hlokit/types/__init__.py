@@ -1,0 +1,1 @@
+"""Element types, shapes, layouts, literals, windows, groups, shardings: immutable, interned values."""
