@@ -14,7 +14,7 @@ import hlokit as hk
 from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.target import baseline, host
 from hlokit.runtime.call import Caller
-from hlokit.runtime.interrupt import is_interrupt, raise_kept, step_address, symbols, text
+from hlokit.runtime.interrupt import is_interrupt, raise_kept, step_address, symbols, written
 
 LOOP = """
 declare i32 @hlokit_interrupted()
@@ -105,7 +105,7 @@ def test_other_threads_go_on() -> None:
 
 def test_the_code_is_made_for_other_machines() -> None:
     for name in ("x86-64", "aarch64"):
-        assert "hlokit_interrupted" in jit.assembly(text(baseline(name)), baseline(name))
+        assert "hlokit_interrupted" in jit.assembly(written(baseline(name)).text(), baseline(name))
 
 
 INTO_PYTHON = """

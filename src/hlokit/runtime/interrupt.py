@@ -18,20 +18,22 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache, reduce
+from functools import cache
 from traceback import walk_stack, walk_tb
 from types import CodeType
 from typing import Any
 
 from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.libc import PTHREAD_SELF, monotonic_ns
 from hlokit.cpu.jit.objects import Library
+from hlokit.cpu.llvm import I32, I64, POINTER, Function, Global, IfElse, Module, Prototype, Value
 from hlokit.cpu.target import Target, host
 from hlokit.forks import lock
+from hlokit.runtime import cpython
 
 _KEY = "hlokit interrupt"
 EVERY_NS = 50_000_000
@@ -89,16 +91,6 @@ def raise_kept() -> None:
         raise error
 
 
-def python_functions(text: str) -> dict[str, int]:
-    """The addresses of what an LLVM text declares of CPython."""
-    public = hasattr(ctypes.pythonapi, "Py_IsFinalizing")
-    names = {name: name for name in re.findall(r"declare .*@(Py\w+)", text)}
-    names["hlokit_finalizing"] = "Py_IsFinalizing" if public else "_Py_IsFinalizing"
-    return {
-        name: ctypes.cast(getattr(ctypes.pythonapi, own), ctypes.c_void_p).value or 0 for name, own in names.items()
-    }
-
-
 def is_interrupt(error: BaseException) -> bool:
     """Whether the handler of a signal raised it, or it is a KeyboardInterrupt or another exception that is no error.
 
@@ -128,12 +120,11 @@ def _in_handler() -> bool:
 @cache
 def _code() -> Library:
     target = host()
-    functions = python_functions(_TEXT)
-    functions["PyExc_Exception"] = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyExc_Exception"))
-    library = Library([compiled(text(target), target, name="interrupt")], functions)
+    module = written(target)
+    library = Library([compiled(module.text(), target, name="interrupt")], cpython.addresses(module))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_handler))  # pending calls may outlive this module's variables
-    ctypes.c_uint64.from_address(library.address("hlokit_in_handler")).value = id(_in_handler)
-    place = ctypes.c_uint64.from_address(library.address("hlokit_main_thread"))
+    ctypes.c_uint64.from_address(library.address(_IN_HANDLER.name)).value = id(_in_handler)
+    place = ctypes.c_uint64.from_address(library.address(MAIN_THREAD.name))
 
     def note() -> None:
         place.value = threading.main_thread().ident or 0
@@ -144,276 +135,165 @@ def _code() -> Library:
     return library
 
 
-def text(target: Target) -> str:
-    """The function's LLVM text."""
-    clock = "1" if "linux" in target.triple else "6"
-    words = {"$CLOCK": clock, "$EVERY": str(EVERY_NS), "$KEY": _KEY, "$MOST": str(_MOST), "$LOOK": str(_LOOK_NS)}
-    return reduce(lambda found, word: found.replace(*word), words.items(), _TEXT)
+INTERRUPTED = Prototype("hlokit_interrupted", I32)
+STEP = Prototype("hlokit_step", I32, {"function": POINTER, "number": I64, "table": POINTER})
+RAISED = Prototype("hlokit_raised", POINTER)
+RAISE_LATER = Prototype("hlokit_raise_later", None, {"error": POINTER})
+_CLOCK = Prototype("clock", I64)
+_RAISE_NOW = Prototype("raise_now", I32, {"error": POINTER})
+
+MAIN_THREAD = Global("hlokit_main_thread", I64, external=True)
+_MAIN_THREAD = Global(MAIN_THREAD.name, I64, exported=True)
+_STOPS = Global("hlokit_stops", I64, exported=True)
+_STOPPED = Global("hlokit_stopped", I64, _MOST, exported=True)
+_LAST = Global("last", I64)
+"""When Python was last let run handlers."""
+_IN_HANDLER = Global("hlokit_in_handler", POINTER, exported=True)
+"""The Python function _in_handler."""
+_LOOKED = Global("looked", I64)
+"""When it last said yes."""
 
 
-_TEXT = """
-@hlokit_main_thread = global i64 0
-@hlokit_stops = global i64 0
-@hlokit_stopped = global [$MOST x i64] zeroinitializer
-@hlokit_in_handler = global ptr null
-@last = internal global i64 0
-@looked = internal global i64 0
-@key = internal constant [17 x i8] c"$KEY\\00"
+def written(target: Target) -> Module:
+    """The functions."""
+    module = Module()
+    for function in (_interrupted(), _raised(), _raise_later(), _step()):
+        module.add(function, exported=True)
+    for function in (_clock(target), _raise_now()):
+        module.add(function)
+    module.use(_IN_HANDLER)
+    return module
 
-declare i32 @clock_gettime(i32, ptr)
-declare i64 @pthread_self()
-declare i32 @PyGILState_Ensure()
-declare void @PyGILState_Release(i32)
-declare i32 @PyErr_CheckSignals()
-declare void @PyErr_Fetch(ptr, ptr, ptr)
-declare void @PyErr_NormalizeException(ptr, ptr, ptr)
-declare i32 @PyErr_GivenExceptionMatches(ptr, ptr)
-declare void @PyErr_SetInterrupt()
-declare void @PyErr_SetObject(ptr, ptr)
-declare i32 @PyException_SetTraceback(ptr, ptr)
-declare i32 @PyObject_IsTrue(ptr)
-declare ptr @PyObject_Type(ptr)
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
-declare ptr @PyLong_FromLongLong(i64)
-declare ptr @PyLong_FromVoidPtr(ptr)
-declare ptr @PyThreadState_GetDict()
-declare i32 @PyThreadState_SetAsyncExc(i64, ptr)
-declare i32 @PyDict_SetItemString(ptr, ptr, ptr)
-declare i32 @Py_AddPendingCall(ptr, ptr)
-declare void @Py_DecRef(ptr)
-declare i32 @hlokit_finalizing()
 
-@PyExc_Exception = external global ptr
+def _interrupted() -> Function:
+    f = Function.of(INTERRUPTED)
+    stops = f.address(_STOPS).load(ordering="monotonic")
+    with f.when(stops.ne(0)):
+        thread = f.call(PTHREAD_SELF)
+        with f.loop(0, stops) as loop:
+            stopped = f.address(_STOPPED)[loop.index].load(ordering="monotonic")
+            with f.when(stopped.eq(thread)):
+                f.returns(1)
+    now, last = f.call(_CLOCK), f.address(_LAST)
+    is_early = (now - last.load(ordering="monotonic")).compare("ule", EVERY_NS)
+    with f.when(is_early):
+        f.returns(0)
+    with f.when(~_is_main(f)):
+        f.returns(0)
+    last.store(now, ordering="monotonic")
+    state = f.call(cpython.GIL_STATE_ENSURE)
+    status = f.call(cpython.ERR_CHECK_SIGNALS)
+    with f.when(status.ne(0)):
+        f.call(RAISE_LATER, f.call(RAISED))
+    f.call(cpython.GIL_STATE_RELEASE, state)
+    f.returns(status.ne(0).zext(32))
+    return f
 
-define i32 @hlokit_interrupted() {
-entry:
-  %stops = load atomic i64, ptr @hlokit_stops monotonic, align 8
-  %any = icmp ne i64 %stops, 0
-  br i1 %any, label %search, label %ticks
 
-search:
-  %me = call i64 @pthread_self()
-  br label %next
+def _is_main(f: Function) -> Value:
+    return f.call(PTHREAD_SELF).eq(f.address(_MAIN_THREAD).load())
 
-next:
-  %k = phi i64 [ 0, %search ], [ %after, %more ]
-  %thread.at = getelementptr i64, ptr @hlokit_stopped, i64 %k
-  %thread = load atomic i64, ptr %thread.at monotonic, align 8
-  %found = icmp eq i64 %thread, %me
-  br i1 %found, label %stop, label %more
 
-more:
-  %after = add i64 %k, 1
-  %left = icmp ult i64 %after, %stops
-  br i1 %left, label %next, label %ticks
+def _raised() -> Function:
+    """The exception that is pending, with its traceback, which is no longer pending."""
+    f = Function.of(RAISED)
+    places = [f.local(POINTER) for _ in range(3)]
+    f.call(cpython.ERR_FETCH, *places)
+    f.call(cpython.ERR_NORMALIZE_EXCEPTION, *places)
+    type, value, traceback = (place.load_pointer() for place in places)
+    with f.when(~traceback.is_null()):
+        f.call(cpython.EXCEPTION_SET_TRACEBACK, value, traceback)
+        f.call(cpython.PY_DEC_REF, traceback)
+    f.call(cpython.PY_DEC_REF, type)
+    f.returns(value)
+    return f
 
-stop:
-  ret i32 1
 
-ticks:
-  %now = call i64 @clock()
-  %then = load atomic i64, ptr @last monotonic, align 8
-  %passed = sub i64 %now, %then
-  %due = icmp ugt i64 %passed, $EVERY
-  br i1 %due, label %who, label %no
+def _raise_now() -> Function:
+    """A pending call of Python's: raises the exception, or puts the call off while a handler runs."""
+    f = Function.of(_RAISE_NOW)
+    error, now, looked = f.pointer("error"), f.call(_CLOCK), f.address(_LOOKED)
+    wait, throw = f.new_block("wait"), f.new_block("throw")
+    f.go_on_if((now - looked.load()).compare("uge", _LOOK_NS), wait)
+    answer = f.call(cpython.OBJECT_VECTORCALL, f.address(_IN_HANDLER).load_pointer(), None, 0, None)
+    with f.when(answer.is_null()):  # a handler came up meanwhile, and raised another
+        f.call(cpython.PY_ADD_PENDING_CALL, f.address(_RAISE_NOW), error)
+        f.returns(-1)
+    handles = f.call(cpython.OBJECT_IS_TRUE, answer)
+    f.call(cpython.PY_DEC_REF, answer)
+    f.go_on_if(handles.eq(1), throw)
+    looked.store(now)
+    f.jump(wait)
+    f.start(wait)
+    status = f.call(cpython.PY_ADD_PENDING_CALL, f.address(_RAISE_NOW), error)
+    f.go_on_if(status.eq(0), throw)
+    f.returns(0)
+    f.start(throw)
+    type = f.call(cpython.OBJECT_TYPE, error)
+    f.call(cpython.ERR_SET_OBJECT, type, error)
+    f.call(cpython.PY_DEC_REF, type)
+    f.call(cpython.PY_DEC_REF, error)
+    f.returns(-1)
+    return f
 
-who:
-  %self = call i64 @pthread_self()
-  %main = load i64, ptr @hlokit_main_thread
-  %is_main = icmp eq i64 %self, %main
-  br i1 %is_main, label %ask, label %no
 
-ask:
-  store atomic i64 %now, ptr @last monotonic, align 8
-  %state = call i32 @PyGILState_Ensure()
-  %status = call i32 @PyErr_CheckSignals()
-  %fine = icmp eq i32 %status, 0
-  br i1 %fine, label %release, label %catch
+def _clock(target: Target) -> Function:
+    f = Function.of(_CLOCK)
+    f.returns(monotonic_ns(f, target))
+    return f
 
-catch:
-  %error = call ptr @hlokit_raised()
-  call void @hlokit_raise_later(ptr %error)
-  br label %release
 
-release:
-  call void @PyGILState_Release(i32 %state)
-  %result = icmp ne i32 %status, 0
-  %one = zext i1 %result to i32
-  ret i32 %one
+def _raise_later() -> Function:
+    """Raises the exception as soon as this thread is back in Python code; takes its reference.
 
-no:
-  ret i32 0
-}
+    The main thread gets the same object, any other one of the same type: Python has no more. The interpreter's lock is
+    held.
+    """
+    f = Function.of(RAISE_LATER)
+    error = f.pointer("error")
+    with f.when(f.call(cpython.PY_IS_FINALIZING).eq(0)):
+        is_main = IfElse(f, _is_main(f))
+        status = f.call(cpython.PY_ADD_PENDING_CALL, f.address(_RAISE_NOW), error)
+        with f.when(status.eq(0)):
+            f.returns()
+        f.call(cpython.ERR_SET_INTERRUPT)  # the queue of pending calls is full
+        is_main.otherwise()
+        type = f.call(cpython.OBJECT_TYPE, error)
+        f.call(cpython.THREAD_STATE_SET_ASYNC_EXC, f.call(PTHREAD_SELF), type)
+        f.call(cpython.PY_DEC_REF, type)
+        is_main.end()
+    f.call(cpython.PY_DEC_REF, error)
+    f.returns()
+    return f
 
-; The exception that is pending, with its traceback, which is no longer pending.
-define ptr @hlokit_raised() {
-  %type.at = alloca ptr
-  %value.at = alloca ptr
-  %trace.at = alloca ptr
-  call void @PyErr_Fetch(ptr %type.at, ptr %value.at, ptr %trace.at)
-  call void @PyErr_NormalizeException(ptr %type.at, ptr %value.at, ptr %trace.at)
-  %type = load ptr, ptr %type.at
-  %value = load ptr, ptr %value.at
-  %trace = load ptr, ptr %trace.at
-  %none = icmp eq ptr %trace, null
-  br i1 %none, label %done, label %traced
 
-traced:
-  call i32 @PyException_SetTraceback(ptr %value, ptr %trace)
-  call void @Py_DecRef(ptr %trace)
-  br label %done
-
-done:
-  call void @Py_DecRef(ptr %type)
-  ret ptr %value
-}
-
-; Nanoseconds of a clock that does not go back.
-define internal i64 @clock() {
-  %time = alloca [2 x i64], align 8
-  call i32 @clock_gettime(i32 $CLOCK, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest.at = getelementptr i8, ptr %time, i64 8
-  %rest = load i64, ptr %rest.at
-  %large = mul i64 %seconds, 1000000000
-  %now = add i64 %large, %rest
-  ret i64 %now
-}
-
-; A pending call of Python's: raises the exception, or puts the call off while a handler runs.
-define internal i32 @raise_now(ptr %error) {
-entry:
-  %now = call i64 @clock()
-  %then = load i64, ptr @looked
-  %passed = sub i64 %now, %then
-  %soon = icmp ult i64 %passed, $LOOK
-  br i1 %soon, label %wait, label %look
-
-look:
-  %function = load ptr, ptr @hlokit_in_handler
-  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr null, i64 0, ptr null)
-  %none = icmp eq ptr %answer, null
-  br i1 %none, label %other, label %told
-
-told:
-  %truth = call i32 @PyObject_IsTrue(ptr %answer)
-  call void @Py_DecRef(ptr %answer)
-  %handles = icmp eq i32 %truth, 1
-  br i1 %handles, label %note, label %raise
-
-note:
-  store i64 %now, ptr @looked
-  br label %wait
-
-wait:
-  %status = call i32 @Py_AddPendingCall(ptr @raise_now, ptr %error)
-  %taken = icmp eq i32 %status, 0
-  br i1 %taken, label %later, label %raise
-
-later:
-  ret i32 0
-
-; a handler came up meanwhile, and raised another
-other:
-  %again = call i32 @Py_AddPendingCall(ptr @raise_now, ptr %error)
-  ret i32 -1
-
-raise:
-  %type = call ptr @PyObject_Type(ptr %error)
-  call void @PyErr_SetObject(ptr %type, ptr %error)
-  call void @Py_DecRef(ptr %type)
-  call void @Py_DecRef(ptr %error)
-  ret i32 -1
-}
-
-; Raises the exception as soon as this thread is back in Python code; takes its reference. The main thread gets the same
-; object, any other one of the same type: Python has no more. The interpreter's lock is held.
-define void @hlokit_raise_later(ptr %error) {
-  %down = call i32 @hlokit_finalizing()
-  %ends = icmp ne i32 %down, 0
-  br i1 %ends, label %drop, label %on
-
-on:
-  %self = call i64 @pthread_self()
-  %main = load i64, ptr @hlokit_main_thread
-  %is_main = icmp eq i64 %self, %main
-  br i1 %is_main, label %pend, label %other
-
-pend:
-  %status = call i32 @Py_AddPendingCall(ptr @raise_now, ptr %error)
-  %taken = icmp eq i32 %status, 0
-  br i1 %taken, label %done, label %full
-
-full:
-  call void @PyErr_SetInterrupt()
-  br label %drop
-
-other:
-  %type = call ptr @PyObject_Type(ptr %error)
-  call i32 @PyThreadState_SetAsyncExc(i64 %self, ptr %type)
-  call void @Py_DecRef(ptr %type)
-  br label %drop
-
-drop:
-  call void @Py_DecRef(ptr %error)
-  br label %done
-
-done:
-  ret void
-}
-
-define i32 @hlokit_step(ptr %function, i64 %number, ptr %table) {
-  %arguments = alloca [2 x ptr], align 8
-  %second.at = getelementptr i8, ptr %arguments, i64 8
-  %state = call i32 @PyGILState_Ensure()
-  %first = call ptr @PyLong_FromLongLong(i64 %number)
-  %second = call ptr @PyLong_FromVoidPtr(ptr %table)
-  store ptr %first, ptr %arguments
-  store ptr %second, ptr %second.at
-  %no.first = icmp eq ptr %first, null
-  %no.second = icmp eq ptr %second, null
-  %neither = or i1 %no.first, %no.second
-  br i1 %neither, label %called, label %call
-
-call:
-  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr %arguments, i64 2, ptr null)
-  br label %called
-
-called:
-  %result = phi ptr [ null, %0 ], [ %answer, %call ]
-  call void @Py_DecRef(ptr %first)
-  call void @Py_DecRef(ptr %second)
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %keep, label %fine
-
-keep:
-  %error = call ptr @hlokit_raised()
-  %base = load ptr, ptr @PyExc_Exception
-  %plain = call i32 @PyErr_GivenExceptionMatches(ptr %error, ptr %base)
-  %self = call i64 @pthread_self()
-  %main = load i64, ptr @hlokit_main_thread
-  %is_main = icmp eq i64 %self, %main
-  %is_interrupt = icmp eq i32 %plain, 0
-  %later = and i1 %is_main, %is_interrupt
-  br i1 %later, label %interrupt, label %error.kept
-
-interrupt:
-  call void @hlokit_raise_later(ptr %error)
-  br label %release
-
-error.kept:
-  %dict = call ptr @PyThreadState_GetDict()
-  call i32 @PyDict_SetItemString(ptr %dict, ptr @key, ptr %error)
-  call void @Py_DecRef(ptr %error)
-  br label %release
-
-fine:
-  call void @Py_DecRef(ptr %result)
-  br label %release
-
-release:
-  %status = phi i32 [ 1, %interrupt ], [ 1, %error.kept ], [ 0, %fine ]
-  call void @PyGILState_Release(i32 %state)
-  ret i32 %status
-}
-"""
+def _step() -> Function:
+    f = Function.of(STEP)
+    operands, result = f.local(POINTER, 2), f.local(POINTER)
+    state = f.call(cpython.GIL_STATE_ENSURE)
+    number = f.call(cpython.LONG_FROM_LONG_LONG, f.argument("number"))
+    table = f.call(cpython.LONG_FROM_VOID_PTR, f.pointer("table"))
+    operands.store(number)
+    operands[1].store(table)
+    result.store(None)
+    with f.when(~(number.is_null() | table.is_null())):
+        result.store(f.call(cpython.OBJECT_VECTORCALL, f.pointer("function"), operands, 2, None))
+    f.call(cpython.PY_DEC_REF, number)
+    f.call(cpython.PY_DEC_REF, table)
+    failed = result.load_pointer().is_null()
+    has_failed = IfElse(f, failed)
+    error = f.call(RAISED)
+    is_plain = f.call(cpython.ERR_GIVEN_EXCEPTION_MATCHES, error, f.address(cpython.EXC_EXCEPTION).load_pointer())
+    is_interrupt = IfElse(f, _is_main(f) & is_plain.eq(0))
+    f.call(RAISE_LATER, error)
+    is_interrupt.otherwise()
+    key = f.address(Global.text("key", _KEY))
+    f.call(cpython.DICT_SET_ITEM_STRING, f.call(cpython.THREAD_STATE_GET_DICT), key, error)
+    f.call(cpython.PY_DEC_REF, error)
+    is_interrupt.end()
+    has_failed.otherwise()
+    f.call(cpython.PY_DEC_REF, result.load_pointer())
+    has_failed.end()
+    f.call(cpython.GIL_STATE_RELEASE, state)
+    f.returns(failed.zext(32))
+    return f

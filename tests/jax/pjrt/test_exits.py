@@ -118,7 +118,7 @@ class Late:
 
 
 address = next(iter(loaded._loaded))
-ctypes.c_uint64.from_address(address + PROGRAM["refs"]).value += 1
+ctypes.c_uint64.from_address(address + PROGRAM.offset("refs")).value += 1
 late = [Late("LoadedExecutable_Destroy", executable=address), Late("Executable_Name", executable=address)]
 late += [Late("Client_Destroy"), Late("Event_Destroy")]
 for k, one in enumerate(late):
@@ -135,15 +135,15 @@ from hlokit.interop.pjrt.table import api
 
 compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
 address = next(iter(loaded._loaded))
-refs = read_word(address + PROGRAM["refs"])
+refs = read_word(address + PROGRAM.offset("refs"))
 assert refs >= 1
 destroy = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(read_word(api() + layouts.api_offset("LoadedExecutable_Destroy")))
 arguments = layouts.struct("LoadedExecutable_Destroy")(layouts.size("LoadedExecutable_Destroy"), 0, address)
-ctypes.c_uint64.from_address(address + PROGRAM["refs"]).value += 1
+ctypes.c_uint64.from_address(address + PROGRAM.offset("refs")).value += 1
 other = threading.Thread(target=destroy, args=(ctypes.addressof(arguments),))
 other.start()
 other.join()
-assert address in loaded._loaded and read_word(address + PROGRAM["refs"]) >= 1
+assert address in loaded._loaded and read_word(address + PROGRAM.offset("refs")) >= 1
 del compiled
 jax.clear_caches()
 for _ in range(300):  # jaxlib lets go in a thread of its own, when it likes

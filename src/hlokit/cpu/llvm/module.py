@@ -26,6 +26,7 @@ class Module:
         self.exported: dict[str, None] = {}
         self.declared: dict[str, str] = {}
         self.called: dict[str, Prototype[Any]] = {}
+        self._used: dict[str, Prototype[Any] | Global] = {}
 
     def add(self, function: Function, *, exported: bool = False) -> None:
         """Takes a finished function. Equal names must mean equal functions; an exported one can be looked up."""
@@ -37,6 +38,9 @@ class Module:
 
     def use(self, symbol: Prototype[Any] | Global) -> None:
         """Takes in what a function or a global names: it is declared, or defined."""
+        if self._used.get(symbol.name) is symbol:
+            return
+        self._used[symbol.name] = symbol
         if isinstance(symbol, Prototype):
             self.called[symbol.name] = symbol
             return

@@ -10,6 +10,7 @@ A module that takes the function declares what it calls and defines the globals 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -169,7 +170,10 @@ def _padding(size: int) -> tuple[str, str]:
 def _escaped(data: bytes) -> str:
     if len(data) > 100:
         return "\\" + data.hex("\\").upper()  # as fast as can be
-    return "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
+    return _UNSAFE.sub(lambda match: f"\\{ord(match[0]):02X}", data.decode("latin-1"))
+
+
+_UNSAFE = re.compile(r"[^ !#-\[\]-~]")
 
 
 def _symbols(initial: Any) -> Iterator[Global | Prototype[Any]]:

@@ -102,9 +102,13 @@ class ArrayType(Type):
 _array_of = cache(ArrayType)
 
 
-@cache
 def type_of(scalar: str, lanes: int = 1) -> Type:
     """The type of `lanes` scalars, as LLVM spells the scalar."""
+    return _type(scalar, lanes)
+
+
+@cache
+def _type(scalar: str, lanes: int) -> Type:
     return POINTER if scalar == "ptr" and lanes == 1 else Type(scalar, lanes)
 
 

@@ -30,9 +30,9 @@ def buffer_type(shape: Shape) -> int:
 
 def buffer_shape(buffer: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """(sizes, element type) of a buffer."""
-    rank = read_word(buffer + BUFFER["rank"])
-    dimensions = tuple((ctypes.c_int64 * rank).from_address(buffer + BUFFER["dims"]))
-    return dimensions, numpy_type(read_word(buffer + BUFFER["type"]) & 0xFFFFFFFF)
+    rank = read_word(buffer + BUFFER.offset("rank"))
+    dimensions = tuple((ctypes.c_int64 * rank).from_address(buffer + BUFFER.offset("dims")))
+    return dimensions, numpy_type(read_word(buffer + BUFFER.offset("type")) & 0xFFFFFFFF)
 
 
 def numpy_type(number: int) -> np.dtype[Any]:
@@ -47,7 +47,7 @@ def numpy_type(number: int) -> np.dtype[Any]:
 
 def storage_view(storage: int, dimensions: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
     """The array in a storage, as long as somebody holds it."""
-    return view(read_word(storage + STORAGE["data"]), dimensions, dtype)
+    return view(read_word(storage + STORAGE.offset("data")), dimensions, dtype)
 
 
 def new_storage(array: _Array) -> int:

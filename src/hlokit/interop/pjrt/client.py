@@ -110,7 +110,7 @@ def device_at(address: int) -> Device:
 
 @cache
 def _device(number: int) -> Device:
-    address = FOREVER.words([0] * (DEVICE.size // 8))
+    address = FOREVER.words([0] * (DEVICE.bytes // 8))
     memories: list[Memory] = []
     for place, kind in enumerate(KINDS):
         fields = {
@@ -144,7 +144,7 @@ def _handle() -> int:
 
 
 def _words(address: int) -> list[int]:
-    return read_words(address, DEVICE.size // 8)
+    return read_words(address, DEVICE.bytes // 8)
 
 
 # -- plugin

@@ -190,11 +190,10 @@ def _memory(a: Any) -> None:
     values |= {name: value for name, value in vars(found).items() if name in values}
     values["total_size_in_bytes"] = found.peak_memory_in_bytes
     for name, value in values.items():
-        if layouts.place("Executable_GetCompiledMemoryStats", name)[0] < a.size:
+        if layouts.offset("Executable_GetCompiledMemoryStats", name) < a.size:
             setattr(a, name, value)
 
 
 def layouts_fields(name: str) -> list[str]:
     """The out fields of a struct whose first own field is the handle."""
-    fields: Any = layouts.struct(name)._fields_  # pyright: ignore[reportPrivateUsage]
-    return [field for field, _ in fields[3:]]
+    return list(layouts.record(name).fields)[3:]

@@ -6,15 +6,57 @@ devices, an error's text) it hands to the Python function behind LoadedExecutabl
 
 from __future__ import annotations
 
-from hlokit.cpu.llvm import Module
+from hlokit.cpu.llvm import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    Function,
+    Global,
+    IfElse,
+    Module,
+    Pointer,
+    Prototype,
+    Record,
+    Value,
+    While,
+)
 from hlokit.interop.pjrt import layouts
-from hlokit.interop.pjrt.buffers import BUFFER, DEVICE, STORAGE
-from hlokit.interop.pjrt.code import Code, Record
-from hlokit.interop.pjrt.events import into_python
+from hlokit.interop.pjrt.buffers import (
+    ACQUIRE,
+    ALLOCATE,
+    BUFFER,
+    DEVICE,
+    MAKE_BUFFER,
+    RELEASE,
+    STORAGE,
+    TAKE,
+    no_memory,
+)
+from hlokit.interop.pjrt.code import api_function
+from hlokit.interop.pjrt.events import PYTHON, READY, into_python
 
 PROGRAM = Record(
-    "refs next deleted entry arguments results argument_rows result_rows fixed fixed_values arena_slot arena "
-    "arena_size device donates replicas partitions"
+    "Program",
+    {
+        "refs": I64,
+        "next": POINTER,
+        "deleted": I64,
+        "entry": POINTER,
+        "arguments": I64,
+        "results": I64,
+        "argument_rows": POINTER,
+        "result_rows": POINTER,
+        "fixed": I64,
+        "fixed_values": POINTER,
+        "arena_slot": I64,
+        "arena": POINTER,
+        "arena_size": I64,
+        "device": POINTER,
+        "donates": I64,
+        "replicas": I64,
+        "partitions": I64,
+    },
 )
 """A loaded executable, and the executable that it comes from.
 
@@ -25,350 +67,305 @@ fixed        pointers after the results' in the entry's table: their number and 
 arena        memory of `arena_size` bytes for temporaries, null while a call has it
 donates      whether any argument is donated
 """
-ARGUMENT = Record("nbytes type flags")
+ARGUMENT = Record("Argument", {"nbytes": I64, "type": I64, "flags": I64})
 DONATED, OVERWRITTEN = 1, 2
-RESULT = Record("nbytes type rank dims alias memory")
+RESULT = Record("Result", {"nbytes": I64, "type": I64, "rank": I64, "dims": POINTER, "alias": I64, "memory": POINTER})
 """`alias`: the argument over which the entry writes it, or -1."""
+_GIVEN, _KEPT, _TAKEN = 0, 1, 2
+"""Of an argument in one call: it may be donated, it must not be, its buffer's reference has been taken."""
+
+_DEAD = Global("dead", POINTER)
+_FAILED = Global("failed", POINTER, exported=True)
+"""The Python function that says why machine code has stopped midway."""
+_DROP_PROGRAM = Prototype("drop_program", None, {"program": POINTER})
 
 
 def write(module: Module) -> None:
-    module.globals["failed"] = "@failed = global ptr null"
-    module.globals["dead"] = "@dead = internal global ptr null"
-    for function in (_drop_program(), _take_dead()):
-        module.add(function, exported=True)
+    """Adds the functions and their data."""
     for function in (
-        _drop("Executable_Destroy"), _drop("LoadedExecutable_Destroy"), _get_executable(), _is_deleted(), _delete(),
+        _drop_program(), _take_dead(), _drop("Executable_Destroy"), _drop("LoadedExecutable_Destroy"),
+        _get_executable(), _is_deleted(), _delete(),
         _number("Executable_NumOutputs", "num_outputs", "results"),
         _number("Executable_NumReplicas", "num_replicas", "replicas"),
-        _number("Executable_NumPartitions", "num_partitions", "partitions"), _execute(),
+        _number("Executable_NumPartitions", "num_partitions", "partitions"), _Execute().function,
     ):  # fmt: skip
         module.add(function, exported=True)
 
 
-def _drop_program() -> Code:
+def _drop_program() -> Function:
     """Gives up a handle. Any thread may, at any time: Python takes the dead away when it is next at work."""
-    f = Code("drop_program", parameters=[("ptr", "program")], result="void")
-    with f.leaving(f.is_null("%program")):
-        f.ret()
-    with f.leaving(f.compare("ne", f.add("%program", PROGRAM["refs"], -1), 1)):
-        f.ret()
-    again, done = f.new_block("again"), f.new_block("done")
-    f.jump(again)
-    f.start(again)
-    first = f.let("load atomic ptr, ptr @dead monotonic, align 8")
-    f.store("ptr", first, "%program", PROGRAM["next"])
-    put = f.let(f"cmpxchg ptr @dead, ptr {first}, ptr %program release monotonic")
-    f.branch(f.let(f"extractvalue {{ ptr, i1 }} {put}, 1"), done, again)
-    f.start(done)
-    f.ret()
+    f = Function.of(_DROP_PROGRAM)
+    program = f.pointer("program", PROGRAM)
+    with f.when(program.is_null()):
+        f.returns()
+    with f.when(program["refs"].atomicrmw("add", -1).ne(1)):
+        f.returns()
+    dead = f.address(_DEAD)
+    tries = While(f, [])
+    first = dead.load_pointer(ordering="monotonic")
+    program["next"].store(first)
+    _, is_put = dead.cmpxchg(first, program, "release", "monotonic")
+    tries.test(~is_put)
+    tries.again()
+    f.returns()
     return f
 
 
-def _take_dead() -> Code:
+def _take_dead() -> Function:
     """All that died since the last call, linked by `next`."""
-    f = Code("take_dead", parameters=[])
-    f.ret(f.let("atomicrmw xchg ptr @dead, ptr null acquire"))
+    f = Function("take_dead", [], POINTER)
+    f.returns(f.address(_DEAD).atomicrmw("xchg", None, "acquire"))
     return f
 
 
-def _drop(name: str) -> Code:
-    f = Code(name, name)
-    f.call_text("void", "drop_program", f"ptr {f.given('executable')}")
-    f.ret()
+def _drop(name: str) -> Function:
+    f, args = api_function(name)
+    f.call(_DROP_PROGRAM, args["executable"].load_pointer())
+    f.returns()
     return f
 
 
-def _get_executable() -> Code:
-    f = Code("LoadedExecutable_GetExecutable", "LoadedExecutable_GetExecutable")
-    program = f.given("loaded_executable")
-    f.add(program, PROGRAM["refs"], 1)
-    f.give("executable", program)
-    f.ret()
+def _get_executable() -> Function:
+    f, args = api_function("LoadedExecutable_GetExecutable")
+    program = args["loaded_executable"].load_pointer(PROGRAM)
+    program["refs"].atomicrmw("add", 1)
+    args["executable"].store(program)
+    f.returns()
     return f
 
 
-def _is_deleted() -> Code:
-    f = Code("LoadedExecutable_IsDeleted", "LoadedExecutable_IsDeleted")
-    deleted = f.load(f.given("executable"), PROGRAM["deleted"], "i64")
-    f.give("is_deleted", f.let(f"trunc i64 {deleted} to i8"), "i8")
-    f.ret()
+def _is_deleted() -> Function:
+    f, args = api_function("LoadedExecutable_IsDeleted")
+    args["is_deleted"].store(args["executable"].load_pointer(PROGRAM)["deleted"].load().trunc(8))
+    f.returns()
     return f
 
 
-def _delete() -> Code:
-    f = Code("LoadedExecutable_Delete", "LoadedExecutable_Delete")
-    f.store("i64", 1, f.given("executable"), PROGRAM["deleted"])
-    f.ret()
+def _delete() -> Function:
+    f, args = api_function("LoadedExecutable_Delete")
+    args["executable"].load_pointer(PROGRAM)["deleted"].store(1)
+    f.returns()
     return f
 
 
-def _number(name: str, field: str, own: str) -> Code:
+def _number(name: str, field: str, own: str) -> Function:
     """JAX asks for these at every call."""
-    f = Code(name, name)
-    f.give(field, f.load(f.given("executable"), PROGRAM[own], "i64"), "i64")
-    f.ret()
+    f, args = api_function(name)
+    args[field].store(args["executable"].load_pointer(PROGRAM)[own].load())
+    f.returns()
     return f
-
-
-def _execute() -> Code:
-    return _Execute().code
 
 
 class _Execute:
-    """LoadedExecutable_Execute in the writing."""
+    """LoadedExecutable_Execute in the writing.
+
+    held, made   storages of the arguments and of the results: references that this call holds
+    kept         a byte for each argument: _GIVEN, _KEPT or _TAKEN
+    python       the block that leaves the call to Python; short: where there is no memory
+    """
 
     def __init__(self) -> None:
-        name = "LoadedExecutable_Execute"
-        f = self.code = Code(name, name)
-        self.python = f.new_block("python")
-        self.program = f.given("executable")
-        self.arguments, self.results = self.field("arguments", "i64"), self.field("results", "i64")
-        self.fixed = self.field("fixed", "i64")
-        arrays = f.plus(self.arguments, self.results)
-        self.table = self.stack(f.plus(arrays, self.fixed))
-        self.held, self.made = self.stack(self.arguments), self.stack(self.results)
-        self.kept = f.let(f"alloca i8, i64 {self.arguments}, align 8")
-        self.temporary = f.alloca("ptr")
+        self.function, self.args = api_function("LoadedExecutable_Execute")
+        f = self.function
+        self.python, self.short = f.new_block("python"), f.new_block("short")
+        self.program = self.args["executable"].load_pointer(PROGRAM)
+        self.arguments, self.results = self.program["arguments"].load(), self.program["results"].load()
+        self.fixed = self.program["fixed"].load()
+        arrays = self.arguments + self.results
+        self.table = f.local(POINTER, arrays + self.fixed, 64)
+        self.held, self.made = f.local(POINTER, self.arguments, 64), f.local(POINTER, self.results, 64)
+        self.kept = f.local(I8, self.arguments, 8)
         self.simple()
         self.lists()
         self.take_arguments()
         self.own()
         self.make_results()
-        self.run(arrays)
-        self.deliver()
-        f.start(self.python)
-        into_python(f, name)
-
-    # -- parts of the struct, of rows, of arrays
-
-    def field(self, name: str, type: str = "ptr") -> str:
-        return self.code.load(self.program, PROGRAM[name], type)
-
-    def stack(self, count: str) -> str:
-        return self.code.let(f"alloca ptr, i64 {count}, align 64")
-
-    def item(self, array: str, index: str) -> str:
-        """The address of a pointer in an array of them."""
-        return self.code.let(f"getelementptr ptr, ptr {array}, i64 {index}")
-
-    def row(self, kind: str, record: Record, index: str) -> str:
-        return self.code.let(f"getelementptr [{record.size} x i8], ptr {self.rows[kind]}, i64 {index}")
-
-    def flag(self, index: str, flag: int) -> str:
-        flags = self.code.load(self.row("arguments", ARGUMENT, index), ARGUMENT["flags"], "i64")
-        return self.code.compare("ne", self.code.let(f"and i64 {flags}, {flag}"), 0)
-
-    # -- the way
-
-    def simple(self) -> None:
-        """On, if this is a call for machine code."""
-        f = self.code
-        on = f.new_block("on")
-        ready = f.both(
-            f.present(self.field("entry")),
-            f.compare("eq", self.field("deleted", "i64"), 0),
-            f.compare("eq", f.given("num_devices", "i64"), 1),
-            f.compare("eq", f.given("num_args", "i64"), self.arguments),
-        )
-        f.branch(ready, on, self.python)
-        f.start(on)
-
-    def lists(self) -> None:
-        """The rows, the lists of buffers, and which arguments are not to be donated in this call."""
-        f = self.code
-        self.rows = {"arguments": self.field("argument_rows"), "results": self.field("result_rows")}
-        self.buffers = f.alloca("ptr")
-        f.store("ptr", "null", self.buffers)
-        with f.when(f.compare("ne", self.arguments, 0)):
-            f.store("ptr", f.load(f.given("argument_lists")), self.buffers)
-        self.buffers = f.load(self.buffers)
-        self.donates = f.compare("ne", self.field("donates", "i64"), 0)
-        f.zero(self.held, f.times8(self.arguments))
-        with f.when(self.donates):
-            f.zero(self.kept, self.arguments)
-            options = f.given("options")
-            places = [layouts.place("ExecuteOptions", n)[0] for n in _KEPT]
-            indices, count = f.load(options, places[0]), f.load(options, places[1], "i64")
-            with f.loop("0", count) as loop:
-                index = f.load(indices, f.times8(loop.index), "i64")
-                with f.when(f.compare("ult", index, self.arguments)):
-                    f.store("i8", 1, f.at(self.kept, index))
-
-    def take_arguments(self) -> None:
-        """References to the arguments' storages; those donated are taken, first, so that to give one twice is seen."""
-        f = self.code
-        self.back = f.new_block("back")
-        with f.when(self.donates), f.loop("0", self.arguments) as loop:
-            kept = f.load(self.kept, loop.index, "i8")
-            given = f.both(self.flag(loop.index, DONATED), f.compare("eq", kept, 0, "i8"))
-            with f.when(given):
-                storage = f.call_text("ptr", "take", f"ptr {f.load(self.item(self.buffers, loop.index))}")
-                f.store("ptr", storage, self.item(self.held, loop.index))
-                f.store("i8", 2, f.at(self.kept, loop.index))
-                on = f.new_block("on")
-                f.branch(f.is_null(storage), self.back, on)
-                f.start(on)
-        with f.loop("0", self.arguments) as loop:
-            buffer = f.load(self.item(self.buffers, loop.index))
-            row, place = self.row("arguments", ARGUMENT, loop.index), self.item(self.held, loop.index)
-            with f.when(f.is_null(f.load(place))):
-                f.store("ptr", f.call_text("ptr", "acquire", f"ptr {buffer}"), place)
-            storage = f.load(place)
-            fine = f.both(
-                f.present(storage),
-                f.compare("eq", f.load(buffer, BUFFER["nbytes"], "i64"), f.load(row, ARGUMENT["nbytes"], "i64")),
-                f.compare("eq", f.load(buffer, BUFFER["type"], "i32"), f.load(row, ARGUMENT["type"], "i32"), "i32"),
-            )
-            on = f.new_block("on")
-            f.branch(fine, on, self.back)
-            f.start(on)
-        on = f.new_block("taken")
-        f.jump(on)
-        f.start(self.back)
-        self.give_back()
-        f.jump(self.python)
-        f.start(on)
-
-    def give_back(self) -> None:
-        """Undoes it: what was donated is its buffer's again."""
-        f = self.code
-        with f.loop("0", self.arguments) as loop:
-            storage = f.load(self.item(self.held, loop.index))
-            with f.when(f.present(storage)):
-                taken, shared, done = f.new_block("taken"), f.new_block("shared"), f.new_block("done")
-                kept = f.load(self.kept, loop.index, "i8")
-                f.branch(f.both(self.donates, f.compare("eq", kept, 2, "i8")), taken, shared)
-                f.start(taken)
-                f.store("ptr", storage, f.load(self.item(self.buffers, loop.index)), BUFFER["storage"])
-                f.jump(done)
-                f.start(shared)
-                f.call_text("void", "release", f"ptr {storage}")
-                f.jump(done)
-                f.start(done)
-
-    def own(self) -> None:
-        """What the entry overwrites becomes a copy, unless nobody else holds it and its memory is ours."""
-        f = self.code
-        self.short = f.new_block("short")
-        with f.when(self.donates), f.loop("0", self.arguments) as loop:
-            overwritten = self.flag(loop.index, OVERWRITTEN)
-            with f.when(overwritten):
-                place = self.item(self.held, loop.index)
-                storage, kept = f.load(place), f.load(self.kept, loop.index, "i8")
-                alone = f.both(
-                    f.compare("eq", kept, 2, "i8"),
-                    f.compare("eq", f.let(f"load atomic i64, ptr {storage} acquire, align 8"), 1),
-                    f.is_null(f.load(storage, STORAGE["event"])),
-                    f.is_null(f.load(storage, STORAGE["callback"])),
-                )
-                with f.when(f.negated(alone)):
-                    size = f.load(self.row("arguments", ARGUMENT, loop.index), ARGUMENT["nbytes"], "i64")
-                    copy = self.memory(size)
-                    f.copy(f.load(copy, STORAGE["data"]), f.load(storage, STORAGE["data"]), size)
-                    f.call_text("void", "release", f"ptr {storage}")
-                    f.store("ptr", copy, place)
-
-    def memory(self, size: str) -> str:
-        """A fresh storage; where there is none, on with `short`."""
-        f = self.code
-        storage, on = f.call_text("ptr", "allocate", f"i64 {size}"), f.new_block("on")
-        f.branch(f.is_null(storage), self.short, on)
-        f.start(on)
-        return storage
-
-    def make_results(self) -> None:
-        f = self.code
-        f.zero(self.made, f.times8(self.results))
-        with f.loop("0", self.results) as loop:
-            row, place = self.row("results", RESULT, loop.index), self.item(self.made, loop.index)
-            alias = f.load(row, RESULT["alias"], "i64")
-            over, fresh, done = f.new_block("over"), f.new_block("fresh"), f.new_block("done")
-            f.branch(f.compare("sge", alias, 0), over, fresh)
-            f.start(over)
-            storage = f.load(self.item(self.held, alias))
-            f.add(storage, STORAGE["refs"], 1)
-            f.store("ptr", storage, place)
-            f.jump(done)
-            f.start(fresh)
-            f.store("ptr", self.memory(f.load(row, RESULT["nbytes"], "i64")), place)
-            f.jump(done)
-            f.start(done)
-
-    def run(self, arrays: str) -> None:
-        """Fills the table and calls the entry."""
-        f = self.code
-        with f.loop("0", self.arguments) as loop:
-            storage = f.load(self.item(self.held, loop.index))
-            f.store("ptr", f.load(storage, STORAGE["data"]), self.item(self.table, loop.index))
-        with f.loop("0", self.results) as loop:
-            storage = f.load(self.item(self.made, loop.index))
-            f.store("ptr", f.load(storage, STORAGE["data"]), self.item(self.table, f.plus(self.arguments, loop.index)))
-        rest = self.item(self.table, arrays)
-        f.copy(rest, self.field("fixed_values"), f.times8(self.fixed))
-        cell, size = f.at(self.program, PROGRAM["arena"]), self.field("arena_size", "i64")
-        needs, extra = f.compare("ne", size, 0), f.alloca("ptr")
-        f.store("ptr", "null", extra)
-        slot = self.item(rest, self.field("arena_slot", "i64"))
-        with f.when(needs):
-            arena = f.let(f"atomicrmw xchg ptr {cell}, ptr null acquire")
-            f.store("ptr", arena, slot)
-            with f.when(f.is_null(arena)):
-                storage = self.memory(size)
-                f.store("ptr", storage, extra)
-                f.store("ptr", f.load(storage, STORAGE["data"]), slot)
-        self.status = f.call_text("i32", self.field("entry"), f"ptr {self.table}")
-        with f.when(needs):
-            borrowed = f.load(extra)
-            own, gift, done = f.new_block("own"), f.new_block("gift"), f.new_block("done")
-            f.branch(f.is_null(borrowed), own, gift)
-            f.start(own)
-            f.do(f"store atomic ptr {f.load(slot)}, ptr {cell} release, align 8")
-            f.jump(done)
-            f.start(gift)
-            f.call_text("void", "release", f"ptr {borrowed}")
-            f.jump(done)
-            f.start(done)
-
-    def release(self, storages: str, count: str) -> None:
-        f = self.code
-        with f.loop("0", count) as loop:
-            storage = f.load(self.item(storages, loop.index))
-            with f.when(f.present(storage)):
-                f.call_text("void", "release", f"ptr {storage}")
-
-    def deliver(self) -> None:
-        """The results as buffers, or the error."""
-        f = self.code
-        self.release(self.held, self.arguments)
-        with f.leaving(f.compare("ne", self.status, 0, "i32")):
-            self.release(self.made, self.results)
-            f.ret(f.call_text("ptr", "python", f"ptr {f.load('@failed')}", f"ptr {self.program}", "i1 true"))
-        device = f.given("execute_device")
-        elsewhere = f.present(device)
-        home = self.field("device")
-        device = f.let(f"select i1 {elsewhere}, ptr {device}, ptr {home}")
-        moved = f.compare("ne", device, home, "ptr")
-        with f.when(f.compare("ne", self.results, 0)):
-            given = f.load(f.given("output_lists"))
-            with f.loop("0", self.results) as loop:
-                row = self.row("results", RESULT, loop.index)
-                own, other = f.at(row, RESULT["memory"]), f.at(device, DEVICE["memory"])
-                memory = f.load(f.let(f"select i1 {moved}, ptr {other}, ptr {own}"))
-                buffer = f.call_text(
-                    "ptr", "make_buffer", f"ptr {f.load(self.item(self.made, loop.index))}", f"ptr {device}",
-                    f"ptr {memory}", f"i32 {f.load(row, RESULT['type'], 'i32')}",
-                    f"i64 {f.load(row, RESULT['rank'], 'i64')}", f"ptr {f.load(row, RESULT['dims'])}",
-                    f"i64 {f.load(row, RESULT['nbytes'], 'i64')}",
-                )  # fmt: skip
-                f.store("ptr", buffer, self.item(given, loop.index))
-        events = f.given("device_complete_events")
-        with f.when(f.present(events)):
-            f.store("ptr", "@ready", events)
-        f.ret()
+        status = self.run(arrays)
+        self.deliver(status)
         f.start(self.short)
         self.release(self.held, self.arguments)
         self.release(self.made, self.results)
-        f.ret(f.call_text("ptr", "make_error", "i64 8", "ptr @text_memory", "i64 13"))
+        f.returns(no_memory(f))
+        f.start(self.python)
+        into_python(f, self.args, f.name)
 
+    def on_if(self, condition: Value, otherwise: str) -> None:
+        """Goes on if the i1 holds; else to the block."""
+        on = self.function.new_block("on")
+        self.function.branch(condition, on, otherwise)
+        self.function.start(on)
 
-_KEPT = ("non_donatable_input_indices", "num_non_donatable_input_indices")
+    def flag(self, index: Value, flag: int) -> Value:
+        return (self.argument_rows[index]["flags"].load() & flag).ne(0)
+
+    def simple(self) -> None:
+        """On, if this is a call for machine code."""
+        self.on_if(
+            self.program["entry"].load_pointer().ne(None)
+            & self.program["deleted"].load().eq(0)
+            & self.args["num_devices"].load().eq(1)
+            & self.args["num_args"].load().eq(self.arguments),
+            self.python,
+        )
+
+    def lists(self) -> None:
+        """The rows, the list of buffers, and which arguments are not to be donated in this call."""
+        f = self.function
+        self.argument_rows = self.program["argument_rows"].load_pointer(ARGUMENT)
+        self.result_rows = self.program["result_rows"].load_pointer(RESULT)
+        are_any = IfElse(f, self.arguments.ne(0))
+        given = self.args["argument_lists"].load_pointer(POINTER).load_pointer(POINTER)
+        are_any.otherwise(given)
+        (self.buffers,) = are_any.end(f.null())
+        self.donates = self.program["donates"].load().ne(0)
+        f.memset(self.held, 0, self.arguments << 3)
+        with f.when(self.donates):
+            f.memset(self.kept, _GIVEN, self.arguments)
+            options = self.args["options"].load_pointer(layouts.record("ExecuteOptions"))
+            indices = options["non_donatable_input_indices"].load_pointer(I64)
+            with f.loop(0, options["num_non_donatable_input_indices"].load()) as loop:
+                index = indices[loop.index].load()
+                with f.when(index.compare("ult", self.arguments)):
+                    self.kept[index].store(_KEPT)
+
+    def take_arguments(self) -> None:
+        """References to the arguments' storages; those donated are taken, first, so that to give one twice is seen."""
+        f = self.function
+        back, taken = f.new_block("back"), f.new_block("taken")
+        with f.when(self.donates), f.loop(0, self.arguments) as loop:
+            kept, held = self.kept[loop.index], self.held[loop.index]
+            with f.when(self.flag(loop.index, DONATED) & kept.load().eq(_GIVEN)):
+                storage = f.call(TAKE, self.buffers[loop.index].load_pointer())
+                held.store(storage)
+                kept.store(_TAKEN)
+                self.on_if(storage.ne(None), back)
+        with f.loop(0, self.arguments) as loop:
+            buffer, row = self.buffers[loop.index].load_pointer(BUFFER), self.argument_rows[loop.index]
+            held = self.held[loop.index]
+            with f.when(held.load_pointer().is_null()):
+                held.store(f.call(ACQUIRE, buffer))
+            self.on_if(
+                held.load_pointer().ne(None)
+                & buffer["nbytes"].load().eq(row["nbytes"].load())
+                & buffer["type"].load().eq(row["type"].to(I32).load()),
+                back,
+            )
+        f.jump(taken)
+        f.start(back)
+        self.give_back()
+        f.jump(self.python)
+        f.start(taken)
+
+    def give_back(self) -> None:
+        """Undoes it: what was donated is its buffer's again."""
+        f = self.function
+        with f.loop(0, self.arguments) as loop:
+            storage = self.held[loop.index].load_pointer()
+            with f.when(storage.ne(None)):
+                is_taken = IfElse(f, self.donates & self.kept[loop.index].load().eq(_TAKEN))
+                self.buffers[loop.index].load_pointer(BUFFER)["storage"].store(storage)
+                is_taken.otherwise()
+                f.call(RELEASE, storage)
+                is_taken.end()
+
+    def own(self) -> None:
+        """What the entry overwrites becomes a copy, unless nobody else holds it and its memory is ours."""
+        f = self.function
+        with f.when(self.donates), f.loop(0, self.arguments) as loop, f.when(self.flag(loop.index, OVERWRITTEN)):
+            held = self.held[loop.index]
+            storage = held.load_pointer(STORAGE)
+            is_own = (
+                self.kept[loop.index].load().eq(_TAKEN)
+                & storage["refs"].load(ordering="acquire").eq(1)
+                & storage["event"].load_pointer().is_null()
+                & storage["callback"].load_pointer().is_null()
+            )
+            with f.when(~is_own):
+                size = self.argument_rows[loop.index]["nbytes"].load()
+                copy = self.memory(size)
+                f.memcpy(copy["data"].load_pointer(), storage["data"].load_pointer(), size)
+                f.call(RELEASE, storage)
+                held.store(copy)
+
+    def memory(self, size: Value) -> Pointer:
+        """A fresh storage; where there is none, on with `short`."""
+        storage = self.function.call(ALLOCATE, size).to(STORAGE)
+        self.on_if(storage.ne(None), self.short)
+        return storage
+
+    def make_results(self) -> None:
+        f = self.function
+        f.memset(self.made, 0, self.results << 3)
+        with f.loop(0, self.results) as loop:
+            row, made = self.result_rows[loop.index], self.made[loop.index]
+            alias = row["alias"].load()
+            is_alias = IfElse(f, alias >= 0)
+            storage = self.held[alias].load_pointer(STORAGE)
+            storage["refs"].atomicrmw("add", 1)
+            made.store(storage)
+            is_alias.otherwise()
+            made.store(self.memory(row["nbytes"].load()))
+            is_alias.end()
+
+    def run(self, arrays: Value) -> Value:
+        """Fills the table and calls the entry: its status."""
+        f = self.function
+        with f.loop(0, self.arguments) as loop:
+            storage = self.held[loop.index].load_pointer(STORAGE)
+            self.table[loop.index].store(storage["data"].load_pointer())
+        with f.loop(0, self.results) as loop:
+            storage = self.made[loop.index].load_pointer(STORAGE)
+            self.table[self.arguments + loop.index].store(storage["data"].load_pointer())
+        rest = self.table[arrays]
+        f.memcpy(rest, self.program["fixed_values"].load_pointer(), self.fixed << 3)
+        cell, size = self.program["arena"], self.program["arena_size"].load()
+        needs, extra = size.ne(0), f.local(POINTER)
+        extra.store(None)
+        slot = rest[self.program["arena_slot"].load()]
+        with f.when(needs):
+            arena = cell.atomicrmw("xchg", None, "acquire")
+            slot.store(arena)
+            with f.when(arena.eq(None)):
+                storage = self.memory(size)
+                extra.store(storage)
+                slot.store(storage["data"].load_pointer())
+        status = self.program["entry"].load_pointer().call(I32, self.table)
+        with f.when(needs):
+            borrowed = extra.load_pointer()
+            is_own = IfElse(f, borrowed.is_null())
+            cell.store(slot.load_pointer(), ordering="release")
+            is_own.otherwise()
+            f.call(RELEASE, borrowed)
+            is_own.end()
+        return status
+
+    def release(self, storages: Pointer, count: Value) -> None:
+        f = self.function
+        with f.loop(0, count) as loop:
+            storage = storages[loop.index].load_pointer()
+            with f.when(storage.ne(None)):
+                f.call(RELEASE, storage)
+
+    def deliver(self, status: Value) -> None:
+        """The results as buffers, or the error."""
+        f = self.function
+        self.release(self.held, self.arguments)
+        with f.when(status.ne(0)):
+            self.release(self.made, self.results)
+            f.returns(f.call(PYTHON, f.address(_FAILED).load_pointer(), self.program, True))
+        home = self.program["device"].load_pointer(DEVICE)
+        device = self.args["execute_device"].load_pointer(DEVICE)
+        device = device.ne(None).select(device, home)
+        is_moved = device.ne(home)
+        with f.when(self.results.ne(0)):
+            given = self.args["output_lists"].load_pointer(POINTER).load_pointer(POINTER)
+            with f.loop(0, self.results) as loop:
+                row = self.result_rows[loop.index]
+                memory = is_moved.select(device["memory"], row["memory"]).load_pointer()
+                shape = row["type"].to(I32).load(), row["rank"].load(), row["dims"].load_pointer(), row["nbytes"].load()
+                storage = self.made[loop.index].load_pointer()
+                given[loop.index].store(f.call(MAKE_BUFFER, storage, device, memory, *shape))
+        events = self.args["device_complete_events"].load_pointer(POINTER)
+        with f.when(events.ne(None)):
+            events.store(f.address(READY))
+        f.returns()

@@ -53,7 +53,7 @@ class Loaded:
             "replicas": program.options.replicas, "partitions": program.options.partitions,
             "device": program.devices[0].address, "donates": int(bool(program.donated or overwritten)),
         }  # fmt: skip
-        if len(rows) != ARGUMENT.size * len(program.parameters) or len(made) != RESULT.size * len(program.results):
+        if len(rows) != ARGUMENT.bytes * len(program.parameters) or len(made) != RESULT.bytes * len(program.results):
             raise AssertionError("the records of arguments and results are not of the sizes of ARGUMENT and RESULT")
         if caller is not None:
             self._arena = Buffer(caller.temporaries) if caller.temporaries else None
@@ -68,7 +68,7 @@ class Loaded:
     @property
     def is_deleted(self) -> bool:
         """Calls are refused."""
-        return bool(read_word(self.address + PROGRAM["deleted"]))
+        return bool(read_word(self.address + PROGRAM.offset("deleted")))
 
 
 def load(program: Program) -> Loaded:
@@ -117,7 +117,7 @@ def bury() -> None:
     """Lets go of the executables whose handles are all gone."""
     address = native().take_dead()
     while address:
-        following = read_word(address + PROGRAM["next"])
+        following = read_word(address + PROGRAM.offset("next"))
         _loaded.pop(address, None)
         address = following
 

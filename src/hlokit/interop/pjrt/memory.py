@@ -66,7 +66,7 @@ class Kept:
         if not storage:
             raise MemoryError(f"{len(data):,} bytes")
         self._storages.append(storage)
-        address = read_word(storage + STORAGE["data"])
+        address = read_word(storage + STORAGE.offset("data"))
         ctypes.memmove(address, data, len(data))
         return address
 

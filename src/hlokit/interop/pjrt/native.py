@@ -9,9 +9,11 @@ from typing import Any
 
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.objects import Library
+from hlokit.cpu.llvm import Module
 from hlokit.cpu.target import host
-from hlokit.interop.pjrt import buffers, code, events, execute, layouts
-from hlokit.runtime.interrupt import python_functions, symbols
+from hlokit.interop.pjrt import buffers, events, execute, layouts
+from hlokit.runtime import cpython
+from hlokit.runtime.interrupt import symbols
 
 _WORD = ctypes.c_uint64
 
@@ -23,8 +25,10 @@ class Native:
     """
 
     def __init__(self) -> None:
-        made = text()
-        self._library = Library([compiled(made, host(), name="pjrt")], {**python_functions(made), **symbols()})
+        module = written()
+        self._library = Library(
+            [compiled(module.text(), host(), name="pjrt")], {**cpython.addresses(module), **symbols()}
+        )
         self.make_error = self._function("make_error", _WORD, ctypes.c_char_p, _WORD)
         self.allocate = self._function("allocate", _WORD)
         self.acquire = self._function("acquire", _WORD)
@@ -35,22 +39,13 @@ class Native:
         self.take_dead = self._function("take_dead")
         self.nothing = self._library.address("delete_nothing")
         self.ready = self._library.address("ready")
-        users = map(self._library.address, ("memory_get_user_data", "memory_set_user_data"))
-        self.memory_table = self._filled("memory_table", layouts.size("MemoryTable"), 0, 8, *users)
-        names = ("destroy", "message", "get_code", "for_each_payload")
-        functions = (self._library.address(f"error_table_{name}") for name in names)
-        self._filled("error_table", layouts.size("ErrorTable"), 8, 0, *functions)
+        self.memory_table = self._library.address(buffers.MEMORY_TABLE.name)
 
     def _function(self, name: str, *types: Any) -> Any:
         return ctypes.PYFUNCTYPE(_WORD, *types)(self._library.address(name))
 
     def _words(self, name: str, count: int) -> Any:
         return (_WORD * count).from_address(self._library.address(name))
-
-    def _filled(self, name: str, *words: int) -> int:
-        """The address of a global of the machine code, with these words in it."""
-        self._words(name, len(words))[:] = words
-        return self._library.address(name)
 
     def set_function(self, name: str, function: int) -> None:
         """Python's part of a function of the table: the address of an object that takes an address."""
@@ -71,11 +66,11 @@ def native() -> Native:
     return Native()
 
 
-def text() -> str:
-    """The LLVM text."""
-    module = code.module()
+def written() -> Module:
+    """The functions and their data."""
+    module = Module()
     events.write(module)
     buffers.write(module, sys.platform)
     execute.write(module)
     events.trampolines(module)
-    return module.text()
+    return module

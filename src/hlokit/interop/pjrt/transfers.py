@@ -45,8 +45,8 @@ def _uninitialized(a: Any) -> None:
 
 def _where(a: Any) -> tuple[int, int]:
     """Addresses of the device and the memory that are asked for."""
-    memory = a.memory or read_word(a.device + DEVICE["memory"])
-    return read_word(memory + MEMORY["device"]), memory
+    memory = a.memory or read_word(a.device + DEVICE.offset("memory"))
+    return read_word(memory + MEMORY.offset("device")), memory
 
 
 def _only_row_major(layout: int, rank: int, what: str) -> None:
@@ -81,7 +81,7 @@ def _to_host(a: Any) -> None:
 
 @function("Buffer_CopyRawToHost")
 def _copy_raw(a: Any) -> None:
-    size = read_word(a.buffer + BUFFER["nbytes"])
+    size = read_word(a.buffer + BUFFER.offset("nbytes"))
     if not (a.offset <= size and a.transfer_size <= size - a.offset):
         raise ArgumentError(f"bytes {a.offset} to {a.offset + a.transfer_size} of {size}")
     _deleted(a)
@@ -105,7 +105,7 @@ def _decrease(a: Any) -> None:
 
 @function("Buffer_GetMemoryLayout")
 def _memory_layout(a: Any) -> None:
-    rank = read_word(a.buffer + BUFFER["rank"])
+    rank = read_word(a.buffer + BUFFER.offset("rank"))
     a.layout_size, a.layout_extensions = layouts.size("MemoryLayout"), 0
     a.layout_tiled_size, a.layout_tiled_extensions = 56, 0
     a.layout_minor_to_major, a.layout_minor_to_major_size = _row_major(rank), rank
