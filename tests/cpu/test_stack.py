@@ -237,7 +237,7 @@ def test_the_code_is_made_for_other_machines() -> None:
     from hlokit.cpu.jit import objects as jit
 
     for name in ("x86-64", "aarch64"):
-        assert "hlokit_on_stack" in jit.assembly(on_stack.text(baseline(name)), baseline(name))
+        assert "hlokit_on_stack" in jit.assembly(on_stack.written(baseline(name)).text(), baseline(name))
 
 
 @pytest.mark.parametrize(

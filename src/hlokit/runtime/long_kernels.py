@@ -10,18 +10,32 @@ The caller sleeps, and asks `hlokit_interrupted` every 50 ms. How the threads ar
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from hlokit.cpu.jit.cache import compiled
-from hlokit.cpu.jit.guard import signal_number
+from hlokit.cpu.jit.guard import ENDED, ENDING, GO_ON, HOLD
+from hlokit.cpu.jit.libc import (
+    PTHREAD_JOIN,
+    PTHREAD_KILL,
+    TIMESPEC,
+    USLEEP,
+    create_thread,
+    futex_wait,
+    futex_wake,
+    is_linux,
+    sigurg,
+)
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.jit.pool import code
-from hlokit.cpu.jit.pool_text import STATE, signals_blocked
+from hlokit.cpu.jit.pool_text import PARALLEL, PARALLEL_UNTIL, SIGNAL, STATE
+from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, IfElse, Module, Prototype, Record, Repeat, While
 from hlokit.cpu.target import Target, host
 from hlokit.runtime import interrupt
+from hlokit.runtime.interrupt import EVERY_NS, INTERRUPTED
 from hlokit.stack import SIZE
 
+_AGAIN_NS = 10_000_000
+"""After this time threads that have not left are sent the signal again."""
 _SHORT_NS = 4_000_000
 """A thread's share of a job below which the caller takes part in it: to make a thread takes 25 us."""
 
@@ -29,188 +43,121 @@ _SHORT_NS = 4_000_000
 def symbols() -> dict[str, int]:
     """For libraries that call the functions."""
     found = {"hlokit_interruptible": _code().address("hlokit_interruptible")}
-    return found | {name: code().address(name) for name in ("hlokit_hold", "hlokit_go_on")}
+    return found | {name: code().address(name) for name in (HOLD.name, GO_ON.name)}
 
 
-_CALLED = ("hlokit_parallel_until", "hlokit_signal", "hlokit_ending", "hlokit_ended")
+_CALLED = (PARALLEL_UNTIL.name, SIGNAL.name, ENDING.name, ENDED.name)
 
 
 @cache
 def _code() -> Library:
     target = host()
     functions = {name: code().address(name) for name in _CALLED} | interrupt.symbols()
-    return Library([compiled(text(target), target, name="long kernels")], functions)
+    return Library([compiled(written(target).text(), target, name="long kernels")], functions)
 
 
-def text(target: Target) -> str:
-    """The functions' LLVM text."""
-    linux = "linux" in target.triple
-    values = {
-        "SETMASK": "2" if linux else "3",
-        "SIGNALS": str(signals_blocked(linux)),
-        "SIZE": str(SIZE),
-        "SHORT": str(_SHORT_NS),
-        "KILL": str(signal_number(target)),
-        "WANTED": str(STATE["WANTED"]),
-        "FUTEX": "202" if target.arch == "x86_64" else "98",
-    }
-    return re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _TEXT + (_LINUX if linux else _OTHERS))
+INTERRUPTIBLE = Prototype("hlokit_interruptible", I32, {**PARALLEL.named, "work": I64})
+_RUN = Prototype("run", POINTER, {"job": POINTER})
+_SLEEP = Prototype("sleep", None, {"word": POINTER, "most": I64})
+_WAKE = Prototype("wake", None, {"word": POINTER})
+_JOB = Record(
+    "Job",
+    {
+        "is_done": Field(I32, align=64),
+        "is_stopped": I32,
+        "pool": POINTER,
+        "function": POINTER,
+        "table": POINTER,
+        "chunks": I64,
+    },
+)
 
 
-_TEXT = """
-declare i32 @hlokit_interrupted()
-declare void @hlokit_parallel_until(ptr, ptr, ptr, i64, ptr)
-declare void @hlokit_signal(ptr, ptr)
-declare void @hlokit_ending()
-declare void @hlokit_ended()
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_join(i64, ptr)
-declare i32 @pthread_kill(i64, i32)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @pthread_attr_init(ptr)
-declare i32 @pthread_attr_setstacksize(ptr, i64)
-declare i32 @pthread_attr_destroy(ptr)
+def written(target: Target) -> Module:
+    """The functions."""
+    module = Module()
+    module.add(_interruptible(target), exported=True)
+    for function in (_run(), *(_futex(target) if is_linux(target) else _polling())):
+        module.add(function)
+    return module
 
-; The job: 0 whether it is done, 4 whether it is to stop, 8 pool, 16 function, 24 table, 32 chunks.
-define i32 @hlokit_interruptible(ptr %pool, ptr %function, ptr %table, i64 %chunks, i64 %work) {
-entry:
-  %job = alloca [64 x i8], align 64
-  %thread_at = alloca i64, align 8
-  %signals = alloca [128 x i8], align 8
-  %former = alloca [128 x i8], align 8
-  %attributes = alloca [128 x i8], align 8
-  %stop = getelementptr i8, ptr %job, i64 4
-  %pool_at = getelementptr i8, ptr %job, i64 8
-  %function_at = getelementptr i8, ptr %job, i64 16
-  %table_at = getelementptr i8, ptr %job, i64 24
-  %chunks_at = getelementptr i8, ptr %job, i64 32
-  %none = icmp eq ptr %pool, null
-  br i1 %none, label %measure, label %count
 
-count:
-  %wanted_at = getelementptr i8, ptr %pool, i64 $WANTED
-  %workers = load i32, ptr %wanted_at
-  %threads = add i32 %workers, 1
-  %wide = zext i32 %threads to i64
-  %most = call i64 @llvm.smin.i64(i64 %wide, i64 %chunks)
-  br label %measure
+def _interruptible(target: Target) -> Function:
+    f = Function.of(INTERRUPTIBLE)
+    pool, chunks = f.pointer("pool", STATE), f.argument("chunks")
+    own = (pool, f.pointer("function"), f.pointer("table"), chunks)
+    job, thread = f.local(_JOB), f.local(I64)
+    here, finished = f.new_block("here"), f.new_block("finished")
+    has_pool = IfElse(f, pool.ne(None))
+    threads = (pool["wanted"].load() + 1).zext(64).smin(chunks)
+    has_pool.otherwise(threads)
+    (threads,) = has_pool.end(f.constant(1, I64))
+    share = f.argument("work") // threads.smax(1)
+    f.go_on_if(share.compare("uge", _SHORT_NS), here)
 
-measure:
-  %number = phi i64 [ 1, %entry ], [ %most, %count ]
-  %some = call i64 @llvm.smax.i64(i64 %number, i64 1)
-  %share = udiv i64 %work, %some
-  %short = icmp ult i64 %share, $SHORT
-  br i1 %short, label %here, label %there
+    job["is_done"].store(0)
+    job["is_stopped"].store(0)
+    for name, value in zip(PARALLEL.names, own, strict=True):
+        job[name].store(value)
+    error = create_thread(f, target, thread, SIZE, f.address(_RUN), job)
+    f.go_on_if(error.eq(0), here)
+    waiting = While(f, [])
+    f.call(_SLEEP, job["is_done"], EVERY_NS)
+    f.go_on_if(job["is_done"].load(ordering="acquire").eq(0), finished)
+    waiting.test(f.call(INTERRUPTED).eq(0))
+    waiting.again()
 
-here:
-  call void @hlokit_parallel_until(ptr %pool, ptr %function, ptr %table, i64 %chunks, ptr null)
-  %due = call i32 @hlokit_interrupted()
-  ret i32 %due
+    f.call(ENDING)
+    job["is_stopped"].store(1, ordering="seq_cst")
+    ending = Repeat(f, [])
+    f.call(PTHREAD_KILL, thread.load(), sigurg(target))
+    with f.when(pool.ne(None)):
+        f.call(SIGNAL, pool, job["is_stopped"])
+    f.call(_SLEEP, job["is_done"], _AGAIN_NS)
+    ending.while_(job["is_done"].load(ordering="acquire").eq(0))
+    f.call(ENDED)
+    f.call(PTHREAD_JOIN, thread.load(), None)
+    f.returns(1)
 
-there:
-  store i64 0, ptr %job
-  store ptr %pool, ptr %pool_at
-  store ptr %function, ptr %function_at
-  store ptr %table, ptr %table_at
-  store i64 %chunks, ptr %chunks_at
-  call void @llvm.memset.p0.i64(ptr %signals, i8 -1, i64 128, i1 false)
-  store i64 $SIGNALS, ptr %signals
-  call i32 @pthread_sigmask(i32 $SETMASK, ptr %signals, ptr %former)
-  call i32 @pthread_attr_init(ptr %attributes)
-  call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $SIZE)
-  %error = call i32 @pthread_create(ptr %thread_at, ptr %attributes, ptr @run, ptr %job)
-  call i32 @pthread_attr_destroy(ptr %attributes)
-  call i32 @pthread_sigmask(i32 $SETMASK, ptr %former, ptr null)
-  %failed = icmp ne i32 %error, 0
-  br i1 %failed, label %here, label %wait
+    f.start(finished)
+    f.call(PTHREAD_JOIN, thread.load(), None)
+    f.returns(0)
 
-wait:
-  call void @sleep(ptr %job, i64 50000000)
-  %finished = load atomic i32, ptr %job acquire, align 4
-  %is_done = icmp ne i32 %finished, 0
-  br i1 %is_done, label %join, label %ask
+    f.start(here)
+    f.call(PARALLEL_UNTIL, *own, None)
+    f.returns(f.call(INTERRUPTED))
+    return f
 
-ask:
-  %interrupted = call i32 @hlokit_interrupted()
-  %left = icmp ne i32 %interrupted, 0
-  br i1 %left, label %end, label %wait
 
-end:
-  call void @hlokit_ending()
-  store atomic i32 1, ptr %stop seq_cst, align 4
-  br label %send
+def _run() -> Function:
+    f = Function.of(_RUN)
+    job = f.pointer("job", _JOB)
+    pool, function, table = (job[name].load_pointer() for name in ("pool", "function", "table"))
+    f.call(PARALLEL_UNTIL, pool, function, table, job["chunks"].load(), job["is_stopped"])
+    job["is_done"].store(1, ordering="seq_cst")
+    f.call(_WAKE, job["is_done"])
+    f.returns(None)
+    return f
 
-send:
-  %thread = load i64, ptr %thread_at
-  call i32 @pthread_kill(i64 %thread, i32 $KILL)
-  br i1 %none, label %rest, label %workers_too
 
-workers_too:
-  call void @hlokit_signal(ptr %pool, ptr %stop)
-  br label %rest
+# -- sleeping until a word is not 0, for so many nanoseconds at most, or less; and waking who does
 
-rest:
-  call void @sleep(ptr %job, i64 10000000)
-  %over = load atomic i32, ptr %job acquire, align 4
-  %is_over = icmp ne i32 %over, 0
-  br i1 %is_over, label %ended, label %send
 
-ended:
-  call void @hlokit_ended()
-  br label %join
+def _futex(target: Target) -> list[Function]:
+    sleep, wake = Function.of(_SLEEP), Function.of(_WAKE)
+    time = sleep.local(TIMESPEC)
+    time["seconds"].store(0)
+    time["nanoseconds"].store(sleep.argument("most"))
+    futex_wait(sleep.pointer("word"), sleep.constant(0, I32), target, time)
+    sleep.returns()
+    futex_wake(wake.pointer("word"), target)
+    wake.returns()
+    return [sleep, wake]
 
-join:
-  %status = phi i32 [ 0, %wait ], [ 1, %ended ]
-  %id = load i64, ptr %thread_at
-  call i32 @pthread_join(i64 %id, ptr null)
-  ret i32 %status
-}
 
-define internal ptr @run(ptr %job) {
-  %stop = getelementptr i8, ptr %job, i64 4
-  %pool_at = getelementptr i8, ptr %job, i64 8
-  %function_at = getelementptr i8, ptr %job, i64 16
-  %table_at = getelementptr i8, ptr %job, i64 24
-  %chunks_at = getelementptr i8, ptr %job, i64 32
-  %pool = load ptr, ptr %pool_at
-  %function = load ptr, ptr %function_at
-  %table = load ptr, ptr %table_at
-  %chunks = load i64, ptr %chunks_at
-  call void @hlokit_parallel_until(ptr %pool, ptr %function, ptr %table, i64 %chunks, ptr %stop)
-  store atomic i32 1, ptr %job seq_cst, align 4
-  call void @wake(ptr %job)
-  ret ptr null
-}
-"""
-
-_LINUX = """
-declare i64 @syscall(i64, ...)
-
-; Until the word is not 0, for so many nanoseconds at most, or less.
-define internal void @sleep(ptr %word, i64 %most) {
-  %time = alloca [2 x i64], align 8
-  %rest_at = getelementptr i8, ptr %time, i64 8
-  store i64 0, ptr %time
-  store i64 %most, ptr %rest_at
-  call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i64 128, i32 0, ptr %time, ptr null, i64 0)
-  ret void
-}
-
-define internal void @wake(ptr %word) {
-  call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
-  ret void
-}
-"""
-
-_OTHERS = """
-declare i32 @usleep(i32)
-
-define internal void @sleep(ptr %word, i64 %most) {
-  call i32 @usleep(i32 200)
-  ret void
-}
-
-define internal void @wake(ptr %word) {
-  ret void
-}
-"""
+def _polling() -> list[Function]:
+    sleep, wake = Function.of(_SLEEP), Function.of(_WAKE)
+    sleep.call(USLEEP, 200)
+    sleep.returns()
+    wake.returns()
+    return [sleep, wake]

@@ -8,12 +8,24 @@ with none.
 from __future__ import annotations
 
 import ctypes
-import re
 from functools import cache
 
 from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.libc import (
+    FREE,
+    MALLOC,
+    OPAQUE,
+    PTHREAD_ATTR_DESTROY,
+    PTHREAD_GETSPECIFIC,
+    PTHREAD_JOIN,
+    PTHREAD_KEY_CREATE,
+    PTHREAD_SELF,
+    PTHREAD_SETSPECIFIC,
+    create_thread,
+    is_linux,
+)
 from hlokit.cpu.jit.objects import Library
-from hlokit.cpu.jit.pool_text import signals_blocked
+from hlokit.cpu.llvm import I8, I32, I64, POINTER, Function, Global, IfElse, Module, Pointer, Prototype, Record
 from hlokit.cpu.target import Target, host
 from hlokit.errors import EvaluationError
 from hlokit.stack import SIZE
@@ -33,197 +45,140 @@ def raise_refused() -> None:
 @cache
 def _code() -> Library:
     target = host()
-    library = Library([compiled(text(target), target, name="stack")])
+    library = Library([compiled(written(target).text(), target, name="stack")])
     if ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("hlokit_stack_prepare"))():
         raise EvaluationError("the process has no key left for values of its threads (pthread_key_create)")
     return library
 
 
-def text(target: Target) -> str:
-    """The functions' LLVM text."""
-    linux = "linux" in target.triple
-    values = {
-        "SETMASK": "2" if linux else "3",
-        "SIGNALS": str(signals_blocked(linux)),
-        "SIZE": str(SIZE),
-        "ROOM": str(1 << 20),
-    }
-    return re.sub(r"\$([A-Z]+)", lambda match: values[match[1]], _TEXT + (_LINUX if linux else _DARWIN))
+ON_STACK = Prototype("hlokit_on_stack", I32, {"function": POINTER, "bases": POINTER, "bytes": I64})
+_PREPARE = Prototype("hlokit_stack_prepare", I32)
+_REFUSED = Prototype("hlokit_stack_refused", I32)
+_ASK = Prototype("ask", POINTER)
+_ELSEWHERE = Prototype("elsewhere", I32, ON_STACK.named)
+_RUN = Prototype("run", POINTER, {"job": POINTER})
+_STACK = Prototype("stack", I32, {"found": POINTER})
+
+_STACK_MEMORY = Record("Stack", {"low": I64, "size": I64})
+"""A thread's stack: its lowest address and its bytes."""
+_JOB = Record("Job", {"function": POINTER, "bases": POINTER, "status": I32})
+_BOUNDS_KEY = Global("bounds", I64)
+"""The pthread_key_t of each thread's stack, once it has been asked for."""
+_REFUSED_KEY = Global("refused", I64)
+"""That of the threads for which there was no other thread."""
+_ROOM = 1 << 20
+_PAGES = 1 << 16
+"""Bytes that a stack's size is a multiple of."""
 
 
-_TEXT = """
-@bounds = internal global i64 0
-@refused = internal global i64 0
+def written(target: Target) -> Module:
+    """The functions."""
+    module = Module()
+    for function in (_prepare(), _refused(), _on_stack()):
+        module.add(function, exported=True)
+    stack = _stack_of_linux() if is_linux(target) else _stack_of_darwin()
+    for function in (_ask(), _elsewhere(target), _run(), stack):
+        module.add(function)
+    return module
 
-declare i32 @pthread_key_create(ptr, ptr)
-declare ptr @pthread_getspecific(i64)
-declare i32 @pthread_setspecific(i64, ptr)
-declare i64 @pthread_self()
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_join(i64, ptr)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @pthread_attr_init(ptr)
-declare i32 @pthread_attr_setstacksize(ptr, i64)
-declare i32 @pthread_attr_destroy(ptr)
-declare ptr @malloc(i64)
-declare void @free(ptr)
 
-define i32 @hlokit_stack_prepare() {
-  %one = call i32 @pthread_key_create(ptr @bounds, ptr @free)
-  %two = call i32 @pthread_key_create(ptr @refused, ptr null)
-  %error = or i32 %one, %two
-  ret i32 %error
-}
+def _prepare() -> Function:
+    f = Function.of(_PREPARE)
+    bounds = f.call(PTHREAD_KEY_CREATE, f.address(_BOUNDS_KEY), f.address(FREE))
+    f.returns(bounds | f.call(PTHREAD_KEY_CREATE, f.address(_REFUSED_KEY), None))
+    return f
 
-define i32 @hlokit_stack_refused() {
-  %key = load i64, ptr @refused
-  %value = call ptr @pthread_getspecific(i64 %key)
-  call i32 @pthread_setspecific(i64 %key, ptr null)
-  %known = icmp ne ptr %value, null
-  %result = zext i1 %known to i32
-  ret i32 %result
-}
 
-define i32 @hlokit_on_stack(ptr %function, ptr %bases, i64 %bytes) noinline {
-entry:
-  %here = call ptr @llvm.frameaddress.p0(i32 0)
-  %key = load i64, ptr @bounds
-  %found = call ptr @pthread_getspecific(i64 %key)
-  %unknown = icmp eq ptr %found, null
-  br i1 %unknown, label %ask, label %compare
+def _refused() -> Function:
+    f = Function.of(_REFUSED)
+    key = f.address(_REFUSED_KEY).load()
+    value = f.call(PTHREAD_GETSPECIFIC, key)
+    f.call(PTHREAD_SETSPECIFIC, key, None)
+    f.returns(value.ne(None).zext(32))
+    return f
 
-ask:
-  %asked = call ptr @ask(i64 %key)
-  %failed = icmp eq ptr %asked, null
-  br i1 %failed, label %elsewhere, label %compare
 
-compare:
-  %bounds = phi ptr [ %found, %entry ], [ %asked, %ask ]
-  %low = load i64, ptr %bounds
-  %size_at = getelementptr i8, ptr %bounds, i64 8
-  %size = load i64, ptr %size_at
-  %place = ptrtoint ptr %here to i64
-  %left = sub i64 %place, %low
-  %inside = icmp ult i64 %left, %size
-  %enough = icmp uge i64 %left, %bytes
-  %fits = and i1 %inside, %enough
-  br i1 %fits, label %call, label %elsewhere
+def _on_stack() -> Function:
+    f = Function.of(ON_STACK, "noinline")
+    function, bases, size = f.pointer("function"), f.pointer("bases"), f.argument("bytes")
+    here = Pointer(f, f.call_for(POINTER, "llvm.frameaddress.p0", f.constant(0, I32)).text)
+    elsewhere = f.new_block("elsewhere")
+    known = f.call(PTHREAD_GETSPECIFIC, f.address(_BOUNDS_KEY).load())
+    is_unknown = IfElse(f, known.is_null())
+    asked = f.call(_ASK)
+    f.go_on_if(asked.ne(None), elsewhere)
+    is_unknown.otherwise(asked)
+    (stack,) = is_unknown.end(known)
+    stack = stack.to(_STACK_MEMORY)
+    left = here.address() - stack["low"].load()
+    f.go_on_if(left.compare("ult", stack["size"].load()) & left.compare("uge", size), elsewhere)
+    f.returns(function.call(I32, bases))
+    f.start(elsewhere)
+    f.returns(f.call(_ELSEWHERE, function, bases, size))
+    return f
 
-call:
-  %own = call i32 %function(ptr %bases)
-  ret i32 %own
 
-elsewhere:
-  %other = call i32 @elsewhere(ptr %function, ptr %bases, i64 %bytes)
-  ret i32 %other
-}
+def _ask() -> Function:
+    """This thread's stack, noted for later; null if the system does not say."""
+    f = Function.of(_ASK, "noinline")
+    found = f.local(_STACK_MEMORY)
+    with f.when(f.call(_STACK, found).ne(0)):
+        f.returns(None)
+    kept = f.call(MALLOC, _STACK_MEMORY.bytes)
+    with f.when(kept.is_null()):
+        f.returns(None)
+    f.memcpy(kept, found, _STACK_MEMORY.bytes)
+    f.call(PTHREAD_SETSPECIFIC, f.address(_BOUNDS_KEY).load(), kept)
+    f.returns(kept)
+    return f
 
-; The lowest address of this thread's stack and its size, noted for later; null if the system does not say.
-define internal ptr @ask(i64 %key) noinline {
-entry:
-  %found = alloca [2 x i64], align 8
-  %error = call i32 @stack(ptr %found)
-  %fine = icmp eq i32 %error, 0
-  br i1 %fine, label %keep, label %fail
 
-keep:
-  %kept = call ptr @malloc(i64 16)
-  %none = icmp eq ptr %kept, null
-  br i1 %none, label %fail, label %note
+def _elsewhere(target: Target) -> Function:
+    f = Function.of(_ELSEWHERE, "noinline")
+    job, thread = f.local(_JOB), f.local(I64)
+    job["function"].store(f.pointer("function"))
+    job["bases"].store(f.pointer("bases"))
+    size = (f.argument("bytes") + _ROOM).umax(SIZE)
+    error = create_thread(f, target, thread, (size + (_PAGES - 1)) & -_PAGES, f.address(_RUN), job)
+    with f.when(error.ne(0)):
+        key = f.address(_REFUSED_KEY)
+        f.call(PTHREAD_SETSPECIFIC, key.load(), key)
+        f.returns(1)
+    f.call(PTHREAD_JOIN, thread.load(), None)
+    f.returns(job["status"].load())
+    return f
 
-note:
-  call void @llvm.memcpy.p0.p0.i64(ptr %kept, ptr %found, i64 16, i1 false)
-  call i32 @pthread_setspecific(i64 %key, ptr %kept)
-  ret ptr %kept
 
-fail:
-  ret ptr null
-}
+def _run() -> Function:
+    f = Function.of(_RUN)
+    job = f.pointer("job", _JOB)
+    job["status"].store(job["function"].load_pointer().call(I32, job["bases"].load_pointer()))
+    f.returns(None)
+    return f
 
-define internal i32 @elsewhere(ptr %function, ptr %bases, i64 %bytes) noinline {
-entry:
-  %job = alloca { ptr, ptr, i32 }, align 8
-  %thread = alloca i64, align 8
-  %signals = alloca [128 x i8], align 8
-  %former = alloca [128 x i8], align 8
-  %attributes = alloca [128 x i8], align 8
-  store ptr %function, ptr %job
-  %bases_at = getelementptr i8, ptr %job, i64 8
-  store ptr %bases, ptr %bases_at
-  %status_at = getelementptr i8, ptr %job, i64 16
-  %more = add i64 %bytes, $ROOM
-  %size = call i64 @llvm.umax.i64(i64 %more, i64 $SIZE)
-  %pages = add i64 %size, 65535
-  %whole = and i64 %pages, -65536
-  call void @llvm.memset.p0.i64(ptr %signals, i8 -1, i64 128, i1 false)
-  store i64 $SIGNALS, ptr %signals
-  call i32 @pthread_sigmask(i32 $SETMASK, ptr %signals, ptr %former)
-  call i32 @pthread_attr_init(ptr %attributes)
-  call i32 @pthread_attr_setstacksize(ptr %attributes, i64 %whole)
-  %error = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @run, ptr %job)
-  call i32 @pthread_attr_destroy(ptr %attributes)
-  call i32 @pthread_sigmask(i32 $SETMASK, ptr %former, ptr null)
-  %failed = icmp ne i32 %error, 0
-  br i1 %failed, label %refuse, label %wait
 
-wait:
-  %id = load i64, ptr %thread
-  call i32 @pthread_join(i64 %id, ptr null)
-  %status = load i32, ptr %status_at
-  ret i32 %status
+# -- this thread's stack, as the system knows it: an error's number, or 0
 
-refuse:
-  %refused = load i64, ptr @refused
-  call i32 @pthread_setspecific(i64 %refused, ptr @refused)
-  ret i32 1
-}
 
-define internal ptr @run(ptr %job) {
-  %function = load ptr, ptr %job
-  %bases_at = getelementptr i8, ptr %job, i64 8
-  %bases = load ptr, ptr %bases_at
-  %status_at = getelementptr i8, ptr %job, i64 16
-  %status = call i32 %function(ptr %bases)
-  store i32 %status, ptr %status_at
-  ret ptr null
-}
-"""
+def _stack_of_linux() -> Function:
+    f = Function.of(_STACK)
+    found, attributes = f.pointer("found", _STACK_MEMORY), f.local(I8, OPAQUE, 8)
+    pthread_getattr_np = Prototype("pthread_getattr_np", I32, [I64, POINTER])
+    pthread_attr_getstack = Prototype("pthread_attr_getstack", I32, [POINTER, POINTER, POINTER])
+    error = f.call(pthread_getattr_np, f.call(PTHREAD_SELF), attributes)
+    with f.when(error.eq(0)):
+        f.call(pthread_attr_getstack, attributes, found["low"], found["size"])
+        f.call(PTHREAD_ATTR_DESTROY, attributes)
+    f.returns(error)
+    return f
 
-_LINUX = """
-declare i32 @pthread_getattr_np(i64, ptr)
-declare i32 @pthread_attr_getstack(ptr, ptr, ptr)
 
-define internal i32 @stack(ptr %found) {
-entry:
-  %attributes = alloca [128 x i8], align 8
-  %self = call i64 @pthread_self()
-  %error = call i32 @pthread_getattr_np(i64 %self, ptr %attributes)
-  %failed = icmp ne i32 %error, 0
-  br i1 %failed, label %end, label %get
-
-get:
-  %size_at = getelementptr i8, ptr %found, i64 8
-  call i32 @pthread_attr_getstack(ptr %attributes, ptr %found, ptr %size_at)
-  call i32 @pthread_attr_destroy(ptr %attributes)
-  br label %end
-
-end:
-  ret i32 %error
-}
-"""
-
-_DARWIN = """
-declare i64 @pthread_get_stackaddr_np(i64)
-declare i64 @pthread_get_stacksize_np(i64)
-
-define internal i32 @stack(ptr %found) {
-  %self = call i64 @pthread_self()
-  %high = call i64 @pthread_get_stackaddr_np(i64 %self)
-  %size = call i64 @pthread_get_stacksize_np(i64 %self)
-  %low = sub i64 %high, %size
-  store i64 %low, ptr %found
-  %size_at = getelementptr i8, ptr %found, i64 8
-  store i64 %size, ptr %size_at
-  ret i32 0
-}
-"""
+def _stack_of_darwin() -> Function:
+    f = Function.of(_STACK)
+    found, thread = f.pointer("found", _STACK_MEMORY), f.call(PTHREAD_SELF)
+    high = f.call(Prototype("pthread_get_stackaddr_np", I64, [I64]), thread)
+    size = f.call(Prototype("pthread_get_stacksize_np", I64, [I64]), thread)
+    found["low"].store(high - size)
+    found["size"].store(size)
+    f.returns(0)
+    return f

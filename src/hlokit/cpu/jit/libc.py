@@ -71,13 +71,27 @@ def sigurg(target: Target) -> int:
     return 23 if is_linux(target) else 16
 
 
-def futex(target: Target) -> int:
-    """The number of Linux's system call."""
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129
+"""Operations among threads of one process."""
+
+
+def futex_wait(word: Pointer, value: Value, target: Target, time: Pointer | None = None) -> None:
+    """Linux: sleeps while the I32 has this value, until it is woken, or for a TIMESPEC at most."""
+    f = word.fn
+    zero = f.constant(0, I64)
+    f.call(SYSCALL, _futex(target), word, f.constant(_FUTEX_WAIT, I64), value, time, None, zero)
+
+
+def futex_wake(word: Pointer, target: Target) -> None:
+    """Linux: wakes all threads that sleep on the word."""
+    f = word.fn
+    operation, every, zero = (f.constant(number, I64) for number in (_FUTEX_WAKE, 2**31 - 1, 0))
+    f.call(SYSCALL, _futex(target), word, operation, every, None, None, zero)
+
+
+def _futex(target: Target) -> int:
+    """The number of the system call."""
     return 202 if target.arch == "x86_64" else 98
-
-
-FUTEX_WAIT, FUTEX_WAKE = 128, 129
-"""Its operations, among threads of one process."""
 
 
 def monotonic_ns(f: Function, target: Target) -> Value:

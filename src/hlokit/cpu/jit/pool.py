@@ -17,12 +17,12 @@ from functools import cache
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.memory import private_memory
 from hlokit.cpu.jit.objects import Library
-from hlokit.cpu.jit.pool_text import BYTES, STATE, text
+from hlokit.cpu.jit.pool_text import BYTES, STATE, written
 from hlokit.cpu.target import available_threads, host
 from hlokit.errors import EvaluationError
 from hlokit.forks import lock
 
-MAX_THREADS = (BYTES - STATE["THREADS"]) // 8
+MAX_THREADS = (BYTES - STATE.offset("threads")) // 8
 
 
 class Pool:
@@ -51,7 +51,7 @@ class Pool:
     def reset(self) -> None:
         """As new: for the child of a fork, which has none of the threads."""
         ctypes.memset(self.address, 0, BYTES)
-        _word(self.address, STATE["WANTED"]).value = self.threads - 1
+        _word(self.address, STATE.offset("wanted")).value = self.threads - 1
 
 
 def pool(threads: int | None = None) -> Pool:
@@ -79,7 +79,7 @@ def _made(threads: int) -> Pool:
 def code() -> Library:
     """The pool's functions, and those of hlokit.cpu.jit.guard."""
     target = host()
-    library = Library([compiled(text(target), target, name="thread pool")])
+    library = Library([compiled(written(target).text(), target, name="thread pool")])
     if ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("hlokit_guard_prepare"))():
         raise EvaluationError("the process has no key left for values of its threads (pthread_key_create)")
     atexit.register(_close_all)

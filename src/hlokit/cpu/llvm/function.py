@@ -140,6 +140,12 @@ class Function:
     def branch(self, condition: Value | str, then: str, otherwise: str) -> None:
         self._end(f"br i1 {condition}, label %{then}, label %{otherwise}")
 
+    def go_on_if(self, condition: Value, otherwise: str) -> None:
+        """What follows runs if the i1 holds; else control goes to the block `otherwise`."""
+        on = self.new_block("on")
+        self.branch(condition, on, otherwise)
+        self.start(on)
+
     def switch(self, value: Value, cases: Mapping[int, str], otherwise: str) -> None:
         """Goes to the block of the number that the integer is."""
         shown = " ".join(f"{value.type} {number}, label %{label}" for number, label in cases.items())

@@ -77,6 +77,11 @@ class Prototype(Generic[R]):
         self.attributes = attributes
 
     @property
+    def named(self) -> dict[str, Type]:
+        """The parameters by name."""
+        return dict(zip(self.names, self.parameters, strict=True))
+
+    @property
     def types(self) -> str:
         """The parameters' types, as LLVM spells them."""
         return ", ".join([*(type.text for type in self.parameters), *(["..."] if self.variadic else [])])

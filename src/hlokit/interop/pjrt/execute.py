@@ -189,18 +189,12 @@ class _Execute:
         f.start(self.python)
         into_python(f, self.args, f.name)
 
-    def on_if(self, condition: Value, otherwise: str) -> None:
-        """Goes on if the i1 holds; else to the block."""
-        on = self.function.new_block("on")
-        self.function.branch(condition, on, otherwise)
-        self.function.start(on)
-
     def flag(self, index: Value, flag: int) -> Value:
         return (self.argument_rows[index]["flags"].load() & flag).ne(0)
 
     def simple(self) -> None:
         """On, if this is a call for machine code."""
-        self.on_if(
+        self.function.go_on_if(
             self.program["entry"].load_pointer().ne(None)
             & self.program["deleted"].load().eq(0)
             & self.args["num_devices"].load().eq(1)
@@ -238,13 +232,13 @@ class _Execute:
                 storage = f.call(TAKE, self.buffers[loop.index].load_pointer())
                 held.store(storage)
                 kept.store(_TAKEN)
-                self.on_if(storage.ne(None), back)
+                self.function.go_on_if(storage.ne(None), back)
         with f.loop(0, self.arguments) as loop:
             buffer, row = self.buffers[loop.index].load_pointer(BUFFER), self.argument_rows[loop.index]
             held = self.held[loop.index]
             with f.when(held.load_pointer().is_null()):
                 held.store(f.call(ACQUIRE, buffer))
-            self.on_if(
+            self.function.go_on_if(
                 held.load_pointer().ne(None)
                 & buffer["nbytes"].load().eq(row["nbytes"].load())
                 & buffer["type"].load().eq(row["type"].to(I32).load()),
@@ -290,7 +284,7 @@ class _Execute:
     def memory(self, size: Value) -> Pointer:
         """A fresh storage; where there is none, on with `short`."""
         storage = self.function.call(ALLOCATE, size).to(STORAGE)
-        self.on_if(storage.ne(None), self.short)
+        self.function.go_on_if(storage.ne(None), self.short)
         return storage
 
     def make_results(self) -> None:
