@@ -47,6 +47,8 @@ READ = [
     ("HLIT-10: empty tuple", "()", "()", "(  )"),
     ("HLIT-11: elided", "f32[20]", "{...}", "{...}"),
     ("HLIT-11: elided in a tuple", "(f32[20], s32[])", "({...}, 1)", "( {...}, 1 )"),
+    ("HLIT-11: nothing elided", "f32[2,0]", "{...}", "{ {}, {} }"),
+    ("HLIT-22: many empty rows", "f32[1048576,65536,0]", "{...}", "{...}"),
     ("HLIT-15: elided tuple", "(f32[2], s32[])", "{...}", "{...}"),
     ("HLIT-12: comments", "s32[2,1]", "{ /*i0=0*/ {1}, /*i0=1*/ {2} }", "{ {1}, {2} }"),
     ("HLIT-13: logical order", "s32[2,2]{0,1}", "{{1,2},{3,4}}", "{ { 1, 2 }, { 3, 4 } }"),
@@ -153,6 +155,19 @@ def test_elided_content_is_not_run() -> None:
     assert "constant({...})" in module.to_text("short_parsable")
     with pytest.raises(HlokitError, match="HLIT-11"):
         hk.evaluate(module)
+
+
+@rule("HLIT-22")
+def test_a_constant_of_very_many_empty_rows() -> None:
+    import hlokit as hk
+
+    shape = parse_shape("s64[1048576,65536,0]")
+    builder = hk.Builder("empty")
+    module = builder.build(builder.constant(np.empty(shape.dimensions, np.int64)))
+    for text in (str(module), module.to_text("short_parsable")):
+        assert "constant({...})" in text
+        assert hk.evaluate(hk.parse(text)).shape == shape.dimensions
+    assert hk.compile(module)().shape == shape.dimensions
 
 
 @rule("HLIT-14")

@@ -72,10 +72,11 @@ def _leading(lexer: Lexer, shape: Shape, elements: _Elements) -> Array:
 
 
 def _elided(lexer: Lexer, shape: Shape) -> Literal:
-    """`{...}`: content that the text leaves out (HLIT-11)."""
+    """`{...}`: content that the text leaves out; of an array without elements it leaves out nothing (HLIT-11)."""
     for token in ("{", "...", "}"):
         lexer.expect(token, "HLIT-11")
-    return Literal(shape, None)
+    empty = shape.is_array and not shape.size and shape.rank <= _MAX_RANK
+    return Literal(shape, np.empty(shape.dimensions, shape.dtype.numpy) if empty else None)
 
 
 def _read_tuple(lexer: Lexer, shape: Shape) -> Literal:

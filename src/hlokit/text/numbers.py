@@ -17,6 +17,8 @@ LARGE = 10
 """An array of more elements is elided unless large constants are asked for (HLIT-27)."""
 
 ELIDED = "{...}"
+_MOST_EMPTY = 1 << 20
+"""An array without elements is elided if it has more empty rows: nothing of it is lost (HLIT-22)."""
 
 
 def literal_text(literal: Literal, large: bool = True) -> str:
@@ -26,7 +28,13 @@ def literal_text(literal: Literal, large: bool = True) -> str:
     if isinstance(literal.value, tuple):
         parts = [literal_text(part) for part in literal.value]
         return f"( {', '.join(parts)} )"
-    return ELIDED if literal.value is None else array_text(literal.value, literal.shape.dtype)
+    if literal.value is None or _empty_rows(literal.shape.dimensions) > _MOST_EMPTY:
+        return ELIDED
+    return array_text(literal.value, literal.shape.dtype)
+
+
+def _empty_rows(sizes: tuple[int, ...]) -> int:
+    return math.prod(sizes[: sizes.index(0)]) if 0 in sizes else 0
 
 
 def array_text(array: Array, element_type: DType) -> str:
