@@ -15,7 +15,7 @@ import numpy as np
 
 from hlokit.forms.affine import Affine, Index, Key
 from hlokit.forms.emitter import Emitter, Value
-from hlokit.forms.primitives import Primitive
+from hlokit.forms.primitives import PRIMITIVES, Primitive
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.op import Op
 from hlokit.ops import functions
@@ -23,6 +23,7 @@ from hlokit.ops.numerics import bits_of, convert, from_bits
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
+from tests.cpu.accuracy import in_f64
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -307,7 +308,5 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "select": np.where, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round_even": np.rint,
     "copysign": np.copysign, "complex": _complex, "real": np.real, "imag": np.imag, "sqrt": np.sqrt,
-    "erf": _precisely(functions.error_function), "pow": _precisely(np.power), "cbrt": _precisely(np.cbrt),
-    "exp": _precisely(np.exp), "expm1": _precisely(np.expm1), "log": _precisely(np.log), "log1p": _precisely(np.log1p),
-    "sin": _precisely(np.sin), "cos": _precisely(np.cos), "tanh": _precisely(np.tanh), "atan2": _precisely(np.arctan2),
+    **{p.name: _precisely(in_f64(p.name)) for p in PRIMITIVES.values() if p.ulp is not None},
 }  # fmt: skip

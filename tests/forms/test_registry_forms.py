@@ -59,9 +59,10 @@ def test_every_form_is_evaluated() -> None:
     assert have_form - tried == set(WITHOUT_FORM)
 
 
-def test_every_primitive_is_a_method_of_the_emitter() -> None:
+def test_primitives_are_methods_of_the_emitter() -> None:
+    """All but functions that no rule but an op's own uses: `rule_of` gives them by name."""
     methods = {name.rstrip("_") for name, _ in inspect.getmembers(Emitter, inspect.isfunction)}
-    assert not set(PRIMITIVES) - methods
+    assert not {p.name for p in PRIMITIVES.values() if p.ulp is None} - methods
 
 
 def test_primitives_are_few() -> None:

@@ -60,7 +60,7 @@ class Arithmetic(Emitter):
 
     def primitive(self, primitive: Primitive, operands: Sequence[Value], dtype: DType) -> Value:
         name = primitive.name
-        if self.strict and name in _APPROXIMATED:
+        if self.strict and primitive.ulp is not None:
             self.left_to_reference(name)
         if name == "complex":
             return Pair(dtype, operands[0], operands[1])  # type: ignore[arg-type]
@@ -269,9 +269,6 @@ class Arithmetic(Emitter):
     def _with(self, guards: tuple[Node, ...], *more: Any) -> tuple[Node, ...]:
         return guards + tuple(m for m in more if m not in guards)
 
-
-_APPROXIMATED = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt"])
-"""Primitives that the reference and machine code compute by different polynomials."""
 
 _COMPARED = {
     "lt": (-(2**62), 0),

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from hlokit.forms.affine import Affine, Index, Key
+from hlokit.forms.primitives import COSTLY
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
-
-COSTLY = {"exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan2", "erf", "pow", "cbrt", "div", "sqrt", "rem"}
-"""Primitives that take ten times as long as an addition."""
 
 HOLE = 1
 """The bit of what a fold's combiner takes: such nodes live where the combiner is applied."""

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from math import prod
 
 from hlokit.cpu.loops import parted, segments, tiles
-from hlokit.cpu.loops.expr import COSTLY, Axis, Buffer, Fold, Node, affine_of, children, identity_name, reachable
+from hlokit.cpu.loops.expr import Axis, Buffer, Fold, Node, affine_of, children, identity_name, reachable
 from hlokit.cpu.loops.nest import Loops, Place, Store, places_of, stride_cost
 from hlokit.cpu.loops.substitution import nodes_of, substituted
 from hlokit.cpu.loops.unrolled import unrolled
 from hlokit.forms.affine import Affine
+from hlokit.forms.primitives import COSTLY, cost_of
 
 STREAM_BYTES = 32 << 20
 """A kernel that touches at least so many bytes stores past the caches: what it writes would be gone before it is read.
@@ -165,9 +166,9 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     for store in loops.stores:
         depth = max((k + 1 for k, axis in enumerate(everywhere) if axis.bit & store.deps), default=0)
         accesses.append((store.place, Place(everywhere[:depth], None)))
-    costs = [(places[n].loops, 16.0 if n.op in COSTLY else 1.0) for n in nodes if n in places and n.deps]
+    costs = [(places[n].loops, cost_of(n.op)) for n in nodes if n in places and n.deps]
     for fold in (n for n in nodes if n.op == "fold" and n in places):
-        steps = sum(16.0 if n.op in COSTLY else 1.0 for n in reachable(fold.data.combined))
+        steps = sum(cost_of(n.op) for n in reachable(fold.data.combined))
         costs.append((places[fold].loops + fold.data.bound, steps))
     last = max((k for k, a in enumerate(loops.order) if a.bit & loops.serial), default=-1)
     candidates: list[Axis | None] = [a for a in loops.order[last + 1 :] if a.extent >= 4]

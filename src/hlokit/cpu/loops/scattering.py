@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from hlokit.cpu.loops.arithmetic import Arithmetic
-from hlokit.cpu.loops.expr import COSTLY, Axis, Node, reachable
+from hlokit.cpu.loops.expr import Axis, Node, reachable
 from hlokit.forms.affine import Affine
+from hlokit.forms.primitives import cost_of
 from hlokit.forms.scatter import Scattering
 from hlokit.types import dtype as dtypes
 
@@ -30,7 +31,7 @@ _MANY = 4096
 
 def is_work_for_vectors(roots: Sequence[Node]) -> bool:
     """Whether computing these one by one takes longer than to compute them by vectors, to store and to load them."""
-    return sum(16 if node.op in COSTLY else node.op not in _CHEAP for node in reachable(roots)) > _CHEAPER
+    return sum(cost_of(node.op) if node.op not in _CHEAP else 0 for node in reachable(roots)) > _CHEAPER
 
 
 _CHEAP = ("const", "number", "range", "load", "convert")

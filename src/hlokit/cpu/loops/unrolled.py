@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.loops.expr import COSTLY, Axis, Expressions, Node
+from hlokit.cpu.loops.expr import Axis, Expressions, Node
 from hlokit.cpu.loops.nest import Loops, Store, places_of
 from hlokit.cpu.loops.substitution import substituted
 from hlokit.forms.affine import Affine
+from hlokit.forms.primitives import cost_of
 
 _LONGEST = 8
 _LONGEST_STRIDE = 6
@@ -80,7 +81,7 @@ def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> 
 def _cost(order: Sequence[Axis], stores: Sequence[Store]) -> float:
     """Of all nodes in all steps of their loops."""
     return sum(
-        (16.0 if node.op in COSTLY else 1.0) * prod(axis.extent for axis in place.loops)
+        cost_of(node.op) * prod(axis.extent for axis in place.loops)
         for node, place in places_of(Loops(list(order), list(stores))).items()
         if node.op not in ("const", "number", "range", "part", "hole")
     )
