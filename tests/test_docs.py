@@ -30,6 +30,22 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_commands_exist() -> None:
+    """Programs of the tests and the benchmark that pages tell to run."""
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "Makefile"]
+    named = {name for page in pages for name in re.findall(r"python -m ((?:tests|bench)[.\w]*\w)", page.read_text())}
+    assert len(named) > 20
+    paths = {name: ROOT / name.replace(".", "/") for name in named}
+    assert [n for n, p in paths.items() if not p.with_suffix(".py").exists() and not (p / "__main__.py").exists()] == []
+
+
+def test_files_that_pages_link_to_exist() -> None:
+    for page in [*PAGES[1:], *(ROOT / "docs/decisions").glob("*.md")]:
+        for link in LINK.findall(page.read_text(encoding="utf-8")):
+            if not link.startswith(("http", "#", "reference/", "../reference/")):
+                assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
+
+
 def test_loops_shown_are_the_compilers() -> None:
     """The listing of docs/machine_code.md, but for the function's name, which hangs on its text."""
     page = (ROOT / "docs/machine_code.md").read_text()
