@@ -34,9 +34,10 @@ ODD_ORDER = """odd { a = TYPE[] parameter(0)
   c = TYPE[] sine(a)
   d = TYPE[] sine(b)
   ROOT r = pred[] compare(c, d), direction=LT }"""
-WAVY = "wavy { a = TYPE[] parameter(0)\n  b = TYPE[] parameter(1)\n  c = TYPE[] sine(a)\n" + (
-    "  d = TYPE[] cosine(b)\n  e = TYPE[] power(a, b)\n  f = TYPE[] add(c, d)\n  ROOT r = TYPE[] add(e, f) }"
-)
+WAVY = "wavy { w0 = TYPE[] parameter(0)\n  b = TYPE[] parameter(1)\n" + "".join(
+    f"  v{k} = TYPE[] sine(w{k})\n  p{k} = TYPE[] power(v{k}, b)\n  w{k + 1} = TYPE[] add(p{k}, b)\n" for k in range(6)
+) + "  ROOT r = TYPE[] cosine(w6) }"
+SINE = "turned { a = TYPE[] parameter(0)\n  b = TYPE[] parameter(1)\n  c = TYPE[] sine(a)\n  ROOT r = TYPE[] add(c, b) }"
 GE = "atleast { a = TYPE[] parameter(0)\n  b = TYPE[] parameter(1)\n  ROOT r = pred[] compare(a, b), direction=GE }"
 PRODUCT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 AXES = ",".join("N" * 17)
@@ -99,10 +100,10 @@ FAMILIES: dict[str, tuple[str, int, Sequence[str], str]] = {
     ),
     "cumulative sums": (
         "f64",
-        50_000_000,
-        (AFFINE,),
+        20_000_000,
+        (SINE,),
         """z = f64[] constant(0)
-  ROOT r = f64[N] reduce-window(f64[N] p0, z), window={size=N pad=M_0}, to_apply=affine""",
+  ROOT r = f64[N] reduce-window(f64[N] p0, z), window={size=N pad=M_0}, to_apply=turned""",
     ),
     "sort": ("f32", 60_000_000, (BELOW,), "ROOT r = f32[N] sort(f32[N] p0), dimensions={0}, to_apply=below"),
     "sort by any order": (
