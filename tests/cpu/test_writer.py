@@ -172,11 +172,7 @@ TO_DO = {
     "cpu/math/pieces.py",
     "cpu/math/primitives.py",
     "runtime/export.py",
-    "runtime/ffi/text.py",
     "runtime/limits.py",
-    "runtime/meetings.py",
-    "runtime/native_call.py",
     "runtime/plan.py",
-    "runtime/share.py",
 }
 """Files that still write LLVM's syntax themselves. The list may only shrink."""

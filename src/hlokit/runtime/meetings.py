@@ -19,17 +19,23 @@ from functools import cache
 from typing import Any
 
 from hlokit.cpu.jit.cache import compiled
+from hlokit.cpu.jit.libc import PTHREAD_GETSPECIFIC, SCHED_YIELD
 from hlokit.cpu.jit.objects import Library
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, IfElse, Module, Prototype, Record, While
 from hlokit.cpu.target import host
 from hlokit.forks import lock
-from hlokit.runtime.share import native_share
+from hlokit.runtime.share import SHARE, native_share
 
 MARKED = 1 << 16
 YIELDS = 500
 """How often a member gives way before it marks the round: 0.1 ms or more."""
-_TABLES = 64
-_SITE_WORDS = 5
+_MEETING = Record("Meeting", {"state": I64, "tables": Field(POINTER, 0, align=64)})
+_SITE = Record("Site", {"meeting": POINTER, "position": I64, "members": I64, "jobs": POINTER, "count": I64})
+"""A Site in memory."""
+_CONTEXT = Record("Context", {"python": POINTER, "key": I64, "own": POINTER})
+"""What `Switch` is called with: the function of Python, which gets `own`, and the key of this thread's places."""
+_TABLES = _MEETING.offset("tables")
+_SITE_WORDS = _SITE.bytes // 8
 
 
 @dataclass(frozen=True)
@@ -143,8 +149,10 @@ class _Native:
         self.set: Callable[[int, int | None], int] = process.pthread_setspecific
         process.pthread_setspecific.argtypes = [ctypes.c_ulong, ctypes.c_void_p]
         target = host()
-        self._library = Library([compiled(_text(), target, name="meetings")], {"hlokit_share": native_share().address})
-        self.address = self._library.address("hlokit_switch")
+        self._library = Library(
+            [compiled(_written().text(), target, name="meetings")], {SHARE.name: native_share().address}
+        )
+        self.address = self._library.address(_SWITCH.name)
 
 
 _lock = lock()
@@ -160,72 +168,47 @@ def _made() -> _Native:
     return _Native()
 
 
-def _text() -> str:
+_SWITCH = Prototype("hlokit_switch", I32, {"context": POINTER, "step": I64, "table": POINTER})
+
+
+def _written() -> Module:
     module = Module()
     module.add(_switch(), exported=True)
-    declared = "declare ptr @pthread_getspecific(i64)\ndeclare i32 @sched_yield()\n"
-    return declared + "declare void @hlokit_share(ptr, i64, ptr, i64, i64)\n" + module.text()
+    return module
 
 
 def _switch() -> Function:
-    fn = Function("hlokit_switch", [("ptr", "context"), ("i64", "step"), ("ptr", "table")], "i32")
-
-    def word(base: str, number: int | str, type: str = "i64") -> str:
-        return fn.let(f"load {type}, ptr {fn.let(f'getelementptr i64, ptr {base}, i64 {number}')}")
-
-    def only_if(condition: str, otherwise: str) -> None:
-        on = fn.new_block("on")
-        fn.branch(condition, on, otherwise)
-        fn.start(on)
-
-    python, done = fn.new_block("python"), fn.new_block("done")
-    place = fn.let(f"call ptr @pthread_getspecific(i64 {word('%context', 1)})")
-    only_if(fn.let(f"icmp ne ptr {place}, null"), python)
-    site = word(place, "%step", "ptr")
-    only_if(fn.let(f"icmp ne ptr {site}, null"), python)
-    meeting, position, members = word(site, 0, "ptr"), word(site, 1), word(site, 2)
-    tables = fn.let(f"getelementptr i8, ptr {meeting}, i64 {_TABLES}")
-    fn.do(f"store ptr %table, ptr {fn.let(f'getelementptr ptr, ptr {tables}, i64 {position}')}")
-    before = fn.let(f"atomicrmw add ptr {meeting}, i64 1 seq_cst, align 8")
-    only_if(fn.let(f"icmp eq i64 {fn.let(f'and i64 {before}, {MARKED}')}, 0"), python)
-    own = fn.let(f"lshr i64 {before}, 32")
-    come = fn.let(f"add i64 {fn.let(f'and i64 {before}, {MARKED - 1}')}, 1")
-    last, wait = fn.new_block("last"), fn.new_block("wait")
-    fn.branch(fn.let(f"icmp eq i64 {come}, {members}"), last, wait)
-
-    fn.start(last)
-    fn.do(f"call void @hlokit_share(ptr {word(site, 3, 'ptr')}, i64 {word(site, 4)}, ptr {tables}, i64 0, i64 1)")
-    following = fn.let(f"shl i64 {fn.let(f'add i64 {own}, 1')}, 32")
-    fn.do(f"store atomic i64 {following}, ptr {meeting} seq_cst, align 8")
-    fn.jump(done)
-
-    fn.start(wait)
-    look, yields, again = fn.new_block("look"), fn.fresh("yields"), fn.fresh("again")
-    fn.jump(look)
-    fn.start(look)
-    place_of_phi = len(fn.lines)
-    state = fn.let(f"load atomic i64, ptr {meeting} seq_cst, align 8")
-    only_if(fn.let(f"icmp eq i64 {fn.let(f'lshr i64 {state}, 32')}, {own}"), done)
-    only_if(fn.let(f"icmp eq i64 {fn.let(f'and i64 {state}, {MARKED}')}, 0"), python)
-    fn.let("call i32 @sched_yield()")
-    fn.lines.append(f"  {again} = add i64 {yields}, 1")
-    missing = fn.let(f"icmp ult i64 {fn.let(f'and i64 {state}, {MARKED - 1}')}, {members}")
-    tired = fn.let(f"icmp ugt i64 {again}, {YIELDS}")
-    mark, on = fn.new_block("mark"), fn.new_block("again")
-    fn.branch(fn.let(f"and i1 {missing}, {tired}"), mark, on)
-    fn.start(mark)
-    marked = fn.let(f"or i64 {state}, {MARKED}")
-    tried = fn.let(f"cmpxchg ptr {meeting}, i64 {state}, i64 {marked} seq_cst seq_cst, align 8")
-    fn.branch(fn.let(f"extractvalue {{ i64, i1 }} {tried}, 1"), python, on)
-    fn.start(on)
-    fn.jump(look)
-    phi = f"  {yields} = phi i64 [ 0, %{wait} ], [ {again}, %{on} ]"
-    fn.lines.insert(place_of_phi, phi)
-
-    fn.start(python)
-    arguments = f"ptr {word('%context', 2, 'ptr')}, i64 %step, ptr %table"
-    status = fn.let(f"call i32 {word('%context', 0, 'ptr')}({arguments})")
-    fn.do(f"ret i32 {status}")
-    fn.start(done)
-    fn.do("ret i32 0")
-    return fn
+    f = Function.of(_SWITCH)
+    context, step, table = f.pointer("context", _CONTEXT), f.argument("step"), f.pointer("table")
+    python = f.new_block("python")
+    place = f.call(PTHREAD_GETSPECIFIC, context["key"].load()).to(POINTER)
+    f.go_on_if(place.ne(None), python)
+    site = place[step].load_pointer(_SITE)
+    f.go_on_if(site.ne(None), python)
+    meeting, members = site["meeting"].load_pointer(_MEETING), site["members"].load()
+    state, tables = meeting["state"], meeting["tables"]
+    tables[site["position"].load()].store(table)
+    before = state.atomicrmw("add", 1)
+    f.go_on_if((before & MARKED).eq(0), python)
+    own = before >> 32
+    is_last = IfElse(f, ((before & (MARKED - 1)) + 1).eq(members))
+    f.call(SHARE, site["jobs"].load_pointer(), site["count"].load(), tables, 0, 1)
+    state.store((own + 1) << 32, ordering="seq_cst")
+    is_last.otherwise()
+    waiting = While(f, [f.constant(0, I64)])
+    (yields,) = waiting.values
+    now = state.load(ordering="seq_cst")
+    waiting.test((now >> 32).eq(own))
+    f.go_on_if((now & MARKED).eq(0), python)
+    f.call(SCHED_YIELD)
+    again = yields + 1
+    is_missing = (now & (MARKED - 1)).compare("ult", members)
+    with f.when(is_missing & again.compare("ugt", YIELDS)):
+        _, is_marked = state.cmpxchg(now, now | MARKED)
+        f.go_on_if(~is_marked, python)
+    waiting.again(again)
+    is_last.end()
+    f.returns(0)
+    f.start(python)
+    f.returns(context["python"].load_pointer().call(I32, context["own"].load_pointer(), step, table))
+    return f

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import re
 import struct
 import sys
 from collections.abc import Callable
@@ -19,17 +18,86 @@ import numpy as np
 
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.objects import Library
+from hlokit.cpu.llvm import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    Field,
+    Function,
+    IfElse,
+    Module,
+    Pointer,
+    Prototype,
+    Record,
+    While,
+)
 from hlokit.cpu.target import ALIGNMENT, host
+from hlokit.runtime import cpython
 from hlokit.runtime.arena import Buffer
 
 if TYPE_CHECKING:
     from hlokit.runtime.call import Caller
 
-_HEAD = struct.Struct("qqPPPPPPqqqq")
-_ROW = struct.Struct("PqQPqq")
-_TUPLE_ITEMS, _BYTES_DATA, _SCALAR_DATA = tuple.__basicsize__, bytes.__basicsize__ - 1, object.__basicsize__
+_ROW = Record("Row", {"type": POINTER, "rank": I64, "sizes": I64, "scalar": POINTER, "nbytes": I64, "mask": I64})
+"""A parameter or a result.
+
+type    of the elements, NumPy's object; of a result of rank _MADE what makes it
+rank    of a result also _MADE or _ALIAS
+sizes   where they are in the record, in bytes; of an _ALIAS the parameter's number
+scalar  the type of NumPy's scalars that a parameter without dimensions may be, or null
+mask    the bits that the address of a parameter that is overwritten must not have; else -1
+"""
+_MADE, _ALIAS = -1, -2
+_HEAD = Record(
+    "Head",
+    {
+        "parameters": I64,
+        "results": I64,
+        "entry": POINTER,
+        "slow": POINTER,
+        "failed": POINTER,
+        "ndarray": POINTER,
+        "cell": POINTER,
+        "new_from_descr": POINTER,
+        "flags": I64,
+        "fixed": I64,
+        "memory_slot": I64,
+        "fixed_at": I64,
+        "rows": Field(_ROW, 0),
+    },
+)
+"""The record's beginning; a row for each parameter and result follows, then what rows and `fixed_at` point to.
+
+slow, failed  Python functions: for what is not known at once, and for a status other than 0
+cell          where the temporaries' address is while no call has it, or null
+fixed         pointers after the results' in the entry's table; `memory_slot`: which of them is the temporaries' address
+"""
+_UNWRAPS, _RELEASES, _OVERWRITES = 1, 2, 4
+"""Flags: the one result is given, not a tuple; Python's lock is released; some parameters are overwritten."""
+_DENSE, _WRITEABLE = 0x101, 0x400
+"""NumPy's flags of arrays: C_CONTIGUOUS and ALIGNED; WRITEABLE."""
+_ARRAY = Record(
+    "PyArrayObject",
+    {
+        "references": I64,
+        "type": POINTER,
+        "data": POINTER,
+        "rank": I32,
+        "sizes": POINTER,
+        "strides": POINTER,
+        "base": POINTER,
+        "descr": POINTER,
+        "flags": I32,
+    },
+)
+_TUPLE = Record("PyTupleObject", {"head": Field(I8, tuple.__basicsize__), "items": Field(POINTER, 0)})
+_BYTES = Record("PyBytesObject", {"head": Field(I8, bytes.__basicsize__ - 1), "data": Field(I8, 0)})
+_SCALAR_DATA = object.__basicsize__
 _NEW_FROM_DESCR = 94
 """PyArray_NewFromDescr's place in NumPy's table of functions, which is part of its binary interface."""
+
+CALL = Prototype("hlokit_call", POINTER, {"self": POINTER, "arguments": POINTER, "count": I64})
 
 
 class NativeCall:
@@ -52,36 +120,40 @@ class NativeCall:
         kept: list[Any] = [slow, failed, buffer, cell, self]
         fixed = (*caller.constants, 0, *caller.more)
         rows, sizes = b"", struct.pack(f"{len(fixed)}P", *fixed)
-        start = _HEAD.size + _ROW.size * (len(caller.parameters) + len(caller.results))
+        start = _HEAD.end + _ROW.bytes * (len(caller.parameters) + len(caller.results))
         for number, shape in enumerate(caller.parameters):
             scalar = id(shape.dtype.numpy.type) if shape.rank == 0 and number not in caller.overwritten else 0
             size = shape.size * shape.dtype.numpy.itemsize
             mask = (ALIGNMENT - 1 if caller.aligned else 0) if number in caller.overwritten else -1
-            rows += _ROW.pack(id(shape.dtype.numpy), shape.rank, start + len(sizes), scalar, size, mask)
+            rows += _row(id(shape.dtype.numpy), shape.rank, start + len(sizes), scalar, size, mask)
             sizes += struct.pack(f"{shape.rank}q", *shape.dimensions)
         for number, (shape, maker) in enumerate(zip(caller.results, caller.result_makers(), strict=True)):
             made = shape.dtype.numpy if maker is None else maker
             kept.append(made)
             if number in caller.aliases:
-                rows += _ROW.pack(0, -2, caller.aliases[number], 0, 0, -1)
+                rows += _row(0, _ALIAS, caller.aliases[number])
                 continue
-            rows += _ROW.pack(id(made), shape.rank if maker is None else -1, start + len(sizes), 0, 0, -1)
+            rows += _row(id(made), shape.rank if maker is None else _MADE, start + len(sizes))
             sizes += struct.pack(f"{shape.rank}q", *shape.dimensions)
-        head = _HEAD.pack(
-            len(caller.parameters),
-            len(caller.results),
-            caller.entry,
-            id(slow),
-            id(failed),
-            id(np.ndarray),
-            ctypes.addressof(cell) if cell is not None else 0,
-            _numpy_function(_NEW_FROM_DESCR),
-            caller.unwrap + 2 * caller.release + 4 * bool(caller.overwritten),
-            len(fixed),
-            len(caller.constants),
-            start,
+        head = _HEAD.structure(
+            parameters=len(caller.parameters),
+            results=len(caller.results),
+            entry=caller.entry,
+            slow=id(slow),
+            failed=id(failed),
+            ndarray=id(np.ndarray),
+            cell=ctypes.addressof(cell) if cell is not None else 0,
+            new_from_descr=_numpy_function(_NEW_FROM_DESCR),
+            flags=_UNWRAPS * caller.unwrap + _RELEASES * caller.release + _OVERWRITES * bool(caller.overwritten),
+            fixed=len(fixed),
+            memory_slot=len(caller.constants),
+            fixed_at=start,
         )
-        return self._new(ctypes.addressof(self._definition), (head + rows + sizes, *kept), None)
+        return self._new(ctypes.addressof(self._definition), (bytes(head) + rows + sizes, *kept), None)
+
+
+def _row(type: int, rank: int, sizes: int, scalar: int = 0, nbytes: int = 0, mask: int = -1) -> bytes:
+    return bytes(_ROW.structure(type, rank, sizes, scalar, nbytes, mask))
 
 
 @cache
@@ -90,8 +162,8 @@ def native_call() -> NativeCall | None:
     if not layout_is_known():
         return None
     target = host()
-    library = Library([compiled(_text(), target, name="call")], _python_functions())
-    return NativeCall(library)
+    module = _written()
+    return NativeCall(Library([compiled(module.text(), target, name="call")], cpython.addresses(module)))
 
 
 @cache
@@ -101,29 +173,25 @@ def layout_is_known() -> bool:
         return False
     array = np.zeros((3, 5), np.float32)
     scalar = np.float64(1.5)
-    word = ctypes.c_uint64
+    holder = (array,)
     try:
-        fields = [word.from_address(id(array) + 8 * i).value for i in range(1, 9)]
-        dimensions = (ctypes.c_int64 * 2).from_address(fields[3])[:]
-        item = _first_item((array,))
+        fields: Any = _ARRAY.structure.from_address(id(array))
+        dimensions = (ctypes.c_int64 * 2).from_address(fields.sizes)[:]
+        item = ctypes.c_uint64.from_address(id(holder) + _TUPLE.offset("items")).value
     except ValueError:
         return False
     content = b"some bytes"
     return (
-        fields[0] == id(np.ndarray)
-        and fields[1] == array.ctypes.data
-        and fields[2] & 0xFFFFFFFF == 2
+        fields.type == id(np.ndarray)
+        and fields.data == array.ctypes.data
+        and fields.rank == 2
         and dimensions == [3, 5]
-        and fields[6] == id(array.dtype)
-        and fields[7] & 0xFFFFFFFF == array.flags.num
+        and fields.descr == id(array.dtype)
+        and fields.flags == array.flags.num
         and item == id(array)
         and ctypes.c_double.from_address(id(scalar) + _SCALAR_DATA).value == 1.5
-        and ctypes.string_at(id(content) + _BYTES_DATA, len(content)) == content
+        and ctypes.string_at(id(content) + _BYTES.offset("data"), len(content)) == content
     )
-
-
-def _first_item(values: tuple[object, ...]) -> int:
-    return ctypes.c_uint64.from_address(id(values) + _TUPLE_ITEMS).value
 
 
 def _numpy_function(index: int) -> int:
@@ -134,354 +202,129 @@ def _numpy_function(index: int) -> int:
     return ctypes.c_uint64.from_address(get(capsule, None) + 8 * index).value
 
 
-def _python_functions() -> dict[str, int]:
-    """Addresses of the functions of CPython that the code calls."""
-    found = {name: getattr(ctypes.pythonapi, name) for name in re.findall(r"declare .*@(Py\w+)", _CALL)}
-    return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in found.items()}
+def _written() -> Module:
+    module = Module()
+    module.add(_call(), exported=True)
+    return module
 
 
-def _text() -> str:
-    places = {"TUPLE_ITEMS": _TUPLE_ITEMS, "BYTES_DATA": _BYTES_DATA, "SCALAR_DATA": _SCALAR_DATA}
-    return re.sub(r"\$(\w+)", lambda match: str(places[match[1]]), _CALL)
+def _call() -> Function:
+    """METH_FASTCALL: `self` is the tuple that NativeCall.function makes."""
+    f = Function.of(CALL)
+    record = f.pointer("self", _TUPLE)["items"].load_pointer(_BYTES)["data"].to(_HEAD)
+    arguments, count = f.pointer("arguments", POINTER), f.argument("count")
+    parameters, results, fixed = (record[name].load() for name in ("parameters", "results", "fixed"))
+    ndarray, cell = record["ndarray"].load_pointer(), record["cell"].load_pointer(POINTER)
+    flags, rows = record["flags"].load(), record["rows"]
+    arrays = parameters + results
+    table, given = (f.local(POINTER, arrays + fixed, 64) for _ in range(2))
+    unwanted = f.local(I64)
+    slow, drop = f.new_block("slow"), f.new_block("drop")
+
+    f.go_on_if(count.eq(parameters), slow)
+    with f.loop(0, parameters) as loop:
+        data = _data(record, rows[loop.index], arguments[loop.index].load_pointer(_ARRAY), ndarray, slow)
+        table[loop.index].store(data)
+    with f.when((flags & _OVERWRITES).ne(0)), f.loop(0, parameters) as loop:
+        row = rows[loop.index]
+        with f.when(row["mask"].load() >= 0):
+            is_writable = (arguments[loop.index].load_pointer(_ARRAY)["flags"].load() & _WRITEABLE).ne(0)
+            data = table[loop.index].load_pointer().address()
+            f.go_on_if(is_writable & (data & row["mask"].load()).eq(0), slow)
+            end = data + row["nbytes"].load()
+            with f.loop(0, parameters) as others, f.when(others.index.ne(loop.index)):
+                other = table[others.index].load_pointer().address()
+                is_before = (other + rows[others.index]["nbytes"].load()).compare("ule", data)
+                f.go_on_if(is_before | other.compare("uge", end), slow)
+
+    needs = IfElse(f, cell.ne(None))
+    free = cell.load_pointer()
+    f.go_on_if(free.ne(None), slow)  # else another call has it
+    cell.store(None)
+    needs.otherwise(free)
+    (memory,) = needs.end(f.null())
+    rest = table[arrays]
+    f.memcpy(rest, record.to(I8) + record["fixed_at"].load(), fixed << 3)
+    rest[record["memory_slot"].load()].store(memory)
+    with f.loop(0, results) as loop:
+        number = parameters + loop.index
+        result = _result(record, rows[number], arguments, ndarray)
+        with f.when(result.is_null()):
+            _give_back(cell, memory)
+            unwanted.store(loop.index)
+            f.jump(drop)
+        given[loop.index].store(result)
+        table[number].store(result.to(_ARRAY)["data"].load_pointer())
+
+    entry = record["entry"].load_pointer()
+    releases = IfElse(f, (flags & _RELEASES).ne(0))
+    thread = f.call(cpython.EVAL_SAVE_THREAD)
+    status = entry.call(I32, table)
+    f.call(cpython.EVAL_RESTORE_THREAD, thread)
+    releases.otherwise(status)
+    (status,) = releases.end(entry.call(I32, table))
+    _give_back(cell, memory)
+    unwanted.store(results)
+    with f.when(status.ne(0)):
+        f.call(cpython.OBJECT_CALL_NO_ARGS, record["failed"].load_pointer())
+        f.jump(drop)
+    with f.when((flags & _UNWRAPS).ne(0)):
+        f.returns(given.load_pointer())
+    items = f.call(cpython.TUPLE_NEW, results).to(_TUPLE)
+    f.go_on_if(items.ne(None), drop)
+    f.memcpy(items["items"], given, results << 3)
+    f.returns(items)
+
+    f.start(drop)
+    dropping = While(f, [unwanted.load()])
+    (left,) = dropping.values
+    dropping.test(left.ne(0))
+    last = left - 1
+    f.call(cpython.PY_DEC_REF, given[last].load_pointer())
+    dropping.again(last)
+    f.returns(None)
+
+    f.start(slow)
+    f.returns(f.call(cpython.OBJECT_VECTORCALL, record["slow"].load_pointer(), arguments, count, None))
+    return f
 
 
-_CALL = """
-declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
-declare ptr @PyObject_CallNoArgs(ptr)
-declare ptr @PyTuple_New(i64)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare void @Py_IncRef(ptr)
-declare void @Py_DecRef(ptr)
+def _data(record: Pointer, row: Pointer, argument: Pointer, ndarray: Pointer, slow: str) -> Pointer:
+    """Where the argument's elements are; of another type, rank or size than the row says, or of gaps: `slow`."""
+    f, type = record.fn, argument["type"].load_pointer()
+    is_array = IfElse(f, type.eq(ndarray))
+    rank = argument["rank"].load().zext(64)
+    is_dense = (argument["flags"].load() & _DENSE).eq(_DENSE)
+    same_type = argument["descr"].load_pointer().eq(row["type"].load_pointer())
+    f.go_on_if(same_type & is_dense & rank.eq(row["rank"].load()), slow)
+    sizes, wanted = argument["sizes"].load_pointer(I64), (record.to(I8) + row["sizes"].load()).to(I64)
+    with f.loop(0, rank) as loop:
+        f.go_on_if(sizes[loop.index].load().eq(wanted[loop.index].load()), slow)
+    is_array.otherwise(argument["data"].load_pointer())
+    f.go_on_if(type.eq(row["scalar"].load_pointer()), slow)
+    (data,) = is_array.end(argument.to(I8) + _SCALAR_DATA)
+    return data
 
-; The record: 0 parameters, 8 results, 16 entry, 24 slow, 32 failed, 40 ndarray, 48 cell of the temporaries' address or
-; null, 56 PyArray_NewFromDescr, 64 flags (1 unwrap, 2 release, 4 parameters are overwritten), 72 pointers after the
-; results', 80 which of them is the temporaries', 88 where they are, 96 a row for each parameter and result: the element
-; type, the rank, where the sizes are, the type of NumPy's scalars for a parameter without dimensions, its bytes, and
-; for one that is overwritten the bits that its address must not have (else -1). A result of rank -1: what makes it, in
-; place of the element type; of rank -2: the parameter's number, in place of the sizes.
-define ptr @hlokit_call(ptr %self, ptr %arguments, i64 %count) {
-entry:
-  %first = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS
-  %bytes = load ptr, ptr %first
-  %record = getelementptr i8, ptr %bytes, i64 $BYTES_DATA
-  %parameters = load i64, ptr %record
-  %results_at = getelementptr i8, ptr %record, i64 8
-  %results = load i64, ptr %results_at
-  %entry_at = getelementptr i8, ptr %record, i64 16
-  %run = load ptr, ptr %entry_at
-  %array_at = getelementptr i8, ptr %record, i64 40
-  %array = load ptr, ptr %array_at
-  %cell_at = getelementptr i8, ptr %record, i64 48
-  %cell = load ptr, ptr %cell_at
-  %flags_at = getelementptr i8, ptr %record, i64 64
-  %flags = load i64, ptr %flags_at
-  %fixed_at = getelementptr i8, ptr %record, i64 72
-  %fixed = load i64, ptr %fixed_at
-  %rows = getelementptr i8, ptr %record, i64 96
-  %arrays = add i64 %parameters, %results
-  %slots = add i64 %arrays, %fixed
-  %table = alloca ptr, i64 %slots, align 64
-  %given = alloca ptr, i64 %slots, align 64
-  %fits = icmp eq i64 %count, %parameters
-  br i1 %fits, label %taking, label %slow
 
-taking:
-  %i = phi i64 [ 0, %entry ], [ %i1, %taken ]
-  %all = icmp eq i64 %i, %parameters
-  br i1 %all, label %have, label %take
+def _result(record: Pointer, row: Pointer, arguments: Pointer, ndarray: Pointer) -> Pointer:
+    """A new reference to an array for a result; null if there is an exception."""
+    f = record.fn
+    rank, maker, place = row["rank"].load(), row["type"].load_pointer(), row["sizes"].load()
+    is_array = IfElse(f, rank >= 0)
+    f.call(cpython.PY_INC_REF, maker)
+    new = record["new_from_descr"].load_pointer()
+    zero = f.constant(0, I32)
+    made = new.call(POINTER, ndarray, maker, rank.trunc(32), record.to(I8) + place, None, None, zero, None)
+    is_array.otherwise(made)
+    is_alias = IfElse(f, rank.eq(_ALIAS))
+    same = arguments[place].load_pointer()
+    f.call(cpython.PY_INC_REF, same)
+    is_alias.otherwise(same)
+    (other,) = is_alias.end(f.call(cpython.OBJECT_CALL_NO_ARGS, maker))
+    (result,) = is_array.end(other)
+    return result
 
-take:
-  %argument_at = getelementptr ptr, ptr %arguments, i64 %i
-  %argument = load ptr, ptr %argument_at
-  %row = getelementptr [48 x i8], ptr %rows, i64 %i
-  %type_at = getelementptr i8, ptr %argument, i64 8
-  %type = load ptr, ptr %type_at
-  %is_array = icmp eq ptr %type, %array
-  br i1 %is_array, label %look, label %scalar
 
-scalar:
-  %scalar_at = getelementptr i8, ptr %row, i64 24
-  %wanted_scalar = load ptr, ptr %scalar_at
-  %is_scalar = icmp eq ptr %type, %wanted_scalar
-  %value = getelementptr i8, ptr %argument, i64 $SCALAR_DATA
-  br i1 %is_scalar, label %taken, label %slow
-
-look:
-  %descr_at = getelementptr i8, ptr %argument, i64 56
-  %descr = load ptr, ptr %descr_at
-  %wanted_descr = load ptr, ptr %row
-  %same_descr = icmp eq ptr %descr, %wanted_descr
-  %array_flags_at = getelementptr i8, ptr %argument, i64 64
-  %array_flags = load i32, ptr %array_flags_at
-  %both = and i32 %array_flags, 257
-  %dense = icmp eq i32 %both, 257
-  %rank_at = getelementptr i8, ptr %argument, i64 24
-  %rank32 = load i32, ptr %rank_at
-  %rank = zext i32 %rank32 to i64
-  %wanted_rank_at = getelementptr i8, ptr %row, i64 8
-  %wanted_rank = load i64, ptr %wanted_rank_at
-  %same_rank = icmp eq i64 %rank, %wanted_rank
-  %ok1 = and i1 %same_descr, %dense
-  %ok2 = and i1 %ok1, %same_rank
-  %sizes_at = getelementptr i8, ptr %argument, i64 32
-  %sizes = load ptr, ptr %sizes_at
-  %offset_at = getelementptr i8, ptr %row, i64 16
-  %offset = load i64, ptr %offset_at
-  %wanted_sizes = getelementptr i8, ptr %record, i64 %offset
-  br i1 %ok2, label %measuring, label %slow
-
-measuring:
-  %d = phi i64 [ 0, %look ], [ %d1, %measure ]
-  %measured = icmp eq i64 %d, %rank
-  br i1 %measured, label %fetch, label %measure
-
-measure:
-  %size_at = getelementptr i64, ptr %sizes, i64 %d
-  %size = load i64, ptr %size_at
-  %wanted_size_at = getelementptr i64, ptr %wanted_sizes, i64 %d
-  %wanted_size = load i64, ptr %wanted_size_at
-  %d1 = add i64 %d, 1
-  %same_size = icmp eq i64 %size, %wanted_size
-  br i1 %same_size, label %measuring, label %slow
-
-fetch:
-  %data_at = getelementptr i8, ptr %argument, i64 16
-  %array_data = load ptr, ptr %data_at
-  br label %taken
-
-taken:
-  %data = phi ptr [ %array_data, %fetch ], [ %value, %scalar ]
-  %slot = getelementptr ptr, ptr %table, i64 %i
-  store ptr %data, ptr %slot
-  %i1 = add i64 %i, 1
-  br label %taking
-
-have:
-  %over_bit = and i64 %flags, 4
-  %over = icmp ne i64 %over_bit, 0
-  br i1 %over, label %owning, label %memory
-
-owning:
-  %o = phi i64 [ 0, %have ], [ %o1, %owned ]
-  %o_end = icmp eq i64 %o, %parameters
-  br i1 %o_end, label %memory, label %own
-
-own:
-  %o_row = getelementptr [48 x i8], ptr %rows, i64 %o
-  %o_mask_at = getelementptr i8, ptr %o_row, i64 40
-  %o_mask = load i64, ptr %o_mask_at
-  %o_free = icmp slt i64 %o_mask, 0
-  br i1 %o_free, label %owned, label %writing
-
-writing:
-  %o_argument_at = getelementptr ptr, ptr %arguments, i64 %o
-  %o_argument = load ptr, ptr %o_argument_at
-  %o_flags_at = getelementptr i8, ptr %o_argument, i64 64
-  %o_flags = load i32, ptr %o_flags_at
-  %o_write = and i32 %o_flags, 1024
-  %o_writable = icmp ne i32 %o_write, 0
-  %o_slot = getelementptr ptr, ptr %table, i64 %o
-  %o_data = load i64, ptr %o_slot
-  %o_bits = and i64 %o_data, %o_mask
-  %o_aligned = icmp eq i64 %o_bits, 0
-  %o_fine = and i1 %o_writable, %o_aligned
-  %o_size_at = getelementptr i8, ptr %o_row, i64 32
-  %o_size = load i64, ptr %o_size_at
-  %o_past = add i64 %o_data, %o_size
-  br i1 %o_fine, label %apart, label %slow
-
-apart:
-  %q = phi i64 [ 0, %writing ], [ %q1, %next ], [ %q1, %compare ]
-  %q_end = icmp eq i64 %q, %parameters
-  %q1 = add i64 %q, 1
-  br i1 %q_end, label %owned, label %other
-
-other:
-  %q_same = icmp eq i64 %q, %o
-  br i1 %q_same, label %next, label %compare
-
-next:
-  br label %apart
-
-compare:
-  %q_row = getelementptr [48 x i8], ptr %rows, i64 %q
-  %q_size_at = getelementptr i8, ptr %q_row, i64 32
-  %q_size = load i64, ptr %q_size_at
-  %q_slot = getelementptr ptr, ptr %table, i64 %q
-  %q_data = load i64, ptr %q_slot
-  %q_past = add i64 %q_data, %q_size
-  %q_before = icmp ule i64 %q_past, %o_data
-  %q_after = icmp uge i64 %q_data, %o_past
-  %q_apart = or i1 %q_before, %q_after
-  br i1 %q_apart, label %apart, label %slow
-
-owned:
-  %o1 = add i64 %o, 1
-  br label %owning
-
-memory:
-  %needs = icmp ne ptr %cell, null
-  br i1 %needs, label %borrow, label %begin
-
-borrow:
-  %free = load ptr, ptr %cell
-  %lent = icmp eq ptr %free, null
-  br i1 %lent, label %slow, label %borrowed
-
-borrowed:
-  store ptr null, ptr %cell
-  br label %begin
-
-begin:
-  %memory.address = phi ptr [ null, %memory ], [ %free, %borrowed ]
-  %fixed.offset_at = getelementptr i8, ptr %record, i64 88
-  %fixed.offset = load i64, ptr %fixed.offset_at
-  %fixed.values = getelementptr i8, ptr %record, i64 %fixed.offset
-  %fixed.slots = getelementptr ptr, ptr %table, i64 %arrays
-  %fixed.bytes = mul i64 %fixed, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %fixed.slots, ptr %fixed.values, i64 %fixed.bytes, i1 false)
-  %memory.number_at = getelementptr i8, ptr %record, i64 80
-  %memory.number = load i64, ptr %memory.number_at
-  %memory.slot = getelementptr ptr, ptr %fixed.slots, i64 %memory.number
-  store ptr %memory.address, ptr %memory.slot
-  %new_at = getelementptr i8, ptr %record, i64 56
-  %new = load ptr, ptr %new_at
-  br label %giving
-
-giving:
-  %j = phi i64 [ 0, %begin ], [ %j1, %made ]
-  %every = icmp eq i64 %j, %results
-  br i1 %every, label %call, label %give
-
-give:
-  %number = add i64 %parameters, %j
-  %result_row = getelementptr [48 x i8], ptr %rows, i64 %number
-  %maker = load ptr, ptr %result_row
-  %result_rank_at = getelementptr i8, ptr %result_row, i64 8
-  %result_rank = load i64, ptr %result_rank_at
-  %known = icmp sge i64 %result_rank, 0
-  br i1 %known, label %create, label %special
-
-special:
-  %alias = icmp eq i64 %result_rank, -2
-  br i1 %alias, label %same, label %ask
-
-same:
-  %same_number_at = getelementptr i8, ptr %result_row, i64 16
-  %same_number = load i64, ptr %same_number_at
-  %same_at = getelementptr ptr, ptr %arguments, i64 %same_number
-  %same_array = load ptr, ptr %same_at
-  call void @Py_IncRef(ptr %same_array)
-  br label %check
-
-ask:
-  %asked = call ptr @PyObject_CallNoArgs(ptr %maker)
-  br label %check
-
-create:
-  call void @Py_IncRef(ptr %maker)
-  %result_offset_at = getelementptr i8, ptr %result_row, i64 16
-  %result_offset = load i64, ptr %result_offset_at
-  %wanted = getelementptr i8, ptr %record, i64 %result_offset
-  %rank_i = trunc i64 %result_rank to i32
-  %created = call ptr %new(ptr %array, ptr %maker, i32 %rank_i, ptr %wanted, ptr null, ptr null, i32 0, ptr null)
-  br label %check
-
-check:
-  %result = phi ptr [ %asked, %ask ], [ %created, %create ], [ %same_array, %same ]
-  %none = icmp eq ptr %result, null
-  br i1 %none, label %failed, label %made
-
-made:
-  %given_at = getelementptr ptr, ptr %given, i64 %j
-  store ptr %result, ptr %given_at
-  %result_data_at = getelementptr i8, ptr %result, i64 16
-  %result_data = load ptr, ptr %result_data_at
-  %result_slot = getelementptr ptr, ptr %table, i64 %number
-  store ptr %result_data, ptr %result_slot
-  %j1 = add i64 %j, 1
-  br label %giving
-
-call:
-  %release_bit = and i64 %flags, 2
-  %release = icmp ne i64 %release_bit, 0
-  br i1 %release, label %outside, label %inside
-
-outside:
-  %thread = call ptr @PyEval_SaveThread()
-  %status.outside = call i32 %run(ptr %table)
-  call void @PyEval_RestoreThread(ptr %thread)
-  br label %ran
-
-inside:
-  %status.inside = call i32 %run(ptr %table)
-  br label %ran
-
-ran:
-  %status = phi i32 [ %status.outside, %outside ], [ %status.inside, %inside ]
-  br i1 %needs, label %return_memory, label %finish
-
-return_memory:
-  store ptr %memory.address, ptr %cell
-  br label %finish
-
-finish:
-  %stopped = icmp ne i32 %status, 0
-  br i1 %stopped, label %complain, label %deliver
-
-complain:
-  %failed_at = getelementptr i8, ptr %record, i64 32
-  %raiser = load ptr, ptr %failed_at
-  %nothing = call ptr @PyObject_CallNoArgs(ptr %raiser)
-  br label %dropping
-
-deliver:
-  %unwrap_bit = and i64 %flags, 1
-  %unwrap = icmp ne i64 %unwrap_bit, 0
-  br i1 %unwrap, label %single, label %pack
-
-single:
-  %only = load ptr, ptr %given
-  ret ptr %only
-
-pack:
-  %tuple = call ptr @PyTuple_New(i64 %results)
-  %no_tuple = icmp eq ptr %tuple, null
-  br i1 %no_tuple, label %dropping, label %fill
-
-fill:
-  %items = getelementptr i8, ptr %tuple, i64 $TUPLE_ITEMS
-  %bytes_given = mul i64 %results, 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %items, ptr %given, i64 %bytes_given, i1 false)
-  ret ptr %tuple
-
-failed:
-  br i1 %needs, label %failed_memory, label %dropping
-
-failed_memory:
-  store ptr %memory.address, ptr %cell
-  br label %dropping
-
-dropping:
-  %k = phi i64 [ %j, %failed ], [ %j, %failed_memory ], [ %results, %pack ], [ %results, %complain ], [ %k1, %drop ]
-  %dropped = icmp eq i64 %k, 0
-  br i1 %dropped, label %error, label %drop
-
-drop:
-  %k1 = sub i64 %k, 1
-  %dropped_at = getelementptr ptr, ptr %given, i64 %k1
-  %unwanted = load ptr, ptr %dropped_at
-  call void @Py_DecRef(ptr %unwanted)
-  br label %dropping
-
-error:
-  ret ptr null
-
-slow:
-  %slow_at = getelementptr i8, ptr %record, i64 24
-  %function = load ptr, ptr %slow_at
-  %answer = call ptr @PyObject_Vectorcall(ptr %function, ptr %arguments, i64 %count, ptr null)
-  ret ptr %answer
-}
-"""
+def _give_back(cell: Pointer, memory: Pointer) -> None:
+    with cell.fn.when(cell.ne(None)):
+        cell.store(memory)

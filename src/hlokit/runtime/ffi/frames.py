@@ -14,9 +14,12 @@ from hlokit.ops.custom_targets.ffi_attributes import Elements, Scalar
 from hlokit.runtime.ffi import layouts
 from hlokit.types.shape import Shape
 
-_STAGE, _ARGS, _RETS, _ATTRS, _CONTEXT = 4, 5, 10, 15, 22
+_STAGE, _ARGS, _RETS, _ATTRS = (
+    layouts.CALL_FRAME.offset(name) // 8 for name in ("stage", "args", "rets", "attributes")
+)
+_CONTEXT = layouts.CALL_FRAME.bytes // 8
 """Where the parts of the block begin, in words: a CallFrame with its future, then the context."""
-_STATES, _USER_DATA = (_CONTEXT + layouts.CONTEXT[name] // 8 for name in ("states", "user_data"))
+_STATES = _CONTEXT + layouts.CONTEXT.offset("states") // 8
 
 
 def address_of(words: Array) -> int:
@@ -121,7 +124,7 @@ class Frame:
         for shapes in (operands, results):
             block.add(layouts.ARGS_BYTES, 0, len(shapes), 0, 0)
         block.add(*attributes.words, 0)
-        block.add(*(0 for _ in range(layouts.CONTEXT_BYTES // 8)))
+        block.add(*(0 for _ in range(layouts.CONTEXT.bytes // 8)))
         block.point(3, _CONTEXT)
         self._data: list[int] = []
         for part, shapes in ((_ARGS, operands), (_RETS, results)):

@@ -10,8 +10,8 @@ from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.target import available_threads, host
 from hlokit.errors import HandlerError
+from hlokit.runtime.ffi.functions import EXCEPTIONS, written
 from hlokit.runtime.ffi.layouts import ERROR_CODES
-from hlokit.runtime.ffi.text import EXCEPTIONS, text
 
 _WORD = ctypes.c_uint64
 
@@ -21,7 +21,7 @@ class Native:
 
     def __init__(self) -> None:
         exceptions = _exceptions()
-        self._library = Library([compiled(text(bool(exceptions)), host(), name="ffi")], exceptions)
+        self._library = Library([compiled(written(host(), bool(exceptions)).text(), host(), name="ffi")], exceptions)
         address = self._library.address
         self.api = address("api")
         self._call = ctypes.CFUNCTYPE(_WORD, _WORD, _WORD)(address("call_handler"))
