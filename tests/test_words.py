@@ -1,4 +1,4 @@
-"""The wording of docstrings: each says what the thing is or does first."""
+"""The wording: docstrings say what a thing is or does first, a class has a name of its own, the glossary is used."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "hlokit"
 TO_DO = ("cpu", "devices", "interop/pjrt", "runtime")
 """Folders in which docstrings are still to be rewritten: the list only shrinks."""
+
+SHARED_NAMES = {
+    ("interop/xla_client", "CompileOptions"): "jaxlib's `xla_client` and its `ifrt_programs` both have one",
+}
+"""Classes that two modules of a package name alike, and why."""
+CLASSES_TO_DO = ("cpu",)
+"""Packages in which classes of different modules still have the same names."""
 
 _NOT_A_THING = re.compile(r"(What|Of)\b")
 
@@ -57,3 +64,19 @@ def test_docstrings_say_what_the_thing_is() -> None:
 )
 def test_faults(text: str, lines: list[int]) -> None:
     assert faults(text) == lines
+
+
+def package_of(path: Path) -> str:
+    """The part of hlokit that is read at a time: a folder, of interop each interface."""
+    parts = path.relative_to(SOURCE).parts
+    return "/".join(parts[: 2 if parts[0] == "interop" else 1])
+
+
+def test_classes_of_a_package_have_names_of_their_own() -> None:
+    places: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault((package_of(path), node.name), []).append(path.name)
+    twice = {key: names for key, names in places.items() if len(names) > 1 and key[0] not in CLASSES_TO_DO}
+    assert twice.keys() == SHARED_NAMES.keys(), twice

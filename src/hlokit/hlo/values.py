@@ -110,7 +110,7 @@ class Block(NamedTuple):
     parts: int
 
 
-class Place(NamedTuple):
+class Source(NamedTuple):
     """A member's operand, by number, or a block of it."""
 
     member: int
@@ -126,7 +126,7 @@ class Move(NamedTuple):
 
     result: int
     block: Block | None
-    sources: tuple[Place, ...]
+    sources: tuple[Source, ...]
 
 
 class Transfer(NamedTuple):
@@ -143,7 +143,7 @@ class Transfer(NamedTuple):
         """The -start op's transfer, whose state is `kept` own operands, the results, contexts: `results` arrays."""
         made: list[list[Move]] = []
         for own, moves in enumerate(self.moves):
-            given = [Move(k, None, (Place(own, k),)) for k in range(kept)]
+            given = [Move(k, None, (Source(own, k),)) for k in range(kept)]
             moved = [Move(kept + result, block, sources) for result, block, sources in moves]
             contexts = range(1 + max((move.result for move in moved), default=kept - 1), results)
             made.append([*given, *moved, *(Move(k, None, ()) for k in contexts)])

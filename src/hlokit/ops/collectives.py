@@ -11,7 +11,7 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Place, Transfer
+from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Source, Transfer
 from hlokit.ops.asynchronous import placeholder
 from hlokit.ops.numerics import convert
 from hlokit.types import dtype as dtypes
@@ -55,7 +55,7 @@ class AllReduce(Op, name="all-reduce"):
         if [o.dtype for o in operands] != [r.dtype for r in results]:
             return None
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
-        moves = [Move(k, None, tuple(Place(m, k) for m in range(len(members)))) for k in range(len(operands))]
+        moves = [Move(k, None, tuple(Source(m, k) for m in range(len(members)))) for k in range(len(operands))]
         return Transfer(members, [moves] * len(members))
 
 
@@ -140,7 +140,7 @@ class CollectiveReduce(Op, name="collective-reduce"):
             return None
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         everyone = range(len(members))
-        sources = [tuple(Place(m, k) for m in everyone) for k in range(len(operands))]
+        sources = [tuple(Source(m, k) for m in everyone) for k in range(len(operands))]
         moves = [[Move(k, None, source if own == 0 else ()) for k, source in enumerate(sources)] for own in everyone]
         return Transfer(members, moves)
 
@@ -191,7 +191,7 @@ class AllGather(Op, name="all-gather"):
         d, count = self.dimension, len(members)
         if any(r.dimensions[d] != count * o.dimensions[d] for o, r in zip(operands, results, strict=True)):
             return None
-        moves = [Move(k, Block(d, m, count), (Place(m, k),)) for k in range(len(operands)) for m in range(count)]
+        moves = [Move(k, Block(d, m, count), (Source(m, k),)) for k in range(len(operands)) for m in range(count)]
         return Transfer(members, [moves] * count)
 
 
@@ -297,7 +297,7 @@ class ReduceScatter(Op, name="reduce-scatter"):
             members,
             [
                 [
-                    Move(k, None, tuple(Place(m, k, Block(d, own, count)) for m in range(count)))
+                    Move(k, None, tuple(Source(m, k, Block(d, own, count)) for m in range(count)))
                     for k in range(len(operands))
                 ]
                 for own in range(count)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hlokit.errors import EvaluationError
 from hlokit.hlo.op import Op, attr, check
-from hlokit.hlo.values import Array, Block, Device, Move, Place, Transfer
+from hlokit.hlo.values import Array, Block, Device, Move, Source, Transfer
 from hlokit.ops.asynchronous import placeholder
 from hlokit.ops.collectives import check_groups, data_operands, dynamic_roots, joined, one_or_tuple
 from hlokit.types.attributes import INT_LISTS, OPTIONAL_SINGLE, Groups, Pairs, ResultShape
@@ -70,8 +70,8 @@ class AllToAll(Op, name="all-to-all"):
 
         def move(own: int, sender: int) -> Move:
             if d is None:
-                return Move(sender, None, (Place(sender, own),))
-            return Move(0, Block(d, sender, count), (Place(sender, 0, Block(d, own, count)),))
+                return Move(sender, None, (Source(sender, own),))
+            return Move(0, Block(d, sender, count), (Source(sender, 0, Block(d, own, count)),))
 
         return Transfer(members, [[move(own, sender) for sender in range(count)] for own in range(count)])
 
@@ -171,7 +171,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
         if self.has_dynamic_root:
             return None
         members = self._members(process)
-        moves = [Move(k, None, (Place(0, k),) if members else ()) for k in range(len(operands))]
+        moves = [Move(k, None, (Source(0, k),) if members else ()) for k in range(len(operands))]
         alone = [(process.replica_id, process.partition_id)]
         return Transfer(members or alone, [moves] * len(members or alone))
 
@@ -256,7 +256,7 @@ class CollectivePermute(Op, name="collective-permute"):
         senders = [(sources[own],) if own in sources else () for own in range(len(members))]
         return Transfer(
             members,
-            [[Move(k, None, tuple(Place(s, k) for s in sender)) for k in range(len(operands))] for sender in senders],
+            [[Move(k, None, tuple(Source(s, k) for s in sender)) for k in range(len(operands))] for sender in senders],
         )
 
     def _written(self, sent: Sequence[Sequence[Any]], own: Sequence[Any], device: int) -> Any:

@@ -44,7 +44,7 @@ class OpExpander(Pass):
             made: dict[Instruction, range] = {}
             for instruction in expanded:
                 first = computation.next_id
-                graph = Writer(computation, module, instruction.extra)
+                graph = ExpansionWriter(computation, module, instruction.extra)
                 called: dict[str, Any] = dict(instruction.called_by_role())
                 root = instruction.op.expand(graph, *instruction.operands, **called)
                 _take_over(instruction, root, waiting)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ class OpExpander(Pass):
         return not self.exact or op.is_exact(*(o.shape for o in instruction.operands))
 
 
-class Writer:
+class ExpansionWriter:
     """Appends to a computation what an op writes (forms.graph.Graph); `made`: the computations that came with it."""
 
     def __init__(self, computation: Computation, module: HloModule, extra: Extra | None = None) -> None:
@@ -82,7 +82,7 @@ class Writer:
 
     def computation(self, parameters: Sequence[Shape], body: Callable[..., Any]) -> Computation:
         inner = Computation(f"{self.into.name}.expanded", self.module)
-        graph = Writer(inner, self.module)
+        graph = ExpansionWriter(inner, self.module)
         graph.metadata = self.metadata
         arguments = [graph.add(Parameter(i, shape)) for i, shape in enumerate(parameters)]
         inner.set_root(body(graph, *arguments))

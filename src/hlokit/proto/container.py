@@ -22,7 +22,7 @@ _CLASSES = {_MODULE: "Module", _HLO: "HloProto", SNAPSHOT: "HloSnapshot", _UNOPT
 
 
 @dataclass(frozen=True)
-class Container:
+class ProtoContainer:
     """A message that holds a module.
 
     kind      XLA's name of the message
@@ -60,19 +60,19 @@ class Container:
         return self.kind in (SNAPSHOT, _UNOPTIMIZED)
 
 
-def container_of(data: bytes) -> Container | None:
+def container_of(data: bytes) -> ProtoContainer | None:
     """The message that `data` is, if it holds a module; else None."""
     whole = memoryview(data)
     kind = _kind(whole)
     if kind:
-        return Container(kind, whole)
+        return ProtoContainer(kind, whole)
     try:
         length, start = varint(whole, 0)
     except NotAMessage:
         return None
     message = whole[start : start + length]
     if len(message) == length and _kind(message) in (_HLO, _UNOPTIMIZED):  # a call without arguments has no partitions
-        return Container(_UNOPTIMIZED, message, whole[start + length :])
+        return ProtoContainer(_UNOPTIMIZED, message, whole[start + length :])
     return None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hlokit.errors import HlokitError, ParseError, UnsupportedError
 from hlokit.hlo.module import HloModule
-from hlokit.proto.container import SNAPSHOT, Container
+from hlokit.proto.container import SNAPSHOT, ProtoContainer
 from hlokit.proto.module import module_from_message
 from hlokit.proto.schema import message_class
 from hlokit.proto.shapes import literal_from_proto, shape_from_proto
@@ -33,7 +33,7 @@ class Snapshot:
     platform: str = ""
 
 
-def snapshot_from_container(container: Container) -> Snapshot:
+def snapshot_from_container(container: ProtoContainer) -> Snapshot:
     """The module, the arguments and the result. Raises ParseError for literals that are none."""
     module = module_from_message(container.module)
     try:
@@ -44,7 +44,7 @@ def snapshot_from_container(container: Container) -> Snapshot:
         raise ParseError(f"proto: {container.kind}: {error}") from None
 
 
-def _snapshot(container: Container, module: HloModule) -> Snapshot:
+def _snapshot(container: ProtoContainer, module: HloModule) -> Snapshot:
     proto = container.proto
     if container.kind == SNAPSHOT:
         result = literal_from_proto(proto.result).to_python() if proto.HasField("result") else None

@@ -18,7 +18,7 @@ from hlokit.stablehlo.lexer import (
     SYMBOL,
     TYPE,
     WORD,
-    Lexer,
+    MlirLexer,
 )
 from hlokit.stablehlo.literals import DenseReader
 from hlokit.stablehlo.quantization import fits_axis, read_quantized
@@ -28,8 +28,8 @@ from hlokit.stablehlo.tree import (
     DialectAttribute,
     Dictionary,
     FunctionType,
+    Location,
     OtherType,
-    Place,
     Quantized,
     QuantizedTensor,
     Symbol,
@@ -56,7 +56,7 @@ class _Location:
     """A location that is being read: the bracket that closes it ("" if it holds no other), how many it holds so far."""
 
     closing: str
-    place: Place = field(default_factory=Place)
+    place: Location = field(default_factory=Location)
     name: str = ""
     is_call: bool = False
     count: int = 0
@@ -68,7 +68,7 @@ class AttributeReader:
     keeps_types     numbers, arrays and flags come as `Typed` and `Unit`, futures as they are written
     """
 
-    def __init__(self, lexer: Lexer, keeps_types: bool = False) -> None:
+    def __init__(self, lexer: MlirLexer, keeps_types: bool = False) -> None:
         self.lexer = lexer
         self.keeps_types = keeps_types
         self.types: dict[str, Type | Quantized] = {}
@@ -484,7 +484,7 @@ class AttributeReader:
 
     # -- locations
 
-    def location(self) -> Place:
+    def location(self) -> Location:
         """Reads `loc(...)`."""
         lexer = self.lexer
         lexer.expect("loc")
@@ -493,7 +493,7 @@ class AttributeReader:
         lexer.expect(")")
         return place
 
-    def _location(self) -> Place:
+    def _location(self) -> Location:
         """Locations in locations, as deep as a program's call stack, are read in turn: `opened` has those around."""
         opened: list[_Location] = []
         while True:
@@ -513,7 +513,7 @@ class AttributeReader:
         if lexer.kind == ATTRIBUTE:
             alias = lexer.value[1:]
             lexer.advance()
-            return _Location("", Place(alias=alias))
+            return _Location("", Location(alias=alias))
         if lexer.kind == STRING:
             text = lexer.string()
             return _Location(")", name=text) if lexer.accept("(") else _Location("", self._name_or_file(text))
@@ -529,14 +529,14 @@ class AttributeReader:
             return _Location("]")
         raise lexer.unexpected("a location")
 
-    def _location_end(self, around: _Location, place: Place) -> bool:
+    def _location_end(self, around: _Location, place: Location) -> bool:
         """After a location in another: whether that ends here, too."""
         lexer = self.lexer
         around.count += 1
         if around.count == 1:
             around.place = place
             if around.name:
-                around.place = Place(around.name, place.file, place.line, place.alias)
+                around.place = Location(around.name, place.file, place.line, place.alias)
         if around.is_call and around.count == 1:
             if lexer.value != "at":
                 raise lexer.unexpected("'at'")
@@ -547,10 +547,10 @@ class AttributeReader:
         lexer.expect(around.closing)
         return True
 
-    def _name_or_file(self, text: str) -> Place:
+    def _name_or_file(self, text: str) -> Location:
         lexer = self.lexer
         if not lexer.accept(":"):
-            return Place(text)
+            return Location(text)
         line = lexer.integer()
         lexer.expect(":")
         lexer.integer()
@@ -559,4 +559,4 @@ class AttributeReader:
                 lexer.integer()
             lexer.expect(":")
             lexer.integer()
-        return Place("", text, line)
+        return Location("", text, line)

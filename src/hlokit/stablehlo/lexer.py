@@ -38,7 +38,7 @@ _SIMPLE = {b"n": b"\n", b"t": b"\t", b"\\": b"\\", b'"': b'"'}
 _MAX_DIGITS = 40
 
 
-class Lexer:
+class MlirLexer:
     """The current token of a text: `kind`, `value` (as written), where it lies; `advance` goes to the next."""
 
     __slots__ = ("_depth", "end", "kind", "start", "text", "value")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.errors import ParseError
-from hlokit.stablehlo.lexer import Lexer
+from hlokit.stablehlo.lexer import MlirLexer
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -25,7 +25,7 @@ _BOOLEANS = {"true": True, "false": False}
 class DenseReader:
     """Turns the text of a dense attribute into an array, once its type is known."""
 
-    def __init__(self, lexer: Lexer, start: int) -> None:
+    def __init__(self, lexer: MlirLexer, start: int) -> None:
         self._lexer = lexer
         self._start = start
 

@@ -15,7 +15,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import Alias, HloModule
 from hlokit.hlo.verifier import verify
 from hlokit.ops.elementwise import Copy
-from hlokit.stablehlo.lexer import Lexer
+from hlokit.stablehlo.lexer import MlirLexer
 from hlokit.stablehlo.parser import parse_program
 from hlokit.stablehlo.partial import Terms
 from hlokit.stablehlo.scope import Scope, fits
@@ -64,7 +64,7 @@ def parse_stablehlo(text: str, arguments: Sequence[Shape] | None = None) -> HloM
     return lowered(*parse_program(text), arguments)
 
 
-def lowered(program: Program, lexer: Lexer, arguments: Sequence[Shape] | None = None) -> HloModule:
+def lowered(program: Program, lexer: MlirLexer, arguments: Sequence[Shape] | None = None) -> HloModule:
     """The module that a tree of operations is, for arguments of these shapes; `lexer` places its errors."""
     module = Lowering(program, lexer).module(arguments)
     if module.replica_count * module.num_partitions > 1:  # groups of devices are known to fit only now
@@ -78,7 +78,7 @@ def lowered(program: Program, lexer: Lexer, arguments: Sequence[Shape] | None = 
 class Lowering:
     """Functions by name and the shapes of their arguments, each lowered once."""
 
-    def __init__(self, program: Program, lexer: Lexer) -> None:
+    def __init__(self, program: Program, lexer: MlirLexer) -> None:
         self.program = program
         self.lexer = lexer
         self._done: dict[tuple[Any, ...], Computation] = {}

@@ -8,15 +8,15 @@ from typing import Any
 
 from hlokit.errors import UnsupportedError
 from hlokit.stablehlo.attributes import AttributeReader
-from hlokit.stablehlo.lexer import ATTRIBUTE, BLOCK, END, STRING, SYMBOL, TYPE, VALUE, WORD, Lexer
+from hlokit.stablehlo.lexer import ATTRIBUTE, BLOCK, END, STRING, SYMBOL, TYPE, VALUE, WORD, MlirLexer
 from hlokit.stablehlo.tree import (
     Block,
     DialectAttribute,
     Dictionary,
     Function,
     FunctionType,
+    Location,
     Operation,
-    Place,
     Program,
     Symbol,
     Type,
@@ -28,20 +28,20 @@ _OF_FUNCTIONS = ("arg_attrs", "function_type", "res_attrs", "sym_name", "sym_vis
 _WITH_ATTRIBUTE = ("dense", "dense_resource", "array")
 
 
-def parse_program(text: str, keeps_types: bool = False) -> tuple[Program, Lexer]:
+def parse_program(text: str, keeps_types: bool = False) -> tuple[Program, MlirLexer]:
     """The tree of a module's text (or of functions alone), and the lexer, for errors that are found later.
 
     keeps_types     attributes keep the types of their numbers (`AttributeReader`)
 
     Raises ParseError with line, column and caret; UnsupportedError for what is legal but not read.
     """
-    lexer = Lexer("")
+    lexer = MlirLexer("")
     lexer.text = text
     parser = _Parser(lexer, keeps_types)
     return parser.program(), lexer
 
 
-def program_of(module: Operation, lexer: Lexer) -> Program:
+def program_of(module: Operation, lexer: MlirLexer) -> Program:
     """The program that a module in the generic form is; `lexer` places its errors."""
     parser = _Parser(lexer)
     parser.generic_module(module)
@@ -49,7 +49,7 @@ def program_of(module: Operation, lexer: Lexer) -> Program:
 
 
 class _Parser:
-    def __init__(self, lexer: Lexer, keeps_types: bool = False) -> None:
+    def __init__(self, lexer: MlirLexer, keeps_types: bool = False) -> None:
         self.lexer = lexer
         self.read = AttributeReader(lexer, keeps_types)
         self.result = Program()
@@ -86,7 +86,7 @@ class _Parser:
         lexer.advance()
         lexer.expect("=")
         value = self.read.attribute()
-        if isinstance(value, Place):
+        if isinstance(value, Location):
             self.result.places[name] = value
         self.read.aliases[name] = value
 
@@ -287,7 +287,7 @@ class _Parser:
             self._optional_location()
         return found
 
-    def _optional_location(self) -> Place | None:
+    def _optional_location(self) -> Location | None:
         if self.lexer.value == "loc" and self.lexer.peek() == "(":
             return self.read.location()
         return None

@@ -16,7 +16,7 @@ from hlokit.hlo.values import is_ndarray
 from hlokit.stablehlo import quantized
 from hlokit.stablehlo.mapping import rule_of
 from hlokit.stablehlo.site import Rule, Site
-from hlokit.stablehlo.tree import Block, Function, Operation, Place, Quantized, QuantizedTensor, Type
+from hlokit.stablehlo.tree import Block, Function, Location, Operation, Quantized, QuantizedTensor, Type
 from hlokit.text.lexer import MAX_NESTING
 from hlokit.types.shape import Shape
 
@@ -326,14 +326,15 @@ class Scope:
             message = f"{what}: the type {written} is written, the value has {handle.shape}"
             raise self.lexer.error(message, start)
 
-    def _place(self, place: Place | None) -> Place | None:
+    def _place(self, place: Location | None) -> Location | None:
         for _ in range(MAX_NESTING):
             if place is None or not place.alias:
                 return place
             target = self.lowering.program.places.get(place.alias)
             if target is None:
                 return place
-            place = Place(place.name or target.name, place.file or target.file, place.line or target.line, target.alias)
+            file, line = place.file or target.file, place.line or target.line
+            place = Location(place.name or target.name, file, line, target.alias)
         return place
 
 

@@ -108,7 +108,7 @@ class Dense:
 
 
 @dataclass(slots=True)
-class Place:
+class Location:
     """Where an operation comes from: the name of its location, and the first file in it."""
 
     name: str = ""
@@ -146,7 +146,7 @@ class Operation:
     regions: list[Block | None] = field(default_factory=list["Block | None"])
     operand_types: tuple[Type, ...] = ()
     result_types: tuple[Type, ...] = ()
-    place: Place | None = None
+    place: Location | None = None
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Function:
     start: int
     visibility: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    place: Place | None = None
+    place: Location | None = None
 
 
 @dataclass(slots=True)
@@ -179,4 +179,4 @@ class Program:
     functions: dict[str, Function] = field(default_factory=dict[str, Function])
     meshes: dict[str, Any] = field(default_factory=dict[str, Any])
     mesh_attributes: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    places: dict[str, Place] = field(default_factory=dict[str, Place])
+    places: dict[str, Location] = field(default_factory=dict[str, Location])

@@ -9,7 +9,7 @@ another. Collectives are messages in rounds (schedules.py).
 from __future__ import annotations
 
 from hlokit.analysis.rendezvous import refuse_deadlock
-from hlokit.analysis.simulation.program import ALGORITHMS, Settings, program_of
+from hlokit.analysis.simulation.program import ALGORITHMS, SimulationSettings, program_of
 from hlokit.analysis.simulation.quantities import BANDWIDTH, FLOPS, quantity
 from hlokit.analysis.simulation.replay import Segment, replayed
 from hlokit.analysis.simulation.result import CollectiveTime, LinkUse, Simulation
@@ -62,7 +62,7 @@ def simulate(
         None if memory_bandwidth is None else quantity(memory_bandwidth, "memory_bandwidth", BANDWIDTH),
     )
     try:
-        program = program_of(module, network, Settings(*counts, algorithm, *rates, trip_count))
+        program = program_of(module, network, SimulationSettings(*counts, algorithm, *rates, trip_count))
     except RecursionError:
         raise UnsupportedError(f"{module.name}: calls nest too deeply to be simulated") from None
     return Simulation.of(module.name, *counts, replayed(program, network))

@@ -12,8 +12,19 @@ import numpy as np
 from hlokit.analysis.cost import Cost, costs_of_instructions
 from hlokit.analysis.loops import trip_count
 from hlokit.analysis.simulation.overlap import overlapping
-from hlokit.analysis.simulation.schedules import Plan, by_size, direct, exchange, halving, ring, tree
-from hlokit.analysis.simulation.steps import Begin, Branch, Communication, End, Jump, Loop, Program, Repeat, Step, Work
+from hlokit.analysis.simulation.schedules import MessagePlan, by_size, direct, exchange, halving, ring, tree
+from hlokit.analysis.simulation.steps import (
+    Begin,
+    Branch,
+    Communication,
+    ComputeStep,
+    End,
+    Jump,
+    LoopStep,
+    RepeatStep,
+    ReplayProgram,
+    Step,
+)
 from hlokit.analysis.simulation.topology import Array, Topology
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.computation import Computation
@@ -39,7 +50,7 @@ _MOST_PASSES = 2**53
 
 
 @dataclass(frozen=True)
-class Settings:
+class SimulationSettings:
     """algorithm: one of ALGORITHMS; flops, memory_bandwidth: of a device, None where computing takes no time."""
 
     replicas: int
@@ -55,7 +66,7 @@ class Settings:
         return max(arithmetic, cost.bytes_accessed / self.memory_bandwidth if self.memory_bandwidth else 0.0)
 
 
-def program_of(module: HloModule, topology: Topology, settings: Settings) -> Program:
+def program_of(module: HloModule, topology: Topology, settings: SimulationSettings) -> ReplayProgram:
     """UnsupportedError for communication that cannot be replayed: in a function of scalars, unmatched sends."""
     writer = _Writer(module, topology, settings)
     writer.entry()
@@ -87,16 +98,16 @@ def device_pairs(
 
 
 class _Writer:
-    def __init__(self, module: HloModule, topology: Topology, settings: Settings) -> None:
+    def __init__(self, module: HloModule, topology: Topology, settings: SimulationSettings) -> None:
         self.module = module
         self.topology = topology
         self.settings = settings
-        self.program = Program()
+        self.program = ReplayProgram()
         self.communicates = communication_of()
         self.costs = costs_of_instructions(module) if settings.flops or settings.memory_bandwidth else {}
         self.known_seconds: dict[Computation, float] = {}
         self.orders: dict[Computation, list[Instruction]] = {}
-        self.plans: dict[Hashable, Plan] = {}
+        self.plans: dict[Hashable, MessagePlan] = {}
         self.started: dict[Instruction, int] = {}
         self.shared: dict[Hashable, int] = {}
         self.turns: Counter[Hashable] = Counter()
@@ -129,7 +140,7 @@ class _Writer:
             if instruction in self.started:
                 self._emit(End(self.started[instruction], (0, 1)))
             elif seconds := self._seconds(instruction):
-                self._emit(Work(instruction.name, seconds))
+                self._emit(ComputeStep(instruction.name, seconds))
         elif isinstance(op, While):
             self._loop(instruction)
         elif isinstance(op, Conditional):
@@ -156,11 +167,11 @@ class _Writer:
     def _loop(self, loop: Instruction) -> None:
         condition, body = loop.called
         trips = self._trips(loop)
-        start = self._emit(Loop(loop.name, trips, 0))
+        start = self._emit(LoopStep(loop.name, trips, 0))
         self.computation(condition)
         self.computation(body)
-        after = self._emit(Repeat(start)) + 1
-        self.program.steps[start] = Loop(loop.name, trips, after)
+        after = self._emit(RepeatStep(start)) + 1
+        self.program.steps[start] = LoopStep(loop.name, trips, after)
         self.computation(condition)
 
     def _trips(self, loop: Instruction) -> int:
@@ -328,20 +339,20 @@ class _Writer:
         ends = device_pairs(pairs, replicas, partitions, of_partitions=of_partitions)
         key = (tuple(ends), nbytes)
         if key not in self.plans:
-            self.plans[key] = Plan("direct", direct(ends, nbytes), len(ends))
+            self.plans[key] = MessagePlan("direct", direct(ends, nbytes), len(ends))
         unit_of = np.full((2, self.topology.devices), -1)
         for unit, (source, target) in enumerate(ends):
             unit_of[0, source] = unit_of[1, target] = unit
         return Communication(instruction.name, kind, unit_of, self.plans[key], nbytes, 2)
 
-    def _plan(self, op: Any, groups: list[tuple[int, ...]], nbytes: int) -> Plan:
+    def _plan(self, op: Any, groups: list[tuple[int, ...]], nbytes: int) -> MessagePlan:
         """By the algorithm that is asked for, where the collective has it; else by the quickest one."""
         ways = self._algorithms(op, groups, nbytes)
         wanted = self.settings.algorithm
         if wanted in ways:
             ways = {wanted: ways[wanted]}
         alike = list(ways) == ["direct"] and self._alike(groups)
-        plans = [Plan(name, rounds, len(groups), alike) for name, rounds in ways.items()]
+        plans = [MessagePlan(name, rounds, len(groups), alike) for name, rounds in ways.items()]
         return min(plans, key=lambda plan: float(plan.measured(self.topology).seconds.max(initial=0.0)))
 
     def _algorithms(self, op: Any, groups: list[tuple[int, ...]], m: int) -> dict[str, Any]:
@@ -445,4 +456,4 @@ def _needed(selector: Instruction) -> list[Instruction] | None:
     return list(found)
 
 
-__all__ = ["ALGORITHMS", "Settings", "device_groups", "device_pairs", "program_of"]
+__all__ = ["ALGORITHMS", "SimulationSettings", "device_groups", "device_pairs", "program_of"]

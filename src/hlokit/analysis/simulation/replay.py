@@ -14,7 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hlokit.analysis.simulation.steps import Begin, Branch, Communication, End, Jump, Loop, Program, Repeat, Work
+from hlokit.analysis.simulation.steps import (
+    Begin,
+    Branch,
+    Communication,
+    ComputeStep,
+    End,
+    Jump,
+    LoopStep,
+    RepeatStep,
+    ReplayProgram,
+)
 from hlokit.analysis.simulation.topology import Array, Topology
 from hlokit.errors import UnsupportedError
 
@@ -27,7 +37,7 @@ _Place = tuple[tuple[int, int], ...]
 """Where a device is: (loop's step, passes done) of each loop round it, then (step, 0). Compares as time passes."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A step of some devices, from `begin` to `end`: kind "compute", "loop" (several passes of it) or "wait".
 
     occurrence    for "wait": which occurrence each one waited for, or -1
@@ -109,7 +119,7 @@ class Replay:
                      are those from first_unit[k] on
     """
 
-    def __init__(self, program: Program, topology: Topology) -> None:
+    def __init__(self, program: ReplayProgram, topology: Topology) -> None:
         self.program = program
         self.topology = topology
         self.clock: Array = np.zeros(topology.devices)
@@ -118,7 +128,7 @@ class Replay:
         self.first_unit: Array = np.cumsum([0, *units])
         self.runs: Array = np.zeros(sum(units))  # loops in loops: more than integers hold
         self.seconds: Array = np.zeros(sum(units))
-        self.log: list[Entry] = []
+        self.log: list[LogEntry] = []
         self.occurrences: list[Occurrence] = []
         self.notes: list[str] = []
         self._free: Array = np.zeros(len(topology.bandwidths))
@@ -157,19 +167,19 @@ class Replay:
     def _step(self, place: _Place, devices: Array) -> None:
         step = self.program.steps[place[-1][0]]
         match step:
-            case Work(name, seconds):
+            case ComputeStep(name, seconds):
                 before = self.clock[devices]
                 self.clock[devices] = before + seconds
-                self.log.append(Entry("compute", name, devices, before, self.clock[devices]))
+                self.log.append(LogEntry("compute", name, devices, before, self.clock[devices]))
                 self._go(_next(place), devices)
             case Begin():
                 self._begin(step, devices)
                 self._go(_next(place), devices)
             case End():
                 self._end(place, step, devices)
-            case Loop():
+            case LoopStep():
                 self._loop(place, step, devices)
-            case Repeat(loop):
+            case RepeatStep(loop):
                 self._repeat(place, loop, devices)
             case Branch(targets):
                 for target in np.unique(targets[devices]):
@@ -255,7 +265,7 @@ class Replay:
         self.clock[devices] = after
         name = self.program.communications[step.number].name
         occurrence = np.where(after > before, occurrence, -1)
-        self.log.append(Entry("wait", name, devices, before, after, occurrence))
+        self.log.append(LogEntry("wait", name, devices, before, after, occurrence))
         self._go(_next(place), devices)
 
     def _wake(self, number: int) -> None:
@@ -264,7 +274,7 @@ class Replay:
 
     # -- loops
 
-    def _loop(self, place: _Place, loop: Loop, devices: Array) -> None:
+    def _loop(self, place: _Place, loop: LoopStep, devices: Array) -> None:
         if loop.trips == 0:
             self._go((*place[:-1], (loop.after, 0)), devices)
             return
@@ -279,7 +289,7 @@ class Replay:
 
     def _repeat(self, place: _Place, start: int, devices: Array) -> None:
         loop = self.program.steps[start]
-        assert isinstance(loop, Loop)
+        assert isinstance(loop, LoopStep)
         outer, passes = place[:-2], place[-2][1] + 1
         first: _Place = (*outer, (start, 0))
         before = self._snapshots.pop(first, None)
@@ -291,7 +301,7 @@ class Replay:
         else:
             self._go((*outer, (start, passes), (start + 1, 0)), devices)
 
-    def _skip(self, loop: Loop, before: _Snapshot, passes: int) -> int:
+    def _skip(self, loop: LoopStep, before: _Snapshot, passes: int) -> int:
         """Adds all further passes at once if they are like the last one; how many are done then."""
         delta = self.clock - before.clock
         steady = bool(np.allclose(delta, delta[0], rtol=1e-9, atol=0.0))
@@ -314,7 +324,7 @@ class Replay:
         self.seconds += (self.seconds - before.seconds) * more
         everyone = np.arange(self.topology.devices)
         name = f"{loop.name}: {more} more passes"
-        self.log.append(Entry("loop", name, everyone, begin, self.clock.copy(), passes=more))
+        self.log.append(LogEntry("loop", name, everyone, begin, self.clock.copy(), passes=more))
         return loop.trips
 
 
@@ -378,7 +388,7 @@ def _through(replay: Replay, number: int, device: int, end: float, path: list[Se
         device = int(np.flatnonzero((sides == unit).any(0))[0])
 
 
-def replayed(program: Program, topology: Topology) -> Replay:
+def replayed(program: ReplayProgram, topology: Topology) -> Replay:
     replay = Replay(program, topology)
     replay.run()
     return replay
@@ -392,4 +402,4 @@ def busy_links(replay: Replay, count: int) -> Sequence[tuple[int, float]]:
     return [(int(link), float(seconds[link])) for link in order]
 
 
-__all__ = ["Entry", "Occurrence", "Replay", "Segment", "busy_links", "critical_path", "replayed"]
+__all__ = ["LogEntry", "Occurrence", "Replay", "Segment", "busy_links", "critical_path", "replayed"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.analysis.simulation.replay import Entry, Replay, Segment, busy_links, critical_path
+from hlokit.analysis.simulation.replay import LogEntry, Replay, Segment, busy_links, critical_path
 from hlokit.analysis.simulation.topology import Array
 
 _TRACKS = 64
@@ -204,7 +204,7 @@ def _device_events(simulation: Simulation) -> Iterator[dict[str, Any]]:
     yield from _arrows(simulation.path, set(shown.tolist()))
 
 
-def _device_event(replay: Replay, entry: Entry, k: int) -> dict[str, Any]:
+def _device_event(replay: Replay, entry: LogEntry, k: int) -> dict[str, Any]:
     begin, end, args = float(entry.begin[k]), float(entry.end[k]), dict[str, Any]()
     kind = entry.kind
     if entry.occurrence is not None and entry.occurrence[k] >= 0:

@@ -169,7 +169,7 @@ class Measured(NamedTuple):
 
 
 @dataclass
-class Plan:
+class MessagePlan:
     """How a collective is done: by which algorithm, in which rounds, for so many `units` (groups, or messages).
 
     one_for_all    the rounds hold the messages of one device, and all others do the same
@@ -238,4 +238,4 @@ def _repeated(topology: Topology, some: Messages, once: Array) -> Array:
     return topology.loads(some.source, some.target, some.nbytes * some.repeat)
 
 
-__all__ = ["Measured", "Plan", "by_size", "direct", "exchange", "halving", "ring", "tree"]
+__all__ = ["Measured", "MessagePlan", "by_size", "direct", "exchange", "halving", "ring", "tree"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hlokit.analysis.simulation.schedules import Plan
+from hlokit.analysis.simulation.schedules import MessagePlan
 from hlokit.analysis.simulation.topology import Array
 
 
-class Work(NamedTuple):
+class ComputeStep(NamedTuple):
     """Computing, on every device for as long."""
 
     name: str
@@ -30,15 +30,15 @@ class End(NamedTuple):
     sides: tuple[int, ...]
 
 
-class Loop(NamedTuple):
-    """`trips` passes of the steps up to the Repeat before `after`."""
+class LoopStep(NamedTuple):
+    """`trips` passes of the steps up to the RepeatStep before `after`."""
 
     name: str
     trips: int
     after: int
 
 
-class Repeat(NamedTuple):
+class RepeatStep(NamedTuple):
     loop: int
 
 
@@ -52,7 +52,7 @@ class Jump(NamedTuple):
     target: int
 
 
-Step = Work | Begin | End | Loop | Repeat | Branch | Jump
+Step = ComputeStep | Begin | End | LoopStep | RepeatStep | Branch | Jump
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Communication:
     name: str
     kind: str
     unit_of: Array
-    plan: Plan
+    plan: MessagePlan
     nbytes: int
     group_size: int
 
@@ -79,7 +79,7 @@ class Communication:
 
 
 @dataclass
-class Program:
+class ReplayProgram:
     """`steps` of all devices, `communications` that they name by number, and what is to be known of the result."""
 
     steps: list[Step] = field(default_factory=list[Step])

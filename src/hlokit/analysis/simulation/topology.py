@@ -75,7 +75,7 @@ class Topology(ABC):
         return total
 
 
-class Grid(Topology):
+class GridTopology(Topology):
     """Rings, meshes and tori: messages go along the axes in order, round a ring the shorter way (up if both are).
 
     A link for each axis, direction and device that it leaves; those over the edge of a mesh are never taken.
@@ -264,7 +264,7 @@ def topology(text: str, bandwidth: str | float, latency: str | float) -> Topolog
         raise ArgumentError(f"topology: {text} has {devices} devices, expected 1 to {MAX_DEVICES}")
     single = len(sizes) == 1
     if name in ("mesh", "torus") or (name == "ring" and single):
-        return Grid(text, sizes, name != "mesh", bandwidths, latencies)
+        return GridTopology(text, sizes, name != "mesh", bandwidths, latencies)
     if name == "tree" and single:
         return Tree(text, [2] * max(1, (devices - 1).bit_length()), devices, bandwidths, latencies)
     if name == "tree" or (name == "switch" and single) or (name == "hosts" and len(sizes) == 2):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlokit.devices.mpi.packing import buffer, pack, packed_size, unpacked
-from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Place, Transfer, is_ndarray, is_sequence
+from hlokit.hlo.values import TOKEN_VALUE, Array, Block, Function, Move, Source, Transfer, is_ndarray, is_sequence
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -69,7 +69,7 @@ class Collective:
                 results[number][_slices(results[number].ndim, block, results[number].shape)] = values[0]
         return tree(self._shape, iter(results))
 
-    def _received(self, mover: Mover, arrays: Sequence[Array]) -> list[dict[Place, Array]]:
+    def _received(self, mover: Mover, arrays: Sequence[Array]) -> list[dict[Source, Array]]:
         """For each member, its parts that this device needs."""
         own, needs = self._own, self._needs
         kinds = [[[self._kind(place) for place in places] for places in row] for row in needs]
@@ -99,7 +99,7 @@ class Collective:
             for row, data, kind in zip(needs, taken, kinds, strict=True)
         ]
 
-    def _kind(self, place: Place) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    def _kind(self, place: Source) -> tuple[np.dtype[Any], tuple[int, ...]]:
         shape, block = self._operands[place.operand], place.block
         sizes = list(shape.dimensions)
         if block is not None:
@@ -147,10 +147,10 @@ class Collective:
 
 
 def _is_fold_of_all(move: Move, count: int) -> bool:
-    return move.block is None and move.sources == tuple(Place(m, move.result) for m in range(count))
+    return move.block is None and move.sources == tuple(Source(m, move.result) for m in range(count))
 
 
-def _needed(moves: Sequence[Move], member: int) -> list[Place]:
+def _needed(moves: Sequence[Move], member: int) -> list[Source]:
     """What these moves take of a member."""
     return list(dict.fromkeys(place for move in moves for place in move.sources if place.member == member))
 

@@ -23,7 +23,7 @@ _INTEGER = re.compile(r"(ui|si|i)(\d+)")
 _DEEPEST = 64
 
 
-class Scalar(NamedTuple):
+class TypedScalar(NamedTuple):
     """A number of an element type, as an array of rank 0."""
 
     dtype: DType
@@ -38,7 +38,7 @@ class Elements(NamedTuple):
 
 
 def typed_attributes(text: str) -> dict[str, Any]:
-    """The attributes by name: Scalar, Elements, str, list, dict, None for a unit. EvaluationError: not a dictionary.
+    """Attributes by name: TypedScalar, Elements, str, list, dict, None for a unit. EvaluationError: not a dictionary.
 
     Bytes of a string that are not UTF-8 are as `surrogateescape` has them.
     """
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
         return value.encode(errors="surrogateescape").decode()
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, Scalar):
+    if isinstance(value, TypedScalar):
         return value.value.astype(np.float64).item() if value.dtype.is_floating else value.value.item()
     if isinstance(value, Elements):
         return (value.values.astype(np.float64) if value.dtype.is_floating else value.values).reshape(-1).tolist()
@@ -145,11 +145,11 @@ class _Reader:
         number = self._take(_NUMBER)
         if number is not None:
             kind = self._type() if self._has(":") else DTYPES["f64" if _is_float(number[0]) else "s64"]
-            return Scalar(kind, _numbers([number[0]], kind)[0])
+            return TypedScalar(kind, _numbers([number[0]], kind)[0])
         word = self._take(_WORD)
         match word[0] if word is not None else "":
             case "true" | "false" as text:
-                return Scalar(DTYPES["pred"], np.array(text == "true"))
+                return TypedScalar(DTYPES["pred"], np.array(text == "true"))
             case "unit":
                 return None
             case "array":

@@ -15,7 +15,7 @@ from hlokit.ops.structure import Constant, Parameter, Tuple
 from hlokit.passes.dce import DeadCode
 from hlokit.passes.dynamic_padder.rules import RULES
 from hlokit.passes.dynamic_padder.signature import DynamicDimension, DynamicSignature, dynamic_dimensions
-from hlokit.passes.dynamic_padder.sized import Sized, Value, Writer, encoding, fixed, sizes_in
+from hlokit.passes.dynamic_padder.sized import Sized, SizedWriter, Value, encoding, fixed, sizes_in
 from hlokit.passes.effects import unscheduled
 from hlokit.types import dtype as dtypes
 from hlokit.types.literal import Literal
@@ -74,7 +74,7 @@ class _Padder:
     def entry(self) -> tuple[Computation, DynamicSignature]:
         """The entry with its sizes behind the parameters and behind the results."""
         old = self.module.entry
-        write = Writer(Computation(old.name, self.module))
+        write = SizedWriter(Computation(old.name, self.module))
         shapes = [p.shape for p in old.parameters]
         nodes = [write.add(Parameter(i, fixed(shape))) for i, shape in enumerate(shapes)]
         for node, parameter in zip(nodes, old.parameters, strict=True):
@@ -106,7 +106,7 @@ class _Padder:
             return old
         key = (old, tuple(shapes), result)
         if key not in self._made:
-            write = Writer(Computation(old.name, self.module))
+            write = SizedWriter(Computation(old.name, self.module))
             nodes = [write.add(Parameter(i, encoding(shape))) for i, shape in enumerate(shapes)]
             arguments = [write.decoded(node, shape) for node, shape in zip(nodes, shapes, strict=True)]
             write.into.set_root(write.encoded(_Body(self, old, write, arguments).root(), result))
@@ -118,7 +118,7 @@ class _Padder:
 class _Body:
     """Rewrites the instructions of one computation."""
 
-    def __init__(self, padder: _Padder, old: Computation, write: Writer, arguments: Sequence[Value]) -> None:
+    def __init__(self, padder: _Padder, old: Computation, write: SizedWriter, arguments: Sequence[Value]) -> None:
         self.padder, self.old, self.write = padder, old, write
         self.arguments = arguments
         self.values: dict[Instruction, Value] = {}

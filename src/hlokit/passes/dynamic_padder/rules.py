@@ -29,12 +29,12 @@ from hlokit.ops.scatter import Scatter
 from hlokit.ops.slicing import DynamicSlice, DynamicUpdateSlice, Slice
 from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.ops.windows import ReduceWindow
-from hlokit.passes.dynamic_padder.sized import Sized, Sizes, Value, Writer
+from hlokit.passes.dynamic_padder.sized import Sized, SizedWriter, Sizes, Value
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
 from hlokit.types.window import PaddingDimension, WindowDimension, dilated
 
-Rule: TypeAlias = Callable[[Writer, Instruction, Sequence[Any]], Value]
+Rule: TypeAlias = Callable[[SizedWriter, Instruction, Sequence[Any]], Value]
 """The value of a dynamic instruction from its operands' values (arrays all, but for pass-through ops)."""
 
 RULES: dict[str, Rule] = {}
@@ -65,7 +65,7 @@ def _sizes(value: Sized) -> Sizes:
     return value.sizes or (None,) * value.node.shape.rank
 
 
-def _least(write: Writer, values: Sequence[Sized]) -> Sizes:
+def _least(write: SizedWriter, values: Sequence[Sized]) -> Sizes:
     """Operands of one bound count as far as all of them do (DYN-BCAST-4)."""
     arrays = [_sizes(v) for v in values if v.node.shape.rank]
     return tuple(write.least(sizes) for sizes in zip(*arrays, strict=True))
@@ -75,14 +75,14 @@ def _least(write: Writer, values: Sequence[Sized]) -> Sizes:
 
 
 @pads("add")
-def elementwise(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def elementwise(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     if len(operands) == 2:
         return _of_two(write, instruction, operands)
     node = write.add(_static(instruction), *(o.node for o in operands))
     return Sized(node, _least(write, operands), whole=False)
 
 
-def _of_two(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def _of_two(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Where both operands are dynamic, one whose size is 1 is repeated (DYN-BCAST-4)."""
     nodes, sizes = [o.node for o in operands], list(_least(write, operands))
     for d, pair in enumerate(zip(*map(_sizes, operands), strict=True)):
@@ -98,7 +98,7 @@ def _of_two(write: Writer, instruction: Instruction, operands: Sequence[Sized]) 
     return Sized(write.add(_static(instruction), *nodes), tuple(sizes), whole=False)
 
 
-def _repeated(write: Writer, node: Instruction, dimension: int, repeats: Instruction) -> Instruction:
+def _repeated(write: SizedWriter, node: Instruction, dimension: int, repeats: Instruction) -> Instruction:
     """The array; if `repeats`, a pred, its first element along a dimension in the place of all of them."""
     shape = node.shape.static
     others = tuple(d for d in range(shape.rank) if d != dimension)
@@ -109,26 +109,26 @@ def _repeated(write: Writer, node: Instruction, dimension: int, repeats: Instruc
 
 
 @pads("bitcast-convert")
-def bitcast_convert(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def bitcast_convert(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """A last dimension of parts comes or goes; it is static (DYN-15)."""
     node = write.add(_static(instruction), operands[0].node)
     return Sized(node, (*_sizes(operands[0]), None)[: node.shape.rank], whole=False)
 
 
 @pads("opt-barrier")
-def barrier(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def barrier(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     """One barrier over the arrays and all sizes: nothing slips past it."""
     shape = instruction.operands[0].shape
     return write.decoded(write.add(instruction.op, write.encoded(operands[0], shape)), shape)
 
 
 @pads("copy", "add-dependency", "domain")
-def passed_on(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def passed_on(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0]
 
 
 @pads("map")
-def mapped(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def mapped(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     """It looks at the padding too (DYN-10)."""
     nodes = [write.joined(write.wholly(operand)) for operand in operands]
     assert isinstance(instruction.op, Map)
@@ -136,12 +136,12 @@ def mapped(write: Writer, instruction: Instruction, operands: Sequence[Value]) -
 
 
 @pads("get-dimension-size")
-def get_dimension_size(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def get_dimension_size(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     return Sized(write.size_of(operands[0], instruction.op.dimension))  # type: ignore[attr-defined]
 
 
 @pads("set-dimension-size")
-def set_dimension_size(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def set_dimension_size(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     value, shape, d = write.wholly(operands[0]), instruction.shape, int(instruction.op.dimension)  # type: ignore[attr-defined]
     assert isinstance(value, Sized)
     if not shape.dynamic[d]:
@@ -155,7 +155,7 @@ def set_dimension_size(write: Writer, instruction: Instruction, operands: Sequen
 
 
 @pads("broadcast")
-def broadcast(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def broadcast(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     sizes: list[Instruction | None] = [None] * instruction.shape.rank
     for d, size in zip(instruction.op.dimensions, _sizes(operands[0]), strict=True):  # type: ignore[attr-defined]
         sizes[d] = size
@@ -163,14 +163,14 @@ def broadcast(write: Writer, instruction: Instruction, operands: Sequence[Sized]
 
 
 @pads("transpose")
-def transpose(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def transpose(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     sizes = _sizes(operands[0])
     node = write.add(instruction.op, operands[0].node)
     return Sized(node, tuple(sizes[d] for d in instruction.op.dimensions), whole=False)  # type: ignore[attr-defined]
 
 
 @pads("reverse")
-def reverse(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def reverse(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Reversed as a whole, the valid elements come last: they are moved to the front."""
     (value,), op = operands, instruction.op
     assert isinstance(op, Reverse)
@@ -189,7 +189,7 @@ def reverse(write: Writer, instruction: Instruction, operands: Sequence[Sized]) 
 
 
 @pads("concatenate")
-def concatenate(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def concatenate(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Each operand is written behind the valid part of the one before."""
     d, shape = int(instruction.op.dimension), instruction.shape  # type: ignore[attr-defined]
     others = list(_least(write, operands))
@@ -207,7 +207,7 @@ def concatenate(write: Writer, instruction: Instruction, operands: Sequence[Size
 
 
 @pads("pad")
-def pad(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def pad(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """The padding behind the valid part is what is masked there."""
     value, filling = operands
     op = instruction.op
@@ -226,7 +226,7 @@ def pad(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> V
 
 
 @pads("slice")
-def slice_(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def slice_(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     """A dynamic dimension of the result ends at the size; a static one reads padding (DYN-7)."""
     op, flags = instruction.op, instruction.shape.dynamic
     assert isinstance(op, Slice) and isinstance(operands[0], Sized)
@@ -244,13 +244,13 @@ def slice_(write: Writer, instruction: Instruction, operands: Sequence[Value]) -
 
 
 @pads("dynamic-slice")
-def dynamic_slice(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def dynamic_slice(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     nodes = [write.joined(write.wholly(operand)) for operand in operands]
     return Sized(write.add(instruction.op, *nodes))
 
 
 @pads("dynamic-update-slice")
-def dynamic_update_slice(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def dynamic_update_slice(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     """Only the valid part of the update is written; where that covers a dimension, it decides the size (DYN-8)."""
     target, update = write.wholly(operands[0]), operands[1]
     assert isinstance(target, Sized) and isinstance(update, Sized)
@@ -270,7 +270,7 @@ def dynamic_update_slice(write: Writer, instruction: Instruction, operands: Sequ
 
 
 @pads("gather")
-def gather(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def gather(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     """Indices are clamped to the bounds, as in the reference; those beyond the sizes are clamped too."""
     value, indices, op = write.wholly(operands[0]), operands[1], instruction.op
     assert isinstance(value, Sized) and isinstance(indices, Sized) and isinstance(op, Gather)
@@ -284,7 +284,7 @@ def gather(write: Writer, instruction: Instruction, operands: Sequence[Value]) -
 
 
 @pads("scatter")
-def scatter(write: Writer, instruction: Instruction, operands: Sequence[Value]) -> Value:
+def scatter(write: SizedWriter, instruction: Instruction, operands: Sequence[Value]) -> Value:
     """Index vectors beyond the sizes point outside, where updates are dropped."""
     n, op = len(operands) // 2, instruction.op
     assert isinstance(op, Scatter)
@@ -322,7 +322,7 @@ def scatter(write: Writer, instruction: Instruction, operands: Sequence[Value]) 
 
 
 @pads("reshape")
-def reshape(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def reshape(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Where the valid elements of a common factor do not stay together, they are moved one by one."""
     (value,), shape = operands, instruction.shape
     source, sizes = value.node.shape.dimensions, _sizes(value)
@@ -346,14 +346,14 @@ def reshape(write: Writer, instruction: Instruction, operands: Sequence[Sized]) 
 
 
 @pads("dynamic-reshape")
-def dynamic_reshape(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def dynamic_reshape(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     value, shape = operands[0], instruction.shape
     given = zip(operands[1:], shape.dimensions, shape.dynamic, strict=True)
     sizes = tuple(write.within(size.node, bound) if flag else None for size, bound, flag in given)
     return Sized(_regrouped(write, value, shape, sizes), sizes, whole=False)
 
 
-def _regrouped(write: Writer, value: Sized, shape: Shape, sizes: Sizes) -> Instruction:
+def _regrouped(write: SizedWriter, value: Sized, shape: Shape, sizes: Sizes) -> Instruction:
     """The valid elements in row-major order under other sizes: each is looked up by its number."""
     source = value.node.shape
     if max(source.size, shape.size) >= 2**31:
@@ -380,7 +380,7 @@ def _regrouped(write: Writer, value: Sized, shape: Shape, sizes: Sizes) -> Instr
     return write.add(Gather((), (0,), (0,), (), (), shape.rank, (1,), False), flat, place)
 
 
-def _product(write: Writer, sizes: Sequence[Instruction]) -> Instruction:
+def _product(write: SizedWriter, sizes: Sequence[Instruction]) -> Instruction:
     result = sizes[0]
     for size in sizes[1:]:
         result = write.add(Multiply(), result, size)
@@ -391,7 +391,7 @@ def _product(write: Writer, sizes: Sequence[Instruction]) -> Instruction:
 
 
 @pads("reduce")
-def reduce(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def reduce(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     op, n = instruction.op, len(operands) // 2
     assert isinstance(op, Reduce)
     sizes = _least(write, operands[:n])
@@ -401,7 +401,7 @@ def reduce(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -
 
 
 @pads("reduce-window")
-def reduce_window(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def reduce_window(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     op, n = instruction.op, len(operands) // 2
     assert isinstance(op, ReduceWindow)
     sizes = _least(write, operands[:n])
@@ -410,7 +410,9 @@ def reduce_window(write: Writer, instruction: Instruction, operands: Sequence[Si
     return _folded(write, instruction, operands, folded, tuple(_positions(write, s, d) for s, d in pairs))
 
 
-def _folded(write: Writer, instruction: Instruction, operands: Sequence[Sized], folded: Sizes, sizes: Sizes) -> Value:
+def _folded(
+    write: SizedWriter, instruction: Instruction, operands: Sequence[Sized], folded: Sizes, sizes: Sizes
+) -> Value:
     """The fold of what lies within the sizes `folded`: the rest is neutral, or a flag keeps it out."""
     n, op = len(operands) // 2, instruction.op
     nodes, inits = [o.node for o in operands[:n]], [o.node for o in operands[n:]]
@@ -432,10 +434,10 @@ def _folded(write: Writer, instruction: Instruction, operands: Sequence[Sized], 
     return tuple(parts) if instruction.shape.is_tuple else parts[0]
 
 
-def _flagged_reducer(write: Writer, function: Computation, n: int) -> Computation:
+def _flagged_reducer(write: SizedWriter, function: Computation, n: int) -> Computation:
     """(accumulators, flag, elements, flag) -> function(accumulators, elements) where the element's flag is set."""
     module = write.into.module
-    made = Writer(Computation(f"{function.name}.flagged", module))
+    made = SizedWriter(Computation(f"{function.name}.flagged", module))
     types = [p.shape.dtype[()] for p in function.parameters]
     shapes = [*types[:n], dtypes.pred[()], *types[n:], dtypes.pred[()]]
     parameters = [made.add(Parameter(i, shape)) for i, shape in enumerate(shapes)]
@@ -448,7 +450,7 @@ def _flagged_reducer(write: Writer, function: Computation, n: int) -> Computatio
     return module.add_computation(made.into)
 
 
-def _positions(write: Writer, size: Instruction | None, d: WindowDimension) -> Instruction | None:
+def _positions(write: SizedWriter, size: Instruction | None, d: WindowDimension) -> Instruction | None:
     """How many positions a window takes (WindowDimension.output_size)."""
     if size is None or d == WindowDimension(1):
         return size
@@ -461,7 +463,7 @@ def _positions(write: Writer, size: Instruction | None, d: WindowDimension) -> I
 
 
 @pads("dot")
-def dot(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def dot(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Contracted elements count as far as both sides have them; zeros add nothing."""
     (lhs, rhs), op = operands, _static(instruction)
     assert isinstance(op, Dot)
@@ -477,7 +479,7 @@ def dot(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> V
 
 
 @pads("convolution")
-def convolution(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def convolution(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Beyond the sizes there are zeros, as in padding."""
     (lhs, rhs), op = operands, _static(instruction)
     assert isinstance(op, Convolution)
@@ -503,7 +505,7 @@ def convolution(write: Writer, instruction: Instruction, operands: Sequence[Size
 
 
 @pads("sort")
-def sort(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def sort(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """A flag that goes first keeps what lies beyond the size behind what lies within."""
     op, n = instruction.op, len(operands)
     sizes, nodes, (comparator,) = _least(write, operands), [o.node for o in operands], instruction.called
@@ -518,10 +520,10 @@ def sort(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> 
     return parts if n > 1 else parts[0]
 
 
-def _flagged_comparator(write: Writer, comparator: Computation) -> Computation:
+def _flagged_comparator(write: SizedWriter, comparator: Computation) -> Computation:
     """With a flag as last key pair: set ones go before others, else the comparator decides."""
     module = write.into.module
-    made = Writer(Computation(f"{comparator.name}.flagged", module))
+    made = SizedWriter(Computation(f"{comparator.name}.flagged", module))
     shapes = [*(p.shape.static for p in comparator.parameters), dtypes.pred[()], dtypes.pred[()]]
     *keys, first, second = (made.add(Parameter(i, shape)) for i, shape in enumerate(shapes))
     differs = made.add(Compare("NE", None, None), first, second)
@@ -532,7 +534,7 @@ def _flagged_comparator(write: Writer, comparator: Computation) -> Computation:
 
 
 @pads("batch-norm-inference")
-def batch_norm_inference(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def batch_norm_inference(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """Element by element, of one feature's numbers each."""
     op, sizes = instruction.op, list(_sizes(operands[0]))
     feature = int(op.feature_index)  # type: ignore[attr-defined]
@@ -545,7 +547,7 @@ _INNER = {"fft": 0, "cholesky": 2, "triangular-solve": 2, "topk": 1}
 
 
 @pads(*_INNER)
-def batched_kernel(write: Writer, instruction: Instruction, operands: Sequence[Sized]) -> Value:
+def batched_kernel(write: SizedWriter, instruction: Instruction, operands: Sequence[Sized]) -> Value:
     """The dimensions before the last ones only count independent lines or matrices."""
     op: Any = instruction.op
     inner = _INNER[instruction.opcode] or len(op.fft_length)

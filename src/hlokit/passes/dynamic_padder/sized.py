@@ -47,7 +47,7 @@ Value: TypeAlias = "Sized | tuple[Value, ...]"
 """A tuple's elements one by one, where some are dynamic."""
 
 
-class Writer:
+class SizedWriter:
     """Appends to the static computation."""
 
     def __init__(self, into: Computation) -> None:
@@ -213,7 +213,7 @@ def fixed(shape: Shape) -> Shape:
 
 
 def encoding(shape: Shape) -> Shape:
-    """The shape of `Writer.encoded`."""
+    """The shape of `SizedWriter.encoded`."""
     if not shape.is_dynamic:
         return shape
     return Shape.tuple([fixed(shape), *(dtypes.s32[()] for _ in dynamic_dimensions(shape))])

@@ -10,7 +10,7 @@ import numpy as np
 
 from hlokit.errors import UnsupportedError
 from hlokit.hlo.values import Array
-from hlokit.ops.custom_targets.ffi_attributes import Elements, Scalar
+from hlokit.ops.custom_targets.ffi_attributes import Elements, TypedScalar
 from hlokit.runtime.ffi import layouts
 from hlokit.types.shape import Shape
 
@@ -102,7 +102,7 @@ def _attribute(block: Block, name: bytes, value: Any) -> tuple[int, int]:
             return layouts.DICTIONARY, _dictionary(block, value)  # pyright: ignore[reportUnknownArgumentType]
         case str():
             return layouts.STRING, _span(block, value.encode(errors="surrogateescape"))
-        case Scalar():
+        case TypedScalar():
             scalar = block.add(value.dtype.number, 0)
             block.point(scalar + 1, block.bytes(value.value.tobytes()))
             return layouts.SCALAR, scalar

@@ -7,7 +7,7 @@ from typing import Any
 from hlokit.errors import UnsupportedError
 from hlokit.stablehlo.artifact.cursor import Cursor
 from hlokit.stablehlo.artifact.entries import Codec, Entries, Steps
-from hlokit.stablehlo.tree import Dictionary, FunctionType, OtherType, Place, Symbol, Type
+from hlokit.stablehlo.tree import Dictionary, FunctionType, Location, OtherType, Symbol, Type
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DTYPES, DType
 from hlokit.types.shape import Shape
@@ -89,9 +89,9 @@ def _resource(entries: Entries, cursor: Cursor) -> Any:
 # -- locations
 
 
-def place_of(value: Any, cursor: Cursor) -> Place:
+def place_of(value: Any, cursor: Cursor) -> Location:
     """An attribute that must be a location."""
-    if not isinstance(value, Place):
+    if not isinstance(value, Location):
         raise cursor.error("a location that is none")
     return value
 
@@ -102,28 +102,28 @@ def _call_site(entries: Entries, cursor: Cursor) -> Steps:
     return callee
 
 
-def _file(entries: Entries, cursor: Cursor) -> Place:
+def _file(entries: Entries, cursor: Cursor) -> Location:
     name, line, _ = cursor.varints(3)
     return _in_file(entries.attribute(name, cursor), line, cursor)
 
 
-def _file_range(entries: Entries, cursor: Cursor) -> Place:
+def _file_range(entries: Entries, cursor: Cursor) -> Location:
     name = entries.inner(cursor)
     numbers = cursor.varints(cursor.varint())
     return _in_file(name, numbers[0] if numbers else 0, cursor)
 
 
-def _in_file(name: Any, line: int, cursor: Cursor) -> Place:
+def _in_file(name: Any, line: int, cursor: Cursor) -> Location:
     if not isinstance(name, str) or line >= 2**31:
         raise cursor.error("a place in a file that is none")
-    return Place("", name, line)
+    return Location("", name, line)
 
 
 def _fused(entries: Entries, cursor: Cursor) -> Steps:
-    places: list[Place] = []
+    places: list[Location] = []
     for number in cursor.varints(cursor.varint()):
         places.append(place_of((yield number), cursor))
-    return places[0] if places else Place()
+    return places[0] if places else Location()
 
 
 def _fused_with_metadata(entries: Entries, cursor: Cursor) -> Steps:
@@ -136,7 +136,7 @@ def _name(entries: Entries, cursor: Cursor) -> Steps:
     name, child = entries.inner(cursor), place_of((yield cursor.varint()), cursor)
     if not isinstance(name, str):
         raise cursor.error("a location's name that is not a string")
-    return Place(name, child.file, child.line)
+    return Location(name, child.file, child.line)
 
 
 ATTRIBUTES: dict[int, Codec] = {
@@ -155,7 +155,7 @@ ATTRIBUTES: dict[int, Codec] = {
     12: _fused,
     13: _fused_with_metadata,
     14: _name,
-    15: lambda entries, cursor: Place(),
+    15: lambda entries, cursor: Location(),
     16: _resource,
     17: _array,
     18: _dense,

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Container:
+class BytecodeContainer:
     """The sections' content. `operations` is the one that the reader of operations goes on with.
 
     version       of the format, not of a dialect
@@ -56,7 +56,7 @@ class Container:
     operations: Cursor = field(default_factory=lambda: Cursor(b""))
 
 
-def read_container(data: bytes) -> Container:
+def read_container(data: bytes) -> BytecodeContainer:
     """The sections of an input that begins with MAGIC. IndexError where it ends too early."""
     cursor = Cursor(data)
     cursor.take(len(MAGIC))
@@ -66,7 +66,7 @@ def read_container(data: bytes) -> Container:
     end = data.find(b"\0", cursor.position)
     if end < 0:
         raise IndexError
-    container = Container(version, cursor.take(end - cursor.position).decode("ascii", "replace"), len(data))
+    container = BytecodeContainer(version, cursor.take(end - cursor.position).decode("ascii", "replace"), len(data))
     cursor.byte()
     sections = _sections(cursor)
     for number in (_STRINGS, _DIALECTS, _ENTRIES, _OFFSETS, OPERATIONS):
@@ -99,7 +99,7 @@ def _finished(cursor: Cursor, what: str) -> None:
         raise cursor.error(f"{cursor.rest} bytes too many in the section of {what}")
 
 
-def _read_strings(container: Container, cursor: Cursor) -> None:
+def _read_strings(container: BytecodeContainer, cursor: Cursor) -> None:
     """The lengths, last string first, then the strings, each with a 0 at its end."""
     lengths = cursor.varints(cursor.varint())
     for length in reversed(lengths):
@@ -110,7 +110,7 @@ def _read_strings(container: Container, cursor: Cursor) -> None:
     _finished(cursor, SECTIONS[_STRINGS])
 
 
-def _read_dialects(container: Container, cursor: Cursor) -> None:
+def _read_dialects(container: BytecodeContainer, cursor: Cursor) -> None:
     """Dialects, then the names of operations by dialect."""
     for _ in range(cursor.varint()):
         index, is_versioned = cursor.flagged() if container.version >= DIALECT_VERSIONS else (cursor.varint(), 0)
@@ -126,7 +126,7 @@ def _read_dialects(container: Container, cursor: Cursor) -> None:
             container.names.append((f"{dialect}.{_at(container.strings, index, cursor, 'string')}", is_known))
 
 
-def _read_entries(container: Container, sizes: Cursor, cursor: Cursor) -> None:
+def _read_entries(container: BytecodeContainer, sizes: Cursor, cursor: Cursor) -> None:
     """Attributes, then types, both in groups of one dialect; the sizes say where each lies."""
     for entries, count in ((container.attributes, sizes.varint()), (container.types, sizes.varint())):
         if count > sizes.rest + cursor.rest:
@@ -142,7 +142,7 @@ def _read_entries(container: Container, sizes: Cursor, cursor: Cursor) -> None:
     _finished(cursor, SECTIONS[_ENTRIES])
 
 
-def _read_resources(container: Container, sizes: Cursor, cursor: Cursor) -> None:
+def _read_resources(container: BytecodeContainer, sizes: Cursor, cursor: Cursor) -> None:
     """Resources of others than dialects first; only blobs of dialects are kept."""
     external = sizes.varint()
     group = 0
@@ -166,7 +166,7 @@ def _blob(cursor: Cursor) -> bytes:
     return cursor.take(size)
 
 
-def _read_properties(container: Container, cursor: Cursor) -> None:
+def _read_properties(container: BytecodeContainer, cursor: Cursor) -> None:
     for _ in range(cursor.varint()):
         size = cursor.varint()
         offset = cursor.offset

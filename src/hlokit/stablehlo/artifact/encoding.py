@@ -21,15 +21,15 @@ from hlokit.stablehlo.artifact.dialects import (
 )
 from hlokit.stablehlo.artifact.tables import Tables, blob, flagged, signed, signed_list, varint, varints
 from hlokit.stablehlo.attributes import AttributeReader
-from hlokit.stablehlo.lexer import Lexer
+from hlokit.stablehlo.lexer import MlirLexer
 from hlokit.stablehlo.literals import filled
 from hlokit.stablehlo.tree import (
     Dense,
     DialectAttribute,
     Dictionary,
     FunctionType,
+    Location,
     OtherType,
-    Place,
     Quantized,
     QuantizedTensor,
     Symbol,
@@ -231,7 +231,7 @@ class Encoder:
     def _future(self, text: str, vhlo: bool) -> int:
         self.require(_FUTURES, "the type !stablehlo.future")
         inner = text[len("!stablehlo.future<") : -1]
-        types = AttributeReader(Lexer(inner), keeps_types=True).types_with_commas() if inner.strip() else []
+        types = AttributeReader(MlirLexer(inner), keeps_types=True).types_with_commas() if inner.strip() else []
         code = varint(42 if vhlo else 1)
         return self.tables.type("vhlo" if vhlo else "stablehlo", code + self.types(types, vhlo))
 
@@ -387,7 +387,7 @@ class Encoder:
 
     # -- locations
 
-    def location(self, place: Place | None) -> int:
+    def location(self, place: Location | None) -> int:
         """The name and the file of a place; columns and callers are not kept in a tree."""
         found = self._builtin(15)
         if place is None:

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hlokit.errors import ParseError, ShapeError, UnsupportedError
-from hlokit.stablehlo.artifact.container import Container, Entry
+from hlokit.stablehlo.artifact.container import BytecodeContainer, Entry
 from hlokit.stablehlo.artifact.cursor import Cursor, failure
 from hlokit.stablehlo.attributes import AttributeReader
-from hlokit.stablehlo.lexer import END, Lexer
+from hlokit.stablehlo.lexer import END, MlirLexer
 from hlokit.stablehlo.literals import DenseReader
 from hlokit.stablehlo.tree import MAX_RANK, Dense, DialectAttribute, OtherType, Type
 from hlokit.text.lexer import MAX_NESTING
@@ -32,7 +32,8 @@ _MOST_TYPE_PARTS = 200_000
 
 
 class Entries:
-    """The tables. A value is what the text parser would give: numbers, strings, lists, Dense, DialectAttribute, Place.
+    """The tables. Values are as the text parser would give them: numbers, strings, lists, Dense, DialectAttribute,
+    Location.
 
     attributes, types   by dialect and code
     An entry may name others, and operations name entries, each as often as they like. `_parts` counts what stands for
@@ -41,7 +42,7 @@ class Entries:
 
     def __init__(
         self,
-        container: Container,
+        container: BytecodeContainer,
         attributes: Mapping[str, Mapping[int, Codec]],
         types: Mapping[str, Mapping[int, Codec]],
     ) -> None:
@@ -184,7 +185,7 @@ class Entries:
     def parsed(self, text: str, is_type: bool, offset: int) -> Any:
         """The attribute or type that a text says."""
         try:
-            lexer = Lexer(text)
+            lexer = MlirLexer(text)
             reader = AttributeReader(lexer)
             value = reader.type() if is_type else reader.attribute()
             if lexer.kind != END:
@@ -288,7 +289,7 @@ class Entries:
         return Shape.tuple(shapes)
 
 
-class Positions(Lexer):
+class Positions(MlirLexer):
     """The place of an error in an artifact: the number of a byte."""
 
     def __init__(self) -> None:

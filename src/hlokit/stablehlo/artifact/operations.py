@@ -13,7 +13,7 @@ from hlokit.stablehlo.artifact.container import (
     PROPERTIES,
     SEGMENT_PROPERTIES,
     USE_LISTS,
-    Container,
+    BytecodeContainer,
 )
 from hlokit.stablehlo.artifact.cursor import Cursor, failure
 from hlokit.stablehlo.artifact.entries import Entries
@@ -49,7 +49,7 @@ class _Values:
 class OperationReader:
     """Reads operations; their values are called %0, %1, ... by number."""
 
-    def __init__(self, container: Container, entries: Entries) -> None:
+    def __init__(self, container: BytecodeContainer, entries: Entries) -> None:
         self._version = container.version
         self._names = container.names
         self._properties = container.properties

@@ -15,7 +15,7 @@ from hlokit.stablehlo.artifact.generic import element_of, generic_attributes
 from hlokit.stablehlo.artifact.operations import ATTRIBUTES_BIT, OPERANDS_BIT, PROPERTIES_BIT, REGIONS_BIT, RESULTS_BIT
 from hlokit.stablehlo.artifact.tables import Tables, flagged, section, varint, varints
 from hlokit.stablehlo.artifact.versioned import NEWEST, OLDEST, Version, is_versioned, versioned
-from hlokit.stablehlo.lexer import Lexer
+from hlokit.stablehlo.lexer import MlirLexer
 from hlokit.stablehlo.parser import parse_program
 from hlokit.stablehlo.tree import (
     Block,
@@ -23,8 +23,8 @@ from hlokit.stablehlo.tree import (
     DialectAttribute,
     Function,
     FunctionType,
+    Location,
     Operation,
-    Place,
     Program,
     Type,
 )
@@ -102,7 +102,7 @@ class _Low:
 
 
 class _Writer:
-    def __init__(self, program: Program, lexer: Lexer, target: Version) -> None:
+    def __init__(self, program: Program, lexer: MlirLexer, target: Version) -> None:
         self._program = program
         self._lexer = lexer
         self._format = next(number for first, number in _FORMATS if target >= first)
@@ -188,7 +188,7 @@ class _Writer:
             self._operation(operation, region, scope)
         return region
 
-    def _place(self, place: Place | None) -> int:
+    def _place(self, place: Location | None) -> int:
         seen: set[str] = set()
         while place is not None and place.alias and not (place.name or place.file) and place.alias not in seen:
             seen.add(place.alias)

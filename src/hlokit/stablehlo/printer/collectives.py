@@ -8,7 +8,7 @@ from typing import Any
 from hlokit.ops.collectives import CollectiveReduce
 from hlokit.ops.exchanges import AllToAll, CollectiveBroadcast, CollectivePermute
 from hlokit.stablehlo.printer.elementwise import same
-from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.site import PrintSite, Rule, Value
 from hlokit.stablehlo.printer.spelling import UNIT, matrix_text
 from hlokit.types.groups import ReplicaGroups
 from hlokit.types.shape import Shape
@@ -21,7 +21,7 @@ def _groups(groups: ReplicaGroups) -> str:
     return matrix_text([(*row, *[-1] * (size - len(row))) for row in rows], size)
 
 
-def _common(site: Site) -> dict[str, str]:
+def _common(site: PrintSite) -> dict[str, str]:
     """Channel, groups and what the ids mean."""
     op: Any = site.instruction.op
     found: dict[str, str] = {}
@@ -34,44 +34,44 @@ def _common(site: Site) -> dict[str, str]:
     return found
 
 
-def _results(site: Site, shape: Shape) -> list[Shape] | None:
+def _results(site: PrintSite, shape: Shape) -> list[Shape] | None:
     """The shapes of the operation's results; None where they are the instruction's own."""
     return None if shape is site.shape else list(shape.leaves())
 
 
-def _state(site: Site, results: Sequence[Value]) -> list[Value]:
+def _state(site: PrintSite, results: Sequence[Value]) -> list[Value]:
     """The state of a start: its operands, results, and contexts that nothing computes."""
     given = list(site.shape.elements[0].leaves()) if site.shape.elements else []
     contexts = [leaf for part in site.shape.elements[2:] for leaf in part.leaves()]
     return [*site.operands[: len(given)], *results, *(Value("", c) for c in contexts)]
 
 
-def _done(site: Site) -> Sequence[Value]:
+def _done(site: PrintSite) -> Sequence[Value]:
     """The result in a start's state."""
     elements = site.instruction.operands[0].shape.elements
     first = len(list(elements[0].leaves()))
     return site.states(0)[first : first + len(site.leaves)]
 
 
-def _gathered(site: Site, result: Shape) -> list[Value]:
+def _gathered(site: PrintSite, result: Shape) -> list[Value]:
     op: Any = site.instruction.op
     properties = {"all_gather_dim": f"{op.dimension} : i64", **_common(site)}
     return site.generic("stablehlo.all_gather", site.operands, _results(site, result), properties)
 
 
-def _all_gather(site: Site) -> list[Value]:
+def _all_gather(site: PrintSite) -> list[Value]:
     return _gathered(site, site.shape)
 
 
-def _all_gather_start(site: Site) -> list[Value]:
+def _all_gather_start(site: PrintSite) -> list[Value]:
     return _state(site, _gathered(site, site.shape.elements[1]))
 
 
-def _all_reduce(site: Site) -> list[Value]:
+def _all_reduce(site: PrintSite) -> list[Value]:
     return site.generic("stablehlo.all_reduce", site.operands, properties=_common(site), regions=[site.region()])
 
 
-def _reduce_scatter(site: Site) -> list[Value]:
+def _reduce_scatter(site: PrintSite) -> list[Value]:
     """One operation for each operand: StableHLO's takes one."""
     op: Any = site.instruction.op
     properties = {"scatter_dimension": f"{op.dimension} : i64", **_common(site)}
@@ -82,7 +82,7 @@ def _reduce_scatter(site: Site) -> list[Value]:
     return values
 
 
-def _all_to_all(site: Site) -> list[Value]:
+def _all_to_all(site: PrintSite) -> list[Value]:
     """Along a dimension; blocks that are operands are stacked first."""
     op = site.instruction.op
     assert isinstance(op, AllToAll)
@@ -94,7 +94,7 @@ def _all_to_all(site: Site) -> list[Value]:
     return _exchanged(site, site.operand(), op.dimension, count, None)
 
 
-def _exchanged(site: Site, value: Value, dimension: int, count: int, results: list[Shape] | None) -> list[Value]:
+def _exchanged(site: PrintSite, value: Value, dimension: int, count: int, results: list[Shape] | None) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, AllToAll)
     groups = op.replica_groups.expand(count)  # jaxlib dies of an empty list
@@ -108,7 +108,7 @@ def _exchanged(site: Site, value: Value, dimension: int, count: int, results: li
     return site.generic("stablehlo.all_to_all", [value], results, properties)
 
 
-def _all_to_all_of_tuple(site: Site) -> list[Value]:
+def _all_to_all_of_tuple(site: PrintSite) -> list[Value]:
     operands, count = site.operands, len(site.operands)
     shape = operands[0].shape
     if shape.is_dynamic:
@@ -126,7 +126,7 @@ def _all_to_all_of_tuple(site: Site) -> list[Value]:
     return values
 
 
-def _ragged_all_to_all(site: Site) -> list[Value]:
+def _ragged_all_to_all(site: PrintSite) -> list[Value]:
     """A custom call of that name."""
     op: Any = site.instruction.op
     channel = f"channel_id = {op.channel_id or 0} : i64"  # jaxlib dies where there is none; 0 says none
@@ -135,7 +135,7 @@ def _ragged_all_to_all(site: Site) -> list[Value]:
     return [site.applied("stablehlo.custom_call @ragged_all_to_all", site.operands, "", attributes)]
 
 
-def _collective_broadcast(site: Site) -> list[Value]:
+def _collective_broadcast(site: PrintSite) -> list[Value]:
     """One operation for each operand. Only all-reduce may have groups of different sizes in StableHLO."""
     op = site.instruction.op
     assert isinstance(op, CollectiveBroadcast)
@@ -151,7 +151,7 @@ def _collective_broadcast(site: Site) -> list[Value]:
     return values
 
 
-def _collective_reduce(site: Site) -> list[Value]:
+def _collective_reduce(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, CollectiveReduce)
     properties = _common(site)
@@ -162,7 +162,7 @@ def _collective_reduce(site: Site) -> list[Value]:
     )
 
 
-def _permuted(site: Site, result: Shape) -> list[Value]:
+def _permuted(site: PrintSite, result: Shape) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, CollectivePermute)
     if op.slice_sizes:
@@ -176,16 +176,16 @@ def _permuted(site: Site, result: Shape) -> list[Value]:
     return values
 
 
-def _collective_permute(site: Site) -> list[Value]:
+def _collective_permute(site: PrintSite) -> list[Value]:
     return _permuted(site, site.shape)
 
 
-def _collective_permute_start(site: Site) -> list[Value]:
+def _collective_permute_start(site: PrintSite) -> list[Value]:
     return _state(site, _permuted(site, site.shape.elements[1]))
 
 
 def _identity(name: str) -> Rule:
-    def rule(site: Site) -> list[Value]:
+    def rule(site: PrintSite) -> list[Value]:
         return [site.short(name, [])]
 
     return rule

@@ -13,7 +13,7 @@ from hlokit.ops.control_flow import Call
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.structure import GetTupleElement
 from hlokit.stablehlo.printer.elementwise import same
-from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.site import PrintSite, Rule, Value
 from hlokit.stablehlo.printer.spelling import (
     boolean_text,
     dictionary_text,
@@ -26,21 +26,21 @@ from hlokit.stablehlo.printer.spelling import (
 from hlokit.types.shape import Shape
 
 
-def _parameter(site: Site) -> Sequence[Value]:
+def _parameter(site: PrintSite) -> Sequence[Value]:
     raise site.unsupported("a parameter that its computation does not list")
 
 
-def _tuple(site: Site) -> list[Value]:
+def _tuple(site: PrintSite) -> list[Value]:
     return [value for i in range(len(site.instruction.operands)) for value in site.states(i)]
 
 
-def _get_tuple_element(site: Site) -> Sequence[Value]:
+def _get_tuple_element(site: PrintSite) -> Sequence[Value]:
     op = site.instruction.op
     assert isinstance(op, GetTupleElement)
     return element(site, op.index)
 
 
-def element(site: Site, index: int) -> Sequence[Value]:
+def element(site: PrintSite, index: int) -> Sequence[Value]:
     """The leaves of one element of the operand."""
     places = _places(site.instruction.operands[0].shape)
     return site.states(0)[places[index] : places[index + 1]]
@@ -52,18 +52,18 @@ def _places(shape: Shape) -> list[int]:
     return list(accumulate((len(list(e.leaves())) for e in shape.elements), initial=0))
 
 
-def _after_all(site: Site) -> list[Value]:
+def _after_all(site: PrintSite) -> list[Value]:
     if not site.operands:
         return [site.short("stablehlo.create_token", [])]
     return [site.short("stablehlo.after_all", site.operands, types="result")]
 
 
-def _barrier(site: Site) -> list[Value]:
+def _barrier(site: PrintSite) -> list[Value]:
     """A barrier of the operand's leaves; nothing is left of a barrier of none."""
     return _ordered(site, site.operands)
 
 
-def _ordered(site: Site, values: Sequence[Value]) -> list[Value]:
+def _ordered(site: PrintSite, values: Sequence[Value]) -> list[Value]:
     if not values:
         return []
     bound, found = site.into.bind([v.shape for v in values])
@@ -73,7 +73,7 @@ def _ordered(site: Site, values: Sequence[Value]) -> list[Value]:
     return found
 
 
-def _add_dependency(site: Site) -> list[Value]:
+def _add_dependency(site: PrintSite) -> list[Value]:
     """A barrier of the value and the token."""
     return _ordered(site, site.operands)[: len(site.leaves)]
 
@@ -81,7 +81,7 @@ def _add_dependency(site: Site) -> list[Value]:
 # -- calls
 
 
-def _call(site: Site) -> list[Value]:
+def _call(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     extra = site.instruction.extra
     marks = extra.frontend_attributes if extra is not None else {}
@@ -90,7 +90,7 @@ def _call(site: Site) -> list[Value]:
     return site.into.call(site.called[0], site.operands, site.location(), site.marks_text())
 
 
-def _composite(site: Site, marks: dict[str, str]) -> list[Value]:
+def _composite(site: PrintSite, marks: dict[str, str]) -> list[Value]:
     attributes = {"decomposition": site.into.symbols.function(site.called[0])}
     text = marks.get("composite.attributes", "")
     if text.strip("{} "):
@@ -108,14 +108,14 @@ def _composite(site: Site, marks: dict[str, str]) -> list[Value]:
     return values
 
 
-def checked_dictionary(site: Site, text: str) -> str:
+def checked_dictionary(site: PrintSite, text: str) -> str:
     """A dictionary attribute that stands in HLO as text."""
     from hlokit.errors import HlokitError
     from hlokit.stablehlo.attributes import AttributeReader
-    from hlokit.stablehlo.lexer import END, Lexer
+    from hlokit.stablehlo.lexer import END, MlirLexer
 
     try:
-        lexer = Lexer(text)
+        lexer = MlirLexer(text)
         found = AttributeReader(lexer).attribute()
         if lexer.kind == END and isinstance(found, dict):
             return text.strip()
@@ -124,7 +124,7 @@ def checked_dictionary(site: Site, text: str) -> str:
     raise site.unsupported(f"{text[:60]!r} is not a dictionary attribute")
 
 
-def _while(site: Site) -> list[Value]:
+def _while(site: PrintSite) -> list[Value]:
     """`stablehlo.while(%iterArg = %0) : types cond {..} do {..}`."""
     into, state = site.into, site.operands
     if not state:
@@ -143,7 +143,7 @@ def _while(site: Site) -> list[Value]:
     return values
 
 
-def _conditional(site: Site) -> list[Value]:
+def _conditional(site: PrintSite) -> list[Value]:
     """`if` of a pred, `case` of a number; branches use their operands where they are."""
     (selector,) = site.parts(0)
     regions = [site.branch(i, site.parts(i + 1)) for i in range(len(site.called))]
@@ -151,22 +151,22 @@ def _conditional(site: Site) -> list[Value]:
     return site.generic(name, [selector], regions=regions)
 
 
-def _async_start(site: Site) -> list[Value]:
+def _async_start(site: PrintSite) -> list[Value]:
     """The call itself; the state holds operands, results and contexts that nothing computes."""
     results = site.into.call(site.called[0], site.operands, site.location())
     contexts = [leaf for part in site.shape.elements[2:] for leaf in part.leaves()]
     return [*site.operands, *results, *(Value("", c) for c in contexts)]
 
 
-def _async_done(site: Site) -> Sequence[Value]:
+def _async_done(site: PrintSite) -> Sequence[Value]:
     return element(site, 1)
 
 
-def _copy_start(site: Site) -> list[Value]:
+def _copy_start(site: PrintSite) -> list[Value]:
     return [*site.operands, *site.operands, Value("", site.leaves[-1])]
 
 
-def _copy_done(site: Site) -> Sequence[Value]:
+def _copy_done(site: PrintSite) -> Sequence[Value]:
     return element(site, 0)
 
 
@@ -185,7 +185,7 @@ _UNSAID = (
 """Attributes that StableHLO's custom calls lack."""
 
 
-def _custom_call(site: Site) -> list[Value]:
+def _custom_call(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, CustomCall)
     for attribute in op.attributes:
@@ -208,7 +208,7 @@ def _results(shape: Shape) -> list[Shape]:
     return [s.logical for s in (shape.elements if several else (shape,))]
 
 
-def _custom_attributes(site: Site, op: CustomCall, count: int) -> dict[str, str]:
+def _custom_attributes(site: PrintSite, op: CustomCall, count: int) -> dict[str, str]:
     version = _API_VERSIONS.get(op.api_version)
     if version is None:
         raise site.unsupported(f"the API version {op.api_version}")
@@ -251,7 +251,7 @@ def _layout(shape: Shape) -> str:
 # -- transfers
 
 
-def _infeed(site: Site) -> list[Value]:
+def _infeed(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Infeed)
     properties = {"infeed_config": string_text(op.infeed_config)}
@@ -260,14 +260,14 @@ def _infeed(site: Site) -> list[Value]:
     return site.generic("stablehlo.infeed", site.operands, properties=properties)
 
 
-def _outfeed(site: Site) -> list[Value]:
+def _outfeed(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Outfeed)
     properties = {"outfeed_config": string_text(op.outfeed_config)}
     return site.generic("stablehlo.outfeed", site.operands, properties=properties)
 
 
-def _send(site: Site) -> list[Value]:
+def _send(site: PrintSite) -> list[Value]:
     """The whole transfer: StableHLO's send is HLO's pair."""
     op = site.instruction.op
     assert isinstance(op, Send)
@@ -276,17 +276,17 @@ def _send(site: Site) -> list[Value]:
     return [*values[:-1], Value("", site.shape.elements[1]), token]
 
 
-def _send_done(site: Site) -> Sequence[Value]:
+def _send_done(site: PrintSite) -> Sequence[Value]:
     return site.states(0)[-1:]
 
 
-def _recv(site: Site) -> list[Value]:
+def _recv(site: PrintSite) -> list[Value]:
     """Printed at its done; here the token alone is kept."""
     nothing = [Value("", leaf) for leaf in site.leaves[:-1]]
     return [*nothing, site.operand()]
 
 
-def _recv_done(site: Site) -> list[Value]:
+def _recv_done(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, RecvDone)
     start = site.instruction.operands[0]

@@ -8,26 +8,26 @@ from collections.abc import Sequence
 from hlokit.ops.comparison import Compare
 from hlokit.ops.conversion import ReducePrecision
 from hlokit.stablehlo.elementwise import ACCURATE, MHLO_ACCURATE, PLAIN
-from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.site import PrintSite, Rule, Value
 from hlokit.types import dtype as dtypes
 from hlokit.types.shape import Shape
 
 
 def _plain(name: str) -> Rule:
-    def rule(site: Site) -> list[Value]:
+    def rule(site: PrintSite) -> list[Value]:
         return [site.short(name, site.operands)]
 
     return rule
 
 
 def _accurate(name: str) -> Rule:
-    def rule(site: Site) -> list[Value]:
+    def rule(site: PrintSite) -> list[Value]:
         return [site.short(name, site.operands, attributes=_accuracy(site))]
 
     return rule
 
 
-def _accuracy(site: Site) -> dict[str, str]:
+def _accuracy(site: PrintSite) -> dict[str, str]:
     """#stablehlo.result_accuracy<...>, where it is not the default."""
     given: Sequence[str] | None = getattr(site.instruction.op, "result_accuracy")  # noqa: B009  # of every accurate op
     if given is None:
@@ -39,7 +39,7 @@ def _accuracy(site: Site) -> dict[str, str]:
     return {"result_accuracy": f"#stablehlo.result_accuracy<{mode}>"}
 
 
-def same(site: Site) -> Sequence[Value]:
+def same(site: PrintSite) -> Sequence[Value]:
     """The operand itself."""
     return site.states(0)
 
@@ -47,13 +47,13 @@ def same(site: Site) -> Sequence[Value]:
 def _function(name: str) -> Rule:
     """chlo.erf %x : type -> type."""
 
-    def rule(site: Site) -> list[Value]:
+    def rule(site: PrintSite) -> list[Value]:
         return [site.chlo(name, site.operands)]
 
     return rule
 
 
-def _compare(site: Site) -> list[Value]:
+def _compare(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Compare)
     lhs, rhs = site.operands
@@ -64,24 +64,24 @@ def _compare(site: Site) -> list[Value]:
 def _cast(name: str) -> Rule:
     """Operations of which the result's type says what they do."""
 
-    def rule(site: Site) -> list[Value]:
+    def rule(site: PrintSite) -> list[Value]:
         return [site.short(name, site.operands, types="function")]
 
     return rule
 
 
-def cast(site: Site, value: Value, result: Shape | None) -> Value:
+def cast(site: PrintSite, value: Value, result: Shape | None) -> Value:
     """The value in the element type of `result`; of the instruction, if None."""
     if result is not None and value.shape.dtype is result.dtype:
         return value
     return site.short("stablehlo.convert", [value], result, types="function")
 
 
-def _bitcast_convert(site: Site) -> list[Value]:
+def _bitcast_convert(site: PrintSite) -> list[Value]:
     return [reinterpreted(site, site.operand(), None)]
 
 
-def reinterpreted(site: Site, value: Value, result: Shape | None) -> Value:
+def reinterpreted(site: PrintSite, value: Value, result: Shape | None) -> Value:
     """The bits of a value under another type; a pred has 8 bits in HLO, one in StableHLO."""
     source, target = value.shape.dtype, (result or site.shape).dtype
     if "pred" in (source.kind, target.kind) and source is not target:
@@ -91,13 +91,13 @@ def reinterpreted(site: Site, value: Value, result: Shape | None) -> Value:
     return site.short("stablehlo.bitcast_convert", [value], result, types="function")
 
 
-def _select(site: Site) -> list[Value]:
+def _select(site: PrintSite) -> list[Value]:
     """`pred, type` where both values and the result are of one type."""
     pred, on_true, on_false = site.operands
     return [site.chosen("stablehlo.select", pred, on_true, on_false)]
 
 
-def _reduce_precision(site: Site) -> list[Value]:
+def _reduce_precision(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, ReducePrecision)
     return [
@@ -107,14 +107,14 @@ def _reduce_precision(site: Site) -> list[Value]:
     ]
 
 
-def _exp2(site: Site) -> list[Value]:
+def _exp2(site: PrintSite) -> list[Value]:
     """StableHLO has powers only."""
     (operand,) = site.operands
     two = site.dense("dense<2.0>", operand.shape)
     return [site.short("stablehlo.power", [two, operand])]
 
 
-def _log2(site: Site) -> list[Value]:
+def _log2(site: PrintSite) -> list[Value]:
     """The natural logarithm in f64, divided by that of 2."""
     (operand,) = site.operands
     wide = operand.shape.with_dtype(dtypes.f64)

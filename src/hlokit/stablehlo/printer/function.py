@@ -9,7 +9,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule, StackTables
 from hlokit.hlo.names import Names
-from hlokit.stablehlo.printer.site import Site, Value, location_text, unsupported
+from hlokit.stablehlo.printer.site import PrintSite, Value, location_text, unsupported
 from hlokit.stablehlo.printer.spelling import NoTypeError, results_text, symbol_text, type_text, types_text
 from hlokit.types.shape import Shape
 
@@ -118,7 +118,7 @@ class FunctionWriter:
         for instruction in computation.post_order():
             if instruction in self.values and instruction.opcode == "parameter":
                 continue
-            site = Site(self, instruction)
+            site = PrintSite(self, instruction)
             rule = RULES.get(instruction.opcode)
             if rule is None:
                 raise site.unsupported("StableHLO has no such operation")
@@ -126,7 +126,7 @@ class FunctionWriter:
                 self.values[instruction] = list(rule(site))
             except NoTypeError as error:
                 raise site.unsupported(str(error)) from None
-        return Site(self, computation.root).known(self.values[computation.root])
+        return PrintSite(self, computation.root).known(self.values[computation.root])
 
     def region(self, computation: Computation) -> None:
         """The computation as the block of a region, with arguments."""

@@ -13,20 +13,20 @@ from hlokit.ops.slicing import DynamicSlice, Slice
 from hlokit.ops.structure import Constant
 from hlokit.stablehlo.printer.elementwise import reinterpreted
 from hlokit.stablehlo.printer.literals import dense_text
-from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.site import PrintSite, Rule, Value
 from hlokit.stablehlo.printer.spelling import array_text, boolean_text, list_text
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 from hlokit.types.literal import Literal
 
 
-def _constant(site: Site) -> list[Value]:
+def _constant(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Constant)
     return _of_literal(site, op.literal)
 
 
-def _of_literal(site: Site, literal: Literal) -> list[Value]:
+def _of_literal(site: PrintSite, literal: Literal) -> list[Value]:
     """A constant for each leaf."""
     if isinstance(literal.value, tuple):
         return [value for part in literal.value for value in _of_literal(site, part)]
@@ -38,24 +38,24 @@ def _of_literal(site: Site, literal: Literal) -> list[Value]:
     return [site.dense(content, literal.shape, is_own=literal.shape.logical is site.shape.logical)]
 
 
-def _iota(site: Site) -> list[Value]:
+def _iota(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Iota)
     return [site.short("stablehlo.iota", [], middle=f" dim = {op.iota_dimension}")]
 
 
-def _broadcast(site: Site) -> list[Value]:
+def _broadcast(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Broadcast)
     dims = f", dims = {list_text(op.dimensions)}"
     return [site.short("stablehlo.broadcast_in_dim", site.operands, middle=dims, types="function")]
 
 
-def _reshape(site: Site) -> list[Value]:
+def _reshape(site: PrintSite) -> list[Value]:
     return [site.short("stablehlo.reshape", site.operands, types="function")]
 
 
-def _dynamic_reshape(site: Site) -> list[Value]:
+def _dynamic_reshape(site: PrintSite) -> list[Value]:
     """The sizes as one vector."""
     operand, *sizes = site.operands
     ones = [site.short("stablehlo.reshape", [s], s.shape.with_dimensions((1,)), types="function") for s in sizes]
@@ -67,7 +67,7 @@ def _dynamic_reshape(site: Site) -> list[Value]:
     return [site.short("stablehlo.dynamic_reshape", [operand, vector], types="function")]
 
 
-def _bitcast(site: Site) -> list[Value]:
+def _bitcast(site: PrintSite) -> list[Value]:
     """The operand in the order of its memory, its bits as the result's, in the order of the result's memory."""
     source, target = site.instruction.operands[0].shape, site.shape
     value = _transposed(site, site.operand(), source.layout_or_default.minor_to_major[::-1])
@@ -81,7 +81,7 @@ def _bitcast(site: Site) -> list[Value]:
     return [_transposed(site, value, tuple(map(int, np.argsort(order))))]
 
 
-def _as_bits(site: Site, value: Value, dtype: DType) -> Value:
+def _as_bits(site: PrintSite, value: Value, dtype: DType) -> Value:
     """A vector's memory as a vector of another type."""
     old, count = value.shape.dtype, value.shape.size
     if old is dtype:
@@ -95,7 +95,7 @@ def _as_bits(site: Site, value: Value, dtype: DType) -> Value:
     return reinterpreted(site, value, dtype[count // ratio,])
 
 
-def _real_parts(site: Site, value: Value) -> Value:
+def _real_parts(site: PrintSite, value: Value) -> Value:
     """A vector of complex numbers as one of twice as many floats."""
     dtype, count = value.shape.dtype.real, value.shape.size
     parts = [site.short(f"stablehlo.{p}", [value], dtype[count,], types="function") for p in ("real", "imag")]
@@ -104,7 +104,7 @@ def _real_parts(site: Site, value: Value) -> Value:
     return _reshaped(site, pairs, (2 * count,))
 
 
-def _complex(site: Site, value: Value) -> Value:
+def _complex(site: PrintSite, value: Value) -> Value:
     """A vector of floats as one of half as many complex numbers."""
     dtype, count = value.shape.dtype, value.shape.size // 2
     pairs, parts = _reshaped(site, value, (count, 2)), list[Value]()
@@ -116,33 +116,33 @@ def _complex(site: Site, value: Value) -> Value:
     return site.short("stablehlo.complex", parts, result, types="function")
 
 
-def _reshaped(site: Site, value: Value, sizes: Sequence[int]) -> Value:
+def _reshaped(site: PrintSite, value: Value, sizes: Sequence[int]) -> Value:
     if value.shape.dimensions == tuple(sizes):
         return value
     return site.short("stablehlo.reshape", [value], value.shape.with_dimensions(sizes), types="function")
 
 
-def _transposed(site: Site, value: Value, order: Sequence[int]) -> Value:
+def _transposed(site: PrintSite, value: Value, order: Sequence[int]) -> Value:
     if tuple(order) == tuple(range(len(order))):
         return value
     shape = value.shape.permuted(order).logical
     return site.short("stablehlo.transpose", [value], shape, f", dims = {list_text(order)}", types="function")
 
 
-def _transpose(site: Site) -> list[Value]:
+def _transpose(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Transpose)
     middle = f", dims = {list_text(op.dimensions)}"
     return [site.short("stablehlo.transpose", site.operands, middle=middle, types="function")]
 
 
-def _reverse(site: Site) -> list[Value]:
+def _reverse(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Reverse)
     return [site.short("stablehlo.reverse", site.operands, middle=f", dims = {list_text(op.dimensions)}")]
 
 
-def _shuffle(site: Site) -> list[Value]:
+def _shuffle(site: PrintSite) -> list[Value]:
     """A rotation along each dimension: elements that go over the end stand before the rest."""
     op = site.instruction.op
     assert isinstance(op, Shuffle)
@@ -162,14 +162,14 @@ def _shuffle(site: Site) -> list[Value]:
     return [value]
 
 
-def _concatenate(site: Site) -> list[Value]:
+def _concatenate(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Concatenate)
     middle = f", dim = {op.dimension}"
     return [site.short("stablehlo.concatenate", site.operands, middle=middle, types="function")]
 
 
-def _pad(site: Site) -> list[Value]:
+def _pad(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Pad)
     columns = (
@@ -181,14 +181,14 @@ def _pad(site: Site) -> list[Value]:
     return [site.short("stablehlo.pad", site.operands, middle=middle, types="function")]
 
 
-def _slice(site: Site) -> list[Value]:
+def _slice(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Slice)
     ranges = [f"{start}:{limit}" + (f":{stride}" if stride != 1 else "") for start, limit, stride in op.ranges]
     return [site.short("stablehlo.slice", site.operands, middle=f" {list_text(ranges)}", types="function")]
 
 
-def _dynamic_slice(site: Site) -> list[Value]:
+def _dynamic_slice(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, DynamicSlice)
     operand, *starts = site.operands
@@ -196,13 +196,13 @@ def _dynamic_slice(site: Site) -> list[Value]:
     return [site.short("stablehlo.dynamic_slice", [operand, *_starts(site, starts)], middle=middle, types="function")]
 
 
-def _dynamic_update_slice(site: Site) -> list[Value]:
+def _dynamic_update_slice(site: PrintSite) -> list[Value]:
     operand, update, *starts = site.operands
     values = [operand, update, *_starts(site, starts)]
     return [site.short("stablehlo.dynamic_update_slice", values, types="function")]
 
 
-def _starts(site: Site, starts: list[Value]) -> list[Value]:
+def _starts(site: PrintSite, starts: list[Value]) -> list[Value]:
     """Scalars, also where HLO has them in one vector."""
     if len(starts) != 1 or starts[0].shape.is_scalar:
         return starts
@@ -215,7 +215,7 @@ def _starts(site: Site, starts: list[Value]) -> list[Value]:
     return parts
 
 
-def _gather(site: Site) -> list[Value]:
+def _gather(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Gather)
     properties = {
@@ -237,17 +237,17 @@ def numbers_text(name: str, op: Any, lists: Sequence[str]) -> str:
     return f"#stablehlo.{name}<{', '.join([*parts, f'index_vector_dim = {op.index_vector_dim}'])}>"
 
 
-def _get_dimension_size(site: Site) -> list[Value]:
+def _get_dimension_size(site: PrintSite) -> list[Value]:
     dimension = _dimension(site)
     return [site.short("stablehlo.get_dimension_size", site.operands, middle=f", dim = {dimension}", types="function")]
 
 
-def _set_dimension_size(site: Site) -> list[Value]:
+def _set_dimension_size(site: PrintSite) -> list[Value]:
     dimension = _dimension(site)
     return [site.short("stablehlo.set_dimension_size", site.operands, middle=f", dim = {dimension}", types="function")]
 
 
-def _dimension(site: Site) -> int:
+def _dimension(site: PrintSite) -> int:
     op: Any = site.instruction.op
     return op.dimension
 

@@ -14,7 +14,7 @@ from hlokit.ops.ragged_dot import RaggedDot
 from hlokit.ops.random import Rng, RngBitGenerator, RngGetAndUpdateState
 from hlokit.ops.sorting import TopK
 from hlokit.stablehlo.printer.elementwise import cast
-from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.site import PrintSite, Rule, Value
 from hlokit.stablehlo.printer.spelling import boolean_text, list_text, type_text, types_text
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -23,20 +23,20 @@ _ALGORITHM = re.compile(r"dot_(any_f8|[a-z0-9]+)_(any_f8|[a-z0-9]+)_([a-z0-9]+?)
 _PRECISIONS = ("default", "high", "highest")
 
 
-def _precisions(site: Site, given: Sequence[str]) -> list[str]:
+def _precisions(site: PrintSite, given: Sequence[str]) -> list[str]:
     """DEFAULT, HIGH or HIGHEST for each operand; none where all are the default."""
     if any(word not in _PRECISIONS for word in given):
         raise site.unsupported(f"the precision {' '.join(given)}")
     return [word.upper() for word in given] if any(word != "default" for word in given) else []
 
 
-def _dot(site: Site) -> list[Value]:
+def _dot(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Dot)
     return [site.short("stablehlo.dot_general", site.operands, middle=_dot_numbers(site, op), types="function")]
 
 
-def _dot_numbers(site: Site, op: Dot | ScaledDot) -> str:
+def _dot_numbers(site: PrintSite, op: Dot | ScaledDot) -> str:
     """Dimension numbers, precision and algorithm."""
     middle = ""
     if op.lhs_batch_dims:
@@ -47,7 +47,7 @@ def _dot_numbers(site: Site, op: Dot | ScaledDot) -> str:
     return middle + (f", algorithm = <{_algorithm(site, op.algorithm)}>" if _has_algorithm(op.algorithm) else "")
 
 
-def _scaled_dot(site: Site) -> list[Value]:
+def _scaled_dot(site: PrintSite) -> list[Value]:
     """The product of what the operands are times their scales, computed as the op's meaning is: rounded once."""
     op = site.instruction.op
     assert isinstance(op, ScaledDot)
@@ -63,7 +63,7 @@ def _scaled_dot(site: Site) -> list[Value]:
     return [cast(site, site.short("stablehlo.dot_general", sides, shape, numbers, types="function"), None)]
 
 
-def _scaled(site: Site, operand: Value, scale: Value, wide: DType) -> Value:
+def _scaled(site: PrintSite, operand: Value, scale: Value, wide: DType) -> Value:
     """The operand times its scale, of which each element holds for a block."""
     shape = operand.shape.with_dtype(wide)
     operand, scale = cast(site, operand, shape), cast(site, scale, scale.shape.with_dtype(wide))
@@ -84,7 +84,7 @@ def _has_algorithm(name: str | None) -> bool:
     return name is not None and name != "unset"
 
 
-def _algorithm(site: Site, name: str | None) -> str:
+def _algorithm(site: PrintSite, name: str | None) -> str:
     """dot_bf16_bf16_f32_x3 by the parameters of #stablehlo.dot_algorithm."""
     found = _ALGORITHM.match(name or "")
     if found is None:
@@ -97,7 +97,7 @@ def _algorithm(site: Site, name: str | None) -> str:
     )
 
 
-def _ragged_dot(site: Site) -> list[Value]:
+def _ragged_dot(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, RaggedDot)
     if _has_algorithm(op.algorithm):
@@ -118,7 +118,7 @@ def _ragged_dot(site: Site) -> list[Value]:
     return site.generic("chlo.ragged_dot", site.operands, properties=properties)
 
 
-def _convolution(site: Site) -> list[Value]:
+def _convolution(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Convolution)
     numbers, window = op.dim_labels, op.window.dimensions
@@ -160,20 +160,20 @@ def _labels(first: int, second: int, spatial: Sequence[int], names: str) -> str:
     return list_text(places[d] for d in sorted(places))
 
 
-def _fft(site: Site) -> list[Value]:
+def _fft(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Fft)
     middle = f", type = {op.fft_type}, length = {list_text(op.fft_length)}"
     return [site.short("stablehlo.fft", site.operands, middle=middle, types="function")]
 
 
-def _cholesky(site: Site) -> list[Value]:
+def _cholesky(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Cholesky)
     return [site.short("stablehlo.cholesky", site.operands, middle=f", lower = {boolean_text(op.lower)}")]
 
 
-def _triangular_solve(site: Site) -> list[Value]:
+def _triangular_solve(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, TriangularSolve)
     properties = {
@@ -185,7 +185,7 @@ def _triangular_solve(site: Site) -> list[Value]:
     return site.generic("stablehlo.triangular_solve", site.operands, properties=properties)
 
 
-def _rng(site: Site) -> list[Value]:
+def _rng(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Rng)
     sizes = site.integers(site.shape.dimensions, dtypes.s64)
@@ -193,7 +193,7 @@ def _rng(site: Site) -> list[Value]:
     return [site.short("stablehlo.rng", [*site.operands, sizes], middle=middle, types="function")]
 
 
-def _rng_bit_generator(site: Site) -> list[Value]:
+def _rng_bit_generator(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, RngBitGenerator)
     name = op.algorithm.removeprefix("rng_").upper()
@@ -201,14 +201,14 @@ def _rng_bit_generator(site: Site) -> list[Value]:
     return site.generic("stablehlo.rng_bit_generator", site.operands, properties=properties)
 
 
-def _rng_get_and_update_state(site: Site) -> list[Value]:
+def _rng_get_and_update_state(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, RngGetAndUpdateState)
     return site.generic("mhlo.xla.rng_get_and_update_state", [], properties={"delta": f"{op.delta} : i64"})
 
 
 def _batch_norm(name: str) -> Rule:
-    def rule(site: Site) -> list[Value]:
+    def rule(site: PrintSite) -> list[Value]:
         op = site.instruction.op
         assert isinstance(op, BatchNorm)
         properties = {"epsilon": f"{_float_text(op.epsilon)} : f32", "feature_index": f"{op.feature_index} : i64"}
@@ -223,7 +223,7 @@ def _float_text(value: float) -> str:
     return f"{mantissa}{'' if '.' in mantissa else '.0'}{mark}{exponent}"
 
 
-def _top_k(site: Site) -> list[Value]:
+def _top_k(site: PrintSite) -> list[Value]:
     """chlo's gives the largest; mhlo's either."""
     op = site.instruction.op
     assert isinstance(op, TopK)

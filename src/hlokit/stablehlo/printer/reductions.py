@@ -11,7 +11,7 @@ from hlokit.ops.sorting import Sort
 from hlokit.ops.windows import ReduceWindow, SelectAndScatter
 from hlokit.stablehlo.elementwise import PLAIN
 from hlokit.stablehlo.printer.movement import numbers_text
-from hlokit.stablehlo.printer.site import Rule, Site, Value
+from hlokit.stablehlo.printer.site import PrintSite, Rule, Value
 from hlokit.stablehlo.printer.spelling import array_text, boolean_text, list_text, matrix_text, results_text, types_text
 from hlokit.types.window import WindowDimension
 
@@ -22,7 +22,7 @@ _SCATTER_LISTS = (
 )  # fmt: skip
 
 
-def _reduce(site: Site) -> list[Value]:
+def _reduce(site: PrintSite) -> list[Value]:
     """`applies stablehlo.add` where the computation is one commutative operation."""
     op = site.instruction.op
     assert isinstance(op, Reduce)
@@ -40,7 +40,7 @@ def _reduce(site: Site) -> list[Value]:
     return values
 
 
-def _single(site: Site) -> str | None:
+def _single(site: PrintSite) -> str | None:
     """The name of the one commutative operation of two scalars that the computation is."""
     computation, operands = site.called[0], site.operands
     root, parameters = computation.root, computation.parameters
@@ -50,7 +50,7 @@ def _single(site: Site) -> str | None:
     return _NAMES.get(root.opcode) if len(scalars) == 1 else None
 
 
-def _reduce_window(site: Site) -> list[Value]:
+def _reduce_window(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, ReduceWindow)
     window = op.window.dimensions
@@ -70,7 +70,7 @@ def _padding(window: Sequence[WindowDimension]) -> str:
     return matrix_text([(d.padding_low, d.padding_high) for d in window], 2)
 
 
-def _select_and_scatter(site: Site) -> list[Value]:
+def _select_and_scatter(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, SelectAndScatter)
     window = op.window.dimensions
@@ -85,7 +85,7 @@ def _select_and_scatter(site: Site) -> list[Value]:
     return site.generic("stablehlo.select_and_scatter", site.operands, properties=properties, regions=regions)
 
 
-def _scatter(site: Site) -> list[Value]:
+def _scatter(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Scatter)
     properties = {
@@ -96,14 +96,14 @@ def _scatter(site: Site) -> list[Value]:
     return site.generic("stablehlo.scatter", site.operands, properties=properties, regions=[site.region()])
 
 
-def _sort(site: Site) -> list[Value]:
+def _sort(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Sort)
     properties = {"dimension": f"{op.dimension} : i64", "is_stable": boolean_text(op.is_stable)}
     return site.generic("stablehlo.sort", site.operands, properties=properties, regions=[site.region()])
 
 
-def _map(site: Site) -> list[Value]:
+def _map(site: PrintSite) -> list[Value]:
     op = site.instruction.op
     assert isinstance(op, Map)
     properties = {"dimensions": array_text(op.dimensions or ())}

@@ -30,11 +30,11 @@ class Value(NamedTuple):
     shape: Shape
 
 
-Rule: TypeAlias = "Callable[[Site], Sequence[Value]]"
+Rule: TypeAlias = "Callable[[PrintSite], Sequence[Value]]"
 """Writes one instruction: gives the leaves of its result, in order."""
 
 
-class Site:
+class PrintSite:
     """The instruction that a rule prints, as the rule may ask of it.
 
     HLO's tuples exist only here: a value of a tuple's shape is the list of its leaves.
