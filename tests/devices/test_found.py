@@ -128,7 +128,7 @@ def test_no_more_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
             Grid([f"replica {d}" for d in range(5)]).run([lambda: None] * 5)
 
 
-# -- meetings
+# -- rendezvous
 
 _SHARED = (
     "HloModule shared, replica_count=3"

@@ -233,7 +233,7 @@ large {
 """
 
 
-def test_of_unknown_branches_the_dearest_counts() -> None:
+def test_of_unknown_branches_the_most_expensive_counts() -> None:
     body = """
   x = f32[1000] parameter(0)
   k = f32[] parameter(1)
@@ -244,7 +244,7 @@ def test_of_unknown_branches_the_dearest_counts() -> None:
 """
     found = run(entry(body, before=BRANCHES))
     assert times(found)["g"] == (1, TWO)
-    assert found.notes == ["c: which branch runs is unknown; the dearest is counted, number 1"]
+    assert found.notes == ["c: which branch runs is unknown; the most expensive is counted, number 1"]
 
 
 def test_branches_by_device_are_known() -> None:

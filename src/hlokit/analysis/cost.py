@@ -1,7 +1,7 @@
 """The cost of a run of a module, counted from shapes alone: operations and bytes moved.
 
-Loops count once, of a conditional's branches the dearest counts, dynamic dimensions count at their bounds. The rules
-are those of XLA's own analysis where it says anything sensible.
+Loops count once, conditionals as their most expensive branch, dynamic dimensions at their bounds. The rules are those
+of XLA's own analysis where it says anything sensible.
 """
 
 from __future__ import annotations
@@ -258,10 +258,10 @@ def _calls(instruction: Instruction, called: list[Cost]) -> Cost:
 
 
 def _conditional(instruction: Instruction, called: list[Cost]) -> Cost:
-    dearest = Cost()
+    most_expensive = Cost()
     for cost in called:
-        dearest = dearest.at_least(cost)
-    return dearest
+        most_expensive = most_expensive.at_least(cost)
+    return most_expensive
 
 
 def _fusion(instruction: Instruction, called: list[Cost]) -> Cost:

@@ -28,7 +28,7 @@ from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import MAX_CALL_DEPTH, Process
 from hlokit.interpreter.routes import Place, Route, routes_of
-from hlokit.interpreter.transport import Exchange, meeting_key
+from hlokit.interpreter.transport import Exchange, rendezvous_key
 from hlokit.ops.asynchronous import AsyncStart, placeholder
 from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
 from hlokit.ops.control_flow import Conditional, While
@@ -96,15 +96,15 @@ def refuse_deadlock(modules: Sequence[HloModule], counts: tuple[int, int]) -> No
 
 
 def _holds_all(instruction: Instruction, places: Sequence[Place]) -> bool:
-    meeting = _meeting(Process(place=places[0]), instruction)
-    return meeting is not None and len(meeting) == len(places)
+    rendezvous = _rendezvous(Process(place=places[0]), instruction)
+    return rendezvous is not None and len(rendezvous) == len(places)
 
 
 # -- whom an instruction meets
 
 
 class _Met(Exception):
-    """An op's reference came to its meeting."""
+    """An op's reference came to its rendezvous."""
 
     def __init__(self, members: Sequence[int]) -> None:
         self.members = members
@@ -120,7 +120,7 @@ class _Probe:
         raise _Met(members)
 
 
-def _meeting(process: Process, instruction: Instruction) -> tuple[int, ...] | None:
+def _rendezvous(process: Process, instruction: Instruction) -> tuple[int, ...] | None:
     """The members of a collective's group, for this device; None if it meets nobody. EvaluationError for bad groups."""
     process.transport = _Probe()  # type: ignore[assignment]
     try:
@@ -245,7 +245,7 @@ class _Path:
         self.exchange = Exchange(search.names)
         self.walks = [_Device(search, d).entry() for d in range(len(search.places))]
         self.asking: dict[int, _Choice] = {}
-        self.meetings: dict[Hashable, int] = {}
+        self.rendezvous: dict[Hashable, int] = {}
         self.made: dict[_Symbol, str] = {}
         self.seen: dict[Hashable, Hashable] = {}
 
@@ -296,8 +296,8 @@ class _Path:
             return exchange.receive(device, instruction, request.route)
         freed = exchange.meet(device, instruction, request.members, None)
         if freed:
-            key = (meeting_key(instruction), request.members)
-            number = self.meetings[key] = self.meetings.get(key, 0) + 1
+            key = (rendezvous_key(instruction), request.members)
+            number = self.rendezvous[key] = self.rendezvous.get(key, 0) + 1
             for member in freed:
                 exchange.results[member] = (*key, number)
         return freed
@@ -415,7 +415,7 @@ class _Device:
     def _collective(self, instruction: Instruction, operands: Sequence[Any]) -> _Walk:
         key = (instruction, self.number)
         if key not in self.search.members:
-            self.search.members[key] = _meeting(self.process, instruction)
+            self.search.members[key] = _rendezvous(self.process, instruction)
         members = self.search.members[key]
         if members is None:
             return self._fresh(instruction)

@@ -151,7 +151,7 @@ class Process:
         return [(i, partition) for partition in range(partitions) for i in group]
 
     def meet(self, key: Any, members: list[tuple[int, int]], value: Any) -> list[Any]:
-        """Every member of the group gives a value at the same meeting; all get the list, in the group's order."""
+        """Every member of the group gives a value at the same rendezvous; all get the list, in the group's order."""
         devices = [replica * self.partition_count + partition for replica, partition in members]
         return self.transport.meet(self.device, self._current, devices, value)
 

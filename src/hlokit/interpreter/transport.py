@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hlokit.hlo.instruction import Instruction
     from hlokit.interpreter.process import Process
 
-MEETING = "hlokit.meeting"
-"""The frontend attribute that names the meeting of a collective of which machine code has copies."""
+RENDEZVOUS = "hlokit.rendezvous"
+"""The frontend attribute that names the rendezvous of a collective of which machine code has copies."""
 _SHOWN = 16
 """Waiting devices that a deadlock's message names."""
 
@@ -39,13 +39,13 @@ class Transport(Protocol):
     stopped: bool
     """A device failed; the others find out by this, or when they next wait."""
     shares_memory: bool
-    """Devices may run side by side in one process, and a meeting that all have come to is never called off: what they
-    give may be pointers."""
+    """Devices may run side by side in one process, and a rendezvous that all have come to is never called off: what
+    they give may be pointers."""
 
     def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[Any]:
-        """Every member's value, in their order, once each of them has come to the same meeting (`meeting_key`).
+        """Every member's value, in their order, once each of them has come to the same rendezvous (`rendezvous_key`).
 
-        The n-th meeting of a key is the n-th for each member. EvaluationError where members disagree about the group
+        The n-th rendezvous of a key is the n-th for each member. EvaluationError where members disagree about the group
         or the operands' shapes.
         """
         ...
@@ -72,12 +72,12 @@ class Apart(Transport, Protocol):
         ...
 
 
-def meeting_key(instruction: Instruction) -> Hashable:
+def rendezvous_key(instruction: Instruction) -> Hashable:
     """Where the members of a collective meet: at its channel, with others of its kind, or at this instruction (GRP-6),
     of which there may be copies."""
     channel = getattr(instruction.op, "channel_id", None)
     if channel is None and instruction.extra is not None:
-        channel = instruction.extra.frontend_attributes.get(MEETING)
+        channel = instruction.extra.frontend_attributes.get(RENDEZVOUS)
     return instruction if channel is None else (_kind(instruction), channel)
 
 
@@ -87,7 +87,7 @@ def _kind(instruction: Instruction) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """A wait of a device: for `peers` to come to a meeting, to be ready for a value, or to send one."""
+    """A wait of a device: for `peers` to come to a rendezvous, to be ready for a value, or to send one."""
 
     device: int
     instruction: Instruction
@@ -104,7 +104,7 @@ class Wait:
 
 
 class Exchange:
-    """The state of all meetings and channels of a run: who gave what, who waits for whom.
+    """The state of all rendezvous and channels of a run: who gave what, who waits for whom.
 
     It neither blocks nor locks. Calls give the devices that may go on because of them, the caller among them unless it
     has to wait; what each gets is then in `results`.
@@ -115,13 +115,13 @@ class Exchange:
         self.waiting: dict[int, Wait] = {}
         self.finished: set[int] = set()
         self.results: dict[int, Any] = {}
-        self._meetings: dict[Hashable, dict[int, Wait]] = {}
+        self._rendezvous: dict[Hashable, dict[int, Wait]] = {}
         self._offers: Counter[Route] = Counter()
         self._senders: dict[Route, Wait] = {}
         self._sent: dict[Route, deque[Any]] = {}
 
     def meet(self, device: int, instruction: Instruction, members: Sequence[int], value: Any) -> list[int]:
-        here = self._meetings.setdefault(meeting_key(instruction), {})
+        here = self._rendezvous.setdefault(rendezvous_key(instruction), {})
         wait = Wait(device, instruction, tuple(members), value)
         other = next((here[m] for m in members if m in here), None)
         if other is not None:
@@ -195,7 +195,7 @@ class Exchange:
         """The devices that a wait lacks."""
         if wait.route is not None:
             return list(wait.peers)
-        here = self._meetings[meeting_key(wait.instruction)]
+        here = self._rendezvous[rendezvous_key(wait.instruction)]
         return [m for m in wait.peers if m not in here]
 
     def _missing_text(self, wait: Wait) -> str:
@@ -211,7 +211,7 @@ class Exchange:
         return [self.names[d] for d in devices]
 
     def _check_same(self, one: Wait, other: Wait) -> None:
-        """Two that come to one meeting have the same group, operands and attributes."""
+        """Two that come to one rendezvous have the same group, operands and attributes."""
         a, b = one.instruction, other.instruction
 
         def differ(what: str, mine: object, theirs: object, label: str) -> EvaluationError:

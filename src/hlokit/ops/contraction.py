@@ -75,7 +75,7 @@ def compute_type(operand: DType, result: DType) -> np.dtype[Any]:
     return np.dtype(np.uint64 if result is dtypes.u64 else np.int64)
 
 
-def meeting_type(lhs: DType, rhs: DType, result: DType) -> DType:
+def promoted_type(lhs: DType, rhs: DType, result: DType) -> DType:
     """The element type that both operands of a product are converted to if their types differ (DOTG-16)."""
     if result.is_integral and not (lhs.is_floating or rhs.is_floating or lhs.is_complex or rhs.is_complex):
         return result
@@ -85,7 +85,7 @@ def meeting_type(lhs: DType, rhs: DType, result: DType) -> DType:
 def operands_in_wide(lhs: Array, rhs: Array, result: DType) -> tuple[Array, Array]:
     """Both operands of a product in the type of the computation."""
     left, right = dtypes.dtype(lhs.dtype), dtypes.dtype(rhs.dtype)
-    wide = compute_type(left if left is right else meeting_type(left, right, result), result)
+    wide = compute_type(left if left is right else promoted_type(left, right, result), result)
     return operand_in(lhs, wide), operand_in(rhs, wide)
 
 

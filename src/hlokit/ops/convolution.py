@@ -20,7 +20,7 @@ from hlokit.ops.contraction import (
     product,
     rounded,
 )
-from hlokit.ops.windows import meetings, output_sizes
+from hlokit.ops.windows import output_sizes, overlaps
 from hlokit.types.attributes import Precision, ResultShape, choice
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.shape import Shape
@@ -170,11 +170,11 @@ def _rows(lhs: Array, windows: Sequence[WindowDimension], positions: Sequence[ra
     starts = [r.start * d.stride for d, r in zip(windows, positions, strict=True)]
     shifted = [replace(d, padding_low=d.padding_low - start) for d, start in zip(windows, starts, strict=True)]
     if math.prod(extents) <= math.prod(sizes):
-        for met in itertools.product(*map(meetings, shifted, base, sizes)):
+        for met in itertools.product(*map(overlaps, shifted, base, sizes)):
             offset, places, elements = zip(*met) if met else ((), (), ())
             rows[:, :, *places, :, *offset] = np.moveaxis(lhs[:, :, :, *elements], 2, -1)
         return rows
-    for met in itertools.product(*map(meetings, map(_turned, shifted, sizes), base, extents)):
+    for met in itertools.product(*map(overlaps, map(_turned, shifted, sizes), base, extents)):
         place, offsets, elements = zip(*met)
         rows[:, :, *place, :, *offsets] = lhs[:, :, :, *elements]
     return rows

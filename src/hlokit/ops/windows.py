@@ -50,13 +50,13 @@ def placements(base: Sequence[int], window: Window) -> Iterator[tuple[Slices, Sl
     Padding and the holes of base dilation are not elements; offsets that meet none are left out.
     """
     counts = output_sizes(base, window)
-    for met in itertools.product(*map(meetings, window.dimensions, base, counts)):
+    for met in itertools.product(*map(overlaps, window.dimensions, base, counts)):
         yield tuple(positions for _, positions, _ in met), tuple(elements for _, _, elements in met)
 
 
-def meetings(d: WindowDimension, base: int, count: int) -> list[tuple[int, slice, slice]]:
+def overlaps(d: WindowDimension, base: int, count: int) -> list[tuple[int, slice, slice]]:
     """Each offset within one dimension of the window that meets an element, with the positions and the elements."""
-    met = ((k, _meeting(d, k, base, count)) for k in _offsets(d, base, count))
+    met = ((k, _overlap(d, k, base, count)) for k in _offsets(d, base, count))
     return [(k, *pair) for k, pair in met if pair is not None]
 
 
@@ -71,7 +71,7 @@ def _offsets(d: WindowDimension, base: int, count: int) -> Sequence[int]:
     return sorted(k for k in offsets if first <= k <= last)
 
 
-def _meeting(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, slice] | None:
+def _overlap(d: WindowDimension, k: int, base: int, count: int) -> tuple[slice, slice] | None:
     """The window positions o whose offset `k` lies on an element, and the elements: both are arithmetic progressions.
 
     That is where o * stride + shift is a multiple of the base dilation, from 0 up to the last element.

@@ -6,7 +6,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.ops.collectives import AllReduce, ReduceScatter
-from hlokit.ops.contraction import Dot, meeting_type
+from hlokit.ops.contraction import Dot, promoted_type
 from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
@@ -51,7 +51,7 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
     if isinstance(op, (Dot, Convolution)):
         if types[0] is types[1]:
             return None
-        wide = meeting_type(types[0], types[1], instruction.shape.dtype)
+        wide = promoted_type(types[0], types[1], instruction.shape.dtype)
         operands = tuple(_converted(computation, operand, wide) for operand in operands)
     elif isinstance(op, (AllReduce, ReduceScatter)):
         result = next(leaf.dtype for leaf in instruction.shape.leaves())

@@ -26,7 +26,7 @@ from hlokit.hlo.computation import Computation
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import Block, Contributions, Transfer
 from hlokit.interpreter.process import Process
-from hlokit.interpreter.transport import Cancelled, meeting_key
+from hlokit.interpreter.transport import Cancelled, rendezvous_key
 from hlokit.ops.collectives import combines_elements
 from hlokit.ops.control_flow import Map
 from hlokit.ops.structure import Parameter
@@ -121,13 +121,13 @@ class Collectives:
 
     def meetings(self, processes: Sequence[Process], instructions: Sequence[Instruction]) -> Meetings:
         """Where those of these steps that move little meet without Python."""
-        keys = Counter(meeting_key(instruction) for instruction in instructions)
+        keys = Counter(rendezvous_key(instruction) for instruction in instructions)
         groups: dict[tuple[int, ...], int] = {}
         found: list[list[MeetingSite | None]] = []
         for process in processes:
             found.append([])
             for instruction in instructions:
-                site = self._known(process, instruction) if keys[meeting_key(instruction)] == 1 else None
+                site = self._known(process, instruction) if keys[rendezvous_key(instruction)] == 1 else None
                 if site is None or site.plan.bytes >= SHARED or site.plan.is_slow or len(site.members) < 2:
                     found[-1].append(None)
                     continue

@@ -15,7 +15,7 @@ from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.values import is_ndarray, is_sequence
 from hlokit.interpreter.routes import Place, routes_of
-from hlokit.interpreter.transport import MEETING
+from hlokit.interpreter.transport import RENDEZVOUS
 from hlokit.runtime.interrupt import stop_threads
 from hlokit.tracebacks import public_methods
 
@@ -91,7 +91,7 @@ def with_meetings(module: HloModule) -> HloModule:
     for instruction in _shared_meetings(copy):
         parent = instruction.parent
         assert parent is not None
-        instruction.ensure_extra().frontend_attributes[MEETING] = f"{parent.name}/{instruction.name}"
+        instruction.ensure_extra().frontend_attributes[RENDEZVOUS] = f"{parent.name}/{instruction.name}"
     return copy
 
 

@@ -61,12 +61,12 @@ def _axis(site: Site, given: Any) -> Axis:
     return Axis(str(axis.get("name")), pre, size)
 
 
-def _channel(site: Site, *meeting: Any) -> int | None:
-    """The channel for a meeting of this kind; None for one across replicas."""
+def _channel(site: Site, *rendezvous: Any) -> int | None:
+    """The channel for a rendezvous of this kind; None for one across replicas."""
     if not site.has("channel_handle"):
         return None
     handle = site.each_integer([site.parameters("channel_handle").get("handle", 0)], "channel_handle")[0]
-    return site.scope.lowering.channel(handle, site.name, *meeting) if handle > 0 else None
+    return site.scope.lowering.channel(handle, site.name, *rendezvous) if handle > 0 else None
 
 
 def _common(site: Site) -> dict[str, Any]:

@@ -148,13 +148,13 @@ class Lowering:
         inner.depth = self.depth + 4
         return inner.module(shapes, function).to_text()
 
-    def channel(self, handle: int, *meeting: Any) -> int:
-        """The channel of a collective that is written with this handle: HLO's serves one meeting (GRP-6).
+    def channel(self, handle: int, *rendezvous: Any) -> int:
+        """The channel of a collective that is written with this handle: HLO's serves one rendezvous (GRP-6).
 
-        `meeting`: the kind of the collective and its groups. The first that has a handle keeps it; another gets a
+        `rendezvous`: the kind of the collective and its groups. The first that has a handle keeps it; another gets a
         number that is not written anywhere near.
         """
-        key = (handle, *meeting)
+        key = (handle, *rendezvous)
         if key not in self._channels:
             first = self._handles.setdefault(handle, key) == key
             self._channels[key] = handle if first else _OWN_CHANNELS + len(self._channels)

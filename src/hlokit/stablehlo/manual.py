@@ -148,7 +148,7 @@ def _whole(site: Site, value: XlaOp, cuts: Mapping[int, Cut]) -> XlaOp:
         if not value.shape.size:
             value = site.builder.constant(np.zeros(sizes, value.dtype.numpy))
             continue
-        op = AllGather(**terms.meeting(site.name, cut.groups), dimension=d, result=shape)
+        op = AllGather(**terms.attributes(site.name, cut.groups), dimension=d, result=shape)
         value = site.emit(op, value, shape=shape)
     return value
 

@@ -58,7 +58,7 @@ class Terms:
     placed: dict[Instruction, Placement] = field(default_factory=dict[Instruction, Placement])
     sums: dict[Instruction, Groups] = field(default_factory=dict[Instruction, Groups])
 
-    def meeting(self, kind: str, groups: Groups) -> dict[str, Any]:
+    def attributes(self, kind: str, groups: Groups) -> dict[str, Any]:
         """A collective's attributes for groups of partitions, in each replica, by global device ids."""
         rows = [[r * self.partitions + device for device in group] for r in range(self.replicas) for group in groups]
         found = ReplicaGroups.explicit(rows)
@@ -70,7 +70,7 @@ class Terms:
         """The sum of the terms that the devices of each group have."""
         if not groups or max(map(len, groups)) < 2:
             return value
-        op = AllReduce(**self.meeting("sum", groups))
+        op = AllReduce(**self.attributes("sum", groups))
         total = value.builder.emit(op, [value], [_addition(value)])
         self.sums[total.instruction] = groups
         return total

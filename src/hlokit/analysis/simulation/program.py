@@ -34,7 +34,7 @@ from hlokit.interpreter.evaluate import run_instruction
 from hlokit.interpreter.order import communication_of, evaluation_order
 from hlokit.interpreter.process import Process
 from hlokit.interpreter.routes import PAIRS, Place, told_pairs
-from hlokit.interpreter.transport import meeting_key
+from hlokit.interpreter.transport import rendezvous_key
 from hlokit.ops.asynchronous import AsyncDone, AsyncStart, AsyncUpdate
 from hlokit.ops.collectives import AllGather, AllReduce, CollectiveReduce, ReduceScatter
 from hlokit.ops.communication import Recv, RecvDone, Send, SendDone
@@ -190,7 +190,7 @@ class _Writer:
     def _conditional(self, instruction: Instruction) -> None:
         ways = self._ways(instruction)
         if ways is None:
-            self.computation(instruction.called[self._dearest(instruction)])
+            self.computation(instruction.called[self._most_expensive(instruction)])
             return
         branch = self._emit(Branch(ways))
         begins: list[int] = []
@@ -207,13 +207,15 @@ class _Writer:
             self.program.steps[jump] = Jump(len(self.program.steps))
         self.program.steps[branch] = Branch(np.array(begins)[ways])
 
-    def _dearest(self, instruction: Instruction) -> int:
+    def _most_expensive(self, instruction: Instruction) -> int:
         """The number of the branch that takes longest; a note says that it was chosen."""
         seconds = [self._seconds_of(called) for called in instruction.called]
-        dearest = max(range(len(seconds)), key=lambda k: seconds[k])
+        chosen = max(range(len(seconds)), key=lambda k: seconds[k])
         if len(seconds) > 1:
-            self._note(f"{instruction.name}: which branch runs is unknown; the dearest is counted, number {dearest}")
-        return dearest
+            self._note(
+                f"{instruction.name}: which branch runs is unknown; the most expensive is counted, number {chosen}"
+            )
+        return chosen
 
     def _ways(self, conditional: Instruction) -> Array | None:
         """Which branch each device takes; None where it depends on more than who the device is."""
@@ -261,7 +263,7 @@ class _Writer:
 
     def _shared(self, start: Instruction, collective: Instruction) -> int:
         """Its communication: a new one, but where another branch has that of the same turn on the channel (GRP-6)."""
-        key = meeting_key(collective)
+        key = rendezvous_key(collective)
         self.turns[key] += 1
         turn = key, self.turns[key]
         if turn not in self.shared:

@@ -75,7 +75,7 @@ class Occurrence(NamedTuple):
 
 
 @dataclass
-class _Meeting:
+class _Rendezvous:
     """The state of a communication. [sides, devices]: arrival, finish (nan: not known yet), occurrence.
 
     here, needed    how many have come, and are to come, to each unit
@@ -92,13 +92,13 @@ class _Meeting:
     log: Array
 
     @staticmethod
-    def of(communication: Communication) -> _Meeting:
+    def of(communication: Communication) -> _Rendezvous:
         unit_of, units = communication.unit_of, communication.plan.units
         needed = np.bincount(unit_of[unit_of >= 0], minlength=units)
         numbers = np.zeros((3, units), np.int64)
         state = np.full((2, *unit_of.shape), np.nan)
         nobody = np.full(unit_of.shape, -1)
-        return _Meeting(state[0], state[1], nobody, numbers[0], needed, np.full(units, -1.0), numbers[1], numbers[2])
+        return _Rendezvous(state[0], state[1], nobody, numbers[0], needed, np.full(units, -1.0), numbers[1], numbers[2])
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Replay:
         self.notes: list[str] = []
         self._free: Array = np.zeros(len(topology.bandwidths))
         self._holder: Array = np.full(len(topology.bandwidths), -1)
-        self._meetings = [_Meeting.of(c) for c in program.communications]
+        self._rendezvous = [_Rendezvous.of(c) for c in program.communications]
         self._ready: dict[_Place, list[Array]] = {}
         self._heap: list[_Place] = []
         self._parked: dict[int, list[tuple[_Place, Array, End]]] = {}
@@ -190,33 +190,33 @@ class Replay:
     # -- communication
 
     def _begin(self, step: Begin, devices: Array) -> None:
-        communication, meeting = self.program.communications[step.number], self._meetings[step.number]
+        communication, rendezvous = self.program.communications[step.number], self._rendezvous[step.number]
         now = self.clock[devices]
         for side in step.sides:
             units = communication.unit_of[side][devices]
             taking_part = units >= 0
-            meeting.arrival[side][devices] = now
-            meeting.finish[side][devices] = np.where(taking_part, np.nan, now)
-            meeting.occurrence[side][devices] = -1
+            rendezvous.arrival[side][devices] = now
+            rendezvous.finish[side][devices] = np.where(taking_part, np.nan, now)
+            rendezvous.occurrence[side][devices] = -1
             units, here, times = units[taking_part], devices[taking_part], now[taking_part]
-            meeting.here += np.bincount(units, minlength=len(meeting.here))
-            np.maximum.at(meeting.last, units, times)
-            decides = np.flatnonzero(times == meeting.last[units])[::-1]  # the first of equals stays
-            meeting.who[units[decides]] = here[decides]
-            meeting.log[units[decides]] = len(self.log)
-        complete = meeting.here == meeting.needed
-        complete &= meeting.needed > 0
+            rendezvous.here += np.bincount(units, minlength=len(rendezvous.here))
+            np.maximum.at(rendezvous.last, units, times)
+            decides = np.flatnonzero(times == rendezvous.last[units])[::-1]  # the first of equals stays
+            rendezvous.who[units[decides]] = here[decides]
+            rendezvous.log[units[decides]] = len(self.log)
+        complete = rendezvous.here == rendezvous.needed
+        complete &= rendezvous.needed > 0
         if complete.any():
             self._occur(step.number, complete)
             self._wake(step.number)
 
     def _occur(self, number: int, complete: Array) -> None:
         """These units have all their devices: they begin as soon as the links are free."""
-        communication, meeting = self.program.communications[number], self._meetings[number]
+        communication, rendezvous = self.program.communications[number], self._rendezvous[number]
         plan = communication.plan
         seconds, link_bytes = plan.measured(self.topology, complete)
         units = np.flatnonzero(complete)
-        begin, held_by = meeting.last[units], np.full(len(units), -1)
+        begin, held_by = rendezvous.last[units], np.full(len(units), -1)
         if self._free.max(initial=0.0) > begin.min():
             free = plan.waits(self.topology, self._free)[units]
             waits = free > begin
@@ -242,16 +242,16 @@ class Replay:
         by_unit[units] = end
         for side, unit_of in enumerate(communication.unit_of):
             mine = (unit_of >= 0) & complete[unit_of]
-            meeting.finish[side][mine] = by_unit[unit_of[mine]]
-            meeting.occurrence[side][mine] = len(self.occurrences)
-        last = meeting.last[units], meeting.who[units], meeting.log[units]
+            rendezvous.finish[side][mine] = by_unit[unit_of[mine]]
+            rendezvous.occurrence[side][mine] = len(self.occurrences)
+        last = rendezvous.last[units], rendezvous.who[units], rendezvous.log[units]
         self.occurrences.append(Occurrence(number, units, begin, end, *last, held_by, link_bytes))
-        meeting.here[units] = 0
-        meeting.last[units] = -1.0
+        rendezvous.here[units] = 0
+        rendezvous.last[units] = -1.0
 
     def _end(self, place: _Place, step: End, devices: Array) -> None:
-        meeting = self._meetings[step.number]
-        finish = meeting.finish[list(step.sides)][:, devices]
+        rendezvous = self._rendezvous[step.number]
+        finish = rendezvous.finish[list(step.sides)][:, devices]
         known = ~np.isnan(finish).any(0)
         if not known.all():
             self._parked.setdefault(step.number, []).append((place, devices[~known], step))
@@ -261,7 +261,7 @@ class Replay:
         before = self.clock[devices]
         decides = finish.argmax(0)
         after = np.maximum(before, finish.max(0))
-        occurrence = meeting.occurrence[list(step.sides)][decides, devices]
+        occurrence = rendezvous.occurrence[list(step.sides)][decides, devices]
         self.clock[devices] = after
         name = self.program.communications[step.number].name
         occurrence = np.where(after > before, occurrence, -1)

@@ -1,8 +1,9 @@
 """Hub: the centre of the control plane, a thread of rank 0.
 
-It holds the Exchange of a run: who gave what, who waits for whom. Ranks tell it of meetings and transfers and wait for
-its word; of the values they tell headers alone. So all members of a meeting have come before any of them calls MPI, no
-device can wait inside MPI for one that does not come, and a deadlock is seen as it is between threads: no device runs.
+It holds the Exchange of a run: who gave what, who waits for whom. Ranks tell it of rendezvous and transfers and wait
+for its word; of the values they tell headers alone. So all members of a rendezvous have come before any of them calls
+MPI, no device can wait inside MPI for one that does not come, and a deadlock is seen as it is between threads: no
+device runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mover: what of MPI carries arrays, once all members of a meeting have come.
+"""Mover: what of MPI carries arrays, once all members of a rendezvous have come.
 
 Every operation is begun without waiting and then asked for with short pauses: MPI itself would spin, and would not
 notice that another process is gone.
@@ -46,7 +46,7 @@ class Mover:
             raise UnsupportedError(f"collectives among more than {MOST_GROUPS} different groups over MPI")
 
     def _group(self, members: Sequence[int]) -> MPI.Intracomm:
-        """Their communicator, which numbers them in this order. All of them ask for it at the same meeting."""
+        """Their communicator, which numbers them in this order. All of them ask for it at the same rendezvous."""
         key = tuple(members)
         found = self._groups.get(key)
         if found is None:
