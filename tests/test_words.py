@@ -80,3 +80,24 @@ def test_classes_of_a_package_have_names_of_their_own() -> None:
                 places.setdefault((package_of(path), node.name), []).append(path.name)
     twice = {key: names for key, names in places.items() if len(names) > 1 and key[0] not in CLASSES_TO_DO}
     assert twice.keys() == SHARED_NAMES.keys(), twice
+
+
+GLOSSARY = SOURCE.parents[1] / "docs" / "glossary.md"
+
+
+def entries() -> list[tuple[str, str, str]]:
+    """The glossary's rows: word, meaning, folder."""
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `([^|]+)/` \|$", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(word, meaning, folder) for word, meaning, folder in rows]
+
+
+def test_the_glossary_is_in_order() -> None:
+    words = [row[0] for row in entries()]
+    assert len(words) > 15 and words == sorted({*words}), words
+
+
+@pytest.mark.parametrize(("word", "meaning", "folder"), entries(), ids=[word for word, _, _ in entries()])
+def test_words_of_the_glossary_are_used(word: str, meaning: str, folder: str) -> None:
+    used = re.compile(rf"(?<![a-z]){word.replace(' ', '[ _]')}(s|es|ed)?(?![a-z])|\b{word.title().replace(' ', '')}", re.IGNORECASE)
+    files = [path for path in (SOURCE / folder).rglob("*.*") if path.suffix in (".py", ".md")]
+    assert files and any(used.search(path.read_text(encoding="utf-8")) for path in files)

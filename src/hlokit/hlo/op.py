@@ -1,4 +1,4 @@
-"""Op: one class per opcode, in one place, with its facts. The registry of all of them."""
+"""Op: one class per opcode, its card, with all of its facts. The registry of all of them."""
 
 from __future__ import annotations
 
