@@ -169,7 +169,7 @@ def test_what_is_left_to_lapack() -> None:
         module = Module()
         (instruction,) = lapack_calls(program(a, False, mode))
         assert lapack(call_of(instruction), module) is not None
-        assert "hlokit_lapack_dsyevd" in module.declared
+        assert "hlokit_lapack_dsyevd" in module.external
     (instruction,) = lapack_calls(program(np.zeros((1, LARGEST + 1, LARGEST + 1)), False, "V"))
     assert lapack(call_of(instruction), Module()) is None, "LAPACK is called from Python, which hears signals"
 

@@ -274,7 +274,7 @@ class _Preparation:
     def taken(self, module: Module, phases: Sequence[Phase]) -> tuple[tuple[str, int], ...]:
         """Takes over a routine's functions; gives those of its phases as they are called now, with their chunks."""
         names = _shared_names(module)
-        self.module.declared.update(module.declared)
+        self.module.called.update((name, module.called[name]) for name in module.external)
         for name, text in module.globals.items():
             self.module.globals.setdefault(names[name], _renamed(text, names))
         for name, text in module.functions.items():

@@ -53,7 +53,7 @@ def _traced(program: Program, kind: type[_Traced], more: str, extra: int) -> Tra
     module = Module()
     own = program.written.module
     module.globals |= own.globals
-    module.declared |= own.declared
+    module.called |= own.called
     module.functions |= {name: text for name, text in own.functions.items() if not name.startswith("hlokit_")}
     written = Written(module)
     counts = (len(program.arguments), len(program.results), len(program.constants))

@@ -1,11 +1,18 @@
-"""Writing loops whose end is not counted, and memory by element number."""
+"""What kernels are made of: functions of their own, pointers of the table, memory by element number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from hlokit.cpu.llvm import Function, Module, scalar_type
+from hlokit.cpu.llvm import I8, Function, Module, Type, scalar_type
 from hlokit.types.dtype import DType
+
+
+def subroutine(name: str, element: Type = I8, /, **parameters: Type | str) -> tuple[Function, list[Any]]:
+    """A function that is not inlined, and its arguments: pointers to such elements, Indexes, Values of other types."""
+    f = Function(name, [(type, name) for name, type in parameters.items()], attributes="noinline")
+    return f, f.arguments(element)
 
 
 def table_pointer(f: Function, number: int) -> str:

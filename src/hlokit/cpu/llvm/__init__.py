@@ -1,7 +1,7 @@
 """Writing LLVM IR: types, values with operators, functions, modules. LLVM's syntax stands in this package alone."""
 
 from hlokit.cpu.llvm.complex import Complex
-from hlokit.cpu.llvm.function import COLD, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
+from hlokit.cpu.llvm.function import COLD, NOALIAS, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
 from hlokit.cpu.llvm.module import SYMBOL, Module
 from hlokit.cpu.llvm.records import Field, Record
 from hlokit.cpu.llvm.symbols import Global, Prototype
@@ -31,6 +31,7 @@ __all__ = [
     "I32",
     "I64",
     "METADATA",
+    "NOALIAS",
     "POINTER",
     "SHARED",
     "SYMBOL",

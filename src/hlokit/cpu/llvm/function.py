@@ -17,6 +17,8 @@ COLD = '"hlokit-cold"'
 """The attribute of functions whose own instructions take next to no time of a program's: they call what does."""
 SHARED = '"hlokit-shared"'
 """The attribute of functions that are the same in many programs; its value names those that are made together."""
+NOALIAS = "ptr noalias"
+"""The type of a parameter that points to what no other parameter does."""
 _ALIGN = "align 64"
 """Of the others: it is worth 5 % where a short loop lies in the cache's lines, whatever functions come before."""
 
@@ -180,6 +182,15 @@ class Function:
         """The parameter of this name, a pointer to such elements."""
         return Pointer(self, f"%{name}", element, align)
 
+    def arguments(self, element: Type = I8) -> list[Any]:
+        """All parameters: pointers to such elements, Indexes for those of i64, other Values."""
+        return [self._argument(_parsed(kind.partition(" ")[0]), f"%{name}", element) for kind, name in self.parameters]
+
+    def _argument(self, type: Type, text: str, element: Type) -> Value:
+        if type is POINTER:
+            return Pointer(self, text, element)
+        return Index(self, I64, text) if type is I64 else Value(self, type, text)
+
     def constant(self, number: float | None, type: Type) -> Value:
         """The number in every lane; None is the null pointer."""
         return Value(self, type, type.constant(number), number)
@@ -206,16 +217,17 @@ class Function:
         return Index(self, I64, str(int(value)), value)
 
     @overload
-    def call(self, function: str, *operands: Value) -> None: ...
+    def call(self, function: str, *operands: Value | int | None) -> None: ...
     @overload
     def call(self, function: Prototype[R], *operands: Value | float | None) -> R: ...
     def call(self, function: str | Prototype[Any], *operands: Value | float | None) -> Any:
         """Calls a function: by its name one that returns nothing, by its prototype any, for its result.
 
-        Numbers become constants of the parameters' types, None the null pointer.
+        Numbers become constants of the parameters' types, of i64 where there is no prototype, None the null pointer.
         """
         if isinstance(function, str):
-            self.do(f"call void @{function}({', '.join(o.typed for o in operands if isinstance(o, Value))})")
+            typed = (o.typed if isinstance(o, Value) else "ptr null" if o is None else f"i64 {o}" for o in operands)
+            self.do(f"call void @{function}({', '.join(typed)})")
             return None
         self.symbols[function.name] = function
         shown = _shown(function, operands)
@@ -264,6 +276,10 @@ class Function:
         """Copies so many bytes between places that do not overlap."""
         self.do(f"call void @llvm.memcpy.p0.p0.i64({to.typed}, {source.typed}, i64 {count}, i1 false)")
 
+    def memmove(self, to: Pointer, source: Pointer, count: Value | int) -> None:
+        """Copies so many bytes between places that may overlap."""
+        self.do(f"call void @llvm.memmove.p0.p0.i64({to.typed}, {source.typed}, i64 {count}, i1 false)")
+
     def memset(self, to: Pointer, byte: int, count: Value | int) -> None:
         """Fills so many bytes."""
         self.do(f"call void @llvm.memset.p0.i64({to.typed}, i8 {byte}, i64 {count}, i1 false)")
@@ -293,12 +309,12 @@ class Function:
         """The number of a C++ type among those that this function catches."""
         return self.call_for(type_of("i32"), "llvm.eh.typeid.for.p0", type)
 
-    def return_if(self, condition: Value) -> None:
-        """Ends a function without result if the i1 holds."""
+    def return_if(self, condition: Value, value: Value | float | None = None) -> None:
+        """Ends the function, with this result, if the i1 holds."""
         leave, stay = self.new_block("leave"), self.new_block("stay")
         self.branch(condition, leave, stay)
         self.start(leave)
-        self.returns()
+        self.returns(value)
         self.start(stay)
 
     # -- control flow

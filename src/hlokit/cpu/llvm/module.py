@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from hlokit.cpu.llvm.function import Function
@@ -24,7 +24,6 @@ class Module:
         self.functions: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.exported: dict[str, None] = {}
-        self.declared: dict[str, str] = {}
         self.called: dict[str, Prototype[Any]] = {}
         self._used: dict[str, Prototype[Any] | Global] = {}
 
@@ -35,6 +34,12 @@ class Module:
             self.use(symbol)
         if function.personality is not None:
             self.use(function.personality)
+
+    def end(self, function: Function, *, exported: bool = False) -> str:
+        """Ends a function without result and takes it; gives its name."""
+        function.returns()
+        self.add(function, exported=exported)
+        return function.name
 
     def use(self, symbol: Prototype[Any] | Global) -> None:
         """Takes in what a function or a global names: it is declared, or defined."""
@@ -61,10 +66,6 @@ class Module:
         if exported:
             self.exported[name] = None
 
-    def declare(self, name: str, parameters: Sequence[str]) -> None:
-        """A function of C that whoever loads the code must know, of no result."""
-        self.declared[name] = f"declare void @{name}({', '.join(parameters)})"
-
     def table(self, name: str, scalar: str, values: Iterable[Any]) -> str:
         """A constant array; gives its name with @."""
         shown = [float_constant(v, scalar) if scalar in ("float", "double", "half") else str(int(v)) for v in values]
@@ -79,5 +80,5 @@ class Module:
             text.replace("define internal", "define", 1) if name in self.exported else text
             for name, text in self.functions.items()
         ]
-        declared = [self.called[name].declaration() for name in self.external if name not in self.declared]
-        return "\n\n".join([*self.globals.values(), *self.declared.values(), *declared, *functions]) + "\n"
+        declared = [self.called[name].declaration() for name in self.external]
+        return "\n\n".join([*self.globals.values(), *declared, *functions]) + "\n"

@@ -205,6 +205,9 @@ class Value:
     def zext(self, bits: int) -> Value:
         return self.cast("zext", f"i{bits}")
 
+    def sext(self, bits: int) -> Value:
+        return self.cast("sext", f"i{bits}")
+
     # -- functions of numbers
 
     def intrinsic(self, name: str, *others: Value | float, extra: str = "") -> Value:
@@ -215,6 +218,10 @@ class Value:
     def fma(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once."""
         return self.intrinsic("fma", factor, addend)
+
+    def fmuladd(self, factor: Value | float, addend: Value | float) -> Value:
+        """self * factor + addend, rounded once where that is faster."""
+        return self.intrinsic("fmuladd", factor, addend)
 
     def abs(self) -> Value:
         """The magnitude of a float."""
@@ -237,6 +244,14 @@ class Value:
     def minimum(self, other: Value | float) -> Value:
         return self.intrinsic("minimum", other)
 
+    def maxnum(self, other: Value | float) -> Value:
+        """The greater float; the other one if one is NaN."""
+        return self.intrinsic("maxnum", other)
+
+    def minnum(self, other: Value | float) -> Value:
+        """The lesser float; the other one if one is NaN."""
+        return self.intrinsic("minnum", other)
+
     def smax(self, other: Value | int) -> Value:
         return self.intrinsic("smax", other)
 
@@ -258,6 +273,17 @@ class Value:
         type = self.type.of(lanes)
         one = self.fn.let(f"insertelement {type.text} poison, {self.typed}, {index}")
         return self.let(f"shufflevector {type.text} {one}, {type.text} poison, <{lanes} x i32> zeroinitializer", type)
+
+    def reduce(self, operation: str) -> Value:
+        """All lanes combined by `fmax`, `smin`, `and`, `or`, ..."""
+        element = self.type.element
+        return self.let(f"call {element} @llvm.vector.reduce.{operation}.{self.type.suffix}({self.typed})", element)
+
+    def sum(self) -> Value:
+        """The sum of the lanes of floats, in whatever order is fastest."""
+        element = self.type.element
+        operands = f"{element} {element.constant(0.0)}, {self.typed}"
+        return self.let(f"call reassoc {element} @llvm.vector.reduce.fadd.{self.type.suffix}({operands})", element)
 
     def lane(self, number: Value | int) -> Value:
         """One lane of a vector."""
@@ -383,6 +409,9 @@ class Index(Value):
 
     def __rmul__(self, other: float) -> Index:
         return self.fn.index(other) * self
+
+    def __lshift__(self, other: Value | int) -> Index:
+        return self.fn.index(super().__lshift__(other))
 
     def smin(self, other: Value | int) -> Index:
         return self.fn.index(super().smin(other))

@@ -10,10 +10,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.squares import transposed
-from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Panels, load, offset, plus, store, times
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, Panels
+from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
 
 LARGEST = 4096
@@ -29,11 +28,6 @@ class Groups:
     work: int
 
     @property
-    def vector(self) -> int:
-        """Bytes."""
-        return self.p.lanes * self.p.bytes
-
-    @property
     def count(self) -> int:
         return -(-self.batch // self.p.lanes)
 
@@ -46,30 +40,36 @@ class Groups:
         return -(-self.count // self.a_chunk)
 
     @contextmanager
-    def each(self, f: Function, scratch: str, scratch_bytes: int) -> Generator[tuple[str, str], None, None]:
-        """The loop over the groups of the chunks from %begin to %end: (the chunk's memory, the first lane's matrix)."""
-        with f.loop("%begin", "%end") as chunk:
-            memory = offset(f, scratch, (chunk.index, scratch_bytes))
-            first = times(f, chunk.index, self.a_chunk)
-            last = least(f, plus(f, first, self.a_chunk), str(self.count))
-            with f.loop(first, last) as group:
-                yield memory, times(f, group.index, self.p.lanes)
+    def each(self, f: Function, scratch: Pointer, scratch_bytes: int) -> Generator[tuple[Pointer, Index]]:
+        """The loop over the groups of a phase's chunks: (the chunk's memory, the first lane's matrix)."""
+        with f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
+            memory = scratch + chunk.index * scratch_bytes
+            first = chunk.index * self.a_chunk
+            with f.loop(first, (first + self.a_chunk).smin(self.count)) as group:
+                yield memory, group.index * self.p.lanes
 
     @contextmanager
-    def lanes(self, f: Function, first: str) -> Generator[tuple[str, str], None, None]:
+    def lanes(self, first: Index) -> Generator[tuple[Index, Index]]:
         """The loop over a group's lanes: (the lane, its matrix)."""
-        with f.loop("0", str(self.p.lanes)) as lane:
-            yield lane.index, least(f, plus(f, first, lane.index), str(self.batch - 1))
+        with first.fn.loop(0, self.p.lanes) as lane:
+            yield lane.index, (first + lane.index).smin(self.batch - 1)
+
+    def hand_out(self, first: Index, memory: Pointer, place: Pointer, count: int = 1) -> None:
+        """Copies that many integers of each lane to [matrix][count] of s32."""
+        bytes = memory.element.bytes
+        with self.lanes(first) as (lane, number):
+            source, target = memory[lane], place.to(I32)[number * count]
+            with first.fn.loop(0, count) as loop:
+                target[loop.index].store((source + loop.index * (self.p.lanes * bytes)).to(I32).load())
 
     def transpose(
-        self, f: Function, module: Module, first: str, array: tuple[str, int], scalars: int, memory: str, into: bool
+        self, module: Module, first: Index, array: tuple[Pointer, int], scalars: int, memory: Pointer, into: bool
     ) -> None:
         """Copies that many scalars of each matrix of a group to [scalar][lane], or back.
 
         array: where the first matrix is, and the bytes from one to the next
         """
-        ends = f"ptr {memory}, ptr {array[0]}, i64 {array[1]}, i64 {first}, i64 {self.batch - 1}"
-        f.do(f"call void @{_transpose(module, self.p, into)}({ends}, i64 {scalars})")
+        first.fn.call(_transpose(module, self.p, into), memory, *array, first, self.batch - 1, scalars)
 
 
 def are_worth_it(p: Panels, batch: int, elements: int, largest: int = LARGEST) -> bool:
@@ -84,57 +84,52 @@ def block_of(p: Panels, target: Target) -> int:
     return 3 if p.parts == 1 else 2
 
 
+def load(place: Pointer, p: Panels) -> Element:
+    """An element of every lane's matrix."""
+    return p.load(place, p.lanes)
+
+
+def note_first(info: Pointer, failed: Value, order: Value) -> None:
+    """Sets the integers at `info` to the order in lanes where a step failed, unless they are set already."""
+    before = info.load(failed.lanes)
+    unset = before.eq(0)
+    info.store((failed & unset).select(order, before))
+
+
 def _transpose(module: Module, p: Panels, into: bool) -> str:
-    """void f(ptr memory, ptr array, i64 bytes, i64 first, i64 last, i64 scalars)."""
+    """The function (memory, array, bytes, first, last, scalars)."""
     name = f"lanes_{'in' if into else 'out'}_{p.dtype.real.name}_{p.lanes}"
     if name in module.functions:
         return name
-    parameters = [("ptr", "memory"), ("ptr", "array"), ("i64", "bytes")]
-    parameters += [("i64", "first"), ("i64", "last"), ("i64", "scalars")]
-    f = Function(name, parameters, attributes="noinline")
-    square, step = _square(module, p), p.lanes * p.bytes
-    whole = f.let(f"and i64 %scalars, {-p.lanes}")
-    matrices, lines = f.alloca("ptr", p.lanes), f.alloca("ptr", p.lanes)
-    with f.loop("0", str(p.lanes)) as lane:
-        number = least(f, plus(f, "%first", lane.index), "%last")
-        matrix = offset(f, "%array", (f.let(f"mul nsw i64 {number}, %bytes"), 1))
-        f.do(f"store ptr {matrix}, ptr {offset(f, matrices, (lane.index, 8))}, align 8")
-        f.do(f"store ptr {offset(f, '%memory', (lane.index, step))}, ptr {offset(f, lines, (lane.index, 8))}, align 8")
-        with f.loop(whole, "%scalars") as loop:
-            there = offset(f, matrix, (loop.index, p.bytes))
-            here = offset(f, "%memory", (loop.index, step), (lane.index, p.bytes))
+    f, (memory, array, bytes, first, last, scalars) = subroutine(
+        name, p.scalar, memory=POINTER, array=POINTER, bytes=I64, first=I64, last=I64, scalars=I64
+    )
+    square, vector = _square(module, p), p.vector_bytes
+    whole = scalars & -p.lanes
+    matrices, lines = (f.local(POINTER, p.lanes, 64) for _ in range(2))
+    with f.loop(0, p.lanes) as lane:
+        matrix = array + (first + lane.index).smin(last) * bytes
+        matrices[lane.index].store(matrix)
+        lines[lane.index].store(memory + lane.index * vector)
+        with f.loop(whole, scalars) as loop:
+            there, here = matrix[loop.index], (memory + loop.index * vector)[lane.index]
             source, target = (there, here) if into else (here, there)
-            store(f, p, load(f, p, source), target)
-    with f.loop("0", whole, p.lanes) as loop:
-        there, here = (
-            f"ptr {matrices}, i64 {times(f, loop.index, p.bytes)}",
-            f"ptr {lines}, i64 {times(f, loop.index, step)}",
-        )
-        f.do(f"call void @{square}({there}, {here})" if into else f"call void @{square}({here}, {there})")
-    f.do("ret void")
-    module.add(f)
-    return name
+            target.store(source.load())
+    with f.loop(0, whole, p.lanes) as loop:
+        ends = [matrices, loop.index * p.bytes], [lines, loop.index * vector]
+        (source, target) = ends if into else ends[::-1]
+        f.call(square, *source, *target)
+    return module.end(f)
 
 
 def _square(module: Module, p: Panels) -> str:
-    """void f(ptr from, i64 from_offset, ptr to, i64 to_offset): vectors that many bytes from pointers, transposed."""
+    """The function (from, from_offset, to, to_offset): vectors that many bytes from pointers, transposed."""
     name = f"lanes_square_{p.dtype.real.name}_{p.lanes}"
-    if name not in module.functions:
-        parameters = [("ptr", "from"), ("i64", "from_offset"), ("ptr", "to"), ("i64", "to_offset")]
-        f = Function(name, parameters, attributes="noinline")
-
-        def place(end: str, lane: int) -> str:
-            start = f.let(f"load ptr, ptr {offset(f, f'%{end}', 8 * lane)}, align 8", "p")
-            return offset(f, start, (f"%{end}_offset", 1))
-
-        rows = [load(f, p, place("from", lane), p.lanes) for lane in range(p.lanes)]
-        for lane, row in enumerate(transposed(f, rows, p.scalar)):
-            store(f, p, row, place("to", lane), p.lanes)
-        f.do("ret void")
-        module.add(f)
-    return name
-
-
-def chosen(f: Function, p: Panels, condition: str, a: str, b: str) -> str:
-    """a in the lanes where the condition holds, b in the others."""
-    return f.let(f"select <{p.lanes} x i1> {condition}, {p.vector} {a}, {p.vector} {b}")
+    if name in module.functions:
+        return name
+    parameters = {"from": POINTER, "from_offset": I64, "to": POINTER, "to_offset": I64}
+    f, (source, source_offset, target, target_offset) = subroutine(name, POINTER, **parameters)
+    rows = [(source[k].load_pointer(p.scalar) + source_offset).load(p.lanes) for k in range(p.lanes)]
+    for k, row in enumerate(transposed(rows)):
+        (target[k].load_pointer(p.scalar) + target_offset).store(row)
+    return module.end(f)

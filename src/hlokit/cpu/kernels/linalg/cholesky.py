@@ -7,32 +7,27 @@ of these is factored on its diagonal, so that the next step can begin. The facto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import nan, prod
 
-from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.linalg import panels
+from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.cholesky_lanes import in_lanes
 from hlokit.cpu.kernels.linalg.factored import INFO, Factored
 from hlokit.cpu.kernels.linalg.panel_copy import copy
 from hlokit.cpu.kernels.linalg.panels import (
+    Element,
     Panels,
-    clear,
-    less_product,
-    load,
-    load_element,
-    offset,
-    one,
+    multiply_subtract,
+    note_pivot,
+    panel_rows,
     panels_for,
-    plus,
-    spread,
+    scaled,
     store,
-    store_element,
-    times,
+    substitution,
     up,
 )
-from hlokit.cpu.kernels.linalg.stepped import HEAD, Stepped, part
+from hlokit.cpu.kernels.linalg.stepped import HEAD, Part, Parts, Stepped
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import Cholesky
 from hlokit.types.shape import Shape
@@ -65,19 +60,17 @@ def routine(s: Factored, module: Module, target: Target) -> Routine:
     if batched is not None:
         return batched
     plan = _Plan(s, panels_for(s.dtype, target))
-    pack, first, step, unpack = _pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module)
+    parts = Parts(_pack(plan, module), _first(plan, module), _step(plan, module), _unpack(plan, module))
     counts = range(plan.stripes - 1, 0, -1)
     steps = Stepped(f"cholesky_{plan.name}", s.batch, s.scratch, plan.matrix, plan.work, plan.stripes, counts)
-    return steps.routine(module, pack, first, step, unpack)
+    return steps.routine(module, parts)
 
 
 def _nothing(s: Factored, module: Module) -> Routine:
     f = Function(f"cholesky_nothing_{s.name}", PHASE)
     if s.info:
-        clear(f, table_pointer(f, INFO), str(4 * s.batch))
-    f.do("ret void")
-    module.add(f, exported=True)
-    return Routine((Phase(f.name),))
+        f.memset(f.table(INFO), 0, 4 * s.batch)
+    return Routine((Phase(module.end(f, exported=True)),))
 
 
 @dataclass(frozen=True)
@@ -117,183 +110,147 @@ class _Plan:
     def name(self) -> str:
         return f"{self.s.name}_{self.p.name}"
 
-    def stripe(self, f: Function, memory: str, number: str) -> str:
-        before = f.let(f"mul nsw i64 {number}, {plus(f, number, 1)}")
-        return offset(f, memory, self.stripes_at, (f.let(f"lshr i64 {before}, 1"), self.unit))
+    def part(self, name: str) -> Part:
+        return Part(f"cholesky_{name}_{self.name}", self.p.scalar)
 
+    def stripe(self, f: Part, number: Index) -> Pointer:
+        before = number * (number + 1) >> 1
+        return f.memory + self.stripes_at + before * self.unit
 
-def _part(plan: _Plan, name: str) -> tuple[Function, str]:
-    """A part, with the matrix's scratch memory."""
-    return part(f"cholesky_{name}_{plan.name}"), "%memory"
+    def columns(self, first: Index) -> Index:
+        """How many columns of the matrix a stripe has."""
+        return (self.s.size - first).smin(self.p.width)
 
 
 def _pack(plan: _Plan, module: Module) -> str:
     """Copies stripe `number` as far as the end of its diagonal; the identity's columns follow the matrix's last."""
     s, p = plan.s, plan.p
-    f, memory = _part(plan, "pack")
-    with f.when(f.let("icmp eq i64 %number, 0")):
-        f.do(f"store i32 0, ptr {memory}, align 4")
-    stripe = plan.stripe(f, memory, "%number")
-    first = times(f, "%number", p.width)
-    columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
+    f = plan.part("pack")
+    with f.when(f.number.eq(0)):
+        f.memory.to(I32).store(0)
+    stripe, first = plan.stripe(f, f.number), f.number * p.width
+    columns = plan.columns(first)
     if plan.padded != s.size:
-        with f.when(f.let(f"icmp slt i64 {columns}, {p.width}")):
-            clear(f, stripe, str(plan.padded * p.stripe_row))
-            with f.loop(columns, str(p.width)) as column:
-                row = plus(f, first, column.index)
-                store(f, p, one(p), offset(f, stripe, (row, p.stripe_row), (column.index, p.bytes)))
-    array = offset(f, table_pointer(f, 0), ("%matrix", s.matrix), (first, s.strides.minor))
-    into = copy(module, p, p.width, s.strides, True)
-    f.do(f"call void @{into}(ptr {stripe}, ptr {array}, i64 {plus(f, first, columns)}, i64 {columns})")
-    f.do("ret void")
-    module.add(f)
-    return f.name
+        with f.when(columns < p.width):
+            f.memset(stripe, 0, plan.padded * p.stripe_row)
+            with f.loop(columns, p.width) as column:
+                (stripe + (first + column.index) * p.stripe_row)[column.index].store(1.0)
+    array = f.array(0, s.matrix) + first * s.strides.minor
+    f.call(copy(module, p, p.width, s.strides, True), stripe, array, first + columns, columns)
+    return module.end(f)
 
 
 def _first(plan: _Plan, module: Module) -> str:
     """Factors the first stripe's diagonal."""
-    f, memory = _part(plan, "first")
-    diagonal = _diagonal(plan.p, module)
-    stripe, reciprocals = offset(f, memory, plan.stripes_at), offset(f, memory, HEAD)
-    f.do(f"call void @{diagonal}(ptr {stripe}, ptr {stripe}, ptr {reciprocals}, ptr {memory}, i64 0)")
-    f.do("ret void")
-    module.add(f)
-    return f.name
+    f = plan.part("first")
+    stripe, reciprocals = f.memory + plan.stripes_at, f.memory + HEAD
+    f.call(_diagonal(plan.p, module), stripe, stripe, reciprocals, f.memory, 0)
+    return module.end(f)
 
 
 def _step(plan: _Plan, module: Module) -> str:
     """Solves the rows of panel `step` in the stripe `number` to its right (0 is the next), and factors the next one."""
     p = plan.p
-    f, memory = _part(plan, "step")
-    substitute = panels.solve(module, p, False, conjugate=True)
+    f = plan.part("step")
+    substitute = substitution(module, p, False, conjugate=True)
 
-    def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
-        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals}, i64 0)")
+    def finish(rows: Pointer, triangle: Pointer, reciprocals: Pointer, info: Pointer, row: Index) -> None:
+        rows.fn.call(substitute, rows, triangle, reciprocals, 0)
 
-    solve = panels.panel_rows(module, p, f"panel_rows_conj_{p.name}", finish, conjugate=True)
-    diagonal = _diagonal(p, module)
-    following = plus(f, "%step", 1)
-    stripe = plan.stripe(f, memory, plus(f, following, "%number"))
-    panel, reciprocals = plan.stripe(f, memory, "%step"), offset(f, memory, HEAD)
-    row = times(f, "%step", p.width)
-    f.do(f"call void @{solve}(ptr {stripe}, ptr {panel}, ptr {reciprocals}, ptr null, i64 {row})")
-    with f.when(f.let("icmp eq i64 %number, 0")):
-        row = times(f, following, p.width)
-        f.do(f"call void @{diagonal}(ptr {stripe}, ptr {stripe}, ptr {reciprocals}, ptr {memory}, i64 {row})")
-    f.do("ret void")
-    module.add(f)
-    return f.name
+    solve = panel_rows(module, p, f"panel_rows_conj_{p.name}", finish, conjugate=True)
+    following = f.step + 1
+    stripe, panel, reciprocals = plan.stripe(f, following + f.number), plan.stripe(f, f.step), f.memory + HEAD
+    f.call(solve, stripe, panel, reciprocals, None, f.step * p.width)
+    with f.when(f.number.eq(0)):
+        f.call(_diagonal(p, module), stripe, stripe, reciprocals, f.memory, following * p.width)
+    return module.end(f)
 
 
 def _diagonal(p: Panels, module: Module) -> str:
     factor = _factor(p, module)
 
-    def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
-        g.do(f"call void @{factor}(ptr {rows}, ptr {triangle}, ptr {reciprocals}, ptr %info, i64 {row})")
+    def finish(rows: Pointer, triangle: Pointer, reciprocals: Pointer, info: Pointer, row: Index) -> None:
+        rows.fn.call(factor, rows, triangle, reciprocals, info, row)
 
-    return panels.panel_rows(module, p, f"panel_factor_{p.name}", finish, conjugate=True)
+    return panel_rows(module, p, f"panel_factor_{p.name}", finish, conjugate=True)
 
 
 def _factor(p: Panels, module: Module) -> str:
-    """void f(ptr c, ptr t, ptr r, ptr info, i64 row): c[rows][width] becomes rows of u; t is its diagonal's place.
+    """The function (c, t, r, info, row): c[rows][width] becomes rows of u; t is its diagonal's place.
 
     What stands left of the diagonal is never read. info gets the number, from 1, of the first pivot not positive.
     """
     name = f"panel_pivots_{p.name}"
     if name in module.functions:
         return name
-    parameters = [("ptr", "c"), ("ptr", "t"), ("ptr", "r"), ("ptr", "info"), ("i64", "row")]
-    f = Function(name, parameters, attributes="noinline")
+    f, (c, t, r, info, row) = subroutine(name, p.scalar, c=POINTER, t=POINTER, r=POINTER, info=POINTER, row=I64)
     # the vectors of the diagonal; then those to its right are solved for
     count = max(1, p.rows // p.lanes)
-    first = f.let(f"udiv i64 {f.let(f'urem i64 %row, {p.width}')}, {p.lanes}")
-    start = offset(f, "%c", (first, p.lanes * p.bytes))
-    places = [[offset(f, start, i * p.stripe_row + v * p.lanes * p.bytes) for v in range(count)] for i in range(p.rows)]
-    rows = [[load_element(f, p, place) for place in line] for line in places]
-    kind, zero = p.scalar, float_constant(0.0, p.scalar)
+    first = row % p.width // p.lanes
+    start = c + first * p.vector_bytes
+    places = [[start + (i * p.stripe_row + v * p.vector_bytes) for v in range(count)] for i in range(p.rows)]
+    u = [[p.load(place, p.width) for place in line] for line in places]
+    zero, one = f.constant(0.0, p.scalar), f.constant(1.0, p.scalar)
     for i in range(p.rows):
-        corner = offset(f, "%t", i * p.panel_column)
-        _store(f, p, rows[i], places[i])
-        pivot = load(f, p, offset(f, corner, i * p.bytes))
-        positive = f.let(f"fcmp ogt {kind} {pivot}, {zero}")
-        panels.note_pivot(f, positive, "%info", plus(f, "%row", i + 1))
-        root = f.let(f"call {kind} @llvm.sqrt.f{8 * p.bytes}({kind} {pivot})")
-        reciprocal = f.let(f"fdiv {kind} {one(p)}, {root}")
-        place = offset(f, "%r", i * p.reciprocal)
-        for c, value in enumerate([reciprocal, zero, one(p)] if p.parts == 2 else [reciprocal, one(p)]):
-            store(f, p, value, offset(f, place, c * p.bytes))
-        factor = spread(f, p, reciprocal)
-        rows[i] = [[f.let(f"fmul {p.vector} {x}, {factor}") for x in vector] for vector in rows[i]]
-        _store(f, p, rows[i], places[i])
-        store(f, p, root, offset(f, corner, i * p.bytes))
-        if p.parts == 2:
-            store(f, p, zero, offset(f, corner, (p.height + i) * p.bytes))
-        for r in range(i + 1, p.rows):
-            left = panels.factors(f, p, offset(f, corner, r * p.bytes), p.height * p.bytes)
-            rows[r] = [less_product(f, p, c, left, x, True) for c, x in zip(rows[r], rows[i], strict=True)]
-    substitute = panels.solve(module, p, False, conjugate=True)
-    f.do(f"call void @{substitute}(ptr %c, ptr %t, ptr %r, i64 {plus(f, first, count)})")
-    f.do("ret void")
-    module.add(f)
-    return name
+        diagonal = t + i * p.panel_column
+        _store(p, u[i], places[i])
+        pivot = diagonal[i].load()
+        note_pivot(pivot > 0.0, info, row + (i + 1))
+        root = pivot.sqrt()
+        reciprocal = 1.0 / root
+        store([reciprocal, zero, one] if p.parts == 2 else [reciprocal, one], r + i * p.reciprocal, 1)
+        factor = reciprocal.splat(p.lanes)
+        u[i] = [scaled(x, factor) for x in u[i]]
+        _store(p, u[i], places[i])
+        store([root, zero][: p.parts], diagonal[i], p.height)
+        for k in range(i + 1, p.rows):
+            left = p.spread(diagonal[k], p.height)
+            u[k] = [multiply_subtract(x, left, above, True) for x, above in zip(u[k], u[i], strict=True)]
+    f.call(substitution(module, p, False, conjugate=True), c, t, r, first + count)
+    return module.end(f)
 
 
-def _store(f: Function, p: Panels, values: list[list[str]], places: list[str]) -> None:
-    for value, place in zip(values, places, strict=True):
-        store_element(f, p, value, place)
+def _store(p: Panels, elements: list[Element], places: list[Pointer]) -> None:
+    for element, place in zip(elements, places, strict=True):
+        store(element, place, p.width)
 
 
 def _unpack(plan: _Plan, module: Module) -> str:
     """Copies stripe `number` to the result, and its share of the other triangle."""
     s, p = plan.s, plan.p
-    f, memory = _part(plan, "unpack")
+    f = plan.part("unpack")
     row = s.size * s.element
-    stripe = plan.stripe(f, memory, "%number")
-    first = times(f, "%number", p.width)
-    columns = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.width))
-    result = offset(f, table_pointer(f, 1), ("%matrix", s.matrix))
-    info = f.let(f"load i32, ptr {memory}, align 4")
+    stripe, first = plan.stripe(f, f.number), f.number * p.width
+    columns = plan.columns(first)
+    result, info = f.array(1, s.matrix), f.memory.to(I32).load()
     if s.info:
-        f.do(f"store i32 {info}, ptr {offset(f, table_pointer(f, INFO), ('%matrix', 4))}, align 4")
-    array = offset(f, result, (first, s.strides.minor))
-    out = copy(module, p, p.width, s.strides, False)
-    f.do(f"call void @{out}(ptr {stripe}, ptr {array}, i64 {first}, i64 {columns})")
-    _copy_triangle(
-        f, plan, offset(f, stripe, (first, p.stripe_row)), offset(f, array, (first, s.strides.major)), columns
-    )
-    operand = offset(f, table_pointer(f, 0), ("%matrix", s.matrix))
-    with f.loop(first, plus(f, first, columns)) as line:
+        f.array(INFO, 4, I32).store(info)
+    array = result + first * s.strides.minor
+    f.call(copy(module, p, p.width, s.strides, False), stripe, array, first, columns)
+    _copy_triangle(plan, stripe + first * p.stripe_row, array + first * s.strides.major, columns)
+    operand = f.array(0, s.matrix)
+    with f.loop(first, first + columns) as line:
         # the other triangle: right of the diagonal of these rows, or left of it
-        start = plus(f, line.index, 1) if s.lower else "0"
-        count = f.let(f"sub nsw i64 {s.size}, {start}") if s.lower else line.index
-        place = offset(f, result, (line.index, row), (start, s.element))
-        if not s.info:
-            clear(f, place, times(f, count, s.element))
+        start = line.index + 1 if s.lower else f.index(0)
+        size = (s.size - start if s.lower else line.index) * s.element
+        place = result + line.index * row + start * s.element
+        if s.info:
+            f.memmove(place, operand + line.index * row + start * s.element, size)
         else:
-            source = offset(f, operand, (line.index, row), (start, s.element))
-            size = times(f, count, s.element)
-            f.do(f"call void @llvm.memmove.p0.p0.i64(ptr {place}, ptr {source}, i64 {size}, i1 false)")
+            f.memset(place, 0, size)
     if not s.info:
-        with f.when(f.let(f"icmp ne i32 {info}, 0")), f.loop(first, plus(f, first, columns)) as line:
-            place = offset(f, result, (line.index, row))
-            with f.loop("0", str(s.size)) as column:
-                element = offset(f, place, (column.index, s.element))
-                store(f, p, "0x7FF8000000000000", element)  # NaN
-                if p.parts == 2:
-                    store(f, p, float_constant(0.0, p.scalar), offset(f, element, p.bytes))
-    f.do("ret void")
-    module.add(f)
-    return f.name
+        spoilt = [f.constant(nan, p.scalar), f.constant(0.0, p.scalar)][: p.parts]
+        with f.when(info.ne(0)), f.loop(first, first + columns) as line, f.loop(0, s.size) as column:
+            store(spoilt, result + line.index * row + column.index * s.element, 1)
+    return module.end(f)
 
 
-def _copy_triangle(f: Function, plan: _Plan, packed: str, array: str, columns: str) -> None:
+def _copy_triangle(plan: _Plan, packed: Pointer, array: Pointer, columns: Index) -> None:
     """The diagonal block of u, without what stands left of its diagonal."""
-    s, p = plan.s, plan.p
-    with f.loop("0", columns) as minor, f.loop("0", plus(f, minor.index, 1)) as major:
-        here = offset(f, packed, (major.index, p.stripe_row), (minor.index, p.bytes))
-        there = offset(f, array, (major.index, s.strides.major), (minor.index, s.strides.minor))
+    f, s, p = packed.fn, plan.s, plan.p
+    with f.loop(0, columns) as minor, f.loop(0, minor.index + 1) as major:
+        here = (packed + major.index * p.stripe_row)[minor.index]
+        there = array + major.index * s.strides.major + minor.index * s.strides.minor
         for c in range(p.parts):
-            value = load(f, p, offset(f, here, c * p.width * p.bytes))
-            if c and s.strides.conjugate:
-                value = f.let(f"fsub {p.scalar} {float_constant(0.0, p.scalar)}, {value}")  # 0 on the diagonal, not -0
-            store(f, p, value, offset(f, there, c * p.bytes))
+            value = here[c * p.width].load()
+            there[c].store(0.0 - value if c and s.strides.conjugate else value)  # 0 on the diagonal, not -0

@@ -1,19 +1,29 @@
-"""cholesky of many small matrices: as many at once as a vector has lanes, each in its own lane.
+"""Cholesky of many small matrices, each in its own lane (batch_lanes.py): by blocks of rows and columns in registers.
 
-A group of matrices is transposed to [element][component][lane], factored by blocks of rows and columns in registers,
-and transposed back. The upper triangle's factor u is the lower one of the conjugate: only the addresses differ.
+The upper triangle's factor u is the lower one of the conjugate: only the addresses differ.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
-from hlokit.cpu.kernels.flow import table_pointer
-from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of
+from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load, note_first
 from hlokit.cpu.kernels.linalg.factored import INFO, Factored
-from hlokit.cpu.kernels.linalg.panels import Panels, less_product, load, offset, one, panels_for, plus, store, up
+from hlokit.cpu.kernels.linalg.panels import (
+    Element,
+    Panels,
+    flat,
+    grouped,
+    multiply_subtract,
+    panels_for,
+    scaled,
+    store,
+    up,
+)
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, float_constant, splat
+from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
 
@@ -22,7 +32,7 @@ def in_lanes(s: Factored, module: Module, target: Target) -> Routine | None:
     p = panels_for(s.dtype, target)
     if not are_worth_it(p, s.batch, s.size**2):
         return None
-    plan = _Plan(s, p, block_of(p, target), target.vector_bytes)
+    plan = _Plan(s, p, block_of(p, target))
     chunks = plan.groups.chunks
     return Routine((Phase(_phase(plan, module), chunks),), chunks * plan.scratch)
 
@@ -34,8 +44,6 @@ class _Plan:
     s: Factored
     p: Panels
     block: int
-    vector: int
-    """Bytes."""
 
     @property
     def groups(self) -> Groups:
@@ -50,15 +58,15 @@ class _Plan:
     @property
     def reciprocals(self) -> int:
         """Bytes to the reciprocals; room for a whole vector of every lane's last elements is before them."""
-        return up(self.scalars, self.p.lanes) * self.vector
+        return up(self.scalars, self.p.lanes) * self.p.vector_bytes
 
     @property
-    def info(self) -> int:
-        return self.reciprocals + self.s.size * self.vector
+    def info_at(self) -> int:
+        return self.reciprocals + self.s.size * self.p.vector_bytes
 
     @property
     def scratch(self) -> int:
-        return self.info + 64
+        return self.info_at + 64
 
     @property
     def name(self) -> str:
@@ -67,149 +75,113 @@ class _Plan:
     @property
     def steps(self) -> tuple[int, int]:
         """Bytes from l[i][j] to the next i and the next j."""
-        element, row = self.vector * self.p.parts, self.vector * self.p.parts * self.s.size
+        element = self.p.vector_bytes * self.p.parts
+        row = element * self.s.size
         return (row, element) if self.s.lower else (element, row)
+
+    def info(self, memory: Pointer) -> Pointer:
+        """[lane] of s32."""
+        return (memory + self.info_at).to(I32)
 
 
 def _phase(plan: _Plan, module: Module) -> str:
-    s = plan.s
+    s, groups = plan.s, plan.groups
     f = Function(f"cholesky_lanes_{plan.name}", PHASE)
     factor = _factor(plan, module)
-    operand, result, scratch = (table_pointer(f, i) for i in (0, 1, s.scratch))
-    infos = table_pointer(f, INFO) if s.info else ""
-    groups = plan.groups
+    operand, result, scratch = (f.table(i, plan.p.scalar) for i in (0, 1, s.scratch))
+    infos = f.table(INFO, I32) if s.info else None
     with groups.each(f, scratch, plan.scratch) as (memory, first):
-        groups.transpose(f, module, first, (operand, s.matrix), plan.scalars, memory, into=True)
-        f.do(f"call void @{factor}(ptr {memory})")
-        groups.transpose(f, module, first, (result, s.matrix), plan.scalars, memory, into=False)
-        if s.info:
-            with groups.lanes(f, first) as (lane, number):
-                value = f.let(f"load i32, ptr {offset(f, memory, plan.info, (lane, 4))}, align 4")
-                f.do(f"store i32 {value}, ptr {offset(f, infos, (number, 4))}, align 4")
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name
+        groups.transpose(module, first, (operand, s.matrix), plan.scalars, memory, into=True)
+        f.call(factor, memory)
+        groups.transpose(module, first, (result, s.matrix), plan.scalars, memory, into=False)
+        if infos is not None:
+            groups.hand_out(first, plan.info(memory), infos)
+    return module.end(f, exported=True)
 
 
 def _factor(plan: _Plan, module: Module) -> str:
-    """void f(ptr memory): factors the group, sets info, and clears or spoils what is no factor."""
+    """The function (memory) that factors the group, sets info, and clears or spoils what is no factor."""
     n, block = plan.s.size, plan.block
-    f = Function(f"cholesky_lanes_factor_{plan.name}", [("ptr", "memory")], attributes="noinline")
-    lanes = plan.p.lanes
-    f.do(f"store <{lanes} x i32> zeroinitializer, ptr {offset(f, '%memory', plan.info)}, align 4")
+    f, (memory,) = subroutine(f"cholesky_lanes_factor_{plan.name}", plan.p.scalar, memory=POINTER)
+    plan.info(memory).store(f.constant(0, I32.of(plan.p.lanes)))
     whole = n // block * block
-    with f.loop("0", str(whole), block) as column:
-        _call(f, _blocks(plan, module, block, block, True), column.index, column.index)
-        with f.loop(plus(f, column.index, block), str(whole), block) as row:
-            _call(f, _blocks(plan, module, block, block, False), row.index, column.index)
+    with f.loop(0, whole, block) as column:
+        f.call(_block(plan, module, block, block, True), memory, column.index, column.index)
+        with f.loop(column.index + block, whole, block) as row:
+            f.call(_block(plan, module, block, block, False), memory, row.index, column.index)
         if whole < n:
-            _call(f, _blocks(plan, module, n - whole, block, False), str(whole), column.index)
+            f.call(_block(plan, module, n - whole, block, False), memory, whole, column.index)
     if whole < n:
-        _call(f, _blocks(plan, module, n - whole, n - whole, True), str(whole), str(whole))
+        f.call(_block(plan, module, n - whole, n - whole, True), memory, whole, whole)
     if not plan.s.info:
-        _finish(f, plan)
-    f.do("ret void")
-    module.add(f)
-    return f.name
+        _finish(plan, memory)
+    return module.end(f)
 
 
-def _call(f: Function, block: str, row: str, column: str) -> None:
-    f.do(f"call void @{block}(ptr %memory, i64 {row}, i64 {column})")
-
-
-def _blocks(plan: _Plan, module: Module, height: int, width: int, diagonal: bool) -> str:
-    """void f(ptr memory, i64 row, i64 column): the block of l there, by those left of it and the diagonal above it."""
+def _block(plan: _Plan, module: Module, height: int, width: int, diagonal: bool) -> str:
+    """The function (memory, row, column): the block of l there, by those left of it and the diagonal above it."""
     p = plan.p
     name = f"cholesky_lanes_{'diagonal' if diagonal else 'below'}_{height}_{width}_{plan.name}"
     if name in module.functions:
         return name
-    f = Function(name, [("ptr", "memory"), ("i64", "row"), ("i64", "column")], attributes="noinline")
+    f, (memory, row, column) = subroutine(name, p.scalar, memory=POINTER, row=I64, column=I64)
     down, right = plan.steps
-    rows = [offset(f, "%memory", ("%row", down), r * down) for r in range(height)]
-    columns = [offset(f, "%memory", ("%column", down), c * down) for c in range(width)]
-    target = [offset(f, row, ("%column", right)) for row in rows]
+    first, above = memory + row * down, memory + column * down
+    rows, columns = [first + r * down for r in range(height)], [above + c * down for c in range(width)]
+    targets = [row + column * right for row in rows]
     pairs = [(r, c) for r in range(height) for c in range(width) if not diagonal or c <= r]
-    start = [x for r, c in pairs for x in _element(f, plan, offset(f, target[r], c * right))]
-    with f.loop("0", "%column", carries=[(p.vector, x) for x in start]) as loop:
-        a = [_element(f, plan, offset(f, row, (loop.index, right))) for row in rows]
-        b = a if diagonal else [_element(f, plan, offset(f, row, (loop.index, right))) for row in columns]
-        values = iter(loop.carried)
-        loop.next = []
-        for r, c in pairs:
-            loop.next += _less_conjugate(f, p, [next(values) for _ in range(p.parts)], a[r], b[c])
-    results = iter(loop.results)
-    found = {pair: [next(results) for _ in range(p.parts)] for pair in pairs}
-    reciprocals = offset(f, "%memory", plan.reciprocals, ("%column", plan.vector))
+    places = {(r, c): targets[r] + c * right for r, c in pairs}
+    # l[r, c] = (a[r, c] - sum of l[r, k] conj(l[c, k]) over k < c) / l[c, c]
+    with f.loop(0, column, carries=flat([load(place, p) for place in places.values()])) as k:
+        left = [load(row + k.index * right, p) for row in rows]
+        above = left if diagonal else [load(row + k.index * right, p) for row in columns]
+        sums = zip(pairs, grouped(k.carried, p.parts), strict=True)
+        k.next = flat([_less_conjugate(value, left[r], above[c]) for (r, c), value in sums])
+    lower = dict(zip(pairs, grouped(k.results, p.parts), strict=True))
+    reciprocals = memory + plan.reciprocals + column * p.vector_bytes
     for c in range(width):
-        place = offset(f, reciprocals, c * plan.vector)
-        reciprocal = _pivot(f, plan, found, c, place) if diagonal else load(f, p, place, p.lanes)
+        place = reciprocals[c * p.lanes]
+        if diagonal:
+            lower[c, c], reciprocal = _root(plan, memory, lower[c, c][0], column + (c + 1))
+            place.store(reciprocal)
+        else:
+            reciprocal = place.load(p.lanes)
         for r in range(c + 1 if diagonal else 0, height):
-            found[r, c] = [f.let(f"fmul {p.vector} {x}, {reciprocal}") for x in found[r, c]]
+            lower[r, c] = scaled(lower[r, c], reciprocal)
         for later in range(c + 1, width):
-            other = (
-                found[later, c]
-                if diagonal
-                else _element(f, plan, offset(f, columns[later], ("%column", right), c * right))
-            )
+            other = lower[later, c] if diagonal else load(columns[later] + column * right + c * right, p)
             for r in range(later if diagonal else 0, height):
-                found[r, later] = _less_conjugate(f, p, found[r, later], found[r, c], other)
-    for r, c in pairs:
-        for i, part in enumerate(found[r, c]):
-            store(f, p, part, offset(f, target[r], c * right + i * plan.vector), p.lanes)
-    f.do("ret void")
-    module.add(f)
-    return name
+                lower[r, later] = _less_conjugate(lower[r, later], lower[r, c], other)
+    for pair, place in places.items():
+        store(lower[pair], place, p.lanes)
+    return module.end(f)
 
 
-def _pivot(f: Function, plan: _Plan, found: dict[tuple[int, int], list[str]], c: int, place: str) -> str:
-    """Takes the root of diagonal element c, notes where it is not positive; gives and stores its reciprocal."""
-    p = plan.p
-    pivot = found[c, c][0]
-    zeros = splat(float_constant(0.0, p.scalar), p.scalar, p.lanes)
-    integers, flags = f"<{p.lanes} x i32>", f"<{p.lanes} x i1>"
-    info = offset(f, "%memory", plan.info)
-    before = f.let(f"load {integers}, ptr {info}, align 4")
-    failed = f.let(f"fcmp ule {p.vector} {pivot}, {zeros}")
-    unset = f.let(f"icmp eq {integers} {before}, zeroinitializer")
-    order = f.let(f"trunc i64 {plus(f, '%column', c + 1)} to i32")
-    first = f.let(f"insertelement {integers} poison, i32 {order}, i32 0")
-    orders = f.let(f"shufflevector {integers} {first}, {integers} poison, {integers} zeroinitializer")
-    change = f.let(f"and {flags} {failed}, {unset}")
-    after = f.let(f"select {flags} {change}, {integers} {orders}, {integers} {before}")
-    f.do(f"store {integers} {after}, ptr {info}, align 4")
-    root = f.let(f"call {p.vector} @llvm.sqrt.{p.suffix}({p.vector} {pivot})")
-    reciprocal = f.let(f"fdiv {p.vector} {splat(one(p), p.scalar, p.lanes)}, {root}")
-    store(f, p, reciprocal, place, p.lanes)
-    found[c, c] = [root, zeros][: p.parts]
-    return reciprocal
-
-
-def _element(f: Function, plan: _Plan, place: str) -> list[str]:
-    return [load(f, plan.p, offset(f, place, c * plan.vector), plan.p.lanes) for c in range(plan.p.parts)]
-
-
-def _less_conjugate(f: Function, p: Panels, c: list[str], a: list[str], b: list[str]) -> list[str]:
+def _less_conjugate(c: Element, a: Element, b: Element) -> Element:
     """c - a * conj(b)."""
-    return less_product(f, p, c, b, a, conjugate=True)
+    return multiply_subtract(c, b, a, conjugate=True)
 
 
-def _finish(f: Function, plan: _Plan) -> None:
+def _root(plan: _Plan, memory: Pointer, pivot: Value, order: Index) -> tuple[Element, Value]:
+    """The root of a pivot and its reciprocal; notes in which lanes the pivot is not positive."""
+    p = plan.p
+    note_first(plan.info(memory), pivot.compare("ule", 0.0), order.trunc(32).splat(p.lanes))
+    root = pivot.sqrt()
+    return [root, pivot.value(0.0)][: p.parts], 1.0 / root
+
+
+def _finish(plan: _Plan, memory: Pointer) -> None:
     """Zeros for the other triangle; NaN for the lanes without factor."""
-    s, p = plan.s, plan.p
+    f, s, p = memory.fn, plan.s, plan.p
     down, right = plan.steps
-    with f.loop("0", str(s.size)) as row:
-        start = offset(f, "%memory", (row.index, down))
-        with f.loop(plus(f, row.index, 1), str(s.size)) as column:
-            for c in range(p.parts):
-                zeros = splat(float_constant(0.0, p.scalar), p.scalar, p.lanes)
-                store(f, p, zeros, offset(f, start, (column.index, right), c * plan.vector), p.lanes)
-    integers, flags = f"<{p.lanes} x i32>", f"<{p.lanes} x i1>"
-    info = f.let(f"load {integers}, ptr {offset(f, '%memory', plan.info)}, align 4")
-    any_bits = f.let(f"call i32 @llvm.vector.reduce.or.v{p.lanes}i32({integers} {info})")
-    failed = f.let(f"icmp ne {integers} {info}, zeroinitializer")
-    parts = ("0x7FF8000000000000", float_constant(0.0, p.scalar))[: p.parts]  # NaN
-    with f.when(f.let(f"icmp ne i32 {any_bits}, 0")), f.loop("0", str(plan.scalars), p.parts) as loop:
-        for c, constant in enumerate(parts):
-            place = offset(f, "%memory", (loop.index, plan.vector), c * plan.vector)
-            value, nothing = load(f, p, place, p.lanes), splat(constant, p.scalar, p.lanes)
-            store(f, p, f.let(f"select {flags} {failed}, {p.vector} {nothing}, {p.vector} {value}"), place, p.lanes)
+    zero = f.constant(0.0, p.vector)
+    with f.loop(0, s.size) as row:
+        start = memory + row.index * down
+        with f.loop(row.index + 1, s.size) as column:
+            store([zero] * p.parts, start + column.index * right, p.lanes)
+    info = plan.info(memory).load(p.lanes)
+    failed = info.ne(0)
+    with f.when(info.reduce("or").ne(0)), f.loop(0, plan.scalars, p.parts) as loop:
+        place = memory + loop.index * p.vector_bytes
+        spoilt = [f.constant(nan, p.vector), zero]
+        store([failed.select(x, old) for x, old in zip(spoilt, load(place, p), strict=False)], place, p.lanes)

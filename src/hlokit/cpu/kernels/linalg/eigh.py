@@ -5,14 +5,15 @@ multiplied by the reflectors of the reduction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 
-from hlokit.cpu.kernels.flow import table_pointer
 from hlokit.cpu.kernels.linalg import divide, tridiagonal
 from hlokit.cpu.kernels.linalg.divide import LEAF, Eigen
-from hlokit.cpu.kernels.linalg.panels import Items, everywhere, load, offset, plus, store, times
+from hlokit.cpu.kernels.linalg.panels import Items
+from hlokit.cpu.kernels.linalg.stepped import call_part
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.llvm import I32, Function, Module
 from hlokit.cpu.target import Target
 
 VECTORS, VALUES, INFO, SCRATCH = 1, 2, 3, 4
@@ -62,61 +63,47 @@ def _finish(s: Eigen, module: Module) -> str:
     """The part that makes a stripe of the result; the first makes the eigenvalues and info too."""
     p, n = s.p, s.m.rows
     f = s.part("finish", is_cold=True)
-    stripe = offset(f, s.area(f, "vectors"), ("%number", s.stripe_bytes))
+    stripe = s.area(f, "vectors") + f.number * s.stripe_bytes
     tridiagonal.back(s, module, f, stripe)
-    flags = s.area(f, "failed")
-    spoilt = f.let(f"icmp ne i32 {f.let(f'load i32, ptr {offset(f, flags, 4)}, align 4')}, 0")
-    nan = float_constant(float("nan"), p.scalar)
-    with f.when(spoilt), f.loop("0", str(s.rows * p.width), p.lanes) as row:
-        store(f, p, everywhere(p, float("nan")), offset(f, stripe, (row.index, p.bytes)), p.lanes)
-    s.write(f, module, stripe, "%number")
-    with f.when(f.let("icmp eq i64 %number, 0")):
-        values = s.values(f, str(s.levels))
-        goal = offset(f, table_pointer(f, VALUES), ("%matrix", n * p.bytes))
-        scales = [load(f, p, offset(f, s.area(f, "scales"), i * p.bytes)) for i in (1, 0)]
-        with f.loop("0", str(n)) as row:
-            value = load(f, p, offset(f, values, (row.index, p.bytes)))
+    failed, is_spoilt = s.flags(f)
+    spoilt = is_spoilt.load().ne(0)
+    with f.when(spoilt), f.loop(0, s.rows * p.width, p.lanes) as row:
+        stripe[row.index].store(f.constant(nan, p.vector))
+    s.write(f, module, stripe, f.number)
+    with f.when(f.number.eq(0)):
+        values, goal = s.values(f, f.index(s.levels)), f.array(VALUES, n * p.bytes)
+        scales = [s.area(f, "scales")[i].load() for i in (1, 0)]
+        with f.loop(0, n) as row:
+            value = values[row.index].load()
             for scale in scales:
-                value = f.let(f"fmul {p.scalar} {value}, {scale}")
-            value = f.let(f"select i1 {spoilt}, {p.scalar} {nan}, {p.scalar} {value}")
-            store(f, p, value, offset(f, goal, (row.index, p.bytes)))
-        failed = f.let(f"load i32, ptr {flags}, align 4")
-        f.do(f"store i32 {failed}, ptr {offset(f, table_pointer(f, INFO), ('%matrix', 4))}, align 4")
-    return s.end(f, module)
+                value = value * scale
+            goal[row.index].store(spoilt.select(value.value(nan), value))
+        f.array(INFO, 4, I32).store(failed.load())
+    return module.end(f)
 
 
 # -- phases
-
-
-def _call(f: Function, part: str, memory: str, matrix: str, number: str, step: int) -> None:
-    f.do(f"call void @{part}(ptr %table, ptr {memory}, i64 {matrix}, i64 {number}, i64 {step})")
 
 
 def _phase(s: Eigen, module: Module, number: int, piece: Piece) -> Phase:
     """The phase that does a part of each matrix."""
     part, count, step = piece
     f = Function(f"{s.name}_phase{number}", PHASE, is_cold=True)
-    scratch = table_pointer(f, SCRATCH)
-    with f.loop("%begin", "%end") as chunk:
-        matrix, at = f.let(f"udiv i64 {chunk.index}, {count}"), f.let(f"urem i64 {chunk.index}, {count}")
-        _call(f, part, offset(f, scratch, (matrix, s.memory)), matrix, at, step)
-    f.do("ret void")
-    module.add(f, exported=True)
-    return Phase(f.name, s.m.batch * count)
+    scratch = f.table(SCRATCH)
+    with f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
+        matrix, at = chunk.index // count, chunk.index % count
+        call_part(f, part, scratch + matrix * s.memory, matrix, at, step)
+    return Phase(module.end(f, exported=True), s.m.batch * count)
 
 
 def _whole(s: Eigen, module: Module, pieces: Sequence[Piece], chunks: Items) -> str:
     """The phase that does everything to whole matrices."""
     f = Function(f"{s.name}_whole", PHASE, is_cold=True)
-    scratch = table_pointer(f, SCRATCH)
-    with f.loop("%begin", "%end") as chunk:
-        memory = offset(f, scratch, (chunk.index, s.memory))
-        start = times(f, chunk.index, chunks.a_chunk)
-        end = f.let(f"call i64 @llvm.smin.i64(i64 {plus(f, start, chunks.a_chunk)}, i64 {s.m.batch})")
-        with f.loop(start, end) as matrix:
+    scratch = f.table(SCRATCH)
+    with f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
+        memory, start = scratch + chunk.index * s.memory, chunk.index * chunks.a_chunk
+        with f.loop(start, (start + chunks.a_chunk).smin(s.m.batch)) as matrix:
             for part, count, step in pieces:
-                with f.loop("0", str(count)) as number:
-                    _call(f, part, memory, matrix.index, number.index, step)
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name
+                with f.loop(0, count) as number:
+                    call_part(f, part, memory, matrix.index, number.index, step)
+    return module.end(f, exported=True)

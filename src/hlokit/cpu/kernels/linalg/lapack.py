@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hlokit.cpu.kernels.flow import least, table_pointer
 from hlokit.cpu.kernels.linalg import cholesky, eigh, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.linalg.factored import Factored
-from hlokit.cpu.kernels.linalg.panels import Items, clear, offset, plus, times, up
+from hlokit.cpu.kernels.linalg.panels import Items, up
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.linalg.system import system_of
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, float_constant, scalar_type
+from hlokit.cpu.llvm import I8, I32, POINTER, Function, Index, Module, Pointer, Prototype, Type, scalar_type, type_of
 from hlokit.errors import HlokitError
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
@@ -169,63 +168,54 @@ class _Plan:
 
 def _routine(plan: _Plan, module: Module) -> Routine:
     job = plan.job
-    symbol = _PREFIX + job.symbol
-    module.declare(symbol, ["ptr"] * len(plan.arguments))
+    routine = Prototype(_PREFIX + job.symbol, None, [POINTER] * len(plan.arguments))
     f = Function(plan.name, PHASE)
     matrices = plan.matrices
-    scratch = table_pointer(f, plan.operands + plan.results)
-    with f.loop("%begin", "%end") as chunk:
-        memory = offset(f, scratch, (chunk.index, plan.memory))
-        places = [_pointer(f, plan, number, memory) for number in range(len(plan.arguments))]
-        first = times(f, chunk.index, matrices.a_chunk)
-        with f.loop(first, least(f, plus(f, first, matrices.a_chunk), str(matrices.count))) as matrix:
+    scratch = f.table(plan.operands + plan.results)
+    with f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
+        memory = scratch + chunk.index * plan.memory
+        places = [_pointer(plan, number, memory) for number in range(len(plan.arguments))]
+        first = chunk.index * matrices.a_chunk
+        with f.loop(first, (first + matrices.a_chunk).smin(matrices.count)) as matrix:
             for number, argument in enumerate(plan.arguments):
                 if isinstance(argument, Block):
-                    _fill(f, plan, argument, offset(f, memory, plan.place(number)), matrix.index)
-            f.do(f"call void @{symbol}({', '.join(f'ptr {place}' for place in places)})")
+                    _fill(plan, argument, memory + plan.place(number), matrix.index)
+            f.call(routine, *places)
             for number, argument in enumerate(plan.arguments):
                 if isinstance(argument, Block) and argument.result is not None:
-                    result = table_pointer(f, plan.operands + argument.result)
-                    array = offset(f, result, (matrix.index, _size(argument)))
-                    _transposed(f, argument, offset(f, memory, plan.place(number)), array, into=False)
-    f.do("ret void")
-    module.add(f, exported=True)
+                    array = f.table(plan.operands + argument.result) + matrix.index * _size(argument)
+                    _transposed(argument, memory + plan.place(number), array, into=False)
     chunks = max(1, matrices.chunks)
-    return Routine((Phase(f.name, chunks),), chunks * plan.memory)
+    return Routine((Phase(module.end(f, exported=True), chunks),), chunks * plan.memory)
 
 
-def _pointer(f: Function, plan: _Plan, number: int, scratch: str) -> str:
+def _pointer(plan: _Plan, number: int, scratch: Pointer) -> Pointer:
     """What the routine gets for an argument."""
-    argument = plan.arguments[number]
+    f, argument = scratch.fn, plan.arguments[number]
     match argument:
         case Null():
-            return "null"
+            return f.null()
         case Character(value):
-            return _on_stack(f, "i8", str(ord(value)))
+            return _on_stack(f, I8, ord(value))
         case Number(value):
-            return _on_stack(f, "i32", str(value))
+            return _on_stack(f, I32, value)
         case WorkSize():
             work = plan.arguments[number - 1]
             assert isinstance(work, Work)
-            return _on_stack(f, "i32", str(max(1, work.size or 0)))
+            return _on_stack(f, I32, max(1, work.size or 0))
         case Scalar(name, value):
-            real = scalar_type(dtype(name).real)
-            place = f.alloca(real, 2)
-            for i, part in enumerate((value, 0.0)):
-                f.do(
-                    f"store {real} {float_constant(part, real)}, ptr {offset(f, place, i * dtype(name).real.bits // 8)}"
-                )
-            return place
+            return _on_stack(f, type_of(scalar_type(dtype(name).real)), value, 0.0)
         case Block(name, _, _, _, first):
             skipped = first if first < prod(argument.sizes) else 0
-            return offset(f, scratch, plan.place(number), skipped * (dtype(name).bits // 8))
+            return scratch + (plan.place(number) + skipped * (dtype(name).bits // 8))
         case Work():
-            return offset(f, scratch, plan.place(number))
+            return scratch + plan.place(number)
 
 
-def _on_stack(f: Function, type: str, value: str) -> str:
-    place = f.alloca(type)
-    f.do(f"store {type} {value}, ptr {place}, align 4")
+def _on_stack(f: Function, type: Type, *values: float) -> Pointer:
+    place = f.local(type, len(values), 64)
+    for i, value in enumerate(values):
+        place[i].store(value)
     return place
 
 
@@ -234,29 +224,28 @@ def _size(block: Block) -> int:
     return prod(block.sizes) * (dtype(block.dtype).bits // 8)
 
 
-def _fill(f: Function, plan: _Plan, block: Block, memory: str, matrix: str) -> None:
+def _fill(plan: _Plan, block: Block, memory: Pointer, matrix: Index) -> None:
+    f = memory.fn
     if block.source is None:
-        clear(f, memory, str(plan.bytes(block)))
+        f.memset(memory, 0, plan.bytes(block))
     else:
-        _transposed(f, block, memory, offset(f, table_pointer(f, block.source), (matrix, _size(block))), into=True)
+        _transposed(block, memory, f.table(block.source) + matrix * _size(block), into=True)
 
 
-def _transposed(f: Function, block: Block, memory: str, array: str, into: bool) -> None:
+def _transposed(block: Block, memory: Pointer, array: Pointer, into: bool) -> None:
     """Between an array's matrix and the routine's, by square tiles; vectors as they are."""
+    f = memory.fn
     if len(block.sizes) < 2:
         source, target = (array, memory) if into else (memory, array)
-        f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {_size(block)}, i1 false)")
+        f.memcpy(target, source, _size(block))
         return
     rows, columns = block.sizes
-    size = dtype(block.dtype).bits // 8
-    moved = f"i{8 * size}" if size <= 8 else "<2 x i64>"
-    align = dtype(block.dtype).real.bits // 8
-    with f.loop("0", str(rows), _TILE) as row_tile, f.loop("0", str(columns), _TILE) as column_tile:
-        rows_end = least(f, plus(f, row_tile.index, _TILE), str(rows))
-        columns_end = least(f, plus(f, column_tile.index, _TILE), str(columns))
+    size, align = dtype(block.dtype).bits // 8, dtype(block.dtype).real.bits // 8
+    moved = type_of(f"i{8 * min(size, 8)}")
+    with f.loop(0, rows, _TILE) as row_tile, f.loop(0, columns, _TILE) as column_tile:
+        rows_end, columns_end = (row_tile.index + _TILE).smin(rows), (column_tile.index + _TILE).smin(columns)
         with f.loop(row_tile.index, rows_end) as row, f.loop(column_tile.index, columns_end) as column:
-            here = offset(f, memory, (row.index, size), (column.index, size * rows))
-            there = offset(f, array, (row.index, size * columns), (column.index, size))
+            here = (memory + row.index * size + column.index * (size * rows)).to(moved, align)
+            there = (array + row.index * (size * columns) + column.index * size).to(moved, align)
             source, target = (there, here) if into else (here, there)
-            value = f.let(f"load {moved}, ptr {source}, align {align}")
-            f.do(f"store {moved} {value}, ptr {target}, align {align}")
+            target.store(source.load(size // moved.bytes))

@@ -6,39 +6,26 @@ later pivots do to rows of l is done when they are copied to the result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.linalg import lu_lanes, panels
-from hlokit.cpu.kernels.linalg.batch_lanes import chosen
-from hlokit.cpu.kernels.linalg.panels import (
-    clear,
-    less_product,
-    load,
-    magnitude,
-    offset,
-    plus,
-    spread,
-    store,
-    times,
-)
-from hlokit.cpu.kernels.linalg.stepped import Stepped
-from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, Stripes, masked
+from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg.lu_lanes import in_lanes
+from hlokit.cpu.kernels.linalg.panels import by_groups, multiply_subtract, note_pivot, rank_update, substitution
+from hlokit.cpu.kernels.linalg.stepped import Part, Parts, Stepped
+from hlokit.cpu.kernels.linalg.stripes import Matrix, Rows, Stripes, masked, pivot_factors
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
 PIVOTS, INFO, SCRATCH = 2, 3, 4
 """The table's places, after operand and result: s32 from 1, and s32, the first zero pivot's number."""
-_COLUMNS = 4
-"""Columns that are changed together."""
+_COLUMNS = (4, 1)
+"""How many columns are changed together."""
 
 
 def routine(m: Matrix, module: Module, target: Target) -> Routine:
     """The table: operand, result, pivots, info, scratch."""
     if not m.batch * m.least:
         return _nothing(m, module)
-    batched = lu_lanes.in_lanes(m, module, target)
+    batched = in_lanes(m, module, target)
     if batched is not None:
         return batched
     s = Stripes("lu", m, target, 1, m.least)
@@ -46,214 +33,171 @@ def routine(m: Matrix, module: Module, target: Target) -> Routine:
     work = m.rows * m.columns * (m.least + 8 * s.p.lanes) // (2 * s.p.lanes)
     steps = Stepped(s.name, m.batch, SCRATCH, s.memory, work, s.count, counts)
     factor = _factor(s, module)
-    return steps.routine(
-        module, s.pack(module), _first(s, module, factor), _step(s, module, factor), _unpack(s, module)
-    )
+    parts = Parts(s.pack(module), _first(s, module, factor), _step(s, module, factor), _unpack(s, module))
+    return steps.routine(module, parts)
 
 
 def _nothing(m: Matrix, module: Module) -> Routine:
     f = Function(f"lu_nothing_{m.name}", PHASE)
-    clear(f, table_pointer(f, INFO), str(4 * m.batch))
-    f.do("ret void")
-    module.add(f, exported=True)
-    return Routine((Phase(f.name),))
+    f.memset(f.table(INFO), 0, 4 * m.batch)
+    return Routine((Phase(module.end(f, exported=True)),))
 
 
 def _first(s: Stripes, module: Module, factor: str) -> str:
     """The part that factors the first stripe."""
     f = s.part("first")
-    f.do(f"store i32 0, ptr {_info(f)}, align 4")
-    _factor_stripe(f, s, module, factor, "0")
-    return s.end(f, module)
+    _info(f).store(0)
+    _factor_stripe(f, s, module, factor, f.index(0))
+    return module.end(f)
 
 
-def _info(f: Function) -> str:
-    return offset(f, table_pointer(f, INFO), ("%matrix", 4))
+def _info(f: Part) -> Pointer:
+    return f.array(INFO, 4, I32)
 
 
-def _pivots(f: Function, s: Stripes) -> str:
-    return offset(f, table_pointer(f, PIVOTS), ("%matrix", 4 * s.m.least))
+def _pivots(f: Part, s: Stripes) -> Pointer:
+    return f.array(PIVOTS, 4 * s.m.least, I32)
 
 
-def _factor_stripe(f: Function, s: Stripes, module: Module, factor: str, number: str) -> None:
-    stripe, columns, first = s.stripe(f, number), s.column(f, number), times(f, number, s.p.width)
-    if s.is_narrow:
-        s.take(f, module)
-    else:
-        s.transpose(f, module, stripe, columns, first, True)
-    counts = f"i64 {first}, i64 {s.steps_of(f, first)}, i64 {s.columns_of(f, first)}"
-    f.do(f"call void @{factor}(ptr {columns}, ptr {_pivots(f, s)}, ptr {_info(f)}, {counts})")
-    if s.is_narrow:
-        s.give(f, module)
-    else:
-        s.transpose(f, module, stripe, columns, first, False)
+def _factor_stripe(f: Part, s: Stripes, module: Module, factor: str, number: Index) -> None:
+    first = number * s.p.width
+    columns = s.load_columns(f, module, number)
+    f.call(factor, columns, _pivots(f, s), _info(f), first, s.steps_of(first), s.columns_of(first))
+    s.store_columns(f, module, columns, number)
 
 
 def _step(s: Stripes, module: Module, factor: str) -> str:
     """The part that changes the stripe `number` beyond stripe `step`, and factors the next one."""
     p, tall = s.p, s.tall
     f = s.part("step")
-    change, solve = panels.update(module, tall), panels.solve(module, tall, True)
-    stripe = s.stripe(f, plus(f, plus(f, "%step", 1), "%number"))
-    columns, first = s.column(f, "%step"), times(f, "%step", p.width)
-    _exchange(f, s, module, stripe, first, plus(f, first, s.steps_of(f, first)))
-    top = offset(f, stripe, (first, p.stripe_row))
-    left = offset(f, columns, (first, p.bytes))
-    end = least(f, plus(f, first, p.width), str(s.rows))
-    with f.loop("0", f.let(f"sub nsw i64 {end}, {first}"), p.rows) as row:
-        c, a = offset(f, top, (row.index, p.stripe_row)), offset(f, left, (row.index, p.bytes))
-        f.do(f"call void @{change}(ptr {c}, ptr {a}, ptr {top}, i64 {row.index})")
-        corner = offset(f, a, (row.index, tall.panel_column))
-        f.do(f"call void @{solve}(ptr {c}, ptr {corner}, ptr null, i64 0)")
-    with f.loop(end, str(s.rows), p.rows) as row:
-        c, a = offset(f, stripe, (row.index, p.stripe_row)), offset(f, columns, (row.index, p.bytes))
-        f.do(f"call void @{change}(ptr {c}, ptr {a}, ptr {top}, i64 {p.width})")
-    following = plus(f, "%step", 1)
-    is_next = f.let(f"icmp slt i64 {following}, {s.factored}")
-    with f.when(f.let(f"and i1 {is_next}, {f.let('icmp eq i64 %number, 0')}")):
+    update, solve = rank_update(module, tall), substitution(module, tall, True)
+    following = f.step + 1
+    stripe, columns, first = s.stripe(f, following + f.number), s.columns(f, f.step), f.step * p.width
+    _exchange(f, s, module, stripe, first, first + s.steps_of(first))
+    u, left = stripe + first * p.stripe_row, columns[first]
+    end = (first + p.width).smin(s.rows)
+    with f.loop(0, end - first, p.rows) as row:  # rows of u: forward substitution
+        rows, factors = u + row.index * p.stripe_row, left[row.index]
+        f.call(update, rows, factors, u, row.index)
+        f.call(solve, rows, factors + row.index * s.column_bytes, None, 0)
+    with f.loop(end, s.rows, p.rows) as row:  # trailing update
+        f.call(update, stripe + row.index * p.stripe_row, columns[row.index], u, p.width)
+    with f.when((following < s.factored) & f.number.eq(0)):
         _factor_stripe(f, s, module, factor, following)
-    return s.end(f, module)
+    return module.end(f)
 
 
 def _unpack(s: Stripes, module: Module) -> str:
-    def later_pivots(f: Function, stripe: str) -> None:
-        first = least(f, times(f, plus(f, "%number", 1), s.p.width), str(s.m.least))
-        _exchange(f, s, module, stripe, first, str(s.m.least))
+    def later_pivots(f: Part, stripe: Pointer) -> None:
+        first = ((f.number + 1) * s.p.width).smin(s.m.least)
+        _exchange(f, s, module, stripe, first, f.index(s.m.least))
 
     return s.unpack(module, later_pivots)
 
 
-def _exchange(f: Function, s: Stripes, module: Module, stripe: str, first: str, last: str) -> None:
+def _exchange(f: Part, s: Stripes, module: Module, stripe: Pointer, first: Index, last: Index) -> None:
     """Exchanges a stripe's rows as the pivots `first` to `last` say."""
-    p = s.p
-    name = f"exchange_rows_{p.name}"
+    name = f"exchange_rows_{s.p.name}"
     if name not in module.functions:
-        g = Function(
-            name, [("ptr", "stripe"), ("ptr", "pivots"), ("i64", "first"), ("i64", "last")], attributes="noinline"
-        )
-        with g.loop("%first", "%last") as row:
-            pivot = g.let(f"load i32, ptr {offset(g, '%pivots', (row.index, 4))}, align 4")
-            other = g.let(f"sub nsw i64 {g.let(f'sext i32 {pivot} to i64')}, 1")
-            with g.when(g.let(f"icmp ne i64 {other}, {row.index}")):
-                places = [offset(g, "%stripe", (x, p.stripe_row)) for x in (row.index, other)]
-                rows = [panels.load_row(g, p, place) for place in places]
-                for place, values in zip(places, reversed(rows), strict=True):
-                    panels.store_row(g, p, values, place)
-        g.do("ret void")
-        module.add(g)
-    f.do(f"call void @{name}(ptr {stripe}, ptr {_pivots(f, s)}, i64 {first}, i64 {last})")
+        _write_exchange(name, s, module)
+    f.call(name, stripe, _pivots(f, s), first, last)
+
+
+def _write_exchange(name: str, s: Stripes, module: Module) -> None:
+    p = s.p
+    f, (stripe, pivots, first, last) = subroutine(name, p.scalar, stripe=POINTER, pivots=POINTER, first=I64, last=I64)
+    with f.loop(first, last) as row:
+        other = f.index(pivots.to(I32)[row.index].load().sext(64)) - 1
+        with f.when(other.ne(row.index)):
+            places = [stripe + x * p.stripe_row for x in (row.index, other)]
+            rows = [p.load_row(place) for place in places]
+            for place, values in zip(places, reversed(rows), strict=True):
+                p.store_row(values, place)
+    module.end(f)
 
 
 # -- a stripe by columns
 
 
 def _factor(s: Stripes, module: Module) -> str:
-    """void f(ptr columns, ptr pivots, ptr info, i64 first, i64 steps, i64 count): factors columns from row `first` on.
+    """The function (columns, pivots, info, first, steps, count) that factors columns from row `first` on.
 
     `steps` of the `count` columns have pivots.
     """
-    p, column = s.p, s.tall.panel_column
-    parameters = [("ptr", "columns"), ("ptr", "pivots"), ("ptr", "info")]
-    parameters += [("i64", "first"), ("i64", "steps"), ("i64", "count")]
-    f = Function(f"lu_columns_{s.tall.name}", parameters, attributes="noinline")
-    with f.loop("0", "%steps") as step:
-        row = plus(f, "%first", step.index)
-        here = offset(f, "%columns", (step.index, column))
-        pivot_row = _pivot_row(f, s, here, row)
-        number = f.let(f"trunc i64 {plus(f, pivot_row, 1)} to i32")
-        f.do(f"store i32 {number}, ptr {offset(f, '%pivots', (row, 4))}, align 4")
-        with f.when(f.let(f"icmp ne i64 {pivot_row}, {row}")), f.loop("0", "%count") as other:
-            line = offset(f, "%columns", (other.index, column))
-            places = [offset(f, line, (x, p.bytes)) for x in (row, pivot_row)]
-            values = [load(f, p, place) for place in places]
+    counts = {"first": I64, "steps": I64, "count": I64}
+    f, (columns, pivots, info, first, steps, count) = subroutine(
+        f"lu_columns_{s.tall.name}", s.p.scalar, columns=POINTER, pivots=POINTER, info=POINTER, **counts
+    )
+    with f.loop(0, steps) as step:
+        row = first + step.index
+        column = columns + step.index * s.column_bytes
+        pivot_row = _pivot_row(s, column, row)
+        pivots.to(I32)[row].store((pivot_row + 1).trunc(32))
+        with f.when(pivot_row.ne(row)), f.loop(0, count) as other:
+            line = columns + other.index * s.column_bytes
+            places = line[row], line[pivot_row]
+            values = [place.load() for place in places]
             for place, value in zip(places, reversed(values), strict=True):
-                store(f, p, value, place)
-        pivot = load(f, p, offset(f, here, (row, p.bytes)))
-        is_pivot = f.let(f"fcmp une {p.scalar} {pivot}, {float_constant(0.0, p.scalar)}")
-        panels.note_pivot(f, is_pivot, "%info", plus(f, row, 1))
-        below = Rows(f, s, plus(f, row, 1))
-        _scale(f, s, here, pivot, is_pivot, below)
-        first = plus(f, step.index, 1)
-        whole = plus(f, first, f.let(f"and i64 {f.let(f'sub nsw i64 %count, {first}')}, {-_COLUMNS}"))
-        with f.loop(first, whole, _COLUMNS) as other:
-            _eliminate(f, s, here, offset(f, "%columns", (other.index, column)), _COLUMNS, row, below)
-        with f.loop(whole, "%count") as other:
-            _eliminate(f, s, here, offset(f, "%columns", (other.index, column)), 1, row, below)
-    f.do("ret void")
-    module.add(f)
-    return f.name
+                place.store(value)
+        pivot = column[row].load()
+        is_zero = pivot.eq(0.0)
+        note_pivot(~is_zero, info, row + 1)
+        below = Rows(s, row + 1)
+        _scale(s, column, pivot_factors(pivot, is_zero), below)
+
+        def eliminate(other: Index, together: int, column: Pointer = column, row: Index = row) -> None:
+            _eliminate(s, column, columns + other * s.column_bytes, together, row, below)
+
+        by_groups(step.index + 1, count, _COLUMNS, eliminate)
+    return module.end(f)
 
 
-def _pivot_row(f: Function, s: Stripes, column: str, row: str) -> str:
+def _pivot_row(s: Stripes, column: Pointer, row: Index) -> Index:
     """The row of the first largest element of a column, from `row` on."""
-    p = s.p
-    integer, flags = f"i{8 * p.bytes}", f"<{p.lanes} x i1>"
-    integers = f"<{p.lanes} x {integer}>"
+    f, lanes = row.fn, s.p.lanes
+    integers = s.p.vector.integer
 
-    def spread_integer(value: str) -> str:
-        narrow = f.let(f"trunc i64 {value} to i32") if p.bytes == 4 else value
-        first = f.let(f"insertelement {integers} poison, {integer} {narrow}, i32 0")
-        return f.let(f"shufflevector {integers} {first}, {integers} poison, <{p.lanes} x i32> zeroinitializer")
+    def spread(number: Index) -> Value:
+        return number.trunc(integers.bits).splat(lanes)
 
-    counted = ", ".join(f"{integer} {i}" for i in range(p.lanes))
-
-    def larger(first: str, mask: str, carried: Sequence[str]) -> list[str]:
+    def larger(first: Index, mask: Value | None, carried: list[Value]) -> list[Value]:
         most, places = carried
-        size = magnitude(f, p, load(f, p, offset(f, column, (first, p.bytes)), p.lanes))
-        numbers = f.let(f"add {integers} {spread_integer(first)}, <{counted}>")
-        is_larger = f.let(f"fcmp ogt {p.vector} {size}, {most}")
-        is_larger = f.let(f"and {flags} {mask}, {is_larger}") if mask else is_larger
-        place = f.let(f"select {flags} {is_larger}, {integers} {numbers}, {integers} {places}")
-        return [chosen(f, p, is_larger, size, most), place]
+        size = column[first].load(lanes).abs()
+        numbers = spread(first) + f.lane_numbers(integers)
+        is_larger = size > most
+        is_larger = is_larger if mask is None else mask & is_larger
+        places = is_larger.select(numbers, places)
+        return [is_larger.select(size, most), places]
 
-    start = magnitude(f, p, spread(f, p, load(f, p, offset(f, column, (row, p.bytes)))))
-    most, places = Rows(f, s, row).each([(p.vector, start), (integers, spread_integer(row))], larger)
-    largest = f.let(f"call {p.scalar} @llvm.vector.reduce.fmax.{p.suffix}({p.vector} {most})")
-    less = f.let(f"fcmp olt {p.vector} {most}, {spread(f, p, largest)}")
-    never = f"splat ({integer} {2**31 - 1})"
-    candidates = f.let(f"select {flags} {less}, {integers} {never}, {integers} {places}")
-    found = f.let(f"call {integer} @llvm.vector.reduce.smin.v{p.lanes}{integer}({integers} {candidates})")
-    return f.let(f"sext {integer} {found} to i64") if p.bytes == 4 else found
+    start = column[row].load().splat(lanes).abs()
+    most, places = Rows(s, row).each([start, spread(row)], larger)
+    less = most < most.reduce("fmax").splat(lanes)
+    return f.index(less.select(f.constant(2**31 - 1, integers), places).reduce("smin").sext(64))
 
 
-def _scale(f: Function, s: Stripes, column: str, pivot: str, is_pivot: str, below: Rows) -> None:
-    """Divides a column's elements below the pivot, unless the pivot is zero."""
-    p, reach = s.p, 100 if s.p.bytes == 4 else 900
-    one = float_constant(1.0, p.scalar)
+def _scale(s: Stripes, column: Pointer, factors: tuple[Value, Value], below: Rows) -> None:
+    """Multiplies a column's elements below the pivot by both factors."""
+    spread = [factor.splat(s.p.lanes) for factor in factors]
 
-    def select(condition: str, a: str, b: str) -> str:
-        return f.let(f"select i1 {condition}, {p.scalar} {a}, {p.scalar} {b}")
-
-    # a power of two keeps the reciprocals of tiny pivots finite
-    size = f.let(f"call {p.scalar} @llvm.fabs.f{8 * p.bytes}({p.scalar} {pivot})")
-    tiny = f.let(f"fcmp olt {p.scalar} {size}, {float_constant(2.0**-reach, p.scalar)}")
-    scale = select(tiny, float_constant(2.0**reach, p.scalar), one)
-    divisor = select(is_pivot, f.let(f"fmul {p.scalar} {pivot}, {scale}"), one)
-    factors = [spread(f, p, x) for x in (scale, f.let(f"fdiv {p.scalar} {one}, {divisor}"))]
-
-    def scaled(row: str, mask: str, carried: Sequence[str]) -> list[str]:
-        place = offset(f, column, (row, p.bytes))
-        old = value = load(f, p, place, p.lanes)
-        for factor in factors:
-            value = f.let(f"fmul {p.vector} {value}, {factor}")
-        store(f, p, masked(f, p, mask, value, old), place, p.lanes)
+    def scale(row: Index, mask: Value | None, carried: list[Value]) -> list[Value]:
+        value = column[row].load(s.p.lanes)
+        column[row].store(masked(mask, value * spread[0] * spread[1], value))
         return []
 
-    below.each([], scaled)
+    below.each([], scale)
 
 
-def _eliminate(f: Function, s: Stripes, left: str, columns: str, count: int, row: str, below: Rows) -> None:
+def _eliminate(s: Stripes, left: Pointer, columns: Pointer, count: int, row: Index, below: Rows) -> None:
     """Takes column `left` times their elements in `row` from that many columns, below that row."""
-    p, column = s.p, s.tall.panel_column
-    lines = [offset(f, columns, c * column) for c in range(count)]
-    upper = [spread(f, p, load(f, p, offset(f, line, (row, p.bytes)))) for line in lines]
+    lanes = s.p.lanes
+    lines = [columns + c * s.column_bytes for c in range(count)]
+    upper = [line[row].load().splat(lanes) for line in lines]
 
-    def eliminate(first: str, mask: str, carried: Sequence[str]) -> list[str]:
-        value = load(f, p, offset(f, left, (first, p.bytes)), p.lanes)
+    def eliminate(first: Index, mask: Value | None, carried: list[Value]) -> list[Value]:
+        factor = left[first].load(lanes)
         for line, u in zip(lines, upper, strict=True):
-            place = offset(f, line, (first, p.bytes))
-            x = load(f, p, place, p.lanes)
-            store(f, p, masked(f, p, mask, less_product(f, p, [x], [value], [u])[0], x), place, p.lanes)
+            value = line[first].load(lanes)
+            line[first].store(masked(mask, multiply_subtract([value], [factor], [u])[0], value))
         return []
 
     below.each([], eliminate)

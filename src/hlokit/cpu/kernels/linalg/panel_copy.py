@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.squares import transposed
-from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.kernels.linalg.panels import Panels, load, offset, plus, store
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg.panels import Panels
+from hlokit.cpu.llvm import I64, NOALIAS, POINTER, Index, Module, Pointer, Value, transposed
 
 
 @dataclass(frozen=True)
@@ -24,132 +23,113 @@ class Strides:
 
 
 def copy(module: Module, p: Panels, minor_size: int, s: Strides, into: bool) -> str:
-    """void f(ptr packed, ptr array, i64 majors, i64 minors): elements [major][minor] between the two.
+    """The function (packed, array, majors, minors): copies elements [major][minor] between the two.
 
     packed   [major][component][minor_size]; into: array to packed, else packed to array
     """
     name = f"panel_copy_{'in' if into else 'out'}_{p.dtype.name}_{p.lanes}_{minor_size}_{s.name}"
     if name in module.functions:
         return name
-    parameters = [("ptr noalias", "packed"), ("ptr noalias", "array"), ("i64", "majors"), ("i64", "minors")]
-    f = Function(name, parameters, attributes="noinline")
-    c = _Copy(f, p, minor_size, s, into)
+    f, (packed, array, majors, minors) = subroutine(
+        name, p.scalar, packed=NOALIAS, array=NOALIAS, majors=I64, minors=I64
+    )
+    c = _Copy(p, minor_size, s, into, packed, array)
     if p.parts == 1 and abs(s.minor) == p.bytes:
-        whole = c.whole("%minors")
-        masked = p.lanes * p.bytes == 64 and s.minor > 0  # AVX-512
-        mask = c.mask(f.let(f"sub nsw i64 %minors, {whole}")) if masked else ""
-        with f.loop("0", "%majors") as major:
-            with f.loop("0", whole, p.lanes) as minor:
+        whole = minors & -p.lanes
+        inside = first_lanes(minors - whole, p) if p.vector_bytes == 64 and s.minor > 0 else None  # AVX-512
+        with f.loop(0, majors) as major:
+            with f.loop(0, whole, p.lanes) as minor:
                 c.row(major.index, minor.index)
-            if masked:
-                c.masked_row(major.index, whole, mask)
+            if inside is not None:
+                c.row(major.index, whole, inside)
             else:
-                with f.loop(whole, "%minors") as minor:
+                with f.loop(whole, minors) as minor:
                     c.element(major.index, minor.index)
     elif p.parts == 1 and abs(s.major) == p.bytes:
-        majors, minors = c.whole("%majors"), c.whole("%minors")
-        with f.loop("0", majors, p.lanes) as major:
-            with f.loop("0", minors, p.lanes) as minor:
+        majors_whole, minors_whole = majors & -p.lanes, minors & -p.lanes
+        with f.loop(0, majors_whole, p.lanes) as major:
+            with f.loop(0, minors_whole, p.lanes) as minor:
                 c.square(module, major.index, minor.index)
-            with f.loop(minors, "%minors") as minor, f.loop("0", str(p.lanes)) as more:
-                c.element(plus(f, major.index, more.index), minor.index)
-        with f.loop("0", "%minors") as minor, f.loop(majors, "%majors") as major:
+            with f.loop(minors_whole, minors) as minor, f.loop(0, p.lanes) as more:
+                c.element(major.index + more.index, minor.index)
+        with f.loop(0, minors) as minor, f.loop(majors_whole, majors) as major:
             c.element(major.index, minor.index)
     else:
-        with f.loop("0", "%majors", 64) as block:
-            end = least(f, plus(f, block.index, 64), "%majors")
-            with f.loop("0", "%minors") as minor, f.loop(block.index, end) as major:
+        with f.loop(0, majors, 64) as block:
+            end = (block.index + 64).smin(majors)
+            with f.loop(0, minors) as minor, f.loop(block.index, end) as major:
                 c.element(major.index, minor.index)
-    f.do("ret void")
-    module.add(f)
-    return name
+    return module.end(f)
+
+
+def first_lanes(count: Index, p: Panels) -> Value:
+    """The mask of the first `count` lanes."""
+    numbers = p.vector.like("i32")
+    return count.fn.lane_numbers(numbers) < count.trunc(32).splat(p.lanes)
 
 
 @dataclass(frozen=True)
 class _Copy:
     """Writes the steps of a copy."""
 
-    f: Function
     p: Panels
     minor_size: int
     s: Strides
     into: bool
+    packed: Pointer
+    array: Pointer
 
-    def whole(self, count: str) -> str:
-        """As many of them as fill vectors."""
-        return self.f.let(f"and i64 {count}, {-self.p.lanes}")
+    def ends(self, major: Index, minor: Index) -> tuple[Pointer, Pointer]:
+        """The places of an element in `packed` and in `array`."""
+        packed = (self.packed + major * (self.minor_size * self.p.parts * self.p.bytes))[minor]
+        return packed, self.array + major * self.s.major + minor * self.s.minor
 
-    def packed(self, major: str, minor: str) -> str:
-        p = self.p
-        return offset(self.f, "%packed", (major, self.minor_size * p.parts * p.bytes), (minor, p.bytes))
+    def moved(self, packed: Pointer, array: Pointer) -> tuple[Pointer, Pointer]:
+        """From where to where."""
+        return (array, packed) if self.into else (packed, array)
 
-    def array(self, major: str, minor: str) -> str:
-        return offset(self.f, "%array", (major, self.s.major), (minor, self.s.minor))
+    def element(self, major: Index, minor: Index) -> None:
+        packed, array = self.ends(major, minor)
+        for c in range(self.p.parts):
+            source, target = self.moved(packed[c * self.minor_size], array[c])
+            value = source.load()
+            target.store(-value if c and self.s.conjugate else value)
 
-    def element(self, major: str, minor: str) -> None:
-        f, p = self.f, self.p
-        packed, array = self.packed(major, minor), self.array(major, minor)
-        for c in range(p.parts):
-            here, there = offset(f, packed, c * self.minor_size * p.bytes), offset(f, array, c * p.bytes)
-            value = load(f, p, there if self.into else here)
-            if c and self.s.conjugate:
-                value = f.let(f"fneg {p.scalar} {value}")
-            store(f, p, value, here if self.into else there)
-
-    def row(self, major: str, minor: str) -> None:
+    def row(self, major: Index, minor: Index, mask: Value | None = None) -> None:
         """A vector that is contiguous on both sides; it may count downwards in the array."""
-        f, p, back = self.f, self.p, self.s.minor < 0
-        packed = self.packed(major, minor)
-        array = self.array(major, plus(f, minor, p.lanes - 1) if back else minor)
-        value = load(f, p, array if self.into else packed, p.lanes)
-        if back:
-            order = ", ".join(f"i32 {p.lanes - 1 - i}" for i in range(p.lanes))
-            value = f.let(f"shufflevector {p.vector} {value}, {p.vector} poison, <{p.lanes} x i32> <{order}>")
-        store(f, p, value, packed if self.into else array, p.lanes)
+        lanes = self.p.lanes
+        packed, array = self.ends(major, minor)
+        if self.s.minor < 0:
+            array = array[1 - lanes]
+        source, target = self.moved(packed, array)
+        value = source.load(lanes, mask)
+        target.store(value.reversed() if self.s.minor < 0 else value, mask)
 
-    def mask(self, count: str) -> str:
-        """The first `count` lanes."""
-        f, integers = self.f, f"<{self.p.lanes} x i32>"
-        first = f.let(f"insertelement {integers} poison, i32 {f.let(f'trunc i64 {count} to i32')}, i32 0")
-        limit = f.let(f"shufflevector {integers} {first}, {integers} poison, {integers} zeroinitializer")
-        return f.let(f"icmp slt {integers} <{', '.join(f'i32 {i}' for i in range(self.p.lanes))}>, {limit}")
-
-    def masked_row(self, major: str, minor: str, mask: str) -> None:
-        """Less than a vector that is contiguous on both sides."""
-        f, p = self.f, self.p
-        places = self.array(major, minor), self.packed(major, minor)
-        source, target = places if self.into else places[::-1]
-        shown, end = f"<{p.lanes} x i1> {mask}", f"{p.suffix}.p0"
-        read = f"(ptr align {p.bytes} {source}, {shown}, {p.vector} zeroinitializer)"
-        value = f.let(f"call {p.vector} @llvm.masked.load.{end}{read}")
-        f.do(f"call void @llvm.masked.store.{end}({p.vector} {value}, ptr align {p.bytes} {target}, {shown})")
-
-    def square(self, module: Module, major: str, minor: str) -> None:
+    def square(self, module: Module, major: Index, minor: Index) -> None:
         """As many vectors as lanes, transposed between the two; they may count downwards in the array."""
-        f, p, back = self.f, self.p, self.s.major < 0
-        array = self.array(plus(f, major, p.lanes - 1) if back else major, minor)
-        step = self.minor_size * p.bytes
-        packed = offset(f, self.packed(major, minor), (p.lanes - 1) * step if back else 0)
-        places = (packed, -step if back else step), (array, self.s.minor)
-        (target, target_step), (source, source_step) = places if self.into else places[::-1]
-        arguments = f"ptr {target}, i64 {target_step}, ptr {source}, i64 {source_step}"
-        f.do(f"call void @{_transpose(module, p)}({arguments})")
+        p, back, step = self.p, self.s.major < 0, self.minor_size * self.p.bytes
+        packed, array = self.ends(major, minor)
+        if back:
+            packed, array, step = packed + (p.lanes - 1) * step, array[1 - p.lanes], -step
+        (source, source_step), (target, target_step) = ((array, self.s.minor), (packed, step))[
+            :: 1 if self.into else -1
+        ]
+        source.fn.call(_transpose(module, p), target, target_step, source, source_step)
 
 
 def _transpose(module: Module, p: Panels) -> str:
-    """void f(ptr target, i64 target_step, ptr source, i64 source_step): a square of vectors; steps in bytes."""
+    """The function (target, target_step, source, source_step) that transposes a square of vectors; steps in bytes."""
     name = f"panel_transpose_{p.dtype.name}_{p.lanes}"
-    if name not in module.functions:
-        parameters = [("ptr", "target"), ("i64", "target_step"), ("ptr", "source"), ("i64", "source_step")]
-        f = Function(name, parameters, attributes="noinline")
-        places = ["%source", "%target"]
-        rows: list[str] = []
-        for _ in range(p.lanes):
-            rows.append(load(f, p, places[0], p.lanes))
-            places[0] = f.let(f"getelementptr i8, ptr {places[0]}, i64 %source_step", "p")
-        for row in transposed(f, rows, p.scalar):
-            store(f, p, row, places[1], p.lanes)
-            places[1] = f.let(f"getelementptr i8, ptr {places[1]}, i64 %target_step", "p")
-        f.do("ret void")
-        module.add(f)
-    return name
+    if name in module.functions:
+        return name
+    f, (target, target_step, source, source_step) = subroutine(
+        name, p.scalar, target=POINTER, target_step=I64, source=POINTER, source_step=I64
+    )
+    rows: list[Value] = []
+    for _ in range(p.lanes):
+        rows.append(source.load(p.lanes))
+        source = source + source_step
+    for row in transposed(rows):
+        target.store(row)
+        target = target + target_step
+    return module.end(f)

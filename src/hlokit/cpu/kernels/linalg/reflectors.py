@@ -1,34 +1,75 @@
-"""Blocks of Householder reflectors: H1 H2 ... = I - V T V^T, applied to stripes as products (stripes.py).
+"""Householder reflectors I - tau v v^T, and blocks of them, H1 H2 ... = I - V T V^T, applied to stripes as products.
 
 V is there twice: as a stripe, [row][width], and as columns, [width][tall]; ones on its diagonal, zeros above.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
-from hlokit.cpu.kernels.flow import least
-from hlokit.cpu.kernels.linalg import panels
+from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import (
-    DEPTH,
-    clear,
-    everywhere,
-    less_product,
-    load,
-    offset,
-    one,
-    plus,
-    spread,
-    store,
-    times,
-    up,
-)
+from hlokit.cpu.kernels.linalg.panels import DEPTH, flat, multiply_subtract, rank_update, up
+from hlokit.cpu.kernels.linalg.stepped import Part
 from hlokit.cpu.kernels.linalg.stripes import Stripes
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import I64, POINTER, Function, Index, Module, Pointer, Value, unlikely
 
 _SUMMED = 32
 """Rows whose products are added in registers for T: reflectors of about the same vector make much of its rounding."""
+
+
+# -- one reflector: of a scalar's column, or of a column in each lane
+
+
+@dataclass(frozen=True)
+class Householder:
+    """The reflector of a column (alpha, x), which becomes (beta, 0): v = (1, factor * scale * x)."""
+
+    tau: Value
+    beta: Value
+    scale: Value
+    factor: Value
+
+
+def householder(
+    alpha: Value,
+    squares: Value,
+    whole: Value,
+    largest: Callable[[], Value],
+    squares_of: Callable[[Value], Value],
+    add_square: Callable[[Value, Value], Value],
+) -> Householder:
+    """The reflector of a column (alpha, x) with |x|^2 = squares, and |alpha|^2 + |x|^2 = whole.
+
+    largest()           the largest magnitude
+    squares_of(scale)   |scale x|^2
+    add_square(s, a)    s + a^2
+    """
+    reach = 40 if alpha.bits == 32 else 400
+    one = alpha.value(1.0)
+
+    def by_power_of_two() -> list[Value]:
+        """A power of two that keeps squares from overflow and underflow, and the squares by it."""
+        most = largest()
+        other = 2.0 ** (2 * reach)
+        huge = (most > 2.0**reach) & most.compare("one", inf)  # beside infinity small ones stay
+        scale = (most < 2.0**-reach).select(alpha.value(other), huge.select(alpha.value(1 / other), one))
+        return [scale, squares_of(scale)]
+
+    usual = (whole < 2.0 ** (2 * reach)) & (squares > 2.0 ** (-2 * reach))
+    scale, norm = unlikely(~usual, [one, squares], by_power_of_two)
+    start = alpha * scale
+    beta = -add_square(norm, start).sqrt().copysign(start)
+    is_identity = norm.eq(0.0)  # nothing below
+    difference = beta - start
+    tau = is_identity.select(alpha.value(0.0), difference / beta)
+    factor = is_identity.select(alpha.value(0.0), -1.0 / difference)
+    return Householder(tau, is_identity.select(alpha, beta / scale), scale, factor)
+
+
+# -- blocks of reflectors
 
 
 @dataclass(frozen=True)
@@ -42,117 +83,107 @@ class Reflecting(Stripes):
 
     @property
     def extra(self) -> int:
-        return self.square + self.tall.panel_column
+        return self.square + self.column_bytes
 
-    def factor(self, f: Function, number: str) -> str:
+    def factor(self, f: Part, number: Index) -> Pointer:
         """T's place."""
-        return offset(f, self.column(f, number), self.p.width * self.tall.panel_column)
+        return self.columns(f, number) + self.p.width * self.column_bytes
 
-    def spare(self, f: Function, number: str) -> str:
+    def spare(self, f: Part, number: Index) -> Pointer:
         """The place of the column that nothing else is in."""
-        return offset(f, self.factor(f, number), self.square)
+        return self.factor(f, number) + self.square
 
-    def clean(self, f: Function, module: Module, columns: str, stripe: str, first: str) -> None:
+    def stack_square(self, f: Function) -> Pointer:
+        """A block on the stack."""
+        return f.local(self.p.scalar, self.square // self.p.bytes, 64)
+
+    def clean(self, module: Module, columns: Pointer, stripe: Pointer, first: Index) -> None:
         """Makes V of columns that have it below the diagonal only, and a stripe of V."""
-        p, steps = self.p, self.steps_of(f, first)
-        with f.loop("0", str(p.width)) as column:
-            start = offset(f, columns, (column.index, self.tall.panel_column), (first, p.bytes))
-            rest = f.let(f"sub nsw i64 {self.rows}, {first}")
-            is_reflector = f.let(f"icmp slt i64 {column.index}, {steps}")
-            count = f.let(f"select i1 {is_reflector}, i64 {column.index}, i64 {rest}")
-            clear(f, start, times(f, count, p.bytes))
+        f, p, steps = first.fn, self.p, self.steps_of(first)
+        with f.loop(0, p.width) as column:
+            start = (columns + column.index * self.column_bytes)[first]
+            is_reflector = column.index < steps
+            count = f.index(is_reflector.select(column.index, self.rows - first))
+            f.memset(start, 0, count * p.bytes)
             with f.when(is_reflector):
-                store(f, p, one(p), offset(f, start, (column.index, p.bytes)))
-        self.transpose(f, module, stripe, columns, first, False)
+                start[column.index].store(1.0)
+        self.transpose(module, stripe, columns, first, False)
 
-    def make_factor(self, f: Function, module: Module, stripe: str, taus: str, number: str, transposed: bool) -> None:
-        """T of a stripe of V, and of the reflectors' factors at `taus`; or its transpose."""
-        p, first = self.p, times(f, number, self.p.width)
+    def make_factor(self, f: Part, module: Module, stripe: Pointer, taus: Pointer, number: Index, turned: bool) -> None:
+        """T of a stripe of V, and of the reflectors' factors at `taus`; turned: its transpose."""
+        p, first = self.p, number * self.p.width
         name = f"reflector_factor_{p.name}"
         if name not in module.functions:
             _write_factor(module, self, name)
         target = self.factor(f, number)
-        goal = target if transposed else f.alloca("i8", self.square)
-        rows = f.let(f"sub nsw i64 {self.rows}, {first}")
-        v, factors = offset(f, stripe, (first, p.stripe_row)), offset(f, taus, (first, p.bytes))
-        f.do(f"call void @{name}(ptr {goal}, ptr {v}, ptr {factors}, i64 {rows}, i64 {self.steps_of(f, first)})")
-        if not transposed:
+        goal = target if turned else self.stack_square(f)
+        f.call(name, goal, stripe + first * p.stripe_row, taus[first], self.rows - first, self.steps_of(first))
+        if not turned:
             turn = copy(module, p, p.width, Strides(p.bytes, p.stripe_row), False)
-            f.do(f"call void @{turn}(ptr {goal}, ptr {target}, i64 {p.width}, i64 {p.width})")
+            f.call(turn, goal, target, p.width, p.width)
 
-    def apply(self, f: Function, module: Module, v: str, number: str, stripe: str, transposed: bool) -> None:
-        """stripe -= V T V^T stripe, with the V of stripe `number`; transposed: what is kept of T is its transpose."""
+    def apply(self, f: Part, module: Module, v: Pointer, number: Index, stripe: Pointer, turned: bool) -> None:
+        """stripe -= V T V^T stripe, with the V of stripe `number`; turned: what is kept of T is its transpose."""
         p = self.p
-        sums, scaled = f.alloca("i8", self.square), f.alloca("i8", self.square)
-        first = times(f, number, p.width)
-        change = panels.update(module, p)
-        clear(f, sums, str(self.square))
-        clear(f, scaled, str(self.square))
-        f.do(f"call void @{_gather(module, self)}(ptr {sums}, ptr {v}, ptr {stripe}, i64 {first}, i64 {self.rows})")
+        products, scaled = self.stack_square(f), self.stack_square(f)
+        first = number * p.width
+        update = rank_update(module, p)
+        f.memset(products, 0, self.square)
+        f.memset(scaled, 0, self.square)
+        f.call(_inner_product(module, self), products, v, stripe, first, self.rows)  # - V^T stripe
         factor = self.factor(f, number)
-        with f.loop("0", str(p.width), p.rows) as row:
-            c, a, b = (offset(f, x, (row.index, p.stripe_row)) for x in (scaled, factor, sums))
-            count = f.let(f"sub nsw i64 {p.width}, {row.index}")
-            if not transposed:  # T is an upper triangle: rows of its transpose end at their diagonal
-                a, b, count = factor, sums, plus(f, row.index, p.rows)
-            a = offset(f, a, (row.index, p.bytes))
-            f.do(f"call void @{change}(ptr {c}, ptr {a}, ptr {b}, i64 {count})")
-        columns = self.column(f, number)
-        spread_out = panels.update(module, self.tall)
-        with f.loop(first, str(self.rows), p.rows) as row:
-            c, a = offset(f, stripe, (row.index, p.stripe_row)), offset(f, columns, (row.index, p.bytes))
-            f.do(f"call void @{spread_out}(ptr {c}, ptr {a}, ptr {scaled}, i64 {p.width})")
+        with f.loop(0, p.width, p.rows) as row:  # T V^T stripe
+            down = row.index * p.stripe_row
+            # T is an upper triangle: rows of its transpose end at their diagonal
+            a, b, count = (factor + down, products + down, p.width - row.index)
+            if not turned:
+                a, b, count = factor, products, row.index + p.rows
+            f.call(update, scaled + down, a[row.index], b, count)
+        columns, trailing = self.columns(f, number), rank_update(module, self.tall)
+        with f.loop(first, self.rows, p.rows) as row:
+            f.call(trailing, stripe + row.index * p.stripe_row, columns[row.index], scaled, p.width)
 
 
-def _gather(module: Module, s: Stripes) -> str:
-    """void f(ptr sums, ptr a, ptr b, i64 first, i64 last): sums[width][width] -= a^T b, of two stripes' rows."""
+def _inner_product(module: Module, s: Stripes) -> str:
+    """The function (sums, a, b, first, last): sums[width][width] -= a^T b, of two stripes' rows."""
     p = s.p
     name = f"stripes_product_{p.name}"
     if name in module.functions:
         return name
-    parameters = [("ptr", "sums"), ("ptr", "a"), ("ptr", "b"), ("i64", "first"), ("i64", "last")]
-    f = Function(name, parameters, attributes="noinline")
-    change = panels.update(module, p)
-    with f.loop("%first", "%last", DEPTH) as outer:
-        count = least(f, f.let(f"sub nsw i64 %last, {outer.index}"), str(DEPTH))
-        a, b = (offset(f, x, (outer.index, p.stripe_row)) for x in ("%a", "%b"))
-        with f.loop("0", str(p.width), p.rows) as row:
-            c, left = offset(f, "%sums", (row.index, p.stripe_row)), offset(f, a, (row.index, p.bytes))
-            f.do(f"call void @{change}(ptr {c}, ptr {left}, ptr {b}, i64 {count})")
-    f.do("ret void")
-    module.add(f)
-    return name
+    f, (sums, a, b, first, last) = subroutine(name, p.scalar, sums=POINTER, a=POINTER, b=POINTER, first=I64, last=I64)
+    update = rank_update(module, p)
+    with f.loop(first, last, DEPTH) as outer:
+        count = (last - outer.index).smin(DEPTH)
+        left, right = (x + outer.index * p.stripe_row for x in (a, b))
+        with f.loop(0, p.width, p.rows) as row:
+            f.call(update, sums + row.index * p.stripe_row, left[row.index], right, count)
+    return module.end(f)
 
 
 def _write_factor(module: Module, s: Reflecting, name: str) -> None:
-    """void f(ptr t, ptr v, ptr taus, i64 rows, i64 steps): t is T's transpose.
+    """The function (t, v, taus, rows, steps): t is T's transpose.
 
     Row j of it is tau_j e_j - tau_j sum over k < j of (v_j^T v_k) row k.
     """
     p = s.p
-    parameters = [("ptr", "t"), ("ptr", "v"), ("ptr", "taus"), ("i64", "rows"), ("i64", "steps")]
-    f = Function(name, parameters, attributes="noinline")
-    products, part = f.alloca("i8", s.square), f.alloca("i8", s.square)
-    clear(f, products, str(s.square))
-    clear(f, "%t", str(s.square))
-    with f.loop("0", "%rows", _SUMMED) as block:
-        end = least(f, plus(f, block.index, _SUMMED), "%rows")
-        clear(f, part, str(s.square))
-        f.do(f"call void @{_gather(module, s)}(ptr {part}, ptr %v, ptr %v, i64 {block.index}, i64 {end})")
-        with f.loop("0", str(s.square // p.bytes), p.lanes) as at:
-            places = [offset(f, x, (at.index, p.bytes)) for x in (products, part)]
-            a, b = (load(f, p, place, p.lanes) for place in places)
-            store(f, p, f.let(f"fadd {p.vector} {a}, {b}"), places[0], p.lanes)
-    with f.loop("0", "%steps") as row:
-        line, target = (offset(f, x, (row.index, p.stripe_row)) for x in (products, "%t"))
-        zeros = [(p.vector, everywhere(p, 0.0))] * p.vectors
-        with f.loop("0", row.index, carries=zeros) as before:
-            left = spread(f, p, load(f, p, offset(f, line, (before.index, p.bytes))))  # - v_j^T v_k
-            right = panels.load_row(f, p, offset(f, "%t", (before.index, p.stripe_row)))
-            before.next = [less_product(f, p, [c], [left], x)[0] for c, x in zip(before.carried, right, strict=True)]
-        tau = load(f, p, offset(f, "%taus", (row.index, p.bytes)))
-        minus = spread(f, p, f.let(f"fneg {p.scalar} {tau}"))
-        panels.store_row(f, p, [[f.let(f"fmul {p.vector} {x}, {minus}")] for x in before.results], target)
-        store(f, p, tau, offset(f, target, (row.index, p.bytes)))
-    f.do("ret void")
-    module.add(f)
+    f, (t, v, taus, rows, steps) = subroutine(name, p.scalar, t=POINTER, v=POINTER, taus=POINTER, rows=I64, steps=I64)
+    products, part = s.stack_square(f), s.stack_square(f)
+    f.memset(products, 0, s.square)
+    f.memset(t, 0, s.square)
+    with f.loop(0, rows, _SUMMED) as block:
+        end = (block.index + _SUMMED).smin(rows)
+        f.memset(part, 0, s.square)
+        f.call(_inner_product(module, s), part, v, v, block.index, end)
+        with f.loop(0, s.square // p.bytes, p.lanes) as at:
+            products[at.index].store(products[at.index].load(p.lanes) + part[at.index].load(p.lanes))
+    with f.loop(0, steps) as row:
+        line, target = products + row.index * p.stripe_row, t + row.index * p.stripe_row
+        with f.loop(0, row.index, carries=[f.constant(0.0, p.vector)] * p.vectors) as before:
+            left = [line[before.index].load().splat(p.lanes)]  # - v_j^T v_k
+            right = p.load_row(t + before.index * p.stripe_row)
+            before.next = flat([multiply_subtract([c], left, x) for c, x in zip(before.carried, right, strict=True)])
+        tau = taus[row.index].load()
+        minus = (-tau).splat(p.lanes)
+        p.store_row([[x * minus] for x in before.results], target)
+        target[row.index].store(tau)
+    module.end(f)

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from hlokit.cpu.kernels.contraction.squares import transposed
-from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.linalg.batch_lanes import chosen
+from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import Panels, clear, everywhere, load, offset, panels_for, plus, store, times, up
-from hlokit.cpu.kernels.linalg.stepped import HEAD, part
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.kernels.linalg.panels import Panels, panels_for, up
+from hlokit.cpu.kernels.linalg.stepped import HEAD, Part
+from hlokit.cpu.llvm import I1, POINTER, Index, LaneMask, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
@@ -52,6 +50,12 @@ class Matrix:
         return f"{self.dtype.name}_{self.batch}_{self.rows}_{self.columns}"
 
 
+def tall_as(p: Panels, rows: int) -> Panels:
+    """A panel as high as a column: of an odd number of lines, so that columns meet in few sets of the cache."""
+    lines = -(-rows * p.bytes // _LINE) | 1
+    return replace(p, blocks=lines * _LINE // p.bytes // p.rows)
+
+
 @dataclass(frozen=True)
 class Stripes:
     """Where the stripes of a matrix are in its scratch; after them the columns of those that are factored.
@@ -76,9 +80,13 @@ class Stripes:
 
     @cached_property
     def tall(self) -> Panels:
-        """A panel as high as a column: of an odd number of lines, so that columns meet in few sets of the cache."""
-        lines = -(-self.m.rows * self.p.bytes // _LINE) | 1
-        return replace(self.p, blocks=lines * _LINE // self.p.bytes // self.p.rows)
+        """The panel that columns make."""
+        return tall_as(self.p, self.m.rows)
+
+    @property
+    def column_bytes(self) -> int:
+        """From one column to the next."""
+        return self.tall.panel_column
 
     @property
     def count(self) -> int:
@@ -100,7 +108,7 @@ class Stripes:
 
     @property
     def columns_bytes(self) -> int:
-        return self.p.width * self.tall.panel_column + self.extra
+        return self.p.width * self.column_bytes + self.extra
 
     @property
     def extra(self) -> int:
@@ -116,201 +124,182 @@ class Stripes:
     def name(self) -> str:
         return f"{self.kind}_{self.m.name}_{self.steps}_{self.p.name}"
 
-    def stripe(self, f: Function, number: str) -> str:
-        return offset(f, "%memory", HEAD, (number, self.stripe_bytes))
+    def stripe(self, f: Part, number: Index | int) -> Pointer:
+        return f.memory + HEAD + number * self.stripe_bytes
 
-    def column(self, f: Function, number: str) -> str:
+    def columns(self, f: Part, number: Index | int) -> Pointer:
         """The first column of a factored stripe."""
-        return offset(f, "%memory", HEAD + self.count * self.stripe_bytes, (number, self.columns_bytes))
+        return f.memory + (HEAD + self.count * self.stripe_bytes) + number * self.columns_bytes
 
-    def part(self, name: str, is_cold: bool = False) -> Function:
-        return part(f"{self.name}_{name}", is_cold)
+    def part(self, name: str, is_cold: bool = False) -> Part:
+        return Part(f"{self.name}_{name}", self.p.scalar, is_cold)
 
     @property
     def is_narrow(self) -> bool:
         """Whether masks can read a row, less than a vector: columns are then taken and given without stripes."""
-        return self.m.columns <= self.p.lanes and self.p.lanes * self.p.bytes == 64  # AVX-512
+        return self.m.columns <= self.p.lanes and self.p.vector_bytes == 64  # AVX-512
 
     def nothing(self, module: Module) -> str:
         """The part that does nothing."""
-        return self.end(self.part("nothing"), module) if self._nothing not in module.functions else self._nothing
+        f = self.part("nothing")
+        return f.name if f.name in module.functions else module.end(f)
 
-    @property
-    def _nothing(self) -> str:
-        return f"{self.name}_nothing"
+    def load_columns(self, f: Part, module: Module, number: Index) -> Pointer:
+        """Copies a stripe, or a narrow operand, to columns, which it gives."""
+        columns = self.columns(f, number)
+        if self.is_narrow:
+            f.call(_narrow(module, self, True), columns, f.array(0, self.m.bytes))
+        else:
+            self.transpose(module, self.stripe(f, number), columns, number * self.p.width, True)
+        return columns
 
-    def take(self, f: Function, module: Module) -> None:
-        """Copies a narrow operand to columns."""
-        array, _ = self._array(f, 0, "0")
-        f.do(f"call void @{_narrow(module, self, True)}(ptr {self.column(f, '0')}, ptr {array})")
-
-    def give(self, f: Function, module: Module) -> None:
-        """Copies columns to a narrow result."""
-        array, _ = self._array(f, self.result, "0")
-        f.do(f"call void @{_narrow(module, self, False)}(ptr {self.column(f, '0')}, ptr {array})")
+    def store_columns(self, f: Part, module: Module, columns: Pointer, number: Index) -> None:
+        """Copies columns back to their stripe, or to a narrow result."""
+        if self.is_narrow:
+            f.call(_narrow(module, self, False), columns, f.array(self.result, self.m.bytes))
+        else:
+            self.transpose(module, self.stripe(f, number), columns, number * self.p.width, False)
 
     def pack(self, module: Module) -> str:
         """The part that copies a stripe of the operand; zeros are where there is none."""
         if self.is_narrow:
             return self.nothing(module)
         f = self.part("pack")
-        stripe = self.stripe(f, "%number")
-        self.read(f, module, stripe)
-        return self.end(f, module)
+        self.read(f, module, self.stripe(f, f.number))
+        return module.end(f)
 
-    def read(self, f: Function, module: Module, stripe: str) -> None:
-        """Copies stripe %number of the operand."""
-        array, columns = self._array(f, 0, "%number")
+    def read(self, f: Part, module: Module, stripe: Pointer) -> None:
+        """Copies stripe `number` of the operand."""
+        array, columns = self._array(f, 0, f.number)
         if self.rows != self.m.rows or self.m.columns % self.p.width:
-            with f.when("true" if self.rows != self.m.rows else f.let(f"icmp slt i64 {columns}, {self.p.width}")):
-                clear(f, stripe, str(self.stripe_bytes))
-        f.do(f"call void @{self._copy(module, True)}(ptr {stripe}, ptr {array}, i64 {self.m.rows}, i64 {columns})")
+            with f.when(columns < self.p.width if self.rows == self.m.rows else f.constant(True, I1)):
+                f.memset(stripe, 0, self.stripe_bytes)
+        f.call(self._copy(module, True), stripe, array, self.m.rows, columns)
 
-    def unpack(self, module: Module, before: Callable[[Function, str], None] | None = None) -> str:
-        """The part that copies a stripe to the result. before(function, stripe): what is done to it first."""
+    def unpack(self, module: Module, before: Callable[[Part, Pointer], None] | None = None) -> str:
+        """The part that copies a stripe to the result. before(part, stripe): what is done to it first."""
         if self.is_narrow:
             return self.nothing(module)
         f = self.part("unpack")
-        stripe = self.stripe(f, "%number")
+        stripe = self.stripe(f, f.number)
         if before is not None:
             before(f, stripe)
-        self.write(f, module, stripe, "%number")
-        return self.end(f, module)
+        self.write(f, module, stripe, f.number)
+        return module.end(f)
 
-    def write(self, f: Function, module: Module, stripe: str, number: str) -> None:
+    def write(self, f: Part, module: Module, stripe: Pointer, number: Index) -> None:
         """Copies a stripe, whose number is given, to the result."""
         array, columns = self._array(f, self.result, number)
-        f.do(f"call void @{self._copy(module, False)}(ptr {stripe}, ptr {array}, i64 {self.m.rows}, i64 {columns})")
+        f.call(self._copy(module, False), stripe, array, self.m.rows, columns)
 
     def _copy(self, module: Module, into: bool) -> str:
         return copy(module, self.p, self.p.width, Strides(self.m.row, self.p.bytes), into)
 
-    def _array(self, f: Function, place: int, number: str) -> tuple[str, str]:
+    def _array(self, f: Part, place: int, number: Index) -> tuple[Pointer, Index]:
         """A stripe's place in an array, and how many columns it has there."""
-        first = times(f, number, self.p.width)
-        array = offset(f, table_pointer(f, place), ("%matrix", self.m.bytes), (first, self.p.bytes))
-        return array, self.columns_of(f, first)
+        first = number * self.p.width
+        return f.array(place, self.m.bytes)[first], self.columns_of(first)
 
-    def transpose(self, f: Function, module: Module, stripe: str, columns: str, first: str, into: bool) -> None:
+    def transpose(self, module: Module, stripe: Pointer, columns: Pointer, first: Index, into: bool) -> None:
         """Copies a stripe's rows from `first` on to columns, or back."""
         p = self.p
-        strides = Strides(p.bytes, self.tall.panel_column)
-        packed, array = offset(f, stripe, (first, p.stripe_row)), offset(f, columns, (first, p.bytes))
-        rows = f.let(f"sub nsw i64 {self.rows}, {first}")
-        name = copy(module, p, p.width, strides, not into)
-        f.do(f"call void @{name}(ptr {packed}, ptr {array}, i64 {rows}, i64 {p.width})")
+        turn = copy(module, p, p.width, Strides(p.bytes, self.column_bytes), not into)
+        first.fn.call(turn, stripe + first * p.stripe_row, columns[first], self.rows - first, p.width)
 
-    def steps_of(self, f: Function, first: str) -> str:
+    def steps_of(self, first: Index) -> Index:
         """How many columns of a stripe are factored whose first one is the matrix's column `first`."""
-        return least(f, f.let(f"sub nsw i64 {self.steps}, {first}"), str(self.p.width))
+        return (self.steps - first).smin(self.p.width)
 
-    def columns_of(self, f: Function, first: str) -> str:
+    def columns_of(self, first: Index) -> Index:
         """How many columns the stripe has whose first one is the matrix's column `first`."""
-        return least(f, f.let(f"sub nsw i64 {self.m.columns}, {first}"), str(self.p.width))
-
-    def end(self, f: Function, module: Module) -> str:
-        f.do("ret void")
-        module.add(f)
-        return f.name
+        return (self.m.columns - first).smin(self.p.width)
 
 
 def _narrow(module: Module, s: Stripes, into: bool) -> str:
-    """void f(ptr columns, ptr array): from or to an array whose rows are parts of a vector."""
-    m, p, column = s.m, s.p, s.tall.panel_column
+    """The function (columns, array): from or to an array whose rows are parts of a vector."""
+    m, p = s.m, s.p
     name = f"narrow_{'in' if into else 'out'}_{m.dtype.name}_{m.rows}_{m.columns}"
     if name in module.functions:
         return name
-    f = Function(name, [("ptr", "columns"), ("ptr", "array")], attributes="noinline")
-    mask = ", ".join(f"i1 {str(i < m.columns).lower()}" for i in range(p.lanes))
-    mask, end = f"<{p.lanes} x i1> <{mask}>", f"{p.suffix}.p0"
+    f, (columns, array) = subroutine(name, p.scalar, columns=POINTER, array=POINTER)
+    mask = LaneMask(f, m.columns, p.lanes)
     whole = m.rows // p.lanes * p.lanes
-    with f.loop("0", str(whole), p.lanes) as loop:
-        rows = [offset(f, "%array", (loop.index, m.row), i * m.row) for i in range(p.lanes)]
-        columns = [offset(f, "%columns", (loop.index, p.bytes), i * column) for i in range(m.columns)]
+    with f.loop(0, whole, p.lanes) as loop:
+        first_row, first_column = array + loop.index * m.row, columns[loop.index]
+        rows = [first_row + i * m.row for i in range(p.lanes)]
+        lines = [first_column + i * s.column_bytes for i in range(m.columns)]
         if into:
-            read = [f"(ptr align {p.bytes} {row}, {mask}, {p.vector} zeroinitializer)" for row in rows]
-            values = [f.let(f"call {p.vector} @llvm.masked.load.{end}{x}") for x in read]
-            for value, place in zip(transposed(f, values, p.scalar), columns, strict=False):
-                store(f, p, value, place, p.lanes)
+            for value, line in zip(transposed([row.load(p.lanes, mask) for row in rows]), lines, strict=False):
+                line.store(value)
         else:
-            values = [load(f, p, place, p.lanes) for place in columns]
-            values += [everywhere(p, 0.0)] * (p.lanes - m.columns)
-            for value, row in zip(transposed(f, values, p.scalar), rows, strict=True):
-                f.do(f"call void @llvm.masked.store.{end}({p.vector} {value}, ptr align {p.bytes} {row}, {mask})")
-    with f.loop(str(whole), str(m.rows)) as row, f.loop("0", str(m.columns)) as other:
-        here = offset(f, "%columns", (other.index, column), (row.index, p.bytes))
-        there = offset(f, "%array", (row.index, m.row), (other.index, p.bytes))
+            values = [line.load(p.lanes) for line in lines] + [f.constant(0.0, p.vector)] * (p.lanes - m.columns)
+            for value, row in zip(transposed(values), rows, strict=True):
+                row.store(value, mask)
+    with f.loop(whole, m.rows) as row, f.loop(0, m.columns) as column:
+        here = (columns + column.index * s.column_bytes)[row.index]
+        there = (array + row.index * m.row)[column.index]
         source, target = (there, here) if into else (here, there)
-        store(f, p, load(f, p, source), target)
+        target.store(source.load())
     if into:
-        with f.loop("0", str(m.columns)) as other:
-            rest = offset(f, "%columns", (other.index, column), m.rows * p.bytes)
-            clear(f, rest, str((s.rows - m.rows) * p.bytes))
-    f.do("ret void")
-    module.add(f)
-    return name
+        with f.loop(0, m.columns) as column:
+            f.memset((columns + column.index * s.column_bytes)[m.rows], 0, (s.rows - m.rows) * p.bytes)
+    return module.end(f)
 
 
 # -- columns by vectors
 
-Body: TypeAlias = Callable[[str, str, Sequence[str]], list[str]]
-"""body(first row, mask, carried): what is carried on from a vector of rows; mask: which lanes count, "" for all."""
+Body: TypeAlias = Callable[[Index, "Value | None", list[Value]], list[Value]]
+"""body(first row, mask, carried): what is carried on from a vector of rows; mask: which lanes count, None for all."""
 
 
 class Rows:
     """A column's rows from `row` on, by vectors. Other lanes may not change: 0 times NaN is no zero."""
 
-    def __init__(self, f: Function, s: Stripes, row: str):
+    def __init__(self, s: Stripes, row: Index) -> None:
         p, end = s.p, s.m.rows
-        self._f, self._s, self._row = f, s, row
-        self._start, self._last = aligned(f, p, row), end // p.lanes * p.lanes
-        is_before = f.let(f"icmp slt i64 {self._start}, {self._last}")
-        edges = f.let(f"zext i1 {is_before} to i64")
-        self._edges = plus(f, edges, 1) if end % p.lanes else edges
-        self._first = _inside(f, s, self._start, row)
+        self._s, self._row = s, row
+        self._start, self._last = row & -p.lanes, end // p.lanes * p.lanes
+        edges = row.fn.index((self._start < self._last).zext(64))
+        self._edges = edges + 1 if end % p.lanes else edges
+        self._first = self._inside(self._start)
 
-    def each(self, carries: Sequence[tuple[str, str]], body: Body, is_short: bool = False) -> list[str]:
+    def each(self, carries: Sequence[Value], body: Body, is_short: bool = False) -> list[Value]:
         """What is carried out of the vectors: the first and the last one have masks.
 
         is_short: all have, one after the other, which is less code.
         """
-        f, p, end = self._f, self._s.p, self._s.m.rows
+        f, p, end = self._row.fn, self._s.p, self._s.m.rows
         if is_short:
-            with f.loop(self._start, str(end), p.lanes, carries=carries) as loop:
-                loop.next = body(loop.index, _inside(f, self._s, loop.index, self._row), loop.carried)
+            with f.loop(self._start, end, p.lanes, carries=carries) as loop:
+                loop.next = body(loop.index, self._inside(loop.index), loop.carried)
             return loop.results
-        flags = f"<{p.lanes} x i1>"
-        ends = ", ".join(f"i1 {str(self._last + i < end).lower()}" for i in range(p.lanes))
-        first = [("i64", self._start), (flags, self._first)]
-        with f.loop("0", self._edges, carries=[*first, *carries]) as edge:
+        last = LaneMask(f, end - self._last, p.lanes)
+        with f.loop(0, self._edges, carries=[self._start, self._first, *carries]) as edge:
             place, mask, *carried = edge.carried
-            edge.next = [str(self._last), f"<{ends}>", *body(place, mask, carried)]
-        typed = [(type, value) for (type, _), value in zip(carries, edge.results[2:], strict=True)]
-        with f.loop(plus(f, self._start, p.lanes), str(self._last), p.lanes, carries=typed) as loop:
-            loop.next = body(loop.index, "", loop.carried)
+            edge.next = [f.index(self._last), last, *body(place, mask, carried)]
+        with f.loop(self._start + p.lanes, self._last, p.lanes, carries=edge.results[2:]) as loop:
+            loop.next = body(loop.index, None, loop.carried)
         return loop.results
 
-
-def _inside(f: Function, s: Stripes, first: str, row: str) -> str:
-    """Which lanes of the vector that begins with row `first` are the matrix's rows from `row` on."""
-    lanes, integers = s.p.lanes, f"<{s.p.lanes} x i32>"
-
-    def everywhere(value: str) -> str:
-        narrow = f.let(f"trunc i64 {value} to i32")
-        one = f.let(f"insertelement {integers} poison, i32 {narrow}, i32 0")
-        return f.let(f"shufflevector {integers} {one}, {integers} poison, {integers} zeroinitializer")
-
-    counted = ", ".join(f"i32 {i}" for i in range(lanes))
-    numbers = f.let(f"add {integers} {everywhere(f.let(f'sub nsw i64 {first}, {row}'))}, <{counted}>")
-    limit = everywhere(f.let(f"sub nsw i64 {s.m.rows}, {row}"))
-    return f.let(f"icmp ult {integers} {numbers}, {limit}")  # those before `row` wrap around
+    def _inside(self, first: Index) -> Value:
+        """Which lanes of the vector that begins with row `first` are the matrix's rows from `row` on."""
+        lanes = self._s.p.lanes
+        numbers = (first - self._row).trunc(32).splat(lanes)
+        numbers = numbers + first.fn.lane_numbers(numbers.type)
+        return numbers.compare("ult", (self._s.m.rows - self._row).trunc(32).splat(lanes))  # those before wrap around
 
 
-def masked(f: Function, p: Panels, mask: str, value: str, other: str = "") -> str:
-    """The value in the lanes of a mask ("": in all), in the others the other one, or zero."""
-    return chosen(f, p, mask, value, other or everywhere(p, 0.0)) if mask else value
+def masked(mask: Value | None, value: Value, other: Value | float = 0.0) -> Value:
+    """The value in the lanes of a mask, in the others the other one."""
+    return value if mask is None else mask.select(value, other)
 
 
-def aligned(f: Function, p: Panels, row: str) -> str:
-    """The row that the vector with this row begins with."""
-    return f.let(f"and i64 {row}, {-p.lanes}")
+def pivot_factors(pivot: Value, is_zero: Value) -> tuple[Value, Value]:
+    """(a, b) with x / pivot = x * a * b; x itself of a pivot of zero.
+
+    a is a power of two, which keeps the reciprocals of tiny pivots finite.
+    """
+    reach = 100 if pivot.bits == 32 else 900
+    one = pivot.value(1.0)
+    scale = (pivot.abs() < 2.0**-reach).select(pivot.value(2.0**reach), one)
+    return scale, 1.0 / is_zero.select(one, pivot * scale)

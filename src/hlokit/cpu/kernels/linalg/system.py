@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from hlokit.cpu.kernels.linalg.panel_copy import Strides
-from hlokit.cpu.kernels.linalg.panels import Panels
-from hlokit.cpu.llvm import Function, float_constant, splat, vector
+from hlokit.cpu.kernels.linalg.panels import Element
+from hlokit.cpu.llvm import Value
 from hlokit.types.dtype import DType
 from hlokit.types.shape import Shape
 
@@ -32,7 +31,18 @@ class System:
 
     @property
     def element(self) -> int:
+        """Bytes."""
         return self.dtype.bits // 8
+
+    @property
+    def triangle(self) -> int:
+        """Bytes of a matrix of a."""
+        return self.size**2 * self.element
+
+    @property
+    def right(self) -> int:
+        """Bytes of a matrix of b."""
+        return self.size * self.columns * self.element
 
     @property
     def name(self) -> str:
@@ -60,43 +70,28 @@ def system_of(b: Shape, size: int, left: bool, lower: bool, unit: bool, transpos
     return System(b.dtype, prod(b.dimensions[:-2]), size, count, unit, a_first, a_strides, b_first, Strides(x, y))
 
 
-def scaled_reciprocal(f: Function, p: Panels, value: Sequence[str], lanes: int = 1) -> list[str]:
-    """[components of r, scale] with 1 / value = r * scale: scalars, or vectors of the lanes."""
-    kind, suffix = vector(p.scalar, lanes), f"{'' if lanes == 1 else f'v{lanes}'}f{8 * p.bytes}"
-    flag, reach = vector("i1", lanes), 64 if p.bytes == 4 else 512
-
-    def constant(x: float) -> str:
-        return splat(float_constant(x, p.scalar), p.scalar, lanes)
-
-    sizes = [f.let(f"call {kind} @llvm.fabs.{suffix}({kind} {v})") for v in value]
+def scaled_reciprocal(value: Element) -> list[Value]:
+    """[components of r, scale] with 1 / value = r * scale: a power of two keeps r from overflow and underflow."""
+    sizes = [part.abs() for part in value]
     size = sizes[0]
-    if p.parts == 2:
-        size = f.let(
-            f"select {flag} {f.let(f'fcmp ogt {kind} {sizes[0]}, {sizes[1]}')}, {kind} {sizes[0]}, {kind} {sizes[1]}"
-        )
-    tiny = f.let(f"fcmp olt {kind} {size}, {constant(2.0**-reach)}")
-    huge = f.let(f"fcmp ogt {kind} {size}, {constant(2.0**reach)}")
-    scale = f.let(f"select {flag} {tiny}, {kind} {constant(2.0**reach)}, {kind} {constant(1.0)}")
-    scale = f.let(f"select {flag} {huge}, {kind} {constant(2.0**-reach)}, {kind} {scale}")
-    parts = [f.let(f"fmul {kind} {v}, {scale}") for v in value]
-    if p.parts == 1:
-        return [f.let(f"fdiv {kind} {constant(1.0)}, {parts[0]}"), scale]
-    return [*_complex_reciprocal(f, (kind, flag), (constant(1.0), constant(0.0)), sizes, parts), scale]
+    if len(sizes) == 2:
+        size = (sizes[0] > sizes[1]).select(*sizes)
+    reach = 64 if size.bits == 32 else 512
+    tiny, huge = size < 2.0**-reach, size > 2.0**reach
+    scale = tiny.select(size.value(2.0**reach), 1.0)
+    scale = huge.select(size.value(2.0**-reach), scale)
+    parts = [part * scale for part in value]
+    if len(parts) == 1:
+        return [1.0 / parts[0], scale]
+    return [*_complex_reciprocal(sizes, parts), scale]
 
 
-def _complex_reciprocal(
-    f: Function, types: tuple[str, str], constants: tuple[str, str], sizes: list[str], parts: list[str]
-) -> list[str]:
+def _complex_reciprocal(sizes: list[Value], parts: list[Value]) -> Element:
     """Smith's: q = small / large, 1 / (large + i small) = (1 - i q) / (large + small q); mirrored if im is larger."""
-    (kind, flag), (one, zero) = types, constants
-    real_is_large = f.let(f"fcmp oge {kind} {sizes[0]}, {sizes[1]}")
-
-    def pick(a: str, b: str) -> str:
-        return f.let(f"select {flag} {real_is_large}, {kind} {a}, {kind} {b}")
-
-    large, small = pick(parts[0], parts[1]), pick(parts[1], parts[0])
-    quotient = f.let(f"fdiv {kind} {small}, {large}")
-    quotient = f.let(f"select {flag} {f.let(f'fcmp oeq {kind} {small}, {zero}')}, {kind} {zero}, {kind} {quotient}")
-    below = f.let(f"fadd {kind} {large}, {f.let(f'fmul {kind} {small}, {quotient}')}")
-    first, second = (f.let(f"fdiv {kind} {x}, {below}") for x in (one, quotient))
-    return [pick(first, second), f.let(f"fneg {kind} {pick(second, first)}")]
+    real_is_large = sizes[0] >= sizes[1]
+    large, small = real_is_large.select(*parts), real_is_large.select(*parts[::-1])
+    quotient = small / large
+    quotient = small.eq(0.0).select(small.value(0.0), quotient)
+    below = large + small * quotient
+    first, second = 1.0 / below, quotient / below
+    return [real_is_large.select(first, second), -real_is_large.select(second, first)]

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import table_pointer
-from hlokit.cpu.kernels.linalg import batch_lanes
-from hlokit.cpu.kernels.linalg.batch_lanes import Groups, block_of
-from hlokit.cpu.kernels.linalg.panels import Panels, less_product, load, negated, offset, panels_for, product, store, up
+from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load
+from hlokit.cpu.kernels.linalg.panels import (
+    Panels,
+    flat,
+    grouped,
+    multiply_subtract,
+    panels_for,
+    product,
+    scaled,
+    store,
+    up,
+)
 from hlokit.cpu.kernels.linalg.system import System, scaled_reciprocal
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import I64, POINTER, Function, Module, Pointer
 from hlokit.cpu.target import Target
 
 
 def in_lanes(s: System, module: Module, target: Target) -> Routine | None:
     """The routine; None for too few or too large systems."""
     p = panels_for(s.dtype, target)
-    if not batch_lanes.are_worth_it(p, s.batch, s.size * max(s.size, s.columns)):
+    if not are_worth_it(p, s.batch, s.size * max(s.size, s.columns)):
         return None
     plan = _Plan(s, p, block_of(p, target))
     chunks = plan.groups.chunks
@@ -38,10 +47,6 @@ class _Plan:
         return Groups(self.p, s.batch, (s.size * (s.size + 2) * s.columns // 2 + 2 * s.size**2) * self.p.parts**2)
 
     @property
-    def vector(self) -> int:
-        return self.p.lanes * self.p.bytes
-
-    @property
     def scalars(self) -> tuple[int, int]:
         """Of a triangle and of right sides."""
         return self.s.size**2 * self.p.parts, self.s.size * self.s.columns * self.p.parts
@@ -49,16 +54,16 @@ class _Plan:
     @property
     def right(self) -> int:
         """Bytes to the right sides; room for a whole vector of every lane's last elements is before them."""
-        return up(self.scalars[0], self.p.lanes) * self.vector
+        return up(self.scalars[0], self.p.lanes) * self.p.vector_bytes
 
     @property
     def reciprocals(self) -> int:
-        return self.right + up(self.scalars[1], self.p.lanes) * self.vector
+        return self.right + up(self.scalars[1], self.p.lanes) * self.p.vector_bytes
 
     @property
     def reciprocal(self) -> int:
         """Bytes of one with its scale."""
-        return (self.p.parts + 1) * self.vector
+        return (self.p.parts + 1) * self.p.vector_bytes
 
     @property
     def scratch(self) -> int:
@@ -74,106 +79,81 @@ class _Plan:
 
 
 def _phase(plan: _Plan, module: Module) -> str:
-    s = plan.s
+    s, groups = plan.s, plan.groups
     f = Function(f"triangular_lanes_{plan.name}", PHASE)
     solve = _solve(plan, module)
-    a, b, x, scratch = (table_pointer(f, i) for i in range(4))
-    bytes_a, bytes_b = s.size**2 * s.element, s.size * s.columns * s.element
-    groups = plan.groups
+    a, b, x, scratch = (f.table(i, plan.p.scalar) for i in range(4))
     with groups.each(f, scratch, plan.scratch) as (memory, first):
-        right = offset(f, memory, plan.right)
-        groups.transpose(f, module, first, (a, bytes_a), plan.scalars[0], memory, into=True)
-        groups.transpose(f, module, first, (b, bytes_b), plan.scalars[1], right, into=True)
-        f.do(f"call void @{solve}(ptr {memory})")
-        groups.transpose(f, module, first, (x, bytes_b), plan.scalars[1], right, into=False)
-    f.do("ret void")
-    module.add(f, exported=True)
-    return f.name
+        right = memory + plan.right
+        groups.transpose(module, first, (a, s.triangle), plan.scalars[0], memory, into=True)
+        groups.transpose(module, first, (b, s.right), plan.scalars[1], right, into=True)
+        f.call(solve, memory)
+        groups.transpose(module, first, (x, s.right), plan.scalars[1], right, into=False)
+    return module.end(f, exported=True)
 
 
 def _solve(plan: _Plan, module: Module) -> str:
-    """void f(ptr memory): replaces the right sides by what solves the systems, block by block of rows."""
+    """The function (memory) that replaces the right sides by what solves the systems, block by block of rows."""
     s = plan.s
-    f = Function(f"triangular_lanes_solve_{plan.name}", [("ptr", "memory")], attributes="noinline")
+    f, (memory,) = subroutine(f"triangular_lanes_solve_{plan.name}", plan.p.scalar, memory=POINTER)
     if not s.unit:
-        _reciprocals(f, plan)
+        _reciprocals(plan, memory)
     width = min(plan.block, s.columns)
-    across = [("0", s.columns // width * width, width), (str(s.columns // width * width), s.columns, s.columns % width)]
-    down = s.size // plan.block * plan.block
-    for first, last, count in across:
+    across, down = s.columns // width * width, s.size // plan.block * plan.block
+    for first, last, count in ((0, across, width), (across, s.columns, s.columns - across)):
         if not count:
             continue
-        with f.loop(first, str(last), count) as column:
+        with f.loop(first, last, count) as column:
             if down:
-                with f.loop("0", str(down), plan.block) as row:
-                    _call(f, _block(plan, module, plan.block, count), row.index, column.index)
+                with f.loop(0, down, plan.block) as row:
+                    f.call(_block(plan, module, plan.block, count), memory, row.index, column.index)
             if down < s.size:
-                _call(f, _block(plan, module, s.size - down, count), str(down), column.index)
-    f.do("ret void")
-    module.add(f)
-    return f.name
+                f.call(_block(plan, module, s.size - down, count), memory, down, column.index)
+    return module.end(f)
 
 
-def _call(f: Function, block: str, row: str, column: str) -> None:
-    f.do(f"call void @{block}(ptr %memory, i64 {row}, i64 {column})")
-
-
-def _reciprocals(f: Function, plan: _Plan) -> None:
+def _reciprocals(plan: _Plan, memory: Pointer) -> None:
     s, p = plan.s, plan.p
     step = plan.widened(s.a_strides.major + s.a_strides.minor)
-    with f.loop("0", str(s.size)) as row:
-        value = _element(f, plan, offset(f, "%memory", plan.widened(s.a), (row.index, step)), s.a_strides.conjugate)
-        target = offset(f, "%memory", plan.reciprocals, (row.index, plan.reciprocal))
-        for i, part in enumerate(scaled_reciprocal(f, p, value, p.lanes)):
-            store(f, p, part, offset(f, target, i * plan.vector), p.lanes)
-
-
-def _element(f: Function, plan: _Plan, place: str, conjugate: bool = False) -> list[str]:
-    parts = [load(f, plan.p, offset(f, place, c * plan.vector), plan.p.lanes) for c in range(plan.p.parts)]
-    return [parts[0], negated(f, plan.p, parts[1])] if conjugate and plan.p.parts == 2 else parts
+    with memory.fn.loop(0, s.size) as row:
+        value = load(memory + plan.widened(s.a) + row.index * step, p)
+        if s.a_strides.conjugate and p.parts == 2:
+            value[1] = -value[1]
+        store(scaled_reciprocal(value), memory + plan.reciprocals + row.index * plan.reciprocal, p.lanes)
 
 
 def _block(plan: _Plan, module: Module, height: int, width: int) -> str:
-    """void f(ptr memory, i64 row, i64 column): a block of the solution, by those above it and the diagonal's."""
+    """The function (memory, row, column): a block of the solution, by those above it and the diagonal's."""
     s, p = plan.s, plan.p
     name = f"triangular_lanes_{height}_{width}_{plan.name}"
     if name in module.functions:
         return name
-    f = Function(name, [("ptr", "memory"), ("i64", "row"), ("i64", "column")], attributes="noinline")
+    f, (memory, row, column) = subroutine(name, p.scalar, memory=POINTER, row=I64, column=I64)
     across, down = plan.widened(s.a_strides.major), plan.widened(s.a_strides.minor)
     x_down, x_across = plan.widened(s.b_strides.major), plan.widened(s.b_strides.minor)
-    lefts = [offset(f, "%memory", plan.widened(s.a), ("%row", down), r * down) for r in range(height)]
-    top = offset(f, "%memory", plan.right + plan.widened(s.b), ("%column", x_across))
-    here = [offset(f, top, ("%row", x_down), r * x_down) for r in range(height)]
-    places = [[offset(f, line, c * x_across) for c in range(width)] for line in here]
-    start = [part for line in places for place in line for part in _element(f, plan, place)]
-    with f.loop("0", "%row", carries=[(p.vector, x) for x in start]) as loop:
-        right = offset(f, top, (loop.index, x_down))
-        known = [_element(f, plan, offset(f, right, c * x_across)) for c in range(width)]
-        values = iter(loop.carried)
-        loop.next = []
-        for line in lefts:
-            left = _element(f, plan, offset(f, line, (loop.index, across)))
-            for c in range(width):
-                mine = [next(values) for _ in range(p.parts)]
-                loop.next += less_product(f, p, mine, left, known[c], s.a_strides.conjugate)
-    results = iter(loop.results)
-    found = [[[next(results) for _ in range(p.parts)] for _ in range(width)] for _ in range(height)]
+    left = memory + plan.widened(s.a) + row * down
+    lefts = [left + r * down for r in range(height)]
+    top = memory + (plan.right + plan.widened(s.b)) + column * x_across
+    here = top + row * x_down
+    places = [here + r * x_down + c * x_across for r in range(height) for c in range(width)]
+    with f.loop(0, row, carries=flat([load(place, p) for place in places])) as above:
+        line = top + above.index * x_down
+        known = [load(line + c * x_across, p) for c in range(width)]
+        sums = iter(grouped(above.carried, p.parts))
+        for left in lefts:
+            factor = load(left + above.index * across, p)
+            above.next += flat([multiply_subtract(next(sums), factor, x, s.a_strides.conjugate) for x in known])
+    x = grouped(grouped(above.results, p.parts), width)
+    reciprocals = memory + plan.reciprocals + row * plan.reciprocal
     for r in range(height):
         if not s.unit:
-            place = offset(f, "%memory", plan.reciprocals, ("%row", plan.reciprocal), r * plan.reciprocal)
-            reciprocal = _element(f, plan, place)
-            scale = load(f, p, offset(f, place, p.parts * plan.vector), p.lanes)
-            for c in range(width):
-                scaled = product(f, p, reciprocal, found[r][c])
-                found[r][c] = [f.let(f"fmul {p.vector} {part}, {scale}") for part in scaled]
-        for c in range(width):
-            for i, part in enumerate(found[r][c]):
-                store(f, p, part, offset(f, places[r][c], i * plan.vector), p.lanes)
+            place = reciprocals + r * plan.reciprocal
+            reciprocal, scale = load(place, p), place[p.parts * p.lanes].load(p.lanes)
+            x[r] = [scaled(product(reciprocal, element), scale) for element in x[r]]
+        for element, place in zip(x[r], places[r * width :], strict=False):
+            store(element, place, p.lanes)
         for later in range(r + 1, height):
-            left = _element(f, plan, offset(f, lefts[later], ("%row", across), r * across))
-            for c in range(width):
-                found[later][c] = less_product(f, p, found[later][c], left, found[r][c], s.a_strides.conjugate)
-    f.do("ret void")
-    module.add(f)
-    return name
+            factor = load(lefts[later] + row * across + r * across, p)
+            pairs = zip(x[later], x[r], strict=True)
+            x[later] = [multiply_subtract(mine, factor, known, s.a_strides.conjugate) for mine, known in pairs]
+    return module.end(f)

@@ -8,26 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.flow import least, table_pointer
-from hlokit.cpu.kernels.linalg import panels
 from hlokit.cpu.kernels.linalg.panel_copy import copy
-from hlokit.cpu.kernels.linalg.panels import (
-    Items,
-    Panels,
-    clear,
-    load,
-    offset,
-    one,
-    panels_for,
-    plus,
-    store,
-    times,
-    up,
-)
+from hlokit.cpu.kernels.linalg.panels import Items, Panels, panel_rows, panels_for, store, substitution, up
 from hlokit.cpu.kernels.linalg.system import System, scaled_reciprocal, system_of
 from hlokit.cpu.kernels.linalg.triangular_lanes import in_lanes
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, float_constant
+from hlokit.cpu.llvm import I1, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 from hlokit.ops.linalg import TriangularSolve
 
@@ -55,10 +41,7 @@ KERNELS["triangular-solve"] = triangular_solve
 def routine(s: System, module: Module, target: Target) -> Routine:
     """Two phases: the triangle's panels, then the right sides' stripes. The table: a, b, x, scratch."""
     if not s.batch * s.size * s.columns:
-        f = Function("triangular_solve_nothing", PHASE)
-        f.do("ret void")
-        module.add(f, exported=True)
-        return Routine((Phase(f.name),))
+        return Routine((Phase(module.end(Function("triangular_solve_nothing", PHASE), exported=True)),))
     batched = in_lanes(s, module, target)
     if batched is not None:
         return batched
@@ -143,108 +126,83 @@ class _Plan:
     def name(self) -> str:
         return f"{self.s.name}_{self.p.name}"
 
-    def panel(self, f: Function, scratch: str, number: str) -> str:
+    def panel(self, memory: Pointer, number: Index) -> Pointer:
         """The place of a matrix's panel: those before it have 1, 2, 3... times panel_bytes."""
-        before = f.let(f"mul nsw i64 {number}, {plus(f, number, 1)}")
-        return offset(f, scratch, (f.let(f"lshr i64 {before}, 1"), self.panel_bytes))
-
-
-def _split(f: Function, item: str, count: int) -> tuple[str, str]:
-    """An item's matrix and its number in the matrix."""
-    return f.let(f"udiv i64 {item}, {count}"), f.let(f"urem i64 {item}, {count}")
+        return memory + (number * (number + 1) >> 1) * self.panel_bytes
 
 
 def _pack(plan: _Plan, module: Module) -> str:
     """The phase that copies the panels of l and takes the reciprocals of its diagonal."""
     s, p = plan.s, plan.p
-    name = f"triangular_pack_{plan.name}"
-    f = Function(name, PHASE)
-    into = copy(module, p, p.height, s.a_strides, True)
-    a, scratch = table_pointer(f, 0), table_pointer(f, 3)
+    f = Function(f"triangular_pack_{plan.name}", PHASE)
+    a, scratch = f.table(0, p.scalar), f.table(3, p.scalar)
     with plan.packed.each(f) as item:
-        matrix, number = _split(f, item, plan.panels)
-        first = times(f, number, p.height)
-        array = offset(f, a, (matrix, s.size * s.size * s.element), s.a, (first, s.a_strides.minor))
-        memory = offset(f, scratch, (matrix, plan.matrix))
-        panel = plan.panel(f, memory, number)
-        rows = least(f, f.let(f"sub nsw i64 {s.size}, {first}"), str(p.height))
-        columns = plus(f, first, rows)
+        matrix, number = item // plan.panels, item % plan.panels
+        first = number * p.height
+        array = a + matrix * s.triangle + s.a + first * s.a_strides.minor
+        memory = scratch + matrix * plan.matrix
+        panel = plan.panel(memory, number)
+        rows = (s.size - first).smin(p.height)
         if plan.padded != s.size:
-            padded = plus(f, first, p.height)
-            with f.when(f.let(f"icmp slt i64 {rows}, {p.height}")):
-                clear(f, panel, times(f, padded, p.panel_column))
-        f.do(f"call void @{into}(ptr {panel}, ptr {array}, i64 {columns}, i64 {rows})")
+            with f.when(rows < p.height):
+                f.memset(panel, 0, (first + p.height) * p.panel_column)
+        f.call(copy(module, p, p.height, s.a_strides, True), panel, array, first + rows, rows)
         if not s.unit:
-            _reciprocals(f, plan, panel, offset(f, memory, plan.reciprocals, (first, p.reciprocal)), first, rows)
-    f.do("ret void")
-    module.add(f, exported=True)
-    return name
+            triangle = panel + first * p.panel_column
+            _reciprocals(p, triangle, memory + plan.reciprocals + first * p.reciprocal, rows)
+    return module.end(f, exported=True)
 
 
-def _reciprocals(f: Function, plan: _Plan, panel: str, target: str, first: str, rows: str) -> None:
-    """Of the panel's diagonal, in two factors: a power of two keeps the other one away from overflow and underflow."""
-    p = plan.p
-    triangle = offset(f, panel, (first, p.panel_column))
-    with f.loop("0", rows) as row:
-        place = offset(f, triangle, (row.index, p.panel_column + p.bytes))
-        value = [load(f, p, offset(f, place, c * p.height * p.bytes)) for c in range(p.parts)]
-        reciprocal = scaled_reciprocal(f, p, value)
-        for c, part in enumerate(reciprocal):
-            store(f, p, part, offset(f, target, (row.index, p.reciprocal), c * p.bytes))
-    with f.loop(rows, str(p.height)) as row:  # the rows of padding
-        for c in range(p.parts + 1):
-            value = one(p) if c != 1 or p.parts == 1 else float_constant(0.0, p.scalar)
-            store(f, p, value, offset(f, target, (row.index, p.reciprocal), c * p.bytes))
+def _reciprocals(p: Panels, triangle: Pointer, target: Pointer, rows: Index) -> None:
+    """Those of a panel's diagonal, with their scales."""
+    f = target.fn
+    with f.loop(0, rows) as row:
+        diagonal = triangle + row.index * (p.panel_column + p.bytes)
+        value = [diagonal[c * p.height].load() for c in range(p.parts)]
+        store(scaled_reciprocal(value), target + row.index * p.reciprocal, 1)
+    with f.loop(rows, p.height) as row:  # the rows of padding
+        one, zero = f.constant(1.0, p.scalar), f.constant(0.0, p.scalar)
+        store([one, zero, one] if p.parts == 2 else [one, one], target + row.index * p.reciprocal, 1)
 
 
 def _solve(plan: _Plan, module: Module) -> str:
     """The phase that solves the stripes of right sides."""
     s, p = plan.s, plan.p
-    name = f"triangular_solve_{plan.name}"
-    f = Function(name, PHASE)
+    f = Function(f"triangular_solve_{plan.name}", PHASE)
     into, out = copy(module, p, p.width, s.b_strides, True), copy(module, p, p.width, s.b_strides, False)
-    substitute = panels.solve(module, p, s.unit)
+    substitute = substitution(module, p, s.unit)
 
-    def finish(g: Function, rows: str, triangle: str, reciprocals: str, row: str) -> None:
-        g.do(f"call void @{substitute}(ptr {rows}, ptr {triangle}, ptr {reciprocals}, i64 0)")
+    def finish(rows: Pointer, triangle: Pointer, reciprocals: Pointer, info: Pointer, row: Index) -> None:
+        rows.fn.call(substitute, rows, triangle, reciprocals, 0)
 
-    step = panels.panel_rows(module, p, f"panel_rows{'_unit' if s.unit else ''}_{p.name}", finish)
-    b, x, scratch = (table_pointer(f, i) for i in (1, 2, 3))
+    step = panel_rows(module, p, f"panel_rows{'_unit' if s.unit else ''}_{p.name}", finish)
+    b, x, scratch = (f.table(i, p.scalar) for i in (1, 2, 3))
     with plan.solved.each(f) as item:
-        matrix, group = _split(f, item, plan.groups)
-        low = times(f, group, plan.together)
-        high = least(f, plus(f, low, plan.together), str(plan.stripes))
-        memory = offset(f, scratch, (matrix, plan.matrix))
+        matrix, group = item // plan.groups, item % plan.groups
+        low = group * plan.together
+        high = (low + plan.together).smin(plan.stripes)
+        memory = scratch + matrix * plan.matrix
 
-        def ends(number: str, array: str) -> tuple[str, str, str]:
-            """A stripe's memory, its place in an array, and how many columns it has."""
-            first = times(f, number, p.width)
-            columns = least(f, f.let(f"sub nsw i64 {s.columns}, {first}"), str(p.width))
-            place = offset(f, array, (matrix, s.size * s.columns * s.element), s.b, (first, s.b_strides.minor))
-            return offset(f, memory, plan.stripes_at, (number, plan.stripe_bytes)), place, columns
+        def stripe_of(number: Index) -> Pointer:
+            return memory + plan.stripes_at + number * plan.stripe_bytes
+
+        def in_array(array: Pointer, number: Index) -> tuple[Pointer, Index]:
+            """A stripe's place in an array, and how many columns it has."""
+            first = number * p.width
+            return array + matrix * s.right + s.b + first * s.b_strides.minor, (s.columns - first).smin(p.width)
 
         with f.loop(low, high) as number:
-            stripe, place, columns = ends(number.index, b)
+            stripe, (place, columns) = stripe_of(number.index), in_array(b, number.index)
             if plan.padded != s.size or s.columns % p.width:
-                with f.when(_is_padded(f, plan, columns)):
-                    clear(f, stripe, str(plan.padded * p.stripe_row))
-            f.do(f"call void @{into}(ptr {stripe}, ptr {place}, i64 {s.size}, i64 {columns})")
-        reciprocals = offset(f, memory, plan.reciprocals)
-        with f.loop("0", str(plan.panels)) as panel:
-            triangle = plan.panel(f, memory, panel.index)
-            row = times(f, panel.index, p.height)
+                with f.when(columns < p.width if plan.padded == s.size else f.constant(True, I1)):
+                    f.memset(stripe, 0, plan.padded * p.stripe_row)
+            f.call(into, stripe, place, s.size, columns)
+        reciprocals = memory + plan.reciprocals
+        with f.loop(0, plan.panels) as panel:
+            triangle, row = plan.panel(memory, panel.index), panel.index * p.height
             with f.loop(low, high) as number:
-                stripe = offset(f, memory, plan.stripes_at, (number.index, plan.stripe_bytes))
-                f.do(f"call void @{step}(ptr {stripe}, ptr {triangle}, ptr {reciprocals}, ptr null, i64 {row})")
+                f.call(step, stripe_of(number.index), triangle, reciprocals, None, row)
         with f.loop(low, high) as number:
-            stripe, place, columns = ends(number.index, x)
-            f.do(f"call void @{out}(ptr {stripe}, ptr {place}, i64 {s.size}, i64 {columns})")
-    f.do("ret void")
-    module.add(f, exported=True)
-    return name
-
-
-def _is_padded(f: Function, plan: _Plan, columns: str) -> str:
-    if plan.padded != plan.s.size:
-        return "true"
-    return f.let(f"icmp slt i64 {columns}, {plan.p.width}")
+            place, columns = in_array(x, number.index)
+            f.call(out, stripe_of(number.index), place, s.size, columns)
+    return module.end(f, exported=True)
