@@ -32,7 +32,7 @@ from tests.mutation.mutants import MUTANTS, Mutant
 from tests.rules.test_labels import LABEL
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "pyproject.toml")
+COPIED = ("src", "tests", "bench", "docs", "README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml")
 TIME_LIMIT = 180
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.selection"]
 NOT_SLOW = ["-m", "not slow and not golden_full"]
