@@ -203,8 +203,8 @@ def test_vectors(bits: int, patience: int) -> None:
         module, sorter = Module(), VectorSort("items", bits, size, patience)
         sorter.write(module)
         f = Function("sort", [("ptr", "items"), ("i64", "n"), ("ptr", "spare")])
-        sorter.call(f, "%items", "%n", "%spare")
-        f.do("ret void")
+        sorter.call(f.pointer("items", sorter.item), f.index_argument("n"), f.pointer("spare"))
+        f.returns()
         module.add(f, exported=True)
         native = Native(module.text())
         for count in sorted({0, 1, 33, size // 2, size - 1, size}):

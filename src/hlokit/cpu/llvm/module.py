@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hlokit.cpu.llvm.function import Function
 from hlokit.cpu.llvm.symbols import Global, Prototype
-from hlokit.cpu.llvm.types import float_constant
+from hlokit.cpu.llvm.types import Type, float_constant
 
 SYMBOL = re.compile(r"@([\w.$]+)")
 """The name of a function or a global."""
@@ -26,6 +27,25 @@ class Module:
         self.exported: dict[str, None] = {}
         self.called: dict[str, Prototype[Any]] = {}
         self._used: dict[str, Prototype[Any] | Global] = {}
+
+    @contextmanager
+    def function(
+        self,
+        name: str,
+        parameters: Sequence[tuple[str | Type, str]],
+        result: str | Type = "void",
+        attributes: str = "",
+        *,
+        is_cold: bool = False,
+        shared: str = "",
+        fast_math: str = "",
+    ) -> Generator[Function]:
+        """A function, as Function has it, which the module takes when it is written; it returns then if not before."""
+        function = Function(name, parameters, result, attributes, is_cold, shared, fast_math=fast_math)
+        yield function
+        if function.block:
+            function.returns()
+        self.add(function)
 
     def add(self, function: Function, *, exported: bool = False) -> None:
         """Takes a finished function. Equal names must mean equal functions; an exported one can be looked up."""

@@ -166,13 +166,20 @@ class Value:
         return self.compare("une" if self.type.is_float else "ne", other)
 
     @overload
-    def select(self, then: Pointer, otherwise: Value | None) -> Pointer: ...
+    def select(self, then: Pointer, otherwise: Value | None, *, unpredictable: bool = False) -> Pointer: ...
     @overload
-    def select(self, then: Value, otherwise: Value | float) -> Value: ...
-    def select(self, then: Value, otherwise: Value | float | None) -> Value:
-        """Of an i1: `then` where it holds, else `otherwise`; a scalar i1 chooses whole vectors."""
-        text = f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}"
-        return then.named(self.fn.let(text)) if isinstance(then, Pointer) else self.let(text, then.type)
+    def select(self, then: Index, otherwise: Index | int, *, unpredictable: bool = False) -> Index: ...
+    @overload
+    def select(self, then: Value, otherwise: Value | float, *, unpredictable: bool = False) -> Value: ...
+    def select(self, then: Value, otherwise: Value | float | None, *, unpredictable: bool = False) -> Value:
+        """Of an i1: `then` where it holds, else `otherwise`; a scalar i1 chooses whole vectors.
+
+        unpredictable  it is not to become a branch
+        """
+        hint = ", !unpredictable !{}" if unpredictable else ""
+        name = self.fn.let(f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}{hint}")
+        is_kept = isinstance(then, Pointer) or (isinstance(then, Index) and isinstance(otherwise, (Index, int)))
+        return then.named(name) if is_kept else Value(self.fn, then.type, name)
 
     def where(self, condition: Value, otherwise: Value | float) -> Value:
         """self where the condition holds, else `otherwise`."""
@@ -207,6 +214,10 @@ class Value:
 
     def sext(self, bits: int) -> Value:
         return self.cast("sext", f"i{bits}")
+
+    def zext_or_trunc(self, bits: int) -> Value:
+        """An integer without sign in another width."""
+        return self.zext(bits) if bits > self.bits else self.trunc(bits)
 
     # -- functions of numbers
 
@@ -410,9 +421,6 @@ class Index(Value):
     def __rmul__(self, other: float) -> Index:
         return self.fn.index(other) * self
 
-    def __lshift__(self, other: Value | int) -> Index:
-        return self.fn.index(super().__lshift__(other))
-
     def smin(self, other: Value | int) -> Index:
         return self.fn.index(super().smin(other))
 
@@ -424,6 +432,9 @@ class Index(Value):
 
     def __or__(self, other: Value | int) -> Index:
         return self.fn.index(super().__or__(other))
+
+    def __lshift__(self, other: Value | int) -> Index:
+        return self.fn.index(super().__lshift__(other))
 
     def __rshift__(self, other: Value | int) -> Index:
         return self.fn.index(super().__rshift__(other))
@@ -602,6 +613,10 @@ class Pointers(Value):
 
     def named(self, text: str) -> Pointers:
         return Pointers(self.fn, self.type, text, self.element, self.align)
+
+    def to(self, element: Type, align: int = 0) -> Pointers:
+        """The same addresses, of elements of another type, or otherwise aligned."""
+        return Pointers(self.fn, self.type, self.text, element, align)
 
     def gather(self, mask: Value | None = None, otherwise: str = "zeroinitializer") -> Value:
         """The elements; where the mask is not set 0, or the constant `otherwise`."""

@@ -1,14 +1,14 @@
-"""What sorting by keys reads and writes: the combined key of an element, and the elements in their new order."""
+"""Lines that are sorted by keys: the combined key of an element, and zeros and NaNs in their order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.flow import at
 from hlokit.cpu.kernels.sort.comparators import Key, KeyOrder
 from hlokit.cpu.kernels.sort.lines import Lines
-from hlokit.cpu.llvm import Function, Module, While
+from hlokit.cpu.llvm import Function, Index, Pointer, Type, Value, While, type_of
 
 
 @dataclass(frozen=True)
@@ -27,70 +27,70 @@ class KeyedLines(Lines):
         return 32 if self.key_bits <= 32 else 64
 
     @property
+    def key_type(self) -> Type:
+        """The type of combined keys."""
+        return type_of(f"i{self.bits}")
+
+    @cached_property
     def only(self) -> Key | None:
         """The key, if its operand's elements can be made from it, but for zeros and NaNs that have one key."""
         key = self.order.keys[0]
         whole = len(self.order.keys) == 1 and key.component is None and not key.map.is_table
         return key if whole and len(self.elements) <= 2 else None
 
-    def addresses(self, f: Function, lines: list[str], place: str) -> list[str]:
-        """Of the element at a place of the line that the pointers show the beginning of."""
-        index = f.let(f"mul i64 {place}, {self.inner}") if self.inner > 1 else place
-        return [at(f, line, index, e.size) for line, e in zip(lines, self.elements, strict=True)]
+    def key(self, line: Sequence[Pointer], place: Index | int) -> tuple[Value, Value | None]:
+        """(the combined key of the element at a place, whether it is a zero or NaN that the key is not of, or None)."""
+        combined, raw = self.combined(self.elements_at(line, place), self.bits)
+        if self.only is None or not self.only.map.merges:
+            return combined, None
+        return combined, self.only.map.is_special(raw[self.only])
 
-    def key(self, f: Function, module: Module, lines: list[str], place: str) -> tuple[str, str]:
-        """(the combined key of the element at a place, whether it is a zero or NaN that the key is not of, or "")."""
-        combined, special = "", ""
-        addresses = self.addresses(f, lines, place)
+    def combined(
+        self, elements: Sequence[Pointer], bits: int, inside: Value | None = None
+    ) -> tuple[Value, dict[Key, Value]]:
+        """(the combined keys as integers of `bits` bits, the parts of elements that each key is of).
+
+        elements   an element of each operand; with a mask so many from there on
+        """
+        total: Value | None = None
+        parts: dict[Key, Value] = {}
         for key in self.order.keys:
-            address = addresses[key.operand]
-            if key.component:
-                address = f.let(f"getelementptr i8, ptr {address}, i64 {key.map.bits // 8}")
-            raw = f.let(f"load i{key.map.bits}, ptr {address}, align {key.map.bits // 8}")
-            mapped = key.map.write(f, module, raw)
-            wide = f.let(f"zext i{key.map.bits} {mapped} to i{self.bits}") if key.map.bits < self.bits else mapped
-            if combined:
-                raised = f.let(f"shl i{self.bits} {combined}, {key.map.bits}")
-                combined = f.let(f"or i{self.bits} {raised}, {wide}")
-            else:
-                combined = wide
-            if self.only is not None and key.map.merges:
-                special = key.map.is_special(f, raw)
-        return combined, special
+            first = elements[key.operand] + (key.component or 0) * (key.map.bits // 8)
+            parts[key] = load_lanes(first.to(type_of(f"i{key.map.bits}")), inside)
+            wide = key.map.key(parts[key]).zext(bits)
+            total = wide if total is None else (total << key.map.bits) | wide
+        assert total is not None
+        return total, parts
 
-    def restore(self, f: Function, module: Module, source: list[str], target: list[str]) -> None:
+    def restore(self, f: Function, source: Sequence[Pointer], target: Sequence[Pointer]) -> None:
         """Writes zeros and NaNs of `only`'s operand to its sorted result anew, in their order."""
         key = self.only
         assert key is not None
-        element = self.elements[key.operand]
-        zero, nan = key.map.merged_keys
-        with f.loop("0", "2", carries=[("i64", "0")] * 2) as which:
-            first = f.let(f"icmp eq i64 {which.index}, 0")
-            sought = f.let(f"select i1 {first}, i{self.bits} {zero}, i{self.bits} {nan}")
-            which.next = [which.carried[1], self._lower_bound(f, module, target, sought)]
-        starts = which.results
-        nowhere = f.alloca(element.moved)
-        with f.loop("0", str(self.size), carries=[("i64", s) for s in starts]) as loop:
-            raw = element.load(f, self.addresses(f, source, loop.index)[key.operand])
-            found = key.map.merged(f, raw)
-            place = f.let(f"select i1 {found[0]}, i64 {loop.carried[0]}, i64 {loop.carried[1]}")
-            address = self.addresses(f, target, place)[key.operand]
-            some = f.let(f"or i1 {found[0]}, {found[1]}")
-            element.store(f, raw, f.let(f"select i1 {some}, ptr {address}, ptr {nowhere}"))
-            loop.next = [
-                f.let(f"add i64 {place}, {f.let(f'zext i1 {is_kind} to i64')}")
-                for place, is_kind in zip(loop.carried, found, strict=True)
-            ]
+        zero, nan = (f.constant(number, self.key_type) for number in key.map.merged_keys)
+        with f.loop(0, 2, carries=[f.index(0)] * 2) as which:
+            sought = zero.where(which.index.eq(0), nan)
+            which.next = [which.carried[1], self._lower_bound(f, target, sought)]
+        nowhere = f.local(self.elements[key.operand].moved)
+        with f.loop(0, self.size, carries=which.results) as loop:
+            raw = self.elements_at(source, loop.index)[key.operand].load()
+            is_zero, is_nan = key.map.merged(raw)
+            zeros: Index = loop.carried[0]
+            nans: Index = loop.carried[1]
+            goal = self.elements_at(target, is_zero.select(zeros, nans))[key.operand]
+            (is_zero | is_nan).select(goal, nowhere).store(raw)
+            loop.next = [zeros + is_zero.zext(64), nans + is_nan.zext(64)]
 
-    def _lower_bound(self, f: Function, module: Module, target: list[str], key: str) -> str:
+    def _lower_bound(self, f: Function, line: Sequence[Pointer], key: Value) -> Index:
         """The place of the first element of the sorted line whose key is not below."""
-        search = While(f, [("i64", "0"), ("i64", str(self.size))])
+        search = While(f, [f.index(0), f.index(self.size)])
         low, high = search.values
-        search.test(f.let(f"icmp slt i64 {low}, {high}"))
-        middle = f.let(f"lshr i64 {f.let(f'add i64 {low}, {high}')}, 1")
-        below = f.let(f"icmp ult i{self.bits} {self.key(f, module, target, middle)[0]}, {key}")
-        above = f.let(f"add i64 {middle}, 1")
-        search.again(
-            f.let(f"select i1 {below}, i64 {above}, i64 {low}"), f.let(f"select i1 {below}, i64 {high}, i64 {middle}")
-        )
+        search.test(low < high)
+        middle: Index = (low + high) >> 1
+        below = self.key(line, middle)[0].compare("ult", key)
+        search.again((middle + 1).where(below, low), high.where(below, middle))
         return low
+
+
+def load_lanes(first: Pointer, inside: Value | None) -> Value:
+    """As many elements as the mask has lanes, where it is set; one without a mask."""
+    return first.load(1 if inside is None else inside.lanes, inside)

@@ -1,4 +1,4 @@
-"""What vectors sort: items of 32 or 64 bits made from elements, and elements made from items.
+"""Items that vectors sort: integers of 32 or 64 bits made from elements, and elements from them.
 
 An item is the key, and below it, if keys are not all there is, the element's number in the line. No two items with
 numbers are equal, so the order of equal elements is kept.
@@ -6,21 +6,21 @@ numbers are equal, so the order of equal elements is kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.flow import Element, at
-from hlokit.cpu.kernels.sort.combined import KeyedLines
+from hlokit.cpu.kernels.sort.combined import KeyedLines, load_lanes
 from hlokit.cpu.kernels.sort.comparators import Key
 from hlokit.cpu.kernels.sort.vector import VectorSort
-from hlokit.cpu.llvm import I64, Function, Index, Module, Value, splat, vector
+from hlokit.cpu.llvm import I64, POINTER, Function, IfElse, Index, Module, Pointer, Type, Value, type_of
 
 _SPECIAL = 0  # the flag of a line in which some keyed elements cannot be made from items; those of `_counted` follow
 _FLAGS = 60
 
 
 def number_bits(data: KeyedLines) -> int:
-    """Of an element's number in the line."""
+    """Bits of an element's number in the line."""
     return (data.size - 1).bit_length()
 
 
@@ -42,12 +42,12 @@ class LineItems:
 
     @property
     def _bits(self) -> int:
-        """Of an item."""
+        """Bits of an item."""
         return 32 if self.data.key_bits + self._number_bits <= 32 else 64
 
     @property
-    def _item(self) -> str:
-        return f"i{self._bits}"
+    def _item(self) -> Type:
+        return type_of(f"i{self._bits}")
 
     @property
     def _longest(self) -> int:
@@ -71,17 +71,15 @@ class LineItems:
     def _bytes(self, items: int) -> int:
         return -(-items * self._bits // 512) * 64
 
-    def _end(self, f: Function, items: str, count: str) -> None:
+    def _end(self, items: Pointer, count: Index | int) -> None:
         """Puts the greatest items after the last one."""
-        place = at(f, items, count, self._bits // 8)
-        size = self._sorter.overrun * self._bits // 8
-        f.do(f"call void @llvm.memset.p0.i64(ptr align {self._bits // 8} {place}, i8 -1, i64 {size}, i1 false)")
+        items.fn.memset(items[count], -1, self._sorter.overrun * self._item.bytes)
 
     # -- items from elements
 
     @cached_property
     def _keys_of(self) -> dict[int, tuple[Key, int]]:
-        """Of each operand that can be made from items: its key, and the bits of the item below it."""
+        """The key of each operand that can be made from items, and the bits of the item below it."""
         below, found = self._number_bits, dict[int, tuple[Key, int]]()
         for key in reversed(self.data.order.keys):
             if key.component is None and not key.map.is_table:
@@ -105,196 +103,138 @@ class LineItems:
         """Whether there may be zeros or NaNs that cannot be made from bare keys."""
         return not self.numbered and self.data.order.keys[0].map.merges
 
-    def _make_items(self, f: Function, source: list[str], items: str, bounds: tuple[str, str]) -> str:
-        """Stores the items of a line's elements within the bounds; gives the flags, an i64."""
-        lanes = self._lanes
-        with f.loop(*bounds, lanes, carries=self._no_flags(lanes)) as loop:
-            inside = self._inside(f, f.let(f"sub i64 {bounds[1]}, {loop.index}"), lanes)
-            numbers = "" if not self.numbered else self._numbers(f, loop.index, lanes)
-            item, flags = self._make(f, source, loop.index, numbers, lanes, inside)
-            self._store_lanes(f, item, self._place(f, items, loop.index), self._bits, lanes, inside)
-            loop.next = self._flagged(f, loop.carried, flags, lanes, inside)
-        return self._flag_bits(f, loop.results, lanes)
+    def _make_items(self, source: Sequence[Pointer], items: Pointer, low: Index, high: Index) -> Value:
+        """Stores the items of elements low to high of a line; gives the flags, an i64."""
+        f, lanes = items.fn, self._lanes
+        with f.loop(low, high, lanes, carries=self._no_flags(f, lanes)) as loop:
+            inside = self._inside(high - loop.index, lanes)
+            numbers = self._numbers(loop.index, lanes) if self.numbered else None
+            item, flags = self._make(self.data.elements_at(source, loop.index), numbers, inside)
+            items[loop.index].store(item, inside)
+            loop.next = self._flagged(loop.carried, flags, inside)
+        return self._flag_bits(f, loop.results)
 
-    def _no_flags(self, lanes: int) -> list[tuple[str, str]]:
-        """What a loop that makes items carries: a bit for each lane, of each flag."""
+    def _no_flags(self, f: Function, lanes: int) -> list[Value]:
+        """The initial flags of a loop that makes items: each a bit for each lane."""
         merging = any(key.map.merges for key, _ in self._keys_of.values())
-        return [(f"i{lanes}", "0")] * (merging + len(self._counted))
+        return [f.constant(0, type_of(f"i{lanes}"))] * (merging + len(self._counted))
 
-    def _flagged(self, f: Function, before: list[str], flags: list[str], lanes: int, inside: str) -> list[str]:
-        kind, masks = f"i{lanes}", vector("i1", lanes)
-        if lanes > 1:
-            flags = [f.let(f"and {masks} {flag}, {inside}") for flag in flags]
-            flags = [f.let(f"bitcast {masks} {flag} to {kind}") for flag in flags]
-        return [f.let(f"or {kind} {a}, {b}") for a, b in zip(before, flags, strict=True)]
+    def _flagged(self, before: Sequence[Value], flags: Sequence[Value], inside: Value | None) -> list[Value]:
+        if inside is not None:
+            flags = [(flag & inside).bitcast(type_of(f"i{inside.lanes}")) for flag in flags]
+        return [a | b for a, b in zip(before, flags, strict=True)]
 
-    def _flag_bits(self, f: Function, flags: list[str], lanes: int) -> str:
+    def _flag_bits(self, f: Function, flags: Sequence[Value]) -> Value:
         """All flags as an i64."""
-        found, first = "0", _SPECIAL + 1 + len(self._counted) - len(flags)
+        found, first = f.constant(0, I64), _SPECIAL + 1 + len(self._counted) - len(flags)
         for bit, lanes_set in enumerate(flags, first):
-            one = f.let(f"zext i1 {f.let(f'icmp ne i{lanes} {lanes_set}, 0')} to i64")
-            found = f.let(f"or i64 {found}, {f.let(f'shl i64 {one}, {bit}')}")
+            found = found | (lanes_set.ne(0).zext(64) << bit)
         return found
 
-    def _is_special(self, f: Function, flags: str) -> str:
+    def _is_special(self, flags: Value) -> Value:
         """Whether some keyed elements cannot be made from items."""
-        return self._flag(f, flags, _SPECIAL)
-
-    def _flag(self, f: Function, flags: str, bit: int) -> str:
-        return f.let(f"icmp ne i64 {f.let(f'and i64 {flags}, {1 << bit}')}, 0")
+        return _flag(flags, _SPECIAL)
 
     def _make(
-        self, f: Function, source: list[str], place: str, numbers: str, lanes: int, inside: str
-    ) -> tuple[str, list[str]]:
-        """(the items of the elements that lie from a place on, flags of them)."""
-        type, masks = vector(self._item, lanes), vector("i1", lanes)
-        addresses = self.data.addresses(f, source, place)
-        combined, special = "", ""
-        for key in self.data.order.keys:
-            address, bits = addresses[key.operand], key.map.bits
-            if key.component:
-                address = self._memory(f, address, bits // 8)
-            raw = self._load_lanes(f, address, bits, lanes, inside)
-            mapped = key.map.write(f, self.module, raw, lanes)
-            wide = f.let(f"zext {vector(f'i{bits}', lanes)} {mapped} to {type}") if bits < self._bits else mapped
-            if combined:
-                raised = f.let(f"shl {type} {combined}, {splat(str(bits), self._item, lanes)}")
-                wide = f.let(f"or {type} {raised}, {wide}")
-            combined = wide
+        self, elements: Sequence[Pointer], numbers: Value | None, inside: Value | None
+    ) -> tuple[Value, list[Value]]:
+        """(the items of the elements that lie there, flags of them)."""
+        combined, parts = self.data.combined(elements, self._bits, inside)
+        special: Value | None = None
+        for key, raw in parts.items():
             if key.map.merges and key.operand in self._keys_of:
-                own = key.map.is_special(f, raw, lanes)
-                special = f.let(f"or {masks} {special}, {own}") if special else own
-        if numbers:
-            raised = f.let(f"shl {type} {combined}, {splat(str(self._number_bits), self._item, lanes)}")
-            combined = f.let(f"or {type} {raised}, {numbers}")
-        flags = [special] if special else []
+                own = key.map.is_special(raw)
+                special = own if special is None else special | own
+        flags = [special] if special is not None else []
+        if numbers is None:
+            return combined, flags
         for k in self._counted:
-            bits = self.data.elements[k].dtype.bits
-            raw = self._load_lanes(f, addresses[k], bits, lanes, inside)
-            flags.append(f.let(f"icmp ne {vector(f'i{bits}', lanes)} {raw}, {self._resized(f, numbers, bits, lanes)}"))
-        return combined, flags
+            flags.append(load_lanes(elements[k], inside).ne(numbers.zext_or_trunc(self.data.elements[k].dtype.bits)))
+        return (combined << self._number_bits) | numbers, flags
 
-    def _numbers(self, f: Function, place: str, lanes: int) -> str:
-        narrow = place if self._bits == 64 else f.let(f"trunc i64 {place} to i32")
-        if lanes == 1:
-            return narrow
-        return f.let(f"add {vector(self._item, lanes)} {self._spread(f, narrow)}, {f.lane_numbers(self._sorter.items)}")
+    def _numbers(self, place: Index, lanes: int) -> Value:
+        """The numbers of elements from a place on."""
+        narrow = place.trunc(self._bits).splat(lanes)
+        return narrow + place.fn.lane_numbers(self._sorter.items) if lanes > 1 else narrow
 
     # -- elements from items
 
-    def _finish(self, f: Function, items: str, count: str, source: list[str], target: list[str], flags: str) -> None:
+    def _finish(
+        self, items: Pointer, count: Index, source: Sequence[Pointer], target: Sequence[Pointer], flags: Value
+    ) -> None:
         """Writes the elements of so many items to the results from `target` on."""
-        for k, element in enumerate(self.data.elements):
-            fetch, make = self._ways(f, k, flags)
-            if fetch:
-                with f.when(fetch):
-                    self._fetch(f, items, count, element, source[k], target[k])
-            if make:
-                with f.when(make):
-                    self._make_elements(f, items, count, k, target[k])
+        for k in range(len(self.data.elements)):
+            self._fetch_or_make(
+                k,
+                flags,
+                lambda k=k: self._fetch(items, count, source[k], target[k]),
+                lambda k=k: self._make_elements(items, count, k, target[k]),
+            )
 
-    def _ways(self, f: Function, operand: int, flags: str) -> tuple[str, str]:
-        """(whether to fetch an operand's elements by their numbers, whether to make them); "": never."""
+    def _fetch_or_make(self, operand: int, flags: Value, fetch: Callable[[], None], make: Callable[[], None]) -> None:
+        """Writes the code that fetches an operand's elements by numbers, or that makes them: both if flags tell."""
+        bit: int | None = None
         if operand in self._keys_of:
-            if not self.numbered or not self._keys_of[operand][0].map.merges:
-                return "", "true"
-            bit = _SPECIAL
+            if self.numbered and self._keys_of[operand][0].map.merges:
+                bit = _SPECIAL
         elif operand in self._counted:
             bit = _SPECIAL + 1 + self._counted.index(operand)
-        else:
-            return "true", ""
-        fetch = self._flag(f, flags, bit)
-        return fetch, f.let(f"xor i1 {fetch}, true")
+        if bit is None:
+            (make if operand in self._keys_of else fetch)()
+            return
+        choice = IfElse(flags.fn, _flag(flags, bit))
+        fetch()
+        choice.otherwise()
+        make()
+        choice.end()
 
-    def _fetch(self, f: Function, items: str, count: str, element: Element, source: str, target: str) -> None:
+    def _fetch(self, items: Pointer, count: Index, source: Pointer, target: Pointer) -> None:
         """Copies the elements that have the items' numbers."""
-        with f.loop("0", count) as loop:
-            item = f.let(f"load {self._item}, ptr {self._place(f, items, loop.index)}")
-            number = self._resized(f, self._number(f, item, 1), 64, 1)
-            places = [self._strided(f, place) for place in (number, loop.index)]
-            value = element.load(f, at(f, source, places[0], element.size))
-            element.store(f, value, at(f, target, places[1], element.size))
+        f, inner = items.fn, self.data.inner
+        with f.loop(0, count) as loop:
+            number = f.index(self._number(items[loop.index].load()).zext(64))
+            target[loop.index * inner].store(source[number * inner].load())
 
-    def _make_elements(self, f: Function, items: str, count: str, operand: int, target: str) -> None:
+    def _make_elements(self, items: Pointer, count: Index, operand: int, target: Pointer) -> None:
         """Makes an operand's elements from the items."""
         lanes = self._sorter.lanes if self.data.inner == 1 else 1
-        size = self.data.elements[operand].size
-        with f.loop("0", count, lanes) as loop:
-            inside = self._inside(f, f.let(f"sub i64 {count}, {loop.index}"), lanes)
-            item = self._load_lanes(f, self._place(f, items, loop.index), self._bits, lanes, inside)
-            goal = at(f, target, self._strided(f, loop.index), size)
-            self._store_lanes(f, self._element(f, item, operand, lanes), goal, 8 * size, lanes, inside)
+        with items.fn.loop(0, count, lanes) as loop:
+            inside = self._inside(count - loop.index, lanes)
+            item = load_lanes(items[loop.index], inside)
+            target[loop.index * self.data.inner].store(self._element(item, operand), inside)
 
-    def _element(self, f: Function, item: str, operand: int, lanes: int) -> str:
+    def _element(self, item: Value, operand: int) -> Value:
         """An operand's elements of items."""
         if operand not in self._keys_of:
-            return self._resized(f, self._number(f, item, lanes), self.data.elements[operand].dtype.bits, lanes)
+            return self._number(item).zext_or_trunc(self.data.elements[operand].dtype.bits)
         key, below = self._keys_of[operand]
-        if below:
-            item = f.let(f"lshr {vector(self._item, lanes)} {item}, {splat(str(below), self._item, lanes)}")
-        return key.map.write_back(f, self._resized(f, item, key.map.bits, lanes), lanes)
+        return key.map.element((item >> below if below else item).trunc(key.map.bits))
 
-    def _number(self, f: Function, item: str, lanes: int) -> str:
-        mask = splat(str((1 << self._number_bits) - 1), self._item, lanes)
-        return f.let(f"and {vector(self._item, lanes)} {item}, {mask}")
+    def _number(self, item: Value) -> Value:
+        return item & ((1 << self._number_bits) - 1)
 
-    def _strided(self, f: Function, place: str) -> str:
-        return f.let(f"mul i64 {place}, {self.data.inner}") if self.data.inner > 1 else place
+    def _inside(self, count: Index, lanes: int) -> Value | None:
+        """Mask of the first `count` lanes; None for one lane."""
+        return self._sorter.inside(count) if lanes > 1 else None
 
-    # -- parts
+    # -- functions
 
-    def _resized(self, f: Function, value: str, bits: int, lanes: int) -> str:
-        """Unsigned integers of the items' type in another width."""
-        if bits == self._bits:
-            return value
-        what = "trunc" if bits < self._bits else "zext"
-        return f.let(f"{what} {vector(self._item, lanes)} {value} to {vector(f'i{bits}', lanes)}")
-
-    def _inside(self, f: Function, count: str, lanes: int) -> str:
-        """Mask of the first `count` lanes; "" for one lane."""
-        return str(self._sorter.inside(Index(f, I64, count))) if lanes > 1 else ""
-
-    def _spread(self, f: Function, value: str) -> str:
-        return str(Value(f, self._sorter.item, value).splat(self._sorter.lanes))
-
-    def _place(self, f: Function, base: str, index: str) -> str:
-        return f.let(f"getelementptr {self._item}, ptr {base}, i64 {index}")
-
-    def _load_lanes(self, f: Function, address: str, bits: int, lanes: int, inside: str) -> str:
-        if lanes == 1:
-            return f.let(f"load i{bits}, ptr {address}, align {bits // 8}")
-        type = vector(f"i{bits}", lanes)
-        return f.let(
-            f"call {type} @llvm.masked.load.v{lanes}i{bits}.p0(ptr align {bits // 8} {address}, "
-            f"{vector('i1', lanes)} {inside}, {type} zeroinitializer)"
-        )
-
-    def _store_lanes(self, f: Function, value: str, address: str, bits: int, lanes: int, inside: str) -> None:
-        type = vector(f"i{bits}", lanes)
-        if lanes == 1:
-            f.do(f"store {type} {value}, ptr {address}, align {bits // 8}")
-        else:
-            f.do(
-                f"call void @llvm.masked.store.v{lanes}i{bits}.p0({type} {value}, ptr align {bits // 8} {address}, "
-                f"{vector('i1', lanes)} {inside})"
-            )
+    def _items(self, memory: Pointer, offset: int = 0) -> Pointer:
+        """Items from a byte of a memory on."""
+        return (memory + offset).to(self._item)
 
     def _write_make(self) -> None:
         """`_make_items` as a function."""
         names = [f"from{k}" for k in range(len(self.data.elements))]
-        parameters = [*(("ptr", n) for n in names), ("ptr", "items"), ("i64", "low"), ("i64", "high")]
-        f = Function(f"{self.name}_make", parameters, "i64", "noinline", shared="sort")
-        f.do(f"ret i64 {self._make_items(f, [f'%{n}' for n in names], '%items', ('%low', '%high'))}")
-        self.module.add(f)
+        parameters = [*((POINTER, n) for n in [*names, "items"]), (I64, "low"), (I64, "high")]
+        with self.module.function(f"{self.name}_make", parameters, I64, "noinline", shared="sort") as f:
+            source = self.data.arrays([f.pointer(name) for name in names])
+            bounds = f.index_argument("low"), f.index_argument("high")
+            f.returns(self._make_items(source, f.pointer("items", self._item), *bounds))
 
-    def _call_make(self, f: Function, source: list[str], items: str, bounds: tuple[str, str]) -> str:
-        pointers = "".join(f"ptr {p}, " for p in (*source, items))
-        return f.let(f"call i64 @{self.name}_make({pointers}i64 {bounds[0]}, i64 {bounds[1]})")
+    def _call_make(self, source: Sequence[Pointer], items: Pointer, low: Index, high: Index) -> Value:
+        return items.fn.call_for(I64, f"{self.name}_make", *source, items, low, high)
 
-    def _memory(self, f: Function, base: str, offset: int) -> str:
-        return f.let(f"getelementptr i8, ptr {base}, i64 {offset}")
 
-    def _done(self, f: Function) -> str:
-        f.do("ret void")
-        self.module.add(f)
-        return f.name
+def _flag(flags: Value, bit: int) -> Value:
+    return (flags & (1 << bit)).ne(0)

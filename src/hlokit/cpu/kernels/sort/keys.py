@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.llvm import I32, Global, Value
 from hlokit.types.dtype import DType
 
 _MANTISSA_BITS = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
@@ -40,100 +40,70 @@ class KeyMap:
         """Whether keys are looked up: there are as many ways to order the bits of the small types as types."""
         return self.dtype.bits < 8 or (self.dtype.is_floating and self.dtype.bits == 8)
 
-    def write(self, f: Function, module: Module, raw: str, lanes: int = 1) -> str:
-        """The keys of elements `raw`."""
+    def key(self, raw: Value) -> Value:
+        """The keys of elements."""
         if self.is_table:
-            return self._looked_up(f, module, raw, lanes)
-        return self._float_key(f, raw, lanes) if self.dtype.is_floating else self._integer_flipped(f, raw, lanes)
+            return self._looked_up(raw)
+        return self._float_key(raw) if self.dtype.is_floating else self._integer_flipped(raw)
 
-    def write_back(self, f: Function, key: str, lanes: int = 1) -> str:
+    def element(self, key: Value) -> Value:
         """The elements of keys; of those with one key, some element. Not for keys that are looked up."""
         if not self.dtype.is_floating:
-            return self._integer_flipped(f, key, lanes)
-        scalar = f"i{self.bits}"
-        type = vector(scalar, lanes)
+            return self._integer_flipped(key)
         if self.descending:
-            key = f.let(f"xor {type} {key}, {_constant(-1, scalar, lanes)}")
-        was_positive = f.let(f"ashr {type} {key}, {_constant(self.bits - 1, scalar, lanes)}")
-        others = f.let(f"xor {type} {was_positive}, {_constant(-1, scalar, lanes)}")
-        flips = f.let(f"or {type} {others}, {_constant(1 << (self.bits - 1), scalar, lanes)}")
-        return f.let(f"xor {type} {key}, {flips}")
+            key = ~key
+        was_positive = key.sar(self.bits - 1)
+        return key ^ (~was_positive | self._sign)
 
-    def merged(self, f: Function, raw: str) -> tuple[str, str]:
+    def merged(self, raw: Value) -> tuple[Value, Value]:
         """(whether the element is a zero, whether it is a NaN): those of which several have one key."""
-        magnitude = f.let(f"and i{self.bits} {raw}, {(1 << (self.bits - 1)) - 1}")
-        is_nan = f.let(f"icmp ugt i{self.bits} {magnitude}, {self._infinity}")
-        return f.let(f"icmp eq i{self.bits} {magnitude}, 0"), is_nan
+        magnitude = raw & (self._sign - 1)
+        is_nan = magnitude.compare("ugt", self._infinity)
+        return magnitude.eq(0), is_nan
 
-    def is_special(self, f: Function, raw: str, lanes: int = 1) -> str:
-        """Whether elements are other than what `write_back` makes of their keys: -0, NaNs."""
-        scalar, type = f"i{self.bits}", vector(f"i{self.bits}", lanes)
-        sign = 1 << (self.bits - 1)
-        magnitude = f.let(f"and {type} {raw}, {_constant(sign - 1, scalar, lanes)}")
-        nan = f.let(f"icmp ugt {type} {magnitude}, {_constant(self._infinity, scalar, lanes)}")
-        negative_zero = f.let(f"icmp eq {type} {raw}, {_constant(sign, scalar, lanes)}")
-        return f.let(f"or {vector('i1', lanes)} {nan}, {negative_zero}")
+    def is_special(self, raw: Value) -> Value:
+        """Whether elements are other than what `element` makes of their keys: -0, NaNs."""
+        is_nan = (raw & (self._sign - 1)).compare("ugt", self._infinity)
+        return is_nan | raw.eq(self._sign)
 
     @property
     def merged_keys(self) -> tuple[int, int]:
         """The keys of zeros and NaNs."""
-        everything, sign = (1 << self.bits) - 1, 1 << (self.bits - 1)
+        everything, sign = (1 << self.bits) - 1, self._sign
         nan = everything if self.nan_last or not self.descending else 0
         return (everything ^ sign if self.descending else sign), nan
 
     @property
+    def _sign(self) -> int:
+        """Its bit."""
+        return 1 << (self.bits - 1)
+
+    @property
     def _infinity(self) -> int:
         """Its bits."""
-        return (1 << (self.bits - 1)) - (1 << _MANTISSA_BITS[self.dtype.name])
+        return self._sign - (1 << _MANTISSA_BITS[self.dtype.name])
 
-    def _integer_flipped(self, f: Function, raw: str, lanes: int) -> str:
-        flips = 1 << (self.bits - 1) if self.dtype.kind == "signed" else 0
+    def _integer_flipped(self, raw: Value) -> Value:
+        flips = self._sign if self.dtype.kind == "signed" else 0
         if self.descending:
             flips ^= (1 << self.bits) - 1
-        if not flips:
-            return raw
-        scalar = f"i{self.bits}"
-        return f.let(f"xor {vector(scalar, lanes)} {raw}, {_constant(flips, scalar, lanes)}")
+        return raw ^ flips if flips else raw
 
-    def _float_key(self, f: Function, raw: str, lanes: int) -> str:
-        scalar = f"i{self.bits}"
-        type, mask = vector(scalar, lanes), vector("i1", lanes)
-        sign, everything = 1 << (self.bits - 1), (1 << self.bits) - 1
+    def _float_key(self, raw: Value) -> Value:
+        magnitude = raw & (self._sign - 1)
+        number = raw.value(0).where(magnitude.eq(0), raw) if self.numbers else raw
+        flips = number.sar(self.bits - 1) | self._sign
+        key = number ^ (~flips if self.descending else flips)
+        if not self.numbers:
+            return key
+        return raw.value(self.merged_keys[1]).where(magnitude.compare("ugt", self._infinity), key)
 
-        def constant(value: int) -> str:
-            return _constant(value, scalar, lanes)
-
-        not_a_number = ""
-        if self.numbers:
-            magnitude = f.let(f"and {type} {raw}, {constant(sign - 1)}")
-            zero = f.let(f"icmp eq {type} {magnitude}, {constant(0)}")
-            raw = f.let(f"select {mask} {zero}, {type} {constant(0)}, {type} {raw}")
-            not_a_number = f.let(f"icmp ugt {type} {magnitude}, {constant(self._infinity)}")
-        negative = f.let(f"ashr {type} {raw}, {constant(self.bits - 1)}")
-        flips = f.let(f"or {type} {negative}, {constant(sign)}")
-        if self.descending:
-            flips = f.let(f"xor {type} {flips}, {constant(everything)}")
-        key = f.let(f"xor {type} {raw}, {flips}")
-        if self.numbers:
-            nan = self.merged_keys[1]
-            key = f.let(f"select {mask} {not_a_number}, {type} {constant(nan)}, {type} {key}")
-        return key
-
-    def _looked_up(self, f: Function, module: Module, raw: str, lanes: int) -> str:
-        name = f"@order_{self.dtype.name}_{int(self.descending)}{int(self.numbers)}{int(self.nan_last)}"
-        table = module.table(name[1:], "i32", self._table())
-        place = f.let(f"zext {vector('i8', lanes)} {raw} to {vector('i64', lanes)}")
-        address = f.let(f"getelementptr i32, ptr {table}, {vector('i64', lanes)} {place}")
-        if lanes == 1:
-            found = f.let(f"load i32, ptr {address}")
-        else:
-            type = vector("i32", lanes)
-            every = splat("true", "i1", lanes)
-            found = f.let(
-                f"call {type} @llvm.masked.gather.v{lanes}i32.v{lanes}p0({vector('ptr', lanes)} align 4 {address}, "
-                f"{vector('i1', lanes)} {every}, {type} poison)"
-            )
-        return f.let(f"trunc {vector('i32', lanes)} {found} to {vector('i8', lanes)}")
+    def _looked_up(self, raw: Value) -> Value:
+        name = f"order_{self.dtype.name}_{int(self.descending)}{int(self.numbers)}{int(self.nan_last)}"
+        table = raw.fn.address(Global(name, I32, 256, initial=self._table(), constant=True, align=64))
+        places = raw.zext(64)
+        found = table[places].load() if raw.lanes == 1 else table.elements(places).gather(otherwise="poison")
+        return found.trunc(8)
 
     def _table(self) -> list[int]:
         """Keys of all bytes."""
@@ -159,7 +129,3 @@ class KeyMap:
         elif self.descending:
             ranks = 255 - ranks
         return ranks.tolist()
-
-
-def _constant(value: int, scalar: str, lanes: int) -> str:
-    return splat(str(value), scalar, lanes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import Element, at, table_pointer
-from hlokit.cpu.llvm import Function
+from hlokit.cpu.kernels.flow import Element
+from hlokit.cpu.llvm import Function, Index, Pointer
 
 
 @dataclass(frozen=True)
@@ -21,24 +23,60 @@ class Lines:
     def lines(self) -> int:
         return self.outer * self.inner
 
-    def table(self, f: Function) -> tuple[list[str], list[str], str]:
-        """Pointers to operands and results, and to scratch memory."""
+    def arrays(self, pointers: Sequence[Pointer]) -> list[Pointer]:
+        """Arrays of each operand's elements."""
+        return [element.array(pointer) for element, pointer in zip(self.elements, pointers, strict=True)]
+
+    def table(self, f: Function) -> tuple[list[Pointer], list[Pointer], Pointer]:
+        """Operands and results, and scratch memory."""
         count = len(self.elements)
-        operands, results = ([table_pointer(f, first + k) for k in range(count)] for first in (0, count))
-        return operands, results, table_pointer(f, 2 * count)
+        operands, results = (self.arrays([f.table(first + k) for k in range(count)]) for first in (0, count))
+        return operands, results, f.table(2 * count)
 
-    def line_start(self, f: Function, line: str) -> str:
+    def line_start(self, line: Index) -> Index:
         """The number of a line's first element."""
-        if self.inner == 1:
-            return f.let(f"mul i64 {line}, {self.size}")
-        whole, rest = f.let(f"sdiv i64 {line}, {self.inner}"), f.let(f"srem i64 {line}, {self.inner}")
-        return f.let(f"add i64 {f.let(f'mul i64 {whole}, {self.size * self.inner}')}, {rest}")
+        return line // self.inner * (self.size * self.inner) + line % self.inner
 
-    def moved(self, f: Function, bases: list[str], start: str) -> list[str]:
-        """Pointers to element number `start` of each operand."""
-        return [at(f, base, start, e.size) for base, e in zip(bases, self.elements, strict=True)]
+    def line(self, arrays: Sequence[Pointer], line: Index) -> list[Pointer]:
+        """A line of each array."""
+        return moved(arrays, self.line_start(line))
 
-    def copy(self, f: Function, source: list[str], target: list[str]) -> None:
-        """Moves an element of every operand from address to address."""
-        for element, a, b in zip(self.elements, source, target, strict=True):
-            element.store(f, element.load(f, a), b)
+    def elements_at(self, line: Sequence[Pointer], place: Index | int) -> list[Pointer]:
+        """The elements at a place of a line."""
+        return moved(line, place * self.inner)
+
+
+def moved(arrays: Sequence[Pointer], number: Index | int) -> list[Pointer]:
+    """The arrays from this element on."""
+    return [array[number] for array in arrays]
+
+
+def copy(source: Sequence[Pointer], target: Sequence[Pointer]) -> None:
+    """Moves an element of every operand."""
+    for a, b in zip(source, target, strict=True):
+        b.store(a.load())
+
+
+def lines_per_chunk(lines: int, size: int, elements: int) -> int:
+    """Lines that make a chunk: so many elements at least, of 64 chunks at most."""
+    return max(-(-lines // 64), min(lines, -(-elements // max(1, size))))
+
+
+def phase_chunks(f: Function) -> tuple[Index, Index]:
+    """The bounds of a phase's chunks."""
+    return f.index_argument("begin"), f.index_argument("end")
+
+
+@contextmanager
+def each_chunk(f: Function) -> Generator[Index]:
+    """A loop over the chunks of a phase."""
+    with f.loop(*phase_chunks(f)) as chunk:
+        yield chunk.index
+
+
+@contextmanager
+def part(chunk: Index, size: int, count: int) -> Generator[Index]:
+    """A loop over the `size` of `count` lines that are a chunk's."""
+    low = chunk * size
+    with chunk.fn.loop(low, (low + size).smin(count)) as loop:
+        yield loop.index

@@ -6,13 +6,14 @@ no numbers: equal keys are equal elements, but for zeros and NaNs, which are the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import at, least
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
-from hlokit.cpu.llvm import I64, Function, Index, Module, Pointer, Value, vector
+from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, moved, part
+from hlokit.cpu.llvm import I8, I64, Function, Index, Module, Pointer, Pointers, Value
 
 _CHUNK = 4096  # elements of short lines that make a chunk
 _LONG = 1 << 15  # elements from which a line is worth several chunks
@@ -51,7 +52,7 @@ class _QuickSort(LineItems):
 
     @property
     def _buckets(self) -> int:
-        """Of a long line: a power of two."""
+        """Buckets of a long line: a power of two."""
         return min(_BUCKETS, 1 << (self.data.size * self._bits // 8 // _BUCKET).bit_length())
 
     @property
@@ -70,33 +71,33 @@ class _QuickSort(LineItems):
             return self._split_lines()
         return self._neighbours() if self.data.inner > 1 and self._is_plain else self._whole_lines()
 
+    def _chunk_memory(self, f: Function, scratch: Pointer, chunk: Index, nbytes: int) -> Pointer:
+        """A chunk's own memory, which lies on the stack if it is little."""
+        return f.local(I8, nbytes, 64) if nbytes <= _STACK else scratch + chunk * nbytes
+
     # -- whole lines, several to a chunk
 
     def _whole_lines(self) -> Routine:
         data = self.data
-        per_chunk = max(-(-data.lines // 64), min(data.lines, -(-_CHUNK // data.size)))
+        per_chunk = lines_per_chunk(data.lines, data.size, _CHUNK)
         chunks = -(-data.lines // per_chunk)
         nbytes = self._bytes(data.size + self._sorter.overrun)
         total = nbytes + self._bytes(data.size + self._sorter.padding)
-        f = Function(f"{self.name}_lines", PHASE)
-        operands, results, scratch = self.data.table(f)
-        stack = f.alloca("i8", total) if total <= _STACK else ""
-        with f.loop("%begin", "%end") as chunk:
-            items = stack or at(f, scratch, chunk.index, total)
-            spare = self._memory(f, items, nbytes)
-            self._end(f, items, str(data.size))
-            low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
-            with f.loop(low, least(f, f.let(f"add i64 {low}, {per_chunk}"), str(data.lines))) as line:
-                start = data.line_start(f, line.index)
-                source, target = (data.moved(f, bases, start) for bases in (operands, results))
-                flags = self._make_items(f, source, items, ("0", str(data.size)))
-                self._sorter.call(f, items, str(data.size), spare)
-                self._finish(f, items, str(data.size), source, target, flags)
-                if self._has_special:
-                    with f.when(self._is_special(f, flags)):
-                        data.restore(f, self.module, source, target)
-        self._done(f)
-        return Routine((Phase(f.name, chunks),), 0 if stack else chunks * total)
+        with self.module.function(f"{self.name}_lines", PHASE) as f:
+            operands, results, scratch = data.table(f)
+            with each_chunk(f) as chunk:
+                memory = self._chunk_memory(f, scratch, chunk, total)
+                items, spare = self._items(memory), self._items(memory, nbytes)
+                self._end(items, data.size)
+                with part(chunk, per_chunk, data.lines) as line:
+                    source, target = (data.line(arrays, line) for arrays in (operands, results))
+                    flags = self._make_items(source, items, f.index(0), f.index(data.size))
+                    self._sorter.call(items, data.size, spare)
+                    self._finish(items, f.index(data.size), source, target, flags)
+                    if self._has_special:
+                        with f.when(self._is_special(flags)):
+                            data.restore(f, source, target)
+        return Routine((Phase(f.name, chunks),), 0 if total <= _STACK else chunks * total)
 
     # -- strided lines, as many neighbours at once as a vector has lanes
 
@@ -109,78 +110,64 @@ class _QuickSort(LineItems):
         data, lanes = self.data, self._sorter.lanes
         across = -(-data.inner // lanes)
         groups = data.outer * across
-        per_chunk = max(-(-groups // 64), min(groups, -(-_CHUNK // (data.size * min(data.inner, lanes)))))
+        per_chunk = lines_per_chunk(groups, data.size * min(data.inner, lanes), _CHUNK)
         chunks = -(-groups // per_chunk)
         total = lanes * self._line_stride + self._bytes(data.size + self._sorter.padding)
-        f = Function(f"{self.name}_lines", PHASE)
-        operands, results, scratch = self.data.table(f)
-        stack = f.alloca("i8", total) if total <= _STACK else ""
-        with f.loop("%begin", "%end") as chunk:
-            items = stack or at(f, scratch, chunk.index, total)
-            with f.loop("0", str(lanes)) as line:
-                self._end(f, at(f, items, line.index, self._line_stride), str(data.size))
-            low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
-            with f.loop(low, least(f, f.let(f"add i64 {low}, {per_chunk}"), str(groups))) as group:
-                block, part = (f.let(f"{what} i64 {group.index}, {across}") for what in ("udiv", "urem"))
-                first = f.let(f"mul i64 {part}, {lanes}")
-                start = f.let(f"add i64 {f.let(f'mul i64 {block}, {data.size * data.inner}')}, {first}")
-                source, target = (data.moved(f, bases, start) for bases in (operands, results))
-                count = least(f, f.let(f"sub i64 {data.inner}, {first}"), str(lanes))
-                self._sort_neighbours(f, items, count, source, target)
-        self._done(f)
-        return Routine((Phase(f.name, chunks),), 0 if stack else chunks * total)
+        with self.module.function(f"{self.name}_lines", PHASE) as f:
+            operands, results, scratch = data.table(f)
+            with each_chunk(f) as chunk:
+                memory = self._chunk_memory(f, scratch, chunk, total)
+                with f.loop(0, lanes) as line:
+                    self._end(self._line_items(memory, line.index), data.size)
+                with part(chunk, per_chunk, groups) as group:
+                    first = group % across * lanes
+                    start = group // across * (data.size * data.inner) + first
+                    source, target = (moved(arrays, start) for arrays in (operands, results))
+                    self._sort_neighbours(memory, (data.inner - first).smin(lanes), source, target)
+        return Routine((Phase(f.name, chunks),), 0 if total <= _STACK else chunks * total)
 
-    def _sort_neighbours(self, f: Function, items: str, count: str, source: list[str], target: list[str]) -> None:
+    def _sort_neighbours(
+        self, memory: Pointer, count: Index, source: Sequence[Pointer], target: Sequence[Pointer]
+    ) -> None:
         """Sorts so many lines, which begin one after the other."""
-        data, lanes = self.data, self._sorter.lanes
-        inside, size = self._inside(f, count, lanes), str(data.size)
-        with f.loop("0", size, carries=self._no_flags(lanes)) as loop:
-            narrow = loop.index if self._bits == 64 else f.let(f"trunc i64 {loop.index} to i32")
-            numbers = "" if not self.numbered else self._spread(f, narrow)
-            made, found = self._make(f, source, loop.index, numbers, lanes, inside)
-            self._scatter(f, made, items, loop.index, inside)
-            loop.next = self._flagged(f, loop.carried, found, lanes, inside)
-        flags = self._flag_bits(f, loop.results, lanes)
-        spare = self._memory(f, items, lanes * self._line_stride)
-        with f.loop("0", count) as line:
-            self._sorter.call(f, at(f, items, line.index, self._line_stride), size, spare)
-        for k, element in enumerate(data.elements):
-            fetch, make = self._ways(f, k, flags)
-            if fetch:
-                with f.when(fetch), f.loop("0", count) as line:
-                    places = [at(f, base, line.index, element.size) for base in (source[k], target[k])]
-                    self._fetch(f, at(f, items, line.index, self._line_stride), size, element, *places)
-            if make:
-                with f.when(make), f.loop("0", size) as loop:
-                    value = self._element(f, self._gather(f, items, loop.index, inside), k, lanes)
-                    goal = at(f, target[k], self._strided(f, loop.index), element.size)
-                    self._store_lanes(f, value, goal, 8 * element.size, lanes, inside)
+        f, data, lanes = memory.fn, self.data, self._sorter.lanes
+        inside = self._sorter.inside(count)
+        with f.loop(0, data.size, carries=self._no_flags(f, lanes)) as loop:
+            numbers = loop.index.trunc(self._bits).splat(lanes) if self.numbered else None
+            made, found = self._make(moved(source, loop.index * data.inner), numbers, inside)
+            self._across(memory, loop.index).scatter(made, inside)
+            loop.next = self._flagged(loop.carried, found, inside)
+        flags = self._flag_bits(f, loop.results)
+        spare = self._items(memory, lanes * self._line_stride)
+        with f.loop(0, count) as line:
+            self._sorter.call(self._line_items(memory, line.index), data.size, spare)
+
+        def fetch(k: int) -> None:
+            with f.loop(0, count) as line:
+                items = self._line_items(memory, line.index)
+                self._fetch(items, f.index(data.size), source[k][line.index], target[k][line.index])
+
+        def make(k: int) -> None:
+            with f.loop(0, data.size) as loop:
+                value = self._element(self._across(memory, loop.index).gather(inside), k)
+                target[k][loop.index * data.inner].store(value, inside)
+
+        for k in range(len(data.elements)):
+            self._fetch_or_make(k, flags, lambda k=k: fetch(k), lambda k=k: make(k))
         if self._has_special:
-            with f.when(self._is_special(f, flags)), f.loop("0", count) as line:
-                lines = [data.moved(f, bases, line.index) for bases in (source, target)]
-                data.restore(f, self.module, *lines)
+            with f.when(self._is_special(flags)), f.loop(0, count) as line:
+                data.restore(f, moved(source, line.index), moved(target, line.index))
 
-    def _scatter(self, f: Function, value: str, items: str, place: str, inside: str) -> None:
-        """Stores an item of each line."""
-        lanes, type = self._sorter.lanes, vector(self._item, self._sorter.lanes)
-        f.do(
-            f"call void @llvm.masked.scatter.v{lanes}{self._item}.v{lanes}p0({type} {value}, "
-            f"<{lanes} x ptr> align {self._bits // 8} {self._of_lines(f, items, place)}, <{lanes} x i1> {inside})"
-        )
+    def _line_items(self, memory: Pointer, line: Index) -> Pointer:
+        """The items of a line."""
+        return (memory + line * self._line_stride).to(self._item)
 
-    def _gather(self, f: Function, items: str, place: str, inside: str) -> str:
-        """An item of each line."""
-        lanes, type = self._sorter.lanes, vector(self._item, self._sorter.lanes)
-        return f.let(
-            f"call {type} @llvm.masked.gather.v{lanes}{self._item}.v{lanes}p0(<{lanes} x ptr> align "
-            f"{self._bits // 8} {self._of_lines(f, items, place)}, <{lanes} x i1> {inside}, {type} zeroinitializer)"
-        )
-
-    def _of_lines(self, f: Function, items: str, place: str) -> str:
-        """The addresses of a place in all lines."""
-        offsets = ", ".join(f"i64 {k * self._line_stride}" for k in range(self._sorter.lanes))
-        first = self._place(f, items, place)
-        return f.let(f"getelementptr i8, ptr {first}, <{self._sorter.lanes} x i64> <{offsets}>")
+    def _across(self, memory: Pointer, place: Index) -> Pointers:
+        """The items at a place of all lines."""
+        strides = [k * self._line_stride for k in range(self._sorter.lanes)]
+        first = self._items(memory)[place].to(I8)
+        addresses = first.elements(memory.fn.vector_constant(strides, I64))
+        return addresses.to(self._item)
 
     # -- long lines: segments are parted into buckets, then buckets sorted
 
@@ -195,17 +182,17 @@ class _QuickSort(LineItems):
 
     @property
     def _samples_at(self) -> int:
-        """Of the samples, then spare memory for them."""
+        """Where the samples begin, then spare memory for them."""
         return self._buckets_at + self._bytes(self.data.size + self._buckets * self._sorter.overrun)
 
     @property
     def _bounds_at(self) -> int:
-        """Of i64: the places in each segment where buckets begin, and the last one ends."""
+        """Where the i64 begin that are the places in each segment where buckets begin, and the last one ends."""
         return self._samples_at + 2 * self._bytes(_SAMPLES + max(self._sorter.overrun, self._sorter.padding))
 
     @property
     def _flags_at(self) -> int:
-        """Of i64: flags of each segment."""
+        """Where the flags of each segment begin, as i64."""
         return self._bounds_at + 8 * self._segments * (self._buckets + 1)
 
     @property
@@ -216,7 +203,7 @@ class _QuickSort(LineItems):
         self._write_make()
         phases = [
             Phase(self._write_sampling(), self.data.lines),
-            Phase(self._write_parting(), self.data.lines * self._segments),
+            Phase(self._write_partitioning(), self.data.lines * self._segments),
             Phase(self._write_sorting(), self.data.lines * self._buckets),
         ]
         if self._has_special:
@@ -225,121 +212,101 @@ class _QuickSort(LineItems):
 
     def _write_sampling(self) -> str:
         """Sorts samples of the line."""
-        f = Function(f"{self.name}_sample", PHASE, is_cold=True)
-        operands, _, scratch = self.data.table(f)
-        with f.loop("%begin", "%end") as line:
-            memory = at(f, scratch, line.index, self._line_bytes)
-            samples = self._memory(f, memory, self._samples_at)
-            source = self.data.moved(f, operands, self.data.line_start(f, line.index))
-            with f.loop("0", str(_SAMPLES), _SAMPLED) as loop:
-                low = f.let(f"mul i64 {loop.index}, {self.data.size // _SAMPLES}")
-                high = f.let(f"add i64 {low}, {_SAMPLED}")
-                goal = self._place(f, samples, f.let(f"sub i64 {loop.index}, {low}"))
-                self._call_make(f, source, goal, (low, high))
-            self._end(f, samples, str(_SAMPLES))
-            spare = self._memory(f, samples, self._bytes(_SAMPLES + self._sorter.overrun))
-            self._sorter.call(f, samples, str(_SAMPLES), spare)
-        return self._done(f)
+        with self.module.function(f"{self.name}_sample", PHASE, is_cold=True) as f:
+            operands, _, scratch = self.data.table(f)
+            with each_chunk(f) as line:
+                samples = self._items(scratch + line * self._line_bytes, self._samples_at)
+                source = self.data.line(operands, line)
+                with f.loop(0, _SAMPLES, _SAMPLED) as loop:
+                    low = loop.index * (self.data.size // _SAMPLES)
+                    self._call_make(source, samples[loop.index - low], low, low + _SAMPLED)
+                self._end(samples, _SAMPLES)
+                spare = samples[self._bytes(_SAMPLES + self._sorter.overrun) // self._item.bytes]
+                self._sorter.call(samples, _SAMPLES, spare)
+        return f.name
 
-    def _write_parting(self) -> str:
-        """Makes a segment's items and parts them: into halves, quarters, ..."""
-        f = Function(f"{self.name}_part", PHASE, is_cold=True)
-        operands, _, scratch = self.data.table(f)
+    def _write_partitioning(self) -> str:
+        """Makes a segment's items and partitions them: into halves, quarters, ..."""
         count = self._buckets
-        spare = f.alloca("i8", self._bytes(self._segment + self._sorter.padding))
-        with f.loop("%begin", "%end") as chunk:
-            line, segment = self._chunk(f, chunk.index, self._segments)
-            memory = at(f, scratch, line, self._line_bytes)
-            low = f.let(f"mul i64 {segment}, {self._segment}")
-            high = least(f, f.let(f"add i64 {low}, {self._segment}"), str(self.data.size))
-            source = self.data.moved(f, operands, self.data.line_start(f, line))
-            flags = self._call_make(f, source, memory, (low, high))
-            bounds = self._segment_bounds(f, memory, segment)
-            f.do(f"store i64 {low}, ptr {bounds}")
-            f.do(f"store i64 {high}, ptr {at(f, bounds, str(count), 8)}")
-            samples = self._memory(f, memory, self._samples_at)
-            with f.loop("0", str(count.bit_length() - 1)) as level:
-                width = f.let(f"lshr i64 {count}, {level.index}")
-                half = f.let(f"lshr i64 {width}, 1")
-                with f.loop("0", f.let(f"shl i64 1, {level.index}")) as pair:
-                    first = f.let(f"mul i64 {pair.index}, {width}")
-                    middle = f.let(f"add i64 {first}, {half}")
-                    sample = f.let(f"mul i64 {middle}, {_SAMPLES // count}")
-                    pivot = f.let(f"load {self._item}, ptr {self._place(f, samples, sample)}")
-                    begin = f.let(f"load i64, ptr {at(f, bounds, first, 8)}")
-                    end = f.let(f"load i64, ptr {at(f, bounds, f.let(f'add i64 {first}, {width}'), 8)}")
-                    n = f.let(f"sub i64 {end}, {begin}")
-                    item = self._sorter.item
-                    items, others = Pointer(f, self._place(f, memory, begin), item), Pointer(f, spare, item)
-                    left = self._sorter.part(items, Index(f, I64, n), others, Value(f, item, pivot))
-                    f.do(f"store i64 {f.let(f'add i64 {begin}, {left}')}, ptr {at(f, bounds, middle, 8)}")
-            f.do(f"store i64 {flags}, ptr {at(f, self._memory(f, memory, self._flags_at), segment, 8)}")
-        return self._done(f)
+        with self.module.function(f"{self.name}_part", PHASE, is_cold=True) as f:
+            operands, _, scratch = self.data.table(f)
+            spare = f.local(I8, self._bytes(self._segment + self._sorter.padding), 64).to(self._item)
+            with each_chunk(f) as chunk:
+                line, segment = chunk // self._segments, chunk % self._segments
+                memory = scratch + line * self._line_bytes
+                items, samples = self._items(memory), self._items(memory, self._samples_at)
+                low = segment * self._segment
+                high = (low + self._segment).smin(self.data.size)
+                flags = self._call_make(self.data.line(operands, line), items, low, high)
+                bounds = self._segment_bounds(memory, segment)
+                bounds[0].store(low)
+                bounds[count].store(high)
+                with f.loop(0, count.bit_length() - 1) as level:
+                    width = f.index(count) >> level.index
+                    with f.loop(0, f.index(1) << level.index) as pair:
+                        first = pair.index * width
+                        middle = first + (width >> 1)
+                        pivot = samples[middle * (_SAMPLES // count)].load()
+                        begin, end = (f.index(bounds[bound].load()) for bound in (first, first + width))
+                        left = self._sorter.part(items[begin], end - begin, spare, pivot)
+                        bounds[middle].store(begin + left)
+                (memory + self._flags_at).to(I64)[segment].store(flags)
+        return f.name
 
     def _write_sorting(self) -> str:
         """Fetches a bucket's items from all segments, sorts them and writes the results."""
-        f = Function(f"{self.name}_bucket", PHASE)
-        operands, results, scratch = self.data.table(f)
-        more = self._bytes(max(self._sorter.overrun, self._sorter.padding))
-        stack = [f.alloca("i8", _STACK + more) for _ in range(2)]
-        with f.loop("%begin", "%end") as chunk:
-            line, bucket = self._chunk(f, chunk.index, self._buckets)
-            memory = at(f, scratch, line, self._line_bytes)
-            after = f.let(f"add i64 {bucket}, 1")
-            with f.loop("0", str(self._segments), carries=[("i64", "0"), ("i64", "0")]) as loop:
-                bounds = self._segment_bounds(f, memory, loop.index)
-                first = f.let(f"load i64, ptr {bounds}")
-                ends = [f.let(f"load i64, ptr {at(f, bounds, b, 8)}") for b in (bucket, after)]
-                before = f.let(f"sub i64 {ends[0]}, {first}")
-                own = f.let(f"sub i64 {ends[1]}, {ends[0]}")
-                loop.next = [f.let(f"add i64 {a}, {b}") for a, b in zip(loop.carried, (before, own), strict=True)]
-            start, count = loop.results
-            pads = [f.let(f"mul i64 {bucket}, {n}") for n in (self._sorter.overrun, self._sorter.padding)]
-            small = f.let(f"icmp sle i64 {count}, {_STACK * 8 // self._bits}")
-            items, spare = (
-                f.let(f"select i1 {small}, ptr {near}, ptr {self._place(f, far, f.let(f'add i64 {start}, {pad}'))}")
-                for near, far, pad in zip(
-                    stack, [self._memory(f, memory, o) for o in (self._buckets_at, self._spare_at)], pads, strict=True
-                )
-            )
-            with f.loop("0", str(self._segments), carries=[("ptr", items)]) as loop:
-                bounds = self._segment_bounds(f, memory, loop.index)
-                ends = [f.let(f"load i64, ptr {at(f, bounds, b, 8)}") for b in (bucket, after)]
-                own = f.let(f"sub i64 {ends[1]}, {ends[0]}")
-                size = f.let(f"mul i64 {own}, {self._bits // 8}")
-                source = self._place(f, memory, ends[0])
-                f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {loop.carried[0]}, ptr {source}, i64 {size}, i1 false)")
-                loop.next = [self._place(f, loop.carried[0], own)]
-            self._end(f, items, count)
-            self._sorter.call(f, items, count, spare)
-            begin = self.data.line_start(f, line)
-            sources = self.data.moved(f, operands, begin)
-            targets = self.data.addresses(f, self.data.moved(f, results, begin), start)
-            self._finish(f, items, count, sources, targets, self._line_flags(f, memory))
-        return self._done(f)
+        most = _STACK // self._item.bytes
+        with self.module.function(f"{self.name}_bucket", PHASE) as f:
+            operands, results, scratch = self.data.table(f)
+            more = max(self._sorter.overrun, self._sorter.padding)
+            own_items, own_spare = (self._items(f.local(I8, _STACK + self._bytes(more), 64)) for _ in range(2))
+            with each_chunk(f) as chunk:
+                line, bucket = chunk // self._buckets, chunk % self._buckets
+                memory = scratch + line * self._line_bytes
+                with f.loop(0, self._segments, carries=[f.index(0)] * 2) as loop:
+                    first = f.index(self._segment_bounds(memory, loop.index).load())
+                    low, high = self._bucket(memory, loop.index, bucket)
+                    before, count = loop.carried
+                    loop.next = [before + (low - first), count + (high - low)]
+                start: Index = loop.results[0]
+                count: Index = loop.results[1]
+                far_items = self._items(memory, self._buckets_at)[start + bucket * self._sorter.overrun]
+                far_spare = self._items(memory, self._spare_at)[start + bucket * self._sorter.padding]
+                is_small = count <= most
+                items, spare = is_small.select(own_items, far_items), is_small.select(own_spare, far_spare)
+                with f.loop(0, self._segments, carries=[items]) as loop:
+                    low, high = self._bucket(memory, loop.index, bucket)
+                    goal: Pointer = loop.carried[0]
+                    f.memcpy(goal, self._items(memory)[low], (high - low) * self._item.bytes)
+                    loop.next = [goal[high - low]]
+                self._end(items, count)
+                self._sorter.call(items, count, spare)
+                source, target = (self.data.line(arrays, line) for arrays in (operands, results))
+                flags = self._line_flags(memory)
+                self._finish(items, count, source, self.data.elements_at(target, start), flags)
+        return f.name
 
     def _write_restoring(self) -> str:
-        f = Function(f"{self.name}_restore", PHASE)
-        operands, results, scratch = self.data.table(f)
-        with f.loop("%begin", "%end") as line:
-            memory = at(f, scratch, line.index, self._line_bytes)
-            with f.when(self._is_special(f, self._line_flags(f, memory))):
-                start = self.data.line_start(f, line.index)
-                source, target = (self.data.moved(f, bases, start) for bases in (operands, results))
-                self.data.restore(f, self.module, source, target)
-        return self._done(f)
+        """Writes zeros and NaNs anew in lines that have some."""
+        with self.module.function(f"{self.name}_restore", PHASE) as f:
+            operands, results, scratch = self.data.table(f)
+            with each_chunk(f) as line:
+                flags = self._line_flags(scratch + line * self._line_bytes)
+                with f.when(self._is_special(flags)):
+                    self.data.restore(f, self.data.line(operands, line), self.data.line(results, line))
+        return f.name
 
-    def _chunk(self, f: Function, chunk: str, of: int) -> tuple[str, str]:
-        """(line, segment or bucket of it)."""
-        return f.let(f"udiv i64 {chunk}, {of}"), f.let(f"urem i64 {chunk}, {of}")
+    def _segment_bounds(self, memory: Pointer, segment: Index) -> Pointer:
+        return (memory + self._bounds_at).to(I64)[segment * (self._buckets + 1)]
 
-    def _segment_bounds(self, f: Function, memory: str, segment: str) -> str:
-        return at(f, self._memory(f, memory, self._bounds_at), segment, 8 * (self._buckets + 1))
+    def _bucket(self, memory: Pointer, segment: Index, bucket: Index) -> tuple[Index, Index]:
+        """The places in a segment where a bucket begins and ends."""
+        bounds = self._segment_bounds(memory, segment)[bucket]
+        return memory.fn.index(bounds.load()), memory.fn.index(bounds[1].load())
 
-    def _line_flags(self, f: Function, memory: str) -> str:
+    def _line_flags(self, memory: Pointer) -> Value:
         """The flags of all segments together."""
-        place = self._memory(f, memory, self._flags_at)
-        with f.loop("0", str(self._segments), carries=[("i64", "0")]) as loop:
-            own = f.let(f"load i64, ptr {at(f, place, loop.index, 8)}")
-            loop.next = [f.let(f"or i64 {loop.carried[0]}, {own}")]
+        f, flags = memory.fn, (memory + self._flags_at).to(I64)
+        with f.loop(0, self._segments, carries=[f.constant(0, I64)]) as loop:
+            loop.next = [loop.carried[0] | flags[loop.index].load()]
         return loop.results[0]

@@ -1,18 +1,19 @@
-"""Sorting by keys, digit by digit from the least: counts of each digit, then every element to its place.
+"""Sorting by keys, digit by digit from the least: a histogram of the digit, then every element to its place.
 
-What moves is an item: the key below, above it what goes along, which is the other operand's element where that is all
-there is and small, else the element's number in the line.
+An item is moved: the key below, above it the payload, which is the other operand's element where that is all there is
+and small, else the element's number in the line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.flow import at, least
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort.combined import KeyedLines
-from hlokit.cpu.llvm import Function, Module, While, vector
+from hlokit.cpu.kernels.sort.lines import copy, each_chunk, lines_per_chunk, part
+from hlokit.cpu.llvm import I1, I8, I32, I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
 
 _DIGITS = {False: 8, True: 11}  # bits at most; by whether lines are so long that passing over them costs most
 _WIDE = 1 << 13  # elements of such lines
@@ -51,20 +52,8 @@ class RadixSort:
         return not self._is_bare and self._carried is None
 
     @property
-    def _item_bits(self) -> int:
-        return self.data.bits if self._is_bare else 2 * self.data.bits
-
-    @property
-    def _item(self) -> str:
-        return f"i{self._item_bits}"
-
-    @property
-    def _item_bytes(self) -> int:
-        return self._item_bits // 8
-
-    @property
-    def _align(self) -> int:
-        return min(8, self._item_bytes)
+    def _item(self) -> Type:
+        return self.data.key_type if self._is_bare else type_of(f"i{2 * self.data.bits}")
 
     @property
     def _digits(self) -> int:
@@ -76,13 +65,13 @@ class RadixSort:
 
     @property
     def _values(self) -> int:
-        """Of a digit."""
+        """Values of a digit."""
         return 1 << self._digit_bits
 
     @property
     def _buffer_bytes(self) -> int:
-        """Of a line's items."""
-        return -(-self.data.size * self._item_bytes // 64) * 64
+        """Bytes of a line's items."""
+        return -(-self.data.size * self._item.bytes // 64) * 64
 
     def write(self) -> Routine:
         """Writes the functions; gives the phases."""
@@ -90,72 +79,74 @@ class RadixSort:
             return self._split_lines()
         return self._whole_lines()
 
+    def _items(self, memory: Pointer, offset: int = 0) -> Pointer:
+        """Items from a byte of a memory on."""
+        return (memory + offset).to(self._item, min(8, self._item.bytes))
+
     # -- whole lines, several to a chunk
 
     def _whole_lines(self) -> Routine:
         data = self.data
-        per_chunk = max(-(-data.lines // 64), min(data.lines, -(-_CHUNK // data.size)))
+        per_chunk = lines_per_chunk(data.lines, data.size, _CHUNK)
         chunks = -(-data.lines // per_chunk)
-        f = Function(f"{self.name}_lines", PHASE)
-        operands, results, scratch = self.data.table(f)
-        counts = f.alloca("i32", self._digits * self._values)
-        with f.loop("%begin", "%end") as chunk:
-            buffer = at(f, scratch, chunk.index, 2 * self._buffer_bytes)
-            other = f.let(f"getelementptr i8, ptr {buffer}, i64 {self._buffer_bytes}")
-            low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
-            with f.loop(low, least(f, f.let(f"add i64 {low}, {per_chunk}"), str(data.lines))) as line:
-                start = data.line_start(f, line.index)
-                source, target = (data.moved(f, bases, start) for bases in (operands, results))
-                self._clear(f, counts, self._digits * self._values)
-                size = str(data.size)
+        with self.module.function(f"{self.name}_lines", PHASE) as f:
+            operands, results, scratch = data.table(f)
+            histograms = f.local(I32, self._digits * self._values, 64)
+            bounds = f.index(0), f.index(data.size)
 
-                def count(item: str) -> None:
-                    for digit in range(self._digits):
-                        table = f.let(f"getelementptr i32, ptr {counts}, i64 {digit * self._values}")
-                        self._count(f, table, self._digit(f, item, str(digit * self._digit_bits)))
+            def count(item: Value) -> None:
+                for digit in range(self._digits):
+                    _increment(histograms[digit * self._values], self._digit(item, f.index(digit * self._digit_bits)))
 
-                special, _ = self._make_items(f, source, buffer, ("0", size), count)
-                sorted_items = self._sort_items(f, buffer, other, counts)
-                self._finish(f, sorted_items, source, target, ("0", size))
-                if special:
-                    with f.when(special):
-                        data.restore(f, self.module, source, target)
-        self._done(f)
+            with each_chunk(f) as chunk:
+                memory = scratch + chunk * (2 * self._buffer_bytes)
+                buffer, other = self._items(memory), self._items(memory, self._buffer_bytes)
+                with part(chunk, per_chunk, data.lines) as line:
+                    source, target = (data.line(arrays, line) for arrays in (operands, results))
+                    f.memset(histograms, 0, 4 * self._digits * self._values)
+                    special, _ = self._make_items(source, buffer, bounds, count)
+                    self._finish(self._sort_items(buffer, other, histograms), source, target, bounds)
+                    if special is not None:
+                        with f.when(special):
+                            data.restore(f, source, target)
         return Routine((Phase(f.name, chunks),), chunks * 2 * self._buffer_bytes)
 
-    def _sort_items(self, f: Function, buffer: str, other: str, counts: str) -> str:
-        """Sorts a line's items by counts of all digits; gives the buffer in which they end."""
-        digits = While(f, [("i64", "0"), ("ptr", buffer), ("ptr", other)])
-        digit, source, target = digits.values
-        digits.test(f.let(f"icmp slt i64 {digit}, {self._digits}"))
-        table = at(f, counts, digit, 4 * self._values)
-        shift = f.let(f"mul i64 {digit}, {self._digit_bits}")
-        first = self._digit(f, f.let(f"load {self._item}, ptr {source}"), shift)
-        same = f.let(f"load i32, ptr {at(f, table, first, 4)}")
-        sort, skip, after = f.new_block("sort"), f.new_block("skip"), f.new_block("sorted")
-        f.branch(f.let(f"icmp eq i32 {same}, {self.data.size}"), skip, sort)
-        f.start(sort)
-        with f.loop("0", str(self._values), carries=[("i32", "0")]) as loop:
-            place = at(f, table, loop.index, 4)
-            found = f.let(f"load i32, ptr {place}")
-            f.do(f"store i32 {loop.carried[0]}, ptr {place}")
-            loop.next = [f.let(f"add i32 {loop.carried[0]}, {found}")]
-        self._deal(f, source, target, table, shift, ("0", str(self.data.size)))
-        sort = f.block
-        f.jump(after)
-        f.start(skip)
-        f.jump(after)
-        f.start(after)
-        current = f.let(f"phi ptr [ {target}, %{sort} ], [ {source}, %{skip} ]")
-        free = f.let(f"phi ptr [ {source}, %{sort} ], [ {target}, %{skip} ]")
-        digits.again(f.let(f"add i64 {digit}, 1"), current, free)
+    def _sort_items(self, buffer: Pointer, other: Pointer, histograms: Pointer) -> Pointer:
+        """Sorts a line's items by histograms of all digits; gives the buffer in which they end."""
+        f = buffer.fn
+        digits = While(f, [f.index(0), buffer, other])
+        digit: Index = digits.values[0]
+        source: Pointer = digits.values[1]
+        target: Pointer = digits.values[2]
+        digits.test(digit < self._digits)
+        places, shift = histograms[digit * self._values], digit * self._digit_bits
+        same = places[self._digit(source.load(), shift)].load()
+        choice = IfElse(f, same.eq(self.data.size))
+        choice.otherwise(source, target)
+        self._sum_before(places)
+        self._move(source, target, places, shift, (f.index(0), f.index(self.data.size)))
+        buffers = choice.end(target, source)
+        digits.again(digit + 1, *buffers)
         return source
+
+    def _sum_before(self, histogram: Pointer, more: Pointer | None = None) -> None:
+        """Makes places of a histogram: adds to each count those of lesser digits, in `more` if there is one."""
+        f = histogram.fn
+        with f.loop(0, self._values, carries=[f.constant(0, I32)]) as loop:
+            place, before = histogram[loop.index], loop.carried[0]
+            if more is None:
+                own = place.load()
+                place.store(before)
+            else:
+                place.store(place.load() + before)
+                own = more[loop.index].load()
+            loop.next = [before + own]
 
     # -- long lines, each in several segments
 
     @property
     def _segments(self) -> int:
-        """Of a long line."""
+        """Segments of a long line."""
         return min(_SEGMENTS, 1 << (self.data.size // _SEGMENT).bit_length() - 1)
 
     @property
@@ -163,13 +154,13 @@ class RadixSort:
         return -(-self.data.size // self._segments)
 
     @property
-    def _counts_at(self) -> int:
-        """Where a line's counts begin, after both buffers; then which buffer is current at each digit, and flags."""
+    def _histograms_at(self) -> int:
+        """Where a line's histograms begin, after both buffers; then come the current buffers, and flags."""
         return 2 * self._buffer_bytes
 
     @property
     def _current_at(self) -> int:
-        return self._counts_at + 4 * self._segments * self._values
+        return self._histograms_at + 4 * self._segments * self._values
 
     @property
     def _flags_at(self) -> int:
@@ -177,7 +168,7 @@ class RadixSort:
 
     @property
     def _differences_at(self) -> int:
-        """For each segment the bits in which its keys differ from the line's first key, as i64."""
+        """Where the bits begin, for each segment an i64, in which its keys differ from the line's first key."""
         return self._flags_at + 64
 
     @property
@@ -187,12 +178,12 @@ class RadixSort:
     def _split_lines(self) -> Routine:
         chunks = self.data.lines * self._segments
         self._write_counting()
-        self._write_dealing()
+        self._write_moving()
         phases = [Phase(self._write_first(), chunks)]
         for digit in range(self._digits):
             if digit:
                 phases.append(Phase(self._write_step("counting", digit), chunks))
-            phases.append(Phase(self._write_step("dealing", digit), chunks))
+            phases.append(Phase(self._write_step("moving", digit), chunks))
         phases.append(Phase(self._write_last(), chunks))
         if self._has_special:
             phases.append(Phase(self._write_restoring(), self.data.lines))
@@ -200,145 +191,134 @@ class RadixSort:
 
     def _write_first(self) -> str:
         """Makes the items and counts the first digit."""
-        f = Function(f"{self.name}_items", PHASE)
-        operands, _, scratch = self.data.table(f)
-        with f.loop("%begin", "%end") as chunk:
-            line, segment, bounds = self._chunk(f, chunk.index)
-            memory = at(f, scratch, line, self._line_bytes)
-            counts = self._segment_counts(f, memory, segment)
-            self._clear(f, counts, self._values)
-            source = self.data.moved(f, operands, self.data.line_start(f, line))
-            special, differences = self._make_items(
-                f, source, memory, bounds, lambda item: self._count(f, counts, self._digit(f, item, "0"))
-            )
-            place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._differences_at}")
-            f.do(f"store i64 {differences}, ptr {at(f, place, segment, 8)}")
-            if special:
-                flags = f.let(f"getelementptr i8, ptr {memory}, i64 {self._flags_at}")
-                f.do(f"store i8 {f.let(f'zext i1 {special} to i8')}, ptr {at(f, flags, segment, 1)}")
-            with f.when(f.let(f"icmp eq i64 {segment}, 0")):
-                f.do(f"store i8 0, ptr {self._current(f, memory, '0')}")
-        return self._done(f)
+        with self.module.function(f"{self.name}_items", PHASE) as f:
+            operands, _, scratch = self.data.table(f)
+            with each_chunk(f) as chunk:
+                line, segment, bounds = self._segment_of(chunk)
+                memory = scratch + line * self._line_bytes
+                histogram = self._histogram(memory, segment)
+                f.memset(histogram, 0, 4 * self._values)
+                special, differences = self._make_items(
+                    self.data.line(operands, line),
+                    self._items(memory),
+                    bounds,
+                    lambda item: _increment(histogram, self._digit(item, f.index(0))),
+                )
+                (memory + self._differences_at).to(I64)[segment].store(differences)
+                if special is not None:
+                    (memory + self._flags_at)[segment].store(special.zext(8))
+                with f.when(segment.eq(0)):
+                    self._current(memory, f.index(0)).store(0)
+        return f.name
 
     def _write_counting(self) -> None:
         """Counts a digit in the current items."""
-        f = Function(f"{self.name}_counting", [*PHASE, ("i64", "digit")], attributes="noinline")
-        _, _, scratch = self.data.table(f)
-        shift = f.let(f"mul i64 %digit, {self._digit_bits}")
-        with f.loop("%begin", "%end") as chunk:
-            line, segment, (low, high) = self._chunk(f, chunk.index)
-            memory = at(f, scratch, line, self._line_bytes)
-            with f.when(self._differs(f, memory, shift)):
-                counts = self._segment_counts(f, memory, segment)
-                self._clear(f, counts, self._values)
-                source, _ = self._buffers(f, memory, "%digit")
-                with f.loop(low, high) as loop:
-                    item = f.let(f"load {self._item}, ptr {at(f, source, loop.index, self._item_bytes)}")
-                    self._count(f, counts, self._digit(f, item, shift))
-        self._done(f)
+        with self._digit_function("counting") as f:
+            _, _, scratch = self.data.table(f)
+            digit = f.index_argument("digit")
+            shift = digit * self._digit_bits
+            with each_chunk(f) as chunk:
+                line, segment, (low, high) = self._segment_of(chunk)
+                memory = scratch + line * self._line_bytes
+                with f.when(self._differs(memory, shift)):
+                    histogram = self._histogram(memory, segment)
+                    f.memset(histogram, 0, 4 * self._values)
+                    source, _ = self._buffers(memory, digit)
+                    with f.loop(low, high) as loop:
+                        _increment(histogram, self._digit(source[loop.index].load(), shift))
 
-    def _write_dealing(self) -> None:
-        """Puts the items of a segment where their digit's counts in all segments say."""
-        f = Function(f"{self.name}_dealing", [*PHASE, ("i64", "digit")], attributes="noinline")
-        _, _, scratch = self.data.table(f)
-        totals, places = f.alloca("i32", self._values), f.alloca("i32", self._values)
-        shift = f.let(f"mul i64 %digit, {self._digit_bits}")
-        type = vector("i32", _LANES)
-        with f.loop("%begin", "%end") as chunk:
-            line, segment, bounds = self._chunk(f, chunk.index)
-            memory = at(f, scratch, line, self._line_bytes)
-            differs = self._differs(f, memory, shift)
-            with f.when(f.let(f"icmp eq i64 {segment}, 0")):
-                now = f.let(f"load i8, ptr {self._current(f, memory, '%digit')}")
-                following = self._current(f, memory, f.let("add i64 %digit, 1"))
-                moved = f.let(f"zext i1 {differs} to i8")
-                f.do(f"store i8 {f.let(f'xor i8 {now}, {moved}')}, ptr {following}")
-            with f.when(differs):
-                counts = self._segment_counts(f, memory, "0")
-                with f.loop("0", str(self._values), _LANES) as digit:
+    def _write_moving(self) -> None:
+        """Moves the items of a segment to where the histograms of all segments say."""
+        with self._digit_function("moving") as f:
+            _, _, scratch = self.data.table(f)
+            totals, places = (f.local(I32, self._values, 64) for _ in range(2))
+            digit = f.index_argument("digit")
+            shift = digit * self._digit_bits
+            with each_chunk(f) as chunk:
+                line, segment, bounds = self._segment_of(chunk)
+                memory = scratch + line * self._line_bytes
+                differs = self._differs(memory, shift)
+                with f.when(segment.eq(0)):
+                    now = self._current(memory, digit).load()
+                    self._current(memory, digit + 1).store(now ^ differs.zext(8))
+                with f.when(differs):
+                    self._sum_segments(memory, segment, places, totals)
+                    self._sum_before(places, totals)
+                    source, target = self._buffers(memory, digit)
+                    self._move(source, target, places, shift, bounds)
 
-                    def summed(low: str, high: str, initial: str, digit: str = digit.index) -> str:
-                        with f.loop(low, high, carries=[(type, initial)]) as loop:
-                            row = at(f, at(f, counts, loop.index, 4 * self._values), digit, 4)
-                            loop.next = [f.let(f"add {type} {loop.carried[0]}, {f.let(f'load {type}, ptr {row}')}")]
-                        return loop.results[0]
+    def _sum_segments(self, memory: Pointer, segment: Index, places: Pointer, totals: Pointer) -> None:
+        """Adds up the histograms, in `places` of the segments before this one, in `totals` of all."""
+        f = memory.fn
+        with f.loop(0, self._values, _LANES) as values:
 
-                    before = summed("0", segment, "zeroinitializer")
-                    f.do(f"store {type} {before}, ptr {at(f, places, digit.index, 4)}")
-                    total = summed(segment, str(self._segments), before)
-                    f.do(f"store {type} {total}, ptr {at(f, totals, digit.index, 4)}")
-                with f.loop("0", str(self._values), carries=[("i32", "0")]) as loop:
-                    place = at(f, places, loop.index, 4)
-                    own = f.let(f"add i32 {f.let(f'load i32, ptr {place}')}, {loop.carried[0]}")
-                    f.do(f"store i32 {own}, ptr {place}")
-                    total = f.let(f"load i32, ptr {at(f, totals, loop.index, 4)}")
-                    loop.next = [f.let(f"add i32 {loop.carried[0]}, {total}")]
-                source, target = self._buffers(f, memory, "%digit")
-                self._deal(f, source, target, places, shift, bounds)
-        self._done(f)
+            def summed(low: Index, high: Index, total: Value) -> Value:
+                with f.loop(low, high, carries=[total]) as loop:
+                    row = self._histogram(memory, loop.index)[values.index]
+                    loop.next = [loop.carried[0] + row.load(_LANES)]
+                return loop.results[0]
 
-    def _differs(self, f: Function, memory: str, shift: str) -> str:
+            before = summed(f.index(0), segment, f.constant(0, I32.of(_LANES)))
+            places[values.index].store(before)
+            totals[values.index].store(summed(segment, f.index(self._segments), before))
+
+    def _differs(self, memory: Pointer, shift: Index) -> Value:
         """Whether keys of the line differ in the digit."""
-        type = vector("i64", self._segments)
-        place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._differences_at}")
-        every = f.let(f"load {type}, ptr {place}")
-        bits = f.let(f"call i64 @llvm.vector.reduce.or.v{self._segments}i64({type} {every})")
-        digit = f.let(f"and i64 {f.let(f'lshr i64 {bits}, {shift}')}, {self._values - 1}")
-        return f.let(f"icmp ne i64 {digit}, 0")
+        bits = (memory + self._differences_at).to(I64).load(self._segments).reduce("or")
+        return ((bits >> shift) & (self._values - 1)).ne(0)
+
+    def _digit_function(self, what: str) -> AbstractContextManager[Function]:
+        """The function of the phases of any digit."""
+        return self.module.function(f"{self.name}_{what}", [*PHASE, (I64, "digit")], attributes="noinline")
 
     def _write_step(self, what: str, digit: int) -> str:
-        f = Function(f"{self.name}_{what}{digit}", PHASE)
-        f.do(f"call void @{self.name}_{what}(ptr %table, i64 %begin, i64 %end, i64 {digit})")
-        return self._done(f)
+        """The phase of one digit."""
+        with self.module.function(f"{self.name}_{what}{digit}", PHASE) as f:
+            bounds = f.index_argument("begin"), f.index_argument("end")
+            f.call(f"{self.name}_{what}", f.pointer("table"), *bounds, f.index(digit))
+        return f.name
 
     def _write_last(self) -> str:
-        f = Function(f"{self.name}_finish", PHASE)
-        operands, results, scratch = self.data.table(f)
-        with f.loop("%begin", "%end") as chunk:
-            line, _, bounds = self._chunk(f, chunk.index)
-            items, _ = self._buffers(f, at(f, scratch, line, self._line_bytes), str(self._digits))
-            start = self.data.line_start(f, line)
-            source, target = (self.data.moved(f, bases, start) for bases in (operands, results))
-            self._finish(f, items, source, target, bounds)
-        return self._done(f)
+        """Writes the results."""
+        with self.module.function(f"{self.name}_finish", PHASE) as f:
+            operands, results, scratch = self.data.table(f)
+            with each_chunk(f) as chunk:
+                line, _, bounds = self._segment_of(chunk)
+                items, _ = self._buffers(scratch + line * self._line_bytes, f.index(self._digits))
+                source, target = (self.data.line(arrays, line) for arrays in (operands, results))
+                self._finish(items, source, target, bounds)
+        return f.name
 
     def _write_restoring(self) -> str:
-        f = Function(f"{self.name}_restore", PHASE)
-        operands, results, scratch = self.data.table(f)
-        with f.loop("%begin", "%end") as line:
-            memory = at(f, scratch, line.index, self._line_bytes)
-            place = f.let(f"getelementptr i8, ptr {memory}, i64 {self._flags_at}")
-            flags = f.let(f"load <{self._segments} x i8>, ptr {place}")
-            some = f.let(f"call i8 @llvm.vector.reduce.or.v{self._segments}i8(<{self._segments} x i8> {flags})")
-            with f.when(f.let(f"icmp ne i8 {some}, 0")):
-                start = self.data.line_start(f, line.index)
-                source, target = (self.data.moved(f, bases, start) for bases in (operands, results))
-                self.data.restore(f, self.module, source, target)
-        return self._done(f)
+        """Writes zeros and NaNs anew in lines that have some."""
+        with self.module.function(f"{self.name}_restore", PHASE) as f:
+            operands, results, scratch = self.data.table(f)
+            with each_chunk(f) as line:
+                flags = (scratch + line * self._line_bytes + self._flags_at).load(self._segments)
+                with f.when(flags.reduce("or").ne(0)):
+                    self.data.restore(f, self.data.line(operands, line), self.data.line(results, line))
+        return f.name
 
-    def _chunk(self, f: Function, chunk: str) -> tuple[str, str, tuple[str, str]]:
+    def _segment_of(self, chunk: Index) -> tuple[Index, Index, tuple[Index, Index]]:
         """(line, segment of it, the segment's bounds)."""
-        line, segment = f.let(f"udiv i64 {chunk}, {self._segments}"), f.let(f"urem i64 {chunk}, {self._segments}")
-        low = f.let(f"mul i64 {segment}, {self._segment}")
-        return line, segment, (low, least(f, f.let(f"add i64 {low}, {self._segment}"), str(self.data.size)))
+        line, segment = chunk // self._segments, chunk % self._segments
+        low = segment * self._segment
+        return line, segment, (low, (low + self._segment).smin(self.data.size))
 
-    def _segment_counts(self, f: Function, memory: str, segment: str) -> str:
-        return at(f, f.let(f"getelementptr i8, ptr {memory}, i64 {self._counts_at}"), segment, 4 * self._values)
+    def _histogram(self, memory: Pointer, segment: Index) -> Pointer:
+        return (memory + self._histograms_at).to(I32)[segment * self._values]
 
-    def _current(self, f: Function, memory: str, digit: str) -> str:
-        """Address of the number of the buffer in which the items lie before this digit is dealt."""
-        return at(f, f.let(f"getelementptr i8, ptr {memory}, i64 {self._current_at}"), digit, 1)
+    def _current(self, memory: Pointer, digit: Index) -> Pointer:
+        """The number of the buffer in which the items lie before they are moved by this digit."""
+        return (memory + self._current_at).to(I8)[digit]
 
-    def _buffers(self, f: Function, memory: str, digit: str) -> tuple[str, str]:
+    def _buffers(self, memory: Pointer, digit: Index) -> tuple[Pointer, Pointer]:
         """(where the items lie, the other buffer)."""
-        second = f.let(f"icmp ne i8 {f.let(f'load i8, ptr {self._current(f, memory, digit)}')}, 0")
-        other = f.let(f"getelementptr i8, ptr {memory}, i64 {self._buffer_bytes}")
-        return (
-            f.let(f"select i1 {second}, ptr {other}, ptr {memory}"),
-            f.let(f"select i1 {second}, ptr {memory}, ptr {other}"),
-        )
+        is_second = self._current(memory, digit).load().ne(0)
+        first, second = self._items(memory), self._items(memory, self._buffer_bytes)
+        return is_second.select(second, first), is_second.select(first, second)
 
-    # -- parts
+    # -- items
 
     @property
     def _has_special(self) -> bool:
@@ -347,91 +327,76 @@ class RadixSort:
         return key is not None and key.map.merges and not self._has_numbers
 
     def _make_items(
-        self, f: Function, source: list[str], buffer: str, bounds: tuple[str, str], count: Callable[[str], None]
-    ) -> tuple[str, str]:
+        self, source: Sequence[Pointer], items: Pointer, bounds: tuple[Index, Index], count: Callable[[Value], object]
+    ) -> tuple[Value | None, Value]:
         """Stores and counts the items of a line's elements.
 
-        Gives whether some cannot be made from their keys ("": none), and the bits in which keys differ from the first.
+        Gives whether some cannot be made from their keys (None: none), and the bits in which any key is not the first.
         """
-        type = f"i{self.data.bits}"
-        own, _ = self.data.key(f, self.module, source, "0")
-        with f.loop(*bounds, carries=[("i1", "false"), (type, "0")]) as loop:
-            key, special = self.data.key(f, self.module, source, loop.index)
-            item = key
-            if not self._is_bare:
-                item = f.let(f"zext {type} {key} to {self._item}")
-                raised = f.let(f"shl {self._item} {self._along(f, source, loop.index)}, {self.data.bits}")
-                item = f.let(f"or {self._item} {item}, {raised}")
-            f.do(f"store {self._item} {item}, ptr {at(f, buffer, loop.index, self._item_bytes)}, align {self._align}")
+        f, data = items.fn, self.data
+        first, _ = data.key(source, 0)
+        with f.loop(*bounds, carries=[f.constant(False, I1), f.constant(0, data.key_type)]) as loop:
+            key, special = data.key(source, loop.index)
+            item = (
+                key if self._is_bare else key.zext(self._item.bits) | (self._payload(source, loop.index) << data.bits)
+            )
+            items[loop.index].store(item)
             count(item)
-            differs = f.let(f"or {type} {loop.carried[1]}, {f.let(f'xor {type} {key}, {own}')}")
-            loop.next = [f.let(f"or i1 {loop.carried[0]}, {special}") if self._has_special else "false", differs]
+            some, differences = loop.carried
+            if special is not None and self._has_special:
+                some = some | special
+            loop.next = [some, differences | (key ^ first)]
         some, differences = loop.results
-        wide = f.let(f"zext {type} {differences} to i64") if self.data.bits < 64 else differences
-        return some if self._has_special else "", wide
+        return some if self._has_special else None, differences.zext(64)
 
-    def _along(self, f: Function, source: list[str], place: str) -> str:
-        """What goes along with the key, in the item's type."""
-        carried = self._carried
-        if carried is None:
-            return place if self._item_bits == 64 else f.let(f"zext i64 {place} to {self._item}")
-        element = self.data.elements[carried]
-        value = element.load(f, self.data.addresses(f, source, place)[carried])
-        return f.let(f"zext {element.moved} {value} to {self._item}")
+    def _payload(self, source: Sequence[Pointer], place: Index) -> Value:
+        """The number or the element above the key, in the item's type."""
+        if self._carried is None:
+            return place.cast("zext", self._item.scalar)
+        return self.data.elements_at(source, place)[self._carried].load().zext(self._item.bits)
 
-    def _finish(self, f: Function, items: str, source: list[str], target: list[str], bounds: tuple[str, str]) -> None:
+    def _finish(
+        self, items: Pointer, source: Sequence[Pointer], target: Sequence[Pointer], bounds: tuple[Index, Index]
+    ) -> None:
         """Writes the elements of items between the bounds to the results."""
+        f = items.fn
         with f.loop(*bounds) as loop:
-            item = f.let(f"load {self._item}, ptr {at(f, items, loop.index, self._item_bytes)}, align {self._align}")
-            goal = self.data.addresses(f, target, loop.index)
+            item = items[loop.index].load()
+            goal = self.data.elements_at(target, loop.index)
             if self._has_numbers:
-                number = f.let(f"lshr {self._item} {item}, {self.data.bits}")
-                if self._item_bits > 64:
-                    number = f.let(f"trunc {self._item} {number} to i64")
-                self.data.copy(f, self.data.addresses(f, source, number), goal)
+                number = f.index((item >> self.data.bits).trunc(64))
+                copy(self.data.elements_at(source, number), goal)
             else:
-                self._store_made(f, item, goal)
+                self._store_made(item, goal)
 
-    def _store_made(self, f: Function, item: str, goal: list[str]) -> None:
+    def _store_made(self, item: Value, goal: Sequence[Pointer]) -> None:
         """Writes the elements that an item itself holds."""
         key = self.data.only
         assert key is not None
-        small = self._item_bits > key.map.bits
-        mapped = f.let(f"trunc {self._item} {item} to i{key.map.bits}") if small else item
-        self.data.elements[key.operand].store(f, key.map.write_back(f, mapped), goal[key.operand])
+        goal[key.operand].store(key.map.element(item.trunc(key.map.bits)))
         if self._carried is not None:
-            element = self.data.elements[self._carried]
-            along = f.let(f"lshr {self._item} {item}, {self.data.bits}")
-            small = element.size < self._item_bits // 8
-            value = f.let(f"trunc {self._item} {along} to {element.moved}") if small else along
-            element.store(f, value, goal[self._carried])
+            place = goal[self._carried]
+            place.store((item >> self.data.bits).trunc(place.element.bits))
 
-    def _deal(self, f: Function, source: str, target: str, places: str, shift: str, bounds: tuple[str, str]) -> None:
+    def _move(
+        self, source: Pointer, target: Pointer, places: Pointer, shift: Index, bounds: tuple[Index, Index]
+    ) -> None:
         """Moves items to where the place of their digit says, which then counts on."""
+        f = source.fn
         with f.loop(*bounds) as loop:
-            item = f.let(f"load {self._item}, ptr {at(f, source, loop.index, self._item_bytes)}, align {self._align}")
-            place = at(f, places, self._digit(f, item, shift), 4)
-            goal = f.let(f"load i32, ptr {place}")
-            f.do(f"store i32 {f.let(f'add i32 {goal}, 1')}, ptr {place}")
-            wide = f.let(f"zext i32 {goal} to i64")
-            f.do(f"store {self._item} {item}, ptr {at(f, target, wide, self._item_bytes)}, align {self._align}")
+            item = source[loop.index].load()
+            goal = _increment(places, self._digit(item, shift))
+            target[f.index(goal.zext(64))].store(item)
 
-    def _digit(self, f: Function, item: str, shift: str) -> str:
-        """A digit, as an i64. Above the key's last one there are zeros, not what goes along."""
-        bits = self.data.bits
-        key = f.let(f"trunc {self._item} {item} to i{bits}") if self._item_bits > bits else item
-        wide = f.let(f"zext i32 {key} to i64") if bits == 32 else key
-        return f.let(f"and i64 {f.let(f'lshr i64 {wide}, {shift}')}, {self._values - 1}")
+    def _digit(self, item: Value, shift: Index) -> Index:
+        """A digit. Above the key's last one there are zeros, not the payload."""
+        key = item.trunc(self.data.bits).zext(64)
+        return item.fn.index((key >> shift) & (self._values - 1))
 
-    def _count(self, f: Function, counts: str, digit: str) -> None:
-        place = at(f, counts, digit, 4)
-        before = f.let(f"load i32, ptr {place}")
-        f.do(f"store i32 {f.let(f'add i32 {before}, 1')}, ptr {place}")
 
-    def _clear(self, f: Function, counts: str, count: int) -> None:
-        f.do(f"call void @llvm.memset.p0.i64(ptr align 64 {counts}, i8 0, i64 {4 * count}, i1 false)")
-
-    def _done(self, f: Function) -> str:
-        f.do("ret void")
-        self.module.add(f)
-        return f.name
+def _increment(histogram: Pointer, digit: Index) -> Value:
+    """Counts a digit; gives the count before."""
+    place = histogram[digit]
+    before = place.load()
+    place.store(before + 1)
+    return before

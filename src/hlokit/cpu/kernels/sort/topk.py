@@ -1,6 +1,6 @@
 """topk: one look at each element, in vectors, against the worst of the best so far, which are a heap.
 
-What the heap holds is (key, index) in one integer, key above index: never two equal, so ties need no thought.
+An item of the heap is (key, index) in one integer, key above index: never two equal, so ties need no thought.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hlokit.cpu.kernels.flow import Element, at, least, table_pointer, unused_name
+from hlokit.cpu.kernels.flow import Element, unused_name
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
 from hlokit.cpu.kernels.sort.keys import KeyMap
+from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, part
 from hlokit.cpu.kernels.sort.topk_select import select
-from hlokit.cpu.llvm import Function, Module, While, vector
+from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Type, Value, While, type_of
 
 _LANES = 64  # elements of one look; their mask is an i64
 _SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk
@@ -45,9 +46,9 @@ class _TopK:
     count: int
 
     @property
-    def _item(self) -> str:
+    def _item(self) -> Type:
         """The type of a heap's item; its low half is the index."""
-        return f"i{2 * self._half}"
+        return type_of(f"i{2 * self._half}")
 
     @property
     def _half(self) -> int:
@@ -55,7 +56,7 @@ class _TopK:
 
     @property
     def _heap_bytes(self) -> int:
-        return -(-self.count * self._half // 4 // 64) * 64
+        return -(-self.count * self._item.bytes // 64) * 64
 
     @property
     def _segments(self) -> int:
@@ -68,7 +69,7 @@ class _TopK:
         self._write_sift()
         segment = -(-self.size // self._segments)
         if self._segments == 1:
-            per_chunk = max(-(-self.lines // 64), min(self.lines, -(-_CHUNK // self.size)))
+            per_chunk = lines_per_chunk(self.lines, self.size, _CHUNK)
             chunks = -(-self.lines // per_chunk)
             phases = (Phase(self._write_lines(per_chunk), chunks),)
         else:
@@ -78,149 +79,111 @@ class _TopK:
 
     def _write_lines(self, per_chunk: int) -> str:
         """A chunk's lines, one after the other, with one heap."""
-        f = self._phase("lines")
-        with f.loop("%begin", "%end") as chunk:
-            heap = self._heap(f, chunk.index)
-            low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
-            with f.loop(low, least(f, f.let(f"add i64 {low}, {per_chunk}"), str(self.lines))) as line:
-                start = f.let(f"mul i64 {line.index}, {self.size}")
-                self._scan(f, start, heap, "0", str(self.size))
-                self._output(f, line.index, heap)
-        return self._finished(f)
+        with self.module.function(f"{self.name}_lines", PHASE) as f, each_chunk(f) as chunk:
+            heap = self._heap(chunk)
+            with part(chunk, per_chunk, self.lines) as line:
+                self._scan(self._line(line), heap, f.index(0), f.index(self.size))
+                self._output(line, heap)
+        return f.name
 
     def _write_segments(self, segment: int) -> str:
-        f = self._phase("segments")
-        with f.loop("%begin", "%end") as chunk:
-            line = f.let(f"udiv i64 {chunk.index}, {self._segments}")
-            low = f.let(f"mul i64 {f.let(f'urem i64 {chunk.index}, {self._segments}')}, {segment}")
-            high = least(f, f.let(f"add i64 {low}, {segment}"), str(self.size))
-            self._scan(f, f.let(f"mul i64 {line}, {self.size}"), self._heap(f, chunk.index), low, high)
-        return self._finished(f)
+        """A heap for each segment."""
+        with self.module.function(f"{self.name}_segments", PHASE) as f, each_chunk(f) as chunk:
+            low = chunk % self._segments * segment
+            line = self._line(chunk // self._segments)
+            self._scan(line, self._heap(chunk), low, (low + segment).smin(self.size))
+        return f.name
 
     def _write_joins(self) -> str:
         """Puts each line's heaps together in the first one."""
-        f = self._phase("join")
-        with f.loop("%begin", "%end") as line:
-            first = f.let(f"mul i64 {line.index}, {self._segments}")
-            heap = self._heap(f, first)
-            with f.loop("1", str(self._segments)) as segment:
-                other = self._heap(f, f.let(f"add i64 {first}, {segment.index}"))
-                with f.loop("0", str(self.count)) as item:
-                    self._offer(f, heap, f.let(f"load {self._item}, ptr {self._place(f, other, item.index)}"))
-            self._output(f, line.index, heap)
-        return self._finished(f)
+        with self.module.function(f"{self.name}_join", PHASE) as f, each_chunk(f) as line:
+            first = line * self._segments
+            heap = self._heap(first)
+            with f.loop(1, self._segments) as segment:
+                other = self._heap(first + segment.index)
+                with f.loop(0, self.count) as item:
+                    self._offer(heap, other[item.index].load())
+            self._output(line, heap)
+        return f.name
 
-    def _scan(self, f: Function, line: str, heap: str, low: str, high: str) -> None:
-        """Makes the heap of the best of elements [low, high) of the line that starts at element `line`."""
-        operand = at(f, table_pointer(f, 0), line, self._size)
-        first = f.let(f"add i64 {low}, {self.count}")
+    def _scan(self, line: Pointer, heap: Pointer, low: Index, high: Index) -> None:
+        """Makes the heap of the best of elements [low, high) of the line."""
+        f, first = heap.fn, low + self.count
         with f.loop(low, first) as fill:
-            place = self._place(f, heap, f.let(f"sub i64 {fill.index}, {low}"))
-            f.do(f"store {self._item} {self._item_at(f, operand, fill.index)}, ptr {place}")
-        with f.loop("0", str(self.count // 2)) as loop:
-            root = f.let(f"sub i64 {self.count // 2 - 1}, {loop.index}")
-            item = f.let(f"load {self._item}, ptr {self._place(f, heap, root)}")
-            self._sift(f, heap, root, str(self.count), item)
-        looked = f.let(f"and i64 {f.let(f'sub i64 {high}, {first}')}, {-_LANES}")
-        rest = f.let(f"add i64 {first}, {looked}")
+            heap[fill.index - low].store(self._item_at(line, fill.index))
+        with f.loop(0, self.count // 2) as loop:
+            root = self.count // 2 - 1 - loop.index
+            self._sift(heap, root, f.index(self.count), heap[root].load())
+        rest = first + ((high - first) & -_LANES)
         with f.loop(first, rest, _LANES) as loop:
-            self._look(f, operand, heap, loop.index)
+            self._look(line, heap, loop.index)
         with f.loop(rest, high) as loop:
-            self._offer(f, heap, self._item_at(f, operand, loop.index))
+            self._offer(heap, self._item_at(line, loop.index))
 
-    def _look(self, f: Function, operand: str, heap: str, start: str) -> None:
+    def _look(self, line: Pointer, heap: Pointer, start: Index) -> None:
         """Offers those of `_LANES` elements that are better than the worst one kept. (Equal ones come too late.)"""
-        raw_type, mask = vector(f"i{self.keys.bits}", _LANES), vector("i1", _LANES)
-        raw = f.let(f"load {raw_type}, ptr {at(f, operand, start, self._size)}, align {self._size}")
-        keys = self.keys.write(f, self.module, raw, _LANES)
-        worst = f.let(f"load {self._item}, ptr {heap}")
-        worst = f.let(f"lshr {self._item} {worst}, {self._half}")
-        worst = f.let(f"trunc {self._item} {worst} to i{self.keys.bits}")
-        one = f.let(f"insertelement {raw_type} poison, i{self.keys.bits} {worst}, i64 0")
-        all_worst = f.let(f"shufflevector {raw_type} {one}, {raw_type} poison, <{_LANES} x i32> zeroinitializer")
-        better = f.let(f"bitcast {mask} {f.let(f'icmp ult {raw_type} {keys}, {all_worst}')} to i64")
-        pending = While(f, [("i64", better)])
-        (bits,) = pending.values
-        pending.test(f.let(f"icmp ne i64 {bits}, 0"))
-        lane = f.let(f"call i64 @llvm.cttz.i64(i64 {bits}, i1 true)")
-        self._offer(f, heap, self._item_at(f, operand, f.let(f"add i64 {start}, {lane}")))
-        pending.again(f.let(f"and i64 {bits}, {f.let(f'sub i64 {bits}, 1')}"))
+        f, keys = heap.fn, self.keys.key(line[start].load(_LANES))
+        worst = (heap.load() >> self._half).trunc(self.keys.bits)
+        better = keys.compare("ult", worst.splat(_LANES)).bitcast(I64)
+        pending = While(f, [better])
+        bits: Value = pending.values[0]
+        pending.test(bits.ne(0))
+        lane = bits.intrinsic("cttz", extra=", i1 true")
+        self._offer(heap, self._item_at(line, start + lane))
+        pending.again(bits & (bits - 1))
 
-    def _offer(self, f: Function, heap: str, item: str) -> None:
+    def _offer(self, heap: Pointer, item: Value) -> None:
         """Takes the item in if it is better than the worst one."""
-        worst = f.let(f"load {self._item}, ptr {heap}")
-        with f.when(f.let(f"icmp ult {self._item} {item}, {worst}")):
-            self._sift(f, heap, "0", str(self.count), item)
+        f = heap.fn
+        with f.when(item.compare("ult", heap.load())):
+            self._sift(heap, f.index(0), f.index(self.count), item)
 
-    def _output(self, f: Function, line: str, heap: str) -> None:
+    def _output(self, line: Index, heap: Pointer) -> None:
         """Sorts the heap, best first, and writes values and indices."""
-        with f.loop("0", str(self.count - 1)) as loop:
-            last = f.let(f"sub i64 {self.count - 1}, {loop.index}")
-            place = self._place(f, heap, last)
-            item = f.let(f"load {self._item}, ptr {place}")
-            f.do(f"store {self._item} {f.let(f'load {self._item}, ptr {heap}')}, ptr {place}")
-            self._sift(f, heap, "0", last, item)
-        element = Element(self.keys.dtype)
-        operand = at(f, table_pointer(f, 0), f.let(f"mul i64 {line}, {self.size}"), self._size)
-        start = f.let(f"mul i64 {line}, {self.count}")
-        values = at(f, table_pointer(f, 1), start, self._size)
-        indices = at(f, table_pointer(f, 2), start, 4)
-        with f.loop("0", str(self.count)) as loop:
-            item = f.let(f"load {self._item}, ptr {self._place(f, heap, loop.index)}")
-            index = f.let(f"trunc {self._item} {item} to i32")
-            f.do(f"store i32 {index}, ptr {at(f, indices, loop.index, 4)}")
-            source = at(f, operand, f.let(f"zext i32 {index} to i64"), self._size)
-            element.store(f, element.load(f, source), at(f, values, loop.index, self._size))
+        f, element = heap.fn, Element(self.keys.dtype)
+        with f.loop(0, self.count - 1) as loop:
+            last = self.count - 1 - loop.index
+            item = heap[last].load()
+            heap[last].store(heap.load())
+            self._sift(heap, f.index(0), last, item)
+        source, start = self._line(line), line * self.count
+        values, indices = element.array(f.table(1))[start], f.table(2, I32)[start]
+        with f.loop(0, self.count) as loop:
+            index = heap[loop.index].load().trunc(32)
+            indices[loop.index].store(index)
+            values[loop.index].store(source[f.index(index.zext(64))].load())
 
-    def _item_at(self, f: Function, operand: str, index: str) -> str:
-        raw = f.let(f"load i{self.keys.bits}, ptr {at(f, operand, index, self._size)}")
-        key = f.let(f"zext i{self.keys.bits} {self.keys.write(f, self.module, raw)} to {self._item}")
-        raised = f.let(f"shl {self._item} {key}, {self._half}")
-        wide = index if self._half == 32 else f.let(f"zext i64 {index} to {self._item}")
-        return f.let(f"or {self._item} {raised}, {wide}")
+    def _item_at(self, line: Pointer, index: Index) -> Value:
+        key = self.keys.key(line[index].load()).zext(self._item.bits)
+        return (key << self._half) | index.cast("zext", self._item.scalar)
 
-    def _sift(self, f: Function, heap: str, root: str, count: str, item: str) -> None:
-        f.do(f"call void @{self.name}_sift(ptr {heap}, i64 {root}, i64 {count}, {self._item} {item})")
+    def _sift(self, heap: Pointer, root: Index, count: Index, item: Value) -> None:
+        heap.fn.call(f"{self.name}_sift", heap, root, count, item)
 
     def _write_sift(self) -> None:
         """Puts the item into the heap's first `count` places at `root` or below, the greatest item on top."""
-        parameters = [("ptr", "heap"), ("i64", "root"), ("i64", "count"), (self._item, "item")]
-        f = Function(f"{self.name}_sift", parameters, attributes="noinline")
-        down = While(f, [("i64", "%root")])
-        (hole,) = down.values
-        left = f.let(f"add i64 {f.let(f'shl i64 {hole}, 1')}, 1")
-        down.test(f.let(f"icmp slt i64 {left}, %count"))
-        last = f.let("sub i64 %count, 1")
-        right = least(f, f.let(f"add i64 {left}, 1"), last)
-        items = [f.let(f"load {self._item}, ptr {self._place(f, '%heap', child)}") for child in (left, right)]
-        is_right = f.let(f"icmp ugt {self._item} {items[1]}, {items[0]}")
-        child = f.let(f"select i1 {is_right}, i64 {right}, i64 {left}")
-        greater = f.let(f"select i1 {is_right}, {self._item} {items[1]}, {self._item} {items[0]}")
-        down.test(f.let(f"icmp ugt {self._item} {greater}, %item"))
-        f.do(f"store {self._item} {greater}, ptr {self._place(f, '%heap', hole)}")
-        down.again(child)
-        f.do(f"store {self._item} %item, ptr {self._place(f, '%heap', hole)}")
-        f.do("ret void")
-        self.module.add(f)
+        parameters = [(POINTER, "heap"), (I64, "root"), (I64, "count"), (self._item, "item")]
+        with self.module.function(f"{self.name}_sift", parameters, attributes="noinline") as f:
+            heap, count, item = f.pointer("heap", self._item), f.index_argument("count"), f.argument("item")
+            down = While(f, [f.index_argument("root")])
+            hole: Index = down.values[0]
+            left = (hole << 1) + 1
+            down.test(left < count)
+            right = (left + 1).smin(count - 1)
+            children = heap[left].load(), heap[right].load()
+            is_right = children[1].compare("ugt", children[0])
+            child, greater = is_right.select(right, left), is_right.select(children[1], children[0])
+            down.test(greater.compare("ugt", item))
+            heap[hole].store(greater)
+            down.again(child)
+            heap[hole].store(item)
 
-    @property
-    def _size(self) -> int:
-        """Bytes of an element."""
-        return self.keys.bits // 8
+    def _line(self, line: Index) -> Pointer:
+        """A line of the operand."""
+        return Element(self.keys.dtype).array(line.fn.table(0))[line * self.size]
 
-    def _phase(self, what: str) -> Function:
-        return Function(f"{self.name}_{what}", PHASE)
-
-    def _finished(self, f: Function) -> str:
-        f.do("ret void")
-        self.module.add(f)
-        return f.name
-
-    def _heap(self, f: Function, chunk: str) -> str:
-        return at(f, table_pointer(f, 3), chunk, self._heap_bytes)
-
-    def _place(self, f: Function, heap: str, index: str) -> str:
-        return at(f, heap, index, self._half // 4)
+    def _heap(self, chunk: Index) -> Pointer:
+        return (chunk.fn.table(3) + chunk * self._heap_bytes).to(self._item)
 
 
 KERNELS["topk"] = topk

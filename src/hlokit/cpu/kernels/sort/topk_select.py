@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.flow import Element, at, least, table_pointer
+from hlokit.cpu.kernels.flow import Element
 from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.comparators import Key, KeyOrder
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
 from hlokit.cpu.kernels.sort.keys import KeyMap
+from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, part
 from hlokit.cpu.kernels.sort.vector import VectorSort, supports
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import I32, Function, Index, Module, Pointer
 from hlokit.cpu.target import Target
 
 _SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk
@@ -67,7 +68,7 @@ class _Selection(LineItems):
         self._sorter.write(self.module)
         lines = self.data.lines
         if self._segments == 1:
-            per_chunk = max(-(-lines // 64), min(lines, -(-_CHUNK // self.data.size)))
+            per_chunk = lines_per_chunk(lines, self.data.size, _CHUNK)
             chunks = -(-lines // per_chunk)
             phases = (Phase(self._write_lines(per_chunk), chunks),)
         else:
@@ -76,62 +77,53 @@ class _Selection(LineItems):
         return Routine(phases, chunks * self._chunk_bytes)
 
     def _write_lines(self, per_chunk: int) -> str:
-        f = Function(f"{self.name}_lines", PHASE)
-        with f.loop("%begin", "%end") as chunk:
-            memory = self._chunk_memory(f, chunk.index)
-            low = f.let(f"mul i64 {chunk.index}, {per_chunk}")
-            with f.loop(low, least(f, f.let(f"add i64 {low}, {per_chunk}"), str(self.data.lines))) as line:
-                self._make_items(f, self._line(f, line.index), memory, ("0", str(self.data.size)))
-                self._select(f, memory, str(self.data.size))
-                self._output(f, memory, line.index)
-        return self._done(f)
+        with self.module.function(f"{self.name}_lines", PHASE) as f, each_chunk(f) as chunk:
+            memory = self._chunk_memory(chunk)
+            with part(chunk, per_chunk, self.data.lines) as line:
+                items, size = self._items(memory), f.index(self.data.size)
+                self._make_items(self._line(f, line), items, f.index(0), size)
+                self._select(memory, size)
+                self._output(items, line)
+        return f.name
 
     def _write_segments(self) -> str:
-        f = Function(f"{self.name}_segments", PHASE)
-        with f.loop("%begin", "%end") as chunk:
-            memory = self._chunk_memory(f, chunk.index)
-            line, segment = (f.let(f"{what} i64 {chunk.index}, {self._segments}") for what in ("udiv", "urem"))
-            low = f.let(f"mul i64 {segment}, {self._segment}")
-            high = least(f, f.let(f"add i64 {low}, {self._segment}"), str(self.data.size))
-            items = self._place(f, memory, f.let(f"sub i64 0, {low}"))
-            self._make_items(f, self._line(f, line), items, (low, high))
-            self._select(f, memory, f.let(f"sub i64 {high}, {low}"))
-        return self._done(f)
+        with self.module.function(f"{self.name}_segments", PHASE) as f, each_chunk(f) as chunk:
+            memory = self._chunk_memory(chunk)
+            line, low = chunk // self._segments, chunk % self._segments * self._segment
+            high = (low + self._segment).smin(self.data.size)
+            self._make_items(self._line(f, line), self._items(memory)[0 - low], low, high)
+            self._select(memory, high - low)
+        return f.name
 
     def _write_joins(self) -> str:
         """Selects from the best of a line's segments."""
-        f = Function(f"{self.name}_join", PHASE)
-        with f.loop("%begin", "%end") as line:
-            memory = self._chunk_memory(f, f.let(f"add i64 {line.index}, {self.data.lines * self._segments}"))
-            first = f.let(f"mul i64 {line.index}, {self._segments}")
-            nbytes = self.count * self._bits // 8
-            with f.loop("0", str(self._segments)) as segment:
-                source = self._chunk_memory(f, f.let(f"add i64 {first}, {segment.index}"))
-                goal = at(f, memory, segment.index, nbytes)
-                f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {goal}, ptr {source}, i64 {nbytes}, i1 false)")
-            self._select(f, memory, str(self._segments * self.count))
-            self._output(f, memory, line.index)
-        return self._done(f)
+        nbytes = self.count * self._item.bytes
+        with self.module.function(f"{self.name}_join", PHASE) as f, each_chunk(f) as line:
+            memory = self._chunk_memory(line + self.data.lines * self._segments)
+            with f.loop(0, self._segments) as segment:
+                best = self._chunk_memory(line * self._segments + segment.index)
+                f.memcpy(memory + segment.index * nbytes, best, nbytes)
+            self._select(memory, f.index(self._segments * self.count))
+            self._output(self._items(memory), line)
+        return f.name
 
-    def _select(self, f: Function, memory: str, n: str) -> None:
-        self._end(f, memory, n)
-        self._sorter.call(f, memory, n, self._memory(f, memory, self._spare_at), str(self.count))
+    def _select(self, memory: Pointer, n: Index) -> None:
+        items = self._items(memory)
+        self._end(items, n)
+        self._sorter.call(items, n, self._items(memory, self._spare_at), self.count)
 
-    def _output(self, f: Function, items: str, line: str) -> None:
+    def _output(self, items: Pointer, line: Index) -> None:
         """Writes values and indices."""
-        lanes, size = self._sorter.lanes, self.data.elements[0].size
-        start = f.let(f"mul i64 {line}, {self.count}")
-        values, indices = at(f, table_pointer(f, 1), start, size), at(f, table_pointer(f, 2), start, 4)
-        with f.loop("0", str(self.count), lanes) as loop:
-            inside = self._inside(f, f.let(f"sub i64 {self.count}, {loop.index}"), lanes)
-            item = self._load_lanes(f, self._place(f, items, loop.index), self._bits, lanes, inside)
-            goal = at(f, values, loop.index, size)
-            self._store_lanes(f, self._element(f, item, 0, lanes), goal, 8 * size, lanes, inside)
-            number = self._resized(f, self._number(f, item, lanes), 32, lanes)
-            self._store_lanes(f, number, at(f, indices, loop.index, 4), 32, lanes, inside)
+        f, lanes, start = items.fn, self._sorter.lanes, line * self.count
+        values, indices = self.data.elements[0].array(f.table(1))[start], f.table(2, I32)[start]
+        with f.loop(0, self.count, lanes) as loop:
+            inside = self._sorter.inside(self.count - loop.index)
+            item = items[loop.index].load(lanes, inside)
+            values[loop.index].store(self._element(item, 0), inside)
+            indices[loop.index].store(self._number(item).trunc(32), inside)
 
-    def _line(self, f: Function, line: str) -> list[str]:
-        return self.data.moved(f, [table_pointer(f, 0)], self.data.line_start(f, line))
+    def _line(self, f: Function, line: Index) -> list[Pointer]:
+        return self.data.line(self.data.arrays([f.table(0)]), line)
 
-    def _chunk_memory(self, f: Function, chunk: str) -> str:
-        return at(f, table_pointer(f, 3), chunk, self._chunk_bytes)
+    def _chunk_memory(self, chunk: Index) -> Pointer:
+        return chunk.fn.table(3) + chunk * self._chunk_bytes

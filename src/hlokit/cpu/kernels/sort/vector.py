@@ -116,15 +116,15 @@ class VectorSort:
         f.returns()
         module.add(f)
 
-    def call(self, f: Function, items: str, n: str, spare: str, wanted: str = "") -> None:
+    def call(self, items: Pointer, n: Index | int, spare: Pointer, wanted: int = 0) -> None:
         """Sorts; `wanted`: so many of the least, if it selects."""
-        first, count = Pointer(f, str(items), self.item), Index(f, I64, str(n))
+        f = items.fn
         if self.size <= self._most:
-            f.call(f"{self.name}_network", first, count)
+            f.call(f"{self.name}_network", items, f.index(n))
             return
-        more = [Index(f, I64, str(wanted))] if wanted else []
+        more = [f.index(wanted)] if wanted else []
         bounds = f.constant(0, self.item), f.constant(-1, self.item)
-        f.call(self.name, first, count, Pointer(f, str(spare)), f.index(self.patience), *bounds, *more)
+        f.call(self.name, items, f.index(n), spare, f.index(self.patience), *bounds, *more)
 
     def part(self, items: Pointer, n: Index, spare: Pointer, pivot: Value) -> Index:
         """Brings the items below the pivot before the others; gives how many they are."""
