@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from hlokit.cpu.kernels.random import rng_bit_generator
-from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.kernels.routine import KERNELS, Call
 from hlokit.cpu.llvm import Function, vector
 from hlokit.cpu.target import Target, baseline
 from hlokit.ops.random import RngBitGenerator
@@ -32,7 +31,7 @@ def _call(algorithm: str, words: int, element: str, sizes: tuple[int, ...], **fi
 def _check(call: Call, state: Any) -> None:
     with np.errstate(over="ignore"):
         expected = call.op.reference(state, call.op.output_shape)  # type: ignore[attr-defined]
-    routines = Routines(call, rng_bit_generator)
+    routines = Routines(call, KERNELS["rng-bit-generator"])
     for backwards in (False, True):
         for a, b in zip(routines(state, backwards=backwards), expected, strict=True):
             assert np.array_equal(bits(a), bits(b))
@@ -77,8 +76,8 @@ def test_epilogue(sizes: tuple[int, ...]) -> None:
     state = np.array([3, 4], np.uint64)
     plain = _call("rng_philox", 2, "u32", sizes)
     fused = _call("rng_philox", 2, "u32", sizes, store=store)
-    expected = Routines(plain, rng_bit_generator)(state)[1]
-    assert np.array_equal(Routines(fused, rng_bit_generator)(state)[1], ~expected)
+    expected = Routines(plain, KERNELS["rng-bit-generator"])(state)[1]
+    assert np.array_equal(Routines(fused, KERNELS["rng-bit-generator"])(state)[1], ~expected)
 
 
 def test_sums_that_stand_still_are_taken_outside() -> None:

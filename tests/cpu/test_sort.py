@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import hlokit
-from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.kernels.sort.routine import recognise, sort
-from hlokit.cpu.kernels.sort.topk import topk
+from hlokit.cpu.kernels.routine import KERNELS, Call
+from hlokit.cpu.kernels.sort.comparators import recognise
+from hlokit.cpu.kernels.sort.routine import SortPlan, plan
 from hlokit.cpu.kernels.sort.vector import VectorSort, supports
 from hlokit.cpu.llvm import Function, Module
-from hlokit.cpu.target import Target, baseline
+from hlokit.cpu.target import Target, baseline, parse
 from hlokit.hlo.module import HloModule
 from hlokit.ops.sorting import Sort, TopK
 from hlokit.types.dtype import dtype
@@ -87,7 +87,7 @@ def _check(operands: list[Any], dimension: int, comparator: list[str], target: T
     roles = {"functions": {"to_apply": "less"}, "computations": {"to_apply": less}}
     routines = Routines(
         Call(Sort(dimension=dimension), shapes, shapes, target or host(), **roles),  # type: ignore[call-arg, arg-type]
-        sort,
+        KERNELS["sort"],
         _NEVER_CALLED,
     )
     expected = hlokit.evaluate(module, *operands)
@@ -95,6 +95,26 @@ def _check(operands: list[Any], dimension: int, comparator: list[str], target: T
     for backwards in (False, True):
         for a, b in zip(routines(*operands, backwards=backwards), expected, strict=True):
             assert np.array_equal(bits(a), bits(b))
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "direction", "algorithm"),
+    [
+        (1000, "x86-64-avx512", "LT", "vector"),
+        (1000, "x86-64-avx2", "LT", "radix"),
+        (50, "x86-64-avx2", "LT", "rank"),
+        (1000, "x86-64-avx512", "LE", "merge"),
+    ],
+)
+def test_plans(size: int, target: str, direction: str, algorithm: str) -> None:
+    """The algorithm is chosen without a module to write into."""
+    values = np.zeros(size, np.float32)
+    module = _module([values], 0, [f"ROOT r = pred[] compare(p0, p1), direction={direction}"])
+    less = next(c for c in module.computations() if c.name == "less")
+    shapes, roles = (shape_of(values),), {"functions": {"to_apply": "less"}, "computations": {"to_apply": less}}
+    found = plan(Call(Sort(dimension=0), shapes, shapes, parse(target), **roles))  # type: ignore[call-arg, arg-type]
+    assert isinstance(found, SortPlan)
+    assert found.algorithm == algorithm
 
 
 # -- known orders of keys
@@ -242,7 +262,7 @@ def test_unknown_orders(comparator: list[str]) -> None:
 def _merged(operands: list[Any], dimension: int, parameters: str, body: str, target: Target | None = None) -> Any:
     shapes = tuple(map(shape_of, operands))
     call = Call(Sort(dimension=dimension), shapes, shapes, target or host(), {"to_apply": "less"})  # type: ignore[call-arg]
-    routines = Routines(call, sort, f"define internal i1 @less({parameters}) alwaysinline {{\n{body}\n}}\n")
+    routines = Routines(call, KERNELS["sort"], f"define internal i1 @less({parameters}) alwaysinline {{\n{body}\n}}\n")
     results = routines(*operands)
     for a, b in zip(routines(*operands, backwards=True), results, strict=True):
         assert np.array_equal(bits(a), bits(b))
@@ -331,7 +351,7 @@ def test_topk_rising() -> None:
 def _check_topk(operand: Any, k: int, largest: bool) -> None:
     op = TopK(k=k, largest=largest)  # type: ignore[call-arg]
     results = tuple(op.infer(shape_of(operand)).leaves())
-    routines = Routines(Call(op, (shape_of(operand),), results, host()), topk)
+    routines = Routines(Call(op, (shape_of(operand),), results, host()), KERNELS["topk"])
     expected = op.reference(operand)
     for backwards in (False, True):
         for a, b in zip(routines(operand, backwards=backwards), expected, strict=True):

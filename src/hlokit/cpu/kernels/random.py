@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import Element, extended, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine
 from hlokit.cpu.llvm import I32, I64, Function, IfElse, Index, Module, Value
 from hlokit.types.shape import Shape
 
@@ -19,15 +19,9 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _LOW = 0xFFFFFFFF
 
 
-def rng_bit_generator(call: Call, module: Module) -> Routine | None:
-    """(new state, bits). Blocks of words are counted; a chunk makes some thousands of them."""
-    algorithm: str = call.op.algorithm  # type: ignore[attr-defined]
-    return (_ThreeFry(call) if algorithm == "rng_three_fry" else _Philox(call)).write(module)
-
-
 @dataclass(frozen=True)
-class _Generator:
-    """A generator of blocks of 32-bit words, numbered from the state's counter on."""
+class RngBitGeneratorPlan:
+    """A generator of blocks of 32-bit words, numbered from the state's counter on: ThreeFry or Philox."""
 
     call: Call
 
@@ -122,7 +116,7 @@ class _Generator:
         return index[::-1]
 
 
-class _ThreeFry(_Generator):
+class _ThreeFry(RngBitGeneratorPlan):
     """Blocks of two words.
 
     Where elements are at most 32 bits wide, a block's words go to neighbours along the first dimension of even size,
@@ -205,7 +199,7 @@ class _ThreeFry(_Generator):
         return [(place, None, words[0]), (place + inner, first < split - 1, words[1])]
 
 
-class _Philox(_Generator):
+class _Philox(RngBitGeneratorPlan):
     """Blocks of four words, one after the other in row-major order."""
 
     @property
@@ -246,4 +240,10 @@ class _Philox(_Generator):
         self._store_run(block * per_block, (end * per_block).smin(self.data.size), run)
 
 
-KERNELS["rng-bit-generator"] = rng_bit_generator
+def plan(call: Call) -> RngBitGeneratorPlan:
+    """(new state, bits). Blocks of words are counted; a chunk makes some thousands of them."""
+    algorithm: str = call.op.algorithm  # type: ignore[attr-defined]
+    return _ThreeFry(call) if algorithm == "rng_three_fry" else _Philox(call)
+
+
+KERNELS["rng-bit-generator"] = PlannedKernel(plan)

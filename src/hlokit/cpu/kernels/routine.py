@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
@@ -85,6 +85,33 @@ class Routine:
 
 Kernel: TypeAlias = "Callable[[Call, Module], Routine | None]"
 """Writes the functions into the module. None: this case is not for it, the next way is tried."""
+
+
+class Plan(Protocol):
+    """A routine's way to do a call, chosen before anything is written."""
+
+    def write(self, module: Module) -> Routine:
+        """Writes the functions into the module."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel whose routine decides by a plan whether it takes a call: `plan` gives None for one that it does not."""
+
+    plan: Callable[[Call], Plan | None]
+
+    def __call__(self, call: Call, module: Module) -> Routine | None:
+        plan = self.plan(call)
+        return None if plan is None else plan.write(module)
+
+
+@dataclass(frozen=True)
+class EmptyPlan:
+    """The plan of a call whose results have no elements."""
+
+    def write(self, module: Module) -> Routine:
+        return Routine(())
 
 
 @dataclass(frozen=True)

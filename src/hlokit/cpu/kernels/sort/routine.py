@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import Element, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
+from hlokit.cpu.kernels.routine import KERNELS, Call, EmptyPlan, Plan, PlannedKernel, Routine
 from hlokit.cpu.kernels.sort.combined import KeyedLines
-from hlokit.cpu.kernels.sort.comparators import KeyOrder, recognise
+from hlokit.cpu.kernels.sort.comparators import recognise
+from hlokit.cpu.kernels.sort.lines import Lines
 from hlokit.cpu.kernels.sort.merge import MergeSort
 from hlokit.cpu.kernels.sort.quick import fits, quick_sort
 from hlokit.cpu.kernels.sort.radix import RadixSort
 from hlokit.cpu.kernels.sort.rank import RankSort
 from hlokit.cpu.kernels.sort.vector import supports
 from hlokit.cpu.llvm import Module
-
-__all__ = ["KeyOrder", "recognise", "sort"]
+from hlokit.cpu.target import Target
 
 _RANKED = {32: 192, 64: 96}
 """By the bits of the keys: the longest lines for which comparing all with all is faster than counting digits."""
@@ -23,7 +24,32 @@ _TINY = 16
 """The longest lines for which that is faster than networks."""
 
 
-def sort(call: Call, module: Module) -> Routine | None:
+@dataclass(frozen=True)
+class SortPlan:
+    """How lines are sorted.
+
+    algorithm    "vector": quicksort and networks of AVX-512, "rank", "radix", all three by keys; or "merge"
+    lines        KeyedLines where keys are compared
+    comparator   the LLVM function that merges call
+    """
+
+    algorithm: str
+    lines: Lines
+    comparator: str
+    target: Target
+
+    def write(self, module: Module) -> Routine:
+        name, lines = unused_name(module, "sort"), self.lines
+        if not isinstance(lines, KeyedLines):
+            return MergeSort(lines.elements, lines.outer, lines.size, lines.inner, name, self.comparator).write(module)
+        if self.algorithm == "vector":
+            return quick_sort(name, lines, module)
+        if self.algorithm == "rank":
+            return RankSort(name, lines, self.target.vector_bytes).write(module)
+        return RadixSort(name, lines, module).write()
+
+
+def plan(call: Call) -> Plan:
     """Any operands, dimension and comparator; the order of equal elements is kept.
 
     Results may not lie where operands do. Without `computations` no order is recognised.
@@ -32,20 +58,21 @@ def sort(call: Call, module: Module) -> Routine | None:
     dimension: int = call.op.dimension  # type: ignore[attr-defined]
     outer, size, inner = math.prod(sizes[:dimension]), sizes[dimension], math.prod(sizes[dimension + 1 :])
     if not outer * size * inner:
-        return Routine(())
-    name = unused_name(module, "sort")
+        return EmptyPlan()
     elements = tuple(Element(o.dtype) for o in call.operands)
     comparator = call.computations.get("to_apply")
     order = recognise(comparator) if comparator is not None else None
-    if order is not None:
+    if order is not None and size < 2**31:
         data = KeyedLines(elements, outer, size, inner, order)
-        if data.key_bits <= 64 and size < 2**31:
-            if supports(call.target) and fits(data) and size > _TINY:
-                return quick_sort(name, data, module)
-            if size <= _RANKED[data.bits]:
-                return RankSort(name, data, call.target.vector_bytes).write(module)
-            return RadixSort(name, data, module).write()
-    return MergeSort(elements, outer, size, inner, name, call.functions["to_apply"]).write(module)
+        if data.key_bits <= 64:
+            return SortPlan(_algorithm(data, call.target), data, "", call.target)
+    return SortPlan("merge", Lines(elements, outer, size, inner), call.functions["to_apply"], call.target)
 
 
-KERNELS["sort"] = sort
+def _algorithm(data: KeyedLines, target: Target) -> str:
+    if supports(target) and fits(data) and data.size > _TINY:
+        return "vector"
+    return "rank" if data.size <= _RANKED[data.bits] else "radix"
+
+
+KERNELS["sort"] = PlannedKernel(plan)

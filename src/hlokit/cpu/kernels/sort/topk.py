@@ -9,35 +9,52 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlokit.cpu.kernels.flow import Element, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.keys import KeyMap
 from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, part
-from hlokit.cpu.kernels.sort.topk_select import select
+from hlokit.cpu.kernels.sort.topk_select import Selection, segments, selected_lines
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Type, Value, While, type_of
 
 _LANES = 64  # elements of one look; their mask is an i64
-_SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk
-_SEGMENTS = 8
 _CHUNK = 1 << 15  # elements of small lines that make a chunk
 
 
-def topk(call: Call, module: Module) -> Routine | None:
+@dataclass(frozen=True)
+class TopKPlan:
+    """The best `count` elements of each line, by heaps or by selection.
+
+    selected   the lines that partitions select from; None: heaps
+    """
+
+    keys: KeyMap
+    lines: int
+    size: int
+    count: int
+    selected: KeyedLines | None
+
+    def write(self, module: Module) -> Routine:
+        name = unused_name(module, "topk")
+        if self.selected is not None:
+            return Selection(name, self.selected, module, True, self.count).write()
+        return _HeapSelection(name, module, self.keys, self.lines, self.size, self.count).write()
+
+
+def plan(call: Call) -> Plan | None:
     """A heap for each line, or for segments of long ones, whose heaps are then merged; if they are large, selection."""
     size, count = call.operands[0].dimensions[-1], call.results[0].dimensions[-1]
     lines = call.operands[0].size // size if size else 0
     if not lines * count:
-        return Routine(())
+        return EmptyPlan()
     if size > 2**31:
         return None  # more than the index of an item, or of the result, can name
     op: Any = call.op
     keys = KeyMap(call.operands[0].dtype, descending=op.largest)
-    name = unused_name(module, "topk")
-    selected = select(name, module, keys, (lines, size, count), call.target)
-    return selected if selected is not None else _TopK(name, module, keys, lines, size, count).write()
+    return TopKPlan(keys, lines, size, count, selected_lines(keys, (lines, size, count), call.target))
 
 
 @dataclass(frozen=True)
-class _TopK:
+class _HeapSelection:
     name: str
     module: Module
     keys: KeyMap
@@ -61,9 +78,7 @@ class _TopK:
     @property
     def _segments(self) -> int:
         """Chunks of a line."""
-        if self.lines >= _SEGMENTS:
-            return 1
-        return max(1, min(_SEGMENTS, self.size // max(_SEGMENT, 4 * self.count)))
+        return segments(self.lines, self.size, self.count)
 
     def write(self) -> Routine:
         self._write_sift()
@@ -186,4 +201,4 @@ class _TopK:
         return (chunk.fn.table(3) + chunk * self._heap_bytes).to(self._item)
 
 
-KERNELS["topk"] = topk
+KERNELS["topk"] = PlannedKernel(plan)

@@ -14,7 +14,7 @@ from hlokit.cpu.kernels.sort.items import LineItems, number_bits
 from hlokit.cpu.kernels.sort.keys import KeyMap
 from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, part
 from hlokit.cpu.kernels.sort.vector import VectorSort, supports
-from hlokit.cpu.llvm import I32, Function, Index, Module, Pointer
+from hlokit.cpu.llvm import I32, Function, Index, Pointer
 from hlokit.cpu.target import Target
 
 _SEGMENT = 1 << 16  # the fewest elements of a line that are worth a chunk
@@ -22,26 +22,31 @@ _SEGMENTS = 8
 _CHUNK = 4096  # elements of small lines that make a chunk
 
 
-def select(name: str, module: Module, keys: KeyMap, sizes: tuple[int, int, int], target: Target) -> Routine | None:
-    """The best `count` of each line, for sizes (lines, size, count). None: a heap of the best is as good."""
+def selected_lines(keys: KeyMap, sizes: tuple[int, int, int], target: Target) -> KeyedLines | None:
+    """The lines to select from, for sizes (lines, size, count). None: a heap of the best is as good."""
     lines, size, count = sizes
     data = KeyedLines((Element(keys.dtype),), lines, size, 1, KeyOrder((Key(0, None, keys),)))
     if not supports(target) or keys.is_table or keys.bits + number_bits(data) > 64:
         return None
     heap = 8 * count * math.log2(count + 1) * (1 + math.log(size / count))  # ns, as it was measured
-    return _Selection(name, data, module, True, count).write() if heap > 3 * size else None
+    return data if heap > 3 * size else None
+
+
+def segments(lines: int, size: int, count: int) -> int:
+    """Chunks of a line."""
+    return 1 if lines >= _SEGMENTS else max(1, min(_SEGMENTS, size // max(_SEGMENT, 4 * count)))
 
 
 @dataclass(frozen=True)
-class _Selection(LineItems):
+class Selection(LineItems):
+    """The best `count` of each line."""
+
     count: int
 
     @property
     def _segments(self) -> int:
         """Chunks of a line."""
-        if self.data.lines >= _SEGMENTS:
-            return 1
-        return max(1, min(_SEGMENTS, self.data.size // max(_SEGMENT, 4 * self.count)))
+        return segments(self.data.lines, self.data.size, self.count)
 
     @property
     def _segment(self) -> int:
