@@ -20,7 +20,7 @@ SHARED_NAMES = {
 CLASSES_TO_DO = ("cpu",)
 """Packages in which classes of different modules still have the same names."""
 
-_NOT_A_THING = re.compile(r"(What|Of)\b")
+_NOT_A_THING = re.compile(r"(What|Of|How|Who|That of)\b")
 
 
 def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
@@ -58,6 +58,7 @@ def test_docstrings_say_what_the_thing_is() -> None:
         ('X = 1\n"""Of integers."""', [2]),
         ('def f():\n    """What f gives.\n\n    More.\n    """', [2]),
         ('class C:\n    """A thing."""\n    x: int\n    """Of what."""', [4]),
+        ('def f():\n    """How many there are."""', [2]),
         ('def f():\n    """Whatever f gives."""', []),
         ('def f():\n    """The result: what f gives."""', []),
     ],

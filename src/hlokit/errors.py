@@ -330,7 +330,7 @@ def _brief(value: object) -> str:
 
 
 def _excerpt(line: str, column: int) -> tuple[str, str]:
-    """At most 100 characters of `line` around `column`, and a line with a caret below that column."""
+    """An excerpt of `line` around `column`, of at most 100 characters, and a line with a caret below that column."""
     start = max(0, min(column - 60, len(line) - 100))
     shown = line[start : start + 100].replace("\t", " ")
     return shown, " " * (column - 1 - start) + "^"

@@ -1,4 +1,4 @@
-"""How much memory the process may have: the machine's, less by its limits (`ulimit -v`, control groups)."""
+"""The memory that the process may have: the machine's, less by its limits (`ulimit -v`, control groups)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlokit.errors import HlokitError, OutOfMemoryError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _UNKNOWN = 2**36
-"""Where the system does not say."""
+"""The size where the system does not say it."""
 
 
 def most() -> int:

@@ -29,7 +29,7 @@ _known = threading.local()
 _alive: set[Thread] = set()
 """Those that nobody has joined yet: what they run on must outlive them."""
 _joined: dict[int, Thread] = {}
-"""By the id of a thread that waits for another one, this one."""
+"""The thread that waits, by the id of the one that it waits for."""
 
 
 class NoThread(HlokitError):

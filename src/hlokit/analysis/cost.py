@@ -178,7 +178,7 @@ def _convolution(instruction: Instruction, called: list[Cost]) -> Cost:
 
 
 def _products(window: WindowDimension, base: int, output: int) -> int:
-    """How many (window element, output position) pairs of one dimension meet an element of the base."""
+    """The number of (window element, output position) pairs of one dimension that meet an element of the base."""
     extent, dilation = dilated(base, window.base_dilation), window.base_dilation
     count = 0
     for k in range(window.size):

@@ -30,7 +30,7 @@ class Counter:
 
 
 def trip_count(loop: Instruction) -> int | None:
-    """How often the body of a while runs: as its annotation says, or as `counter` finds; None if neither knows."""
+    """The number of passes of a while: as its annotation says, or as `counter` finds; None if neither knows."""
     noted = annotated_trip_count(loop)
     if noted is not None:
         return noted
@@ -86,7 +86,7 @@ def counter(loop: Instruction) -> Counter | None:
 
 
 def carried(instruction: Instruction, computation: Computation) -> tuple[int, ...] | None:
-    """Where in the state it is: (i,) for get-tuple-element(state, i), () for the state itself; else None."""
+    """The index in the state: (i,) for get-tuple-element(state, i), () for the state itself; else None."""
     state = computation.parameters[0]
     if instruction is state:
         return ()
@@ -157,7 +157,7 @@ def _step(body: Computation, place: tuple[int, ...]) -> int | None:
 
 
 def _trips(direction: str, start: int, bound: int, step: int) -> int | None:
-    """How often start, start + step, ... fulfils the comparison, before it first does not."""
+    """The number of times that start, start + step, ... fulfils the comparison, before it first does not."""
     if direction in ("EQ", "NE"):
         if (start == bound) is (direction == "NE"):
             return 0

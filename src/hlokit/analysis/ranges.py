@@ -48,7 +48,7 @@ def _range(instruction: Instruction, known: Mapping[Instruction, Range], depth: 
 
 
 def _seen(instruction: Instruction, known: Mapping[Instruction, Range], depth: int) -> Range | None:
-    """As the op says, without regard to the type."""
+    """The range that the op gives, without regard to the type."""
     op = instruction.op
     if isinstance(op, Constant):
         value = op.literal.value

@@ -38,7 +38,7 @@ def takes_any_order(function: Computation) -> bool:
 
 
 def takes_any_order_of_numbers(function: Computation) -> bool:
-    """As `takes_any_order`, but that which NaN is the result of several may change: their bits mean nothing."""
+    """Same as `takes_any_order`, but which of several NaN is the result may change: their bits mean nothing."""
     op = single_op(function)
     return op is not None and op.commutative and op.associates(function.root.shape.dtype)
 

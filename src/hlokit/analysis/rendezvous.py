@@ -254,7 +254,7 @@ class _Path:
         return "if " + ", ".join(self.made.values())
 
     def follow(self, pending: list[dict[_Symbol, int]]) -> None:
-        """To the end. EvaluationError where the devices do not meet; other choices to try are added to `pending`."""
+        """Runs to the end. EvaluationError where devices do not meet; other choices to try are added to `pending`."""
         ready = deque((d, None) for d in range(len(self.walks)))
         while True:
             while ready:

@@ -87,7 +87,7 @@ def _last(dimensions: Sequence[int]) -> str:
 
 
 def _placements(small: Shape, large: Shape) -> Iterator[tuple[int, ...]]:
-    """Where the dimensions of one shape fit into another: as far right as possible, as NumPy does it, then left."""
+    """Places of the dimensions of one shape in another: as far right as possible, as NumPy does it, then left."""
     if small.rank == large.rank or not small.rank:
         if _fit(small, large, ()):
             yield ()
@@ -100,7 +100,7 @@ def _placements(small: Shape, large: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _first_fits(small: Shape, large: Shape, step: int) -> Iterator[int]:
-    """For each size of `small` in this direction the first place after the last one where `large` has it."""
+    """The first place, for each size of `small` in this direction, after the last one where `large` has it."""
     places = enumerate(large.dimensions[::step])
     for size in small.dimensions[::step]:
         found = next((d for d, other in places if size in (1, other) or other == 1), None)

@@ -647,7 +647,7 @@ OpFunction = TypeVar("OpFunction", bound=Callable[..., Any])
 
 
 def checks_as(opcode: str) -> Callable[[OpFunction], OpFunction]:
-    """For an op function that checks its arguments before there is an op: its ShapeErrors are like those of `emit`."""
+    """Makes the ShapeErrors of an op function that checks its arguments before there is an op like those of `emit`."""
 
     def decorate(function: OpFunction) -> OpFunction:
         @wraps(function)

@@ -20,7 +20,7 @@ _REACH = 0.3
 
 
 def applies(a: XlaOp, x: XlaOp) -> XlaOp:
-    """Where these formulas are exact to the last bits: a >= 500 and |x / a - 1| <= 0.3."""
+    """Whether these formulas are exact to the last bits: a >= 500 and |x / a - 1| <= 0.3."""
     return and_(a >= _FROM, abs(x - a) <= _REACH * a)
 
 

@@ -1,4 +1,4 @@
-"""Which argument a call failed for that no rule speaks of: it is not of the type that the function takes.
+"""Errors for arguments of a wrong type, which no rule speaks of: they name the argument.
 
 Imported when a call has failed: calls that succeed cost nothing.
 """

@@ -40,7 +40,7 @@ class ContractionDimension:
 
 @dataclass(frozen=True, slots=True)
 class ContractionWindow:
-    """How a dimension of lhs is met by an index of outputs and one of taps, whose moves in it are stride and dilation.
+    """A dimension of lhs that an index of outputs and one of taps meet: their moves in it are stride and dilation.
 
     At output o and tap k the place p = o * stride + k * dilation - low of lhs spread by `base_dilation` is met: its
     element p / base_dilation, if that is whole and inside; else zero.

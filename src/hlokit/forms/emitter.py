@@ -266,7 +266,7 @@ class Emitter(ABC):
         return self.apply("imag", x)
 
     def convert(self, x: Value, dtype: DType) -> Value:
-        """As the op convert; `x` itself where it has the type. Complex numbers go by their parts (CONV-TYPE-9)."""
+        """The op convert; `x` itself where it has the type. Complex numbers go by their parts (CONV-TYPE-9)."""
         if x.dtype is dtype:
             return x
         if dtype.is_complex:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FoldDimension:
-    """How one operand dimension is folded.
+    """The fold of one operand dimension.
 
     At output position o (0 where `output` is None) and step k < size the fold meets place p = o * stride + k * dilation
     - low of the operand spread by `base_dilation`: its element p / base_dilation, if that is whole and inside; else the

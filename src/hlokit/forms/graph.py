@@ -22,7 +22,7 @@ class Called(Protocol):
 
 
 class Graph(Protocol):
-    """Where an op writes its expansion. Ops are hlokit.hlo.op.Op."""
+    """The writer of an op's expansion. Ops are hlokit.hlo.op.Op."""
 
     def add(self, op: Any, *operands: Node, called: Sequence[Called] = ()) -> Node:
         """Appends an instruction; its shape is inferred."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Metadata:
-    """Where an instruction comes from (HCATTR-6). `stack_frame_id` points into the module's stack tables."""
+    """The origin of an instruction (HCATTR-6). `stack_frame_id` points into the module's stack tables."""
 
     op_type: str = ""
     op_name: str = ""

@@ -188,7 +188,7 @@ class HloModule:
 
     @with_stack
     def to_text(self, options: Any = None) -> str:
-        """As HLO text. `options`: a text.printer.PrintOptions or a preset's name ("short_parsable", "canonical")."""
+        """The module as HLO text. `options`: a text.printer.PrintOptions or "short_parsable", "canonical", ..."""
         from hlokit.text.printer import module_text
 
         return module_text(self, options)

@@ -129,7 +129,7 @@ class Op:
     """HLO text in which it stands, for an op that no function of the builder makes: computations, the entry last."""
     arity: ClassVar[int | None] = None
     least_operands: ClassVar[int] = 0
-    """How many operands `infer` names; with `arity` None it may take more."""
+    """The number of operands that `infer` names; with `arity` None it may take more."""
     commutative: ClassVar[bool] = False
     side_effect: ClassVar[bool] = False
     asks_device: ClassVar[bool] = False
@@ -145,7 +145,7 @@ class Op:
     same_elements: ClassVar[bool] = False
     """Every element of its result is one of its first operand's, as it is."""
     chooses_places: ClassVar[bool] = False
-    """Which elements it takes or changes depends on the values of operands."""
+    """Whether the values of operands choose the elements that it takes or changes."""
     stage: ClassVar[str] = ""
     """Part in an asynchronous operation: "start" begins it, "update" hands it on, "done" waits for it."""
     waits_for: ClassVar[tuple[str, ...]] = ()
@@ -321,7 +321,7 @@ class Op:
         raise NotImplementedError(f"{self.opcode} is not a contraction")
 
     def transfer(self, operands: Sequence[Shape], results: Sequence[Shape], process: Device) -> Transfer | None:
-        """For form communicate: what the members' results are made of, for arrays of these static shapes.
+        """The sources of the members' results, for form communicate and arrays of these static shapes.
 
         None: `reference` says it, or what is wrong.
         """

@@ -105,7 +105,7 @@ class Protocol:
             self._size(instruction, len(groups[0]) * scale)
 
     def _ids(self, op: Any) -> tuple[int, int]:
-        """How many ids the groups number, and how many devices each id stands for (GRP-4)."""
+        """The number of ids that the groups number, and of the devices that each id stands for (GRP-4)."""
         if op.channel_id is None:
             return self.replicas, 1
         if getattr(op, "use_global_device_ids", False):

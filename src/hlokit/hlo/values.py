@@ -166,7 +166,7 @@ class Function(Protocol):
         ...
 
     def batched(self, *arrays: Array) -> Any:
-        """For computations of scalars: its value for each element of arrays of one shape (0-d ones are shared)."""
+        """Its value for each element of arrays of one shape (0-d ones are shared), for computations of scalars."""
         ...
 
     def fold_ufunc(self) -> np.ufunc | None:

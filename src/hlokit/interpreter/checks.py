@@ -19,7 +19,7 @@ _MOST_DIMENSIONS = 64
 
 
 def device_counts(module: HloModule, replicas: int | None, partitions: int | None) -> tuple[int, int]:
-    """How many replicas and partitions there are: as given, else as the module's header says. ArgumentError for < 1,
+    """The numbers of replicas and partitions: as given, else as the module's header says. ArgumentError for < 1,
     for more devices than 65536, and for what is not a module."""
     check_is_module(module)
     counts = (

@@ -212,7 +212,7 @@ def _is_cut(sizes: tuple[int, ...], shape: Shape, instruction: Instruction) -> b
 
 
 def _last_uses(computation: Computation, order: Sequence[Instruction]) -> dict[int, list[int]]:
-    """For each instruction, those whose value nothing after it needs."""
+    """The values, for each instruction, that nothing after it needs."""
     last: dict[int, int] = {}
     for instruction in order:
         last[instruction.id] = instruction.id

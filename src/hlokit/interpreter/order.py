@@ -59,7 +59,7 @@ def _by_urgency(order: Sequence[Instruction], *, sends_first: bool) -> list[Inst
 
 
 def _urgencies(order: Sequence[Instruction]) -> dict[Instruction, int]:
-    """How early each is to run: recvs and what they need without waiting, then what does not wait, then the rest."""
+    """The rank of each by which it is to run early: recvs and what they need without waiting first, what waits last."""
     communicates = communication_of()
     urgency = {i: _LATE if _is_recv_done(i) else _SOON for i in order}
     for instruction in order:

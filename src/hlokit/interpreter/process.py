@@ -27,7 +27,7 @@ NOT_YET = object()
 
 
 class Queue(Protocol):
-    """Where outfeed instructions write: a list, or a queue that someone reads meanwhile."""
+    """A place that outfeed instructions write to: a list, or a queue that someone reads meanwhile."""
 
     def append(self, item: Any, /) -> object: ...
 
@@ -180,7 +180,7 @@ class Process:
         return None if route is None else self.transport.receive(self.device, self._current, route)
 
     def route(self, channel: int, end: int) -> Route | None:
-        """Who sends to whom when the current instruction is this device's `end` of a channel: 0 sends, 1 receives.
+        """The sender and the receiver when the instruction is this device's `end` of a channel: 0 sends, 1 receives.
 
         As the pairs among its frontend attributes say (COMM-16), of partitions, or of replicas if there is but one
         partition; None for a device that they do not name. Else as `routes` says. EvaluationError for bad pairs.

@@ -15,7 +15,7 @@ PAIRS = "_xla_send_recv_source_target_pairs"
 
 
 class Place(NamedTuple):
-    """Which device, of a grid of replicas and partitions."""
+    """A device's place in a grid of replicas and partitions."""
 
     replica_id: int = 0
     partition_id: int = 0
@@ -45,7 +45,7 @@ class Route(NamedTuple):
 
 
 def routes_of(modules: Sequence[HloModule], places: Sequence[Place]) -> list[dict[int, Route]]:
-    """For each device, who sends and who receives on the channels that its module names.
+    """The senders and receivers, for each device, on the channels that its module names.
 
     A module that has both ends talks to itself, device by device. Else one device sends and one receives (COMM-3),
     or one of each replica. EvaluationError (COMM-3) where it is not clear who.

@@ -175,14 +175,14 @@ class Exchange:
         return [(route, value) for route, values in self._sent.items() for value in values]
 
     def in_flight(self) -> Hashable:
-        """How many values, and how many offers, every channel holds."""
+        """The number of values, and of offers, on every channel."""
         offers = frozenset((route, count) for route, count in self._offers.items() if count)
         return offers, frozenset((route, len(values)) for route, values in self._sent.items() if values)
 
     # -- what goes wrong
 
     def deadlock(self) -> DeadlockError:
-        """Who waits for whom, at which instruction. For when no device can go on."""
+        """The account of who waits for whom, at which instruction, for when no device can go on."""
         waits = [self.waiting[device] for device in sorted(self.waiting)]
         label = "GRP-8" if all(wait.route is None for wait in waits) else "COMM-12"
         lines = [f"{self.names[w.device]} waits at {w} for {self._missing_text(w)}" for w in waits[:_SHOWN]]

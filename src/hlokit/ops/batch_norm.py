@@ -88,7 +88,7 @@ def check_vectors(vectors: dict[str, Shape], expected: Shape, label: str) -> Non
 
 
 def count_of(operand: Array, axes: tuple[int, ...]) -> np.float64:
-    """How many elements one feature has; as a NumPy number, for which 0/0 is NaN (BNT-6)."""
+    """The number of elements of one feature; as a NumPy number, for which 0/0 is NaN (BNT-6)."""
     return np.float64(np.prod([operand.shape[d] for d in axes], dtype=np.int64))
 
 

@@ -370,7 +370,7 @@ def check_groups(
 
 
 def _known_size(groups: ReplicaGroups, channel_id: int | None, use_global_device_ids: bool) -> int | None:
-    """How many devices a group has, where that does not depend on the number of partitions (GRP-4)."""
+    """The number of devices in a group, where that does not depend on the number of partitions (GRP-4)."""
     return groups.group_size if channel_id is None or use_global_device_ids else None
 
 
@@ -403,7 +403,7 @@ def _results(operands: Sequence[Shape], result: Shape, label: str) -> Sequence[S
 
 
 def _ratio(large: Shape, small: Shape, dimension: int, label: str) -> int:
-    """How often `small` goes into `large` along a dimension; both are the same otherwise."""
+    """The number of times that `small` goes into `large` along a dimension; both are the same otherwise."""
     a, b = large.dimensions, small.dimensions
     fits = large.dtype is small.dtype and len(a) == len(b)
     fits = fits and a[:dimension] == b[:dimension] and a[dimension + 1 :] == b[dimension + 1 :]

@@ -66,7 +66,7 @@ class Compare(Op, name="compare"):
     }
 
     def completed(self, operands: Sequence[Shape]) -> Self:
-        """With the type that `order` stands for; integers have their order as it is (CMP-8)."""
+        """The comparison with the type that `order` stands for; integers have their order as it is (CMP-8)."""
         if self.order is None:
             return self
         total = self.order == "TOTAL" and len(operands) > 0 and operands[0].dtype.is_floating
@@ -112,7 +112,7 @@ def _check_type(given: str, element: DType) -> None:
 
 
 def _ordered(emit: Emitter, value: Value) -> Value:
-    """As numerics.ordered_bits."""
+    """Same as numerics.ordered_bits."""
     if "fnu" in value.dtype.name:
         value = emit.convert(value, dtypes.f32)
     signed = scalar_rules.signed_bits(emit, value)

@@ -26,7 +26,7 @@ _ALGORITHM = choice(
 
 _OPTIONAL_ALGORITHM = Kind("algorithm", lambda value: value and _ALGORITHM.normal(value), _ALGORITHM.choices)
 Algorithm: TypeAlias = Annotated[str | None, _OPTIONAL_ALGORITHM]
-"""How a product may be computed; None leaves it open. hlokit carries it and ignores it (BEY-41)."""
+"""The algorithm of a product; None leaves it open. hlokit carries it and ignores it (BEY-41)."""
 
 _EXACT_IN_F64 = 2.0**53
 

@@ -57,7 +57,7 @@ def _three_fry_blocks(key: np.uint64, counter: np.uint64, count: int) -> tuple[A
 
 
 def philox(state: Array, sizes: tuple[int, ...], bits: int) -> tuple[Array, Array]:
-    """As three_fry; `state` is uint64[2] or uint64[3] (RBG-16)."""
+    """Same as three_fry; `state` is uint64[2] or uint64[3] (RBG-16)."""
     total = math.prod(sizes)
     blocks = -(-total * (2 if bits == 64 else 1) // 4)
     key, low = state[0], state[1]

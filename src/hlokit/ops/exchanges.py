@@ -177,7 +177,7 @@ class CollectiveBroadcast(Op, name="collective-broadcast"):
 
 
 class CollectivePermute(Op, name="collective-permute"):
-    """For each pair, the target receives the source's operand; who is not a target gets zeros.
+    """Sends the source's operand to the target, for each pair; who is not a target gets zeros.
 
     With `slice_sizes` (the in-place form) the operands are input, output, input starts, output starts: slices of
     the source's input overwrite slices of the target's output (BEY-64).
@@ -356,7 +356,7 @@ def _slices(buffer: Shape, starts: Shape) -> list[tuple[Shape, Shape]]:
 
 
 def _slices_each(buffer: Shape, starts: Shape) -> int:
-    """How many slices there are of each array."""
+    """The number of slices of each array."""
     slices = _slices(buffer, starts)
     return max(1, len(slices) // max(1, len(buffer.elements) if buffer.is_tuple else 1))
 

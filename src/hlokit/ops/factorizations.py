@@ -60,4 +60,4 @@ _FACTORIZATIONS: dict[str, tuple[tuple[str, ...], Callable[..., Shape]]] = {
     "Qr": (("operand",), _qr),
     "Svd": (("a",), _svd),
 }
-"""By target: the names of the operands, and what makes the result's shape of theirs."""
+"""The names of the operands, and what makes the result's shape of theirs, by target."""

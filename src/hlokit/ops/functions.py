@@ -23,7 +23,7 @@ def sign(x: Array) -> Array:
 
 
 def round_away(x: Array) -> Array:
-    """To the nearest integral value, ties away from zero: exact, since x - trunc(x) is (ROUND-2)."""
+    """The nearest integral value, ties away from zero: exact, since x - trunc(x) is (ROUND-2)."""
     whole = np.trunc(x)
     step = np.abs(x - whole) >= 0.5
     return np.copysign(np.abs(whole) + step.astype(x.dtype), x)
@@ -67,7 +67,7 @@ def divide(x: Array, y: Array) -> Any:
 
 
 def _complex_quotient(x: Array, y: Array) -> Array:
-    """By Smith's method; of zero, infinite and NaN parts as in C's Annex G (DIV-5)."""
+    """The quotient by Smith's method; of zero, infinite and NaN parts as in C's Annex G (DIV-5)."""
     x, y = np.broadcast_arrays(x, y)
     a, b, c, d = x.real, x.imag, y.real, y.imag
     plain: Array = np.true_divide(x, y)
@@ -106,7 +106,7 @@ def power(x: Array, y: Array) -> Any:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    """By repeated squaring; of the negative exponents only those of 1 and -1 give anything but 0."""
+    """The power by repeated squaring; of the negative exponents only those of 1 and -1 give anything but 0."""
     base, exponent = np.broadcast_arrays(x, y)
     negative = exponent < 0
     result = np.ones_like(base)

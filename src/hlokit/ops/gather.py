@@ -14,7 +14,7 @@ from hlokit.types.shape import UNBOUNDED, Shape
 
 
 class Gather(Op, name="gather"):
-    """For every index vector in `start_indices` the slice of `slice_sizes` of the operand that starts there.
+    """Slices of `slice_sizes` of the operand, one for every index vector in `start_indices`, which begin there.
 
     The slices are moved inside the operand like DynamicSlice's; `offset_dims` are where their dimensions (but the
     collapsed and batching ones) come in the result, the other dimensions count the index vectors.
@@ -174,7 +174,7 @@ def index_vectors(indices: Array, index_vector_dim: int) -> Array:
 
 
 def vector_entry(counts: Sequence[Affine], index_vector_dim: int, rank: int, k: int) -> Index:
-    """Where entry `k` of an index vector lies in indices of this rank."""
+    """The places of entry `k` of the index vectors in indices of this rank."""
     if index_vector_dim == rank:
         return tuple(counts)
     return (*counts[:index_vector_dim], Affine.of(k), *counts[index_vector_dim:])
@@ -188,7 +188,7 @@ def clamped(indices: Array, limit: int) -> Array:
 
 
 def batch_coordinates(pairs: tuple[Dims, Dims], index_vector_dim: int, counts: tuple[int, ...]) -> dict[int, Array]:
-    """For each batching dimension of the operand the coordinate of every index vector in it (GATHER-32)."""
+    """The coordinate of every index vector in each batching dimension of the operand (GATHER-32)."""
     found: dict[int, Array] = {}
     for d, of_indices in zip(*pairs, strict=True):
         axis = of_indices - (of_indices > index_vector_dim)

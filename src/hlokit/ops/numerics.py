@@ -1,4 +1,4 @@
-"""How element types compute: the wider type they compute in, and the one rounding or wrapping back (TYPE-8, TYPE-10).
+"""Arithmetic of element types: the wider type they compute in, and the one rounding or wrapping back (TYPE-8, TYPE-10).
 
 NumPy holds the narrow types by way of ml_dtypes, whose own arithmetic and casts are slow and in part round twice; so
 every reference widens first, computes with NumPy's types and narrows once.
@@ -117,7 +117,7 @@ def _float_to_integer(array: Array, target: DType) -> Array:
 
 
 class FloatFormat(NamedTuple):
-    """How a floating type lays out its bits: widths, and the exponent of its least normal number."""
+    """The layout of a floating type's bits: widths, and the exponent of its least normal number."""
 
     exponent_bits: int
     mantissa_bits: int

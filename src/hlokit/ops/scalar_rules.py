@@ -62,7 +62,7 @@ def clamp(emit: Emitter, low: Value, x: Value, high: Value) -> Value:
 
 
 def divide(emit: Emitter, x: Value, y: Value) -> Value:
-    """By zero all ones; INT_MIN / -1 wraps (DIV-3, DIV-4)."""
+    """The quotient; by zero all ones, and INT_MIN / -1 wraps (DIV-3, DIV-4)."""
     if x.dtype.is_floating:
         return emit.div(x, y)
     by_zero = emit.eq(y, 0)

@@ -143,7 +143,7 @@ class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
 
 
 def _covers(operand: Shape, update: Shape) -> list[bool]:
-    """For each dimension whether the update is dynamic in it and as large as the operand (DYN-8)."""
+    """Whether, for each dimension, the update is dynamic in it and as large as the operand (DYN-8)."""
     sizes = zip(update.dimensions, operand.dimensions, strict=True)
     return [flag and size == bound for flag, (size, bound) in zip(update.dynamic, sizes, strict=True)]
 
@@ -157,7 +157,7 @@ def clamped_starts(indices: tuple[Any, ...], bounds: tuple[int, ...], sizes: tup
 def _starts(
     emit: Emitter, indices: tuple[Reader, ...], bounds: tuple[int, ...], sizes: tuple[int, ...]
 ) -> list[Affine]:
-    """As clamped_starts."""
+    """Same as clamped_starts."""
     if len(indices) == 1 and indices[0].shape.rank == 1:
         starts = [indices[0]((Affine.of(d),)) for d in range(len(bounds))]
     else:

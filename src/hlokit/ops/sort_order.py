@@ -1,4 +1,4 @@
-"""How sort finds its permutation: by keys where the comparator is one comparison, else by merging in batches."""
+"""The permutation of a sort: by keys where the comparator is one comparison, else by merging in batches."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from hlokit.ops.numerics import element_type, ordered_bits, widen
 
 
 def sorted_positions(lines: Sequence[Array], comparator: Function) -> Array:
-    """For each line (row) of the operands, its elements' positions in sorted order: stable, always a permutation."""
+    """The positions in sorted order of each line's (row's) elements: stable, always a permutation."""
     rows, size = lines[0].shape
     if size <= 1 or not rows:
         return _unsorted(rows, size)
@@ -89,7 +89,7 @@ def _merge_runs(lines: Sequence[Array], comparator: Function, rows: int, size: i
 def _count_not_after(
     lines: Sequence[Array], comparator: Function, elements: tuple[int, Array], start: Array, width: int
 ) -> Array:
-    """By binary search: for each right element, how many of the `width` elements at `start` it does not go before."""
+    """The number of the `width` elements at `start` that each right element does not go before: by binary search."""
     rows, right = elements
     own = [c[:, right] if c.ndim else c for c in lines]
     low = np.zeros((rows, right.size), np.intp)

@@ -39,7 +39,7 @@ Slices: TypeAlias = tuple[slice, ...]
 
 
 def output_sizes(base: Sequence[int], window: Window) -> list[int]:
-    """How many positions the window takes in each dimension (WIN-4)."""
+    """The number of positions that the window takes in each dimension (WIN-4)."""
     dimensions = window.dimensions
     return [UNBOUNDED if n == UNBOUNDED else d.output_size(n) for n, d in zip(base, dimensions, strict=True)]
 
@@ -241,7 +241,7 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         return write.part(folded, 0)
 
     def _picks(self, write: Writing, operand: Node, position: Node, select: Called) -> Node:
-        """For each window position the position of the element it picks; -1 where it meets none."""
+        """The position of the element that each window position picks; -1 where it meets none."""
         element, count = operand.shape.dtype, position.shape.dtype
 
         def better(graph: Graph, best: Node, at: Node, value: Node, place: Node) -> Node:
@@ -257,7 +257,7 @@ class SelectAndScatter(Op, name="select-and-scatter"):
 
 
 def _picked(operand: Array, window: Window, select: Function) -> Array:
-    """For each window position the flat index of the element that it picks; -1 where it meets none."""
+    """The flat index of the element that each window position picks; -1 where it meets none."""
     shape = tuple(output_sizes(operand.shape, window))
     flat_index: Array = np.reshape(np.arange(operand.size), operand.shape)
     targets: Array = np.full(shape, -1)

@@ -67,7 +67,7 @@ class TreeReductionRewriter(Pass):
         return computation.add(Reduce((at,)), [parts, init], reduce.called, shape=reduce.shape)
 
     def _count(self, size: int) -> int:
-        """How many parts: the number nearest to `parts` that divides the dimension into long ones."""
+        """The number of parts: the one nearest to `parts` that divides the dimension into long ones."""
         around = sorted(range(self.parts // 2, 2 * self.parts + 1), key=lambda n: abs(n - self.parts))
         return next((n for n in around if n and size % n == 0 and size // n > _SHORT), self.parts)
 

@@ -72,7 +72,7 @@ class WhileLoopScalarizer(Pass):
 
 
 def _is_simple(instruction: Instruction) -> bool:
-    """At places that are known, in each pass the same."""
+    """Whether its places are known, in each pass the same."""
     op = instruction.op
     if instruction.called or not is_plain(instruction) or op.chooses_places:
         return False

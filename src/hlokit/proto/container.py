@@ -77,7 +77,7 @@ def container_of(data: bytes) -> ProtoContainer | None:
 
 
 def _kind(data: memoryview) -> str:
-    """Which message `data` is; empty for one that holds no module."""
+    """The message that `data` is; empty for one that holds no module."""
     if not is_message(data):
         return ""
     if _is_module(data):

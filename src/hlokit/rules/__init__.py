@@ -72,7 +72,7 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """Where the documentation has the rule, below its root."""
+        """The place of the rule in the documentation, below its root."""
         return f"reference/rules/{self.chapter}.html#{self.label.lower()}"
 
     @property

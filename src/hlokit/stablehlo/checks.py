@@ -199,4 +199,4 @@ RULES: dict[str, Rule] = {
     _RUN: _run_parallel,
 }
 CUSTOM_CALLS: dict[str, Rule] = {**RULES, "check.eq": _equal}
-"""By the target's name."""
+"""Rules by the target's name."""

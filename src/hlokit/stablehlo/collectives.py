@@ -174,4 +174,4 @@ RULES: dict[str, Rule] = {
 }
 
 CUSTOM_CALLS: dict[str, Rule] = {"ragged_all_to_all": _ragged_all_to_all}
-"""By the target's name."""
+"""Rules by the target's name."""

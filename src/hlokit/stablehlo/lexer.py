@@ -168,7 +168,7 @@ class MlirLexer:
         return error
 
     def where(self, position: int) -> str:
-        """How an error that is not a ParseError names a position."""
+        """The text by which an error that is not a ParseError names a position."""
         line = self.text.count("\n", 0, position) + 1
         return f"line {line}"
 

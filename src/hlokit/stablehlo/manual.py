@@ -117,7 +117,7 @@ def _placements(site: Site, name: str, count: int) -> list[Placement]:
 
 
 def _cuts(site: Site, placement: Placement, names: Sequence[str]) -> dict[int, Cut]:
-    """How each dimension is cut along the manual axes; along others values stay whole."""
+    """The cuts of each dimension along the manual axes; along others values stay whole."""
     count, mesh = site.scope.lowering.partitions, placement.mesh
     if mesh.axes and mesh.size != count:
         raise site.error(f"{site.name}: a mesh of {mesh.size} devices among {count} partitions")

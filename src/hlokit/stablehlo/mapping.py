@@ -1,4 +1,4 @@
-"""Which operations are read: name to the rule that lowers it."""
+"""The operations that are read: name to the rule that lowers it."""
 
 from __future__ import annotations
 

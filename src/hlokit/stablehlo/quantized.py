@@ -90,7 +90,7 @@ def lower(site: Site, rule: Rule, given: Sequence[Quantized | None]) -> XlaOp | 
 
 
 def elements(types: Sequence[Type]) -> list[Quantized | None]:
-    """How the values of these types are quantised."""
+    """The quantised element types of these types."""
     return [t.element if isinstance(t, QuantizedTensor) else None for t in types]
 
 

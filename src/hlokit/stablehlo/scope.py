@@ -74,7 +74,7 @@ class Scope:
             self._quantized[name] = quantized.elements(types)
 
     def quantized(self, reference: str) -> Quantized | None:
-        """How the value `%name` or `%name#i` is quantised."""
+        """The quantised type of the value `%name` or `%name#i`."""
         name, _, number = reference.partition("#")
         scope: Scope | None = self
         while scope is not None and name not in scope._values:
@@ -339,7 +339,7 @@ class Scope:
 
 
 def _work(root: Instruction, known: dict[Computation, int]) -> int:
-    """How many instructions run for a value, those of functions each time; too many where a loop runs."""
+    """The number of instructions that run for a value, those of functions each time; too many where a loop runs."""
     work, stack, seen = 0, [root], {root}
     while stack and work <= _MOST_WORK:
         instruction = stack.pop()

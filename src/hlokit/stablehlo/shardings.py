@@ -50,7 +50,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How devices share one dimension.
+    """A division of one dimension among devices.
 
     count    of the parts
     part     for each device the number of the part that it has
@@ -125,7 +125,7 @@ def cut_along(mesh: Mesh, axes: Sequence[Axis]) -> Cut:
 
 
 def cuts_of(sharding: Sharding, rank: int) -> list[Cut]:
-    """How XLA's sharding cuts each dimension of an array; nothing for one that does not."""
+    """The cuts of each dimension of an array by XLA's sharding; nothing for one that does not cut."""
     sharding = sharding.placed()
     if sharding.kind != "tiled" or len(sharding.tile) < rank:
         return []

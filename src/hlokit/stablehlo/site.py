@@ -274,5 +274,5 @@ class Site:
 
     @property
     def where(self) -> str:
-        """How an error that is not a ParseError names the operation's position."""
+        """The text by which an error that is not a ParseError names the operation's position."""
         return self.scope.lexer.where(self.operation.start)

@@ -109,7 +109,7 @@ class Dense:
 
 @dataclass(slots=True)
 class Location:
-    """Where an operation comes from: the name of its location, and the first file in it."""
+    """The origin of an operation: the name of its location, and the first file in it."""
 
     name: str = ""
     file: str = ""

@@ -42,7 +42,7 @@ def start_spelling(base: str) -> Spelling:
 
 @cache
 def repeating_spelling(opcode: str, wrapped: str | None) -> Spelling:
-    """That of an async-update or async-done, which may repeat attributes of its start (HASYNC-8)."""
+    """The spelling of an async-update or async-done, which may repeat attributes of its start (HASYNC-8)."""
     spelling, start = spelling_of(OPS[opcode]), spelling_of(OPS["async-start"])
     role_names = start.role_names if wrapped is None else {}
     return replace(spelling, readers={**spelling.readers, **start.readers}, role_names=role_names)
@@ -95,7 +95,7 @@ class AsyncChains:
         return start
 
     def opcode_text(self, instruction: Instruction) -> str:
-        """How the opcode of an async instruction is written."""
+        """The opcode of an async instruction as it is written."""
         start = self.start_of(instruction)
         root = wrapped_root(start) if start is not None else None
         return instruction.opcode if root is None else root.opcode + instruction.opcode.removeprefix("async")

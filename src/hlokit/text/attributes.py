@@ -200,7 +200,7 @@ def _read_labels(lexer: Lexer) -> ConvolutionDimensionNumbers:
 
 
 def _label_positions(lexer: Lexer, group: str, letters: str, spatial: int) -> tuple[int, int, tuple[int, ...]]:
-    """Where the two letters and the digits 0..S-1 stand, each once."""
+    """The places of the two letters and the digits 0..S-1, each once."""
     if spatial > 10 or sorted(group.replace("?", "")) != sorted([*letters, *map(str, range(spatial))]):
         expected = f"{letters[0]}, {letters[1]} and each digit below {spatial} once"
         raise lexer.error(f"'{group}': expected {expected}", "HATTR-5")

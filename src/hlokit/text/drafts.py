@@ -82,7 +82,7 @@ class TupleSizes:
         return self._measure(shape)[0]
 
     def check(self, shape: Shape) -> None:
-        """At most MAX_LEAVES leaves, nested at most as deep as the lexer allows."""
+        """Checks that there are at most MAX_LEAVES leaves, nested at most as deep as the lexer allows."""
         leaves, depth = self._measure(shape)
         if leaves > MAX_LEAVES:
             raise ShapeError("HSHAPE-4", "leaves of the tuple", leaves, f"at most {MAX_LEAVES}")

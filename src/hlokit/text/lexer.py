@@ -247,7 +247,7 @@ def error_at(text: str, position: int, message: str, label: str) -> ParseError:
 
 
 def balanced_end(text: str, start: int) -> int:
-    """Where the `}` of the `{` at `start` ends; -1 if there is none. Braces in quoted strings do not count."""
+    """The end of the `{` at `start`, where its `}` is; -1 if there is none. Braces in quoted strings do not count."""
     depth, end = 0, start
     for part in _BRACES.finditer(text, start):
         if part.start() != end:  # a quote without its end

@@ -282,7 +282,7 @@ def integer_range(element_type: DType) -> tuple[int, int]:
 
 
 def mantissa_bits(element_type: DType) -> int:
-    """How many bits of a NaN of this type are free; 0 for types with one NaN or none."""
+    """The number of bits of a NaN of this type that are free; 0 for types with one NaN or none."""
     return {"f64": 52, "f32": 23, "bf16": 7, "f16": 10, "f8e5m2": 2, "f8e4m3": 3, "f8e3m4": 4}.get(element_type.name, 0)
 
 

@@ -1,4 +1,4 @@
-"""How an op is written: the text's names, readers and writers of its attributes, taken from its card."""
+"""The spelling of ops: the text's names, readers and writers of attributes, taken from their cards."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _unprinted(attribute: Attribute) -> tuple[Any, ...]:
 
 @cache
 def spelling_of(op_class: type[Op]) -> Spelling:
-    """How this op is written."""
+    """The spelling of this op."""
     shown = [a for a in op_class.attributes if not a.hidden and a.kind is not RESULT_SHAPE]
     readers = {name: (a.name, reader_of(a.kind)) for a in shown for name in (a.text, *a.also)}
     writers = tuple((attrgetter(a.name), _unprinted(a), f", {a.text}=", writer_of(a.kind)) for a in shown)

@@ -25,7 +25,7 @@ _FORMS: dict[str, Form] = {
     ".mlir": "stablehlo",
     ".mlirbc": "artifact",
 }
-"""By the end of a file's name, the longer ones first."""
+"""Forms by the end of a file's name, the longer ones first."""
 
 
 def convert(file: Path, output: Path, *, to: Form | None = None, version: str = "1.17.0") -> None:

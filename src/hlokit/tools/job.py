@@ -32,7 +32,7 @@ class Job:
         return 0 if self.world is None else self.world.rank
 
     def places(self, module: HloModule, replicas: int | None, partitions: int | None) -> list[Place]:
-        """As many as are asked for, else as the module says; in a world that has another size, a replica each."""
+        """Devices: as many as are asked for, else as the module says; in a world of another size, a replica each."""
         counts = device_counts(module, replicas, partitions)
         if self.world is not None and replicas is None and math.prod(counts) != self.world.size:
             counts = max(1, self.world.size // counts[1]), counts[1]
@@ -79,5 +79,5 @@ def job() -> Generator[Job, None, None]:
 
 
 def path_of(path: Path, device: int) -> Path:
-    """With the device's number for {device} in it."""
+    """The path with the device's number for {device} in it."""
     return Path(str(path).replace("{device}", str(device)))

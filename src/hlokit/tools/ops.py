@@ -69,7 +69,7 @@ def reference(op: type[Op]) -> str:
 
 @cache
 def made_by() -> Mapping[type[Op], Mapping[str, Callable[..., Any]]]:
-    """For each op the functions of the builder whose code names its class, themselves or through private functions.
+    """The functions of the builder whose code names each op's class, themselves or through private functions.
 
     By the name that they are called by: "add", "b.parameter".
     """

@@ -13,7 +13,7 @@ BAD = 2
 """Nothing was done: bad input, a file that cannot be read or is not a program, what is not supported, wrong usage."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-"""Who read the output went away before its end."""
+"""The reader of the output went away before its end."""
 
 
 def status_of(error: BaseException) -> int:
@@ -48,7 +48,7 @@ def message_of(error: BaseException) -> str:
 
 
 def say(message: str) -> None:
-    """At most a screen of the error on stderr."""
+    """Prints at most a screen of the error on stderr."""
     lines = message.splitlines()
     if len(lines) > 30:
         lines = [*lines[:30], f"... ({len(lines) - 30} more lines)"]

@@ -1,4 +1,4 @@
-"""Which dimensions of an op's operands and result play which role. Field names are the protos'.
+"""The roles of the dimensions of an op's operands and result. Field names are the protos'.
 
 Where an op function takes `dimension_numbers`, a mapping with the fields as keys, or any object that has them as
 attributes (as XLA's protos do), serves as well.
@@ -89,7 +89,7 @@ class RaggedDotDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherDimensionNumbers(DimensionNumbers):
-    """How gather's start indices address the operand, and where its slices lie in the result (GATHER rules).
+    """The way in which gather's start indices address the operand, and its slices lie in the result (GATHER rules).
 
         >>> b = hk.Builder()
         >>> x, places = b.constant([10, 20, 30]), b.constant([2, 0])
@@ -108,7 +108,7 @@ class GatherDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterDimensionNumbers(DimensionNumbers):
-    """How scatter's indices address the operand, and where its windows lie in the updates (SCATTER rules).
+    """The way in which scatter's indices address the operand, and its windows lie in the updates (SCATTER rules).
 
         >>> b = hk.Builder()
         >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0]), b.constant([10, 20])
@@ -129,7 +129,7 @@ class ScatterDimensionNumbers(DimensionNumbers):
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionDimensionNumbers(DimensionNumbers):
-    """Which dimension of lhs, rhs and output plays which role (CONV-3).
+    """The roles of the dimensions of lhs, rhs and output (CONV-3).
 
         >>> numbers = hk.ConvolutionDimensionNumbers.default(2)
         >>> numbers.input_spatial_dimensions, numbers.kernel_output_feature_dimension

@@ -44,7 +44,7 @@ class Layout:
         return self == default_layout(len(self.minor_to_major))
 
     def __str__(self) -> str:
-        """As the text form prints it, braces included; a scalar's plain layout is empty (HLAY-6)."""
+        """The text form, braces included; a scalar's plain layout is empty (HLAY-6)."""
         extra = "".join(self._extra_fields())
         order = ",".join(map(str, self.minor_to_major))
         if extra:

@@ -21,7 +21,7 @@ UNBOUNDED = -(2**63)
 """The size of an unbounded dynamic dimension, written `?` (SHAPE-3)."""
 
 MAX_DEPTH = 63
-"""How deep tuples may nest: text allows 64 brackets, one of them round the parameters (HMOD-1)."""
+"""The depth to which tuples may nest: text allows 64 brackets, one of them round the parameters (HMOD-1)."""
 
 _MAX_SIZE = 2**63 - 1
 _interned: WeakValueDictionary[tuple[Any, ...], Shape] = WeakValueDictionary()
@@ -168,7 +168,7 @@ class Shape:
     # -- what can be made of it
 
     def with_dtype(self, dtype: DType) -> Shape:
-        """With other elements. Their size in the layout is gone, but for types of less than a byte (HLAY-8)."""
+        """The shape with other elements. Their size leaves the layout, but for types of less than a byte (HLAY-8)."""
         if dtype is self.dtype:
             return self
         if self.layout is not None and self.layout.element_size_in_bits and (dtype.bits >= 8 or dtype.kind == "pred"):
@@ -204,7 +204,7 @@ class Shape:
     # -- text
 
     def to_text(self, layout: bool = True) -> str:
-        """As HLO text; with layouts where `layout` (always printed for arrays of rank >= 1)."""
+        """The shape as HLO text; with layouts where `layout` (always printed for arrays of rank >= 1)."""
         if self.is_array:
             order = str(self.layout_or_default) if layout else ""
             return f"{self.dtype.name}[{','.join(map(_size_text, self.dimensions, self.dynamic))}]{order}"

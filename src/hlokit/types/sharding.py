@@ -29,7 +29,7 @@ class DimensionSharding:
 
 @dataclass(frozen=True, slots=True)
 class NamedSharding:
-    """How a value lies on the devices of a mesh, by its axes (HSHARD-6).
+    """The placement of a value on the devices of a mesh, by its axes (HSHARD-6).
 
     dimensions  one for each dimension of the value; none at all for a value that no dimension divides
     replicated  axes along which the value is the same for sure; so it is along axes that are not named
@@ -124,12 +124,12 @@ class NamedSharding:
 
 
 REDUCTIONS = ("sum", "max", "min")
-"""How the values of devices make up a value that is not reduced yet."""
+"""The reductions by which the values of devices make up a value that is not reduced yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How one value lies on the devices, or (`elements`) how the leaves of a tuple do.
+    """The placement of one value on the devices, or (`elements`) of the leaves of a tuple.
 
     kind     replicated, manual, unknown, unreduced, maximal, tiled, named, tuple
     device   the device of a maximal sharding
@@ -254,7 +254,7 @@ class Sharding:
         return self.placed().kind not in ("replicated", "maximal", "manual", "tuple")
 
     def placed(self) -> Sharding:
-        """Where the devices have what, in the older forms: axes of a mesh as tiles, open dimensions as they are.
+        """The placement in the older forms: axes of a mesh as tiles, open dimensions as they are.
 
         Raises ShapeError (HSHARD-9) for a reduction that tiles cannot say.
         """

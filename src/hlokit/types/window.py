@@ -29,7 +29,7 @@ class WindowDimension:
     reversal: bool = False
 
     def output_size(self, base: int) -> int:
-        """How many positions the window takes on `base` elements (WIN-4, CONV-4)."""
+        """The number of positions that the window takes on `base` elements (WIN-4, CONV-4)."""
         padded = self.padding_low + dilated(base, self.base_dilation) + self.padding_high
         window = dilated(self.size, self.window_dilation)
         return 0 if padded <= 0 or window > padded else (padded - window) // self.stride + 1

@@ -69,7 +69,7 @@ def simulate(
 
 
 def _counts(module: HloModule, devices: int, replicas: int | None, partitions: int | None) -> tuple[int, int]:
-    """As given, else as the header says; what neither says fills the topology."""
+    """The counts as given, else as the header says; what neither says fills the topology."""
     found = device_counts(module, replicas, partitions)
     if replicas is None and module.replica_count == 1 and devices % found[1] == 0:
         return devices // found[1], found[1]

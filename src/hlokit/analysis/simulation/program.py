@@ -218,7 +218,7 @@ class _Writer:
         return chosen
 
     def _ways(self, conditional: Instruction) -> Array | None:
-        """Which branch each device takes; None where it depends on more than who the device is."""
+        """The branch that each device takes; None where it depends on more than who the device is."""
         needed = _needed(conditional.operands[0])
         if needed is None:
             return None
@@ -348,7 +348,7 @@ class _Writer:
         return Communication(instruction.name, kind, unit_of, self.plans[key], nbytes, 2)
 
     def _plan(self, op: Any, groups: list[tuple[int, ...]], nbytes: int) -> MessagePlan:
-        """By the algorithm that is asked for, where the collective has it; else by the quickest one."""
+        """The plan by the algorithm that is asked for, where the collective has it; else by the quickest one."""
         ways = self._algorithms(op, groups, nbytes)
         wanted = self.settings.algorithm
         if wanted in ways:

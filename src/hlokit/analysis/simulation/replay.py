@@ -34,7 +34,7 @@ _PASSES = 64
 """Passes of one loop that are followed where each differs from the last one."""
 
 _Place = tuple[tuple[int, int], ...]
-"""Where a device is: (loop's step, passes done) of each loop round it, then (step, 0). Compares as time passes."""
+"""A device's place: (loop's step, passes done) of each loop round it, then (step, 0). Compares as time passes."""
 
 
 class LogEntry(NamedTuple):
@@ -103,7 +103,7 @@ class _Rendezvous:
 
 @dataclass
 class _Snapshot:
-    """How things stood when a pass of a loop began."""
+    """The state when a pass of a loop began."""
 
     clock: Array
     free: Array
@@ -140,7 +140,7 @@ class Replay:
         self._snapshots: dict[_Place, _Snapshot] = {}
 
     def run(self) -> None:
-        """To the end. UnsupportedError where devices wait for ever, or there are too many steps."""
+        """Runs to the end. UnsupportedError where devices wait for ever, or there are too many steps."""
         self._go(((0, 0),), np.arange(self.topology.devices))
         steps = 0
         while self._heap:

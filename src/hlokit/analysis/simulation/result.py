@@ -87,7 +87,7 @@ class Simulation:
 
     @property
     def used_links(self) -> int:
-        """How many carry something."""
+        """The number of links that carry something."""
         return int(np.count_nonzero(self.replay.link_bytes))
 
     def busiest(self, count: int) -> list[LinkUse]:
@@ -216,7 +216,7 @@ def _device_event(replay: Replay, entry: LogEntry, k: int) -> dict[str, Any]:
 
 
 def _arrows(path: Sequence[Segment], shown: set[int]) -> Iterator[dict[str, Any]]:
-    """Where the path goes from one device to another."""
+    """The arrows from one device to another on the path."""
     for number, (a, b) in enumerate(pairwise(path)):
         if a.device != b.device and a.device in shown and b.device in shown:
             common = {"pid": 2, "name": "critical path", "cat": "critical path", "id": number}

@@ -170,7 +170,7 @@ class Measured(NamedTuple):
 
 @dataclass
 class MessagePlan:
-    """How a collective is done: by which algorithm, in which rounds, for so many `units` (groups, or messages).
+    """A collective as messages: by which algorithm, in which rounds, for so many `units` (groups, or messages).
 
     one_for_all    the rounds hold the messages of one device, and all others do the same
     """
@@ -212,7 +212,7 @@ class MessagePlan:
         return Measured(seconds, link_bytes)
 
     def waits(self, topology: Topology, values: Array) -> Array:
-        """For each unit the largest of the links' values among the links that it takes."""
+        """The largest of the links' values, for each unit, among the links that it takes."""
         if self.one_for_all:
             return np.full(self.units, values[self.measured(topology).link_bytes > 0].max(initial=0.0))
         found = np.zeros(self.units)
@@ -222,7 +222,7 @@ class MessagePlan:
         return found
 
     def taken(self, topology: Topology, chosen: Array) -> Array:
-        """Which links the chosen units take."""
+        """The links that the chosen units take."""
         found = np.zeros(len(topology.bandwidths), bool)
         for messages in self.rounds:
             for part in messages():

@@ -43,7 +43,7 @@ class RepeatStep(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """Where each device goes on."""
+    """A branch: the step at which each device goes on."""
 
     targets: Array
 

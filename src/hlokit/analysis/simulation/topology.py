@@ -50,7 +50,7 @@ class Topology(ABC):
 
     @abstractmethod
     def _links(self) -> list[int]:
-        """How many links each axis has."""
+        """The number of links of each axis."""
 
     @abstractmethod
     def loads(self, source: Array, target: Array, nbytes: Array) -> Array:

@@ -97,7 +97,7 @@ class Function:
         return self._program((fixed, tree, avals, _context()), args, kwargs)(leaves)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
-        """As methods are."""
+        """Binds `self`, as methods do."""
         return self if owner is None else functools.partial(self, owner)
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class _Program:
 
 
 class _Static:
-    """Which arguments are static, by position and by name: as jax.jit has it, one implies the other."""
+    """The static arguments, by position and by name: as jax.jit has it, one implies the other."""
 
     def __init__(self, f: Callable[..., Any], numbers: Numbers | None, names: Names | None) -> None:
         from jax._src import api_util

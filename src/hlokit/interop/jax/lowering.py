@@ -40,7 +40,7 @@ class Lowered:
 
     @property
     def tokens(self) -> int:
-        """How many orders of effects the function has."""
+        """The number of orders of effects that the function has."""
         return sum(parameter.shape.is_token for parameter in self.module.entry.parameters)
 
 

@@ -97,14 +97,14 @@ def _options() -> dict[str, Any]:
 
 
 def _default_compile_options() -> bytes:
-    """With the flags of XLA_FLAGS, as jaxlib reads them."""
+    """The default options, with the flags of XLA_FLAGS, as jaxlib reads them."""
     from jaxlib import xla_client  # pyright: ignore
 
     return xla_client.CompileOptions().SerializeAsString()  # pyright: ignore
 
 
 def _no_topology(platform: str, *args: Any, **options: Any) -> None:
-    """As JAX says it of its CPU client."""
+    """Raises what JAX raises for its CPU client."""
     raise NotImplementedError(f"topology not implemented for {platform}")
 
 

@@ -83,7 +83,7 @@ class _Targets:
         self._made: dict[str, Target | None] = {}
 
     def add(self, name: str | bytes, function: Any, platform: str, api_version: int = 0, *traits: Any) -> None:
-        """As jaxlib calls it. BuildError: the name is taken, or the handler is none that hlokit can call."""
+        """Registers a target, as jaxlib calls it. BuildError: the name is taken, or hlokit cannot call the handler."""
         name = name.decode() if isinstance(name, bytes) else name
         made = None
         if self.is_open:

@@ -79,6 +79,6 @@ float8_e5m2 = _types.float8_e5m2
 float8_e5m2fnuz = _types.float8_e5m2fnuz
 
 mlir_api_version = 57
-"""That of jaxlib 0.4.30, as _version is."""
+"""The number of jaxlib 0.4.30, as _version is."""
 _version = 271
 xla_platform_names = {"cpu": "Host"}

@@ -48,7 +48,7 @@ class ArrayImpl:
 
     @property
     def traceback(self) -> Traceback | None:
-        """Where it was made; None if tracebacks were not enabled."""
+        """The traceback of its making; None if tracebacks were not enabled."""
         return self._traceback
 
     @property

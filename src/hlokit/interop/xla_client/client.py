@@ -110,7 +110,7 @@ class Client:
 
     @property
     def platform_version(self) -> str:
-        """As XLA's client for the CPU says it: the platform alone."""
+        """The version as XLA's client for the CPU says it: the platform alone."""
         return self.platform
 
     # -- devices

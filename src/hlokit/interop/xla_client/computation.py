@@ -148,7 +148,7 @@ class XlaComputation:
 
     @raises_status
     def as_hlo_dot_graph(self) -> str:
-        """As a Graphviz graph."""
+        """The computation as a Graphviz graph."""
         return hlo_module_to_dot_graph(HloModule(self.core))
 
     @raises_status

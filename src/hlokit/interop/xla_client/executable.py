@@ -139,7 +139,7 @@ class LoadedExecutable:
     def execute_sharded(
         self, arguments: Sequence[ArrayImpl | Sequence[ArrayImpl]], with_tokens: bool = False
     ) -> ExecuteResults:
-        """As execute; each argument may come as a list with one buffer per device."""
+        """Same as execute; each argument may come as a list with one buffer per device."""
         results = self._execute([[a] if isinstance(a, ArrayImpl) else a for a in arguments])
         return ExecuteResults(results, with_tokens)
 

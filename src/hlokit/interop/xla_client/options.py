@@ -93,7 +93,7 @@ class DebugOptions(_Options):
 
 
 class ExecutableBuildOptions(_Options):
-    """How to build an executable. `num_replicas`, `num_partitions` and `device_assignment` are those of CompileOptions;
+    """Options of building. `num_replicas`, `num_partitions` and `device_assignment` are those of CompileOptions;
     `result_layout` says how results lie in memory. The rest is kept and changes nothing here."""
 
     debug_options: DebugOptions
@@ -194,7 +194,7 @@ class CompileOptions(_Options):
 
 
 class DeviceAssignment:
-    """Which device runs which replica of which partition."""
+    """The device of each replica of each partition."""
 
     def __init__(self, devices: np.ndarray[Any, Any]) -> None:
         self._devices = devices
@@ -208,7 +208,7 @@ class DeviceAssignment:
         return DeviceAssignment(devices.astype(np.int32))
 
     def columns(self) -> list[list[int]]:
-        """For each partition the devices of its replicas."""
+        """The devices of the replicas of each partition."""
         return self._devices.T.tolist()
 
     def devices(self) -> list[int]:

@@ -15,7 +15,7 @@ DotSpec: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[i
 
 
 class OpMetadata:
-    """Where an instruction comes from."""
+    """The origin of an instruction."""
 
     __slots__ = ("op_name", "op_type", "source_file", "source_line")
 
@@ -69,7 +69,7 @@ def make_padding_config(padding_config: PaddingConfig | Iterable[tuple[int, int,
 
 
 class ResultAccuracy:
-    """How exact a result must be: a mode, or an absolute, a relative or an error in units of the last place."""
+    """The accuracy asked of a result: a mode, or an absolute, a relative or an error in units of the last place."""
 
     __slots__ = ("atol", "mode", "rtol", "ulps")
 
@@ -81,7 +81,7 @@ class ResultAccuracy:
 
 
 class DotDimensionNumbers:
-    """Which dimensions of lhs and rhs a dot contracts, and which are its batch."""
+    """The dimensions of lhs and rhs that a dot contracts, and those that are its batch."""
 
     __slots__ = (
         "lhs_batch_dimensions",
@@ -111,7 +111,7 @@ def make_dot_dimension_numbers(dimension_numbers: DotDimensionNumbers | DotSpec)
 
 
 class ConvolutionDimensionNumbers:
-    """Which dimension of lhs, rhs and output of a convolution plays which role."""
+    """The roles of the dimensions of a convolution's lhs, rhs and output."""
 
     __slots__ = (
         "input_batch_dimension",
@@ -190,7 +190,7 @@ class PrecisionConfig:
 
 
 class GatherDimensionNumbers:
-    """How gather's start indices address the operand."""
+    """The way in which gather's start indices address the operand."""
 
     __slots__ = ("collapsed_slice_dims", "index_vector_dim", "offset_dims", "start_index_map")
 
@@ -202,7 +202,7 @@ class GatherDimensionNumbers:
 
 
 class ScatterDimensionNumbers:
-    """How scatter's indices address the operand."""
+    """The way in which scatter's indices address the operand."""
 
     __slots__ = ("index_vector_dim", "inserted_window_dims", "scatter_dims_to_operand_dims", "update_window_dims")
 

@@ -154,7 +154,7 @@ class Shape:
         return self._core.dtype.numpy
 
     def numpy_dtype(self) -> np.dtype[Any]:
-        """As element_type, but dtype('O') for a tuple."""
+        """Same as element_type, but dtype('O') for a tuple."""
         return np.dtype(np.object_) if self.is_tuple() else self.element_type()
 
     def tuple_shapes(self) -> list[Shape]:

@@ -22,7 +22,7 @@ _SINGLES = ("type", "replicate_on_last_tile_dim", "is_shard_group", "shard_group
 
 
 class OpSharding:
-    """How a value lies on the devices; field names are the proto's."""
+    """The placement of a value on the devices; field names are the proto's."""
 
     Type = OpSharding_Type
     ShardGroupType = OpSharding_ShardGroupType
@@ -46,7 +46,7 @@ class OpSharding:
 
     @property
     def core(self) -> Sharding:
-        """As hlokit's sharding. Raises HlokitError for fields that make none."""
+        """The same as hlokit's sharding. Raises HlokitError for fields that make none."""
         from hlokit.proto.shapes import sharding_from_proto
 
         sharding = sharding_from_proto(self)
@@ -107,7 +107,7 @@ class OpSharding:
 
 
 class SingleDeviceSharding:
-    """That of an array that lies on one device."""
+    """The sharding of an array that lies on one device."""
 
     __slots__ = ("_device", "_memory_kind")
 

@@ -38,7 +38,7 @@ class Traceback:
 
     @staticmethod
     def get_traceback() -> Traceback | None:
-        """That of the caller; None where tracebacks are not enabled."""
+        """The traceback of the caller; None where tracebacks are not enabled."""
         if not Traceback.enabled:
             return None
         frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
@@ -64,7 +64,7 @@ class Traceback:
         return list(self._codes), list(self._instructions)
 
     def as_python_traceback(self) -> TracebackType | None:
-        """As Python's module `traceback` takes it, the outermost first. Its frames have no variables."""
+        """The frames as Python's module `traceback` takes them, the outermost first. They have no variables."""
         return self.traceback_from_frames(self.frames)
 
     @staticmethod

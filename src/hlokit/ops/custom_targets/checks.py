@@ -25,7 +25,7 @@ PROBE_DIR = "HLOKIT_PROBE_DIR"
 _INDEX = "index.csv"
 _lock = lock()
 _kept: WeakKeyDictionary[object, list[tuple[str, Array]]] = WeakKeyDictionary()
-"""By execution, what probes were given where no folder is named."""
+"""The values that probes were given where no folder is named, by execution."""
 
 
 @built_in("check.expect_eq")
@@ -129,7 +129,7 @@ def _pair(call: Invocation) -> tuple[Array, Array]:
 
 
 def _wide(array: Array) -> Array:
-    """As f64 or c128, in which all others are exact but large integers."""
+    """The values in f64 or c128, in which all others are exact but large integers."""
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
@@ -140,7 +140,7 @@ def _near(a: Array, b: Array, tolerance: float) -> Array:
 
 
 def _distance(a: Array, b: Array) -> Array:
-    """How many steps from one representable value to the next lie between a and b; all ones where one is infinite."""
+    """The number of representable values from a to b; all ones where one is infinite."""
     if a.dtype.kind == "c":
         return np.maximum(_distance(a.real, b.real), _distance(a.imag, b.imag))
     bits = 8 * a.dtype.itemsize

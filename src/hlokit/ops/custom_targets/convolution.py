@@ -79,7 +79,7 @@ def _window(call: Invocation, rhs: Array) -> list[WindowDimension]:
 
 
 def _forward_padding(call: Invocation, size: int, window: int, stride: int) -> int:
-    """How far the forward convolution's window reaches before the first element."""
+    """The reach of the forward convolution's window before the first element."""
     return _same(size, window, stride)[0] if call.op.padding_type == "PADDING_SAME" else 0
 
 

@@ -157,7 +157,7 @@ class _Maker:
         return result < len(self.results) and self.results[result].dimensions[-2:] == sizes
 
     def check(self, block: Block) -> None:
-        """That the operand and the result it is copied from and to have its sizes, for each matrix of the batch."""
+        """Checks that the block's operand and result have its sizes, for each matrix of the batch."""
         for kind, number, shapes in (("operand", block.source, self.operands), ("result", block.result, self.results)):
             if number is None:
                 continue

@@ -110,7 +110,7 @@ def add_finder(where: str, find: Callable[[str], Target | None]) -> None:
 
 
 def searched() -> str:
-    """Where `find_target` looks, as text."""
+    """The places where `find_target` looks, as text."""
     return " or ".join(("hlokit", *_finders)).replace(" or ", ", ", max(0, len(_finders) - 1))
 
 

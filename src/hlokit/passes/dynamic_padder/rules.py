@@ -1,4 +1,4 @@
-"""How each op goes on buffers of the bounds: what it masks, and the sizes of its result.
+"""Rules of ops on buffers of the bounds: what each masks, and the sizes of its result.
 
 A rule gives the value as the reference computes it from arrays of the run-time sizes; what it leaves beyond them is
 anything (`whole=False`), unless the reference shows it.
@@ -38,7 +38,7 @@ Rule: TypeAlias = Callable[[SizedWriter, Instruction, Sequence[Any]], Value]
 """The value of a dynamic instruction from its operands' values (arrays all, but for pass-through ops)."""
 
 RULES: dict[str, Rule] = {}
-"""By opcode; elementwise ops share that of `add`."""
+"""The rules by opcode; elementwise ops share that of `add`."""
 
 
 def pads(*opcodes: str) -> Callable[[Rule], Rule]:
@@ -451,7 +451,7 @@ def _flagged_reducer(write: SizedWriter, function: Computation, n: int) -> Compu
 
 
 def _positions(write: SizedWriter, size: Instruction | None, d: WindowDimension) -> Instruction | None:
-    """How many positions a window takes (WindowDimension.output_size)."""
+    """The number of positions that a window takes (WindowDimension.output_size)."""
     if size is None or d == WindowDimension(1):
         return size
     base = write.positive(write.plus(write.times(write.plus(size, -1), d.base_dilation), 1))
@@ -543,7 +543,7 @@ def batch_norm_inference(write: SizedWriter, instruction: Instruction, operands:
 
 
 _INNER = {"fft": 0, "cholesky": 2, "triangular-solve": 2, "topk": 1}
-"""How many last dimensions a kernel looks along; of fft those that it says."""
+"""The number of last dimensions that a kernel looks along; of fft those that it says."""
 
 
 @pads(*_INNER)

@@ -28,7 +28,7 @@ class DynamicDimension:
 
 @dataclass(frozen=True, slots=True)
 class DynamicSignature:
-    """How a padded program is called: `arguments` makes its arguments, `result` cuts its result.
+    """The call of a padded program: `arguments` makes its arguments, `result` cuts its result.
 
     parameters   shapes of the original program's parameters
     result       shape of the original program's result; where it has dynamic dimensions, the padded program gives a

@@ -22,7 +22,7 @@ from hlokit.types.literal import Literal
 from hlokit.types.shape import Shape
 
 Sizes: TypeAlias = tuple[Instruction | None, ...]
-"""For each dimension its run-time size, an s32 scalar; None where the dimension is static."""
+"""The run-time size of each dimension, an s32 scalar; None where the dimension is static."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class SizedWriter:
         return value if value.whole else Sized(self.zeroed(value), value.sizes)
 
     def declared(self, value: Value, shape: Shape) -> Value:
-        """As a value of `shape`: sizes where it is dynamic and nowhere else (DYN-16)."""
+        """A value of `shape`: with sizes where it is dynamic and nowhere else (DYN-16)."""
         if shape.is_tuple:
             if isinstance(value, Sized):
                 if not shape.is_dynamic:

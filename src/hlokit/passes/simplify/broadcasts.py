@@ -31,7 +31,7 @@ def reshape_of_broadcast(instruction: Instruction, computation: Computation) -> 
 
 
 def _without_ones(before: Sequence[int], after: Sequence[int]) -> dict[int, int] | None:
-    """Which dimension each one becomes where only sizes of 1 come and go; None if more happens."""
+    """The dimension that each one becomes where only sizes of 1 come and go; None if more happens."""
     old = [d for d, n in enumerate(before) if n != 1]
     new = [d for d, n in enumerate(after) if n != 1]
     if [before[d] for d in old] != [after[d] for d in new]:

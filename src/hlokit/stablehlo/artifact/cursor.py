@@ -22,7 +22,7 @@ class Cursor:
 
     @property
     def rest(self) -> int:
-        """How many bytes are left."""
+        """The number of bytes that are left."""
         return len(self.data) - self.position
 
     def byte(self) -> int:
@@ -80,7 +80,7 @@ class Cursor:
         return found
 
     def count(self) -> int:
-        """How many unsigned integers the rest is."""
+        """The number of unsigned integers in the rest."""
         start, found = self.position, 0
         while self.rest:
             self.varint()

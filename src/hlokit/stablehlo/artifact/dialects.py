@@ -77,7 +77,7 @@ def _flagged_optional(entries: Entries, cursor: Cursor) -> Any:
 
 
 def _future(entries: Entries, cursor: Cursor) -> Type:
-    """As the types themselves, a tuple of several."""
+    """Futures as the types themselves, a tuple of several."""
     types = entries.inner_types(cursor)
     shapes = [kind for kind in types if isinstance(kind, Shape)]
     if len(shapes) < len(types):

@@ -88,7 +88,7 @@ _ELEMENTS: dict[str, _Code] = {
     "ui32": _Code(18, _OLDEST, None),
     "ui64": _Code(19, _OLDEST, None),
 }
-"""By MLIR's name, in lower case."""
+"""Element types by MLIR's name, in lower case."""
 
 _WORDS: dict[str, tuple[int, Sequence[str], tuple[int, int, int]]] = {
     "comparison_direction": (3, DIRECTIONS, _OLDEST),
@@ -291,7 +291,7 @@ class Encoder:
         return self._attribute(1, varints(numbers)) if vhlo else self._builtin(0, varints(numbers))
 
     def dictionary(self, numbers: Mapping[str, int], vhlo: bool) -> int:
-        """By name, in the order of the names."""
+        """A dictionary, in the order of the names."""
         names = sorted(numbers, key=lambda name: name.encode(errors="surrogateescape"))
         data = varint(len(names))
         for name in names:

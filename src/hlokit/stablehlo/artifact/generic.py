@@ -40,7 +40,7 @@ _LISTS = {
     "reverse": {"dims": "dimensions"},
     "transpose": {"dims": "permutation"},
 }
-"""By operation, what the pretty form calls an array of integers."""
+"""Names that the pretty form has for arrays of integers, by operation."""
 _NUMBERS = {
     "concatenate": {"dim": "dimension"},
     "dynamic_iota": {"dim": "iota_dimension"},
@@ -54,7 +54,7 @@ _WORDS = {
     "rng": {"distribution": ("rng_distribution", "rng_distribution")},
     "rng_bit_generator": {"algorithm": ("rng_algorithm", "rng_algorithm")},
 }
-"""By operation, what the pretty form calls an enumeration's word: its attribute and the enumeration."""
+"""Names that the pretty form has for an enumeration's word, by operation: its attribute and the enumeration."""
 _TEXTS = {"einsum": {"config": "einsum_config"}, "unary_einsum": {"config": "einsum_config"}}
 
 

@@ -1,4 +1,4 @@
-"""Which attributes the properties of an operation hold: those of its definition, by name, in alphabetical order."""
+"""The properties of operations: the attributes of their definitions, by name, in alphabetical order."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _tensor_mapping(entries: Entries, cursor: Cursor) -> DialectAttribute:
 
 
 def _rule(entries: Entries, cursor: Cursor) -> DialectAttribute:
-    """How an operation may be cut: a hint for who cuts it, which nobody here does."""
+    """A sharding rule, as text: a hint for a partitioner, which nobody here is."""
     cursor.signed_list()
     for _ in range(2):
         _texts(entries, cursor, "tensor_mapping")

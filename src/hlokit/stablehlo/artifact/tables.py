@@ -36,7 +36,7 @@ def flagged(value: int, flag: bool) -> bytes:
 
 
 def varints(values: Sequence[int]) -> bytes:
-    """How many there are, and each."""
+    """Several integers: their number, and each."""
     return varint(len(values)) + b"".join(map(varint, values))
 
 
@@ -127,7 +127,7 @@ class Tables:
         return b"".join(parts)
 
     def _sizes(self, entries: Iterable[tuple[str, bool, bytes]]) -> bytes:
-        """By dialect: how many bytes each entry has, and whether it is in the dialect's own encoding."""
+        """The number of bytes of each entry, and whether it is in the dialect's own encoding, by dialect."""
         parts: list[bytes] = []
         for dialect, group in groupby(entries, key=lambda entry: entry[0]):
             listed = list(group)

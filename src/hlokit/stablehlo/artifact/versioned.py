@@ -70,7 +70,7 @@ _GROUPED = {
     "gather": (("dimension_numbers", GATHER),),
     "scatter": (("scatter_dimension_numbers", SCATTER),),
 }
-"""By operation: an attribute, and the attributes of vhlo that are its parameters."""
+"""An attribute, and the attributes of vhlo that are its parameters, by operation."""
 _API_VERSIONS = 5
 _OF_INDICES = ("operand_layouts", "result_layouts", "result_tilings")
 _DEFAULT_ACCURACY = DialectAttribute(

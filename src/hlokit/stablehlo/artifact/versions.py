@@ -45,7 +45,7 @@ _GROUPED: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "gather": (("dimension_numbers", "gather", GATHER),),
     "scatter": (("scatter_dimension_numbers", "scatter", SCATTER),),
 }
-"""By operation: an attribute, the name of its kind, and the attributes of vhlo that are its parameters."""
+"""An attribute, the name of its kind, and the attributes of vhlo that are its parameters, by operation."""
 _EMPTY = ("called_computations", "operand_layouts", "output_operand_aliases", "precision_config", "result_layouts",
     "result_tilings",
 )  # fmt: skip

@@ -48,7 +48,7 @@ def element(site: PrintSite, index: int) -> Sequence[Value]:
 
 @lru_cache(maxsize=64)
 def _places(shape: Shape) -> list[int]:
-    """Where the leaves of each element begin; at the end, their number."""
+    """The positions at which the leaves of each element begin; at the end, their number."""
     return list(accumulate((len(list(e.leaves())) for e in shape.elements), initial=0))
 
 

@@ -16,7 +16,7 @@ from hlokit.types.shape import Shape
 _SMALL = 8
 """A computation of so few instructions is written wherever it is called as a region."""
 _DEEPEST = 20
-"""How deep regions nest before functions are called instead."""
+"""The depth of nested regions beyond which functions are called instead."""
 
 
 class Symbols:

@@ -1,4 +1,4 @@
-"""Which ops are written: opcode to the rule that prints it."""
+"""The ops that are written: opcode to the rule that prints it."""
 
 from __future__ import annotations
 

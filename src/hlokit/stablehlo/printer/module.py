@@ -68,7 +68,7 @@ def _main(module: HloModule, symbols: Symbols) -> list[str]:
 
 
 def _result_marks(module: HloModule) -> list[dict[str, str]]:
-    """For each result: its sharding, its layout, and the memory that the program asks for."""
+    """The sharding, the layout, and the memory that the program asks for, of each result."""
     root = module.entry.root
     leaves = list((module.result_layout or root.shape).leaves())
     shardings = _shardings(root.extra.sharding if root.extra is not None else None, root.shape)
@@ -108,7 +108,7 @@ def _shardings(sharding: Sharding | None, shape: Shape) -> Sequence[Sharding | N
 
 
 def _donated(module: HloModule) -> dict[tuple[int, int], dict[str, str]]:
-    """By parameter and leaf: the result that it shares a buffer with, or that it is given away."""
+    """The result that a parameter's leaf shares a buffer with, or that it is given away, by parameter and leaf."""
     parameters, result = [p.shape for p in module.entry.parameters], module.entry.root.shape
     found: dict[tuple[int, int], dict[str, str]] = {}
     for number, index in module.buffer_donor:

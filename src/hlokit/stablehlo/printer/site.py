@@ -233,7 +233,7 @@ class PrintSite:
         return f" {dictionary_text(marks)}" if marks else ""
 
     def location(self) -> str:
-        """Where the instruction comes from: loc("op_name"("file":line:column))."""
+        """The origin of the instruction: loc("op_name"("file":line:column))."""
         return self.into.location(self.instruction)
 
     def unsupported(self, message: str) -> UnsupportedError:

@@ -1,4 +1,4 @@
-"""How MLIR writes types, names, strings and attributes."""
+"""MLIR's spelling of types, names, strings and attributes."""
 
 from __future__ import annotations
 

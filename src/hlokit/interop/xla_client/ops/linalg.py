@@ -54,7 +54,7 @@ def ApproxTopKFallback(
     aggregate_to_topk: t.Bool = True,
     reduction_input_size_override: t.Int = -1,
 ) -> hk.XlaOp:
-    """As ApproxTopK, by sorting."""
+    """Same as ApproxTopK, by sorting."""
     sizes = (recall_target, aggregate_to_topk, reduction_input_size_override)
     return hk.approx_top_k_fallback(operands, init_values, top_k, reduction_dim, comparator, *sizes)
 

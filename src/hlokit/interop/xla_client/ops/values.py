@@ -25,7 +25,7 @@ def Constant(builder: t.Builder, literal: t.Constant) -> hk.XlaOp:
 
 @op()
 def ConstantLiteral(builder: t.Builder, literal: t.Constant) -> hk.XlaOp:
-    """As Constant."""
+    """Same as Constant."""
     return builder.constant(literal)
 
 
