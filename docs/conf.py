@@ -1,13 +1,63 @@
+"""The site: `make docs`. Pages are Markdown; tutorials are notebooks in Markdown, which the build executes."""
+
+from __future__ import annotations
+
 import sys
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import diagram
 from generate import write_reference
 
 project = "hlokit"
 author = "The hlokit authors"
-extensions = ["myst_parser"]
+copyright = "2026, the hlokit authors"
+extensions = ["myst_nb", "sphinx_design", "sphinx_copybutton", "sphinxext.opengraph", "notfound.extension"]
+exclude_patterns = ["status.md", "performance.md", "diagrams"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
 html_theme = "furo"
+html_title = "hlokit"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_baseurl = "https://hlokit.readthedocs.io/en/latest/"
+html_theme_options = {
+    "source_repository": "https://github.com/hlokit/hlokit/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+ogp_site_url = html_baseurl
+ogp_social_cards = {"enable": False}
+ogp_image = "https://raw.githubusercontent.com/hlokit/hlokit/main/docs/picture.svg"
+notfound_urls_prefix = "/en/latest/"
 
 write_reference()
+
+
+class HloDiagram(SphinxDirective):
+    """`{hlo-diagram} NAME`: the diagram of docs/diagrams/NAME.hlo, with its program below."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        path = diagram.FOLDER / f"{self.arguments[0]}.hlo"
+        self.env.note_dependency(str(path))
+        return [nodes.raw("", diagram.figure(path.read_text(encoding="utf-8")), format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("hlo-diagram", HloDiagram)
+    return {"parallel_read_safe": True}

@@ -14,9 +14,14 @@ import inspect
 import os
 import re
 import sys
+import textwrap
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
+import diagram
+
+import hlokit
 from hlokit import rules
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
@@ -24,6 +29,7 @@ from hlokit.hlo.op import OPS, Op
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.ops import made_by, reference, summary
+from hlokit.types.dtype import DType
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hlokit"
@@ -77,10 +83,122 @@ def reference_pages() -> dict[str, str]:
     """The pages below docs/reference by name: an index of the ops, a page for each, the rule book's chapters."""
     index = ["# Ops", "", "`hlokit ops NAME` prints the same.", ""]
     index += [f"- [{opcode}](ops/{opcode}.md): {summary(OPS[opcode])}" for opcode in sorted(OPS)]
-    pages = {"ops.md": "\n".join(index) + "\n", "rules.md": _how_to_read()}
+    pages = {"ops.md": "\n".join(index) + _toctree("ops"), "rules.md": _how_to_read() + _toctree("rules")}
     pages["modules.md"] = modules_page()
-    pages |= {f"ops/{opcode}.md": _linked(reference(OPS[opcode]), "../rules/") + "\n" for opcode in sorted(OPS)}
+    pages |= {f"ops/{opcode}.md": _op_page(opcode) for opcode in sorted(OPS)}
+    pages |= {"api.md": _api_index()} | {f"api/{name}.md": _api_page(name) for name in API}
     return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
+
+
+def _toctree(folder: str) -> str:
+    return f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n{folder}/*\n```\n"
+
+
+def _op_page(opcode: str) -> str:
+    """What `hlokit ops` prints, with the op's diagrams before its operands."""
+    text = _linked(reference(OPS[opcode]), "../rules/")
+    figures = [diagram.figure(program) for program in _programs().get(opcode, ())]
+    return text.replace("\n- operands: ", "\n" + "\n".join([*figures, "- operands: "]), 1) + "\n"
+
+
+@cache
+def _programs() -> dict[str, list[str]]:
+    """The programs of the diagrams by the op that they draw."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(diagram.FOLDER.glob("*.hlo"), key=lambda path: path.stem):
+        text = path.read_text(encoding="utf-8")
+        found.setdefault(hlokit.parse(text).entry.root.opcode, []).append(text)
+    return found
+
+
+API = {
+    "programs": "Read, check, run and compile programs",
+    "builder": "Builder and values",
+    "operations": "Op functions",
+    "types": "Types, shapes and attributes",
+    "errors": "Errors",
+}
+"""Pages of the reference of Python names, with their titles."""
+
+
+def api_names(page: str) -> list[str]:
+    """The public names that a page of API is about; each name is on one."""
+    return [name for name in sorted(hlokit.__all__, key=str.lower) if _api_page_of(name) == page]
+
+
+def _api_page_of(name: str) -> str:
+    value = getattr(hlokit, name)
+    module = getattr(value, "__module__", "") or ""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return "errors"
+    if name in ("Builder", "XlaOp", "Computation", "HloModule", "Instruction", "Op", "OPS"):
+        return "builder"
+    if module == "hlokit" and inspect.isfunction(value):
+        return "operations"
+    if inspect.isfunction(value) or name in ("Pass", "Pipeline", "PASSES", "Invocation"):
+        return "types" if name in ("dtype", "parse_shape") else "programs"
+    return "types"
+
+
+def _api_index() -> str:
+    lines = ["# Python names", "", "Everything is in `hlokit`, imported as `hk`.", ""]
+    lines += ["```{toctree}", ":maxdepth: 1", "", *(f"api/{name}" for name in API), "```", ""]
+    for page, title in API.items():
+        names = [f"[`{name}`](api/{page}.md#{_anchor(name)})" for name in api_names(page)]
+        lines += [f"**{title}**: {', '.join(names)}.", ""]
+    return "\n".join(lines)
+
+
+def _api_page(page: str) -> str:
+    lines = [f"# {API[page]}", ""]
+    for name in api_names(page):
+        value = getattr(hlokit, name)
+        lines += [f"({_anchor(name)})=", f"## {name}", ""]
+        if inspect.isclass(value):
+            lines += [f"*class* `hk.{name}`", "", *_docstring(value)]
+            for member, what in sorted(vars(value).items()):
+                text = inspect.getdoc(what) if inspect.isfunction(what) or isinstance(what, property) else None
+                if text and not member.startswith("_") and page == "builder":
+                    lines += [f"### {name}.{member}", "", f"`{member}{_signature(what)}`", "", *_docstring(what)]
+        elif inspect.isfunction(value):
+            lines += [f"`hk.{name}{_signature(value)}`", "", *_docstring(value)]
+        else:
+            lines += [f"`hk.{name}`: {_named(value)}", ""]
+    return _linked("\n".join(lines), "../rules/") + "\n"
+
+
+def _anchor(name: str) -> str:
+    """Lower case, as Sphinx has it; `hk.dtype` and `hk.DType` differ."""
+    return "api-" + name.lower().strip("_").replace("_", "-") + ("" if name.islower() else "-class")
+
+
+def _named(value: object) -> str:
+    if isinstance(value, DType):
+        return f"an element type of {value.bits} bits; `hk.{value.name}[2, 3]` is a shape of it"
+    return f"a {type(value).__name__}"
+
+
+def _signature(function: object) -> str:
+    if isinstance(function, property):
+        return ""
+    return re.sub(r"'([^']*)'", r"\1", str(inspect.signature(function)))  # type: ignore[arg-type]
+
+
+def _docstring(value: object) -> list[str]:
+    """A docstring as Markdown: examples as sessions, parameters as a list."""
+    lines: list[str] = []
+    for part in re.split(r"\n\s*\n", inspect.getdoc(value) or ""):
+        text = textwrap.dedent(part)
+        if text.startswith(">>>"):
+            lines += ["```pycon", text, "```", ""]
+        elif re.match(r"[\w*, ]+ {2,}\S", text):
+            for line in text.split("\n"):
+                head = re.match(r"([\w*]+(?:, [\w*]+)*)(?: {2,}(\S.*))?$", line)
+                lines += [f"- `{head[1]}`: {head[2] or ''}".rstrip()] if head else [f"  {line.strip()}"]
+            lines += [""]
+        else:
+            lines += [text, ""]
+    return lines
 
 
 def _how_to_read() -> str:

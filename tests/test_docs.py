@@ -18,8 +18,31 @@ import hlokit as hk
 from hlokit.cpu.target import parse
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "reference" not in path.parts]
+PAGES = [ROOT / "README.md", *WRITTEN]
+NOTEBOOKS = [page for page in WRITTEN if "file_format: mystnb" in page.read_text(encoding="utf-8")]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CELL = re.compile(r"^```\{code-cell\}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_notebooks_run(page: Path, tmp_path: Path) -> None:
+    """What their cells print is on the site, which fails to build if one raises."""
+    cells = CELL.findall(page.read_text(encoding="utf-8"))
+    assert len(cells) >= 5
+    done = subprocess.run([sys.executable, "-c", "\n".join(cells)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_every_page_is_in_an_index() -> None:
+    """Of those that are written by hand; those that are made have one that is made along."""
+    listed = {ROOT / "docs/index.md"}
+    for page in WRITTEN:
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            names = [name for name in tree.split() if not name.startswith(":")]
+            listed |= {path for name in names for path in page.parent.glob(f"{name}.md")}
+    assert {*WRITTEN} - listed == {ROOT / "docs/status.md", ROOT / "docs/performance.md"}  # for who works on it
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
