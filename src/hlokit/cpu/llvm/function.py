@@ -350,13 +350,13 @@ class Function:
         index = Index(self, I64, self.fresh("i"))
         carried = [self.carried(carry, "c") for carry in carries]
         place = len(self.lines)
-        more = self.let(f"icmp slt i64 {index}, {high}")
+        more = self.let(f"icmp slt i64 {index.text}, {high}")
         self.branch(more, body, after)
         self.start(body)
         loop = Loop(index, carried)
         yield loop
         latch = self.block
-        following = self.let(f"add nsw i64 {index}, {step}", "i")
+        following = self.let(f"add nsw i64 {index.text}, {step}", "i")
         self.do(f"br label %{head}{hint}")
         phis = [f"  {index} = phi i64 [ {low}, %{before} ], [ {following}, %{latch} ]"]
         self.lines[place:place] = phis + _phis(carried, carries, before, loop.next, latch)

@@ -223,8 +223,11 @@ class Value:
 
     def intrinsic(self, name: str, *others: Value | float, extra: str = "") -> Value:
         """LLVM's generic intrinsic whose operands all have this type, after which its name is overloaded."""
-        operands = ", ".join([self.typed, *(f"{self.type.text} {self.operand(o)}" for o in others)])
-        return self.let(f"call {self.type.text} @llvm.{name}.{self.type.suffix}({operands}{extra})", self.type)
+        type = self.type.text
+        operands = f"{type} {self.text}"
+        for other in others:
+            operands += f", {type} {self.operand(other)}"
+        return self.let(f"call {type} @llvm.{name}.{self.type.suffix}({operands}{extra})", self.type)
 
     def fma(self, factor: Value | float, addend: Value | float) -> Value:
         """self * factor + addend, rounded once."""
@@ -396,21 +399,21 @@ class Index(Value):
     def named(self, text: str) -> Index:
         return Index(self.fn, I64, text)
 
-    def _made(self, instruction: str, other: Value | int) -> Index:
-        return Index(self.fn, I64, self.fn.let(f"{instruction} nsw i64 {self.text}, {self.operand(other)}"))
+    def _made(self, instruction: str, other: Value | float) -> Index:
+        return Index(self.fn, I64, self.fn.let(f"{instruction} nsw i64 {self.text}, {_text(other)}"))
 
     def __add__(self, other: Value | float) -> Index:
         if _is(other, 0):
             return self
-        return self.fn.index(other) if self.number == 0 else self._made("add", _whole(other))
+        return self.fn.index(other) if self.number == 0 else self._made("add", other)
 
     def __sub__(self, other: Value | float) -> Index:
-        return self if _is(other, 0) else self._made("sub", _whole(other))
+        return self if _is(other, 0) else self._made("sub", other)
 
     def __mul__(self, other: Value | float) -> Index:
         if self.number == 0 or _is(other, 1):
             return self
-        return self.fn.index(0) if _is(other, 0) else self._made("mul", _whole(other))
+        return self.fn.index(0) if _is(other, 0) else self._made("mul", other)
 
     def __radd__(self, other: float) -> Index:
         return self.fn.index(other) + self
@@ -450,8 +453,8 @@ def _is(value: Value | float, number: int) -> bool:
     return (value.number if isinstance(value, Value) else value) == number
 
 
-def _whole(value: Value | float) -> Value | int:
-    return value if isinstance(value, Value) else int(value)
+def _text(value: Value | float) -> str:
+    return value.text if isinstance(value, Value) else str(int(value))
 
 
 class Pointer(Value):
@@ -479,7 +482,8 @@ class Pointer(Value):
         """So many bytes further."""
         if _is(other, 0):
             return self
-        return self.named(self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_whole(other)}", "p"))
+        name = self.fn.let(f"getelementptr i8, ptr {self.text}, i64 {_text(other)}", "p")
+        return Pointer(self.fn, name, self.element, self.align)
 
     def __getitem__(self, index: Value | int | str) -> Pointer:
         if isinstance(index, str):
@@ -489,7 +493,7 @@ class Pointer(Value):
             return (self + field.offset).to(field.type)
         if (index.number if isinstance(index, Value) else index) == 0:
             return self
-        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {index}", "p")
+        name = self.fn.let(f"getelementptr {self.element.text}, ptr {self.text}, i64 {_text(index)}", "p")
         return Pointer(self.fn, name, self.element, self.align)
 
     def is_null(self) -> Value:

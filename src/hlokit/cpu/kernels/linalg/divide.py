@@ -79,7 +79,7 @@ class Eigen(Tridiagonal):
         numbers, integers = self.leaf_memory
         return up(numbers * self.p.bytes, 64), up(integers * 4, 64)
 
-    @property
+    @cached_property
     def areas(self) -> dict[str, int]:
         """
         q         eigenvectors of the blocks
@@ -101,20 +101,18 @@ class Eigen(Tridiagonal):
         mine |= dict.fromkeys(_INTEGERS, up(4 * (n + 4 * self.blocks), 64))
         return super().areas | mine | {"rho": up(self.blocks * b, 64), "counts": up(self.blocks * 32, 64)}
 
-    @property
-    def bounds(self) -> list[int]:
+    @cached_property
+    def bounds(self) -> Global:
         """The first row of each block, and what comes after the last. Upper halves are not the larger ones."""
         bounds = [0, self.m.rows]
         for _ in range(self.levels):
             middles = [(a + b) // 2 for a, b in pairwise(bounds)]
             bounds = sorted(bounds + middles)
-        return bounds
+        return Global(f"{self.name}_bounds", I64, len(bounds), initial=bounds, constant=True, align=64)
 
     def bound(self, f: Function, number: Index, level: Index | int = 0) -> Index:
         """The first row of block number * 2^level."""
-        bounds = self.bounds
-        table = Global(f"{self.name}_bounds", I64, len(bounds), initial=bounds, constant=True, align=64)
-        return f.index(f.address(table)[number << level].load())
+        return f.index(f.address(self.bounds)[number << level].load())
 
     def values(self, f: Part, level: Index) -> Pointer:
         """The place of the eigenvalues that a level begins with."""

@@ -63,40 +63,40 @@ class Panels:
     def vector(self) -> Type:
         return self.scalar.of(self.lanes)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Of one component."""
         return self.scalar.bytes
 
-    @property
+    @cached_property
     def vector_bytes(self) -> int:
         return self.lanes * self.bytes
 
-    @property
+    @cached_property
     def parts(self) -> int:
         """Components of an element."""
         return 2 if self.dtype.is_complex else 1
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Columns of a stripe."""
         return self.vectors * self.lanes
 
-    @property
+    @cached_property
     def height(self) -> int:
         return self.rows * self.blocks
 
-    @property
+    @cached_property
     def stripe_row(self) -> int:
         """Bytes of a stripe's row."""
         return self.width * self.parts * self.bytes
 
-    @property
+    @cached_property
     def panel_column(self) -> int:
         """Bytes of a panel's column."""
         return self.height * self.parts * self.bytes
 
-    @property
+    @cached_property
     def reciprocal(self) -> int:
         """Bytes of a diagonal element's reciprocal and its scale."""
         return (self.parts + 1) * self.bytes

@@ -83,7 +83,7 @@ class Stripes:
         """The panel that columns make."""
         return tall_as(self.p, self.m.rows)
 
-    @property
+    @cached_property
     def column_bytes(self) -> int:
         """From one column to the next."""
         return self.tall.panel_column
@@ -102,7 +102,7 @@ class Stripes:
         """Rows of a stripe, those of padding too."""
         return self.tall.height
 
-    @property
+    @cached_property
     def stripe_bytes(self) -> int:
         return self.rows * self.p.stripe_row
 

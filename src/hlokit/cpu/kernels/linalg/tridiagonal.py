@@ -42,7 +42,7 @@ class Tridiagonal(Reflecting):
     def extra(self) -> int:
         return super().extra + self.stripe_bytes
 
-    @property
+    @cached_property
     def areas(self) -> dict[str, int]:
         """Bytes of what there is besides stripes and V, by name.
 
