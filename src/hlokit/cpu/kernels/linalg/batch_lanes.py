@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, Panels
+from hlokit.cpu.kernels.linalg.panels import CHUNK_WORK, Element, Panels, up
+from hlokit.cpu.kernels.routine import Phase, Routine
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value, transposed
 from hlokit.cpu.target import Target
 
@@ -38,6 +39,10 @@ class Groups:
     @property
     def chunks(self) -> int:
         return -(-self.count // self.a_chunk)
+
+    def routine(self, phase: str, scratch_bytes: int) -> Routine:
+        """The routine of one phase, whose chunks have that much scratch."""
+        return Routine((Phase(phase, self.chunks),), self.chunks * scratch_bytes)
 
     @contextmanager
     def each(self, f: Function, scratch: Pointer, scratch_bytes: int) -> Generator[tuple[Pointer, Index]]:
@@ -72,8 +77,37 @@ class Groups:
         first.fn.call(_transpose(module, self.p, into), memory, *array, first, self.batch - 1, scalars)
 
 
+@dataclass(frozen=True)
+class MatrixInLanes:
+    """A real matrix of every lane: [row][column][lane]."""
+
+    p: Panels
+    rows: int
+    columns: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.columns * self.p.vector_bytes
+
+    @property
+    def scalars(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def bytes(self) -> int:
+        return room(self.p, self.scalars)
+
+    def element(self, memory: Pointer, row: Index, column: Index) -> Pointer:
+        return memory + row * self.row_bytes + column * self.p.vector_bytes
+
+
+def room(p: Panels, scalars: int) -> int:
+    """Bytes of so many scalars of every lane, as whole vectors of each lane's."""
+    return up(scalars, p.lanes) * p.vector_bytes
+
+
 def are_worth_it(p: Panels, batch: int, elements: int, largest: int = LARGEST) -> bool:
-    """Whether there are enough matrices, and small ones."""
+    """True if there are enough matrices, and small ones."""
     return elements <= largest and batch >= max(2, p.lanes // 2)
 
 

@@ -118,7 +118,7 @@ class _Plan:
         return f.memory + self.stripes_at + before * self.unit
 
     def columns(self, first: Index) -> Index:
-        """How many columns of the matrix a stripe has."""
+        """The number of the matrix's columns in a stripe."""
         return (self.s.size - first).smin(self.p.width)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import nan
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load, note_first
+from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load, note_first, room
 from hlokit.cpu.kernels.linalg.factored import INFO, Factored
 from hlokit.cpu.kernels.linalg.panels import (
     Element,
@@ -20,9 +20,8 @@ from hlokit.cpu.kernels.linalg.panels import (
     panels_for,
     scaled,
     store,
-    up,
 )
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import I32, I64, POINTER, Function, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
@@ -33,8 +32,7 @@ def in_lanes(s: Factored, module: Module, target: Target) -> Routine | None:
     if not are_worth_it(p, s.batch, s.size**2):
         return None
     plan = _Plan(s, p, block_of(p, target))
-    chunks = plan.groups.chunks
-    return Routine((Phase(_phase(plan, module), chunks),), chunks * plan.scratch)
+    return plan.groups.routine(_phase(plan, module), plan.scratch)
 
 
 @dataclass(frozen=True)
@@ -52,13 +50,13 @@ class _Plan:
 
     @property
     def scalars(self) -> int:
-        """Of a matrix."""
+        """Components of a matrix's elements."""
         return self.s.size**2 * self.p.parts
 
     @property
     def reciprocals(self) -> int:
-        """Bytes to the reciprocals; room for a whole vector of every lane's last elements is before them."""
-        return up(self.scalars, self.p.lanes) * self.p.vector_bytes
+        """Bytes to the reciprocals."""
+        return room(self.p, self.scalars)
 
     @property
     def info_at(self) -> int:

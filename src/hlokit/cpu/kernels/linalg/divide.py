@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import DEPTH, rank_update, up
+from hlokit.cpu.kernels.linalg.panels import blocked_update, rank_update, up
 from hlokit.cpu.kernels.linalg.stepped import Part
 from hlokit.cpu.kernels.linalg.tridiagonal import Tridiagonal, power_of_two
 from hlokit.cpu.llvm import (
@@ -40,7 +40,7 @@ _INTEGERS = ("indxq", "indx", "indxc", "indxp", "coltyp")
 
 @dataclass(frozen=True)
 class Eigen(Tridiagonal):
-    """What a reduction needs, and the joining of blocks."""
+    """The reduction to a tridiagonal matrix, and the joining of blocks."""
 
     @cached_property
     def blocks(self) -> int:
@@ -146,22 +146,22 @@ def cut(s: Eigen, module: Module) -> str:
     """The part that scales T to a largest element of about 1, and cuts it into blocks."""
     p, n = s.p, s.m.rows
     f = s.part("cut", is_cold=True)
-    diagonal, beside = s.area(f, "diagonal"), s.area(f, "beside")
-    beside[n - 1].store(0.0)
+    diagonal, off_diagonal = s.area(f, "diagonal"), s.area(f, "off_diagonal")
+    off_diagonal[n - 1].store(0.0)
     with f.loop(0, n, carries=[f.constant(0.0, p.scalar)]) as row:
         (most,) = row.carried
-        for x in (diagonal, beside):
+        for x in (diagonal, off_diagonal):
             most = most.maxnum(x[row.index].load().abs())
         row.next = [most]
     scale = power_of_two(row.results[0])
     s.area(f, "scales")[1].store(scale)
     factor = 1.0 / scale
     with f.loop(0, n) as row:
-        for x in (diagonal, beside):
+        for x in (diagonal, off_diagonal):
             x[row.index].store(x[row.index].load() * factor)
     with f.loop(1, s.blocks) as block:
         row = s.bound(f, block.index)
-        rho = beside[row - 1].load().abs()
+        rho = off_diagonal[row - 1].load().abs()
         for i in (row - 1, row):
             diagonal[i].store(diagonal[i].load() - rho)
     return module.end(f)
@@ -178,7 +178,7 @@ def leaf(s: Eigen, module: Module) -> str:
     work = s.area(f, "leaves") + f.number * (number_bytes + integer_bytes)
     letter, info = f.local(I8, 1, 64), f.local(I32, 1, 64)
     letter.store(ord("I"))
-    t = s.element(f, "diagonal", first), s.element(f, "beside", first)
+    t = s.element(f, "diagonal", first), s.element(f, "off_diagonal", first)
     sizes = s.column_bytes // s.p.bytes, work, numbers, work + number_bytes, integers
     call(f, s, "stedc", letter, size, *t, columns[first], *sizes, info)
     _note(f, s, info)
@@ -189,7 +189,7 @@ def leaf(s: Eigen, module: Module) -> str:
 
 
 class _Pair:
-    """What a part of a level knows of the pair that piece `number` of it belongs to."""
+    """The pair of blocks that piece `number` of a level belongs to, and where things of it are."""
 
     def __init__(self, f: Part, s: Eigen, has_stripes: bool = False) -> None:
         """has_stripes: whether a piece is a stripe of a pair"""
@@ -253,7 +253,7 @@ def deflate(s: Eigen, module: Module) -> str:
         at, start = (f.index(is_upper.select(x, pair.upper)) for x in (above, f.index(0)))
         z[row.index].store((q + row.index * s.column_bytes)[at].load())
         pair.integers("indxq")[row.index].store((row.index - start + 1).trunc(32))
-    pair.rho.store(pair.at("beside")[above].load())
+    pair.rho.store(pair.at("off_diagonal")[above].load())
     count, info = f.local(I32, 1, 64), f.local(I32, 1, 64)
     head = count, pair.size, pair.upper, pair.values, q, s.column_bytes // s.p.bytes
     middle = pair.integers("indxq"), pair.rho, z, pair.at("poles"), pair.at("weights"), pair.packed
@@ -292,9 +292,9 @@ def roots(s: Eigen, module: Module) -> str:
 
 
 def weights(s: Eigen, module: Module) -> str:
-    """The part that makes the weights of which the roots are the exact ones, and the order of pair `number`'s values.
+    """The part that makes the weights of which the roots are the exact ones, and sorts the values of pair `number`.
 
-    w_i^2 = product over j of (d_i - root_j) / (d_i - d_j), without the denominator for j = i.
+    By Loewner's formula w_i^2 = product over j of (d_i - root_j) / (d_i - d_j), without the denominator for j = i.
     """
     p = s.p
     f = s.part("weights")
@@ -415,10 +415,5 @@ def _product(s: Eigen, module: Module) -> str:
     if name in module.functions:
         return name
     f, (c, a, b, rows, count) = subroutine(name, p.scalar, c=POINTER, a=POINTER, b=POINTER, rows=I64, count=I64)
-    update = rank_update(module, s.tall)
-    with f.loop(0, count, DEPTH) as outer:
-        depth = (count - outer.index).smin(DEPTH)
-        left, right = a + outer.index * s.column_bytes, b + outer.index * p.stripe_row
-        with f.loop(0, rows, p.rows) as row:
-            f.call(update, c + row.index * p.stripe_row, left[row.index], right, depth)
+    blocked_update(rank_update(module, s.tall), p, c, rows, (a, s.column_bytes), b, 0, count)
     return module.end(f)

@@ -23,7 +23,7 @@ LARGEST = 1024
 _MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix, or several."""
 _MOST_CHUNKS, _MOST_SCRATCH = 64, 2**27
-"""Of whole matrices, and their bytes if four take no more: each has scratch of its own, ten times a matrix."""
+"""The most chunks of whole matrices, and their bytes if four take no more: each has scratch of ten times a matrix."""
 
 Piece = tuple[str, int, int]
 """A part by name, how many pieces of a matrix it does, and its step."""
@@ -44,7 +44,7 @@ def routine(m: Matrix, lower: bool, module: Module, target: Target) -> Routine |
 
 
 def _pieces(s: Eigen, module: Module) -> list[Piece]:
-    """What is done to a matrix, in its order."""
+    """The pieces of work on a matrix, in their order."""
     pieces = [(tridiagonal.pack(s, module), s.count, 0), (tridiagonal.begin(s, module), 1, 0)]
     panel, update = tridiagonal.panel(s, module), tridiagonal.update(s, module)
     for step in range(s.count):
@@ -64,7 +64,7 @@ def _finish(s: Eigen, module: Module) -> str:
     p, n = s.p, s.m.rows
     f = s.part("finish", is_cold=True)
     stripe = s.area(f, "vectors") + f.number * s.stripe_bytes
-    tridiagonal.back(s, module, f, stripe)
+    tridiagonal.back_transform(s, module, f, stripe)
     failed, is_spoilt = s.flags(f)
     spoilt = is_spoilt.load().ne(0)
     with f.when(spoilt), f.loop(0, s.rows * p.width, p.lanes) as row:

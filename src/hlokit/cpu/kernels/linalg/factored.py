@@ -1,4 +1,4 @@
-"""What is to be factored: a batch of matrices, and what becomes of those that have no Cholesky factor."""
+"""Batches of matrices for Cholesky factorization, and the results for those that have no factor."""
 
 from __future__ import annotations
 

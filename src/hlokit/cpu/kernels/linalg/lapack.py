@@ -128,7 +128,7 @@ class _Plan:
     results: int
 
     def bytes(self, argument: Argument) -> int:
-        """Of an argument's memory in scratch."""
+        """Size of an argument's memory in scratch."""
         match argument:
             case Block(name, sizes):
                 return up(max(1, prod(sizes)) * (dtype(name).bits // 8), 64)
@@ -162,7 +162,7 @@ class _Plan:
         return Items(count, _CALL + 10 * round(elements**1.5), max(1, fewest))
 
     def place(self, number: int) -> int:
-        """Where an argument's memory is in the scratch of a chunk."""
+        """The offset of an argument's memory in the scratch of a chunk."""
         return sum(self.bytes(argument) for argument in self.arguments[:number])
 
 
@@ -190,7 +190,7 @@ def _routine(plan: _Plan, module: Module) -> Routine:
 
 
 def _pointer(plan: _Plan, number: int, scratch: Pointer) -> Pointer:
-    """What the routine gets for an argument."""
+    """The pointer that the routine gets for an argument."""
     f, argument = scratch.fn, plan.arguments[number]
     match argument:
         case Null():

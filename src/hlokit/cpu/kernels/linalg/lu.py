@@ -18,7 +18,7 @@ from hlokit.cpu.target import Target
 PIVOTS, INFO, SCRATCH = 2, 3, 4
 """The table's places, after operand and result: s32 from 1, and s32, the first zero pivot's number."""
 _COLUMNS = (4, 1)
-"""How many columns are changed together."""
+"""Columns that are changed together: so many while there are as many, then one by one."""
 
 
 def routine(m: Matrix, module: Module, target: Target) -> Routine:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, note_first
-from hlokit.cpu.kernels.linalg.panels import Panels, by_groups, multiply_subtract, panels_for, up
+from hlokit.cpu.kernels.linalg.batch_lanes import Groups, MatrixInLanes, are_worth_it, note_first
+from hlokit.cpu.kernels.linalg.panels import Panels, by_groups, multiply_subtract, panels_for
 from hlokit.cpu.kernels.linalg.stripes import Matrix, pivot_factors
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Pointer, Type, Value
 from hlokit.cpu.target import Target
 
 _LARGEST = 1600
 """Elements of the largest matrix: each pivot goes through all that is left, beyond it stripes are faster."""
 _COLUMNS = (4, 1)
-"""How many columns go down the rows together."""
+"""Columns that go down the rows together: so many while there are as many, then one by one."""
 
 
 def in_lanes(s: Matrix, module: Module, target: Target) -> Routine | None:
@@ -24,8 +24,7 @@ def in_lanes(s: Matrix, module: Module, target: Target) -> Routine | None:
     if not are_worth_it(p, s.batch, s.rows * s.columns, _LARGEST):
         return None
     plan = _Plan(s, p)
-    chunks = plan.groups.chunks
-    return Routine((Phase(_phase(plan, module), chunks),), chunks * plan.scratch)
+    return plan.groups.routine(_phase(plan, module), plan.scratch)
 
 
 @dataclass(frozen=True)
@@ -40,18 +39,12 @@ class _Plan:
         return Groups(self.p, self.s.batch, 2 * self.s.rows * self.s.columns * (self.s.least + 2))
 
     @property
-    def row(self) -> int:
-        """Bytes."""
-        return self.s.columns * self.p.vector_bytes
-
-    @property
-    def pivots_at(self) -> int:
-        """Bytes to the pivots; room for a whole vector of every lane's last elements is before them."""
-        return up(self.s.rows * self.s.columns, self.p.lanes) * self.p.vector_bytes
+    def a(self) -> MatrixInLanes:
+        return MatrixInLanes(self.p, self.s.rows, self.s.columns)
 
     @property
     def info_at(self) -> int:
-        return self.pivots_at + self.s.least * self.p.vector_bytes
+        return self.a.bytes + self.s.least * self.p.vector_bytes
 
     @property
     def scratch(self) -> int:
@@ -62,13 +55,10 @@ class _Plan:
         return self.p.vector.integer
 
     def pivots(self, memory: Pointer) -> Pointer:
-        return (memory + self.pivots_at).to(self.integers.element, 4)
+        return (memory + self.a.bytes).to(self.integers.element, 4)
 
     def info(self, memory: Pointer) -> Pointer:
         return (memory + self.info_at).to(self.integers.element, 4)
-
-    def element(self, memory: Pointer, row: Index, column: Index) -> Pointer:
-        return memory + row * self.row + column * self.p.vector_bytes
 
     def spread(self, number: Index) -> Value:
         """An i64 in every lane."""
@@ -80,11 +70,10 @@ def _phase(plan: _Plan, module: Module) -> str:
     f = Function(f"lu_lanes_{s.name}", PHASE)
     factor = _factor(plan, module)
     operand, result, pivots, info, scratch = (f.table(i, plan.p.scalar) for i in range(5))
-    scalars = s.rows * s.columns
     with groups.each(f, scratch, plan.scratch) as (memory, first):
-        groups.transpose(module, first, (operand, s.bytes), scalars, memory, into=True)
+        groups.transpose(module, first, (operand, s.bytes), plan.a.scalars, memory, into=True)
         f.call(factor, memory)
-        groups.transpose(module, first, (result, s.bytes), scalars, memory, into=False)
+        groups.transpose(module, first, (result, s.bytes), plan.a.scalars, memory, into=False)
         groups.hand_out(first, plan.pivots(memory), pivots, s.least)
         groups.hand_out(first, plan.info(memory), info)
     return module.end(f, exported=True)
@@ -116,10 +105,10 @@ def _factor(plan: _Plan, module: Module) -> str:
 
 def _pivot_rows(plan: _Plan, memory: Pointer, step: Index) -> Value:
     """The row of the first largest element in every lane, from the diagonal down."""
-    start = plan.element(memory, step, step).load(plan.p.lanes).abs()
+    start = plan.a.element(memory, step, step).load(plan.p.lanes).abs()
     with step.fn.loop(step + 1, plan.s.rows, carries=[start, plan.spread(step)]) as row:
         most, rows = row.carried
-        size = plan.element(memory, row.index, step).load(plan.p.lanes).abs()
+        size = plan.a.element(memory, row.index, step).load(plan.p.lanes).abs()
         larger = size > most
         row.next = [larger.select(size, most), larger.select(plan.spread(row.index), rows)]
     return row.results[1]
@@ -128,12 +117,12 @@ def _pivot_rows(plan: _Plan, memory: Pointer, step: Index) -> Value:
 def _swap(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int, pivots: Value) -> None:
     """Exchanges row `step` and every lane's pivot row."""
     lanes = plan.p.lanes
-    top = plan.element(memory, step, column)
+    top = plan.a.element(memory, step, column)
     tops = [top[c * lanes] for c in range(count)]
     old = [place.load(lanes) for place in tops]
     with step.fn.loop(step + 1, plan.s.rows, carries=old) as row:
         is_pivot = pivots.eq(plan.spread(row.index))
-        line = plan.element(memory, row.index, column)
+        line = plan.a.element(memory, row.index, column)
         for c in range(count):
             value = line[c * lanes].load(lanes)
             line[c * lanes].store(is_pivot.select(old[c], value))
@@ -145,23 +134,23 @@ def _swap(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int, 
 def _scale(plan: _Plan, memory: Pointer, step: Index) -> None:
     """Divides the column below the pivot; notes the lanes whose pivot is zero."""
     lanes = plan.p.lanes
-    pivot = plan.element(memory, step, step).load(lanes)
+    pivot = plan.a.element(memory, step, step).load(lanes)
     is_zero = pivot.eq(0.0)
     note_first(plan.info(memory), is_zero, plan.spread(step + 1))
     scale, reciprocal = pivot_factors(pivot, is_zero)
     with step.fn.loop(step + 1, plan.s.rows) as row:
-        place = plan.element(memory, row.index, step)
+        place = plan.a.element(memory, row.index, step)
         place.store(place.load(lanes) * scale * reciprocal)
 
 
 def _eliminate(plan: _Plan, memory: Pointer, step: Index, column: Index, count: int) -> None:
     """Takes the pivot row times the column's elements from the rows below."""
     lanes = plan.p.lanes
-    top = plan.element(memory, step, column)
+    top = plan.a.element(memory, step, column)
     upper = [top[c * lanes].load(lanes) for c in range(count)]
     with step.fn.loop(step + 1, plan.s.rows) as row:
-        left = plan.element(memory, row.index, step).load(lanes)
-        line = plan.element(memory, row.index, column)
+        left = plan.a.element(memory, row.index, step).load(lanes)
+        line = plan.a.element(memory, row.index, column)
         for c, u in enumerate(upper):
             place = line[c * lanes]
             place.store(multiply_subtract([place.load(lanes)], [left], [u])[0])

@@ -65,7 +65,7 @@ class Panels:
 
     @cached_property
     def bytes(self) -> int:
-        """Of one component."""
+        """Size of one component."""
         return self.scalar.bytes
 
     @cached_property
@@ -236,6 +236,28 @@ def substitution(module: Module, p: Panels, unit: bool, conjugate: bool = False)
     return module.end(f)
 
 
+def blocked_update(
+    update: str,
+    p: Panels,
+    c: Pointer,
+    rows: Index | int,
+    a: tuple[Pointer, int],
+    b: Pointer,
+    first: Index | int,
+    last: Index,
+) -> None:
+    """c[rows][width] -= a[k]^T b[k] for k from `first` to `last`: by `update`, for DEPTH of them at a time.
+
+    a: its place, and the bytes from a[k] to a[k + 1]
+    """
+    f, (place, step) = last.fn, a
+    with f.loop(first, last, DEPTH) as outer:
+        depth = (last - outer.index).smin(DEPTH)
+        left, right = place + outer.index * step, b + outer.index * p.stripe_row
+        with f.loop(0, rows, p.rows) as row:
+            f.call(update, c + row.index * p.stripe_row, left[row.index], right, depth)
+
+
 Finish: TypeAlias = Callable[[Pointer, Pointer, Pointer, Pointer, Index], None]
 """finish(rows of the stripe, triangle in the panel, reciprocals, info, row number): ends a group of rows."""
 
@@ -249,21 +271,13 @@ def panel_rows(module: Module, p: Panels, name: str, finish: Finish, conjugate: 
         return name
     f, (x, a, r, info, first) = subroutine(name, p.scalar, x=POINTER, a=POINTER, r=POINTER, info=POINTER, first=I64)
     update = rank_update(module, p, conjugate)
-    rows = x + first * p.stripe_row
-    group = p.rows * p.stripe_row
-    with f.loop(0, first, DEPTH) as outer:
-        count = (first - outer.index).smin(DEPTH)
-        columns = a + outer.index * p.panel_column
-        above = x + outer.index * p.stripe_row
-        with f.loop(0, p.blocks) as block:
-            f.call(update, rows + block.index * group, columns[block.index * p.rows], above, count)
-    triangle = a + first * p.panel_column
-    with f.loop(0, p.blocks) as block:
-        here, left = rows + block.index * group, triangle[block.index * p.rows]
-        before = block.index * p.rows
-        f.call(update, here, left, rows, before)
-        row = first + before
-        finish(here, left + before * p.panel_column, r + row * p.reciprocal, info, row)
+    rows, triangle = x + first * p.stripe_row, a + first * p.panel_column
+    blocked_update(update, p, rows, p.height, (a, p.panel_column), x, 0, first)
+    with f.loop(0, p.height, p.rows) as loop:
+        here, left = rows + loop.index * p.stripe_row, triangle[loop.index]
+        f.call(update, here, left, rows, loop.index)
+        row = first + loop.index
+        finish(here, left + loop.index * p.panel_column, r + row * p.reciprocal, info, row)
     return module.end(f)
 
 

@@ -15,7 +15,7 @@ from hlokit.cpu.target import Target
 TAUS, SCRATCH = 2, 3
 """The table's places, after operand and result."""
 _COLUMNS = (8, 2, 1)
-"""How many columns are changed together."""
+"""Columns that are changed together: so many while there are as many, then fewer."""
 
 
 def routine(m: Matrix, module: Module, target: Target) -> Routine:

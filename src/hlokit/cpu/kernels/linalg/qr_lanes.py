@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it
-from hlokit.cpu.kernels.linalg.panels import Panels, by_groups, multiply_subtract, panels_for, up
+from hlokit.cpu.kernels.linalg.batch_lanes import Groups, MatrixInLanes, are_worth_it, room
+from hlokit.cpu.kernels.linalg.panels import Panels, by_groups, multiply_subtract, panels_for
 from hlokit.cpu.kernels.linalg.reflectors import householder
 from hlokit.cpu.kernels.linalg.stripes import Matrix
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Pointer, Value
 from hlokit.cpu.target import Target
 
 _LARGEST = 1600
 """Elements of the largest matrix: each reflector goes through all that is left, beyond it stripes are faster."""
 _COLUMNS = (4, 1)
-"""How many columns go down the rows together."""
+"""Columns that go down the rows together: so many while there are as many, then fewer."""
 
 
 def qr_in_lanes(m: Matrix, module: Module, target: Target) -> Routine | None:
@@ -44,28 +44,22 @@ class _Plan:
         return Groups(self.p, self.m.batch, 2 * self.m.rows * self.m.columns * (self.steps + 2))
 
     @property
-    def row(self) -> int:
-        """Bytes."""
-        return self.m.columns * self.p.vector_bytes
-
-    @property
-    def taus(self) -> int:
-        """Bytes to the factors; room for a whole vector of every lane's last elements is before them."""
-        return up(self.m.rows * self.m.columns, self.p.lanes) * self.p.vector_bytes
+    def a(self) -> MatrixInLanes:
+        return MatrixInLanes(self.p, self.m.rows, self.m.columns)
 
     @property
     def scratch(self) -> int:
-        return self.taus + up(max(1, self.steps), self.p.lanes) * self.p.vector_bytes
+        return self.a.bytes + room(self.p, max(1, self.steps))
 
     @property
     def name(self) -> str:
         return f"{self.kind}_lanes_{self.m.name}_{self.steps}"
 
-    def element(self, memory: Pointer, row: Index, column: Index) -> Pointer:
-        return memory + row * self.row + column * self.p.vector_bytes
+    def taus(self, memory: Pointer) -> Pointer:
+        return memory + self.a.bytes
 
     def tau(self, memory: Pointer, step: Index) -> Pointer:
-        return memory + self.taus + step * self.p.vector_bytes
+        return self.taus(memory) + step * self.p.vector_bytes
 
 
 def _routine(
@@ -87,19 +81,17 @@ def _routine(
     group = module.end(g)
     f = Function(plan.name, PHASE)
     operand, result, taus, scratch = (f.table(i, p.scalar) for i in (0, *places, 3))
-    scalars, is_given = m.rows * m.columns, places[1] < places[0]
+    is_given = places[1] < places[0]
     groups, factors = plan.groups, (taus, steps * p.bytes)
     with groups.each(f, scratch, plan.scratch) as (memory, first):
-        groups.transpose(module, first, (operand, m.bytes), scalars, memory, into=True)
+        groups.transpose(module, first, (operand, m.bytes), plan.a.scalars, memory, into=True)
         if is_given:
-            groups.transpose(module, first, factors, steps, memory + plan.taus, into=True)
+            groups.transpose(module, first, factors, steps, plan.taus(memory), into=True)
         f.call(group, memory)
-        groups.transpose(module, first, (result, m.bytes), scalars, memory, into=False)
+        groups.transpose(module, first, (result, m.bytes), plan.a.scalars, memory, into=False)
         if not is_given:
-            groups.transpose(module, first, factors, steps, memory + plan.taus, into=False)
-    phase = module.end(f, exported=True)
-    chunks = plan.groups.chunks
-    return Routine((Phase(phase, chunks),), chunks * plan.scratch)
+            groups.transpose(module, first, factors, steps, plan.taus(memory), into=False)
+    return groups.routine(module.end(f, exported=True), plan.scratch)
 
 
 def _factor(plan: _Plan, memory: Pointer) -> None:
@@ -116,17 +108,17 @@ def _multiply(plan: _Plan, memory: Pointer) -> None:
     one, zero = f.constant(1.0, p.vector), f.constant(0.0, p.vector)
     with f.loop(0, m.rows) as row, f.loop(plan.steps, m.columns) as column:
         is_diagonal = row.index.eq(column.index)
-        plan.element(memory, row.index, column.index).store(is_diagonal.select(one, zero))
+        plan.a.element(memory, row.index, column.index).store(is_diagonal.select(one, zero))
     with f.loop(0, plan.steps) as backwards:
         step = plan.steps - 1 - backwards.index
         tau = plan.tau(memory, step).load(p.lanes)
         _reflect_beyond(plan, memory, step, tau)
         minus = -tau
         with f.loop(0, step) as row:
-            plan.element(memory, row.index, step).store(zero)
-        plan.element(memory, step, step).store(one + minus)
+            plan.a.element(memory, row.index, step).store(zero)
+        plan.a.element(memory, step, step).store(one + minus)
         with f.loop(step + 1, m.rows) as row:
-            place = plan.element(memory, row.index, step)
+            place = plan.a.element(memory, row.index, step)
             place.store(place.load(p.lanes) * minus)
 
 
@@ -146,16 +138,16 @@ def _reflect(plan: _Plan, memory: Pointer, step: Index, column: Index, count: in
     changes: the lanes whose reflector is not the identity, which leaves infinite columns as they are
     """
     f, lanes = step.fn, plan.p.lanes
-    top, below = plan.element(memory, step, column), step + 1
+    top, below = plan.a.element(memory, step, column), step + 1
     values = [top[c * lanes].load(lanes) for c in range(count)]
     with f.loop(below, plan.m.rows, carries=values) as row:
-        v, line = plan.element(memory, row.index, step).load(lanes), plan.element(memory, row.index, column)
+        v, line = plan.a.element(memory, row.index, step).load(lanes), plan.a.element(memory, row.index, column)
         row.next = [v.fmuladd(line[c * lanes].load(lanes), total) for c, total in enumerate(row.carried)]
     factors = [changes.select(total * tau, 0.0) for total in row.results]
     for c, (value, factor) in enumerate(zip(values, factors, strict=True)):
         top[c * lanes].store(value - factor)
     with f.loop(below, plan.m.rows) as row:
-        v, line = plan.element(memory, row.index, step).load(lanes), plan.element(memory, row.index, column)
+        v, line = plan.a.element(memory, row.index, step).load(lanes), plan.a.element(memory, row.index, column)
         for c, factor in enumerate(factors):
             place = line[c * lanes]
             place.store(multiply_subtract([place.load(lanes)], [v], [factor])[0])
@@ -164,13 +156,13 @@ def _reflect(plan: _Plan, memory: Pointer, step: Index, column: Index, count: in
 def _reflector(plan: _Plan, memory: Pointer, step: Index) -> Value:
     """Makes the reflectors of column `step`'s rows from the diagonal on: v below it, r there. Gives tau."""
     f, lanes = step.fn, plan.p.lanes
-    diagonal, below = plan.element(memory, step, step), step + 1
+    diagonal, below = plan.a.element(memory, step, step), step + 1
     alpha = diagonal.load(lanes)
 
     def fold(start: Value, body: Callable[[Value, Value], Value]) -> Value:
         """Over the elements below the diagonal."""
         with f.loop(below, plan.m.rows, carries=[start]) as row:
-            row.next = [body(plan.element(memory, row.index, step).load(lanes), row.carried[0])]
+            row.next = [body(plan.a.element(memory, row.index, step).load(lanes), row.carried[0])]
         return row.results[0]
 
     def larger(value: Value, most: Value) -> Value:
@@ -188,6 +180,6 @@ def _reflector(plan: _Plan, memory: Pointer, step: Index) -> Value:
     h = householder(alpha, squares, whole, lambda: fold(alpha.abs(), larger), squares_of, add_square)
     diagonal.store(h.beta)
     with f.loop(below, plan.m.rows) as row:
-        place = plan.element(memory, row.index, step)
+        place = plan.a.element(memory, row.index, step)
         place.store(place.load(lanes) * h.scale * h.factor)
     return h.tau

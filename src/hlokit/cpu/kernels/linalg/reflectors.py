@@ -11,7 +11,7 @@ from math import inf
 
 from hlokit.cpu.kernels.flow import subroutine
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
-from hlokit.cpu.kernels.linalg.panels import DEPTH, flat, multiply_subtract, rank_update, up
+from hlokit.cpu.kernels.linalg.panels import blocked_update, flat, multiply_subtract, rank_update, up
 from hlokit.cpu.kernels.linalg.stepped import Part
 from hlokit.cpu.kernels.linalg.stripes import Stripes
 from hlokit.cpu.llvm import I64, POINTER, Function, Index, Module, Pointer, Value, unlikely
@@ -109,21 +109,23 @@ class Reflecting(Stripes):
                 start[column.index].store(1.0)
         self.transpose(module, stripe, columns, first, False)
 
-    def make_factor(self, f: Part, module: Module, stripe: Pointer, taus: Pointer, number: Index, turned: bool) -> None:
-        """T of a stripe of V, and of the reflectors' factors at `taus`; turned: its transpose."""
+    def make_factor(
+        self, f: Part, module: Module, stripe: Pointer, taus: Pointer, number: Index, transposed: bool
+    ) -> None:
+        """T of a stripe of V, and of the reflectors' factors at `taus`; transposed: its transpose."""
         p, first = self.p, number * self.p.width
         name = f"reflector_factor_{p.name}"
         if name not in module.functions:
             _write_factor(module, self, name)
         target = self.factor(f, number)
-        goal = target if turned else self.stack_square(f)
+        goal = target if transposed else self.stack_square(f)
         f.call(name, goal, stripe + first * p.stripe_row, taus[first], self.rows - first, self.steps_of(first))
-        if not turned:
+        if not transposed:
             turn = copy(module, p, p.width, Strides(p.bytes, p.stripe_row), False)
             f.call(turn, goal, target, p.width, p.width)
 
-    def apply(self, f: Part, module: Module, v: Pointer, number: Index, stripe: Pointer, turned: bool) -> None:
-        """stripe -= V T V^T stripe, with the V of stripe `number`; turned: what is kept of T is its transpose."""
+    def apply(self, f: Part, module: Module, v: Pointer, number: Index, stripe: Pointer, transposed: bool) -> None:
+        """stripe -= V T V^T stripe, with the V of stripe `number`; transposed: what is kept of T is its transpose."""
         p = self.p
         products, scaled = self.stack_square(f), self.stack_square(f)
         first = number * p.width
@@ -136,7 +138,7 @@ class Reflecting(Stripes):
             down = row.index * p.stripe_row
             # T is an upper triangle: rows of its transpose end at their diagonal
             a, b, count = (factor + down, products + down, p.width - row.index)
-            if not turned:
+            if not transposed:
                 a, b, count = factor, products, row.index + p.rows
             f.call(update, scaled + down, a[row.index], b, count)
         columns, trailing = self.columns(f, number), rank_update(module, self.tall)
@@ -151,12 +153,7 @@ def _inner_product(module: Module, s: Stripes) -> str:
     if name in module.functions:
         return name
     f, (sums, a, b, first, last) = subroutine(name, p.scalar, sums=POINTER, a=POINTER, b=POINTER, first=I64, last=I64)
-    update = rank_update(module, p)
-    with f.loop(first, last, DEPTH) as outer:
-        count = (last - outer.index).smin(DEPTH)
-        left, right = (x + outer.index * p.stripe_row for x in (a, b))
-        with f.loop(0, p.width, p.rows) as row:
-            f.call(update, sums + row.index * p.stripe_row, left[row.index], right, count)
+    blocked_update(rank_update(module, p), p, sums, p.width, (a, p.stripe_row), b, first, last)
     return module.end(f)
 
 

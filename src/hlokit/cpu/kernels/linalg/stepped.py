@@ -21,7 +21,7 @@ _STEP = 8
 _MATRICES_AT_ONCE = 4
 """Batches of as many matrices are a chunk each matrix, or several."""
 _MOST_CHUNKS = 64
-"""Of whole matrices: each chunk has scratch of its own."""
+"""The most chunks of whole matrices: each has scratch of its own."""
 _PART = [(POINTER, "table"), (POINTER, "memory"), (I64, "matrix"), (I64, "number"), (I64, "step")]
 
 
@@ -96,7 +96,7 @@ class Stepped:
         return Routine(tuple(phases), self.batch * self.memory)
 
     def _count(self, step: Index) -> Index:
-        """How many stripes a step has."""
+        """The number of stripes that a step changes."""
         falls = len(self.counts) > 1 and self.counts[1] < self.counts[0]
         return self.counts[0] - step if falls else self.counts[0] + step
 

@@ -58,7 +58,7 @@ def tall_as(p: Panels, rows: int) -> Panels:
 
 @dataclass(frozen=True)
 class Stripes:
-    """Where the stripes of a matrix are in its scratch; after them the columns of those that are factored.
+    """The stripes of a matrix in its scratch; after them the columns of those that are factored.
 
     kind        of factorization, in names
     result      the table's place of what the stripes go to
@@ -94,7 +94,7 @@ class Stripes:
 
     @property
     def factored(self) -> int:
-        """How many stripes are factored: the first ones."""
+        """The number of stripes that are factored: the first ones."""
         return -(-self.steps // self.p.width)
 
     @property
@@ -136,7 +136,7 @@ class Stripes:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether masks can read a row, less than a vector: columns are then taken and given without stripes."""
+        """True if masks can read a row, less than a vector: columns are then loaded and stored without stripes."""
         return self.m.columns <= self.p.lanes and self.p.vector_bytes == 64  # AVX-512
 
     def nothing(self, module: Module) -> str:
@@ -207,11 +207,11 @@ class Stripes:
         first.fn.call(turn, stripe + first * p.stripe_row, columns[first], self.rows - first, p.width)
 
     def steps_of(self, first: Index) -> Index:
-        """How many columns of a stripe are factored whose first one is the matrix's column `first`."""
+        """The number of factored columns of the stripe that begins with the matrix's column `first`."""
         return (self.steps - first).smin(self.p.width)
 
     def columns_of(self, first: Index) -> Index:
-        """How many columns the stripe has whose first one is the matrix's column `first`."""
+        """The number of columns of the stripe that begins with the matrix's column `first`."""
         return (self.m.columns - first).smin(self.p.width)
 
 
@@ -264,7 +264,7 @@ class Rows:
         self._first = self._inside(self._start)
 
     def each(self, carries: Sequence[Value], body: Body, is_short: bool = False) -> list[Value]:
-        """What is carried out of the vectors: the first and the last one have masks.
+        """Goes through the vectors, the first and the last one with masks; gives what the last one carries on.
 
         is_short: all have, one after the other, which is less code.
         """
@@ -282,7 +282,7 @@ class Rows:
         return loop.results
 
     def _inside(self, first: Index) -> Value:
-        """Which lanes of the vector that begins with row `first` are the matrix's rows from `row` on."""
+        """The mask of lanes of the vector from row `first` on that are the matrix's rows from `row` on."""
         lanes = self._s.p.lanes
         numbers = (first - self._row).trunc(32).splat(lanes)
         numbers = numbers + first.fn.lane_numbers(numbers.type)

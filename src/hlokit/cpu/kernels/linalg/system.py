@@ -1,4 +1,4 @@
-"""What a triangular solve is given, as a lower triangle and strides, and how its diagonal is divided by."""
+"""Triangular systems as lower triangles and strides, and the reciprocals of their diagonals."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import subroutine
-from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load
+from hlokit.cpu.kernels.linalg.batch_lanes import Groups, are_worth_it, block_of, load, room
 from hlokit.cpu.kernels.linalg.panels import (
     Panels,
     flat,
@@ -15,10 +15,9 @@ from hlokit.cpu.kernels.linalg.panels import (
     product,
     scaled,
     store,
-    up,
 )
 from hlokit.cpu.kernels.linalg.system import System, scaled_reciprocal
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Routine
 from hlokit.cpu.llvm import I64, POINTER, Function, Module, Pointer
 from hlokit.cpu.target import Target
 
@@ -29,8 +28,7 @@ def in_lanes(s: System, module: Module, target: Target) -> Routine | None:
     if not are_worth_it(p, s.batch, s.size * max(s.size, s.columns)):
         return None
     plan = _Plan(s, p, block_of(p, target))
-    chunks = plan.groups.chunks
-    return Routine((Phase(_phase(plan, module), chunks),), chunks * plan.scratch)
+    return plan.groups.routine(_phase(plan, module), plan.scratch)
 
 
 @dataclass(frozen=True)
@@ -48,17 +46,17 @@ class _Plan:
 
     @property
     def scalars(self) -> tuple[int, int]:
-        """Of a triangle and of right sides."""
+        """Components of a triangle's elements, and of the right sides'."""
         return self.s.size**2 * self.p.parts, self.s.size * self.s.columns * self.p.parts
 
     @property
     def right(self) -> int:
-        """Bytes to the right sides; room for a whole vector of every lane's last elements is before them."""
-        return up(self.scalars[0], self.p.lanes) * self.p.vector_bytes
+        """Bytes to the right sides."""
+        return room(self.p, self.scalars[0])
 
     @property
     def reciprocals(self) -> int:
-        return self.right + up(self.scalars[1], self.p.lanes) * self.p.vector_bytes
+        return self.right + room(self.p, self.scalars[1])
 
     @property
     def reciprocal(self) -> int:

@@ -55,7 +55,7 @@ def routine(s: System, module: Module, target: Target) -> Routine:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Where things are in scratch: for each matrix its panels, its reciprocals, its stripes."""
+    """The layout of scratch: for each matrix its panels, its reciprocals, its stripes."""
 
     s: System
     p: Panels
@@ -86,7 +86,7 @@ class _Plan:
 
     @property
     def groups(self) -> int:
-        """Of stripes that are solved together."""
+        """Groups of stripes that are solved together."""
         return -(-self.stripes // self.together)
 
     @property
@@ -97,7 +97,7 @@ class _Plan:
 
     @property
     def panel_bytes(self) -> int:
-        """Of a matrix's first panel; panel n, as far as its diagonal, has n + 1 times as many."""
+        """Size of a matrix's first panel; panel n, as far as its diagonal, has n + 1 times as many bytes."""
         return self.p.height * self.p.panel_column
 
     @property

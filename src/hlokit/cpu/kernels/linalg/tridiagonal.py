@@ -46,13 +46,13 @@ class Tridiagonal(Reflecting):
     def areas(self) -> dict[str, int]:
         """Bytes of what there is besides stripes and V, by name.
 
-        diagonal, beside, taus   of T and of the reflectors
+        diagonal, off_diagonal, taus   of T and of the reflectors
         panel, w                 columns of the panel, and of W
         sizes                    [stripe]: the largest magnitude in it
         scales                   of the matrix, of T: both have been divided by these powers of two
         failed                   i32: what a routine of LAPACK says; i32: whether elements are not finite
         """
-        vectors = dict.fromkeys(("diagonal", "beside", "taus"), self.column_bytes)
+        vectors = dict.fromkeys(("diagonal", "off_diagonal", "taus"), self.column_bytes)
         matrices = dict.fromkeys(("panel", "w"), self.p.width * self.column_bytes)
         return vectors | matrices | {"sizes": up(self.count * self.p.bytes, 64), "scales": 64, "failed": 64}
 
@@ -172,7 +172,7 @@ def panel(s: Tridiagonal, module: Module) -> str:
         with f.when(row < s.m.rows - 1):
             below, new_v, new_w, tau = row + 1, v + here, w + here, s.element(f, "taus", row)
             f.call(_reflect(s, module), column, new_v, tau, below)
-            s.element(f, "beside", row).store(column[row][1].load())
+            s.element(f, "off_diagonal", row).store(column[row][1].load())
             f.call(_multiply(s, module), new_w, s.stripe(f, 0), new_v, f.step, below)
             f.call(_dots(s, module), factors, v, w, new_v, step.index, below)
             f.call(subtract, new_w, v, w, factors, step.index, below)
@@ -378,7 +378,7 @@ def reflector_block(s: Tridiagonal, module: Module) -> str:
     return module.end(f)
 
 
-def back(s: Tridiagonal, module: Module, f: Part, stripe: Pointer) -> None:
+def back_transform(s: Tridiagonal, module: Module, f: Part, stripe: Pointer) -> None:
     """Multiplies a stripe by Q."""
     with f.loop(0, s.factored) as step:
         number = s.factored - 1 - step.index
