@@ -1,11 +1,13 @@
-"""What a run measured, and its forms: JSON, a line a program, a markdown table, a plot.
+"""What a run measured, and its forms: JSON, a line a program, a markdown table, a plot, CSV.
 
-python -m bench.report run.json [--markdown FILE] [--svg FILE]
+python -m bench.report run.json [--markdown FILE] [--svg FILE] [--csv FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import math
 import statistics
@@ -259,6 +261,34 @@ def table(rows: list[Row], notes: dict[str, str]) -> list[str]:
     return lines
 
 
+CSV_COLUMNS: tuple[tuple[str, Callable[[Row, dict[str, str]], object]], ...] = (
+    ("category", lambda row, notes: row.category),
+    ("program", lambda row, notes: row.name),
+    ("xla_ms", lambda row, notes: number(row.median("xla"))),
+    ("xla_malloc_tuned_ms", lambda row, notes: number(row.median("xla-tunables"))),
+    ("newest_xla_ms", lambda row, notes: number(row.median("xla-newest"))),
+    ("newest_xla_malloc_tuned_ms", lambda row, notes: number(row.median("xla-newest-tunables"))),
+    ("hlokit_ms", lambda row, notes: "" if row.problem else number(row.median("hlokit"))),
+    ("numpy_ms", lambda row, notes: number(row.median("numpy"))),
+    ("torch_ms", lambda row, notes: number(row.median("torch"))),
+    ("floor_ms", lambda row, notes: number(row.floor_ms)),
+    ("floor_of", lambda row, notes: row.bound),
+    ("ratio", lambda row, notes: f"{row.ratio:.2f}" if row.ratio else ""),
+    ("compile_xla_ms", lambda row, notes: number(least(row.compiled(kind) for kind in XLA))),
+    ("compile_hlokit_ms", lambda row, notes: number(row.compiled("hlokit"))),
+    ("held_by", lambda row, notes: row.problem.splitlines()[0] if row.problem else notes.get(row.name, "")),
+)
+
+
+def csv_text(report: Report, notes: dict[str, str]) -> str:
+    """The table that docs/chart.py draws."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([name for name, _ in CSV_COLUMNS])
+    writer.writerows([cell(row, notes) for _, cell in CSV_COLUMNS] for row in report.rows)
+    return text.getvalue()
+
+
 BAR, GAP, LEFT, WIDTH = 12, 4, 260, 900
 
 
@@ -306,6 +336,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="what `python -m bench.run --json` wrote")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--svg", type=Path)
+    parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
     report = Report.from_json(json.loads(options.run.read_text()))
     print(summary(report))
@@ -313,6 +344,8 @@ def main() -> None:
         options.markdown.write_text(markdown(report, read_notes()))
     if options.svg is not None:
         options.svg.write_text(svg(report))
+    if options.csv is not None:
+        options.csv.write_text(csv_text(report, read_notes()))
 
 
 if __name__ == "__main__":

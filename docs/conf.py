@@ -12,6 +12,7 @@ from sphinx.util.docutils import SphinxDirective
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import chart
 import diagram
 from generate import write_reference
 
@@ -58,6 +59,18 @@ class HloDiagram(SphinxDirective):
         return [nodes.raw("", diagram.figure(path.read_text(encoding="utf-8")), format="html")]
 
 
+class BenchmarkChart(SphinxDirective):
+    """`{benchmark-chart} NAME`: the ratios of docs/benchmark/NAME.csv as a chart."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        path = chart.FOLDER / f"{self.arguments[0]}.csv"
+        self.env.note_dependency(str(path))
+        return [nodes.raw("", chart.chart(path), format="html")]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("hlo-diagram", HloDiagram)
+    app.add_directive("benchmark-chart", BenchmarkChart)
     return {"parallel_read_safe": True}

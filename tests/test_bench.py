@@ -3,8 +3,10 @@
 import json
 import math
 import re
+import sys
 import xml.etree.ElementTree as xml
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,9 @@ from bench.programs.program import Program, aligned
 from bench.report import Report, Row, Timing
 from bench.results import apart, excess, load, store
 from bench.worker import Worker
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+import chart
 
 SMALL = 1 << 16  # only programs of few arguments' elements are drawn here
 
@@ -178,6 +183,30 @@ def test_plot_is_well_formed() -> None:
     root = xml.fromstring(reporting.svg(synthetic()))
     bars = [element for element in root.iter("{http://www.w3.org/2000/svg}rect") if element.get("fill") != "white"]
     assert len(bars) == 2
+
+
+def test_csv_is_what_the_chart_reads(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text(reporting.csv_text(synthetic(), {"slow": "memory, mostly"}), encoding="utf-8")
+    rows = {row["program"]: row for row in chart.rows(path)}
+    assert rows["fast"]["ratio"] == "4.00" and rows["slow"]["held_by"] == "memory, mostly" and not rows["broken"]["ratio"]
+    drawn = xml.fromstring(chart.chart(path))
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == 2
+    assert "2 programs, geometric mean 1.00, slower than XLA: slow (0.25)" in chart.summary(path)
+
+
+@pytest.mark.parametrize("path", sorted(chart.FOLDER.glob("[qh]*.csv")), ids=lambda path: path.stem)
+def test_published_tables_are_whole(path: Path) -> None:
+    """Each has the columns that runs have now, and ratios that its times give."""
+    rows = chart.rows(path)
+    assert [*rows[0]] == [name for name, _ in reporting.CSV_COLUMNS] and len(rows) >= 40
+    for row in rows:
+        if row["ratio"]:
+            best = min(float(row[name]) for name in XLA_COLUMNS if row[name])
+            assert float(row["ratio"]) == pytest.approx(best / float(row["hlokit_ms"]), rel=0.02, abs=0.006), row["program"]
+
+
+XLA_COLUMNS = ("xla_ms", "xla_malloc_tuned_ms", "newest_xla_ms", "newest_xla_malloc_tuned_ms")
 
 
 def test_goals_are_about_programs_of_the_benchmark() -> None:
