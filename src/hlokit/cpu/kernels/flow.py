@@ -32,7 +32,7 @@ def unused_name(module: Module, prefix: str) -> str:
 
 @dataclass(frozen=True)
 class Element:
-    """How an element of this type is moved, and read as scalars in register types."""
+    """An element in memory: as it is moved, and read as scalars in register types."""
 
     dtype: DType
 

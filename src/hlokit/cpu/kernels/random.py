@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.flow import Element, extended, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, PlannedKernel, Routine, chunk_bounds
 from hlokit.cpu.llvm import I32, I64, Function, IfElse, Index, Module, Value
 from hlokit.types.shape import Shape
 
@@ -44,7 +44,7 @@ class RngBitGeneratorPlan:
         if self.data.size:
             with module.function(f"{name}_bits", PHASE) as f:
                 state = self._state(f)
-                low, high = (f.index_argument(end) * _CHUNK for end in ("begin", "end"))
+                low, high = (chunk * _CHUNK for chunk in chunk_bounds(f))
                 high = high.smin(self.blocks)
                 with f.loop(low, high, self.lanes) as loop:
                     self._store_words(loop.index, high, self._words(state, loop.index))

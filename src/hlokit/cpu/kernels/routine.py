@@ -1,13 +1,14 @@
-"""What a routine of the kernel form is given, and what it gives back."""
+"""Calls of the kernel form, plans of routines for them, and the phases that they give."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import Function, Index, Module
 from hlokit.cpu.target import Target
 from hlokit.hlo.op import Op
 from hlokit.types.shape import Shape
@@ -51,6 +52,19 @@ class Call:
 
 PHASE = (("ptr", "table"), ("i64", "begin"), ("i64", "end"))
 """The parameters of a phase's function."""
+
+
+def chunk_bounds(f: Function) -> tuple[Index, Index]:
+    """The chunks that a phase is called for: from the first to the second."""
+    return f.index_argument("begin"), f.index_argument("end")
+
+
+@contextmanager
+def each_chunk(f: Function) -> Generator[Index]:
+    """A loop over the chunks that a phase is called for."""
+    with f.loop(*chunk_bounds(f)) as chunk:
+        yield chunk.index
+
 
 STACK = 2**21
 """Bytes of stack that a thread which runs kernels should have. Products and convolutions take 1.2 MB of it at most."""
@@ -140,7 +154,7 @@ _MODULES = {
     "topk": "hlokit.cpu.kernels.sort.topk",
     "triangular-solve": "hlokit.cpu.kernels.linalg.triangular_solve",
 }
-"""Where routines enter themselves into KERNELS; those of custom calls do so in hlokit.cpu.kernels.linalg.lapack."""
+"""The modules that enter routines into KERNELS; those of custom calls are in hlokit.cpu.kernels.linalg.lapack."""
 
 
 class Kernels(dict[str, Kernel]):

@@ -1,4 +1,4 @@
-"""What a pass of a transform is along, and where it reads and writes."""
+"""The axis of a transform: sizes, arrays that are read and written, and the inverse by swapped parts."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _write_filter(phases: Phases, n: int, size: int, chirp: Place, target: Place
 
 
 def _valid(first: Index, count: int, lanes: int) -> Index:
-    """How many of the lanes from place `first` on are below `count`: none may be."""
+    """The number of lanes from place `first` on that are below `count`: none may be."""
     return (first.fn.index(count) - first).smax(0).smin(lanes)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hlokit.cpu.kernels.fft.axis import Axis, Place
 from hlokit.cpu.kernels.fft.memory import Columns, Work, complex_array, row_pointers
 from hlokit.cpu.kernels.fft.stockham import work_size
-from hlokit.cpu.kernels.routine import PHASE, Phase
+from hlokit.cpu.kernels.routine import PHASE, Phase, chunk_bounds, each_chunk
 from hlokit.cpu.llvm import Complex, Function, Index, Loop, Module, Pointer, Type
 
 CHUNK = 1 << 13
@@ -18,7 +18,7 @@ CHUNK = 1 << 13
 
 @dataclass
 class Phases:
-    """What is written so far of a routine.
+    """The phases of a routine as far as they are written.
 
     vector    of real parts, or imaginary ones
     total     elements of a transform
@@ -53,10 +53,8 @@ class Phases:
     @contextmanager
     def phase(self, chunks: int) -> Generator[Function]:
         """Adds a phase; its function is written inside."""
-        f = Function(f"{self.name}_{len(self.phases)}", PHASE, fast_math="contract")
-        yield f
-        f.returns()
-        self.module.add(f)
+        with self.module.function(f"{self.name}_{len(self.phases)}", PHASE, fast_math="contract") as f:
+            yield f
         self.phases.append(Phase(f.name, chunks))
 
     @contextmanager
@@ -67,15 +65,15 @@ class Phases:
 
     def each(self, f: Function, count: int, step: int, per_chunk: int) -> AbstractContextManager[Loop]:
         """A loop over the elements of the phase's chunks."""
-        low, high = (f.index_argument(end) * per_chunk for end in ("begin", "end"))
+        low, high = (chunk * per_chunk for chunk in chunk_bounds(f))
         return f.loop(low, high.smin(count), step)
 
     @contextmanager
     def map_rows(self, rows: int, length: int) -> Generator[tuple[Function, Index, Index, Index]]:
         """A phase for parts of rows: what is written inside does elements low to high of a row."""
         parts = -(-length // CHUNK)
-        with self.phase(rows * parts) as f, f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
-            row, low = chunk.index // parts, chunk.index % parts * CHUNK
+        with self.phase(rows * parts) as f, each_chunk(f) as chunk:
+            row, low = chunk // parts, chunk % parts * CHUNK
             yield f, row, low, (low + CHUNK).smin(length)
 
     @contextmanager
@@ -114,7 +112,7 @@ class Phases:
         return group // per_outer, column, self.valid(column, inner)
 
     def valid(self, first: Index, count: int) -> Index | None:
-        """How many lanes of the vector that begins with element `first` are below `count`: None for all."""
+        """The number of lanes of the vector at element `first` that are below `count`: None for all."""
         if count % self.lanes == 0:
             return None
         return (first.fn.index(count) - first).smin(self.lanes)

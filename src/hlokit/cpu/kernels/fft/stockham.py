@@ -91,8 +91,7 @@ def write_core(module: Module, vector: Type, n: int) -> Core:
             p.double(first, second, between)
         source, target = target, source
         stride *= first * second
-    f.returns()
-    module.add(f)
+    module.end(f)
     return core
 
 
@@ -235,8 +234,7 @@ def _write_butterflies(module: Module, vector: Type, radix: int, weighted_from: 
             place = place[step["target"]]
         ends = zip(following.values(), (source.base, target.base, twiddles), strict=True)
         loop.next = [pointer[by] for by, pointer in ends]
-    f.returns()
-    module.add(f)
+    module.end(f)
     return name
 
 

@@ -89,7 +89,7 @@ class TwiddleFactors:
 
     @property
     def _bits(self) -> int:
-        """Of exponents below, in the tables of roots."""
+        """The bits of exponents below, in the tables of roots."""
         return max(4, self.n.bit_length() // 2)
 
     def _tables(self) -> tuple[Pointer, Pointer]:

@@ -31,7 +31,7 @@ class KeyOrder:
 
 @dataclass(frozen=True)
 class _Side:
-    """What a comparison compares: a parameter or its component; `canonical`: with all NaNs and zeros made equal."""
+    """A side of a comparison: a parameter or its component; `canonical`: with all NaNs and zeros made equal."""
 
     parameter: int
     component: int | None

@@ -62,18 +62,6 @@ def lines_per_chunk(lines: int, size: int, elements: int) -> int:
     return max(-(-lines // 64), min(lines, -(-elements // max(1, size))))
 
 
-def phase_chunks(f: Function) -> tuple[Index, Index]:
-    """The bounds of a phase's chunks."""
-    return f.index_argument("begin"), f.index_argument("end")
-
-
-@contextmanager
-def each_chunk(f: Function) -> Generator[Index]:
-    """A loop over the chunks of a phase."""
-    with f.loop(*phase_chunks(f)) as chunk:
-        yield chunk.index
-
-
 @contextmanager
 def part(chunk: Index, size: int, count: int) -> Generator[Index]:
     """A loop over the `size` of `count` lines that are a chunk's."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
-from hlokit.cpu.kernels.sort.lines import Lines, copy, each_chunk, lines_per_chunk, moved, part
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk
+from hlokit.cpu.kernels.sort.lines import Lines, copy, lines_per_chunk, moved, part
 from hlokit.cpu.llvm import I1, I64, POINTER, Function, Index, Module, Pointer, Type, Value, While
 
 _RUN = 16  # elements of a run that is sorted by insertion
@@ -41,7 +41,7 @@ class MergeSort(Lines):
 
     @property
     def _block_merges(self) -> int:
-        """How many times a block's elements are merged; the same in the last, shorter block."""
+        """The number of times a block's elements are merged; the same in the last, shorter block."""
         return max(0, math.ceil(math.log2(max(1, self._block) / _RUN)))
 
     def write(self, module: Module) -> Routine:
@@ -75,8 +75,7 @@ class MergeSort(Lines):
         self._write_merges_of_lines(module)
         for level in range(_BLOCKS.bit_length() - 1):
             with module.function(f"{self.name}_merges{level}", PHASE) as f:
-                bounds = f.index_argument("begin"), f.index_argument("end")
-                f.call(f"{self.name}_merges", f.pointer("table"), *bounds, f.index(level))
+                f.call(f"{self.name}_merges", f.pointer("table"), *chunk_bounds(f), f.index(level))
             phases.append(Phase(f.name, self.lines * _BLOCKS))
         if self.inner > 1:
             phases.append(Phase(self._write_scatter_of_lines(module), self.lines))
@@ -222,7 +221,7 @@ class MergeSort(Lines):
                 (o,) = rest.results
 
     def _write_border(self, module: Module) -> None:
-        """How many of the first `ahead` elements merged of [low, middle) and [middle, high) come from the left one."""
+        """The number of elements from the left one of the first `ahead` merged of [low, middle) and [middle, high)."""
         names = ("low", "middle", "high", "ahead")
         parameters = [*self._pointers("from"), *((I64, name) for name in names)]
         with module.function(f"{self.name}_border", parameters, I64, "noinline") as f:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
-from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, moved, part
+from hlokit.cpu.kernels.sort.lines import lines_per_chunk, moved, part
 from hlokit.cpu.llvm import I8, I64, Function, Index, Module, Pointer, Pointers, Value
 
 _CHUNK = 4096  # elements of short lines that make a chunk
@@ -173,7 +173,7 @@ class _QuickSort(LineItems):
 
     @property
     def _spare_at(self) -> int:
-        """Where a line's spare memory begins, after its items, parted in segments."""
+        """The offset of a line's spare memory, after its items, parted in segments."""
         return self._bytes(self.data.size)
 
     @property
@@ -182,17 +182,17 @@ class _QuickSort(LineItems):
 
     @property
     def _samples_at(self) -> int:
-        """Where the samples begin, then spare memory for them."""
+        """The offset of the samples; then comes spare memory for them."""
         return self._buckets_at + self._bytes(self.data.size + self._buckets * self._sorter.overrun)
 
     @property
     def _bounds_at(self) -> int:
-        """Where the i64 begin that are the places in each segment where buckets begin, and the last one ends."""
+        """The offset of the i64 that are the places in each segment at which buckets begin, and the last one ends."""
         return self._samples_at + 2 * self._bytes(_SAMPLES + max(self._sorter.overrun, self._sorter.padding))
 
     @property
     def _flags_at(self) -> int:
-        """Where the flags of each segment begin, as i64."""
+        """The offset of each segment's flags, as i64."""
         return self._bounds_at + 8 * self._segments * (self._buckets + 1)
 
     @property

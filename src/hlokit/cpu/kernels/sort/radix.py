@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds, each_chunk
 from hlokit.cpu.kernels.sort.combined import KeyedLines
-from hlokit.cpu.kernels.sort.lines import copy, each_chunk, lines_per_chunk, part
+from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk, part
 from hlokit.cpu.llvm import I1, I8, I32, I64, Function, IfElse, Index, Module, Pointer, Type, Value, While, type_of
 
 _DIGITS = {False: 8, True: 11}  # bits at most; by whether lines are so long that passing over them costs most
@@ -155,7 +155,7 @@ class RadixSort:
 
     @property
     def _histograms_at(self) -> int:
-        """Where a line's histograms begin, after both buffers; then come the current buffers, and flags."""
+        """The offset of a line's histograms, after both buffers; then come the current buffers, and flags."""
         return 2 * self._buffer_bytes
 
     @property
@@ -168,7 +168,7 @@ class RadixSort:
 
     @property
     def _differences_at(self) -> int:
-        """Where the bits begin, for each segment an i64, in which its keys differ from the line's first key."""
+        """The offset of the bits, for each segment an i64, in which its keys differ from the line's first key."""
         return self._flags_at + 64
 
     @property
@@ -274,8 +274,7 @@ class RadixSort:
     def _write_step(self, what: str, digit: int) -> str:
         """The phase of one digit."""
         with self.module.function(f"{self.name}_{what}{digit}", PHASE) as f:
-            bounds = f.index_argument("begin"), f.index_argument("end")
-            f.call(f"{self.name}_{what}", f.pointer("table"), *bounds, f.index(digit))
+            f.call(f"{self.name}_{what}", f.pointer("table"), *chunk_bounds(f), f.index(digit))
         return f.name
 
     def _write_last(self) -> str:

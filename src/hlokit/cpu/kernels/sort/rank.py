@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, chunk_bounds
 from hlokit.cpu.kernels.sort.combined import KeyedLines
-from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk, phase_chunks
+from hlokit.cpu.kernels.sort.lines import copy, lines_per_chunk
 from hlokit.cpu.llvm import Index, Module, Pointer, Value
 
 _CHUNK = 2048  # elements that make a chunk
@@ -35,7 +35,7 @@ class RankSort:
         with module.function(f"{self.name}_lines", PHASE) as f:
             operands, results, _ = data.table(f)
             keys, ranks = (f.local(data.key_type, padded, 64) for _ in range(2))
-            low, high = (chunk * per_chunk for chunk in phase_chunks(f))
+            low, high = (chunk * per_chunk for chunk in chunk_bounds(f))
             with f.loop(data.size, padded) as loop:  # the last keys: they go before none
                 keys[loop.index].store(-1)
             with f.loop(low, high.smin(data.lines)) as line:

@@ -26,7 +26,7 @@ _TINY = 16
 
 @dataclass(frozen=True)
 class SortPlan:
-    """How lines are sorted.
+    """The algorithm that sorts lines.
 
     algorithm    "vector": quicksort and networks of AVX-512, "rank", "radix", all three by keys; or "merge"
     lines        KeyedLines where keys are compared

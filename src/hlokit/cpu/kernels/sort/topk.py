@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlokit.cpu.kernels.flow import Element, unused_name
-from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, Plan, PlannedKernel, Routine
+from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, EmptyPlan, Phase, Plan, PlannedKernel, Routine, each_chunk
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.keys import KeyMap
-from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, part
+from hlokit.cpu.kernels.sort.lines import lines_per_chunk, part
 from hlokit.cpu.kernels.sort.topk_select import Selection, segments, selected_lines
 from hlokit.cpu.llvm import I32, I64, POINTER, Index, Module, Pointer, Type, Value, While, type_of
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlokit.cpu.kernels.flow import Element
-from hlokit.cpu.kernels.routine import PHASE, Phase, Routine
+from hlokit.cpu.kernels.routine import PHASE, Phase, Routine, each_chunk
 from hlokit.cpu.kernels.sort.combined import KeyedLines
 from hlokit.cpu.kernels.sort.comparators import Key, KeyOrder
 from hlokit.cpu.kernels.sort.items import LineItems, number_bits
 from hlokit.cpu.kernels.sort.keys import KeyMap
-from hlokit.cpu.kernels.sort.lines import each_chunk, lines_per_chunk, part
+from hlokit.cpu.kernels.sort.lines import lines_per_chunk, part
 from hlokit.cpu.kernels.sort.vector import VectorSort, supports
 from hlokit.cpu.llvm import I32, Function, Index, Pointer
 from hlokit.cpu.target import Target
