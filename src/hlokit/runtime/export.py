@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlokit.cpu.compiler import Program, compile_program
+from hlokit.cpu.emit.entry import ENTRY
 from hlokit.cpu.jit.objects import compile_object
+from hlokit.cpu.jit.pool_text import PARALLEL
 from hlokit.cpu.kernels.linalg.lapack import lapack_names
 from hlokit.cpu.kernels.routine import STACK
+from hlokit.cpu.llvm import I8, I32, METADATA, POINTER, Function, Global, Pointer, Prototype
 from hlokit.cpu.target import ALIGNMENT, Target, parse
 from hlokit.errors import HlokitError, UnsupportedError
 from hlokit.hlo.module import HloModule
@@ -75,57 +78,43 @@ def _refuse(program: Program) -> None:
 
 
 def _text(program: Program, name: str) -> str:
-    own = program.text.replace("define i32 @hlokit_entry(", "define internal i32 @hlokit_entry(", 1)
-    own = own.replace("declare void @hlokit_parallel(ptr, ptr, ptr, i64)\n", "", 1)
-    constants = [np.ascontiguousarray(literal.to_python()).tobytes() for literal in program.constants]
-    return own + _PARALLEL + "\n".join(_constants(constants)) + _function(program, name)
+    module = program.written.module
+    del module.exported[ENTRY]
+    module.add(_parallel())
+    module.add(_function(program, name), exported=True)
+    return module.text() + METADATA
 
 
-_PARALLEL = """
-define internal void @hlokit_parallel(ptr %pool, ptr %function, ptr %table, i64 %chunks) {
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %next = add i64 %i, 1
-  call void %function(ptr %table, i64 %i, i64 %next)
-  %more = icmp slt i64 %next, %chunks
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}
-"""
+def _parallel() -> Function:
+    """What hands out chunks to threads elsewhere: here all are the caller's."""
+    f = Function.of(PARALLEL)
+    function, table = f.pointer("function"), f.pointer("table")
+    with f.loop(0, f.argument("chunks")) as loop:
+        function.call(None, table, loop.index, loop.index + 1)
+    f.returns()
+    return f
 
 
-def _constants(values: Sequence[bytes]) -> Iterator[str]:
-    for k, value in enumerate(values):
-        shown = "".join(f"\\{byte:02X}" for byte in value)
-        yield f'@hlokit_constant{k} = internal constant [{len(value)} x i8] c"{shown}", align 64'
+def _constants(program: Program) -> list[Global]:
+    values = [np.ascontiguousarray(literal.to_python()).tobytes() for literal in program.constants]
+    return [
+        Global(f"hlokit_constant{k}", I8, len(value), initial=value, constant=True, align=ALIGNMENT)
+        for k, value in enumerate(values)
+    ]
 
 
-def _function(program: Program, name: str) -> str:
+def _function(program: Program, name: str) -> Function:
     """The function that C calls: it makes the entry's table."""
-    counts = len(program.arguments), len(program.results), len(program.constants)
-    lines = [f"  %table = alloca [{sum(counts) + 4} x ptr], align 64"]
-    slot = 0
-    for source, count in (("args", counts[0]), ("results", counts[1])):
-        for k in range(count):
-            lines += [
-                f"  %{source}{k}.at = getelementptr ptr, ptr %{source}, i64 {k}",
-                f"  %{source}{k} = load ptr, ptr %{source}{k}.at",
-                f"  %slot{slot} = getelementptr ptr, ptr %table, i64 {slot}",
-                f"  store ptr %{source}{k}, ptr %slot{slot}",
-            ]
-            slot += 1
-    rest = [*(f"@hlokit_constant{k}" for k in range(counts[2])), "%arena", "null", "null", "null"]
-    for value in rest:
-        lines += [
-            f"  %slot{slot} = getelementptr ptr, ptr %table, i64 {slot}",
-            f"  store ptr {value}, ptr %slot{slot}",
-        ]
-        slot += 1
-    lines += ["  %status = call i32 @hlokit_entry(ptr %table)", "  ret i32 %status"]
-    return "\n".join([f"\ndefine i32 @{name}(ptr %args, ptr %results, ptr %arena) {{", *lines, "}\n"])
+    f = Function(name, [(POINTER, parameter) for parameter in ("args", "results", "arena")], I32)
+    pointers: list[Pointer] = []
+    for array, count in (("args", len(program.arguments)), ("results", len(program.results))):
+        pointers += [f.pointer(array, POINTER)[k].load_pointer() for k in range(count)]
+    pointers += [*map(f.address, _constants(program)), f.pointer("arena"), f.null(), f.null(), f.null()]
+    table = f.local(POINTER, len(pointers), 64)
+    for slot, pointer in enumerate(pointers):
+        table[slot].store(pointer)
+    f.returns(f.call(Prototype(ENTRY, I32, [POINTER]), table))
+    return f
 
 
 # -- the header

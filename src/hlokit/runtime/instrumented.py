@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hlokit.cpu.emit.traced import Traced
 from hlokit.cpu.jit.cache import compiled_objects
 from hlokit.cpu.kernels.linalg.lapack import lapack_names
+from hlokit.runtime import plan as plans
 from hlokit.runtime.host_steps import HostSteps
-from hlokit.runtime.plan import called
 
 if TYPE_CHECKING:
     from hlokit.runtime.executable import Executable
@@ -21,11 +21,9 @@ def twin(executable: Executable, traced: Traced, extra: tuple[int, ...], held: o
     made = copy.copy(executable)
     made.extra, made.held = extra, held
     objects = compiled_objects(traced.text, executable.target, name=executable.source.name)
-    lapack, runtime = tuple(lapack_names(traced.text)), called(traced.text)
+    lapack, runtime = tuple(lapack_names(traced.text)), plans.called(traced.called)
     made.use(
-        replace(
-            executable.plan, objects=tuple(objects), lapack=lapack, runtime=runtime, parallel=True, work=1e9
-        ),
+        replace(executable.plan, objects=tuple(objects), lapack=lapack, runtime=runtime, parallel=True, work=1e9),
         HostSteps(traced.hosts) if traced.hosts else None,
     )
     return made

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlokit.cpu.jit.cache import Cache, Key
 from hlokit.cpu.jit.objects import Library, compile_object
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import I64, METADATA, POINTER, Function, Module, type_of
 from hlokit.cpu.target import Target, available_threads, host
 from hlokit.runtime.arena import Buffer
 from hlokit.stack import Thread
@@ -74,9 +74,9 @@ def _measured(target: Target) -> Limits:
     module = Module()
     lanes = target.vector_bytes // 4
     _arithmetic(module, lanes)
-    _copying(module, "past", lanes, ", !nontemporal !0")
-    _copying(module, "near", lanes, "", _AGAIN)
-    library = Library([compile_object(module.text() + "\n!0 = !{i32 1}\n", target)])
+    _copying(module, "past", lanes, nontemporal=True)
+    _copying(module, "near", lanes, _AGAIN)
+    library = Library([compile_object(module.text() + METADATA, target)])
     threads = available_threads()
     chains, past, near = (_function(library, name) for name in ("chains", "past", "near"))
     steps = 300_000
@@ -131,34 +131,32 @@ def _at(array: np.ndarray[Any, Any]) -> int:
     return array.__array_interface__["data"][0]
 
 
-_PARAMETERS = [("ptr noalias", "to"), ("ptr noalias", "of"), ("i64", "count")]
+_PARAMETERS = [("ptr noalias", "to"), ("ptr noalias", "of"), (I64, "count")]
+_F32 = type_of("float")
 
 
 def _arithmetic(module: Module, lanes: int) -> None:
     """Chains of multiply-adds, `count` each."""
-    fn = Function("chains", [("ptr", "to"), ("ptr", "of"), ("i64", "count")])
-    type = f"<{lanes} x float>"
-    x = fn.let(f"load volatile {type}, ptr %of")
-    starts = [(type, fn.let(f"load volatile {type}, ptr %of")) for _ in range(_CHAINS)]  # volatile: each its own
-    with fn.loop("0", "%count", 1, starts) as loop:
-        for chain in loop.carried:
-            loop.next.append(fn.let(f"call {type} @llvm.fma.v{lanes}f32({type} {chain}, {type} {x}, {type} {x})"))
+    f = Function("chains", [(POINTER, "to"), (POINTER, "of"), (I64, "count")])
+    source, result = (f.pointer(name, _F32, 4 * lanes) for name in ("of", "to"))
+    x = source.load(lanes, volatile=True)
+    starts = [source.load(lanes, volatile=True) for _ in range(_CHAINS)]  # volatile: each its own
+    with f.loop(0, f.argument("count"), carries=starts) as loop:
+        loop.next = [chain.fma(x, x) for chain in loop.carried]
     for chain in loop.results:
-        fn.do(f"store volatile {type} {chain}, ptr %to")
-    fn.do("ret void")
-    module.add(fn, exported=True)
+        result.store(chain, volatile=True)
+    f.returns()
+    module.add(f, exported=True)
 
 
-def _copying(module: Module, name: str, lanes: int, hint: str, again: int = 1) -> None:
+def _copying(module: Module, name: str, lanes: int, again: int = 1, *, nontemporal: bool = False) -> None:
     """Copies `count` times eight vectors, all of it `again` times."""
-    fn = Function(name, _PARAMETERS)
-    type, size = f"<{lanes} x float>", 4 * lanes
-    with fn.loop("0", str(again)), fn.loop("0", "%count") as loop:
-        at = fn.let(f"mul i64 {loop.index}, {8 * size}")
+    f = Function(name, _PARAMETERS)
+    size = 4 * lanes
+    source, result = (f.pointer(name, _F32, size) for name in ("of", "to"))
+    with f.loop(0, again), f.loop(0, f.argument("count")) as loop:
         for k in range(8):
-            place = fn.let(f"add i64 {at}, {k * size}")
-            source, result = (fn.let(f"getelementptr i8, ptr %{p}, i64 {place}") for p in ("of", "to"))
-            value = fn.let(f"load {type}, ptr {source}, align {size}")
-            fn.do(f"store {type} {value}, ptr {result}, align {size}{hint}")
-    fn.do("ret void")
-    module.add(fn, exported=True)
+            place = loop.index * (8 * size) + k * size
+            (result + place).store((source + place).load(lanes), nontemporal=nontemporal)
+    f.returns()
+    module.add(f, exported=True)

@@ -95,19 +95,21 @@ def made(program: Program, target: Target, name: str, time_limit: float | None) 
         program.work,
         program.assignment.aligned,
         _lapack(program.text),
-        called(program.text),
-        "call void @hlokit_parallel" in program.text or "call i32 @hlokit_interruptible(ptr %" in program.text,
+        called(program.written.module.external),
+        program.written.parallel,
         peak_of(program),
     )
 
 
-INTERRUPTED, INTERRUPTIBLE, ON_STACK = "hlokit_interrupted", "hlokit_interruptible", "hlokit_on_stack"
+INTERRUPTED, INTERRUPTIBLE, ON_STACK = (
+    prototype.name for prototype in (interrupt.INTERRUPTED, long_kernels.INTERRUPTIBLE, on_stack.ON_STACK)
+)
 _RUNTIME = {INTERRUPTED: interrupt.symbols, INTERRUPTIBLE: long_kernels.symbols, ON_STACK: on_stack.symbols}
 
 
-def called(text: str) -> tuple[str, ...]:
-    """The functions of hlokit.runtime that LLVM text calls."""
-    return tuple(name for name in _RUNTIME if f"declare i32 @{name}(" in text)
+def called(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the functions that are hlokit.runtime's."""
+    return tuple(name for name in _RUNTIME if name in names)
 
 
 def functions(names: Sequence[str]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -15,7 +14,7 @@ from hlokit.cpu.jit.frames import OWN, deepest, frame
 from hlokit.cpu.kernels.contraction.denormals import flushing
 from hlokit.cpu.kernels.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import SYMBOL, Function, Module
+from hlokit.cpu.llvm import I32, I64, METADATA, POINTER, SYMBOL, Function, Module, Pointer, Prototype, Value, While
 from hlokit.cpu.loops.expr import Buffer, reachable
 from hlokit.cpu.lower.buffers import Assignment, Home
 from hlokit.cpu.lower.chains import link
@@ -63,16 +62,16 @@ class Written:
 
     hosts   the steps that call back into Python, by number
     kernels for each kernel function the steps that use it
-    polls   the code asks for signals
     leaves  it has steps that can be interrupted midway
+    parallel  it hands out chunks to the pool's threads
     """
 
     module: Module
     hosts: list[HostStep] = field(default_factory=list[HostStep])
     kernels: dict[str, list[Step]] = field(default_factory=dict[str, list[Step]])
     functions: int = 0
-    polls: bool = False
     leaves: bool = False
+    parallel: bool = False
 
 
 def work(block: Block) -> float:
@@ -320,14 +319,15 @@ _LITTLE = 1 << 13
 """Bytes of stack that every thread has left."""
 _LIBRARY = 1 << 19
 """Bytes of stack for LAPACK."""
-_DECLARATIONS = """
-declare void @hlokit_parallel(ptr, ptr, ptr, i64)
-!0 = !{i32 1}
-!1 = !{}
-"""
-_INTERRUPTED = "declare i32 @hlokit_interrupted() nounwind memory(inaccessiblemem: readwrite)\n"
-_INTERRUPTIBLE = "declare i32 @hlokit_interruptible(ptr, ptr, ptr, i64, i64)\n"
-_ON_STACK = "declare i32 @hlokit_on_stack(ptr, ptr, i64)\n"
+ENTRY = "hlokit_entry"
+_WHOLE = Prototype("hlokit_whole", I32, {"bases": POINTER})
+_PARALLEL = Prototype("hlokit_parallel", None, [POINTER, POINTER, POINTER, I64])
+_INTERRUPTED = Prototype("hlokit_interrupted", I32, attributes="nounwind memory(inaccessiblemem: readwrite)")
+_INTERRUPTIBLE = Prototype("hlokit_interruptible", I32, [POINTER, POINTER, POINTER, I64, I64])
+_ON_STACK = Prototype("hlokit_on_stack", I32, [POINTER, POINTER, I64])
+_HOLD, _GO_ON = Prototype("hlokit_hold", None), Prototype("hlokit_go_on", None)
+RUNTIME = (_INTERRUPTED.name, _INTERRUPTIBLE.name, _ON_STACK.name)
+"""The functions of hlokit.runtime that programs call."""
 
 
 def finished(written: Written, interrupts: bool = True, calls_python: bool = False) -> str:
@@ -339,30 +339,14 @@ def finished(written: Written, interrupts: bool = True, calls_python: bool = Fal
     """
     module = written.module
     needed = _stack(written) if interrupts and not (calls_python or written.hosts) else 0
-    more = _INTERRUPTED if written.polls else ""
     if written.leaves:
-        more += _INTERRUPTIBLE + _held(module)
+        module.surround("hlokit_lapack_", _HOLD, _GO_ON)  # so that nobody ends a routine of LAPACK midway
     if needed:
-        module.functions["hlokit_whole"] = module.functions.pop(ENTRY).replace(f"@{ENTRY}(", "@hlokit_whole(", 1)
-        fn = Function(ENTRY, [("ptr", "bases")], "i32", is_cold=True)
-        status = fn.let(f"call i32 @hlokit_on_stack(ptr @hlokit_whole, ptr %bases, i64 {needed})")
-        fn.do(f"ret i32 {status}")
+        module.rename(ENTRY, _WHOLE.name)
+        fn = Function(ENTRY, [(POINTER, "bases")], I32, is_cold=True)
+        fn.returns(fn.call(_ON_STACK, fn.address(_WHOLE), fn.pointer("bases"), needed))
         module.add(fn, exported=True)
-        more += _ON_STACK
-    return module.text() + _DECLARATIONS + more
-
-
-def _held(module: Module) -> str:
-    """Has routines of LAPACK called so that nobody ends them midway; gives the declarations for that."""
-    calls = {name: text for name, text in module.functions.items() if "call void @hlokit_lapack_" in text}
-    for name, text in calls.items():
-        if "call void @hlokit_hold()" not in text:
-            module.functions[name] = _LAPACK_CALL.sub(_HELD_CALL, text)
-    return "declare void @hlokit_hold()\ndeclare void @hlokit_go_on()\n" if calls else ""
-
-
-_LAPACK_CALL = re.compile(r"^( *)call void @hlokit_lapack_.*$", re.MULTILINE)
-_HELD_CALL = r"\1call void @hlokit_hold()\n\g<0>\n\1call void @hlokit_go_on()"
+    return module.text() + METADATA
 
 
 def _stack(written: Written) -> int:
@@ -373,9 +357,6 @@ def _stack(written: Written) -> int:
         return 0
     own = deepest(functions, ENTRY)
     return own + library + OWN if own > _LITTLE or library else 0
-
-
-ENTRY = "hlokit_entry"
 
 
 class EntryWriter:
@@ -403,42 +384,38 @@ class EntryWriter:
         self.starts = {"argument": 0, "result": arguments, "constant": arguments + results}
         self.arena = arguments + results + constants
         self.host = self.arena + 2
-        self._tables: dict[str, str] = {}
+        self._tables: dict[str, Pointer] = {}
         self._tight = False
         self.interrupts = interrupts
 
     def entry(self, block: Block) -> None:
         """`i32 @hlokit_entry(ptr %bases)`."""
-        fn = Function(ENTRY, [("ptr", "bases")], "i32", is_cold=True)
-        fn.alloca("ptr", max(1, len(self.assignment.slots)), 8, name="%slots")
+        fn = Function(ENTRY, [(POINTER, "bases")], I32, is_cold=True)
+        fn.alloca(POINTER.text, max(1, len(self.assignment.slots)), 8, name="%slots")
+        slots = fn.pointer("slots", POINTER)
         for number, home in enumerate(self.assignment.slots):
-            slot = fn.let(f"getelementptr ptr, ptr %slots, i64 {number}")
-            fn.do(f"store ptr {self._fixed(fn, home)}, ptr {slot}")
+            slots[number].store(self._fixed(fn, home))
         self._steps(fn, block)
         for number, home in enumerate(self.assignment.slots):
             if home.result is not None:  # a loop's last value may lie in the other place
-                self._brought_home(fn, number, home)
-        fn.do("ret i32 0")
+                last, wanted = slots[number].load_pointer(), self._fixed(fn, home)
+                with fn.when(last.ne(wanted)):
+                    fn.memcpy(wanted, last, home.nbytes)
+        fn.returns(0)
         self.written.module.add(fn, exported=True)
 
-    def _brought_home(self, fn: Function, number: int, home: Home) -> None:
-        slot = fn.let(f"getelementptr ptr, ptr %slots, i64 {number}")
-        last, wanted = fn.let(f"load ptr, ptr {slot}"), self._fixed(fn, home)
-        with fn.when(fn.let(f"icmp ne ptr {last}, {wanted}")):
-            fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {wanted}, ptr {last}, i64 {home.nbytes}, i1 false)")
-
-    def block(self, block: Block) -> str:
-        """A function that runs the steps; gives its name."""
-        fn = self._function()
+    def block(self, block: Block) -> Prototype[Value]:
+        """A function that runs the steps."""
+        fn, prototype = self._function()
         self._steps(fn, block)
-        return self._finished(fn)
+        self._finished(fn)
+        return prototype
 
     def _steps(self, fn: Function, block: Block) -> None:
         steps = block.steps
         if len(steps) > _PART:
             for k in range(0, len(steps), _PART):
-                part = self.block(Block(steps[k : k + _PART], chains=block.chains))
-                self._checked(fn, f"call i32 @{part}(ptr %bases, ptr %slots)")
+                self._call(fn, self.block(Block(steps[k : k + _PART], chains=block.chains)))
             return
         since = 0.0
         chains = {chain[0]: chain for chain in block.chains if set(chain) <= set(steps) and self.is_chained(chain)}
@@ -453,27 +430,26 @@ class EntryWriter:
                 self._poll(fn)
                 since = 0.0
 
-    def _function(self, kind: str = "block") -> Function:
+    def _function(self, kind: str = "block") -> tuple[Function, Prototype[Value]]:
         self.written.functions += 1
         inline = "alwaysinline" if self._tight and kind == "block" else ""
-        name = f"hlokit_{kind}{self.written.functions}"
-        return Function(name, [("ptr", "bases"), ("ptr", "slots")], "i32", inline, is_cold=not self._tight)
+        prototype = Prototype(f"hlokit_{kind}{self.written.functions}", I32, {"bases": POINTER, "slots": POINTER})
+        fn = Function.of(prototype, inline)
+        fn.is_cold = not self._tight
+        return fn, prototype
 
-    def _finished(self, fn: Function) -> str:
-        fn.do("ret i32 0")
+    def _finished(self, fn: Function) -> None:
+        fn.returns(0)
         self.written.module.add(fn)
         self._tables.pop(fn.name, None)
-        return fn.name
 
-    def _checked(self, fn: Function, call: str) -> None:
-        """A call whose status, if it is not 0, ends everything."""
-        status = fn.let(call)
-        failed = fn.let(f"icmp ne i32 {status}, 0")
-        stop, go_on = fn.new_block("stop"), fn.new_block("on")
-        fn.branch(failed, stop, go_on)
-        fn.start(stop)
-        fn.do(f"ret i32 {status}")
-        fn.start(go_on)
+    def _call(self, fn: Function, block: Prototype[Value]) -> None:
+        self._checked(fn, fn.call(block, fn.pointer("bases"), fn.pointer("slots")))
+
+    def _checked(self, fn: Function, status: Value) -> None:
+        """A call's status, which ends everything if it is not 0."""
+        with fn.when(status.ne(0)):
+            fn.returns(status)
 
     # -- chains
 
@@ -491,21 +467,18 @@ class EntryWriter:
         groups = prepared[0].groups
         each = max(1, groups // _CHAIN_CHUNKS)
         self.written.functions += 1
-        name = f"hlokit_chain{self.written.functions}"
-        inner = Function(name, PHASE, is_cold=True)
-        low, high = (inner.let(f"mul i64 {end}, {each}") for end in ("%begin", "%end"))
-        high = inner.let(f"call i64 @llvm.smin.i64(i64 {high}, i64 {groups})")
-        with inner.loop(low, high) as group:
+        inner = Function(f"hlokit_chain{self.written.functions}", PHASE, is_cold=True)
+        low, high = (inner.argument(name) * each for name in ("begin", "end"))
+        with inner.loop(low, high.smin(groups)) as group:
             start = 0
             for one, step in zip(prepared, chain, strict=True):
                 ((name, chunks),) = one.phases
                 self.written.kernels.setdefault(name, []).append(step)
-                table = inner.let(f"getelementptr ptr, ptr %table, i64 {start}")
-                first = inner.let(f"mul i64 {group.index}, {chunks // groups}")
-                last = inner.let(f"add i64 {first}, {chunks // groups}")
-                inner.do(f"call void @{name}(ptr {table}, i64 {first}, i64 {last})")
+                table = inner.pointer("table", POINTER)[start]
+                first = group.index * (chunks // groups)
+                inner.call(name, table, first, first + chunks // groups)
                 start += len(one.table)
-        inner.do("ret void")
+        inner.returns()
         self.written.module.add(inner)
         table = self._table(fn, [buffer for one in prepared for buffer in one.table])
         chunks = -(-groups // each)
@@ -522,11 +495,11 @@ class EntryWriter:
             self.host_call(fn, step)
         elif isinstance(step, WhileStep) and is_tight(step) and not self._tight:
             self._tight = True
-            inner = self._function("loop")
+            inner, prototype = self._function("loop")
             self.loop(inner, step)
-            name = self._finished(inner)
+            self._finished(inner)
             self._tight = False
-            self._checked(fn, f"call i32 @{name}(ptr %bases, ptr %slots)")
+            self._call(fn, prototype)
         elif isinstance(step, WhileStep):
             self.loop(fn, step)
         elif isinstance(step, ConditionalStep):
@@ -541,19 +514,19 @@ class EntryWriter:
             self.written.kernels.setdefault(name, []).append(step)
             self._run(fn, name, table, chunks, _longest(step), len(prepared.phases))
 
-    def _run(self, fn: Function, name: str, table: str, chunks: int, longest: float, phases: int = 1) -> None:
+    def _run(self, fn: Function, name: str, table: Pointer, chunks: int, longest: float, phases: int = 1) -> None:
         """Calls a kernel's function for all its chunks, as one phase of a step; of a long step so that it can be
         interrupted."""
-        pool = self._base(fn, self.arena + 1) if chunks != 1 else "null"
+        pool = self._base(fn, self.arena + 1) if chunks != 1 else fn.null()
+        self.written.parallel |= chunks != 1
         if self.interrupts and longest > _INTERRUPTIBLE_NS:
             self.written.leaves = True
             share = round(min(longest, _MOST_NS) / phases)
-            arguments = f"ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks}, i64 {share}"
-            self._checked(fn, f"call i32 @hlokit_interruptible({arguments})")
+            self._checked(fn, fn.call(_INTERRUPTIBLE, pool, fn.function(name), table, chunks, share))
         elif chunks == 1:
-            fn.do(f"call void @{name}(ptr {table}, i64 0, i64 1)")
+            fn.call(name, table, fn.index(0), fn.index(1))
         else:
-            fn.do(f"call void @hlokit_parallel(ptr {pool}, ptr @{name}, ptr {table}, i64 {chunks})")
+            fn.call(_PARALLEL, pool, fn.function(name), table, chunks)
 
     def copy(self, fn: Function, step: CopyStep) -> None:
         source, result = step.reads[0], step.writes[0]
@@ -564,21 +537,18 @@ class EntryWriter:
             name, chunks = self._copier(result.nbytes)
             self._run(fn, name, table, chunks, _longest(step))
             return
-        a, b = self.pointer(fn, result), self.pointer(fn, source)
-        fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {a}, ptr align 1 {b}, i64 {result.nbytes}, i1 false)")
+        fn.memcpy(self.pointer(fn, result), self.pointer(fn, source), result.nbytes)
 
     def _copier(self, nbytes: int) -> tuple[str, int]:
         """A kernel that copies so many bytes to the table's first array from its second; how many chunks it has."""
         chunk = max(_COPY_CHUNK, -(-nbytes // (16 << 12)) << 12)
         name = f"copy{nbytes}"
-        fn = Function(name, [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")], is_cold=True)
-        low, high = (fn.let(f"mul nuw nsw i64 {end}, {chunk}") for end in ("%begin", "%end"))
-        size = fn.let(f"sub i64 {fn.let(f'call i64 @llvm.smin.i64(i64 {high}, i64 {nbytes})')}, {low}")
-        source = fn.let(f"load ptr, ptr {fn.let('getelementptr ptr, ptr %table, i64 1')}")
-        result = fn.let("load ptr, ptr %table")
-        to, of = (fn.let(f"getelementptr i8, ptr {base}, i64 {low}") for base in (result, source))
-        fn.do(f"call void @llvm.memcpy.p0.p0.i64(ptr align 1 {to}, ptr align 1 {of}, i64 {size}, i1 false)")
-        fn.do("ret void")
+        fn = Function(name, [("ptr noalias readonly", "table"), (I64, "begin"), (I64, "end")], is_cold=True)
+        low, high = (fn.index_argument(end) * chunk for end in ("begin", "end"))
+        table = fn.pointer("table", POINTER)
+        result, source = table.load_pointer(), table[1].load_pointer()
+        fn.memcpy(result + low, source + low, high.smin(nbytes) - low)
+        fn.returns()
         self.written.module.add(fn)
         return name, -(-nbytes // chunk)
 
@@ -587,94 +557,83 @@ class EntryWriter:
         self.written.hosts.append(step)
         table = self._table(fn, (*step.reads, *step.writes))
         function, context = self._base(fn, self.host), self._base(fn, self.host + 1)
-        self._checked(fn, f"call i32 {function}(ptr {context}, i64 {number}, ptr {table})")
+        self._checked(fn, function.call(I32, context, fn.index(number), table))
 
     def loop(self, fn: Function, step: WhileStep) -> None:
         condition, body = self.block(step.condition), self.block(step.body)
-        head, inside, after = fn.new_block("while"), fn.new_block("pass"), fn.new_block("done")
-        counter = fn.alloca("i64", 1, 8)
-        fn.do(f"store i64 0, ptr {counter}")
-        fn.jump(head)
-        fn.start(head)
-        self._checked(fn, f"call i32 @{condition}(ptr %bases, ptr %slots)")
-        flag = fn.let(f"load i8, ptr {self.pointer(fn, step.predicate)}")
-        fn.branch(fn.let(f"icmp ne i8 {flag}, 0"), inside, after)
-        fn.start(inside)
-        self._checked(fn, f"call i32 @{body}(ptr %bases, ptr %slots)")
+        counter = fn.local(I64)
+        counter.store(0)
+        loop = While(fn, [])
+        self._call(fn, condition)
+        loop.test(self.pointer(fn, step.predicate).load().ne(0))
+        self._call(fn, body)
+        slots = fn.pointer("slots", POINTER)
         for current, following in step.carries:
             one, two = self.assignment.homes[current], self.assignment.homes[following]
             if one is not two:
-                places = [fn.let(f"getelementptr ptr, ptr %slots, i64 {home.slot}") for home in (one, two)]
-                a, b = (fn.let(f"load ptr, ptr {place}") for place in places)
-                fn.do(f"store ptr {b}, ptr {places[0]}")
-                fn.do(f"store ptr {a}, ptr {places[1]}")
+                assert one.slot is not None and two.slot is not None
+                places = slots[one.slot], slots[two.slot]
+                a, b = (place.load_pointer() for place in places)
+                places[0].store(b)
+                places[1].store(a)
         self._poll_sometimes(fn, counter, _work(step))
-        fn.jump(head)
-        fn.start(after)
+        loop.again()
 
-    def _poll_sometimes(self, fn: Function, counter: str, each: float) -> None:
+    def _poll_sometimes(self, fn: Function, counter: Pointer, each: float) -> None:
         """At a loop's end: every so many passes looks for signals."""
         period = 1
         while period < 4096 and period * max(each, 1.0) < _POLL_NS:
             period *= 2
-        passes = fn.let(f"add i64 {fn.let(f'load i64, ptr {counter}')}, 1")
-        fn.do(f"store i64 {passes}, ptr {counter}")
-        phase = fn.let(f"and i64 {passes}, {period - 1}")
-        with fn.when(fn.let(f"icmp eq i64 {phase}, 0")):
+        passes = counter.load() + 1
+        counter.store(passes)
+        with fn.when((passes & (period - 1)).eq(0)):
             self._poll(fn)
 
     def _poll(self, fn: Function) -> None:
         """Leaves the program if a signal's handler has raised an exception."""
         if self.interrupts:
-            self.written.polls = True
-            self._checked(fn, "call i32 @hlokit_interrupted()")
+            self._checked(fn, fn.call(_INTERRUPTED))
 
     def conditional(self, fn: Function, step: ConditionalStep) -> None:
         selector = step.reads[0]
         branches = [self.block(branch) for branch in step.branches]
-        last = len(branches) - 1
         if selector.dtype is dtypes.pred:
-            flag = fn.let(f"load i8, ptr {self.pointer(fn, selector)}")
-            number = fn.let(f"select i1 {fn.let(f'icmp ne i8 {flag}, 0')}, i32 0, i32 1")
+            flag = self.pointer(fn, selector).load()
+            number = flag.ne(0).select(fn.constant(0, I32), 1)
         else:
-            number = fn.let(f"load i32, ptr {self.pointer(fn, selector)}")
+            number = self.pointer(fn, selector).to(I32).load()
         labels = [fn.new_block("branch") for _ in branches]
         after = fn.new_block("joined")
-        cases = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels[:last]))
-        fn.do(f"switch i32 {number}, label %{labels[last]} [ {cases} ]")
+        fn.switch(number, dict(enumerate(labels[:-1])), labels[-1])
         for label, branch in zip(labels, branches, strict=True):
             fn.start(label)
-            self._checked(fn, f"call i32 @{branch}(ptr %bases, ptr %slots)")
+            self._call(fn, branch)
             fn.jump(after)
         fn.start(after)
 
     # -- pointers
 
-    def _table(self, fn: Function, buffers: Sequence[Buffer]) -> str:
+    def _table(self, fn: Function, buffers: Sequence[Buffer]) -> Pointer:
         table = self._tables.get(fn.name)
         if table is None:
-            table = self._tables[fn.name] = fn.alloca("ptr", 64)
+            table = self._tables[fn.name] = fn.local(POINTER, 64, 64)
         if len(buffers) > 64:
-            table = fn.alloca("ptr", len(buffers))
+            table = fn.local(POINTER, len(buffers), 64)
         for k, buffer in enumerate(buffers):
             pointer = self.pointer(fn, buffer)
-            place = fn.once(f"getelementptr ptr, ptr {table}, i64 {k}") if k else table
-            fn.do(f"store ptr {pointer}, ptr {place}")
+            fn.element_once(table, k).store(pointer)
         return table
 
-    def pointer(self, fn: Function, buffer: Buffer) -> str:
+    def pointer(self, fn: Function, buffer: Buffer) -> Pointer:
         home = self.assignment.homes[buffer]
         if home.slot is not None:
-            place = fn.once(f"getelementptr ptr, ptr %slots, i64 {home.slot}")
-            return fn.let(f"load ptr, ptr {place}")
+            return fn.element_once(fn.pointer("slots", POINTER), home.slot).load_pointer()
         return self._fixed(fn, home)
 
-    def _fixed(self, fn: Function, home: Home) -> str:
+    def _fixed(self, fn: Function, home: Home) -> Pointer:
         if home.kind == "arena":
-            base = self._base(fn, self.arena)
-            return fn.once(f"getelementptr i8, ptr {base}, i64 {home.offset}")
+            return fn.element_once(self._base(fn, self.arena), home.offset)
         return self._base(fn, self.starts[home.kind] + home.offset)
 
-    def _base(self, fn: Function, number: int) -> str:
-        place = fn.once(f"getelementptr ptr, ptr %bases, i64 {number}")
-        return fn.once(f"load ptr, ptr {place}, !invariant.load !1")
+    def _base(self, fn: Function, number: int) -> Pointer:
+        return fn.invariant_pointer(fn.pointer("bases", POINTER), number)

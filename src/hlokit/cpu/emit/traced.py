@@ -5,18 +5,16 @@ The kernels are the program's own; only the functions that call them are written
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlokit.cpu.compiler import Program
 from hlokit.cpu.emit.entry import EntryWriter, Written, finished, is_tight
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.jit.libc import monotonic_ns
+from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, Module, Prototype, Record
 from hlokit.cpu.loops.expr import Buffer
 from hlokit.cpu.lower.steps import ConditionalStep, HostStep, Step, WhileStep
 from hlokit.cpu.target import Target
-
-HEADER, TOTAL, EVENT = 32, 16, 24
-"""Bytes of a log's parts: (capacity, events seen, address of the events, unused), then for each step (nanoseconds,
-runs); elsewhere for each event (step, start, end)."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,7 @@ class Traced:
     steps   by number, and the innermost loops and branches round each
     hosts   the steps of the reference, by their own number
     extra   pointers that its table of pointers has after the program's
+    called  functions that it calls of those who load it
     """
 
     text: str
@@ -33,11 +32,12 @@ class Traced:
     around: list[tuple[Step, ...]]
     hosts: list[HostStep]
     extra: int
+    called: tuple[str, ...]
 
 
 def timed(program: Program, target: Target) -> Traced:
     """Notes the time of each step in the log that the last pointer points to. A tight loop is one step."""
-    return _traced(program, _Timed, _LOG.replace("$CLOCK", "6" if "darwin" in target.triple else "1"), 1)
+    return _traced(program, _Timed, (_now(target), _record()), 1)
 
 
 def watched(program: Program) -> Traced:
@@ -46,10 +46,10 @@ def watched(program: Program) -> Traced:
     The last two pointers are the function and its context; the table holds what the step reads, then what it writes.
     Something else than 0 ends the program.
     """
-    return _traced(program, _Watched, "", 2)
+    return _traced(program, _Watched, (), 2)
 
 
-def _traced(program: Program, kind: type[_Traced], more: str, extra: int) -> Traced:
+def _traced(program: Program, kind: type[_Traced], more: Sequence[Function], extra: int) -> Traced:
     module = Module()
     own = program.written.module
     module.globals |= own.globals
@@ -60,7 +60,10 @@ def _traced(program: Program, kind: type[_Traced], more: str, extra: int) -> Tra
     writer = kind(written, program.assignment, program.prepared, counts)
     writer.steps, writer.around = [], []
     writer.entry(program.block)
-    return Traced(finished(written, calls_python=True) + more, writer.steps, writer.around, written.hosts, extra)
+    for function in more:
+        module.add(function)
+    text = finished(written, calls_python=True)
+    return Traced(text, writer.steps, writer.around, written.hosts, extra, tuple(module.external))
 
 
 class _Traced(EntryWriter):
@@ -97,11 +100,9 @@ class _Timed(_Traced):
         return super().is_whole(step) or (isinstance(step, WhileStep) and is_tight(step))
 
     def round(self, fn: Function, step: Step, number: int) -> None:
-        start = fn.let("call i64 @hlokit_now()")
+        start = fn.call(_NOW)
         self.step(fn, step)
-        end = fn.let("call i64 @hlokit_now()")
-        log = self._base(fn, self.host + 2)
-        fn.do(f"call void @hlokit_record(ptr {log}, i64 {number}, i64 {start}, i64 {end})")
+        fn.call(_RECORD, self._base(fn, self.host + 2), number, start, fn.call(_NOW))
 
 
 class _Watched(_Traced):
@@ -113,7 +114,7 @@ class _Watched(_Traced):
     def _asked(self, fn: Function, step: Step, number: int) -> None:
         table = self._table(fn, touched(step))
         function, context = self._base(fn, self.host + 2), self._base(fn, self.host + 3)
-        self._checked(fn, f"call i32 {function}(ptr {context}, i64 {number}, ptr {table})")
+        self._checked(fn, function.call(I32, context, fn.index(number), table))
 
 
 def touched(step: Step) -> tuple[Buffer, ...]:
@@ -121,55 +122,34 @@ def touched(step: Step) -> tuple[Buffer, ...]:
     return (*step.reads, *step.writes)
 
 
-_LOG = """
-declare i32 @clock_gettime(i32, ptr)
+_NOW = Prototype("hlokit_now", I64)
+_RECORD = Prototype("hlokit_record", None, {"log": POINTER, "step": I64, "start": I64, "end": I64})
+_ROW = Record("Row", {"nanoseconds": I64, "runs": I64})
+_EVENT = Record("Event", {"step": I64, "start": I64, "end": I64})
+_LOG = Record("Log", {"capacity": I64, "seen": I64, "events": POINTER, "unused": I64, "rows": Field(_ROW, 0)})
+"""A log: `rows` has one for each step, `events` points to one for each run of one, as far as they fit."""
+HEADER, TOTAL, EVENT = _LOG.bytes, _ROW.bytes, _EVENT.bytes
 
-define internal i64 @hlokit_now() {
-  %time = alloca [2 x i64], align 8
-  call i32 @clock_gettime(i32 $CLOCK, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest.at = getelementptr i8, ptr %time, i64 8
-  %rest = load i64, ptr %rest.at
-  %large = mul i64 %seconds, 1000000000
-  %now = add i64 %large, %rest
-  ret i64 %now
-}
 
-; the log: capacity, events seen, a pointer to the events, unused; then a row for each step
-define internal void @hlokit_record(ptr %log, i64 %step, i64 %start, i64 %end) {
-entry:
-  %row.at = mul i64 %step, 16
-  %row.from = add i64 %row.at, 32
-  %row = getelementptr i8, ptr %log, i64 %row.from
-  %runs.at = getelementptr i8, ptr %row, i64 8
-  %total = load i64, ptr %row
-  %time = sub i64 %end, %start
-  %total.next = add i64 %total, %time
-  store i64 %total.next, ptr %row
-  %runs = load i64, ptr %runs.at
-  %runs.next = add i64 %runs, 1
-  store i64 %runs.next, ptr %runs.at
-  %seen.at = getelementptr i8, ptr %log, i64 8
-  %capacity = load i64, ptr %log
-  %seen = load i64, ptr %seen.at
-  %seen.next = add i64 %seen, 1
-  store i64 %seen.next, ptr %seen.at
-  %fits = icmp ult i64 %seen, %capacity
-  br i1 %fits, label %keep, label %done
+def _now(target: Target) -> Function:
+    f = Function.of(_NOW)
+    f.returns(monotonic_ns(f, target))
+    return f
 
-keep:
-  %events.at = getelementptr i8, ptr %log, i64 16
-  %events = load ptr, ptr %events.at
-  %event.at = mul i64 %seen, 24
-  %event = getelementptr i8, ptr %events, i64 %event.at
-  %event.start = getelementptr i8, ptr %event, i64 8
-  %event.end = getelementptr i8, ptr %event, i64 16
-  store i64 %step, ptr %event
-  store i64 %start, ptr %event.start
-  store i64 %end, ptr %event.end
-  br label %done
 
-done:
-  ret void
-}
-"""
+def _record() -> Function:
+    """Notes one run of a step."""
+    f = Function.of(_RECORD)
+    log, step, start, end = f.pointer("log", _LOG), f.argument("step"), f.argument("start"), f.argument("end")
+    row = log["rows"][step]
+    row["nanoseconds"].store(row["nanoseconds"].load() + (end - start))
+    row["runs"].store(row["runs"].load() + 1)
+    seen = log["seen"].load()
+    log["seen"].store(seen + 1)
+    with f.when(seen.compare("ult", log["capacity"].load())):
+        event = log["events"].load_pointer(_EVENT)[seen]
+        event["step"].store(step)
+        event["start"].store(start)
+        event["end"].store(end)
+    f.returns()
+    return f

@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 from hlokit.cpu.llvm.records import Record
 from hlokit.cpu.llvm.symbols import Global, Prototype, R
 from hlokit.cpu.llvm.types import I8, I64, POINTER, Type, type_of
-from hlokit.cpu.llvm.values import Index, Pointer, Value
+from hlokit.cpu.llvm.values import INVARIANT, Index, Pointer, Value
 from hlokit.cpu.target import Target
 
 COLD = '"hlokit-cold"'
@@ -125,6 +125,18 @@ class Function:
         """The pointer at this place of the function's first parameter, %table, to such elements."""
         return Pointer(self, self.table_pointer(number), element, align)
 
+    def element_once(self, base: Pointer, number: int) -> Pointer:
+        """The address of an element, computed at the function's entry, where `base` must be known."""
+        if not number:
+            return base
+        return base.named(self.once(f"getelementptr {base.element}, {base.typed}, i64 {number}"))
+
+    def invariant_pointer(self, base: Pointer, number: int) -> Pointer:
+        """The pointer at this place of an array of pointers that nobody changes; read once, at the function's entry.
+        The module's text needs METADATA."""
+        place = self.element_once(base, number)
+        return Pointer(self, self.once(f"load ptr, {place.typed}, {INVARIANT}"))
+
     def new_block(self, prefix: str = "b") -> str:
         """A label for a block that `start` begins later."""
         return self.fresh(prefix)[1:]
@@ -204,6 +216,10 @@ class Function:
         shown = ", ".join(f"{element} {element.constant(n)}" for n in numbers)
         return Value(self, element.of(len(numbers)), f"<{shown}>")
 
+    def zeros(self, type: Type) -> Value:
+        """0 in every lane."""
+        return Value(self, type, "zeroinitializer", 0)
+
     def lane_numbers(self, type: Type) -> Value:
         """0, 1, 2, ... in the lanes of a vector."""
         return self.vector_constant(range(type.lanes), type.element)
@@ -267,6 +283,10 @@ class Function:
         self.symbols[symbol.name] = symbol
         element = symbol.type if isinstance(symbol, Global) else I8
         return Pointer(self, f"@{symbol.name}", element)
+
+    def function(self, name: str) -> Pointer:
+        """The address of a function of the same module."""
+        return Pointer(self, f"@{name}")
 
     def null(self) -> Pointer:
         """The null pointer."""

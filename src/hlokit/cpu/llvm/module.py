@@ -86,6 +86,24 @@ class Module:
         if exported:
             self.exported[name] = None
 
+    def rename(self, name: str, new: str) -> None:
+        """Gives a function that nothing calls another name; it can no longer be looked up."""
+        self.exported.pop(name, None)
+        self.functions[new] = self.functions.pop(name).replace(f"@{name}(", f"@{new}(", 1)
+
+    def surround(self, prefix: str, before: Prototype[None], after: Prototype[None]) -> bool:
+        """Has functions without parameters called before and after each call of those whose names begin so; whether
+        there are such calls. Functions that this has been done to already stay."""
+        call = re.compile(rf"^( *)call void @{prefix}.*$", re.MULTILINE)
+        first, last = (f"call void @{function.name}()" for function in (before, after))
+        calling = {name: text for name, text in self.functions.items() if f"call void @{prefix}" in text}
+        for name, text in calling.items():
+            if first not in text:
+                self.functions[name] = call.sub(rf"\1{first}\n\g<0>\n\1{last}", text)
+        for function in (before, after) if calling else ():
+            self.use(function)
+        return bool(calling)
+
     def table(self, name: str, scalar: str, values: Iterable[Any]) -> str:
         """A constant array; gives its name with @."""
         shown = [float_constant(v, scalar) if scalar in ("float", "double", "half") else str(int(v)) for v in values]

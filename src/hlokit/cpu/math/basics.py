@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hlokit.cpu.llvm import Value, joined
+from hlokit.cpu.llvm import I32, Value, joined, type_of
 from hlokit.cpu.math import coefficients
 
 MANTISSA = {"float": 23, "double": 52}
@@ -36,20 +36,19 @@ def intrinsic_width(x: Value) -> int:
     return widest if widest * size >= 16 else 0
 
 
-def masked(name: str, x: Value, operands: Sequence[Value], immediate: str = "") -> Value:
+def masked(name: str, x: Value, operands: Sequence[Value], immediate: int | None = None) -> Value:
     """An AVX-512 intrinsic `name` over all lanes, in pieces of its own width."""
-    width = intrinsic_width(x)
+    fn, width = x.fn, intrinsic_width(x)
     suffix = f"{'ps' if x.scalar == 'float' else 'pd'}.{width * x.bits}"
-    mask = f"i{max(8, width)} -1"
+    mask = fn.constant(-1, type_of(f"i{max(8, width)}"))
     # those of 512 bits take a rounding mode: 4 is the current one
-    mode = ", i32 4" if width * x.bits == 512 else ""
+    mode = [fn.constant(4, I32)] if width * x.bits == 512 else []
+    number = [] if immediate is None else [fn.constant(immediate, I32)]
     pieces: list[Value] = []
     for parts in zip(*(v.split(width) for v in operands), strict=True):
         kind = parts[0].type
-        listed = ", ".join(v.typed for v in parts)
-        listed += f"{immediate}, {kind} zeroinitializer, {mask}{mode}"
-        call = f"call {kind} @llvm.x86.avx512.mask.{name}.{suffix}({listed})"
-        pieces.append(x.let(call, kind))
+        listed = (*parts, *number, fn.zeros(kind), mask, *mode)
+        pieces.append(fn.call_for(kind, f"llvm.x86.avx512.mask.{name}.{suffix}", *listed))
     return joined(pieces)
 
 
@@ -72,7 +71,7 @@ def power_of_two(n: Value, scalar: str) -> Value:
 def exponent_and_mantissa(x: Value) -> tuple[Value, Value]:
     """(e, m) with x = m * 2^e, m in [0.75, 1.5). Infinite e for zero and infinity; m is NaN for negative x and NaN."""
     if intrinsic_width(x):
-        mantissa = masked("getmant", x, [x], f", i32 {3 | 2 << 2}")
+        mantissa = masked("getmant", x, [x], 3 | 2 << 2)
         return masked("getexp", x, [x]) - masked("getexp", x, [mantissa]), mantissa
     bits = MANTISSA[x.scalar]
     bias = (1 << (x.bits - 2 - bits)) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from hlokit.cpu.llvm import Value, joined, scalar_type, type_of
+from hlokit.cpu.llvm import I32, Value, joined, scalar_type, type_of
 from hlokit.ops.numerics import bits_of, integer_range, narrow
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -214,11 +214,11 @@ def _to_bf16(value: Value, bits: Value) -> Value:
 
 def _to_bf16_by_instruction(value: Value) -> Value:
     """vcvtneps2bf16 takes denormals for zeros: they are lifted to the next exponent for the time of it."""
-    is_denormal = f"call <16 x i1> @llvm.x86.avx512.fpclass.ps.512({value.typed}, i32 32)"
-    denormal = value.let(is_denormal, value.type.mask)
+    fn = value.fn
+    denormal = fn.call_for(value.type.mask, "llvm.x86.avx512.fpclass.ps.512", value, fn.constant(32, I32))
     bits = value.as_bits()
     lifted = (bits + (1 << 23)).where(denormal, bits).as_float()
-    rounded = value.fn.call_for(type_of("bfloat", 16), "llvm.x86.avx512bf16.cvtneps2bf16.512", lifted)
+    rounded = fn.call_for(type_of("bfloat", 16), "llvm.x86.avx512bf16.cvtneps2bf16.512", lifted)
     halves = rounded.as_bits()
     return (halves - (1 << 7)).where(denormal, halves)
 

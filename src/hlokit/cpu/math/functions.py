@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from hlokit.cpu.llvm import Repeat, Value, joined
+from hlokit.cpu.llvm import Repeat, Value, joined, type_of
 from hlokit.cpu.math import coefficients
 from hlokit.cpu.math.basics import (
     MANTISSA,
@@ -172,11 +172,9 @@ def rsqrt(x: Value) -> Value:
     if x.lanes < 4:
         return rsqrt(x.padded(4)).first(x.lanes)
     width = intrinsic_width(x)
-    pieces: list[Value] = []
-    for part in x.split(width):
-        operands = f"{part.typed}, {part.type} zeroinitializer, i{max(8, width)} -1"
-        pieces.append(part.let(f"call {part.type} @llvm.x86.avx512.rsqrt14.ps.{32 * width}({operands})", part.type))
-    y = joined(pieces)
+    kind, mask = x.type.of(width), x.fn.constant(-1, type_of(f"i{max(8, width)}"))
+    name = f"llvm.x86.avx512.rsqrt14.ps.{32 * width}"
+    y = joined([x.fn.call_for(kind, name, part, x.fn.zeros(kind), mask) for part in x.split(width)])
     error = (x * y).fma(-y, 1.0)
     better = (y * error).fma(error.fma(0.375, 0.5), y)
     return better.where(error.compare("ord", error), y)  # y is right for zeros, infinity and what has no root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.llvm import Value, float_constant, joined, type_of
+from hlokit.cpu.llvm import Value, joined, type_of
 
 WIDTH = 16
 """Floats of a register; two registers hold the numbers of all pieces."""
@@ -42,10 +42,7 @@ def odd_by_pieces(x: Value, limit: float, columns: Sequence[Sequence[float]]) ->
 
 def chosen(place: Value, column: Sequence[float]) -> Value:
     """The number of 32 that the lowest five bits of each lane's place say."""
-    first, second = (
-        "<16 x float> <" + ", ".join("float " + float_constant(v, "float") for v in half) + ">"
-        for half in (column[:WIDTH], column[WIDTH:])
-    )
-    head = f"call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512({first}, <16 x i32>"
-    kind = type_of("float", WIDTH)
-    return joined([part.let(f"{head} {part}, {second})", kind) for part in place.split(WIDTH)])
+    fn, kind = place.fn, type_of("float", WIDTH)
+    first, second = (fn.vector_constant(half, kind.element) for half in (column[:WIDTH], column[WIDTH:]))
+    name = "llvm.x86.avx512.vpermi2var.ps.512"
+    return joined([fn.call_for(kind, name, first, part, second) for part in place.split(WIDTH)])

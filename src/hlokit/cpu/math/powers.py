@@ -64,7 +64,7 @@ def _log_times(x: Value, y: Value) -> tuple[Value, Value]:
     if x.lanes < WIDTH:
         product, rest = _log_times(x.padded(WIDTH), y.padded(WIDTH))
         return product.first(x.lanes), rest.first(x.lanes)
-    e, m = masked("getexp", x, [x]), masked("getmant", x, [x], f", i32 {3 | 1 << 2}")  # m in [0.75, 1.5), of |x|
+    e, m = masked("getexp", x, [x]), masked("getmant", x, [x], 3 | 1 << 2)  # m in [0.75, 1.5), of |x|
     place = m.as_bits() >> 18
     c, start, start_rest = (chosen(place, column) for column in coefficients.LOG_PIECES32)
     ln2, ln2_rest = coefficients.LOG_LN2_32
