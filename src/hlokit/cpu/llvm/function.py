@@ -183,8 +183,9 @@ class Function:
 
     def argument(self, name: str) -> Value:
         """The parameter of this name."""
-        kind = next(kind for kind, known in self.parameters if known == name).partition(" ")[0]
-        return Value(self, _parsed(kind), f"%{name}")
+        kind = next(kind for kind, known in self.parameters if known == name)
+        end = kind.index(">") + 1 if kind.startswith("<") else None
+        return Value(self, _parsed(kind[:end] if end else kind.partition(" ")[0]), f"%{name}")
 
     def index_argument(self, name: str) -> Index:
         """The parameter of this name, an i64 that counts."""
