@@ -34,6 +34,7 @@ test-op: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff check --preview --select PLW1514  # encodings are said
+	$(BIN)/codespell src docs tests bench README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
