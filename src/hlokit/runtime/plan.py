@@ -18,6 +18,7 @@ import numpy as np
 
 from hlokit.cpu.jit.cache import Cache, Key, compiled_objects, objects_key, stored_objects
 from hlokit.cpu.jit.objects import ObjectCode
+from hlokit.cpu.kernels.linalg import LAPACK
 from hlokit.cpu.target import ALIGNMENT, Target
 from hlokit.hlo.module import HloModule
 from hlokit.ops.custom import CustomCall
@@ -119,7 +120,7 @@ def functions(names: Sequence[str]) -> dict[str, int]:
 
 def _lapack(text: str) -> tuple[str, ...]:
     """The routines of LAPACK that LLVM text calls."""
-    if "@hlokit_lapack_" not in text:
+    if f"@{LAPACK}" not in text:
         return ()  # to import what follows takes 6 ms
     from hlokit.cpu.kernels.linalg.lapack import lapack_names
 

@@ -199,11 +199,11 @@ def _factor(p: Panels, module: Module) -> str:
         root = pivot.sqrt()
         reciprocal = 1.0 / root
         store([reciprocal, zero, one] if p.parts == 2 else [reciprocal, one], r + i * p.reciprocal, 1)
-        factor = reciprocal.splat(p.lanes)
+        factor = reciprocal.splat(p.lanes)  # row i of u: divided by the pivot's root
         u[i] = [scaled(x, factor) for x in u[i]]
         _store(p, u[i], places[i])
         store([root, zero][: p.parts], diagonal[i], p.height)
-        for k in range(i + 1, p.rows):
+        for k in range(i + 1, p.rows):  # trailing update: row k less conj(u[i, k]) times row i
             left = p.spread(diagonal[k], p.height)
             u[k] = [multiply_subtract(x, left, above, True) for x, above in zip(u[k], u[i], strict=True)]
     f.call(substitution(module, p, False, conjugate=True), c, t, r, first + count)

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from hlokit.cpu.kernels.flow import subroutine
+from hlokit.cpu.kernels.linalg import LAPACK
 from hlokit.cpu.kernels.linalg.panel_copy import Strides, copy
 from hlokit.cpu.kernels.linalg.panels import blocked_update, rank_update, up
 from hlokit.cpu.kernels.linalg.stepped import Part
@@ -129,7 +130,7 @@ def call(f: Part, s: Eigen, routine: str, *arguments: Value | int) -> None:
             place = f.local(I32, 1, 64)
             place.store(f.index(argument).trunc(32))
             places.append(place)
-    name = f"hlokit_lapack_{'s' if s.p.bytes == 4 else 'd'}{routine}"
+    name = f"{LAPACK}{'s' if s.p.bytes == 4 else 'd'}{routine}"
     f.call(Prototype(name, None, [POINTER] * len(places)), *places)
 
 
@@ -250,7 +251,7 @@ def deflate(s: Eigen, module: Module) -> str:
     q, z, above = pair.column("q")[pair.first], pair.at("signs"), pair.upper - 1
     with f.loop(0, pair.size) as row:  # z: the last row of the upper eigenvectors, the first of the lower ones
         is_upper = row.index < pair.upper
-        at, start = (f.index(is_upper.select(x, pair.upper)) for x in (above, f.index(0)))
+        at, start = (is_upper.select(x, pair.upper) for x in (above, f.index(0)))
         z[row.index].store((q + row.index * s.column_bytes)[at].load())
         pair.integers("indxq")[row.index].store((row.index - start + 1).trunc(32))
     pair.rho.store(pair.at("off_diagonal")[above].load())
@@ -261,7 +262,7 @@ def deflate(s: Eigen, module: Module) -> str:
     _note(f, s, info)
     roots = f.index(count.load().sext(64))
     written = roots.ne(0)
-    kinds = [f.index(written.select(_integer(pair.integers("coltyp"), f.index(i)), 0)) for i in range(3)]
+    kinds = [written.select(_integer(pair.integers("coltyp"), f.index(i)), 0) for i in range(3)]
     for i, value in enumerate((roots, kinds[0] + kinds[1], kinds[1] + kinds[2], kinds[0])):
         pair.counts[i].store(value)
     return module.end(f)
@@ -311,7 +312,7 @@ def weights(s: Eigen, module: Module) -> str:
         sign = pair.at("weights")[i.index].load(p.lanes)
         pair.weights[i.index].store((-j.results[0]).sqrt().copysign(sign))
     # without roots all are sorted, else LAPACK leaves the deflated ones from the greatest on
-    step = f.index(count.eq(0).select(f.index(1), -1))
+    step = count.eq(0).select(f.index(1), -1)
     order = pair.integers("indxq")
     call(f, s, "lamrg", count, pair.size - count, pair.values, 1, step, order)
     _sort(order, pair.values, pair.size)

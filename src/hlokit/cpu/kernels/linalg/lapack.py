@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hlokit.cpu.kernels.linalg import cholesky, eigh, lu, qr, qr_product, triangular_solve
+from hlokit.cpu.kernels.linalg import LAPACK, cholesky, eigh, lu, qr, qr_product, triangular_solve
 from hlokit.cpu.kernels.linalg.factored import Factored
 from hlokit.cpu.kernels.linalg.panels import Items, up
 from hlokit.cpu.kernels.linalg.stripes import Matrix
@@ -42,8 +42,7 @@ from hlokit.ops.custom_targets.registry import find_target
 from hlokit.ops.linalg import is_long
 from hlokit.types.dtype import dtype
 
-_PREFIX = "hlokit_lapack_"
-_NAMES = re.compile(rf"^declare void @{_PREFIX}(\w+)\(", re.MULTILINE)
+_NAMES = re.compile(rf"^declare void @{LAPACK}(\w+)\(", re.MULTILINE)
 _TILE = 16
 _SMALL = 64 * 64
 """Elements of matrices that OpenBLAS's threads leave alone."""
@@ -65,7 +64,7 @@ def lapack_names(text: str) -> list[str]:
 
 def lapack_addresses(names: Sequence[str]) -> dict[str, int]:
     """Addresses of routines of LAPACK by the symbols that the code has for them."""
-    return {_PREFIX + name: lapack_address(name) for name in names}
+    return {LAPACK + name: lapack_address(name) for name in names}
 
 
 def lapack_symbols(text: str) -> dict[str, int]:
@@ -168,7 +167,7 @@ class _Plan:
 
 def _routine(plan: _Plan, module: Module) -> Routine:
     job = plan.job
-    routine = Prototype(_PREFIX + job.symbol, None, [POINTER] * len(plan.arguments))
+    routine = Prototype(LAPACK + job.symbol, None, [POINTER] * len(plan.arguments))
     f = Function(plan.name, PHASE)
     matrices = plan.matrices
     scratch = f.table(plan.operands + plan.results)

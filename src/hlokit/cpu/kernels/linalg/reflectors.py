@@ -103,7 +103,7 @@ class Reflecting(Stripes):
         with f.loop(0, p.width) as column:
             start = (columns + column.index * self.column_bytes)[first]
             is_reflector = column.index < steps
-            count = f.index(is_reflector.select(column.index, self.rows - first))
+            count: Index = is_reflector.select(column.index, self.rows - first)
             f.memset(start, 0, count * p.bytes)
             with f.when(is_reflector):
                 start[column.index].store(1.0)
