@@ -147,11 +147,15 @@ def test_picture_shows_what_is_printed() -> None:
 
 
 def loaded(name: str) -> Any:
-    """The program docs/NAME.py as a module."""
+    """The program docs/NAME.py as a module, which finds others of its folder."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
     return module
 
 
