@@ -169,23 +169,21 @@ def together(work: Callable[[int], None], threads: int) -> tuple[float, float]:
 
     ctypes lets go of Python's lock. The second counts where memory does not matter: it leaves out what others took.
     """
-    start = threading.Barrier(threads + 1)
-    busy = [0.0] * threads
+    start = threading.Barrier(threads)
+    begun, ended, busy = [0.0] * threads, [0.0] * threads, [0.0] * threads
 
     def run(number: int) -> None:
         start.wait()
-        begun = time.thread_time()
+        begun[number], before = time.perf_counter(), time.thread_time()
         work(number)
-        busy[number] = time.thread_time() - begun
+        ended[number], busy[number] = time.perf_counter(), time.thread_time() - before
 
     workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
     for worker in workers:
         worker.start()
-    start.wait()
-    begun = time.perf_counter()
     for worker in workers:
         worker.join()
-    return time.perf_counter() - begun, sum(busy) / threads
+    return max(ended) - min(begun), sum(busy) / threads
 
 
 def measure() -> Limits:

@@ -32,6 +32,7 @@ from hlokit.tools.ops import made_by, reference, summary
 from hlokit.types.dtype import DType
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
 SOURCE = ROOT / "src" / "hlokit"
 BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
 WRITTEN = "<!-- written: begin (docs/generate.py) -->", "<!-- written: end -->"

@@ -1,6 +1,8 @@
 """Profiles: every step is there, runs are counted, the trace is one that viewers read."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import hlokit as hk
 from hlokit.cpu.lower.steps import KernelStep
 from hlokit.errors import HlokitError
+from hlokit.runtime import limits as machine_limits
 from hlokit.runtime.limits import Limits, limits
 from hlokit.runtime.profile import kernel_bytes
 
@@ -107,6 +110,20 @@ def test_bytes_of_a_part_of_an_array() -> None:
 def test_repeat_is_checked() -> None:
     with pytest.raises(HlokitError, match="repeat=0"):
         hk.compile(hk.parse(LOOP)).profile(X, repeat=0)
+
+
+def test_rates_do_not_count_time_before_the_caller_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the thread that measures may be the last one to run: the rate is no higher for it."""
+
+    class Late(threading.Barrier):
+        def wait(self, timeout: float | None = None) -> int:
+            number = super().wait(timeout)
+            if threading.current_thread() is threading.main_thread():
+                time.sleep(0.1)
+            return number
+
+    monkeypatch.setattr(threading, "Barrier", Late)
+    assert machine_limits._together(lambda number: time.sleep(0.03), 2) >= 0.03
 
 
 def test_limits_are_measured_once() -> None:
