@@ -13,7 +13,7 @@ from hlokit.cpu.jit.objects import Library, compile_object
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.llvm import Function, Module
 from hlokit.cpu.target import Target
 from hlokit.ops.convolution import Convolution
 from hlokit.types import dtype as dtypes
@@ -204,14 +204,11 @@ def test_epilogue_gets_each_element_once(name: str) -> None:
     lhs, rhs = dtypes.f32[left], dtypes.f32[right]
     sizes = op.infer(lhs, rhs).dimensions
 
-    def store(f: Function, index: Any, value: str, lanes: int, mask: str | None) -> None:
-        number = "0"
+    def store(f: Function, index: Any, parts: Any, mask: Any) -> None:
+        number = f.index(0)
         for i, size in zip(index, sizes, strict=True):
-            number = f.let(f"add i64 {f.let(f'mul i64 {number}, {size}')}, {i}")
-        kind = vector("float", lanes)
-        value = f.let(f"fsub {kind} {value}, {splat('1.0', 'float', lanes)}")
-        out = f.let(f"load ptr, ptr {f.let('getelementptr ptr, ptr %table, i64 2')}")
-        write(f, dtypes.f32, out, number, value, lanes, mask)
+            number = number * size + i
+        write(dtypes.f32, f.table(2), number, [parts[0] - 1.0], mask)
 
     run, _ = compiled(op, lhs, rhs, store=store)
     a, b = operands(lhs, rhs)

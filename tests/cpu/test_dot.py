@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
-from hlokit.cpu.llvm import COLD, Function, Module, scalar_type, vector
+from hlokit.cpu.llvm import COLD, Function, Module
 from hlokit.cpu.target import Target
 from hlokit.hlo.op import Op
 from hlokit.ops.contraction import Dot, ScaledDot
@@ -276,20 +277,13 @@ def test_epilogue_gets_each_element_once(lhs: Any, rhs: Any, dims: Any, dtype: D
     op = dot_of(dtype, lhs, rhs, dt.f32, **dims)
     sizes = op.output_shape.dimensions
 
-    def store(fn: Function, index: Any, value: str, lanes: int, mask: str | None) -> None:
-        place = "0"
+    def store(fn: Function, index: Any, parts: Any, mask: Any) -> None:
+        place, (value,) = fn.index(0), parts
         for position, size in zip(index, sizes, strict=True):
-            place = fn.let(f"add i64 {fn.let(f'mul i64 {place}, {size}')}, {position}")
-        base = fn.let(f"load ptr, ptr {fn.let('getelementptr ptr, ptr %table, i64 2')}")
-        address = fn.let(f"getelementptr float, ptr {base}, i64 {place}")
-        type = vector(scalar_type(dt.f32), lanes)
-        assert lanes > 1 or mask is None
-        if mask is None:
-            before = fn.let(f"load {type}, ptr {address}, align 4")
-        else:
-            operands = f"ptr {address}, i32 4, <{lanes} x i1> {mask}, {type} zeroinitializer"
-            before = fn.let(f"call {type} @llvm.masked.load.v{lanes}f32.p0({operands})")
-        write(fn, dt.f32, base, place, fn.let(f"fadd {type} {before}, {value}"), lanes, mask)
+            place = place * size + position
+        base = fn.table(2, FLOAT)
+        assert value.lanes > 1 or mask is None
+        write(dt.f32, base, place, [base[place].load(value.lanes, mask) + value], mask)
 
     operands = [numbers(dtype, lhs), numbers(dtype, rhs)]
     call = call_of(op, (dtype[lhs], dtype[rhs]), host())

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlokit.cpu.kernels.contraction import amx_convolution_plan as plans
 from hlokit.cpu.kernels.contraction import convolution as routine
-from hlokit.cpu.kernels.contraction import matrix_convolution_plan as plans
 from hlokit.cpu.kernels.contraction.routine import contraction
 from hlokit.cpu.kernels.contraction.windows import window_space
 from hlokit.cpu.kernels.routine import Call
@@ -46,7 +46,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def uses(op: Convolution, lhs: Shape, rhs: Shape) -> bool:
-    return plans.matrix_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), host()) is not None
+    return plans.amx_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), host()) is not None
 
 
 def error(op: Convolution, got: Any, left: Any, right: Any) -> float:
@@ -173,7 +173,7 @@ def test_taps_in_goes(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     window = [WindowDimension(16, 1, 1, 1), WindowDimension(15, 1, 1, 1)]
     op = make(KERNEL_GRADIENT, window)
     lhs, rhs = dtypes.f32[batch, 16, 15, 40], dtypes.f32[batch, 16, 15, 24]
-    plan = plans.matrix_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), host())
+    plan = plans.amx_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), host())
     assert plan is not None
     assert plan.split is not None
     check(op, lhs, rhs)
@@ -199,7 +199,7 @@ FENCED = """
 import sys
 from unittest import mock
 import numpy as np
-from hlokit.cpu.kernels.contraction import convolution as routine, matrix_convolution_plan as plans
+from hlokit.cpu.kernels.contraction import convolution as routine, amx_convolution_plan as plans
 from tests.cpu import test_convolution as small
 from tests.cpu.test_matrix_convolution import CASES, SHAPES
 from tests.fuzz.guard import fenced
@@ -243,7 +243,7 @@ def test_chosen_by_shape(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_machines_without_them() -> None:
     op, left, right = CASES["nhwc"]
     lhs, rhs = dtypes.f32[left], dtypes.f32[right]
-    assert plans.matrix_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), avx2()) is None
+    assert plans.amx_plan(window_space(op.contraction([lhs, rhs]), [lhs, rhs], op.infer(lhs, rhs)), avx2()) is None
     check(op, lhs, rhs, avx2())
 
 

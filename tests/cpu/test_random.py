@@ -9,7 +9,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.kernels.routine import KERNELS, Call
-from hlokit.cpu.llvm import Function, vector
+from hlokit.cpu.llvm import I32, Function
 from hlokit.cpu.target import Target, baseline
 from hlokit.ops.random import RngBitGenerator
 from hlokit.types import dtype as dtypes
@@ -63,15 +63,12 @@ def test_other_targets(algorithm: str, target: Target) -> None:
 def test_epilogue(sizes: tuple[int, ...]) -> None:
     """Elements are handed over with their index; here they are stored with all bits flipped."""
 
-    def store(f: Function, index: Any, value: str, lanes: int, mask: str | None) -> None:
+    def store(f: Function, index: Any, parts: Any, mask: Any) -> None:
         assert mask is None
-        type = vector("i32", lanes)
-        flipped = f.let(f"xor {type} {value}, {'-1' if lanes == 1 else 'splat (i32 -1)'}")
-        place = "0"
+        place = f.index(0)
         for number, size in zip(index, sizes, strict=True):
-            place = f.let(f"add i64 {f.let(f'mul i64 {place}, {size}')}, {number}")
-        base = f.let(f"load ptr, ptr {f.let('getelementptr ptr, ptr %table, i64 2')}")
-        f.do(f"store {type} {flipped}, ptr {f.let(f'getelementptr i32, ptr {base}, i64 {place}')}, align 4")
+            place = place * size + number
+        f.table(2, I32)[place].store(~parts[0])
 
     state = np.array([3, 4], np.uint64)
     plain = _call("rng_philox", 2, "u32", sizes)

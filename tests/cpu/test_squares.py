@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hlokit.cpu.jit.objects import Library, compile_object
-from hlokit.cpu.kernels.contraction.squares import transposed
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.llvm import Function, Module, transposed, type_of
 from hlokit.cpu.target import host
 
 KINDS = {"float": np.float32, "i32": np.int32, "double": np.float64, "half": np.float16}
@@ -25,21 +24,17 @@ KINDS = {"float": np.float32, "i32": np.int32, "double": np.float64, "half": np.
     ],
 )
 def test_rows_become_columns(scalar: str, rows: int, unit: int) -> None:
-    f, type = Function("turn", [("ptr", "source"), ("ptr", "target")]), vector(scalar, rows * unit)
-    kind = np.dtype(KINDS[scalar])
-    size = rows * unit * kind.itemsize
-
-    def places(array: str) -> list[str]:
-        return [f.let(f"getelementptr i8, ptr {array}, i64 {i * size}") for i in range(rows)]
-
-    given = [f.let(f"load {type}, ptr {place}, align {kind.itemsize}") for place in places("%source")]
-    for value, place in zip(transposed(f, given, scalar, unit), places("%target"), strict=True):
-        f.do(f"store {type} {value}, ptr {place}, align {kind.itemsize}")
-    f.do("ret void")
+    f, element = Function("turn", [("ptr", "source"), ("ptr", "target")]), type_of(scalar)
+    source_rows, target_rows = (f.pointer(name, element) for name in ("source", "target"))
+    lanes = rows * unit
+    given = [source_rows[i * lanes].load(lanes) for i in range(rows)]
+    for i, value in enumerate(transposed(given, unit)):
+        target_rows[i * lanes].store(value)
+    f.returns()
     module = Module()
     module.add(f, exported=True)
     library = Library([compile_object(module.text(), host())], {})
-    source = np.arange(rows * rows * unit).reshape(rows, rows, unit).astype(kind)
+    source = np.arange(rows * rows * unit).reshape(rows, rows, unit).astype(KINDS[scalar])
     target = np.zeros_like(source)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("turn"))(
         source.ctypes.data, target.ctypes.data

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from hlokit.cpu.emit import KernelWriter, Scope, Val
-from hlokit.cpu.llvm import Function, scalar_type, vector
+from hlokit.cpu.llvm import Function, Index, Value
 from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node, RuntimeInt, affine_of, reachable
 from hlokit.cpu.loops.nest import Loops, Store
 from hlokit.cpu.loops.order import arrange
@@ -281,33 +281,28 @@ class EpilogueWriter:
         self.buffers: list[Buffer] = []
         self.pointers: dict[Function, dict[Buffer, str]] = {}
 
-    def __call__(self, fn: Function, index: Sequence[str], value: str, lanes: int, mask: str | None) -> None:
+    def __call__(self, fn: Function, index: Sequence[Index], parts: Sequence[Value], mask: Value | None) -> None:
         writer = _Writer(self, fn)
-        scope = writer.root
-        scope.axes = self._counted(fn, [str(number) for number in index])
+        scope, lanes = writer.root, parts[0].lanes
+        scope.axes = {axis: str(place) for axis, place in self._counted(index).items()}
         scope.axes.update({axis: "0" for axis in self.loops.order if axis.extent == 1})
         if lanes > 1:
-            scope.lane_axis, scope.lanes, scope.mask = self.axes[-1], lanes, mask
-        values = [value]
-        type = vector(scalar_type(self.epilogue.routine.writes[0].dtype), lanes)
-        if self.epilogue.is_complex:
-            values = [fn.let(f"extractvalue {{ {type}, {type} }} {value}, {k}") for k in (0, 1)]
+            scope.lane_axis, scope.lanes, scope.mask = self.axes[-1], lanes, None if mask is None else str(mask)
         scope.block = fn.block
-        for loads, part in zip(self.parts, values, strict=True):
-            scope.memo.update({load: Val(part, lanes) for load in loads})
+        for loads, part in zip(self.parts, parts, strict=True):
+            scope.memo.update({load: Val(str(part), lanes) for load in loads})
         with writer.at(scope):
             writer.stores()
 
-    def _counted(self, fn: Function, index: Sequence[str]) -> dict[Axis, str]:
+    def _counted(self, index: Sequence[Index]) -> dict[Axis, Index]:
         """The axes' counters at this index of the result."""
-        found: dict[Axis, str] = {}
+        found: dict[Axis, Index] = {}
         for dims, axes in _groups(self.sizes, self.axes):
             place = index[dims[0][0]]
             for k, size in dims[1:]:
-                place = fn.let(f"add nsw i64 {fn.let(f'mul nsw i64 {place}, {size}')}, {index[k]}")
+                place = place * size + index[k]
             for axis in reversed(axes[1:]):
-                found[axis] = fn.let(f"urem i64 {place}, {axis.extent}")
-                place = fn.let(f"udiv i64 {place}, {axis.extent}")
+                found[axis], place = place % axis.extent, place // axis.extent
             found[axes[0]] = place
         return found
 

@@ -104,8 +104,7 @@ class RngBitGeneratorPlan:
             taken = values
             if together < values.lanes:
                 taken = values.lane(start) if together == 1 else values.shuffled(range(start, start + together))
-            coordinates = [coordinate.text for coordinate in self._coordinates(index + start)]
-            store(f, coordinates, extended(taken, dtype).text, together, None)
+            store(f, self._coordinates(index + start), [extended(taken, dtype)], None)
 
     def _coordinates(self, position: Index) -> list[Index]:
         """The index of the element at this place of the row-major order."""

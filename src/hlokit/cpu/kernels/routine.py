@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from hlokit.cpu.llvm import Function, Index, Module
+from hlokit.cpu.llvm import Function, Index, Module, Value
 from hlokit.cpu.target import Target
 from hlokit.hlo.op import Op
 from hlokit.types.shape import Shape
@@ -16,10 +16,10 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.hlo.computation import Computation
 
-Store: TypeAlias = Callable[[Function, Sequence[str], str, int, "str | None"], None]
-"""store(function, index, value, lanes, mask): what becomes of `lanes` result elements that are consecutive in the last
-dimension, from `index` on (an i64 per result dimension). `value` has the result's register type, `mask` is a vector of
-i1 or None. The function's first parameter is the table, %table."""
+Store: TypeAlias = Callable[[Function, Sequence[Index], Sequence[Value], "Value | None"], None]
+"""store(function, index, parts, mask): what becomes of result elements that are consecutive in the last dimension, from
+`index` on (one per result dimension): a vector in the result's register type, of complex numbers one for each part.
+`mask` says which lanes exist. The function's first parameter is the table, %table."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 from hlokit.cpu.llvm.function import Function
@@ -58,6 +59,13 @@ class Module:
     def end(self, function: Function, *, exported: bool = False) -> str:
         """Ends a function without result and takes it; gives its name."""
         function.returns()
+        self.add(function, exported=exported)
+        return function.name
+
+    def add_by_text(self, function: Function, prefix: str, *, exported: bool = False) -> str:
+        """Takes a finished function and names it by what it does, so that equal ones are one; gives the name."""
+        function.name = ""
+        function.name = f"{prefix}_{sha256(function.text().encode()).hexdigest()[:16]}"
         self.add(function, exported=exported)
         return function.name
 

@@ -358,6 +358,11 @@ class Value:
         bits = self.bitcast(type_of(f"i{self.type.lanes}"))
         return self.fn.index(bits.intrinsic("ctpop").zext(64))
 
+    def reduced(self, operation: str) -> Value:
+        """All lanes of integers combined by `add`, `smax`, `umin`, ...: llvm.vector.reduce."""
+        name = f"llvm.vector.reduce.{operation}.{self.type.suffix}"
+        return self.let(f"call {self.type.element} @{name}({self.typed})", self.type.element)
+
     def any(self) -> Value:
         """Of i1: whether it holds in any lane."""
         if self.type.lanes == 1:
@@ -423,6 +428,20 @@ class Index(Value):
 
     def __rmul__(self, other: float) -> Index:
         return self.fn.index(other) * self
+
+    def least(self, other: Index | int) -> Index:
+        """The less of both, by a select: LLVM's code generation at level 0 is slow at smin."""
+        other = self.fn.index(other)
+        if self.number is not None and other.number is not None:
+            return self if self.number <= other.number else other
+        return self.fn.index((self < other).select(self, other))
+
+    def greatest(self, other: Index | int) -> Index:
+        """The greater of both, as `least`."""
+        other = self.fn.index(other)
+        if self.number is not None and other.number is not None:
+            return self if self.number >= other.number else other
+        return self.fn.index((self > other).select(self, other))
 
     def smin(self, other: Value | int) -> Index:
         return self.fn.index(super().smin(other))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hlokit.cpu.kernels.contraction.amx_convolution import by_amx
 from hlokit.cpu.kernels.contraction.denormals import may_flush
 from hlokit.cpu.kernels.contraction.depthwise import suits
 from hlokit.cpu.kernels.contraction.direct_convolution import tile_by_tile
-from hlokit.cpu.kernels.contraction.matrix_convolution import in_matrix_registers
 from hlokit.cpu.kernels.contraction.scalar_convolution import element_by_element
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, by_features, window_space, without_holes
 from hlokit.cpu.kernels.routine import Call, Routine
@@ -41,5 +41,5 @@ def _part(call: Call, module: Module, s: WindowSpace) -> Routine:
         lanes = call.target.vector_bytes // (s.wide.bits // 8)
         if suits(s, lanes):
             routine = tile_by_tile(call, module, by_features(s))
-        routine = routine or in_matrix_registers(call, module, s) or tile_by_tile(call, module, s)
+        routine = routine or by_amx(call, module, s) or tile_by_tile(call, module, s)
     return routine or element_by_element(call, module, s)

@@ -116,11 +116,11 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WindowPlan:
     """See the fields' types. axes are in the order of lhs in memory; rows and columns tell which span a tile,
     split along which one sums are taken in several goes."""
 
-    sliding: WindowSpace
+    space: WindowSpace
     axes: tuple[Laid, ...]
     rows: int
     columns: int
@@ -154,14 +154,14 @@ class Plan:
 
     @property
     def chunks(self) -> int:
-        return self.sliding.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
+        return self.space.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
 
     @property
     def order(self) -> list[int]:
         """The axes' numbers, those that a tile spans last; first, where lines read once are all that is read again."""
         spanned = (self.rows, self.columns)
         others = [i for i in range(len(self.axes)) if i not in spanned]
-        return [*spanned, *others] if self.sliding.shared else [*others, *spanned]
+        return [*spanned, *others] if self.space.shared else [*others, *spanned]
 
     @property
     def tap_axes(self) -> list[Laid]:
@@ -187,7 +187,7 @@ class Plan:
     @property
     def is_by_panel(self) -> bool:
         """Inputs are laid out anew for each panel."""
-        return self.split is not None or self.sliding.shared > 0
+        return self.split is not None or self.space.shared > 0
 
     def _tails(self) -> Iterator[tuple[Laid, int]]:
         """Each axis with taps, and the products inside of it."""
@@ -196,7 +196,7 @@ class Plan:
             yield laid, math.prod(a.axis.taps for a in axes[i + 1 :])
 
 
-def planned(s: WindowSpace, target: Target) -> Plan | None:
+def planned(s: WindowSpace, target: Target) -> WindowPlan | None:
     """A plan for sums of real numbers over at least one product; None where it would not be fast."""
     lanes = target.vector_bytes // (s.wide.bits // 8)
     registers = 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
@@ -231,7 +231,7 @@ def planned(s: WindowSpace, target: Target) -> Plan | None:
         laid, patch = _laid_out(laid, width, lanes, size)
         if patch * size > _PATCH_AT_MOST:
             return None
-    return Plan(s, tuple(laid), rows, columns, lanes, tuple(panels), blocks, is_direct, patch, split)
+    return WindowPlan(s, tuple(laid), rows, columns, lanes, tuple(panels), blocks, is_direct, patch, split)
 
 
 def _panels(features: int, lanes: int) -> list[Panel]:

@@ -1,16 +1,15 @@
-"""Depthwise convolution: output features with inputs of their own lie side by side in vectors."""
+"""Inputs of depthwise convolutions: output features with inputs of their own lie side by side in vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, Plan
-from hlokit.cpu.kernels.contraction.elements import broadcast, constant_mask, lane_numbers, read, store
-from hlokit.cpu.kernels.contraction.scalar_convolution import affine
-from hlokit.cpu.kernels.contraction.squares import shuffled, transposed
-from hlokit.cpu.kernels.contraction.windows import WindowSpace
-from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+from hlokit.cpu.kernels.contraction.convolution_plan import Panel, WindowPlan
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to, read
+from hlokit.cpu.kernels.contraction.patch import Patch
+from hlokit.cpu.kernels.contraction.space import affine
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, each
+from hlokit.cpu.llvm import I1, Index, Pointer, Value, transposed
 
 
 def suits(s: WindowSpace, lanes: int) -> bool:
@@ -26,111 +25,80 @@ def _can_turn(s: WindowSpace) -> bool:
     return s.output.size == 1
 
 
-@contextmanager
-def each(f: Function, count: int) -> Generator[str]:
-    """Numbers below `count`: a loop, unless there is but one."""
-    if count == 1:
-        yield "0"
-        return
-    with f.loop("0", str(count)) as loop:
-        yield loop.index
+class FeaturePatch(Patch):
+    """What a chunk reads for the panel with a number: a vector of features for each place, zeros for padding."""
 
+    def __init__(
+        self, plan: WindowPlan, panel: Panel, base: Pointer, patch: Pointer, starts: Sequence[Index], nth: Index
+    ) -> None:
+        super().__init__(plan, base, patch, starts)
+        s, lanes, width = plan.space, plan.lanes, panel.vectors * plan.lanes
+        self.panel = panel
+        self.in_lines = s.output.lhs == 1 and lanes % s.shared == 0
+        numbers = [i for i, a in enumerate(plan.axes) if a.extent > 1 or a.axis.inputs > 1 or not a.axis.is_inside]
+        self.turned: int | None = None
+        if self.in_lines:
+            channel = affine(self.fn, panel.first // s.shared, [(nth, width // s.shared)])
+        else:
+            channel = affine(self.fn, panel.first * s.output.lhs, [(nth, width * s.output.lhs)])
+            lines = [i for i in numbers if plan.axes[i].axis.lhs == 1 and plan.axes[i].step == 1]
+            lines = [i for i in lines if plan.axes[i].extent > 1]
+            self.turned = lines[-1] if lines else None
+            numbers = [i for i in numbers if i != self.turned]
+        self.over(numbers, channel)
 
-def also_inside(f: Function, laid: Laid, place: str, inside: str) -> str:
-    """Whether `inside` holds and the axis has an element at the place."""
-    if laid.is_inside:
-        return inside
-    here = f.let(f"icmp ult i64 {place}, {laid.axis.inputs}")
-    return here if inside == "true" else f.let(f"and i1 {inside}, {here}")
-
-
-def lay_out_features(
-    f: Function, module: Module, plan: Plan, panel: Panel, base: str, patch: str, starts: Sequence[str], nth: str
-) -> None:
-    """What a chunk reads for the panel with this number: a vector of features for each place, zeros for padding."""
-    s, lanes, scalar = plan.sliding, plan.lanes, scalar_type(plan.sliding.wide)
-    numbers = [i for i, a in enumerate(plan.axes) if a.extent > 1 or a.axis.inputs > 1 or not a.axis.is_inside]
-    width = panel.vectors * lanes
-    in_lines = s.output.lhs == 1 and lanes % s.shared == 0
-    channel = affine(f, panel.first // s.shared if in_lines else 0, [(nth, width // s.shared if in_lines else 0)])
-    turned: int | None = None
-    if not in_lines:
-        channel = affine(f, panel.first * s.output.lhs, [(nth, width * s.output.lhs)])
-        lines = [
-            i for i in numbers if plan.axes[i].axis.lhs == 1 and plan.axes[i].step == 1 and plan.axes[i].extent > 1
-        ]
-        turned = lines[-1] if lines else None
-        numbers = [i for i in numbers if i != turned]
-
-    def valid(v: int) -> int:
-        return panel.valid if v == panel.vectors - 1 else lanes
-
-    def put(value: str, target: str) -> None:
-        store(f, scalar, lanes, value, f.let(f"getelementptr {scalar}, ptr {patch}, i64 {target}"))
-
-    def place(source: str, target: str, inside: str) -> None:
-        for v in range(panel.vectors):
-            to = affine(f, v * lanes, [(target, 1)])
-            if in_lines:
-                here = affine(f, v * lanes // s.shared, [(source, 1)])
-                put(in_line(here, inside, -(-valid(v) // s.shared)), to)
-            else:
-                one_by_one(affine(f, v * lanes * s.output.lhs, [(source, 1)]), to, inside, valid(v))
-
-    def in_line(source: str, inside: str, count: int) -> str:
-        mask = broadcast(f, inside, "i1", lanes)
-        if count < lanes:
-            mask = f.let(f"and <{lanes} x i1> {mask}, {constant_mask(count, lanes)}")
-        value = read(f, module, s.operand, base, source, lanes, scalar, mask)[0]
-        if s.shared == 1:
-            return value
-        return shuffled(f, vector(scalar, lanes), [value, "poison"], [i // s.shared for i in range(lanes)])
-
-    def one_by_one(source: str, target: str, inside: str, count: int) -> None:
-        put("zeroinitializer", target)
-        with f.when(inside), f.loop("0", str(count)) as loop:
-            number = affine(f, 0, [(source, 1), (loop.index, s.output.lhs)])
-            value = read(f, module, s.operand, base, number, 1, scalar)[0]
-            at = affine(f, 0, [(target, 1), (loop.index, 1)])
-            store(f, scalar, 1, value, f.let(f"getelementptr {scalar}, ptr {patch}, i64 {at}"))
-
-    def line(number: int, source: str, target: str, inside: str) -> None:
-        """Squares of lanes places and lanes features, read along the places and turned."""
-        laid = plan.axes[number]
-        bound = broadcast(f, f.let(f"select i1 {inside}, i32 {laid.axis.inputs}, i32 0"), "i32", lanes)
-        with f.loop("0", str(laid.extent), lanes) as loop:
-            at = affine(f, 0, [(starts[number], 1), (loop.index, 1)])
-            short = broadcast(f, f.let(f"trunc i64 {at} to i32"), "i32", lanes)
-            places = f.let(f"add <{lanes} x i32> {short}, {lane_numbers(lanes, 'i32')}")
-            mask = f.let(f"icmp ult <{lanes} x i32> {places}, {bound}")
-            full = panel.vectors if panel.valid == lanes else panel.vectors - 1
-
-            def square(v: str, count: int) -> None:
-                rows = ["zeroinitializer"] * lanes
-                for i in range(count):
-                    row = affine(f, i * s.output.lhs, [(v, lanes * s.output.lhs), (source, 1), (at, 1)])
-                    rows[i] = read(f, module, s.operand, base, row, lanes, scalar, mask)[0]
-                for i, value in enumerate(transposed(f, rows, scalar)):
-                    put(value, affine(f, i * laid.place, [(v, lanes), (target, 1), (loop.index, laid.place)]))
-
-            if full:
-                with each(f, full) as nth_vector:
-                    square(nth_vector, lanes)
-            if full < panel.vectors:
-                square(str(full), panel.valid)
-
-    def over(axes: Sequence[int], source: str, target: str, inside: str) -> None:
-        if not axes:
-            if turned is not None:
-                line(turned, source, target, inside)
-            else:
-                place(source, target, inside)
+    def line(self, source: Index, target: Index, inside: Value | None) -> None:
+        if self.turned is not None:
+            self._turned_line(self.turned, source, target, inside)
             return
-        number, laid = axes[0], plan.axes[axes[0]]
-        with each(f, laid.extent) as k:
-            at = affine(f, 0, [(starts[number], 1), (k, laid.step)])
-            nested = affine(f, 0, [(source, 1), (at, laid.axis.lhs)])
-            here = also_inside(f, laid, at, inside)
-            over(axes[1:], nested, affine(f, 0, [(target, 1), (k, laid.place)]), here)
+        s, lanes = self.plan.space, self.plan.lanes
+        for v in range(self.panel.vectors):
+            to = self.patch[target + v * lanes]
+            if self.in_lines:
+                to.store(self._in_line(source + v * lanes // s.shared, inside, -(-self._valid(v) // s.shared)))
+            else:
+                self._one_by_one(source + v * lanes * s.output.lhs, to, inside, self._valid(v))
 
-    over(numbers, channel, "0", "true")
+    def _valid(self, v: int) -> int:
+        """The features that a vector has."""
+        return self.panel.valid if v == self.panel.vectors - 1 else self.plan.lanes
+
+    def _in_line(self, source: Index, inside: Value | None, count: int) -> Value:
+        """A vector of features; where neighbours have the same inputs, each of them so often."""
+        fn, s, lanes = self.fn, self.plan.space, self.plan.lanes
+        mask: Value | None = lanes_up_to(fn, count, lanes)
+        if inside is not None:
+            mask = inside.splat(lanes) if mask is None else inside.splat(lanes) & mask
+        (value,) = read(s.operand, self.base, source, lanes, self.scalar, mask)
+        return value if s.shared == 1 else value.shuffled([i // s.shared for i in range(lanes)])
+
+    def _one_by_one(self, source: Index, target: Pointer, inside: Value | None, count: int) -> None:
+        fn, s = self.fn, self.plan.space
+        target.store(fn.constant(0, self.scalar.of(self.plan.lanes)))
+        with fn.when(fn.constant(True, I1) if inside is None else inside), fn.loop(0, count) as loop:
+            (value,) = read(s.operand, self.base, source + loop.index * s.output.lhs, 1, self.scalar)
+            target[loop.index].store(value)
+
+    def _turned_line(self, number: int, source: Index, target: Index, inside: Value | None) -> None:
+        """Squares of lanes places and lanes features, read along the places and turned."""
+        fn, panel, lanes, laid = self.fn, self.panel, self.plan.lanes, self.plan.axes[number]
+        s = self.plan.space
+        full = panel.vectors if panel.valid == lanes else panel.vectors - 1
+
+        def square(v: Index, count: int) -> None:
+            rows = [fn.constant(0, self.scalar.of(lanes))] * lanes
+            for i in range(count):
+                row = affine(fn, i * s.output.lhs, [(v, lanes * s.output.lhs), (source, 1), (at, 1)])
+                (rows[i],) = read(s.operand, self.base, row, lanes, self.scalar, mask)
+            first = affine(fn, 0, [(v, lanes), (target, 1), (loop.index, laid.place)])
+            for i, value in enumerate(transposed(rows)):
+                self.patch[first + i * laid.place].store(value)
+
+        with fn.loop(0, laid.extent, lanes) as loop:
+            at = self.starts[number] + loop.index
+            mask = self.present(at, laid.axis.inputs, inside)
+            if full:
+                with each(fn, full) as v:
+                    square(v, lanes)
+            if full < panel.vectors:
+                square(fn.index(full), panel.valid)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hlokit.cpu.kernels import flow
-from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, Plan, planned
-from hlokit.cpu.kernels.contraction.convolution_tile import Tile
-from hlokit.cpu.kernels.contraction.depthwise import also_inside, each, lay_out_features
-from hlokit.cpu.kernels.contraction.elements import broadcast, constant_mask, lane_numbers, read, store
-from hlokit.cpu.kernels.contraction.scalar_convolution import affine, decoded, is_number
-from hlokit.cpu.kernels.contraction.windows import WindowSpace, finished, kernel_function
+from hlokit.cpu.kernels.contraction.convolution_plan import Laid, Panel, WindowPlan, planned
+from hlokit.cpu.kernels.contraction.convolution_tile import ConvolutionTile
+from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to, memory_of, read
+from hlokit.cpu.kernels.contraction.patch import InputPatch
+from hlokit.cpu.kernels.contraction.space import affine, unravelled
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, kernel_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
-from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type
+from hlokit.cpu.llvm import I64, Index, Module, Pointer, Type, Value, scalar_type, type_of
 
 _WEIGHTS_A_CHUNK = 1 << 16
 
@@ -24,368 +24,222 @@ def tile_by_tile(call: Call, module: Module, s: WindowSpace) -> Routine | None:
     if plan is None:
         return None
     weights = s.group.size * plan.features * s.steps
-    phases = (_weights(module, plan), _outputs(call, module, plan))
+    phases = (_Weights(call, plan).written(module), _Chunks(call, module, plan).written())
     return Routine(phases, weights * (s.wide.bits // 8))
+
+
+def _scalar(plan: WindowPlan) -> Type:
+    """What is multiplied and summed."""
+    return type_of(scalar_type(plan.space.wide))
 
 
 # -- weights
 
 
-def _weights(module: Module, plan: Plan) -> Phase:
+class _Weights:
     """Lays out rhs: group, panel, product, feature, the products in the order in which they are summed."""
-    s = plan.sliding
-    f, (_, rhs, _, scratch) = kernel_function(4)
-    axes = [laid.axis for laid in plan.tap_axes]
-    outer, inner = axes[:-1], axes[-1] if axes else None
-    sizes = [s.group.size, sum(p.count for p in plan.panels), *(a.taps for a in outer)]
-    units, run = math.prod(sizes), inner.taps if inner else 1
-    chunks = max(1, min(units, 64, units * run * plan.width // _WEIGHTS_A_CHUNK))
-    first = f.let(f"udiv i64 {f.let(f'mul i64 %begin, {units}')}, {chunks}")
-    last = f.let(f"udiv i64 {f.let(f'mul i64 %end, {units}')}, {chunks}")
-    with f.loop(first, last) as loop:
-        group, number, *taps = decoded(f, loop.index, sizes)
-        source = [(group, s.group.rhs), *((k, a.rhs) for k, a in zip(taps, outer, strict=True))]
-        before = "0"
-        for k, a in zip(taps, outer, strict=True):
-            before = affine(f, 0, [(before, a.taps), (k, 1)])
-        passed = 0
-        for panel in plan.panels:
-            width = panel.vectors * plan.lanes
-            here = f.let(f"icmp ult i64 {affine(f, -passed, [(number, 1)])}, {panel.count}")
-            with f.when(here):
-                nth = affine(f, -passed, [(number, 1)])
-                feature = affine(f, panel.first, [(nth, width)])
-                start = affine(f, s.rhs_start, [*source, (feature, s.output.rhs)])
-                target = affine(f, panel.first * s.steps, [(group, plan.features * s.steps), (nth, width * s.steps)])
-                target = affine(f, 0, [(target, 1), (before, run * width)])
-                _copy_weights(f, module, plan, panel, rhs, scratch, start, target, run, inner.rhs if inner else 0)
-            passed += panel.count
-    return Phase(finished(f, module, "convolution_weights"), chunks)
 
+    def __init__(self, call: Call, plan: WindowPlan) -> None:
+        self.plan, self.s, self.scalar = plan, plan.space, _scalar(plan)
+        self.fn = kernel_function(call.target)
+        self.rhs, self.scratch = self.fn.table(1), self.fn.table(3, self.scalar)
 
-def _copy_weights(
-    f: Function,
-    module: Module,
-    plan: Plan,
-    panel: Panel,
-    rhs: str,
-    scratch: str,
-    start: str,
-    target: str,
-    run: int,
-    by: int,
-) -> None:
-    s, lanes, scalar = plan.sliding, plan.lanes, scalar_type(plan.sliding.wide)
-    with f.loop("0", str(run)) as loop:
-        source = affine(f, 0, [(start, 1), (loop.index, by)])
-        place = affine(f, 0, [(target, 1), (loop.index, panel.vectors * lanes)])
-        for v in range(panel.vectors):
-            valid = panel.valid if v == panel.vectors - 1 else lanes
-            at = affine(f, v * lanes * s.output.rhs, [(source, 1)])
-            put = affine(f, v * lanes, [(place, 1)])
-            if s.output.rhs == 1 and not (s.operand.bits < 16 and s.operand.is_floating):
-                value = read(f, module, s.operand, rhs, at, lanes, scalar, constant_mask(valid, lanes))[0]
-                store(f, scalar, lanes, value, f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {put}"))
-                continue
-            if valid < lanes:
-                to = f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {put}")
-                store(f, scalar, lanes, "zeroinitializer", to)
-            with f.loop("0", str(valid)) as each_lane:
-                number = affine(f, 0, [(at, 1), (each_lane.index, s.output.rhs)])
-                value = read(f, module, s.operand, rhs, number, 1, scalar)[0]
-                to = affine(f, 0, [(put, 1), (each_lane.index, 1)])
-                store(f, scalar, 1, value, f.let(f"getelementptr {scalar}, ptr {scratch}, i64 {to}"))
+    def written(self, module: Module) -> Phase:
+        plan, s, fn = self.plan, self.s, self.fn
+        axes = [laid.axis for laid in plan.tap_axes]
+        outer, inner = axes[:-1], axes[-1] if axes else None
+        sizes = [s.group.size, sum(p.count for p in plan.panels), *(a.taps for a in outer)]
+        units, run = math.prod(sizes), inner.taps if inner else 1
+        chunks = max(1, min(units, 64, units * run * plan.width // _WEIGHTS_A_CHUNK))
+        with fn.loop(*shared_out(fn, units, chunks)) as loop:
+            group, number, *taps = unravelled(loop.index, sizes)
+            source = [(group, s.group.rhs), *((k, a.rhs) for k, a in zip(taps, outer, strict=True))]
+            before = fn.index(0)
+            for k, a in zip(taps, outer, strict=True):
+                before = before * a.taps + k
+            passed = 0
+            for panel in plan.panels:
+                width, nth = panel.vectors * plan.lanes, number - passed
+                with fn.when(nth.compare("ult", panel.count)):
+                    feature = affine(fn, panel.first, [(nth, width)])
+                    start = affine(fn, s.rhs_start, [*source, (feature, s.output.rhs)])
+                    steps = [(group, plan.features * s.steps), (nth, width * s.steps), (before, run * width)]
+                    target = affine(fn, panel.first * s.steps, steps)
+                    self._panel(panel, start, target, run, inner.rhs if inner else 0)
+                passed += panel.count
+        fn.returns()
+        return Phase(module.add_by_text(fn, "convolution_weights", exported=True), chunks)
+
+    def _panel(self, panel: Panel, start: Index, target: Index, run: int, by: int) -> None:
+        """Copies the features of a panel for a run of products, `by` elements of rhs apart."""
+        fn, s, lanes = self.fn, self.s, self.plan.lanes
+        goes_by_vectors = s.output.rhs == 1 and not (s.operand.bits < 16 and s.operand.is_floating)
+        with fn.loop(0, run) as loop:
+            source, place = start + loop.index * by, target + loop.index * (panel.vectors * lanes)
+            for v in range(panel.vectors):
+                valid = panel.valid if v == panel.vectors - 1 else lanes
+                at, to = source + v * lanes * s.output.rhs, self.scratch[place + v * lanes]
+                if goes_by_vectors:
+                    to.store(read(s.operand, self.rhs, at, lanes, self.scalar, lanes_up_to(fn, valid, lanes))[0])
+                    continue
+                if valid < lanes:
+                    to.store(fn.constant(0, self.scalar.of(lanes)))
+                with fn.loop(0, valid) as lane:
+                    to[lane.index].store(read(s.operand, self.rhs, at + lane.index * s.output.rhs, 1, self.scalar)[0])
 
 
 # -- outputs
 
 
-def _outputs(call: Call, module: Module, plan: Plan) -> Phase:
-    s, scalar = plan.sliding, scalar_type(plan.sliding.wide)
-    f, (lhs, _, _, scratch) = kernel_function(4)
-    patch = "" if plan.is_direct else f.alloca(scalar, plan.patch)
-    with f.loop("%begin", "%end") as loop:
-        sizes = [s.group.size, *(a.blocks for a in plan.axes), plan.panel_blocks]
-        group, *blocks, panel_block = decoded(f, loop.index, sizes)
-        parts, firsts = list[tuple[str, str]](), list[str]()
-        for laid, block in zip(plan.axes, blocks, strict=True):
-            low = affine(f, 0, [(block, laid.block)])
-            parts.append((low, least(f, affine(f, laid.block, [(low, 1)]), str(laid.cut.parts))))
-            firsts.append(_first_of(f, laid, low))
-        base = f.let(f"getelementptr {_memory(s)}, ptr {lhs}, i64 {affine(f, 0, [(group, s.group.lhs)])}")
-        if plan.is_direct:
-            firsts = ["0"] * len(plan.axes)
-            start = -sum(a.axis.low * a.axis.lhs for a in plan.axes)
-            inputs = f.let(f"getelementptr {scalar}, ptr {base}, i64 {start}")
-        else:
-            inputs = patch
-            if not plan.is_by_panel:
-                _lay_out(f, module, plan, base, patch, input_starts(f, plan, firsts, "0"))
-        _panels(call, f, module, plan, base, inputs, scratch, group, panel_block, parts, firsts)
-    return Phase(finished(f, module, "convolution"), plan.chunks)
+class _Chunks:
+    """The tiles of each chunk, panel by panel: a panel's weights stay in the cache for all of them."""
+
+    def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
+        self.call, self.module, self.plan, self.s = call, module, plan, plan.space
+        self.fn, self.scalar = kernel_function(call.target), _scalar(plan)
+
+    def written(self) -> Phase:
+        fn, plan, s, scalar = self.fn, self.plan, self.s, self.scalar
+        lhs, self.scratch = fn.table(0, memory_of(s.operand)), fn.table(3, scalar)
+        with fn.loop(fn.index_argument("begin"), fn.index_argument("end")) as loop:
+            sizes = [s.group.size, *(a.blocks for a in plan.axes), plan.panel_blocks]
+            self.group, *blocks, panel_block = unravelled(loop.index, sizes)
+            lows = [block * a.block for a, block in zip(plan.axes, blocks, strict=True)]
+            self.parts = [(low, (low + a.block).least(a.cut.parts)) for a, low in zip(plan.axes, lows, strict=True)]
+            self.firsts = [_first_of(a, low) for a, low in zip(plan.axes, lows, strict=True)]
+            self.base = lhs[self.group * s.group.lhs]
+            if plan.is_direct:
+                self.firsts = [fn.index(0)] * len(plan.axes)
+                self.inputs = self.base[-sum(a.axis.low * a.axis.lhs for a in plan.axes)]
+            else:
+                self.inputs = fn.local(scalar, plan.patch, 64)
+                if not plan.is_by_panel:
+                    InputPatch(plan, self.base, self.inputs, self._starts(fn.index(0)))
+            self._panels(panel_block)
+        fn.returns()
+        return Phase(self.module.add_by_text(fn, "convolution", exported=True), plan.chunks)
+
+    def _starts(self, tap: Index) -> list[Index]:
+        """Each axis's place that the first output meets with its first tap; with `tap` along the axis that is split."""
+        return [
+            affine(self.fn, -a.axis.low, [(first, a.axis.stride), (tap, a.axis.tap if i == self.plan.split else 0)])
+            for i, (a, first) in enumerate(zip(self.plan.axes, self.firsts, strict=True))
+        ]
+
+    def _panels(self, block: Index) -> None:
+        fn, plan, s, count = self.fn, self.plan, self.s, sum(p.count for p in self.plan.panels)
+        low, high = fn.index(0), fn.index(count)
+        if plan.panel_blocks > 1:
+            low, high = block * count // plan.panel_blocks, (block * count + count) // plan.panel_blocks
+        passed = 0
+        for panel in plan.panels:
+            width = panel.vectors * plan.lanes
+            with fn.loop(low.greatest(passed), high.least(passed + panel.count)) as loop:
+                nth = affine(fn, -passed, [(loop.index, 1)])
+                steps = [(self.group, plan.features * s.steps), (nth, width * s.steps)]
+                weights = self.scratch[affine(fn, panel.first * s.steps, steps)]
+                feature = affine(fn, panel.first, [(self.group, s.output.size), (nth, width)])
+                tiles = _Tiles(self.call, self.module, plan, panel, weights, feature, self.parts, self.firsts)
+                if plan.is_by_panel:
+                    self._in_goes(tiles, nth)
+                else:
+                    tiles.over(plan.order, self.inputs, {}, {})
+            passed += panel.count
+
+    def _in_goes(self, tiles: _Tiles, nth: Index) -> None:
+        """Lays out what a panel reads, all at once or a block of taps at a time, with the tiles after each."""
+        fn, plan, patch = self.fn, self.plan, self.inputs
+
+        def lay_out(tap: Index) -> None:
+            starts = self._starts(tap)
+            if plan.space.shared:
+                FeaturePatch(plan, tiles.panel, self.base, patch, starts, nth)
+            else:
+                InputPatch(plan, self.base, patch, starts)
+
+        if plan.split is None:
+            lay_out(fn.index(0))
+            tiles.over(plan.order, patch, {}, {})
+            return
+        laid, room = plan.axes[plan.split], plan.tile * plan.tiles
+        sums, counter = fn.local(self.scalar, room, 64), fn.local(I64)
+        fn.memset(sums, 0, room * self.scalar.bytes)
+        weights = tiles.weights
+        with fn.loop(0, laid.axis.taps, laid.taps) as loop:
+            lay_out(loop.index)
+            counter.store(0)
+            tiles.weights = weights[loop.index * (plan.rest(plan.split) * tiles.panel.vectors * plan.lanes)]
+            tiles.kept = (sums, counter, loop.index.eq(laid.axis.taps - laid.taps))
+            tiles.over(plan.order, patch, {}, {})
 
 
-def _memory(s: WindowSpace) -> str:
-    return memory_type(s.operand)
-
-
-def least(f: Function, a: str, b: str) -> str:
-    return str(min(int(a), int(b))) if is_number(a) and is_number(b) else flow.least(f, a, b)
-
-
-def greatest(f: Function, a: str, b: str) -> str:
-    return str(max(int(a), int(b))) if is_number(a) and is_number(b) else flow.greatest(f, a, b)
-
-
-def _first_of(f: Function, laid: Laid, part: str) -> str:
+def _first_of(laid: Laid, part: Index) -> Index:
     """The first output of a part."""
     cut = laid.cut
-    start = affine(f, 0, [(part, cut.least)])
-    return affine(f, 0, [(start, 1), (least(f, part, str(cut.extra)), 1)]) if cut.extra else start
-
-
-def _panels(
-    call: Call,
-    f: Function,
-    module: Module,
-    plan: Plan,
-    base: str,
-    inputs: str,
-    scratch: str,
-    group: str,
-    block: str,
-    parts: Sequence[tuple[str, str]],
-    firsts: Sequence[str],
-) -> None:
-    """The tiles of a chunk, panel by panel: a panel's weights stay in the cache for all of them."""
-    s, count = plan.sliding, sum(p.count for p in plan.panels)
-    low, high = "0", str(count)
-    if plan.panel_blocks > 1:
-        low = f.let(f"udiv i64 {affine(f, 0, [(block, count)])}, {plan.panel_blocks}")
-        high = f.let(f"udiv i64 {affine(f, count, [(block, count)])}, {plan.panel_blocks}")
-    passed = 0
-    for panel in plan.panels:
-        width = panel.vectors * plan.lanes
-        start, end = greatest(f, low, str(passed)), least(f, high, str(passed + panel.count))
-        with f.loop(start, end) as loop:
-            nth = affine(f, -passed, [(loop.index, 1)])
-            place = affine(f, panel.first * s.steps, [(group, plan.features * s.steps), (nth, width * s.steps)])
-            weights = f.let(f"getelementptr {scalar_type(s.wide)}, ptr {scratch}, i64 {place}")
-            feature = affine(f, panel.first, [(group, s.output.size), (nth, width)])
-            tiles = _Tiles(call, f, module, plan, panel, weights, feature, parts, firsts)
-            if plan.is_by_panel:
-                _in_goes(tiles, base, inputs, nth)
-            else:
-                tiles.over(plan.order, inputs, {})
-        passed += panel.count
-
-
-def _in_goes(tiles: _Tiles, base: str, patch: str, nth: str) -> None:
-    """Lays out what a panel reads, all at once or a block of taps at a time, with the tiles after each."""
-    f, module, plan = tiles.f, tiles.module, tiles.plan
-
-    def lay_out(tap: str) -> None:
-        starts = input_starts(f, plan, tiles.firsts, tap)
-        if plan.sliding.shared:
-            lay_out_features(f, module, plan, tiles.panel, base, patch, starts, nth)
-        else:
-            _lay_out(f, module, plan, base, patch, starts)
-
-    if plan.split is None:
-        lay_out("0")
-        tiles.over(plan.order, patch, {})
-        return
-    laid, scalar = plan.axes[plan.split], scalar_type(plan.sliding.wide)
-    sums, counter = f.alloca(scalar, plan.tile * plan.tiles), f.alloca("i64")
-    size = plan.tile * plan.tiles * (plan.sliding.wide.bits // 8)
-    f.do(f"call void @llvm.memset.p0.i64(ptr {sums}, i8 0, i64 {size}, i1 false)")
-    weights = tiles.weights
-    with f.loop("0", str(laid.axis.taps), laid.taps) as loop:
-        lay_out(loop.index)
-        f.do(f"store i64 0, ptr {counter}")
-        by = plan.rest(plan.split) * tiles.panel.vectors * plan.lanes
-        tiles.weights = f.let(f"getelementptr {scalar}, ptr {weights}, i64 {affine(f, 0, [(loop.index, by)])}")
-        is_last = f.let(f"icmp eq i64 {loop.index}, {laid.axis.taps - laid.taps}")
-        tiles.kept = (sums, counter, is_last)
-        tiles.over(plan.order, patch, {})
-
-
-def input_starts(f: Function, plan: Plan, firsts: Sequence[str], tap: str) -> list[str]:
-    """Each axis's place that the first output meets with its first tap; with `tap` along the axis that is split."""
-    starts: list[str] = []
-    for i, (laid, first) in enumerate(zip(plan.axes, firsts, strict=True)):
-        terms = [(first, laid.axis.stride), *([(tap, laid.axis.tap)] if i == plan.split else [])]
-        starts.append(affine(f, -laid.axis.low, terms))
-    return starts
+    return part * cut.least + part.least(cut.extra) if cut.extra else part * cut.least
 
 
 class _Tiles:
-    """The loops over a chunk's tiles of one panel."""
+    """The loops over a chunk's tiles of one panel.
+
+    kept  where a plan sums in several goes: sums, the number of those that were taken, whether the go is the last
+    """
 
     def __init__(
         self,
         call: Call,
-        f: Function,
         module: Module,
-        plan: Plan,
+        plan: WindowPlan,
         panel: Panel,
-        weights: str,
-        feature: str,
-        parts: Sequence[tuple[str, str]],
-        firsts: Sequence[str],
+        weights: Pointer,
+        feature: Index,
+        parts: Sequence[tuple[Index, Index]],
+        firsts: Sequence[Index],
     ) -> None:
-        self.call, self.f, self.module, self.plan, self.panel = call, f, module, plan, panel
+        self.call, self.fn, self.module, self.plan, self.panel = call, weights.fn, module, plan, panel
         self.weights, self.feature, self.parts, self.firsts = weights, feature, parts, firsts
-        self.kept: tuple[str, str, str] | None = None
+        self.kept: tuple[Pointer, Pointer, Value] | None = None
 
-    def over(
-        self, axes: Sequence[int], inputs: str, sizes: dict[int, int], index: dict[int, str] | None = None
-    ) -> None:
+    def over(self, axes: Sequence[int], inputs: Pointer, sizes: dict[int, int], index: dict[int, Index]) -> None:
         """axes: numbers of those to loop over. sizes: of the tile so far. index: of its first output, by axis."""
-        index = index or {}
         if not axes:
             self._call(inputs, sizes, index)
             return
-        f, number = self.f, axes[0]
+        number = axes[0]
         laid, (low, high) = self.plan.axes[number], self.parts[number]
+        whole = len(laid.cut.sizes) == 1
+
+        def at(part: Index, size: int) -> None:
+            """One part of the first axis, and what is inside."""
+            is_first = laid.block == 1 and not self.plan.is_direct
+            output, moved = self.firsts[number], inputs
+            if not is_first:
+                output = _first_of(laid, part)
+                moved = inputs[affine(self.fn, 0, [(output, laid.per_output), (self.firsts[number], -laid.per_output)])]
+            self.over(axes[1:], moved, {**sizes, number: size}, {**index, number: output})
+
         for size, first, last in laid.cut.sizes:
-            whole = len(laid.cut.sizes) == 1
             if whole and laid.block == 1:
-                self._at(axes, inputs, sizes, index, low, size)
+                at(low, size)
                 continue
-            start = low if whole else greatest(f, low, str(first))
-            end = high if whole else least(f, high, str(last))
-            with f.loop(start, end) as loop:
-                self._at(axes, inputs, sizes, index, loop.index, size)
+            bounds = (low, high) if whole else (low.greatest(first), high.least(last))
+            with self.fn.loop(*bounds) as loop:
+                at(loop.index, size)
 
-    def _at(
-        self, axes: Sequence[int], inputs: str, sizes: dict[int, int], index: dict[int, str], part: str, size: int
-    ) -> None:
-        """One part of the first axis, and what is inside."""
-        f, number = self.f, axes[0]
-        laid, first = self.plan.axes[number], self.firsts[number]
-        output = first if laid.block == 1 and not self.plan.is_direct else _first_of(f, laid, part)
-        if output != first:
-            moved = affine(f, 0, [(output, laid.per_output), (first, -laid.per_output)])
-            inputs = f.let(f"getelementptr {scalar_type(self.plan.sliding.wide)}, ptr {inputs}, i64 {moved}")
-        self.over(axes[1:], inputs, {**sizes, number: size}, {**index, number: output})
-
-    def _call(self, inputs: str, sizes: dict[int, int], index: dict[int, str]) -> None:
-        plan, s = self.plan, self.plan.sliding
-        tile = Tile(self.call, plan, self.panel, sizes[plan.rows], sizes[plan.columns]).written(self.module)
-        place = ["0"] * len(s.dimensions)
+    def _call(self, inputs: Pointer, sizes: dict[int, int], index: dict[int, Index]) -> None:
+        """The tile of these sizes."""
+        fn, plan, s = self.fn, self.plan, self.plan.space
+        tile = ConvolutionTile(self.call, plan, self.panel, sizes[plan.rows], sizes[plan.columns]).written(self.module)
+        place = [fn.index(0)] * len(s.dimensions)
         place[s.feature_dim] = self.feature
         for number, output in index.items():
             axis = plan.axes[number].axis
             if axis.dim >= 0:
-                place[axis.dim] = affine(self.f, axis.first, [(output, axis.step)])
-        arguments = ", ".join(f"i64 {v}" for v in place)
+                place[axis.dim] = affine(fn, axis.first, [(output, axis.step)])
+        more: list[Value] = []
         if self.kept is not None:
             sums, counter, is_last = self.kept
-            number = self.f.let(f"load i64, ptr {counter}")
-            self.f.do(f"store i64 {affine(self.f, 1, [(number, 1)])}, ptr {counter}")
-            kind = f"[{plan.tile} x {scalar_type(s.wide)}]"
-            arguments += f", ptr {self.f.let(f'getelementptr {kind}, ptr {sums}, i64 {number}')}, i1 {is_last}"
-        self.f.do(f"call void @{tile}(ptr %table, ptr {inputs}, ptr {self.weights}, {arguments})")
-
-
-# -- inputs
-
-
-def _lay_out(f: Function, module: Module, plan: Plan, base: str, patch: str, starts: Sequence[str]) -> None:
-    """Copies and widens what a chunk reads, in the order of lhs, with zeros for padding."""
-    s, scalar = plan.sliding, scalar_type(plan.sliding.wide)
-    axes, (inner, limit, extent) = runs(plan)
-
-    def line(source: str, target: str, inside: str) -> None:
-        start = affine(f, 0, [(starts[inner], limit // max(1, plan.axes[inner].axis.inputs))])
-        if plan.axes[inner].step == 1 and _distance(plan, inner, limit) == 1 and extent > 1:
-            _copy_line(f, module, plan, base, patch, source, target, inside, start, limit, extent)
-            return
-        laid = plan.axes[inner]
-        with f.loop("0", str(laid.extent)) as loop:
-            at = affine(f, 0, [(starts[inner], 1), (loop.index, laid.step)])
-            here = f.let(f"and i1 {inside}, {f.let(f'icmp ult i64 {at}, {laid.axis.inputs}')}")
-            number = affine(f, 0, [(source, 1), (at, laid.axis.lhs)])
-            number = f.let(f"select i1 {here}, i64 {number}, i64 0")
-            value = read(f, module, s.operand, base, number, 1, scalar)[0]
-            none = "0.0" if s.wide.is_floating else "0"
-            value = f.let(f"select i1 {here}, {scalar} {value}, {scalar} {none}")
-            place = affine(f, 0, [(target, 1), (loop.index, laid.place)])
-            f.do(f"store {scalar} {value}, ptr {f.let(f'getelementptr {scalar}, ptr {patch}, i64 {place}')}")
-
-    def over(axes: Sequence[int], source: str, target: str, inside: str) -> None:
-        if not axes:
-            line(source, target, inside)
-            return
-        number, laid = axes[0], plan.axes[axes[0]]
-        with each(f, laid.extent) as nth:
-            at = affine(f, 0, [(starts[number], 1), (nth, laid.step)])
-            here = also_inside(f, laid, at, inside)
-            nested = affine(f, 0, [(source, 1), (at, laid.axis.lhs)])
-            over(axes[1:], nested, affine(f, 0, [(target, 1), (nth, laid.place)]), here)
-
-    over(axes, "0", "0", "true")
-
-
-def _distance(plan: Plan, inner: int, limit: int) -> int:
-    """Elements of lhs from one to the next within a run."""
-    axis = plan.axes[inner].axis
-    return axis.lhs // (limit // max(1, axis.inputs))
-
-
-def runs(plan: Plan) -> tuple[list[int], tuple[int, int, int]]:
-    """The axes to loop over, and the one along which lhs is copied: its number, elements there, elements wanted.
-
-    Axes after it that are wanted as they are, whole, belong to the run.
-    """
-    numbers = [i for i, a in enumerate(plan.axes) if a.extent > 1 or a.axis.inputs > 1 or not a.axis.is_inside] or [0]
-    inner = numbers.pop()
-    run = 1
-    laid = plan.axes[inner]
-    while numbers and _is_whole(laid, run) and _joins(plan.axes[numbers[-1]], laid, run):
-        run *= laid.extent
-        inner = numbers.pop()
-        laid = plan.axes[inner]
-    return numbers, (inner, laid.axis.inputs * run, laid.extent * run)
-
-
-def _is_whole(laid: Laid, run: int) -> bool:
-    axis = laid.axis
-    return (
-        laid.taps == axis.taps
-        and laid.step == 1
-        and axis.low == 0
-        and laid.extent == axis.inputs
-        and axis.lhs == run == laid.place
-    )
-
-
-def _joins(outer: Laid, laid: Laid, run: int) -> bool:
-    return outer.step == 1 and outer.axis.lhs == outer.place == run * laid.extent
-
-
-def _copy_line(
-    f: Function,
-    module: Module,
-    plan: Plan,
-    base: str,
-    patch: str,
-    source: str,
-    target: str,
-    inside: str,
-    start: str,
-    limit: int,
-    extent: int,
-) -> None:
-    """Vectors of a run: elements start..start+extent of those that are there, 0..limit; zeros beyond."""
-    s, lanes, scalar = plan.sliding, plan.lanes, scalar_type(plan.sliding.wide)
-    with f.loop("0", str(extent), lanes) as loop:
-        at = affine(f, 0, [(start, 1), (loop.index, 1)])
-        short = broadcast(f, f.let(f"trunc i64 {at} to i32"), "i32", lanes)
-        places = f.let(f"add <{lanes} x i32> {short}, {lane_numbers(lanes, 'i32')}")
-        bound = f.let(f"select i1 {inside}, i32 {limit}, i32 0")
-        mask = f.let(f"icmp ult <{lanes} x i32> {places}, {broadcast(f, bound, 'i32', lanes)}")
-        value = read(f, module, s.operand, base, affine(f, 0, [(source, 1), (at, 1)]), lanes, scalar, mask)[0]
-        place = affine(f, 0, [(target, 1), (loop.index, 1)])
-        store(f, scalar, lanes, value, f.let(f"getelementptr {scalar}, ptr {patch}, i64 {place}"))
+            number = fn.index(counter.load())
+            counter.store(number + 1)
+            more = [sums[number * plan.tile], is_last]
+        fn.call(tile, fn.pointer("table"), inputs, self.weights, *place, *more)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from hlokit.cpu.kernels.contraction.elements import constant_mask, load, pointer, rounded, size_of, write, write_complex
-from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, MATRIX_SPEED, Plan, plan, up
-from hlokit.cpu.kernels.contraction.matrix_registers import release
-from hlokit.cpu.kernels.contraction.matrix_tile import MatrixTile
+from hlokit.cpu.kernels.contraction.amx import release
+from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded, write
+from hlokit.cpu.kernels.contraction.gemm_plan import AMX_SPEED, CHUNKS, Plan, plan, up
 from hlokit.cpu.kernels.contraction.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
-from hlokit.cpu.kernels.contraction.space import Axis, Space, added, least, unravelled
-from hlokit.cpu.kernels.contraction.tile import Arithmetic, Tile
+from hlokit.cpu.kernels.contraction.space import Axis, Space, unravelled
+from hlokit.cpu.kernels.contraction.tile import Tile
 from hlokit.cpu.kernels.routine import PHASE, Call, Phase
-from hlokit.cpu.llvm import Function, Module, scalar_type, vector
+from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
 _TOGETHER = 4
 """Rows of tiles whose lhs is packed at once where memory has its rows across: lines hold several tiles' elements."""
@@ -24,6 +25,11 @@ _PACKED_CHUNK = 1 << 19
 """Bytes that are worth a chunk when all of rhs is packed."""
 _LONG_TILE = 1 << 16
 """Multiplications of a tile from which the loops round it may be slow: 3000 cycles."""
+
+Bounds: TypeAlias = tuple[Index, Index]
+"""Indices from .. to."""
+Places: TypeAlias = Mapping[str, Index]
+"""By role: the number of the element at which the array's part begins."""
 
 
 class Product:
@@ -34,8 +40,8 @@ class Product:
     def __init__(self, call: Call, module: Module, space: Space, arithmetic: Arithmetic) -> None:
         self.call, self.module, self.space, self.arithmetic = call, module, space, arithmetic
         self.result = call.results[0]
-        self.fn = Function("NAME", PHASE)
-        self.finishes: dict[int, Function] = {}
+        self.fn = Function("", PHASE, target=call.target)
+        self.finishes: dict[int, str] = {}
         self.lhs, self.rhs = self._sides()
         self.out = self.pointer(len(call.operands))
         self.plan = self.planned()
@@ -49,21 +55,19 @@ class Product:
         rhs.role, rhs.free = "rhs", self.space.columns
         return lhs, rhs
 
-    def apart(self, arguments: dict[str, str], body: Callable[[Operand, Operand], None]) -> None:
-        """Calls a function of its own with i64 arguments and the address of what is packed, all by name.
+    def apart(self, arguments: Mapping[str, Value], body: Callable[[Operand, Operand, dict[str, Any]], None]) -> None:
+        """Calls a function of its own that does what `body` writes, of both sides and the arguments by name.
 
         LLVM takes much longer for one function of many loops than for several of few.
         """
-        kinds = {name: "ptr" if name == "panel" else "i64" for name in arguments}
-        caller, self.fn = self.fn, Function("NAME", [("ptr", "table"), *((kinds[n], n) for n in arguments)])
-        self.fn.attributes = "noinline nounwind"
-        body(*self._sides())
-        self.fn.do("ret void")
-        text, self.fn = self.fn.text(), caller
-        name = "pack_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-        self.module.add_text(name, text.replace("@NAME", f"@{name}"))
-        shown = ", ".join(f"{kinds[n]} {value}" for n, value in arguments.items())
-        self.fn.do(f"call void @{name}(ptr %table, {shown})")
+        caller, parameters = self.fn, [(value.type, name) for name, value in arguments.items()]
+        self.fn = fn = Function("", [("ptr", "table"), *parameters], target=self.call.target)
+        fn.attributes = "noinline nounwind"
+        inside = {n: (fn.pointer if isinstance(v, Pointer) else fn.index_argument)(n) for n, v in arguments.items()}
+        body(*self._sides(), inside)
+        fn.returns()
+        self.fn = caller
+        caller.call(self.module.add_by_text(fn, "pack"), caller.pointer("table"), *arguments.values())
 
     def planned(self) -> Plan:
         return plan(self.call, self.space, self.arithmetic, self.lhs, self.rhs, is_ragged=self.is_ragged)
@@ -74,19 +78,19 @@ class Product:
 
     def operand(self, number: int) -> Operand:
         dtype, s = self.call.operands[number].dtype, self.space
-        return Operand(self.fn, self.module, dtype, self.pointer(number), "lhs", s.rows, s.inner, self.arithmetic)
+        target, base = self.call.target, self.pointer(number)
+        return Operand(self.module, target, dtype, base, "lhs", s.rows, s.inner, self.arithmetic)
 
-    def pointer(self, number: int) -> str:
+    def pointer(self, number: int) -> Pointer:
         """The table's entry."""
-        address = self.fn.let(f"getelementptr ptr, ptr %table, i64 {number}", "p")
-        return self.fn.let(f"load ptr, ptr {address}", "p")
+        return self.fn.table(number)
 
     # -- memory
 
     def _take_stack(self) -> None:
         p, a, fn = self.plan, self.arithmetic, self.fn
         units = p.depth // a.group
-        self.row_bytes = p.depth * size_of(a.packed) * a.parts + 64  # 64: rows start in different sets of the cache
+        self.row_bytes = p.depth * a.packed.bytes * a.parts + 64  # 64: rows start in different sets of the cache
         self.lhs_width = up(p.rows, p.lanes)
         self.is_split = self.space.inner.size > p.depth
         has_columns = self.lhs.inner.stride("lhs") != 1 and self.space.rows.stride("lhs") == 1
@@ -96,85 +100,80 @@ class Product:
         if not p.keeps_lhs:
             self.across_bytes = units * self.lhs_width * a.unit_bytes
             own = _TOGETHER * self.across_bytes if self.lhs_goes_across else p.rows * self.row_bytes
-            self.lhs_panel = fn.alloca("i8", own)
+            self.lhs_panel = fn.local(I8, own, 64)
         if not p.keeps_rhs and not self.call.packed:
-            self.rhs_panels = fn.alloca("i8", p.block[2] // p.width * self.panel_bytes)
+            self.rhs_panels = fn.local(I8, p.block[2] // p.width * self.panel_bytes, 64)
         rows, columns = (p.block[1], p.block[2]) if self.is_split else (p.rows, p.width)
         self.sums_bytes = columns * a.total_bytes
         if not p.keeps_out:
-            self.sums = fn.alloca("i8", rows * self.sums_bytes)
+            self.sums = fn.local(I8, rows * self.sums_bytes, 64)
 
     # -- the function
 
     def write(self) -> Phase:
-        """Adds all functions to the module. Their names come from their text: equal products are one."""
-        s, b = self.space, self.plan.block
+        """Adds all functions to the module."""
+        fn, s, b = self.fn, self.space, self.plan.block
         counts = [-(-axis.size // size) for axis, size in zip((s.batch, s.rows, s.columns), b, strict=True)]
-        with self.fn.loop("%begin", "%end") as chunk:
+        with fn.loop(fn.index_argument("begin"), fn.index_argument("end")) as chunk:
             self._chunk(chunk.index, counts)
         makes_corrections = self.arithmetic.name == "i8"
-        self.fn.is_cold = self.tile_work >= _LONG_TILE and not makes_corrections
+        fn.is_cold = self.tile_work >= _LONG_TILE and not makes_corrections
         return replace(self.added(math.prod(counts)), groups=counts[0])
 
     def added(self, chunks: int) -> Phase:
+        """Ends the function and adds it to the module."""
         if self.arithmetic.is_matrix:
             release(self.fn)
-        self.fn.do("ret void")
-        functions = [*self.finishes.values(), self.fn]
-        for function in functions:
-            function.attributes = "nounwind"
-        texts = [function.text() for function in functions]
-        name = "dot_" + hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
-        for function, text in zip(functions, texts, strict=True):
-            self.module.add_text(function.name.replace("NAME", name), text.replace("@NAME", f"@{name}"))
-        return Phase(name, chunks)
+        self.fn.returns()
+        self.fn.attributes = "nounwind"
+        return Phase(self.module.add_by_text(self.fn, "dot"), chunks)
 
-    def _chunk(self, chunk: str, counts: Sequence[int]) -> None:
+    def _chunk(self, chunk: Index, counts: Sequence[int]) -> None:
+        """The blocks of the chunk with this number, which counts batch, rows and columns."""
         fn, s, (gs, ms, ns) = self.fn, self.space, self.plan.block
-        column, row = "0", "0"
+
+        def bounds(number: Index, size: int, axis: Axis) -> Bounds:
+            first = number * size
+            return first, (first + size).least(axis.size)
+
+        columns, rows = (fn.index(0), fn.index(s.columns.size)), (fn.index(0), fn.index(s.rows.size))
         if counts[2] > 1:
-            column = fn.let(f"mul i64 {fn.let(f'urem i64 {chunk}, {counts[2]}')}, {ns}")
-            chunk = fn.let(f"udiv i64 {chunk}, {counts[2]}")
+            number, chunk = chunk % counts[2], chunk // counts[2]
+            columns = bounds(number, ns, s.columns)
         if counts[1] > 1:
-            row = fn.let(f"mul i64 {fn.let(f'urem i64 {chunk}, {counts[1]}')}, {ms}")
-            if s.batch.size > 1:
-                chunk = fn.let(f"udiv i64 {chunk}, {counts[1]}")
-        row_end = least(fn, added(fn, row, str(ms)), str(s.rows.size)) if counts[1] > 1 else str(s.rows.size)
-        column_end = (
-            least(fn, added(fn, column, str(ns)), str(s.columns.size)) if counts[2] > 1 else str(s.columns.size)
-        )
+            number = chunk % counts[1]
+            chunk = chunk // counts[1] if s.batch.size > 1 else chunk
+            rows = bounds(number, ms, s.rows)
         if s.batch.size == 1:
-            self.batch("0", (row, row_end), (column, column_end))
+            self.batch(fn.index(0), rows, columns)
             return
-        first = chunk if gs == 1 else fn.let(f"mul i64 {chunk}, {gs}")
-        last = least(fn, added(fn, first, str(gs)), str(s.batch.size))
-        with fn.loop(first, last) as batch:
-            self.batch(batch.index, (row, row_end), (column, column_end))
+        with fn.loop(*bounds(chunk, gs, s.batch)) as batch:
+            self.batch(batch.index, rows, columns)
 
-    def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
+    def places(self, index: Index) -> dict[str, Index]:
+        """Where the arrays of a batch index begin."""
+        return {role: self.space.batch.offset(role, index) for role in ("lhs", "rhs", "out")}
+
+    def batch(self, index: Index, rows: Bounds, columns: Bounds) -> None:
         """One chunk's part of one product of the batch."""
-        places = {role: self.space.batch.offset(self.fn, role, index) for role in ("lhs", "rhs", "out")}
-        self.block(places, rows, columns, ("0", str(self.space.inner.size)))
+        self.block(self.places(index), rows, columns, (self.fn.index(0), self.fn.index(self.space.inner.size)))
 
-    def block(
-        self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str], inner: tuple[str, str]
-    ) -> None:
+    def block(self, places: Places, rows: Bounds, columns: Bounds, inner: Bounds) -> None:
         """The product over ranges of rows, columns and inner axis; `places` say where the arrays begin."""
-        fn, depth = self.fn, self.plan.depth
-        work = self.blocks(places, rows, columns)
+        fn, depth, work = self.fn, self.plan.depth, self.blocks(places, rows, columns)
+        begin, end = inner
         if not self.is_split:
-            work.part(inner[0], inner[1], "true", "true")
+            yes = fn.constant(True, I1)
+            work.part(begin, end, yes, yes)
             return
-        end = inner[1]
-        if inner != ("0", str(self.space.inner.size)) or end == "0":  # once, also where there is nothing to sum
-            end = fn.let(f"call i64 @llvm.smax.i64(i64 {end}, i64 {added(fn, inner[0], '1')})")
-        with fn.loop(inner[0], end, depth) as loop:
-            after = added(fn, loop.index, str(depth))
-            first = fn.let(f"icmp eq i64 {loop.index}, {inner[0]}")
-            last = fn.let(f"icmp sge i64 {after}, {inner[1]}")
-            work.part(loop.index, least(fn, after, inner[1]), first, last)
+        last_part = end
+        if begin.number != 0 or end.number != self.space.inner.size:  # once, also where there is nothing to sum
+            last_part = end.greatest(begin + 1)
+        with fn.loop(begin, last_part, depth) as loop:
+            after = loop.index + depth
+            work.part(loop.index, after.least(end), loop.index.eq(begin), after >= end)
 
-    def blocks(self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str]) -> Block:
+    def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> Block:
         return _Block(self, places, rows, columns)
 
     @property
@@ -182,7 +181,7 @@ class Product:
         """A tile's multiplications at the speed of vectors."""
         p = self.plan
         work = p.rows * p.width * min(p.depth, self.space.inner.size)
-        return work // MATRIX_SPEED if self.arithmetic.is_matrix else work
+        return work // AMX_SPEED if self.arithmetic.is_matrix else work
 
     # -- results
 
@@ -190,110 +189,106 @@ class Product:
         """The function that hands out rows of sums, `columns` of each."""
         found = self.finishes.get(columns)
         if found is None:
-            found = self.finishes[columns] = _finish(self, columns)
-        return found.name
+            found = self.finishes[columns] = _Finish(self, columns).written()
+        return found
 
 
 @dataclass(frozen=True)
 class Block(ABC):
-    """One block in the making. Ranges are i64: rows and columns from .. to."""
+    """One block in the making: ranges of rows and columns."""
 
     product: Product
-    places: dict[str, str]
-    rows: tuple[str, str]
-    columns: tuple[str, str]
+    places: Places
+    rows: Bounds
+    columns: Bounds
 
     @abstractmethod
-    def part(self, begin: str, end: str, first: str, last: str) -> None:
+    def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
         """Adds the products of a range of the inner axis; `last`: sums are complete then."""
 
-    def sums_of(self, row: str, column: str) -> tuple[str, int]:
+    def sums_of(self, row: Index, column: Index) -> tuple[Pointer, int]:
         """Where the sums of a tile are made, and the bytes from row to row."""
-        product, fn, a = self.product, self.product.fn, self.product.arithmetic
+        product, a = self.product, self.product.arithmetic
         if product.plan.keeps_out:
             stride = product.space.rows.stride("out")
             assert stride is not None
-            place = added(fn, self.places["out"], product.space.rows.offset(fn, "out", row), column)
-            return pointer(fn, product.out, place, size_of(a.total)), stride * size_of(a.total)
+            place = self.places["out"] + product.space.rows.offset("out", row) + column
+            return product.out.to(a.total)[place], stride * a.total.bytes
         if not product.is_split:
             return product.sums, product.sums_bytes
-        down = fn.let(f"mul i64 {fn.let(f'sub i64 {row}, {self.rows[0]}')}, {product.sums_bytes}")
-        right = fn.let(f"mul i64 {fn.let(f'sub i64 {column}, {self.columns[0]}')}, {a.total_bytes}")
-        return pointer(fn, product.sums, added(fn, down, right), 1), product.sums_bytes
+        down, right = (row - self.rows[0]) * product.sums_bytes, (column - self.columns[0]) * a.total_bytes
+        return product.sums + (down + right), product.sums_bytes
 
 
 class _Block(Block):
-    def part(self, begin: str, end: str, first: str, last: str) -> None:
+    def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
         product, fn, p = self.product, self.product.fn, self.product.plan
-        count = fn.let(f"sub i64 {end}, {begin}")
-        group = p.arithmetic.group
-        units = count if group == 1 else fn.let(f"sdiv i64 {added(fn, count, str(group - 1))}, {group}")
-        run = Run(begin, count, units, product.is_ragged)
+        count, group = end - begin, self.product.arithmetic.group
+        run = Run(begin, count, (count + (group - 1)) // group, product.is_ragged)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
         if not p.keeps_rhs and not product.call.packed:
             self._pack_columns(self.columns[0], whole, None, run)
             if edge:
-                with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
-                    self._pack_columns(whole, added(fn, whole, "1"), str(edge), run)
+                with fn.when(whole < self.columns[1]):
+                    self._pack_columns(whole, whole + 1, fn.index(edge), run)
         if product.is_ragged:
-            with fn.loop(self.rows[0], self.rows[1], p.rows) as row:
-                count = least(fn, fn.let(f"sub i64 {self.rows[1]}, {row.index}"), str(p.rows))
-                self._rows(row.index, p.rows, count, run, first, last)
+            with fn.loop(*self.rows, p.rows) as row:
+                self._rows(row.index, p.rows, (self.rows[1] - row.index).least(p.rows), run, first, last)
             return
         down, lower = self._cut(self.rows, p.rows, product.space.rows)
+        whole_rows = fn.index(p.rows)
         together = _TOGETHER if product.lhs_goes_across and not p.keeps_lhs else 1
-        with fn.loop(self.rows[0], down, together * p.rows) as group:
-            if together > 1:
-                end = least(fn, added(fn, group.index, str(together * p.rows)), down)
-                self._pack_across(group.index, end, str(p.rows), run)
-                with fn.loop(group.index, end, p.rows) as row:
-                    number = fn.let(f"udiv i64 {fn.let(f'sub i64 {row.index}, {group.index}')}, {p.rows}")
-                    panel = pointer(fn, product.lhs_panel, number, product.across_bytes)
-                    self._rows(row.index, p.rows, str(p.rows), run, first, last, panel)
+        with fn.loop(self.rows[0], down, together * p.rows) as rows:
+            if together == 1:
+                self._rows(rows.index, p.rows, whole_rows, run, first, last)
             else:
-                self._rows(group.index, p.rows, str(p.rows), run, first, last)
+                stop = (rows.index + together * p.rows).least(down)
+                self._pack_across(rows.index, stop, whole_rows, run)
+                with fn.loop(rows.index, stop, p.rows) as row:
+                    panel = product.lhs_panel + (row.index - rows.index) // p.rows * product.across_bytes
+                    self._rows(row.index, p.rows, whole_rows, run, first, last, panel)
         if lower:
-            with fn.when(fn.let(f"icmp slt i64 {down}, {self.rows[1]}")):
-                self._rows(down, lower, str(lower), run, first, last)
+            with fn.when(down < self.rows[1]):
+                self._rows(down, lower, fn.index(lower), run, first, last)
 
-    def _cut(self, bounds: tuple[str, str], unit: int, axis: Axis) -> tuple[str, int]:
+    def _cut(self, bounds: Bounds, unit: int, axis: Axis) -> tuple[Index, int]:
         """Where the whole units of a range end, and how many indices are left at the end of the axis."""
-        fn, left = self.product.fn, axis.size % unit
+        left = axis.size % unit
         if left == 0:
             return bounds[1], 0
-        size = fn.let(f"sub i64 {bounds[1]}, {bounds[0]}")
-        whole = fn.let(f"sub i64 {size}, {fn.let(f'srem i64 {size}, {unit}')}")
-        return added(fn, bounds[0], whole), left
+        size = bounds[1] - bounds[0]
+        return bounds[0] + (size - size % unit), left
 
-    def panel_of(self, column: str) -> str:
-        fn, product = self.product.fn, self.product
-        width = product.plan.width
+    def panel_of(self, column: Index) -> Pointer:
+        """Where the panel that begins with a column is packed."""
+        product, width = self.product, self.product.plan.width
         if product.plan.block[2] == width:
             return product.rhs_panels
-        number = fn.let(f"udiv i64 {fn.let(f'sub i64 {column}, {self.columns[0]}')}, {width}")
-        return pointer(fn, product.rhs_panels, number, product.panel_bytes)
+        return product.rhs_panels + (column - self.columns[0]) // width * product.panel_bytes
 
-    def _pack_columns(self, begin: str, end: str, valid: str | None, run: Run) -> None:
+    def _pack_columns(self, begin: Index, end: Index, valid: Index | None, run: Run) -> None:
         """Packs the panels of a range of columns."""
         product, p, fn = self.product, self.product.plan, self.product.fn
-        first = self.panel_of(begin)
-        body = pointer(fn, first, str(product.panel_head), 1) if product.panel_head else first
-        names = {"panel": body, "base": self.places["rhs"], "first": begin, "last": end}
+        body = self.panel_of(begin) + product.panel_head
+        names = {"panel": body, "base": self.places["rhs"], "first": begin, "last": end, **run.arguments}
 
-        def pack(_: Operand, rhs: Operand) -> None:
-            panels = Panels("%panel", product.panel_bytes, "%first", "%last", p.width, p.lanes)
-            pack_panels(rhs, panels, "%base", valid, run.inside)
+        def pack(_: Operand, rhs: Operand, inside: dict[str, Any]) -> None:
+            panels = Panels(inside["panel"], product.panel_bytes, inside["first"], inside["last"], p.width, p.lanes)
+            some = None if valid is None else rhs.fn.index(valid.number or 0)
+            pack_panels(rhs, panels, inside["base"], some, run.inside(rhs.fn))
 
-        product.apart({**names, **run.arguments}, pack)
+        product.apart(names, pack)
         if product.panel_head:
             with fn.loop(begin, end, p.width) as column:
-                write_corrections(product.rhs, self.panel_of(column.index), p.vectors, p.lanes, run)
+                write_corrections(self.panel_of(column.index), p.vectors, p.lanes, run)
 
-    def _rows(self, row: str, size: int, count: str, run: Run, first: str, last: str, across: str = "") -> None:
+    def _rows(
+        self, row: Index, size: int, count: Index, run: Run, first: Value, last: Value, across: Pointer | None = None
+    ) -> None:
         """One row of tiles, of `size` rows of which `count` exist; `across`: where lhs is packed already."""
         product, fn, p = self.product, self.product.fn, self.product.plan
         lhs, row_step, unit_step = self._left(row, size, count, run, across)
-        kind = MatrixTile if p.arithmetic.is_matrix else Tile
+        kind = AmxTile if p.arithmetic.is_matrix else Tile
         tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
         work = _Row(self, row, count, lhs, run, first, last)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)
@@ -306,42 +301,44 @@ class _Block(Block):
         vectors = p.vectors if product.panel_head else -(-edge // p.lanes)
         is_exact = p.keeps_rhs or p.keeps_out
         tile = replace(tile, vectors=vectors, columns=edge if is_exact else vectors * p.lanes)
-        with fn.when(fn.let(f"icmp slt i64 {whole}, {self.columns[1]}")):
+        with fn.when(whole < self.columns[1]):
             tile.enter(fn, product.module)
             work.tile(tile, whole, edge)
 
-    def _left(self, row: str, size: int, count: str, run: Run, across: str) -> tuple[str, int, int]:
+    def _left(self, row: Index, size: int, count: Index, run: Run, across: Pointer | None) -> tuple[Pointer, int, int]:
         """lhs for a row of tiles: address, bytes from row to row and from unit to unit."""
-        product, fn, p, a = self.product, self.product.fn, self.product.plan, self.product.arithmetic
+        product, p, a = self.product, self.product.plan, self.product.arithmetic
         lhs, base = product.lhs, self.places["lhs"]
         if p.keeps_lhs:
             row_step, step = lhs.free.stride("lhs"), lhs.inner.stride("lhs")
             assert row_step is not None and step is not None
-            place = added(fn, base, lhs.free.offset(fn, "lhs", row), lhs.inner.offset(fn, "lhs", run.begin))
+            place = base + lhs.free.offset("lhs", row) + lhs.inner.offset("lhs", run.begin)
             bytes = lhs.element_bytes
-            return pointer(fn, lhs.base, place, bytes), row_step * bytes, step * a.group * bytes
+            return lhs.base.to(I8.array(bytes))[place], row_step * bytes, step * a.group * bytes
         if product.lhs_goes_across:
-            if not across:
-                self._pack_across(row, added(fn, row, "1"), count, run)
+            if across is None:
+                self._pack_across(row, row + 1, count, run)
             return across or product.lhs_panel, a.unit_bytes, product.lhs_width * a.unit_bytes
-        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": added(fn, row, count)}
+        names = {"panel": product.lhs_panel, "base": base, "first": row, "last": row + count, **run.arguments}
 
-        def pack(lhs: Operand, _: Operand) -> None:
-            valid = lhs.fn.let("sub i64 %last, %first")
-            rows, some = (str(size), valid) if product.is_ragged else (valid, None)
-            pack_rows(lhs, rows, some, "%panel", product.row_bytes, "%base", "%first", run.inside)
+        def pack(lhs: Operand, _: Operand, inside: dict[str, Any]) -> None:
+            valid = inside["last"] - inside["first"]
+            rows, some = (lhs.fn.index(size), valid) if product.is_ragged else (valid, None)
+            place = (inside["panel"], product.row_bytes, inside["base"], inside["first"])
+            pack_rows(lhs, rows, some, *place, run.inside(lhs.fn))
 
-        product.apart({**names, **run.arguments}, pack)
+        product.apart(names, pack)
         return product.lhs_panel, product.row_bytes, a.unit_bytes
 
-    def _pack_across(self, begin: str, end: str, valid: str, run: Run) -> None:
+    def _pack_across(self, begin: Index, end: Index, valid: Index, run: Run) -> None:
         """Packs lhs for the rows of tiles that begin in a range, each of `valid` rows."""
         product, p = self.product, self.product.plan
         names = {"panel": product.lhs_panel, "base": self.places["lhs"], "first": begin, "last": end, "valid": valid}
 
-        def pack(lhs: Operand, _: Operand) -> None:
-            panels = Panels("%panel", product.across_bytes, "%first", "%last", product.lhs_width, p.lanes, p.rows)
-            pack_panels(lhs, panels, "%base", "%valid", run.inside)
+        def pack(lhs: Operand, _: Operand, inside: dict[str, Any]) -> None:
+            bounds = inside["first"], inside["last"]
+            panels = Panels(inside["panel"], product.across_bytes, *bounds, product.lhs_width, p.lanes, p.rows)
+            pack_panels(lhs, panels, inside["base"], inside["valid"], run.inside(lhs.fn))
 
         product.apart({**names, **run.arguments}, pack)
 
@@ -351,46 +348,47 @@ class _Row:
     """A row of tiles."""
 
     block: _Block
-    row: str
-    count: str
-    lhs: str
+    row: Index
+    count: Index
+    lhs: Pointer
     run: Run
-    first: str
-    last: str
+    first: Value
+    last: Value
 
-    def tile(self, tile: Tile, column: str, columns: int) -> None:
+    def tile(self, tile: Tile, column: Index, columns: int) -> None:
         """One tile: `columns` of its columns exist."""
-        block, product = self.block, self.block.product
-        fn, p = product.fn, product.plan
+        product = self.block.product
         rhs, row_bytes = self._right(column)
-        out, out_bytes = block.sums_of(self.row, column)
-        tile.call(fn, product.module, (self.lhs, rhs, out), self.run.units, (row_bytes, out_bytes), self.first)
-        if not p.keeps_out:
+        out, out_bytes = self.block.sums_of(self.row, column)
+        tile.call(product.module, (self.lhs, rhs, out), self.run.units, (row_bytes, out_bytes), self.first)
+        if not product.plan.keeps_out:
             self._hand_out(out, column, columns)
 
-    def _right(self, column: str) -> tuple[str, int]:
+    def _right(self, column: Index) -> tuple[Pointer, int]:
         """rhs from a column on: address, bytes from row to row."""
         product, p = self.block.product, self.block.product.plan
+        packed_row = p.width * p.arithmetic.unit_bytes
         if product.call.packed:
-            return packed_panel(product, product.rhs.base, column, self.run.begin), p.width * p.arithmetic.unit_bytes
+            return packed_panel(product, product.rhs.base, column, self.run.begin), packed_row
         if not p.keeps_rhs:
-            return self.block.panel_of(column), p.width * p.arithmetic.unit_bytes
-        fn, rhs = product.fn, product.rhs
+            return self.block.panel_of(column), packed_row
+        rhs = product.rhs
         step = rhs.inner.stride("rhs")
         assert step is not None
-        inner = rhs.inner.offset(fn, "rhs", self.run.begin)
-        place = added(fn, self.block.places["rhs"], rhs.free.offset(fn, "rhs", column), inner)
-        return pointer(fn, rhs.base, place, rhs.element_bytes), step * rhs.element_bytes
+        inner = rhs.inner.offset("rhs", self.run.begin)
+        place = self.block.places["rhs"] + rhs.free.offset("rhs", column) + inner
+        return rhs.base.to(I8.array(rhs.element_bytes))[place], step * rhs.element_bytes
 
-    def _hand_out(self, sums: str, column: str, columns: int) -> None:
+    def _hand_out(self, sums: Pointer, column: Index, columns: int) -> None:
+        """Calls the product's `finish`, where sums are complete."""
         product, fn = self.block.product, self.block.product.fn
         finish = product.finish(columns)
 
         def call() -> None:
-            place = added(fn, self.block.places["out"], column)
-            fn.do(f"call void @{finish}(ptr %table, ptr {sums}, i64 {self.row}, i64 {self.count}, i64 {place})")
+            place = self.block.places["out"] + column
+            fn.call(finish, fn.pointer("table"), sums, self.row, self.count, place)
 
-        if self.last == "true":
+        if self.last.number is not None:
             call()
             return
         with fn.when(self.last):
@@ -420,22 +418,22 @@ class Packer(Product):
         return self.count * packed_bytes(self)
 
     def write(self) -> Phase:
-        fn, p, n, inner = self.fn, self.plan, self.space.columns.size, str(self.space.inner.size)
+        fn, p, n = self.fn, self.plan, self.space.columns.size
+        inner, zero = fn.index(self.space.inner.size), fn.index(0)
         each = -(-self.count // max(1, min(CHUNKS, self.nbytes // _PACKED_CHUNK)))
         whole, edge = n // p.width * p.width, n % p.width
-        run = Run("0", inner, inner)
-        low = fn.let(f"mul i64 %begin, {each * p.width}")
-        high = least(fn, fn.let(f"mul i64 %end, {each * p.width}"), str(self.count * p.width))
+        run = Run(zero, inner, inner)
+        low = fn.index_argument("begin") * (each * p.width)
+        high = (fn.index_argument("end") * (each * p.width)).least(self.count * p.width)
 
-        def pack(first: str, last: str, valid: str | None) -> None:
-            address = packed_panel(self, self.out, first, "0")
-            panels = Panels(address, packed_bytes(self), first, last, p.width, p.lanes)
-            pack_panels(self.rhs, panels, "0", valid, run)
+        def pack(first: Index, last: Index, valid: Index | None) -> None:
+            address = packed_panel(self, self.out, first, zero)
+            pack_panels(self.rhs, Panels(address, packed_bytes(self), first, last, p.width, p.lanes), zero, valid, run)
 
-        pack(low, least(fn, high, str(whole)), None)
+        pack(low, high.least(whole), None)
         if edge:
-            with fn.when(fn.let(f"icmp sgt i64 {high}, {whole}")):
-                pack(str(whole), str(whole + p.width), str(edge))
+            with fn.when(high > whole):
+                pack(fn.index(whole), fn.index(whole + p.width), fn.index(edge))
         return self.added(-(-self.count // each))
 
 
@@ -444,87 +442,63 @@ def packed_bytes(product: Product) -> int:
     return product.space.inner.size * product.plan.width * product.arithmetic.unit_bytes
 
 
-def packed_panel(product: Product, base: str, column: str, begin: str) -> str:
+def packed_panel(product: Product, base: Pointer, column: Index, begin: Index) -> Pointer:
     """Where a panel of rhs packed apart lies, from a step of the inner axis on."""
-    fn, width = product.fn, product.plan.width
-    number = fn.let(f"udiv i64 {column}, {width}")
-    first = pointer(fn, base, number, packed_bytes(product))
-    return pointer(fn, first, begin, width * product.arithmetic.unit_bytes)
-
-
-def _finish(product: Product, columns: int) -> Function:
-    """finish(table, sums, row, count, place): rows of sums to the result, `place` being that of row 0."""
-    p, result = product.plan, product.result
-    parameters = [("ptr", "table"), ("ptr", "sums"), ("i64", "row"), ("i64", "count"), ("i64", "place")]
-    fn = Function(f"NAME_finish_{columns}", parameters)
-    last = result.dimensions[-1] if result.dimensions else 1
-    is_plain = product.call.store is None
-    whole = is_plain or (columns > 1 and (last == product.space.columns.size or last % p.lanes == 0))
-    writer = _Finish(fn, product, columns)
-    with fn.loop("0", "%count") as row:
-        index = fn.let(f"add i64 %row, {row.index}")
-        place = added(fn, "%place", product.space.rows.offset(fn, "out", index))
-        sums = pointer(fn, "%sums", row.index, product.sums_bytes)
-        if whole:
-            writer.by_vectors(sums, place)
-        else:
-            writer.by_elements(sums, place)
-    fn.do("ret void")
-    return fn
+    width = product.plan.width
+    panel = base + column // width * packed_bytes(product)
+    return panel + begin * (width * product.arithmetic.unit_bytes)
 
 
 class _Finish:
-    def __init__(self, fn: Function, product: Product, columns: int) -> None:
-        self.fn, self.product, self.columns = fn, product, columns
+    """Writes void f(ptr table, ptr sums, i64 row, i64 count, i64 place): rows of sums to the result.
+
+    `place` is that of row 0. Each has `columns` columns, in vectors; of complex numbers their parts in turn.
+    """
+
+    def __init__(self, product: Product, columns: int) -> None:
+        parameters = [("ptr", "table"), ("ptr", "sums"), ("i64", "row"), ("i64", "count"), ("i64", "place")]
+        self.fn = Function("", parameters, attributes="nounwind", target=product.call.target)
+        self.product, self.columns = product, columns
         self.arithmetic, self.lanes = product.arithmetic, product.plan.lanes
-        self.out = ""
-        if product.call.store is None:
-            address = fn.let(f"getelementptr ptr, ptr %table, i64 {len(product.call.operands)}", "p")
-            self.out = fn.let(f"load ptr, ptr {address}", "p")
 
-    def by_vectors(self, sums: str, place: str) -> None:
-        fn, lanes, a = self.fn, self.lanes, self.arithmetic
-        for v in range(-(-self.columns // lanes)):
-            mask = constant_mask(self.columns - v * lanes, lanes)
-            size = lanes * size_of(a.total)
-            parts = [
-                load(fn, a.total, lanes, pointer(fn, sums, str((v * a.parts + q) * size), 1)) for q in range(a.parts)
-            ]
-            if self.columns - v * lanes == 1:
-                # LLVM 22 makes a truncating store under a mask of one known lane as wide as before truncation
-                type = vector(a.total, lanes)
-                parts = [fn.let(f"extractelement {type} {part}, i64 0") for part in parts]
-                self._put(parts, added(fn, place, str(v * lanes)), 1, None)
-                continue
-            self._put(parts, added(fn, place, str(v * lanes)), lanes, mask)
+    def written(self) -> str:
+        """Adds the function; gives its name."""
+        fn, product, result = self.fn, self.product, self.product.result
+        last = result.dimensions[-1] if result.dimensions else 1
+        is_plain = product.call.store is None
+        whole = is_plain or (self.columns > 1 and (last == product.space.columns.size or last % self.lanes == 0))
+        with fn.loop(0, fn.index_argument("count")) as row:
+            offset = product.space.rows.offset("out", fn.index_argument("row") + row.index)
+            place = fn.index_argument("place") + offset
+            sums = fn.pointer("sums", self.arithmetic.total) + row.index * product.sums_bytes
+            if whole:
+                self._by_vectors(sums, place)
+            else:
+                self._by_elements(sums, place)
+        fn.returns()
+        return product.module.add_by_text(fn, "dot_results")
 
-    def by_elements(self, sums: str, place: str) -> None:
-        fn, lanes, a = self.fn, self.lanes, self.arithmetic
-        with fn.loop("0", str(self.columns)) as column:
-            number = fn.let(f"udiv i64 {column.index}, {lanes}")
-            lane = fn.let(f"urem i64 {column.index}, {lanes}")
-            at = added(fn, fn.let(f"mul i64 {number}, {lanes * a.parts}"), lane)
-            parts = [
-                load(fn, a.total, 1, pointer(fn, sums, added(fn, at, str(q * lanes)), size_of(a.total)))
-                for q in range(a.parts)
-            ]
-            self._put(parts, added(fn, place, column.index), 1, None)
+    def _by_vectors(self, sums: Pointer, place: Index) -> None:
+        fn, lanes, parts = self.fn, self.lanes, self.arithmetic.parts
+        for first in range(0, self.columns, lanes):
+            found = [sums[first * parts + part * lanes].load(lanes) for part in range(parts)]
+            count = self.columns - first
+            if count == 1:  # LLVM 22 makes a truncating store under a mask of one known lane as wide as before
+                self._put([part.lane(0) for part in found], place + first, None)
+            else:
+                self._put(found, place + first, lanes_up_to(fn, count, lanes))
 
-    def _put(self, parts: list[str], place: str, lanes: int, mask: str | None) -> None:
-        fn, result, wide = self.fn, self.product.result, self.arithmetic.total
-        values = [rounded(fn, result.dtype.real, part, lanes, wide) for part in parts]
-        put = self.product.call.store
-        if put is not None:
-            value = values[0] if len(values) == 1 else self._pair(values, lanes)
-            put(fn, unravelled(fn, place, result.dimensions), value, lanes, mask)
-        elif result.dtype.is_complex:
-            write_complex(fn, result.dtype, self.out, place, values, lanes, mask)
+    def _by_elements(self, sums: Pointer, place: Index) -> None:
+        lanes, parts = self.lanes, self.arithmetic.parts
+        with self.fn.loop(0, self.columns) as column:
+            at = column.index // lanes * (lanes * parts) + column.index % lanes
+            self._put([sums[at + part * lanes].load() for part in range(parts)], place + column.index, None)
+
+    def _put(self, parts: Sequence[Value], place: Index, mask: Value | None) -> None:
+        """Columns that lie side by side to the epilogue, or to the result."""
+        call, result = self.product.call, self.product.result
+        values = [rounded(part, result.dtype.real) for part in parts]
+        if call.store is not None:
+            call.store(self.fn, unravelled(place, result.dimensions), values, mask)
         else:
-            write(fn, result.dtype, self.out, place, values[0], lanes, mask)
-
-    def _pair(self, values: list[str], lanes: int) -> str:
-        """A complex number as a literal struct of its parts."""
-        part = vector(scalar_type(self.product.result.dtype.real), lanes)
-        pair = f"{{ {part}, {part} }}"
-        half = self.fn.let(f"insertvalue {pair} poison, {part} {values[0]}, 0")
-        return self.fn.let(f"insertvalue {pair} {half}, {part} {values[1]}, 1")
+            write(result.dtype, self.fn.table(len(call.operands)), place, values, mask)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.elements import size_of
-from hlokit.cpu.kernels.contraction.matrix_tile import MOST_ROWS, MOST_VECTORS
+from hlokit.cpu.kernels.contraction.amx_tile import MOST_ROWS, MOST_VECTORS
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic, register_tile
 from hlokit.cpu.kernels.contraction.packing import Operand
 from hlokit.cpu.kernels.contraction.space import Space
-from hlokit.cpu.kernels.contraction.tile import Arithmetic, register_tile
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import scalar_type
 
@@ -23,8 +22,8 @@ _MOST_ROWS, _MOST_COLUMNS = 1024, 256
 """Of a chunk."""
 _CHUNK_WORK = 8_000_000
 """Multiplications and additions that are worth a chunk: some 50 us of one core."""
-MATRIX_SPEED = 8
-"""How many times as fast matrix registers are."""
+AMX_SPEED = 8
+"""How many times as fast as vectors AMX is."""
 _LARGE = 1 << 32
 """Work from which twice as many chunks cost next to nothing: below it packing is felt."""
 CHUNKS = 16
@@ -75,7 +74,7 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     if streams:
         most_vectors = min(16, most_rows * most_vectors // m)
     vectors = min(most_vectors, -(-n // lanes))
-    blocks = max(1, -(-k * size_of(arithmetic.packed) * arithmetic.parts // _PANEL_BYTES))
+    blocks = max(1, -(-k * arithmetic.packed.bytes * arithmetic.parts // _PANEL_BYTES))
     depth = up(-(-k // blocks), 64)
     keeps_out = not is_ragged and _keeps_out(call, space, arithmetic)
     has_sums = depth < k and not keeps_out
@@ -101,7 +100,7 @@ def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest
     """(batch, rows, columns) of a chunk: few enough columns for L2, and as little packing as can be."""
     g, m, n, k = (axis.size for axis in (space.batch, space.rows, space.columns, space.inner))
     work = 2 * g * m * n * max(k, 1)
-    speed = MATRIX_SPEED if arithmetic.is_matrix else 1
+    speed = AMX_SPEED if arithmetic.is_matrix else 1
     wanted = max(1, min(work // (_CHUNK_WORK * speed), CHUNKS // 2 if work < _LARGE else CHUNKS))
     most = max(width, min(_MOST_COLUMNS, _BLOCK_BYTES // max(1, depth * arithmetic.unit_bytes // arithmetic.group)))
     if g >= wanted:
@@ -165,4 +164,4 @@ def _keeps_out(call: Call, space: Space, arithmetic: Arithmetic) -> bool:
     dtype = call.results[0].dtype
     if call.store is not None or arithmetic.is_complex or dtype.bits < 8 or dtype.kind == "pred":
         return False
-    return scalar_type(dtype) == arithmetic.total and space.rows.stride("out") is not None
+    return scalar_type(dtype) == arithmetic.total.scalar and space.rows.stride("out") is not None

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hlokit.cpu.kernels.contraction.elements import (
-    broadcast,
-    element_bytes,
-    first_lanes,
-    interleaved,
-    load,
-    pointer,
-    read,
-    size_of,
-    store,
-)
-from hlokit.cpu.kernels.contraction.space import Axis, added, least
-from hlokit.cpu.kernels.contraction.tile import Arithmetic
-from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, splat, vector
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes, read
+from hlokit.cpu.kernels.contraction.space import Axis
+from hlokit.cpu.llvm import I8, I32, I64, Function, Index, Module, Pointer, Value, joined, memory_type
+from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
 _ANY_LANES = 1 << 62
@@ -29,25 +20,35 @@ _ANY_LANES = 1 << 62
 class Operand:
     """Reads one side of a product: what a fused prologue would replace. `base` is the address of its elements."""
 
-    fn: Function
     module: Module
+    target: Target
     dtype: DType
-    base: str
+    base: Pointer
     role: str
     free: Axis
     inner: Axis
     arithmetic: Arithmetic
 
-    def read(self, place: str, lanes: int, mask: str | None = None) -> list[str]:
+    @property
+    def fn(self) -> Function:
+        """The function that reads."""
+        return self.base.fn
+
+    def read(self, place: Index, lanes: int, mask: Value | None = None) -> list[Value]:
         """`lanes` elements that are consecutive in memory, as factors: one value, or the parts of complex numbers."""
-        if self.arithmetic.name == "bf16":
-            address = pointer(self.fn, self.base, place, 2)
-            return [load(self.fn, "i16", lanes, address, mask)]
-        scalar = self.arithmetic.packed
-        parts = read(self.fn, self.module, self.dtype, self.base, place, lanes, scalar, mask)
-        if self.arithmetic.is_complex and not self.dtype.is_complex:
-            parts.append(splat(float_constant(0.0, scalar), scalar, lanes))
+        a = self.arithmetic
+        if a.name == "bf16":
+            return [self.base.to(a.packed)[place].load(lanes, mask)]
+        parts = read(self.dtype, self.base, place, lanes, a.packed, mask)
+        if a.is_complex and not self.dtype.is_complex:
+            parts.append(self.fn.constant(0.0, a.packed.of(lanes)))
+        if a.name == "i8" and self.role == "lhs":  # as bytes without sign: 128 more, which the tile takes off again
+            return [parts[0] ^ -128]
         return parts
+
+    def inner_offset(self, run: Run, step: Index) -> Index:
+        """The offset of a step of the run, in elements."""
+        return self.inner.offset(self.role, run.begin + step)
 
     def goes_by_vectors(self, axis: Axis, lanes: int, *, from_any: bool) -> bool:
         """Whether vectors along the axis can be read, from multiples of `lanes` or, `from_any`, from any index on."""
@@ -55,7 +56,7 @@ class Operand:
 
     def is_factor(self) -> bool:
         """Whether memory holds the factors as they are."""
-        same = memory_type(self.dtype.real) == self.arithmetic.packed and self.dtype.bits >= 8
+        same = memory_type(self.dtype.real) == self.arithmetic.packed.scalar and self.dtype.bits >= 8
         return same and self.dtype.is_complex == self.arithmetic.is_complex and self.arithmetic.name != "i8"
 
     @property
@@ -63,49 +64,49 @@ class Operand:
         return element_bytes(self.dtype)
 
     @property
-    def addresses(self) -> dict[str, str]:
+    def addresses(self) -> dict[str, Pointer]:
         """What it reads from, by field."""
         return {"base": self.base}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A range of the inner axis, as i64: where it begins, how many elements; how many units, rounded up."""
+    """A range of the inner axis: where it begins, how many elements; how many units, rounded up."""
 
-    begin: str
-    count: str
-    units: str
+    begin: Index
+    count: Index
+    units: Index
     begins_anywhere: bool = False
 
     @property
-    def arguments(self) -> dict[str, str]:
+    def arguments(self) -> dict[str, Value]:
         """What a function of its own is told of the run."""
         return {"begin": self.begin, "count": self.count, "units": self.units}
 
-    @property
-    def inside(self) -> Run:
+    def inside(self, fn: Function) -> Run:
         """The run as that function knows it."""
-        return replace(self, begin="%begin", count="%count", units="%units")
+        begin, count, units = map(fn.index_argument, self.arguments)
+        return Run(begin, count, units, self.begins_anywhere)
 
 
 @dataclass(frozen=True)
 class Panels:
-    """Where panels go: the first one's address, the bytes from one to the next, the free indices (i64) from .. to.
+    """Where panels go: the first one's address, the bytes from one to the next, the free indices from .. to.
 
     Each has [unit][free index][element of the unit] for `width` free indices, a multiple of `lanes`, and begins `step`
     indices, by default `width`, after the one before.
     """
 
-    address: str
+    address: Pointer
     bytes: int
-    begin: str
-    end: str
+    begin: Index
+    end: Index
     width: int
     lanes: int
     step: int = 0
 
 
-def pack_panels(operand: Operand, panels: Panels, base: str, valid: str | None, run: Run) -> None:
+def pack_panels(operand: Operand, panels: Panels, base: Index, valid: Index | None, run: Run) -> None:
     """Packs whole panels, or, with `valid`, those of which only so many free indices exist.
 
     rhs's complex numbers are split: vectors of real and of imaginary parts in turn.
@@ -121,291 +122,234 @@ def pack_panels(operand: Operand, panels: Panels, base: str, valid: str | None, 
 
 
 class _Panels:
-    def __init__(self, operand: Operand, panels: Panels, base: str, run: Run) -> None:
+    def __init__(self, operand: Operand, panels: Panels, base: Index, run: Run) -> None:
         self.operand, self.fn, self.arithmetic = operand, operand.fn, operand.arithmetic
         self.panels, self.base, self.run = panels, base, run
         self.width, self.lanes, self.step = panels.width, panels.lanes, panels.step or panels.width
-        self.is_planar = operand.role == "rhs"
+        self.unit_bytes = self.width * operand.arithmetic.unit_bytes
+        self.is_planar = operand.arithmetic.is_complex and operand.role == "rhs"
 
-    def by_vectors(self, valid: str | None) -> None:
-        fn, g = self.fn, self.arithmetic.group
+    def by_vectors(self, valid: Index | None) -> None:
+        """Vectors along the free axis: rows of memory are read from end to end."""
+        fn, g, run = self.fn, self.arithmetic.group, self.run
         vectors = range(self.width // self.lanes)
-        masks = [None if valid is None else first_lanes(fn, valid, self.lanes, v * self.lanes) for v in vectors]
-        whole = self.run.units if g == 1 else fn.let(f"sdiv i64 {self.run.count}, {g}")
-        with fn.loop("0", whole) as loop:
+        masks = [None if valid is None else first_lanes(valid, self.lanes, v * self.lanes) for v in vectors]
+        whole = run.count // g
+        with fn.loop(0, run.units if g == 1 else whole) as loop:
             self._across(loop.index, [[mask] * g for mask in masks])
         if g == 1:
             return
-        with fn.when(fn.let(f"icmp slt i64 {whole}, {self.run.units}")):
-            left = fn.let(f"srem i64 {self.run.count}, {g}")
+        with fn.when(whole < run.units):
+            left = run.count % g
             self._across(whole, [[self._within(mask, left, j) for j in range(g)] for mask in masks])
 
-    def _across(self, unit: str, masks: list[list[str | None]]) -> None:
-        """One unit of all panels: rows of memory are read from end to end."""
-        fn, operand = self.fn, self.operand
-        rows = [added(fn, self.base, self._inner(unit, j)) for j in range(self.arithmetic.group)]
-        target = pointer(fn, self.panels.address, unit, self.width * self.arithmetic.unit_bytes)
-        with fn.loop(self.panels.begin, self.panels.end, self.step, [("ptr", target)]) as panel:
+    def _across(self, unit: Index, masks: list[list[Value | None]]) -> None:
+        """One unit of all panels."""
+        fn, operand, g = self.fn, self.operand, self.arithmetic.group
+        rows = [self.base + operand.inner_offset(self.run, unit * g + j) for j in range(g)]
+        target = self.panels.address + unit * self.unit_bytes
+        with fn.loop(self.panels.begin, self.panels.end, self.step, [target]) as panel:
             for v, some in enumerate(masks):
-                free = operand.free.offset(fn, operand.role, added(fn, panel.index, str(v * self.lanes)))
-                self._unit(panel.carried[0], v, [added(fn, row, free) for row in rows], some)
-            panel.next = [pointer(fn, panel.carried[0], str(self.panels.bytes), 1)]
+                free = operand.free.offset(operand.role, panel.index + v * self.lanes)
+                self._unit(panel.carried[0], v, [row + free for row in rows], some)
+            panel.next = [panel.carried[0] + self.panels.bytes]
 
-    def _inner(self, unit: str, j: int) -> str:
-        fn, a, operand = self.fn, self.arithmetic, self.operand
-        step = unit if a.group == 1 else fn.let(f"mul i64 {unit}, {a.group}")
-        return operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step, str(j)))
+    def _within(self, mask: Value | None, left: Index, j: int) -> Value:
+        inside = (left > j).splat(self.lanes)
+        return inside if mask is None else inside & mask
 
-    def _within(self, mask: str | None, left: str, j: int) -> str | None:
-        fn, type = self.fn, vector("i1", self.lanes)
-        inside = broadcast(fn, fn.let(f"icmp slt i64 {j}, {left}"), "i1", self.lanes)
-        return inside if mask is None else fn.let(f"and {type} {inside}, {mask}")
-
-    def _unit(self, row: str, v: int, places: list[str], masks: list[str | None]) -> None:
-        fn, a, lanes = self.fn, self.arithmetic, self.lanes
-        values = [self._read(place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
+    def _unit(self, row: Pointer, v: int, places: Sequence[Index], masks: Sequence[Value | None]) -> None:
+        """One vector's free indices of a unit."""
+        a, lanes = self.arithmetic, self.lanes
+        values = [self.operand.read(place, lanes, mask) for place, mask in zip(places, masks, strict=True)]
+        target = (row + v * lanes * a.unit_bytes).to(a.packed)
         if a.group > 1:
-            parts, scalar, count = [_grouped(fn, [v[0] for v in values], a.packed, lanes)], a.packed, lanes * a.group
-        elif a.is_complex and not self.is_planar:
-            parts, scalar, count = [interleaved(fn, values[0], a.packed, lanes)], a.packed, 2 * lanes
+            target.store(_grouped([value for (value,) in values]))
         else:
-            parts, scalar, count = values[0], a.packed, lanes
-        for p, value in enumerate(parts):
-            at = v * lanes * a.unit_bytes + p * count * size_of(scalar)
-            store(fn, scalar, count, value, pointer(fn, row, str(at), 1))
+            _store_parts(target, values[0], is_planar=self.is_planar)
 
-    def _read(self, place: str, lanes: int, mask: str | None) -> list[str]:
-        return offset_bytes(self.operand, self.operand.read(place, lanes, mask), lanes)
-
-    def by_blocks(self, valid: str | None) -> None:
+    def by_blocks(self, valid: Index | None) -> None:
         """Vectors along the inner axis, transposed in registers by a function that all panels of this kind share."""
         fn, panels, operand, count = self.fn, self.panels, self.operand, self.run.count
         length = self.lanes * self.arithmetic.group
-        last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
-        places = fn.alloca("i64", self.lanes)
-        with fn.loop(panels.begin, panels.end, self.step, [("ptr", panels.address)]) as panel:
-            with fn.loop("0", str(self.width), self.lanes) as part:
-                with fn.loop("0", str(self.lanes)) as column:
-                    place = self._place(panel.index, added(fn, part.index, column.index), last)
-                    fn.do(f"store i64 {place}, ptr {pointer(fn, places, column.index, 8)}")
-                target = pointer(fn, panel.carried[0], part.index, self.arithmetic.unit_bytes)
+        places = fn.local(I64, self.lanes, 64)
+        with fn.loop(panels.begin, panels.end, self.step, [panels.address]) as panel:
+            with fn.loop(0, self.width, self.lanes) as part:
+                with fn.loop(0, self.lanes) as column:
+                    places[column.index].store(self._place(panel.index, part.index + column.index, valid))
+                target = panel.carried[0] + part.index * self.arithmetic.unit_bytes
                 if operand.inner.is_contiguous(operand.role, _ANY_LANES):
-                    self._block(target, places, "0", count)
+                    self._block(target, places, fn.index(0), count)
                 else:
-                    with fn.loop("0", count, length) as step:
-                        left = least(fn, fn.let(f"sub i64 {count}, {step.index}"), str(length))
-                        self._block(target, places, step.index, left)
-            panel.next = [pointer(fn, panel.carried[0], str(panels.bytes), 1)]
+                    with fn.loop(0, count, length) as step:
+                        self._block(target, places, step.index, (count - step.index).least(length))
+            panel.next = [panel.carried[0] + panels.bytes]
 
-    def _place(self, first: str, number: str, last: str | None) -> str:
+    def _place(self, first: Index, number: Index, valid: Index | None) -> Index:
         """Where a free index begins; past the last one that exists, the last one's place."""
-        fn, operand = self.fn, self.operand
-        shown = number if last is None else least(fn, number, last)
-        return added(fn, self.base, operand.free.offset(fn, operand.role, added(fn, first, shown)))
+        shown = number if valid is None else number.least(valid - 1)
+        return self.base + self.operand.free.offset(self.operand.role, first + shown)
 
-    def _block(self, target: str, places: str, step: str, count: str) -> None:
-        fn, operand = self.fn, self.operand
-        inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step))
-        unit = step if self.arithmetic.group == 1 else fn.let(f"sdiv i64 {step}, {self.arithmetic.group}")
-        row = pointer(fn, target, unit, self.width * self.arithmetic.unit_bytes)
-        pointers = ", ".join(f"ptr {p}" for p in (row, places, *operand.addresses.values()))
-        fn.do(f"call void @{_block(operand, self.width, self.lanes)}({pointers}, i64 {inner}, i64 {count})")
+    def _block(self, target: Pointer, places: Pointer, step: Index, count: Index) -> None:
+        row = target + step // self.arithmetic.group * self.unit_bytes
+        inner = self.operand.inner_offset(self.run, step)
+        name = _block_function(self.operand, self.width, self.lanes)
+        self.fn.call(name, row, places, *self.operand.addresses.values(), inner, count)
 
-    def by_elements(self, valid: str | None) -> None:
+    def by_elements(self, valid: Index | None) -> None:
+        """One by one; what does not exist is a copy: anything else that lies there may be slow to multiply."""
         fn, panels = self.fn, self.panels
-        with fn.loop(panels.begin, panels.end, self.step, [("ptr", panels.address)]) as panel:
-            self._panel_by_elements(panel.carried[0], panel.index, valid)
-            panel.next = [pointer(fn, panel.carried[0], str(panels.bytes), 1)]
+        with fn.loop(panels.begin, panels.end, self.step, [panels.address]) as panel:
+            with fn.loop(0, self.width) as column:
+                place = self._place(panel.index, column.index, valid)
+                with fn.loop(0, self.run.units * self.arithmetic.group) as step:
+                    self._element(panel.carried[0], column.index, step.index, place)
+            panel.next = [panel.carried[0] + panels.bytes]
 
-    def _panel_by_elements(self, address: str, first: str, valid: str | None) -> None:
-        fn, a = self.fn, self.arithmetic
-        total = fn.let(f"mul i64 {self.run.units}, {a.group}")
-        last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
-        with fn.loop("0", str(self.width)) as column:
-            # what does not exist is a copy: anything else that lies there may be slow to multiply
-            index = column.index if last is None else least(fn, column.index, last)
-            free = self.operand.free.offset(fn, self.operand.role, added(fn, first, index))
-            place = added(fn, self.base, free)
-            with fn.loop("0", total) as step:
-                self._element(address, column.index, step.index, place)
-
-    def _element(self, address: str, column: str, step: str, place: str) -> None:
-        fn, a, operand = self.fn, self.arithmetic, self.operand
-        unit, j = step, "0"
-        if a.group > 1:
-            unit, j = fn.let(f"udiv i64 {step}, {a.group}"), fn.let(f"urem i64 {step}, {a.group}")
-        row = pointer(fn, address, unit, self.width * a.unit_bytes)
+    def _element(self, address: Pointer, column: Index, step: Index, place: Index) -> None:
+        a, operand = self.arithmetic, self.operand
+        row, own = (address + step // a.group * self.unit_bytes).to(a.packed), step % a.group
         if a.group > 1:  # what completes a unit is 0
-            store(fn, a.packed, 1, "0", self._spot(row, column, j, 0))
-        with fn.when(fn.let(f"icmp slt i64 {step}, {self.run.count}")):
-            inner = operand.inner.offset(fn, operand.role, added(fn, self.run.begin, step))
-            for p, value in enumerate(self._read(added(fn, place, inner), 1, None)):
-                store(fn, a.packed, 1, value, self._spot(row, column, j, p))
+            self._spot(row, column, own, 0).store(0)
+        with self.fn.when(step < self.run.count):
+            parts = operand.read(place + operand.inner_offset(self.run, step), 1)
+            for p, value in enumerate(parts):
+                self._spot(row, column, own, p).store(value)
 
-    def _spot(self, row: str, column: str, j: str, part: int) -> str:
+    def _spot(self, row: Pointer, column: Index, own: Index, part: int) -> Pointer:
         """Where one element of a panel's row goes."""
-        fn, a = self.fn, self.arithmetic
-        if not (a.is_complex and self.is_planar):
-            at = added(fn, fn.let(f"mul i64 {column}, {a.group * a.parts}"), j, str(part))
-            return pointer(fn, row, at, size_of(a.packed))
-        vector_number, lane = fn.let(f"udiv i64 {column}, {self.lanes}"), fn.let(f"urem i64 {column}, {self.lanes}")
-        at = added(fn, fn.let(f"mul i64 {vector_number}, {2 * self.lanes}"), lane, str(part * self.lanes))
-        return pointer(fn, row, at, size_of(a.packed))
+        a, lanes = self.arithmetic, self.lanes
+        if self.is_planar:
+            return row[column // lanes * (2 * lanes) + column % lanes + part * lanes]
+        return row[column * (a.group * a.parts) + own + part]
 
 
-def offset_bytes(operand: Operand, parts: list[str], lanes: int) -> list[str]:
-    """lhs of an i8 product as bytes without sign: 128 more, which the tile takes off again."""
-    if operand.arithmetic.name != "i8" or operand.role == "rhs":
-        return parts
-    return [operand.fn.let(f"xor {vector('i8', lanes)} {parts[0]}, {splat('-128', 'i8', lanes)}")]
+def _store_parts(target: Pointer, parts: Sequence[Value], *, is_planar: bool) -> None:
+    """Stores a vector, or a complex one's parts: by turns, or, planar, one vector after the other."""
+    if len(parts) == 2 and not is_planar:
+        target.store(parts[0].interleaved(parts[1]))
+        return
+    for p, part in enumerate(parts):
+        target[p * part.lanes].store(part)
 
 
-def _grouped(fn: Function, vectors: list[str], scalar: str, lanes: int) -> str:
+def _grouped(vectors: Sequence[Value]) -> Value:
     """The lanes of the vectors side by side: first all lanes 0, then all lanes 1, ..."""
     while len(vectors) > 1:  # (0, 2), (1, 3), so that lanes come out in order
         half = len(vectors) // 2
-        vectors = [interleaved(fn, [vectors[i], vectors[i + half]], scalar, lanes) for i in range(half)]
-        lanes *= 2
+        vectors = [vectors[i].interleaved(vectors[i + half]) for i in range(half)]
     return vectors[0]
 
 
-def _block(operand: Operand, width: int, lanes: int) -> str:
+def _block_function(operand: Operand, width: int, lanes: int) -> str:
     """void f(ptr target, ptr places, ptr base..., i64 inner, i64 count): `lanes` rows become columns of a panel.
 
     Row i has `count` elements from base[places[i] + inner] on. They are read by 16 bytes: rows i, i + e, i + 2 e, ...
     side by side in a vector, whose quarters are then transposed at once; e elements are a quarter.
     """
     a = operand.arithmetic
-    scalar = a.packed if a.group == 1 else "i32"
-    e = min(16 // size_of(scalar), lanes)
+    unit = a.packed if a.group == 1 else I32
+    e = min(16 // unit.bytes, lanes)
     pointers = ("target", "places", *operand.addresses)
-    fn = Function("NAME", [*(("ptr", name) for name in pointers), ("i64", "inner"), ("i64", "count")])
-    fn.attributes = "noinline nounwind"
-    rows = replace(operand, fn=fn, **{name: f"%{name}" for name in operand.addresses})
+    parameters = [*(("ptr", name) for name in pointers), ("i64", "inner"), ("i64", "count")]
+    fn = Function("", parameters, attributes="noinline nounwind", target=operand.target)
+    target, places, *bases = (fn.pointer(name) for name in pointers)
+    inner, count = fn.index_argument("inner"), fn.index_argument("count")
+    rows = replace(operand, **dict(zip(operand.addresses, bases, strict=True)))
 
-    def piece(row: int, step: str, mask: str | None) -> list[str]:
-        place = fn.let(f"load i64, ptr {pointer(fn, '%places', str(row), 8)}")
-        parts = rows.read(added(fn, place, "%inner", step), e * a.group, mask)
-        parts = offset_bytes(rows, parts, e * a.group)
-        if a.group == 1:
-            return parts
-        return [fn.let(f"bitcast {vector(a.packed, e * a.group)} {parts[0]} to {vector('i32', e)}")]
+    def piece(row: int, step: Index, mask: Value | None) -> list[Value]:
+        place = fn.index(places.to(I64)[row].load())
+        parts = rows.read(place + inner + step, e * a.group, mask)
+        return parts if a.group == 1 else [parts[0].bitcast(I32.of(e))]
 
-    def columns(step: str, mask: str | None) -> None:
+    def columns(step: Index, mask: Value | None) -> None:
         pieces = [piece(i, step, mask) for i in range(lanes)]
-        parts = [
-            _transposed(fn, [_beside(fn, [row[p] for row in pieces[j::e]], scalar, e) for j in range(e)], scalar, lanes)
-            for p in range(a.parts)
-        ]
-        unit = step if a.group == 1 else fn.let(f"sdiv i64 {step}, {a.group}")
+        parts = [_transposed([joined([row[p] for row in pieces[j::e]]) for j in range(e)]) for p in range(a.parts)]
+        first = step // a.group
         for i in range(e):
-            row = pointer(fn, "%target", added(fn, unit, str(i)), width * a.unit_bytes)
-            values = [part[i] for part in parts]
-            if len(values) == 2 and operand.role == "lhs":
-                store(fn, scalar, 2 * lanes, interleaved(fn, values, scalar, lanes), row)
-                continue
-            for p, value in enumerate(values):
-                store(fn, scalar, lanes, value, pointer(fn, row, str(p * lanes * size_of(scalar)), 1))
+            row = (target + (first + i) * (width * a.unit_bytes)).to(unit)
+            _store_parts(row, [part[i] for part in parts], is_planar=operand.role == "rhs")
 
-    whole = fn.let(f"and i64 %count, {-e * a.group}")
-    with fn.loop("0", whole, e * a.group) as step:
+    whole = count & (-e * a.group)
+    with fn.loop(0, whole, e * a.group) as step:
         columns(step.index, None)
-    with fn.when(fn.let(f"icmp slt i64 {whole}, %count")):
-        columns(whole, first_lanes(fn, fn.let(f"sub i64 %count, {whole}"), e * a.group))
-    fn.do("ret void")
-    text = fn.text()
-    name = "pack_block_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    operand.module.add_text(name, text.replace("@NAME", f"@{name}"))
-    return name
+    with fn.when(whole < count):
+        columns(whole, first_lanes(count - whole, e * a.group))
+    fn.returns()
+    return operand.module.add_by_text(fn, "pack_block")
 
 
-def _beside(fn: Function, vectors: list[str], scalar: str, lanes: int) -> str:
-    while len(vectors) > 1:
-        type, order = vector(scalar, lanes), ", ".join(f"i32 {i}" for i in range(2 * lanes))
-        vectors = [
-            fn.let(f"shufflevector {type} {x}, {type} {y}, <{2 * lanes} x i32> <{order}>")
-            for x, y in zip(vectors[::2], vectors[1::2], strict=True)
-        ]
-        lanes *= 2
-    return vectors[0]
-
-
-def _transposed(fn: Function, rows: list[str], scalar: str, lanes: int) -> list[str]:
+def _transposed(rows: Sequence[Value]) -> list[Value]:
     """Squares of as many lanes as there are rows, side by side, each transposed: rounds of interleaving two rows."""
-    e, type = len(rows), vector(scalar, lanes)
+    e, lanes = len(rows), rows[0].lanes
     for _ in range(e.bit_length() - 1):
-        out: list[str] = []
+        out: list[Value] = []
         for x, y in zip(rows[: e // 2], rows[e // 2 :], strict=True):
             for side in (0, e // 2):
                 order = [q + side + i + k for q in range(0, lanes, e) for i in range(e // 2) for k in (0, lanes)]
-                mask = ", ".join(f"i32 {i}" for i in order)
-                out.append(fn.let(f"shufflevector {type} {x}, {type} {y}, <{lanes} x i32> <{mask}>"))
+                out.append(x.shuffled(order, y))
         rows = out
-    return rows
+    return list(rows)
 
 
 def pack_rows(
-    operand: Operand, rows: str, valid: str | None, panel: str, row_bytes: int, base: str, first: str, run: Run
+    operand: Operand,
+    rows: Index,
+    valid: Index | None,
+    panel: Pointer,
+    row_bytes: int,
+    base: Index,
+    first: Index,
+    run: Run,
 ) -> None:
     """lhs as it stands, [row][inner], each row padded to `row_bytes`; elements past the run are 0 up to a unit.
 
     Of `rows` rows `valid`, or all, exist; the others are copies of the last.
     """
-    fn = operand.fn
-    last = None if valid is None else fn.let(f"sub i64 {valid}, 1")
-    with fn.loop("0", rows) as row:
-        index = row.index if last is None else least(fn, row.index, last)
-        free = operand.free.offset(fn, operand.role, added(fn, first, index))
-        _pack_row(operand, pointer(fn, panel, row.index, row_bytes), added(fn, base, free), run)
+    with operand.fn.loop(0, rows) as row:
+        index = row.index if valid is None else row.index.least(valid - 1)
+        place = base + operand.free.offset(operand.role, first + index)
+        _pack_row(operand, (panel + row.index * row_bytes).to(operand.arithmetic.packed), place, run)
 
 
-def _pack_row(operand: Operand, target: str, place: str, run: Run) -> None:
+def _pack_row(operand: Operand, target: Pointer, place: Index, run: Run) -> None:
     fn, a = operand.fn, operand.arithmetic
-    lanes = 64 // size_of(a.packed) // a.parts
+    lanes = 64 // a.packed.bytes // a.parts
     if not operand.goes_by_vectors(operand.inner, lanes, from_any=run.begins_anywhere):
         _pack_row_by_elements(operand, target, place, run)
         return
 
-    def move(step: str, mask: str | None) -> None:
-        inner = operand.inner.offset(fn, operand.role, added(fn, run.begin, step))
-        parts = offset_bytes(operand, operand.read(added(fn, place, inner), lanes, mask), lanes)
-        value = interleaved(fn, parts, a.packed, lanes) if a.is_complex else parts[0]
-        address = pointer(fn, target, step, size_of(a.packed) * a.parts)
-        store(fn, a.packed, lanes * a.parts, value, address)
+    def move(step: Index, mask: Value | None) -> None:
+        parts = operand.read(place + operand.inner_offset(run, step), lanes, mask)
+        _store_parts(target[step * a.parts], parts, is_planar=False)
 
-    whole = fn.let(f"and i64 {run.count}, {-lanes}")
-    with fn.loop("0", whole, lanes) as loop:
+    whole = run.count & -lanes
+    with fn.loop(0, whole, lanes) as loop:
         move(loop.index, None)
-    with fn.when(fn.let(f"icmp slt i64 {whole}, {run.count}")):
-        move(whole, first_lanes(fn, fn.let(f"sub i64 {run.count}, {whole}"), lanes))
+    with fn.when(whole < run.count):
+        move(whole, first_lanes(run.count - whole, lanes))
 
 
-def _pack_row_by_elements(operand: Operand, target: str, place: str, run: Run) -> None:
+def _pack_row_by_elements(operand: Operand, target: Pointer, place: Index, run: Run) -> None:
     fn, a = operand.fn, operand.arithmetic
-    total = fn.let(f"mul i64 {run.units}, {a.group}")
-    with fn.loop("0", total) as loop:
-        address = pointer(fn, target, loop.index, size_of(a.packed) * a.parts)
+    with fn.loop(0, run.units * a.group) as loop:
+        address = target[loop.index * a.parts]
         if a.group > 1:
-            store(fn, a.packed, 1, "0", address)
-        with fn.when(fn.let(f"icmp slt i64 {loop.index}, {run.count}")):
-            inner = operand.inner.offset(fn, operand.role, added(fn, run.begin, loop.index))
-            for p, part in enumerate(offset_bytes(operand, operand.read(added(fn, place, inner), 1), 1)):
-                store(fn, a.packed, 1, part, pointer(fn, address, str(p), size_of(a.packed)))
+            address.store(0)
+        with fn.when(loop.index < run.count):
+            for p, part in enumerate(operand.read(place + operand.inner_offset(run, loop.index), 1)):
+                address[p].store(part)
 
 
-def write_corrections(operand: Operand, panel: str, vectors: int, lanes: int, run: Run) -> None:
+def write_corrections(panel: Pointer, vectors: int, lanes: int, run: Run) -> None:
     """Before an i8 panel: for each column -128 times the sum of its elements."""
-    fn = operand.fn
-    i32, i8 = vector("i32", lanes), vector("i8", 4 * lanes)
+    fn, bytes_ = panel.fn, I8.of(4 * lanes)
     size = 4 * lanes
-    body = pointer(fn, panel, str(vectors * size), 1)
-    ones = splat("1", "i8", 4 * lanes)
-    with fn.loop("0", run.units, 1, [(i32, "zeroinitializer")] * vectors) as loop:
-        row = pointer(fn, body, loop.index, vectors * size)
+    body, ones = panel + vectors * size, fn.constant(1, bytes_)
+    with fn.loop(0, run.units, 1, [fn.constant(0, I32.of(lanes))] * vectors) as loop:
+        row = body + loop.index * (vectors * size)
         for v in range(vectors):
-            value = load(fn, "i8", 4 * lanes, pointer(fn, row, str(v * size), 1))
-            name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-            loop.next.append(fn.let(f"call {i32} @{name}({i32} {loop.carried[v]}, {i8} {ones}, {i8} {value})"))
+            total, value = loop.carried[v], (row + v * size).to(I8).load(4 * lanes)
+            loop.next.append(fn.call_for(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, ones, value))
     for v, total in enumerate(loop.results):
-        correction = fn.let(f"mul {i32} {total}, {splat('-128', 'i32', lanes)}")
-        store(fn, "i32", lanes, correction, pointer(fn, panel, str(v * size), 1))
+        panel.to(I32)[v * lanes].store(total * -128)

@@ -1,4 +1,4 @@
-"""Products in parts: factors of f32 and f16 as sums of bf16, multiplied in matrix registers (decision 0005).
+"""Products by bf16x3 splitting: factors of f32 and f16 as sums of bf16, multiplied in AMX (decision 0005).
 
 Products of bf16 go the same way, of one part.
 """
@@ -8,25 +8,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hlokit.cpu.kernels.contraction.amx import configure
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT, Arithmetic
 from hlokit.cpu.kernels.contraction.denormals import may_flush
-from hlokit.cpu.kernels.contraction.elements import pointer
-from hlokit.cpu.kernels.contraction.gemm import Block, Product
+from hlokit.cpu.kernels.contraction.gemm import Block, Bounds, Places, Product
 from hlokit.cpu.kernels.contraction.gemm_plan import Plan, up
-from hlokit.cpu.kernels.contraction.matrix_registers import configure
 from hlokit.cpu.kernels.contraction.parts_packing import Layout, Side, inside, pack, panel_bytes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form, slow_tile, tile
-from hlokit.cpu.kernels.contraction.space import Space, added, least
+from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, RANGE_BYTES, fits, has_raw
-from hlokit.cpu.kernels.contraction.tile import Arithmetic
 from hlokit.cpu.kernels.routine import Call, Packing, Phase
-from hlokit.cpu.llvm import Module, scalar_type
+from hlokit.cpu.llvm import I8, I16, IfElse, Index, Module, Pointer, Value, scalar_type, type_of
 from hlokit.ops.contraction import compute_type
 from hlokit.types import dtype as dtypes
 
 _FORMS = {
-    dtypes.f32: Form("f32", "float", 3, has_least=True),
-    dtypes.f16: Form("f16", "half", 2),
-    dtypes.bf16: Form("bf16", "i16", 1),
+    dtypes.f32: Form("f32", FLOAT, 3, has_least=True),
+    dtypes.f16: Form("f16", type_of("half"), 2),
+    dtypes.bf16: Form("bf16", I16, 1),
 }
 _LHS_BYTES = 3 << 18
 """Of lhs, packed, in L2."""
@@ -84,7 +83,7 @@ class PartsProduct(Product):
 
     def planned(self) -> Plan:
         call, space, form = self.call, self.space, self.form
-        is_plain = call.store is None and scalar_type(call.results[0].dtype) == form.total
+        is_plain = call.store is None and scalar_type(call.results[0].dtype) == form.total.scalar
         keeps_out = is_plain and space.rows.stride("out") is not None
         depth = _depth(form, space)
         has_sums = depth < space.inner.size and not keeps_out
@@ -96,113 +95,103 @@ class PartsProduct(Product):
         self.is_split = self.space.inner.size > p.depth
         self.panel_bytes = panel_bytes(self.form, p.depth)
         count = p.block[1] // WIDTH
-        self.lhs_panels, self.lhs_ranges = (fn.alloca("i8", count * size) for size in (self.panel_bytes, RANGE_BYTES))
+        self.lhs_panels, self.lhs_ranges = (fn.local(I8, count * n, 64) for n in (self.panel_bytes, RANGE_BYTES))
         if not self.call.packed:
-            self.rhs_panel, self.rhs_range = fn.alloca("i8", self.panel_bytes), fn.alloca("i8", RANGE_BYTES)
+            self.rhs_panel, self.rhs_range = (fn.local(I8, n, 64) for n in (self.panel_bytes, RANGE_BYTES))
         rows, columns = (p.block[1], p.block[2]) if self.is_split else (WIDTH, WIDTH)
         self.sums_bytes = 4 * columns
         if not p.keeps_out:
-            self.sums = fn.alloca("i8", rows * self.sums_bytes)
+            self.sums = fn.local(I8, rows * self.sums_bytes, 64)
 
     @property
     def tile_work(self) -> int:
         return super().tile_work * sum(map(len, PRODUCTS[self.form.parts]))
 
-    def blocks(self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str]) -> Block:
-        return _Block(self, places, rows, columns)
+    def blocks(self, places: Places, rows: Bounds, columns: Bounds) -> Block:
+        return _PartsBlock(self, places, rows, columns)
 
 
 @dataclass(frozen=True)
-class _Block(Block):
+class _PartsBlock(Block):
     product: PartsProduct
 
-    def part(self, begin: str, end: str, first: str, last: str) -> None:
+    def part(self, begin: Index, end: Index, first: Value, last: Value) -> None:
         product, fn = self.product, self.product.fn
-        steps = fn.let(f"sub i64 {end}, {begin}")
-        blocks = fn.let(f"sdiv i64 {added(fn, steps, str(product.form.depth - 1))}, {product.form.depth}")
+        steps, form = end - begin, product.form
+        blocks = (steps + (form.depth - 1)) // form.depth
         with fn.loop(*self.rows, WIDTH) as row:
-            self._pack("lhs", row.index, self.rows[1], begin, steps, self._left(row.index))
+            self._pack("lhs", (row.index, self.rows[1]), begin, steps, self._left(row.index))
         configure(fn, product.module)
         with fn.loop(*self.columns, WIDTH) as column:
-            width = inside(fn, self.columns[1], column.index)
             if product.call.packed:
                 layout = Layout(product.sides["rhs"], product.plan.depth)
-                right = layout.at(fn, product.rhs.base, column.index, begin)
+                right = layout.at(product.rhs.base, column.index, begin)
             else:
                 right = product.rhs_panel, product.rhs_range
-                self._pack("rhs", column.index, self.columns[1], begin, steps, right)
+                self._pack("rhs", (column.index, self.columns[1]), begin, steps, right)
             with fn.loop(*self.rows, WIDTH) as row:
-                height = inside(fn, self.rows[1], row.index)
-                sides = self._left(row.index), right
-                self._tile(row.index, height, column.index, width, sides, blocks, first, last)
+                work = _PartsTileCall(self, row.index, column.index, blocks, first, last)
+                work.write(self._left(row.index), right)
 
-    def _left(self, row: str) -> tuple[str, str]:
+    def _left(self, row: Index) -> tuple[Pointer, Pointer]:
         """A panel of lhs, and its range."""
-        product, fn = self.product, self.product.fn
-        number = fn.let(f"udiv i64 {fn.let(f'sub i64 {row}, {self.rows[0]}')}, {WIDTH}")
-        panel = pointer(fn, product.lhs_panels, number, product.panel_bytes)
-        return panel, pointer(fn, product.lhs_ranges, number, RANGE_BYTES)
+        product, number = self.product, (row - self.rows[0]) // WIDTH
+        return product.lhs_panels + number * product.panel_bytes, product.lhs_ranges + number * RANGE_BYTES
 
-    def _pack(self, role: str, first: str, end: str, begin: str, steps: str, to: tuple[str, str]) -> None:
+    def _pack(self, role: str, bounds: Bounds, begin: Index, steps: Index, to: tuple[Pointer, Pointer]) -> None:
         product = self.product
         base = (product.lhs if role == "lhs" else product.rhs).base
-        pack(product.fn, product.module, product.sides[role], base, self.places[role], first, end, begin, steps, to)
+        pack(product.module, product.sides[role], base, self.places[role], bounds, begin, steps, to)
 
-    def _tile(
-        self,
-        row: str,
-        height: str,
-        column: str,
-        width: str,
-        sides: tuple[tuple[str, str], tuple[str, str]],
-        blocks: str,
-        first: str,
-        last: str,
-    ) -> None:
-        product, fn = self.product, self.product.fn
-        out, out_bytes = self.sums_of(row, column)
-        (lhs, lhs_range), (rhs, rhs_range) = sides
-        shown = f"ptr {lhs}, ptr {rhs}, ptr {out}, i64 {out_bytes}, "
-        shown += f"i64 {blocks}, i64 {height}, i64 {width}, i1 {first}"
-        chosen = self._chosen(width)
+
+@dataclass(frozen=True)
+class _PartsTileCall:
+    """One tile of a block: calls of its function, and of what hands out its sums."""
+
+    block: _PartsBlock
+    row: Index
+    column: Index
+    blocks: Index
+    first: Value
+    last: Value
+
+    def write(self, left: tuple[Pointer, Pointer], right: tuple[Pointer, Pointer]) -> None:
+        """The tile of two panels with their ranges."""
+        block, product, fn = self.block, self.block.product, self.row.fn
+        height, width = inside(block.rows[1], self.row), inside(block.columns[1], self.column)
+        out, out_bytes = block.sums_of(self.row, self.column)
+        (lhs, lhs_range), (rhs, rhs_range) = left, right
+        operands = [lhs, rhs, out, fn.index(out_bytes), self.blocks, height, width, self.first]
+        fast = self._tile(width)
         if product.form.parts == 1:
-            fn.do(f"call void {chosen}({shown})")
+            fast.call(None, *operands)
         else:
-            fast, slow, end = fn.new_block("fast"), fn.new_block("slow"), fn.new_block("summed")
-            fn.branch(fits(fn, lhs_range, rhs_range, product.space.inner.size), fast, slow)
-            fn.start(fast)
-            fn.do(f"call void {chosen}({shown})")
-            fn.jump(end)
-            fn.start(slow)
-            is_raw = ", ".join(f"i1 {has_raw(fn, range)}" for range in (lhs_range, rhs_range))
-            name = slow_tile(product.module, product.form)
-            fn.do(f"call void @{name}({shown}, {is_raw})")
-            fn.jump(end)
-            fn.start(end)
+            choice = IfElse(fn, fits(lhs_range, rhs_range, product.space.inner.size))
+            fast.call(None, *operands)
+            choice.otherwise()
+            fn.call(slow_tile(product.module, product.form), *operands, has_raw(lhs_range), has_raw(rhs_range))
+            choice.end()
         if not product.plan.keeps_out:
-            self._hand_out(out, row, height, column, width, last)
+            with fn.when(self.last):
+                place = block.places["out"] + self.column
+                self._finish(width).call(None, fn.pointer("table"), out, self.row, height, place)
 
-    def _chosen(self, width: str) -> str:
-        """The tile for so many columns."""
-        product, fn = self.product, self.product.fn
-        names = [f"@{tile(product.module, product.form, j)}" for j in _halves(product.space.columns.size)]
-        if len(names) == 1:
-            return names[0]
-        is_more = fn.let(f"icmp sgt i64 {width}, {LANES}")
-        return fn.let(f"select i1 {is_more}, ptr {names[0]}, ptr {names[1]}", "f")
+    def _tile(self, width: Index) -> Pointer:
+        """The function for so many columns."""
+        product = self.block.product
+        whole, *half = (tile(product.module, product.form, j) for j in _halves(product.space.columns.size))
+        return _function(width > LANES, whole, *half)
 
-    def _hand_out(self, sums: str, row: str, height: str, column: str, width: str, last: str) -> None:
-        product, fn = self.product, self.product.fn
-        edge = product.space.columns.size % WIDTH
-        names = [product.finish(size) for size in (WIDTH, edge) if size and size <= product.space.columns.size]
-        chosen = f"@{names[0]}"
-        if len(names) == 2:
-            chosen = fn.let(
-                f"select i1 {fn.let(f'icmp eq i64 {width}, {WIDTH}')}, ptr @{names[0]}, ptr @{names[1]}", "f"
-            )
-        with fn.when(last):
-            place = added(fn, self.places["out"], column)
-            fn.do(f"call void {chosen}(ptr %table, ptr {sums}, i64 {row}, i64 {height}, i64 {place})")
+    def _finish(self, width: Index) -> Pointer:
+        product, size = self.block.product, self.block.product.space.columns.size
+        whole, *edge = (product.finish(n) for n in (WIDTH, size % WIDTH) if n and n <= size)
+        return _function(width.eq(WIDTH), whole, *edge)
+
+
+def _function(condition: Value, name: str, other: str = "") -> Pointer:
+    """The function of this name; if there is another one that, unless the i1 holds."""
+    found = Pointer(condition.fn, f"@{name}")
+    return condition.select(found, Pointer(condition.fn, f"@{other}")) if other else found
 
 
 def _halves(size: int) -> list[int]:
@@ -274,14 +263,12 @@ class Ahead(Product):
         fn, layout = self.fn, self.layout
         n, k = self.space.columns.size, self.space.inner.size
         each = -(-layout.panels // max(1, min(16, int(n * k * _PACK_NS[-1] / _CHUNK_NS)))) * WIDTH
-        end = least(fn, fn.let(f"mul i64 %end, {each}"), str(n))
-        with (
-            fn.loop(fn.let(f"mul i64 %begin, {each}"), end, WIDTH) as column,
-            fn.loop("0", str(k), layout.depth) as inner,
-        ):
-            steps = least(fn, fn.let(f"sub i64 {k}, {inner.index}"), str(layout.depth))
-            to = layout.at(fn, self.out, column.index, inner.index)
-            pack(fn, self.module, layout.side, self.rhs.base, "0", column.index, str(n), inner.index, steps, to)
+        begin, end = fn.index_argument("begin") * each, (fn.index_argument("end") * each).least(n)
+        with fn.loop(begin, end, WIDTH) as column, fn.loop(0, k, layout.depth) as inner:
+            steps = (fn.index(k) - inner.index).least(layout.depth)
+            to = layout.at(self.out, column.index, inner.index)
+            bounds = column.index, fn.index(n)
+            pack(self.module, layout.side, self.rhs.base, fn.index(0), bounds, inner.index, steps, to)
         return self.added(-(-n // each))
 
 

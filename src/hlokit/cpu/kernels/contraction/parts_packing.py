@@ -1,28 +1,26 @@
-"""Packing for products in parts: a product's operands as panels (see parts_tile)."""
+"""Packing for products by bf16x3 splitting: a product's operands as panels (see parts_tile)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from hlokit.cpu.kernels.contraction.elements import first_lanes, load, pointer, size_of, store
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.parts_tile import WIDTH, Form
-from hlokit.cpu.kernels.contraction.space import Axis, added, least
+from hlokit.cpu.kernels.contraction.space import Axis
 from hlokit.cpu.kernels.contraction.split import (
-    BOUND,
     LANES,
     RANGE_BYTES,
     has_raw,
-    no_range,
     raw,
     split,
+    store_no_range,
     store_range,
     widened,
 )
-from hlokit.cpu.kernels.contraction.squares import transposed
-from hlokit.cpu.llvm import Function, Module, splat, vector
+from hlokit.cpu.llvm import I1, I8, I16, I32, Function, IfElse, Index, Module, Pointer, Repeat, Value, transposed
 
 _PART_BYTES = 2048
 _LONG = 256
@@ -91,7 +89,7 @@ class _Way:
         return f"parts_panel_{self.form.name}_{'along' if self.is_along else 'across'}_{int(self.goes_inward)}"
 
 
-def packer(module: Module, side: Side) -> tuple[str, list[str]]:
+def packer(module: Module, side: Side) -> tuple[str, list[int]]:
     """The function that packs a panel, and its last arguments.
 
     void f(ptr base, i64 place, i64 first, i64 count, i64 begin, i64 steps, ptr panel, ptr range, ...): `count` free
@@ -101,18 +99,15 @@ def packer(module: Module, side: Side) -> tuple[str, list[str]]:
     axis, and from one vector of memory.
     """
     way = _Way(side.form, side.is_along, side.is_whole, side.goes_inward and not side.is_whole)
-    free, inner = (str(stride) for stride in side.strides)
+    free, inner = side.strides
     strides = [free, inner, free if side.goes_inward else inner]
     if None not in (side.free.stride(side.role), side.inner.stride(side.role)):
         for name, text in _panel_texts(way).items():
             module.add_text(name, text)
         return way.name, strides
-    fn = Function("NAME", _PARAMETERS, attributes="noinline nounwind", is_cold=side.inner.size >= _LONG)
-    _Packer(fn, module, way, strides, side).write()
-    text = fn.text()
-    name = "parts_panel_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    module.add_text(name, text.replace("@NAME", f"@{name}"))
-    return name, []
+    fn = Function("", _PARAMETERS, attributes="noinline nounwind", is_cold=side.inner.size >= _LONG)
+    _PanelPacker(fn, module, way, [fn.index(stride) for stride in strides], side).write()
+    return module.add_by_text(fn, "parts_panel"), []
 
 
 _PARAMETERS = [
@@ -130,124 +125,115 @@ def _panel_texts(way: _Way) -> dict[str, str]:
     parameters = [*_PARAMETERS, *(("i64", name) for name in strides)]
     shared = _shared(way.form) if way.is_whole else way.name
     fn = Function(way.name, parameters, attributes="noinline nounwind", shared=shared)
-    _Packer(fn, module, way, [f"%{name}" for name in strides]).write()
+    _PanelPacker(fn, module, way, [fn.index_argument(name) for name in strides]).write()
     module.add(fn)
     return module.functions
 
 
-class _Packer:
+class _PanelPacker:
     """Writes such a function. `side`: where axes have several strides."""
 
     def __init__(
-        self, fn: Function, module: Module, way: _Way, strides: Sequence[str], side: Side | None = None
+        self, fn: Function, module: Module, way: _Way, strides: Sequence[Index], side: Side | None = None
     ) -> None:
         self.fn, self.module, self.way, self.form, self.side = fn, module, way, way.form, side
-        self.bytes = size_of(way.form.memory)
-        self.bounds = fn.alloca("i16", 64)
+        self.bytes = way.form.memory.bytes
+        self.bounds = fn.local(I16, 64, 64)
         self.free, self.inner, row = strides
         self.row, self.second = self._times(row, self.bytes), self._times(self.inner, LANES * self.bytes)
+        self.steps = fn.index_argument("steps")
 
-    def _times(self, number: str, factor: int) -> str:
-        return str(int(number) * factor) if number.isdecimal() else self.fn.let(f"mul nsw i64 {number}, {factor}")
+    def _times(self, number: Index, factor: int) -> Index:
+        return number * factor if number.number is None else self.fn.index(number.number * factor)
 
-    def _place(self, role: str, index: str) -> str:
+    def _place(self, role: str, index: Index) -> Index:
         """The place of an index of an axis, in elements."""
         if self.side is not None:
             axis = self.side.free if role == "free" else self.side.inner
-            return axis.offset(self.fn, self.side.role, index)
-        stride = self.free if role == "free" else self.inner
-        return "0" if index == "0" else self.fn.let(f"mul nsw i64 {index}, {stride}")
+            return axis.offset(self.side.role, index)
+        return index * (self.free if role == "free" else self.inner)
 
     def write(self) -> None:
+        """The body: a panel in which numbers have no parts is packed once more, whole."""
         fn, form = self.fn, self.form
         if form.parts == 1:
-            self._panel("false")
-            fn.do("ret void")
+            self._panel(fn.constant(False, I1))
+            fn.returns()
             return
-        again, once, end = fn.new_block("again"), fn.new_block("once"), fn.new_block("done")
-        before = fn.block
-        fn.jump(again)
-        fn.start(again)
-        is_raw = fn.fresh("raw")
-        fn.do(f"{is_raw} = phi i1 [ false, %{before} ], [ true, %{once} ]")
-        no_range(fn, self.bounds)
+        again = Repeat(fn, [fn.constant(False, I1)])
+        (is_raw,) = again.values
+        store_no_range(self.bounds)
         self._panel(is_raw)
-        fn.branch(is_raw, end, once)
-        fn.start(once)
-        fn.do(f"call void @{_range(self.module, form)}(ptr {self.bounds}, ptr %range)")
-        fn.branch(has_raw(fn, "%range"), again, end)
-        fn.start(end)
-        fn.do("ret void")
+        fn.return_if(is_raw)
+        fn.call(_range(self.module, form), self.bounds, fn.pointer("range"))
+        again.while_(has_raw(fn.pointer("range")), fn.constant(True, I1))
+        fn.returns()
 
-    def _panel(self, is_raw: str) -> None:
+    def _panel(self, is_raw: Value) -> None:
         fn, form, way = self.fn, self.form, self.way
-        full = fn.let(f"sdiv i64 %steps, {form.depth}") if way.is_along else "0"
-        with fn.loop("0", "%count", LANES) as half:
-            left = fn.let(f"sub i64 %count, {half.index}")
-            base = added(fn, "%place", self._place("free", added(fn, "%first", half.index)))
-            panel = pointer(fn, "%panel", half.index, 64)
+        count = fn.index_argument("count")
+        full = self.steps // form.depth if way.is_along else fn.index(0)
+        with fn.loop(0, count, LANES) as half:
+            left = count - half.index
+            base = fn.index_argument("place") + self._place("free", fn.index_argument("first") + half.index)
+            panel = fn.pointer("panel") + half.index * 64
             whole = full
             if way.is_along and not way.is_whole:
-                whole = fn.let(f"select i1 {fn.let(f'icmp sge i64 {left}, {LANES}')}, i64 {full}, i64 0")
+                whole = fn.index((left >= LANES).select(full, 0))
             if way.is_along:
                 self._whole(base, panel, whole, is_raw)
             if not way.is_whole:
                 self._others(base, panel, whole, left, is_raw)
 
-    def _others(self, base: str, panel: str, whole: str, left: str, is_raw: str) -> None:
+    def _others(self, base: Index, panel: Pointer, whole: Index, left: Index, is_raw: Value) -> None:
         """Packs the blocks after the whole ones, `left` free indices of each, by way of the stack."""
         fn, form = self.fn, self.form
-        blocks = fn.let(f"sdiv i64 {added(fn, '%steps', str(form.depth - 1))}, {form.depth}")
         staged_row = form.depth * self.bytes
-        staged = fn.alloca("i8", LANES * staged_row)
-        with fn.loop(whole, blocks) as block:
-            begin = fn.let(f"mul i64 {block.index}, {form.depth}")
-            source = self._source(base, begin)
-            self._stage(source, left, fn.let(f"sub i64 %steps, {begin}"), staged)
-            target = pointer(fn, panel, block.index, form.block_bytes)
-            self._pack(staged, target, (str(staged_row), str(LANES * self.bytes), "0", "1"), is_raw)
+        staged = fn.local(I8, LANES * staged_row, 64)
+        with fn.loop(whole, (self.steps + (form.depth - 1)) // form.depth) as block:
+            begin = block.index * form.depth
+            self._stage(self._source(base, begin), left, self.steps - begin, staged)
+            sizes = [fn.index(size) for size in (staged_row, LANES * self.bytes, 0, 1)]
+            self._pack(staged, panel + block.index * form.block_bytes, sizes, is_raw)
 
-    def _source(self, base: str, begin: str) -> str:
-        fn = self.fn
-        return pointer(fn, "%base", added(fn, base, self._place("inner", added(fn, "%begin", begin))), self.bytes)
+    def _source(self, base: Index, begin: Index) -> Pointer:
+        place = base + self._place("inner", self.fn.index_argument("begin") + begin)
+        return self.fn.pointer("base", I8.array(self.bytes))[place]
 
-    def _whole(self, base: str, panel: str, blocks: str, is_raw: str) -> None:
+    def _whole(self, base: Index, panel: Pointer, blocks: Index, is_raw: Value) -> None:
         """Packs whole blocks as they lie in memory: all at once, or one by one where they are not equally far apart."""
         fn, side, form = self.fn, self.side, self.form
         if side is None or side.inner.stride(side.role) is not None:
-            with fn.when(fn.let(f"icmp sgt i64 {blocks}, 0")):
+            with fn.when(blocks > 0):
                 step = self._times(self.inner, form.depth * self.bytes)
-                self._pack(self._source(base, "0"), panel, (self.row, self.second, step, blocks), is_raw)
+                self._pack(self._source(base, fn.index(0)), panel, (self.row, self.second, step, blocks), is_raw)
             return
-        with fn.loop("0", blocks) as block:
-            source = self._source(base, fn.let(f"mul i64 {block.index}, {form.depth}"))
-            target = pointer(fn, panel, block.index, form.block_bytes)
-            self._pack(source, target, (self.row, self.second, "0", "1"), is_raw)
+        with fn.loop(0, blocks) as block:
+            source = self._source(base, block.index * form.depth)
+            sizes = self.row, self.second, fn.index(0), fn.index(1)
+            self._pack(source, panel + block.index * form.block_bytes, sizes, is_raw)
 
-    def _pack(self, source: str, target: str, sizes: Sequence[str], is_raw: str) -> None:
-        shown = ", ".join(f"i64 {size}" for size in sizes)
-        name = _pack_blocks(self.module, self.form)
-        self.fn.do(f"call void @{name}(ptr {source}, ptr {target}, {shown}, i1 {is_raw}, ptr {self.bounds})")
+    def _pack(self, source: Pointer, target: Pointer, sizes: Sequence[Index], is_raw: Value) -> None:
+        self.fn.call(_pack_blocks(self.module, self.form), source, target, *sizes, is_raw, self.bounds)
 
-    def _stage(self, source: str, free: str, steps: str, staged: str) -> None:
+    def _stage(self, source: Pointer, free: Index, steps: Index, staged: Pointer) -> None:
         """Lays a block whose lanes do not lie so, or do not all exist, side by side on the stack."""
         fn, way, form = self.fn, self.way, self.form
         name = _stage(self.module, form, across=not way.is_along)
         for q in range(form.steps):
-            inner = fn.let(f"sub i64 {steps}, {q * LANES}") if q else steps
+            inner = steps - q * LANES
             rows, width = (free, inner) if way.goes_inward else (inner, free)
-            address = pointer(fn, source, self._times(self.second, q), 1) if q else source
-            target = pointer(fn, staged, str(q * LANES * self.bytes), 1)
-            fn.do(f"call void @{name}(ptr {address}, i64 {self.row}, i64 {rows}, i64 {width}, ptr {target})")
+            address = source + self._times(self.second, q) if q else source
+            fn.call(name, address, self.row, rows, width, staged + q * LANES * self.bytes)
 
 
 def _range(module: Module, form: Form) -> str:
     """void f(ptr bounds, ptr range): stores the range of what has these bounds."""
     name = f"parts_range_{form.name}"
     fn = Function(name, [("ptr", "bounds"), ("ptr", "range")], attributes="noinline nounwind", shared=_shared(form))
-    bounds = [load(fn, "i16", 32, pointer(fn, "%bounds", str(64 * k), 1)) for k in (0, 1)]
-    store_range(fn, bounds, "%range", has_least=form.has_least)
-    fn.do("ret void")
+    bounds = fn.pointer("bounds", I16)
+    store_range([bounds[k * 32].load(32) for k in (0, 1)], fn.pointer("range"), has_least=form.has_least)
+    fn.returns()
     module.add(fn)
     return name
 
@@ -269,55 +255,51 @@ def _pack_blocks(module: Module, form: Form) -> str:
 
 @cache
 def _pack_text(form: Form, name: str) -> str:
-    sizes = [("i64", size) for size in ("row", "second", "step", "blocks")]
-    parameters = [("ptr", "source"), ("ptr", "target"), *sizes, ("i1", "raw"), ("ptr", "bounds")]
+    sizes = ("row", "second", "step", "blocks")
+    parameters = [
+        ("ptr", "source"),
+        ("ptr", "target"),
+        *(("i64", size) for size in sizes),
+        ("i1", "raw"),
+        ("ptr", "bounds"),
+    ]
     fn = Function(name, parameters, attributes="noinline nounwind", shared=_shared(form))
-    has_range = form.parts > 1
-    bounds = [pointer(fn, "%bounds", str(64 * k), 1) for k in (0, 1)] if has_range else []
-    carried = [(BOUND, load(fn, "i16", 32, address)) for address in bounds]
-    with fn.loop("0", "%blocks", 1, [("ptr", "%source"), ("ptr", "%target"), *carried]) as block:
+    row_bytes, _, step, blocks = map(fn.index_argument, sizes)
+    places = [fn.pointer("bounds", I16)[k * 32] for k in (0, 1)] if form.parts > 1 else []
+    bounds = [place.load(32) for place in places]
+    with fn.loop(0, blocks, 1, [fn.pointer("source", form.memory), fn.pointer("target", I32), *bounds]) as block:
         source, target, *inside = block.carried
-        with fn.loop("0", str(LANES), 1, [("ptr", source), *((BOUND, b) for b in inside)]) as row:
+        with fn.loop(0, LANES, 1, [source, *inside]) as row:
             pairs, following = _packed(fn, form, row.carried[0], row.carried[1:])
-            place = pointer(fn, target, row.index, 64)
+            place = target + row.index * 64
             for p, value in enumerate(pairs):
-                store(fn, "i32", LANES, value, pointer(fn, place, str(p * _PART_BYTES), 1))
-            row.next = [pointer(fn, row.carried[0], "%row", 1), *following]
-        block.next = [pointer(fn, source, "%step", 1), pointer(fn, target, str(form.block_bytes), 1), *row.results[1:]]
-    for value, address in zip(block.results[2:], bounds, strict=True):
-        store(fn, "i16", 32, value, address)
-    fn.do("ret void")
+                (place + p * _PART_BYTES).store(value)
+            row.next = [row.carried[0] + row_bytes, *following]
+        block.next = [source + step, target + form.block_bytes, *row.results[1:]]
+    for value, place in zip(block.results[2:], places, strict=True):
+        place.store(value)
+    fn.returns()
     return fn.text()
 
 
-def _packed(fn: Function, form: Form, source: str, bounds: list[str]) -> tuple[list[str], list[str]]:
+def _packed(
+    fn: Function, form: Form, source: Pointer, bounds: Sequence[Value]
+) -> tuple[Sequence[Value], Sequence[Value]]:
     """A vector of lanes, by part, and the bounds with it."""
     places = [source]
     for _ in range(form.steps - 1):
-        places.append(pointer(fn, places[-1], "%second", 1))
-    values = [load(fn, form.memory, LANES, place) for place in places]
-    i32 = vector("i32", LANES)
+        places.append(places[-1] + fn.index_argument("second"))
+    values = [place.load(LANES) for place in places]
     if form.parts == 1:
-        whole = [fn.let(f"zext {vector(form.memory, LANES)} {v} to {i32}") for v in values]
-        total = whole[0]
-        for q, value in enumerate(whole[1:], 1):
-            up = fn.let(f"shl {i32} {value}, {splat(str(q * 32 // form.steps), 'i32', LANES)}")
-            total = fn.let(f"or {i32} {total}, {up}")
+        total, *others = (value.zext(32) for value in values)
+        for q, value in enumerate(others, 1):
+            total = total | (value << (q * 32 // form.steps))
         return [total], []
-    if form.memory == "half":
-        values = [fn.let(f"fpext {vector('half', LANES)} {v} to {vector('float', LANES)}") for v in values]
-    whole, plain, end = fn.new_block("whole"), fn.new_block("parts"), fn.new_block("packed")
-    fn.branch("%raw", whole, plain)
-    fn.start(whole)
-    kept = raw(fn, values[0], values[1], form.parts)
-    fn.jump(end)
-    fn.start(plain)
-    pairs = split(fn, values[0], values[1], form.parts)
-    wide = widened(fn, bounds, pairs[0])
-    fn.jump(end)
-    fn.start(end)
-    both = zip([*kept, *bounds], [*pairs, *wide], [i32] * form.parts + [BOUND] * 2, strict=True)
-    found = [fn.let(f"phi {type} [ {x}, %{whole} ], [ {y}, %{plain} ]") for x, y, type in both]
+    low, high = (value.cast("fpext", FLOAT.scalar) for value in values)
+    choice = IfElse(fn, fn.argument("raw"))
+    choice.otherwise(*raw(low, high, form.parts), *bounds)
+    pairs = split(low, high, form.parts)
+    found = choice.end(*pairs, *widened(bounds, pairs[0]))
     return found[: form.parts], found[form.parts :]
 
 
@@ -328,44 +310,36 @@ def _stage(module: Module, form: Form, *, across: bool) -> str:
     They become rows of the target, or, `across`, its columns.
     """
     name = f"parts_stage_{form.memory}_{form.steps}{'_across' if across else ''}"
-    module.add_text(name, _stage_text(form.memory, form.depth, name, across))
+    module.add_text(name, _stage_text(form, name, across))
     return name
 
 
 @cache
-def _stage_text(memory: str, depth: int, name: str, across: bool) -> str:
+def _stage_text(form: Form, name: str, across: bool) -> str:
     parameters = [("ptr", "source"), ("i64", "row"), ("i64", "rows"), ("i64", "width"), ("ptr", "target")]
     fn = Function(name, parameters, attributes="noinline nounwind", shared=name)
-    scalar, target_row = f"i{8 * size_of(memory)}", size_of(memory) * depth
-    high = fn.let("call i64 @llvm.smin.i64(i64 %width, i64 16)")
-    mask = first_lanes(fn, fn.let(f"call i64 @llvm.smax.i64(i64 {high}, i64 0)"), LANES)
+    element, target_row = form.memory.integer, form.memory.bytes * form.depth
+    source, target = fn.pointer("source", element), fn.pointer("target", element)
+    row_bytes, rows = fn.index_argument("row"), fn.index_argument("rows")
+    mask = first_lanes(fn.index_argument("width").smin(16).smax(0), LANES)
+
+    def read(place: Pointer, number: Index) -> Value:
+        """A row of the source, zeros if there are no more."""
+        return place.load(LANES, (number < rows).select(mask, 0))
+
     if not across:
-        with fn.loop("0", str(LANES), 1, [("ptr", "%source")]) as row:
-            value = _row(fn, scalar, row.carried[0], row.index, mask)
-            store(fn, scalar, LANES, value, pointer(fn, "%target", row.index, target_row))
-            row.next = [pointer(fn, row.carried[0], "%row", 1)]
+        with fn.loop(0, LANES, 1, [source]) as row:
+            (target + row.index * target_row).store(read(row.carried[0], row.index))
+            row.next = [row.carried[0] + row_bytes]
     else:
-        rows: list[str] = []
-        place = "%source"
+        square: list[Value] = []
         for i in range(LANES):
-            value = _row(fn, scalar, place, str(i), mask)
-            if scalar != "i32":
-                value = fn.let(f"zext {vector(scalar, LANES)} {value} to {vector('i32', LANES)}")
-            rows.append(value)
-            place = pointer(fn, place, "%row", 1)
-        for i, value in enumerate(transposed(fn, rows, "i32")):
-            if scalar != "i32":
-                value = fn.let(f"trunc {vector('i32', LANES)} {value} to {vector(scalar, LANES)}")
-            store(fn, scalar, LANES, value, pointer(fn, "%target", str(i * target_row), 1))
-    fn.do("ret void")
+            square.append(read(source, fn.index(i)).zext(32))
+            source = source + row_bytes
+        for i, value in enumerate(transposed(square)):
+            (target + i * target_row).store(value.trunc(element.bits))
+    fn.returns()
     return fn.text()
-
-
-def _row(fn: Function, scalar: str, place: str, index: str, mask: str) -> str:
-    """A row of the source, zeros if there are no more."""
-    type = f"<{LANES} x i1>"
-    exists = fn.let(f"icmp slt i64 {index}, %rows")
-    return load(fn, scalar, LANES, place, fn.let(f"select i1 {exists}, {type} {mask}, {type} zeroinitializer"))
 
 
 def panel_bytes(form: Form, steps: int) -> int:
@@ -397,35 +371,30 @@ class Layout:
         ranges = self.panels * self._parts * RANGE_BYTES
         return self.panels * self._panel_bytes + -(-ranges // 64) * 64
 
-    def at(self, fn: Function, start: str, first: str, begin: str) -> tuple[str, str]:
+    def at(self, start: Pointer, first: Index, begin: Index) -> tuple[Pointer, Pointer]:
         """The addresses of a panel, from a step of the inner axis on, and of its range there."""
-        number = fn.let(f"udiv i64 {first}, {WIDTH}")
-        block = fn.let(f"udiv i64 {begin}, {self.side.form.depth}")
-        panel = pointer(fn, pointer(fn, start, number, self._panel_bytes), block, self.side.form.block_bytes)
-        ranges = pointer(fn, start, str(self.panels * self._panel_bytes), 1)
-        part = added(fn, fn.let(f"mul i64 {number}, {self._parts}"), fn.let(f"udiv i64 {begin}, {self.depth}"))
-        return panel, pointer(fn, ranges, part, RANGE_BYTES)
+        number, form = first // WIDTH, self.side.form
+        panel = start + number * self._panel_bytes + begin // form.depth * form.block_bytes
+        part = number * self._parts + begin // self.depth
+        return panel, start + self.panels * self._panel_bytes + part * RANGE_BYTES
 
 
 def pack(
-    fn: Function,
     module: Module,
     side: Side,
-    base: str,
-    place: str,
-    first: str,
-    end: str,
-    begin: str,
-    steps: str,
-    to: tuple[str, str],
+    base: Pointer,
+    place: Index,
+    bounds: tuple[Index, Index],
+    begin: Index,
+    steps: Index,
+    to: tuple[Pointer, Pointer],
 ) -> None:
-    """Packs the panel that begins at a free index, of those before `end`; `to`: where the panel and its range go."""
-    numbers = (place, first, inside(fn, end, first), begin, steps)
+    """Packs the panel that begins at the first of these free indices; `to`: where the panel and its range go."""
+    fn, (first, end) = base.fn, bounds
     name, strides = packer(module, side)
-    shown = [f"ptr {base}", *(f"i64 {n}" for n in numbers), *(f"ptr {p}" for p in to), *(f"i64 {n}" for n in strides)]
-    fn.do(f"call void @{name}({', '.join(shown)})")
+    fn.call(name, base, place, first, inside(end, first), begin, steps, *to, *map(fn.index, strides))
 
 
-def inside(fn: Function, end: str, index: str) -> str:
+def inside(end: Index, index: Index) -> Index:
     """How many of a panel's free indices exist."""
-    return least(fn, fn.let(f"sub i64 {end}, {index}"), str(WIDTH))
+    return (end - index).least(WIDTH)

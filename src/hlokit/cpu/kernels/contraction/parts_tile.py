@@ -1,4 +1,4 @@
-"""Tiles of products in matrix registers (Intel's AMX), each factor a sum of parts; and the tile for what has no parts.
+"""Tiles of products by bf16x3 splitting in Intel's AMX, each factor a sum of parts; and the tile for what has no parts.
 
 A *panel* holds 32 rows of lhs or 32 columns of rhs in blocks of 16 lanes of the inner axis:
 [block][part][half of the rows or columns][16][16 lanes of 32 bits]. In each half the rows of lhs are the second to
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from hlokit.cpu.kernels.contraction.elements import broadcast, first_lanes, load, pointer, store
-from hlokit.cpu.kernels.contraction.matrix_registers import (
+from hlokit.cpu.kernels.contraction.amx import (
     LHS,
     REGISTER,
     RHS,
@@ -21,12 +20,16 @@ from hlokit.cpu.kernels.contraction.matrix_registers import (
     multiply,
     store_register,
 )
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.elements import first_lanes
 from hlokit.cpu.kernels.contraction.split import LANES, PRODUCTS, joined
-from hlokit.cpu.llvm import Function, Module, vector
+from hlokit.cpu.llvm import I8, I32, Function, Index, Module, Pointer, Type
 
 WIDTH = 32
 """Rows and columns of a tile: four registers of sums."""
-_MULTIPLY = {"float": "tdpbf16ps", "s8": "tdpbssd", "u8": "tdpbuud"}
+ROW = 4 * WIDTH
+"""Bytes of a row of its sums."""
+_MULTIPLY = {"s8": "tdpbssd", "u8": "tdpbuud"}
 _SLOW_ROWS = 4
 
 
@@ -35,14 +38,14 @@ class Form:
     """How the factors of a product are laid out.
 
     name    of the operands' type
-    memory  LLVM's type of an element in memory
+    memory  type of an element in memory
     parts   of a factor
     steps   of the inner axis in a lane
     has_least   whether parts can be too small to be multiplied
     """
 
     name: str
-    memory: str
+    memory: Type
     parts: int = 1
     steps: int = 2
     has_least: bool = False
@@ -65,8 +68,8 @@ class Form:
         return self.parts * 2 * REGISTER
 
     @property
-    def total(self) -> str:
-        return "float" if self.steps == 2 else "i32"
+    def total(self) -> Type:
+        return FLOAT if self.steps == 2 else I32
 
 
 def tile(module: Module, form: Form, columns: int) -> str:
@@ -82,7 +85,7 @@ def tile(module: Module, form: Form, columns: int) -> str:
 
 @cache
 def _tile_text(form: Form, name: str, columns: int) -> str:
-    return _Tile(form, name, columns).fn.text()
+    return _PartsTile(form, name, columns).written()
 
 
 _PARAMETERS = [
@@ -92,7 +95,7 @@ _PARAMETERS = [
 ]
 
 
-class _Tile:
+class _PartsTile:
     """Halves of the rows in turn, both in the same registers: rhs's panel stays in the first-level cache.
 
     Where the core's other thread is at work, the number of registers in use is what counts: products with five take 12
@@ -101,26 +104,30 @@ class _Tile:
 
     def __init__(self, form: Form, name: str, columns: int) -> None:
         self.form, self.columns = form, columns
-        shared = f"parts_{form.name}"
-        self.fn = fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=shared)
-        own = fn.alloca("i8", WIDTH * 4 * WIDTH)
-        with fn.loop("0", "%rows", LANES, [("ptr", "%lhs"), ("ptr", own)]) as half:
+        self.fn = Function(name, _PARAMETERS, attributes="noinline nounwind", shared=f"parts_{form.name}")
+
+    def written(self) -> str:
+        """The function's text."""
+        fn, form, columns = self.fn, self.form, self.columns
+        own, blocks = fn.local(I8, WIDTH * ROW, 64), fn.index_argument("blocks")
+        with fn.loop(0, fn.index_argument("rows"), LANES, [fn.pointer("lhs"), own]) as half:
             lhs, place = half.carried
             for j in range(columns):
                 clear(fn, j)
             for products in PRODUCTS[form.parts]:
-                with fn.loop("0", "%blocks", 1, [("ptr", lhs), ("ptr", "%rhs")]) as block:
+                with fn.loop(0, blocks, 1, [lhs, fn.pointer("rhs")]) as block:
                     self._multiply(block.carried, products)
-                    block.next = [pointer(fn, base, str(form.block_bytes), 1) for base in block.carried]
+                    block.next = [base + form.block_bytes for base in block.carried]
             for j in range(columns):
-                store_register(fn, j, pointer(fn, place, str(64 * j), 1) if j else place, 4 * WIDTH)
-            half.next = [pointer(fn, lhs, str(REGISTER), 1), pointer(fn, place, str(LANES * 4 * WIDTH), 1)]
-        self._add(own)
-        fn.do("ret void")
+                store_register(j, place + 64 * j, ROW)
+            half.next = [lhs + REGISTER, place + LANES * ROW]
+        add_sums(fn, own, self.form.total, columns)
+        fn.returns()
+        return fn.text()
 
-    def _multiply(self, bases: Sequence[str], products: Sequence[tuple[int, int]]) -> None:
+    def _multiply(self, bases: Sequence[Pointer], products: Sequence[tuple[int, int]]) -> None:
         """Adds the products of a block's parts to the registers of sums."""
-        kind = _MULTIPLY["float" if self.form.total == "float" else self.form.name]
+        kind = "tdpbf16ps" if self.form.total is FLOAT else _MULTIPLY[self.form.name]
         held: dict[int, int] = {}
         for parts in products:
             sides = zip((LHS, RHS), (1, self.columns), parts, bases, strict=True)
@@ -128,27 +135,27 @@ class _Tile:
                 if held.get(register) != part:
                     held[register] = part
                     for j in range(count):
-                        address = pointer(self.fn, base, str((2 * part + j) * REGISTER), 1)
-                        load_register(self.fn, register + j, address, 4 * LANES)
+                        load_register(register + j, base + (2 * part + j) * REGISTER, 4 * LANES)
             for j in range(self.columns):
                 multiply(self.fn, kind, j, LHS, RHS + j)
 
-    def _add(self, own: str) -> None:
-        """The stored sums, and unless %first what `out` has, to `out`.
 
-        Registers stored to `out` itself take up to twice the time of a whole product: its lines are in no near cache.
-        """
-        fn, total = self.fn, self.form.total
-        is_former = broadcast(fn, fn.let("xor i1 %first, true"), "i1", LANES)
-        masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in range(self.columns)]
-        used = [fn.let(f"and <{LANES} x i1> {mask}, {is_former}") for mask in masks]
-        with fn.loop("0", "%rows", 1, [("ptr", "%out"), ("ptr", own)]) as row:
-            for v in range(self.columns):
-                place, source = (pointer(fn, base, str(64 * v), 1) if v else base for base in row.carried)
-                former, sums = load(fn, total, LANES, place, used[v]), load(fn, total, LANES, source)
-                add = "fadd" if total == "float" else "add"
-                store(fn, total, LANES, fn.let(f"{add} {vector(total, LANES)} {sums}, {former}"), place, masks[v])
-            row.next = [pointer(fn, row.carried[0], "%out_bytes", 1), pointer(fn, row.carried[1], str(4 * WIDTH), 1)]
+def add_sums(fn: Function, own: Pointer, total: Type, halves: int) -> None:
+    """A tile's stored sums, and unless `first` what `out` has, to `out`.
+
+    Registers stored to `out` itself take up to twice the time of a whole product: its lines are in no near cache.
+    """
+    columns, out_bytes = fn.index_argument("columns"), fn.index_argument("out_bytes")
+    is_former = (~fn.argument("first")).splat(LANES)
+    masks = [first_lanes(columns, LANES, v * LANES) for v in range(halves)]
+    used = [mask & is_former for mask in masks]
+    with fn.loop(0, fn.index_argument("rows"), 1, [fn.pointer("out", total), own.to(total)]) as row:
+        out, sums = row.carried
+        for v in range(halves):
+            place = out + 64 * v
+            former, new = place.load(LANES, used[v]), (sums + 64 * v).load(LANES)
+            place.store(new + former, masks[v])
+        row.next = [out + out_bytes, sums + ROW]
 
 
 def slow_tile(module: Module, form: Form) -> str:
@@ -165,71 +172,44 @@ def slow_tile(module: Module, form: Form) -> str:
 @cache
 def _slow_texts(form: Form, name: str) -> list[tuple[str, str]]:
     join = _join(form)
-    return [(fn.name, fn.text()) for fn in (join, _SlowTile(form, name, join.name).fn)]
+    return [(fn.name, fn.text()) for fn in (join, _slow_function(form, name, join.name))]
 
 
-class _SlowTile:
-    def __init__(self, form: Form, name: str, join: str) -> None:
-        more = [("i1", "raw_lhs"), ("i1", "raw_rhs")]
-        self.fn = fn = Function(name, [*_PARAMETERS, *more], attributes="noinline nounwind", shared=_slow(form))
-        self.float = vector("float", LANES)
-        left, right, self.sums = (fn.alloca("float", WIDTH * WIDTH) for _ in range(3))
-        fn.do(f"call void @llvm.memset.p0.i64(ptr {self.sums}, i8 0, i64 {WIDTH * WIDTH * 4}, i1 false)")
-        with fn.loop("0", "%blocks", 1, [("ptr", "%lhs"), ("ptr", "%rhs")]) as block:
-            lhs, rhs = block.carried
-            for half in (0, 1):
-                for base, to, row, other, shift, is_raw in (
-                    (lhs, left, 4 * WIDTH, 64, 64 * WIDTH, "%raw_lhs"),
-                    (rhs, right, 4 * WIDTH, 64 * WIDTH, 64, "%raw_rhs"),
-                ):
-                    source = pointer(fn, base, str(half * REGISTER), 1)
-                    target = pointer(fn, to, str(half * shift), 1)
-                    shown = f"ptr {source}, ptr {target}, i64 {row}, i64 {other}, i1 {is_raw}"
-                    fn.do(f"call void @{join}({shown})")
-            with fn.loop("0", "%rows", _SLOW_ROWS) as row:
-                self._rows(pointer(fn, left, row.index, 4 * WIDTH), right, row.index)
-            block.next = [pointer(fn, base, str(form.block_bytes), 1) for base in (lhs, rhs)]
-        self._finish()
-        fn.do("ret void")
+def _slow_function(form: Form, name: str, join: str) -> Function:
+    more = [("i1", "raw_lhs"), ("i1", "raw_rhs")]
+    fn = Function(name, [*_PARAMETERS, *more], attributes="noinline nounwind", shared=_slow(form))
+    left, right, sums = (fn.local(FLOAT, WIDTH * WIDTH, 64) for _ in range(3))
+    fn.memset(sums, 0, WIDTH * ROW)
+    with fn.loop(0, fn.index_argument("blocks"), 1, [fn.pointer("lhs"), fn.pointer("rhs")]) as block:
+        lhs, rhs = block.carried
+        for half in (0, 1):
+            for base, to, row, other, shift, is_raw in (
+                (lhs, left, ROW, 64, 64 * WIDTH, fn.argument("raw_lhs")),
+                (rhs, right, ROW, 64 * WIDTH, 64, fn.argument("raw_rhs")),
+            ):
+                fn.call(join, base + half * REGISTER, to + half * shift, fn.index(row), fn.index(other), is_raw)
+        with fn.loop(0, fn.index_argument("rows"), _SLOW_ROWS) as row:
+            _slow_rows(left, right, sums, row.index)
+        block.next = [base + form.block_bytes for base in (lhs, rhs)]
+    add_sums(fn, sums, FLOAT, 2)
+    fn.returns()
+    return fn
 
-    def _rows(self, left: str, right: str, row: str) -> None:
-        """Adds a block's products to the sums of some rows."""
-        fn, type = self.fn, self.float
-        first = pointer(fn, self.sums, row, 4 * WIDTH)
-        places = [
-            (r, v, pointer(fn, first, str((r * WIDTH + v * LANES) * 4), 1)) for r in range(_SLOW_ROWS) for v in (0, 1)
-        ]
-        former = [(type, load(fn, "float", LANES, place)) for _, _, place in places]
-        with fn.loop("0", str(WIDTH), 1, former) as step:
-            row_of_rhs = pointer(fn, right, step.index, 4 * WIDTH)
-            factors = [load(fn, "float", LANES, pointer(fn, row_of_rhs, str(64 * v), 1)) for v in (0, 1)]
-            column = pointer(fn, left, step.index, 4)
-            ones = [load(fn, "float", 1, pointer(fn, column, str(r * WIDTH * 4), 1)) for r in range(_SLOW_ROWS)]
-            left_factors = [broadcast(fn, one, "float", LANES) for one in ones]
-            for (r, v, _), total in zip(places, step.carried, strict=True):
-                step.next.append(
-                    fn.let(
-                        f"call {type} @llvm.fma.v16f32({type} {left_factors[r]}, {type} {factors[v]}, {type} {total})"
-                    )
-                )
-        for (_, _, place), total in zip(places, step.results, strict=True):
-            store(fn, "float", LANES, total, place)
 
-    def _finish(self) -> None:
-        """The sums to `out`, or what `out` has and the sums."""
-        fn, type = self.fn, self.float
-        masks = [first_lanes(fn, "%columns", LANES, v * LANES) for v in (0, 1)]
-        is_first = broadcast(fn, "%first", "i1", LANES)
-        with fn.loop("0", "%rows") as row:
-            source = pointer(fn, self.sums, row.index, 4 * WIDTH)
-            target = pointer(fn, "%out", fn.let(f"mul i64 {row.index}, %out_bytes"), 1)
-            for v, mask in enumerate(masks):
-                place = pointer(fn, target, str(64 * v), 1)
-                total = load(fn, "float", LANES, pointer(fn, source, str(64 * v), 1))
-                used = fn.let(f"xor <{LANES} x i1> {is_first}, splat (i1 true)")
-                used = fn.let(f"and <{LANES} x i1> {used}, {mask}")
-                former = load(fn, "float", LANES, place, used)
-                store(fn, "float", LANES, fn.let(f"fadd {type} {total}, {former}"), place, mask)
+def _slow_rows(left: Pointer, right: Pointer, sums: Pointer, row: Index) -> None:
+    """Adds a block's products to the sums of some rows."""
+    fn, lhs = row.fn, left + row * ROW
+    first = sums + row * ROW
+    places = [first + (r * ROW + v * LANES * 4) for r in range(_SLOW_ROWS) for v in (0, 1)]
+    with fn.loop(0, WIDTH, 1, [place.load(LANES) for place in places]) as step:
+        row_of_rhs = right + step.index * ROW
+        factors = [(row_of_rhs + 64 * v).load(LANES) for v in (0, 1)]
+        column = lhs[step.index]
+        ones = [(column + r * ROW).load().splat(LANES) for r in range(_SLOW_ROWS)]
+        pairs = ((x, y) for x in ones for y in factors)
+        step.next = [x.fma(y, total) for (x, y), total in zip(pairs, step.carried, strict=True)]
+    for place, total in zip(places, step.results, strict=True):
+        place.store(total)
 
 
 def _slow(form: Form) -> str:
@@ -240,13 +220,13 @@ def _join(form: Form) -> Function:
     """void f(ptr pairs, ptr numbers, i64 row_bytes, i64 second_bytes, i1 raw): the numbers of half a block."""
     parameters = [("ptr", "pairs"), ("ptr", "numbers"), ("i64", "row_bytes"), ("i64", "second_bytes"), ("i1", "raw")]
     fn = Function(f"parts_join_{form.name}", parameters, attributes="noinline nounwind", shared=_slow(form))
-    with fn.loop("0", str(LANES)) as row:
-        source = pointer(fn, "%pairs", row.index, 64)
-        pairs = [load(fn, "i32", LANES, pointer(fn, source, str(2 * p * REGISTER), 1)) for p in range(form.parts)]
-        target = pointer(fn, "%numbers", fn.let(f"mul i64 {row.index}, %row_bytes"), 1)
-        for value, place in zip(
-            joined(fn, pairs, "%raw"), (target, pointer(fn, target, "%second_bytes", 1)), strict=True
-        ):
-            store(fn, "float", LANES, value, place)
-    fn.do("ret void")
+    row_bytes, second_bytes = fn.index_argument("row_bytes"), fn.index_argument("second_bytes")
+    with fn.loop(0, LANES) as row:
+        source = fn.pointer("pairs", I32) + row.index * 64
+        pairs = [(source + 2 * p * REGISTER).load(LANES) for p in range(form.parts)]
+        target = fn.pointer("numbers", FLOAT) + row.index * row_bytes
+        low, high = joined(pairs, fn.argument("raw"))
+        target.store(low)
+        (target + second_bytes).store(high)
+    fn.returns()
     return fn

@@ -5,65 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlokit.cpu.kernels.contraction.arithmetic import arithmetic
 from hlokit.cpu.kernels.contraction.denormals import may_flush
-from hlokit.cpu.kernels.contraction.dot import arithmetic
-from hlokit.cpu.kernels.contraction.elements import element_bytes, load, pointer
-from hlokit.cpu.kernels.contraction.gemm import Product
-from hlokit.cpu.kernels.contraction.space import (
-    Space,
-    Strided,
-    added,
-    least,
-    row_major_strides,
-    scaled,
-    space,
-    stride_of,
-    strided,
-)
+from hlokit.cpu.kernels.contraction.elements import element_bytes, read
+from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product
+from hlokit.cpu.kernels.contraction.space import Space, Strided, row_major_strides, space, stride_of, strided
 from hlokit.cpu.kernels.routine import Call, Routine
-from hlokit.cpu.llvm import Module, memory_type
+from hlokit.cpu.llvm import I64, Index, Module, Pointer
 from hlokit.forms.contraction import Contraction, ContractionGroups, Role
 
 
 class _Ragged(Product):
     """A product whose ranges come from group sizes: lhs is packed, tiles are whole, results go through the stack.
 
-    `prefix` of the batch dimensions, the first ones, index the groups' sizes; `extent` indices come in groups.
+    `prefix` of the batch dimensions, the first ones, index the groups' sizes; `extent` indices come in groups, with
+    `rest` of the space's rows or inner axis each.
     """
 
     is_ragged = True
 
-    def __init__(self, call: Call, module: Module, index: Space, extent: int, prefix: int) -> None:
+    def __init__(self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int) -> None:
         how = arithmetic(call.operands[0].dtype, call.results[0].dtype, call.target)
         self.groups = call.operands[2].dimensions[-1]
-        self.prefix = prefix
-        self.extent = extent
+        self.prefix, self.extent, self.rest = prefix, extent, rest
         super().__init__(call, module, index, how)
-        self.sizes = self.pointer(2)
 
-    def sizes_of(self, batch: str) -> str:
+    def sizes_of(self, batch: Index) -> Pointer:
         """The address of the group sizes for an index of the batch."""
+        sizes = self.pointer(2)
         if not self.prefix:
-            return self.sizes
-        after = math.prod(self.space.batch.sizes[self.prefix :])
-        row = batch if after == 1 else self.fn.let(f"udiv i64 {batch}, {after}")
-        return pointer(self.fn, self.sizes, row, self.groups * element_bytes(self.call.operands[2].dtype))
+            return sizes
+        row = batch // math.prod(self.space.batch.sizes[self.prefix :])
+        return sizes + row * (self.groups * element_bytes(self.call.operands[2].dtype))
 
-    def end_of(self, sizes: str, group: str, begin: str) -> tuple[str, str]:
+    def end_of(self, sizes: Pointer, group: Index, begin: Index) -> tuple[Index, Index]:
         """Where the group ends: as the sizes add up, and as that lies in the array."""
-        fn, dtype = self.fn, self.call.operands[2].dtype
-        size = load(fn, memory_type(dtype), 1, pointer(fn, sizes, group, element_bytes(dtype)))
-        if dtype.bits < 8:
-            size = fn.let(f"shl i8 {size}, {8 - dtype.bits}")
-            size = fn.let(f"{'ashr' if dtype.is_signed else 'lshr'} i8 {size}, {8 - dtype.bits}")
-        if dtype.bits < 64:
-            size = fn.let(f"{'sext' if dtype.is_signed else 'zext'} {memory_type(dtype)} {size} to i64")
-        total = fn.let(f"add i64 {begin}, {size}")
-        return total, self.inside(total)
-
-    def inside(self, total: str) -> str:
-        positive = self.fn.let(f"call i64 @llvm.smax.i64(i64 {total}, i64 0)")
-        return least(self.fn, positive, str(self.extent))
+        (size,) = read(self.call.operands[2].dtype, sizes, group, 1, I64)
+        total = self.fn.index(size + begin)  # of a Value, which may overflow
+        return total, total.greatest(0).least(self.extent)
 
 
 class _ByRows(_Ragged):
@@ -72,50 +51,37 @@ class _ByRows(_Ragged):
     def __init__(
         self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int, group_stride: int
     ) -> None:
-        self.rest, self.group_stride = rest, group_stride
-        super().__init__(call, module, index, extent, prefix)
+        self.group_stride = group_stride
+        super().__init__(call, module, index, extent, prefix, rest)
 
-    def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
-        fn = self.fn
-        places = {role: self.space.batch.offset(fn, role, index) for role in ("lhs", "rhs", "out")}
-        sizes = self.sizes_of(index)
-        with fn.loop("0", str(self.groups), 1, [("i64", "0")] * 3) as group:
+    def batch(self, index: Index, rows: Bounds, columns: Bounds) -> None:
+        fn, places, sizes = self.fn, self.places(index), self.sizes_of(index)
+        with fn.loop(0, self.groups, 1, [fn.index(0)] * 3) as group:
             total, end = self.end_of(sizes, group.index, group.carried[0])
-            here = {**places, "rhs": added(fn, places["rhs"], scaled(fn, group.index, self.group_stride))}
-            self._between(here, group.carried[1], end, rows, columns, str(self.space.inner.size))
-            reached = fn.let(f"call i64 @llvm.smax.i64(i64 {group.carried[2]}, i64 {end})")
-            group.next = [total, end, reached]
-        self._between(places, group.results[2], str(self.extent), rows, columns, "0")
+            here = {**places, "rhs": places["rhs"] + group.index * self.group_stride}
+            self._between(here, (group.carried[1], end), rows, columns, self.space.inner.size)
+            group.next = [total, end, group.carried[2].greatest(end)]
+        self._between(places, (group.results[2], fn.index(self.extent)), rows, columns, 0)
 
-    def _between(
-        self, places: dict[str, str], begin: str, end: str, rows: tuple[str, str], columns: tuple[str, str], inner: str
-    ) -> None:
-        """The block of rows whose ragged index is in the range; each has `rest` rows."""
+    def _between(self, places: Places, ragged: Bounds, rows: Bounds, columns: Bounds, inner: int) -> None:
+        """The block of rows whose ragged index is in the range."""
         fn = self.fn
-        low = fn.let(f"call i64 @llvm.smax.i64(i64 {rows[0]}, i64 {scaled(fn, begin, self.rest)})")
-        high = least(fn, rows[1], scaled(fn, end, self.rest))
-        with fn.when(fn.let(f"icmp slt i64 {low}, {high}")):
-            self.block(places, (low, high), columns, ("0", inner))
+        low, high = rows[0].greatest(ragged[0] * self.rest), rows[1].least(ragged[1] * self.rest)
+        with fn.when(low < high):
+            self.block(places, (low, high), columns, (fn.index(0), fn.index(inner)))
 
 
 class _ByInner(_Ragged):
     """The inner axis comes in groups, each with its own result."""
 
-    def __init__(self, call: Call, module: Module, index: Space, extent: int, prefix: int, rest: int) -> None:
-        self.rest = rest
-        super().__init__(call, module, index, extent, prefix)
-
-    def batch(self, index: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
-        fn = self.fn
-        places = {role: self.space.batch.offset(fn, role, index) for role in ("lhs", "rhs", "out")}
-        sizes = self.sizes_of(index)
+    def batch(self, index: Index, rows: Bounds, columns: Bounds) -> None:
+        fn, places, sizes = self.fn, self.places(index), self.sizes_of(index)
         each = math.prod(self.result.dimensions[1:])
-        with fn.loop("0", str(self.groups), 1, [("i64", "0"), ("i64", "0")]) as group:
+        with fn.loop(0, self.groups, 1, [fn.index(0)] * 2) as group:
             total, end = self.end_of(sizes, group.index, group.carried[0])
-            here = {**places, "out": added(fn, places["out"], scaled(fn, group.index, each))}
-            last = fn.let(f"call i64 @llvm.smax.i64(i64 {group.carried[1]}, i64 {end})")
-            bounds = scaled(fn, group.carried[1], self.rest), scaled(fn, last, self.rest)
-            self.block(here, rows, columns, bounds)
+            here = {**places, "out": places["out"] + group.index * each}
+            last = group.carried[1].greatest(end)
+            self.block(here, rows, columns, (group.carried[1] * self.rest, last * self.rest))
             group.next = [total, end]
 
 

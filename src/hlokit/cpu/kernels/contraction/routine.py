@@ -44,7 +44,7 @@ def _is_refused(call: Call) -> bool:
 def _no_result(module: Module) -> Routine:
     """For results without elements."""
     function = Function("dot_nothing", PHASE)
-    function.do("ret void")
+    function.returns()
     module.add(function)
     return Routine((Phase(function.name),))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes, pointer, size_of, store
-from hlokit.cpu.kernels.contraction.gemm import Product
+from collections.abc import Sequence
+
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes
+from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product
 from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, Plan
-from hlokit.cpu.kernels.contraction.space import Space, added, least
-from hlokit.cpu.kernels.contraction.tile import Arithmetic
+from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Module, vector
+from hlokit.cpu.llvm import Index, Module, Value
 
 _MOST_ROWS = 4
 _CHUNK_BYTES = 1 << 19
@@ -35,100 +37,80 @@ class RowDots(Product):
         """The function multiplies itself: it calls no tiles."""
         return 0
 
-    def block(
-        self, places: dict[str, str], rows: tuple[str, str], columns: tuple[str, str], inner: tuple[str, str]
-    ) -> None:
+    def block(self, places: Places, rows: Bounds, columns: Bounds, inner: Bounds) -> None:
         fn, lanes = self.fn, self.plan.lanes
+        first, end = columns
         edge = self.space.columns.size % lanes
-        whole = columns[1]
-        if edge:
-            size = fn.let(f"sub i64 {columns[1]}, {columns[0]}")
-            whole = added(fn, columns[0], fn.let(f"and i64 {size}, {-lanes}"))
-        with fn.loop(columns[0], whole, lanes) as column:
+        whole = first + ((end - first) & -lanes) if edge else end
+        with fn.loop(first, whole, lanes) as column:
             self._columns(places, column.index, lanes)
         if edge:
-            with fn.when(fn.let(f"icmp slt i64 {whole}, {columns[1]}")):
+            with fn.when(whole < end):
                 self._columns(places, whole, edge)
 
-    def _columns(self, places: dict[str, str], column: str, count: int) -> None:
+    def _columns(self, places: Places, column: Index, count: int) -> None:
         """Columns that are a vector of the result, or its last part."""
         fn, m = self.fn, self.plan.rows
         each = min(1 << count.bit_length() - 1, 8 // m)
-        with fn.loop("0", str(count), each) as first:
+        with fn.loop(0, count, each) as first:
             self._sums(places, column, first.index, each, count)
-        place = added(fn, places["out"], column)
-        fn.do(f"call void @{self.finish(count)}(ptr %table, ptr {self.sums}, i64 0, i64 {m}, i64 {place})")
+        rows = fn.index(0), fn.index(m)
+        fn.call(self.finish(count), fn.pointer("table"), self.sums, *rows, places["out"] + column)
 
-    def _sums(self, places: dict[str, str], column: str, first: str, each: int, count: int) -> None:
+    def _sums(self, places: Places, column: Index, first: Index, each: int, count: int) -> None:
         """The sums of `each` columns, of those from `column` on the ones from `first` on."""
         fn, m, lanes, total = self.fn, self.plan.rows, self.plan.lanes, self.arithmetic.total
-        numbers = [added(fn, first, str(j)) for j in range(each)]
+        numbers = [first + j for j in range(each)]
         if count % each:
-            numbers = [least(fn, number, str(count - 1)) for number in numbers]
-        right = [
-            added(fn, places["rhs"], self.rhs.free.offset(fn, "rhs", added(fn, column, number))) for number in numbers
-        ]
-        left = [added(fn, places["lhs"], self.lhs.free.offset(fn, "lhs", str(i))) for i in range(m)]
-        sums = self._run(left, right, ["zeroinitializer"] * (m * each))
+            numbers = [number.least(count - 1) for number in numbers]
+        right = [places["rhs"] + self.rhs.free.offset("rhs", column + number) for number in numbers]
+        left = [places["lhs"] + self.lhs.free.offset("lhs", fn.index(i)) for i in range(m)]
+        sums = self._run(left, right, [fn.constant(0, total.of(lanes))] * (m * each))
         for i in range(m):
-            value = self._reduced(sums[i * each : (i + 1) * each])
-            place = pointer(fn, self.sums, added(fn, first, str(i * lanes)), size_of(total))
-            store(fn, total, max(2, each), value, place)
+            self.sums.to(total)[first + i * lanes].store(_totals(sums[i * each : (i + 1) * each]))
 
-    def _reduced(self, sums: list[str]) -> str:
-        """A vector of the totals of vectors, in a number that is a power of two; of one vector twice its total."""
-        lanes, parts = self.plan.lanes, self.plan.lanes
-        sums = sums if len(sums) > 1 else 2 * sums
-        while parts > 1:
-            parts //= 2
-            others = sums[1::2] or ["poison"]
-            wide = lanes if len(sums) == 1 else 2 * lanes  # lanes of both that hold parts of sums
-            firsts = [k for k in range(wide) if k // parts % 2 == 0]
-            pairs = [
-                [self._picked(x, y, lanes, [k + skip for k in firsts]) for skip in (0, parts)]
-                for x, y in zip(sums[::2], others, strict=True)
-            ]
-            lanes = len(firsts)
-            sums = [self._added(x, y, lanes) for x, y in pairs]
-        return sums[0]
-
-    def _picked(self, x: str, y: str, lanes: int, order: list[int]) -> str:
-        type, shown = vector(self.arithmetic.total, lanes), ", ".join(f"i32 {k}" for k in order)
-        return self.fn.let(f"shufflevector {type} {x}, {type} {y}, <{len(order)} x i32> <{shown}>")
-
-    def _run(self, left: list[str], right: list[str], sums: list[str]) -> list[str]:
+    def _run(self, left: Sequence[Index], right: Sequence[Index], sums: list[Value]) -> list[Value]:
         """Vectors of sums along the inner axis."""
-        fn, lanes, size = self.fn, self.plan.lanes, self.space.inner.size
-        type = vector(self.arithmetic.total, lanes)
-        unroll = max(1, 8 // len(sums))
+        fn, lanes, size, count = self.fn, self.plan.lanes, self.space.inner.size, len(sums)
+        unroll = max(1, 8 // count)
         end = size // (lanes * unroll) * (lanes * unroll)
-        many = [(type, "zeroinitializer")] * (len(sums) * unroll)
-        with fn.loop("0", str(end), lanes * unroll, many) as loop:
+        with fn.loop(0, end, lanes * unroll, sums * unroll) as loop:
             for u in range(unroll):
-                part = loop.carried[u * len(sums) : (u + 1) * len(sums)]
-                loop.next += self._step(left, right, part, added(fn, loop.index, str(u * lanes)), None)
-        for i in range(len(sums)):
-            parts = loop.results[i :: len(sums)]
+                part = loop.carried[u * count : (u + 1) * count]
+                loop.next += self._step(left, right, part, loop.index + u * lanes, None)
+        for i in range(count):
+            parts = loop.results[i::count]
             while len(parts) > 1:
                 half = len(parts) // 2
-                parts = [self._added(x, y, lanes) for x, y in zip(parts[:half], parts[half:], strict=True)]
+                parts = [x + y for x, y in zip(parts[:half], parts[half:], strict=True)]
             sums[i] = parts[0]
         for step in range(end, size, lanes):
-            mask = first_lanes(fn, str(size - step), lanes) if size - step < lanes else None
-            sums = self._step(left, right, sums, str(step), mask)
+            mask = first_lanes(fn.index(size - step), lanes) if size - step < lanes else None
+            sums = self._step(left, right, sums, fn.index(step), mask)
         return sums
 
-    def _step(self, left: list[str], right: list[str], sums: list[str], step: str, mask: str | None) -> list[str]:
-        fn, lanes = self.fn, self.plan.lanes
-        inner = {side.role: side.inner.offset(fn, side.role, step) for side in (self.lhs, self.rhs)}
-        xs = [self.lhs.read(added(fn, place, inner["lhs"]), lanes, mask)[0] for place in left]
-        ys = [self.rhs.read(added(fn, place, inner["rhs"]), lanes, mask)[0] for place in right]
+    def _step(
+        self, left: Sequence[Index], right: Sequence[Index], sums: Sequence[Value], step: Index, mask: Value | None
+    ) -> list[Value]:
+        lanes = self.plan.lanes
+        inner = {side.role: side.inner.offset(side.role, step) for side in (self.lhs, self.rhs)}
+        xs = [self.lhs.read(place + inner["lhs"], lanes, mask)[0] for place in left]
+        ys = [self.rhs.read(place + inner["rhs"], lanes, mask)[0] for place in right]
         pairs = ((x, y) for x in xs for y in ys)
-        return [self.arithmetic.multiplied(fn, x, y, total, lanes) for (x, y), total in zip(pairs, sums, strict=True)]
+        return [self.arithmetic.multiplied(x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
 
-    def _added(self, x: str, y: str, lanes: int) -> str:
-        name = "fadd" if self.arithmetic.total in ("float", "double") else "add"
-        return self.fn.let(f"{name} {vector(self.arithmetic.total, lanes)} {x}, {y}")
+
+def _totals(sums: Sequence[Value]) -> Value:
+    """A vector of the totals of vectors, in a number that is a power of two; of one vector twice its total."""
+    sums = sums if len(sums) > 1 else [*sums, *sums]
+    parts = sums[0].lanes
+    while parts > 1:
+        parts //= 2
+        lanes = sums[0].lanes if len(sums) == 1 else 2 * sums[0].lanes  # of both that hold parts of sums
+        firsts = [k for k in range(lanes) if k // parts % 2 == 0]
+        pairs = zip(sums[::2], sums[1::2] or [None], strict=True)
+        sums = [x.shuffled(firsts, y) + x.shuffled([k + parts for k in firsts], y) for x, y in pairs]
+    return sums[0]
 
 
 def row_dots(call: Call, module: Module, index: Space, how: Arithmetic) -> RowDots | None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hlokit.cpu.llvm import Function
+from hlokit.cpu.llvm import Function, Index
 from hlokit.forms.contraction import Contraction, Move, Role
 from hlokit.types.shape import Shape
 
@@ -51,18 +51,16 @@ class Axis:
         size, stride = steps[-1]
         return stride == 1 and (len(steps) == 1 or size % lanes == 0)
 
-    def offset(self, fn: Function, role: str, index: str) -> str:
-        """Emits the place of `index` (i64) in the role's array, in elements."""
-        steps = self.steps(role)
-        terms: list[str] = []
-        for position in range(len(steps) - 1, -1, -1):
-            size, stride = steps[position]
+    def offset(self, role: str, index: Index) -> Index:
+        """The place of an index in the role's array, in elements."""
+        steps, place = self.steps(role), index.fn.index(0)
+        for number in reversed(range(len(steps))):
+            size, stride = steps[number]
             inner = index
-            if position > 0:
-                inner = fn.let(f"urem i64 {index}, {size}")
-                index = fn.let(f"udiv i64 {index}, {size}")
-            terms.append(scaled(fn, inner, stride))
-        return added(fn, *terms)
+            if number > 0:
+                inner, index = index % size, index // size
+            place = place + inner * stride
+        return place
 
 
 def _merge(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -77,40 +75,28 @@ def _merge(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]
     return merged
 
 
-def scaled(fn: Function, index: str, factor: int) -> str:
-    """index * factor, as i64."""
-    if factor == 0 or index == "0":
-        return "0"
-    return index if factor == 1 else fn.let(f"mul nsw i64 {index}, {factor}")
+def affine(fn: Function, constant: int, terms: Sequence[tuple[Index, int]]) -> Index:
+    """constant + the sum of index * factor; constants among them are added up here."""
+    total = fn.index(0)
+    for index, factor in terms:
+        if index.number is not None:
+            constant += int(index.number) * factor
+        else:
+            total = total + index * factor
+    return total + constant
 
 
-def added(fn: Function, *terms: str) -> str:
-    """The sum of i64 values; zeros cost nothing."""
-    total = "0"
-    for term in terms:
-        if total == "0":
-            total = term
-        elif term != "0":
-            total = fn.let(f"add nsw i64 {total}, {term}")
-    return total
-
-
-def least(fn: Function, x: str, y: str) -> str:
-    """The smaller i64. Level 0 is fast at a select, not at llvm.smin."""
-    return fn.let(f"select i1 {fn.let(f'icmp slt i64 {x}, {y}')}, i64 {x}, i64 {y}")
-
-
-def unravelled(fn: Function, place: str, sizes: Sequence[int]) -> list[str]:
-    """The index of element number `place` of a row-major array."""
-    index: list[str] = []
+def unravelled(place: Index, sizes: Sequence[int]) -> list[Index]:
+    """The index of element number `place` of a row-major array of these sizes."""
+    index: list[Index] = []
     for position in range(len(sizes) - 1, -1, -1):
         if sizes[position] == 1:
-            index.append("0")
+            index.append(place.fn.index(0))
         elif all(size == 1 for size in sizes[:position]):
             index.append(place)
         else:
-            index.append(fn.let(f"urem i64 {place}, {sizes[position]}"))
-            place = fn.let(f"udiv i64 {place}, {sizes[position]}")
+            index.append(place % sizes[position])
+            place = place // sizes[position]
     return index[::-1]
 
 

@@ -12,18 +12,19 @@ of two blocks whether the product of their parts is right; where not, it is to b
 `joined` gives back. Of blocks that have infinities, NaN or numbers below 2^-102 the bits are kept instead of parts
 (`raw`, noted in the range), and they fit no other.
 
-    bounds = [(BOUND, g), (BOUND, l)] of `NO_RANGE`   # carried through the loop over the block
-    pairs = split(fn, low, high)                      # three <16 x i32>
-    bounds = widened(fn, bounds, pairs[0])
+    bounds = no_range(fn)                             # carried through the loop over the block
+    pairs = split(low, high)                          # three <16 x i32>
+    bounds = widened(bounds, pairs[0])
     ...
-    is_raw = store_range(fn, bounds, address)         # i1: pack again with `raw`, if the block must be whole
-    with fn.when(fits(fn, lhs_range, rhs_range, depth)): ...
+    is_raw = store_range(bounds, address)             # i1: pack again with `raw`, if the block must be whole
+    with fn.when(fits(lhs_range, rhs_range, depth)): ...
 """
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.contraction.elements import pointer
-from hlokit.cpu.llvm import Function, splat
+from collections.abc import Sequence
+
+from hlokit.cpu.llvm import I16, I32, Function, Pointer, Value
 
 LANES = 16
 PRODUCTS = {
@@ -33,12 +34,11 @@ PRODUCTS = {
 }
 """By the number of parts: which of lhs are multiplied with which of rhs, all small ones before the great ones, so that
 those alone are rounded to the size of the sum. From one to the next one side stays, and in its register."""
-BOUND = "<32 x i16>"
-NO_RANGE = (splat("-1", "i16", 32), splat("-1", "i16", 32))
-"""The bounds of no numbers: greatest and least, each the bits of |p1| without sign, minus 1."""
+BOUND = I16.of(32)
 RANGE_BYTES = 8
 
-_FLOAT, _I32 = f"<{LANES} x float>", f"<{LANES} x i32>"
+_UPPER = -1 << 16
+"""The bits of a float that a bf16 has."""
 _LEAST_EXPONENT = 25
 """From 2^-102 on all parts are normal numbers."""
 _LEAST_SUM = 254 - 100
@@ -49,111 +49,84 @@ _RAW = 1024
 """Stands for the greatest exponent of a raw block."""
 
 
-def split(fn: Function, low: str, high: str, parts: int = 3) -> list[str]:
-    """The parts of two vectors of 16 floats (register values), greatest first, as pairs: <16 x i32> each."""
-    pieces = [_parts(fn, value, parts) for value in (low, high)]
-    return [_paired(fn, a, b) for a, b in zip(*pieces, strict=True)]
+def split(low: Value, high: Value, parts: int = 3) -> list[Value]:
+    """The parts of two vectors of 16 floats, greatest first, as pairs: <16 x i32> each."""
+    return [_paired(a, b) for a, b in zip(_parts(low, parts), _parts(high, parts), strict=True)]
 
 
-def raw(fn: Function, low: str, high: str, parts: int = 3) -> list[str]:
+def raw(low: Value, high: Value, parts: int = 3) -> list[Value]:
     """In place of two or three parts: the upper halves of the floats' bits, the lower halves, zeros."""
-    a, b = (_bits(fn, value) for value in (low, high))
-    upper = _paired(fn, a, fn.let(f"and {_I32} {b}, {splat('-65536', 'i32', LANES)}"))
-    lower = fn.let(f"and {_I32} {a}, {splat('65535', 'i32', LANES)}")
-    shifted = fn.let(f"shl {_I32} {b}, {splat('16', 'i32', LANES)}")
-    rest = ["zeroinitializer"] * (parts - 2)
-    return [upper, fn.let(f"or {_I32} {lower}, {shifted}"), *rest]
+    a, b = low.as_bits(), high.as_bits()
+    upper = _paired(a, b & _UPPER)
+    return [upper, (a & 0xFFFF) | (b << 16), *[a.fn.constant(0, a.type)] * (parts - 2)]
 
 
-def joined(fn: Function, pairs: list[str], is_raw: str) -> tuple[str, str]:
+def joined(pairs: Sequence[Value], is_raw: Value) -> list[Value]:
     """The two vectors of floats that `split` or, if the i1 holds, `raw` made pairs of."""
-    halves = [
-        [fn.let(f"shl {_I32} {p}, {splat('16', 'i32', LANES)}") for p in pairs],
-        [fn.let(f"and {_I32} {p}, {splat('-65536', 'i32', LANES)}") for p in pairs],
-    ]
-    out: list[str] = []
-    for own, half in enumerate(halves):
-        total = _float(fn, half[-1])  # from the least: each sum is exact
+    out: list[Value] = []
+    for half in ([pair << 16 for pair in pairs], [pair & _UPPER for pair in pairs]):
+        total = half[-1].as_float()  # from the least: each sum is exact
         for bits in half[-2::-1]:
-            total = fn.let(f"fadd {_FLOAT} {total}, {_float(fn, bits)}")
+            total = total + bits.as_float()
         if len(pairs) > 1:
-            below = fn.let(f"lshr {_I32} {halves[own][1]}, {splat('16', 'i32', LANES)}")
-            whole = _float(fn, fn.let(f"or {_I32} {half[0]}, {below}"))
-            total = fn.let(f"select i1 {is_raw}, {_FLOAT} {whole}, {_FLOAT} {total}")
+            total = is_raw.select((half[0] | (half[1] >> 16)).as_float(), total)
         out.append(total)
-    return out[0], out[1]
+    return out
 
 
-def widened(fn: Function, bounds: list[str], pairs: str) -> list[str]:
+def no_range(fn: Function) -> list[Value]:
+    """The bounds of no numbers: greatest and least, each the bits of |p1| without sign, minus 1."""
+    return [fn.constant(-1, BOUND)] * 2
+
+
+def store_no_range(address: Pointer) -> None:
+    """Stores the bounds of no numbers, one after the other."""
+    address.fn.memset(address, -1, 2 * BOUND.bytes * BOUND.lanes)
+
+
+def widened(bounds: Sequence[Value], pairs: Value) -> list[Value]:
     """The bounds with the numbers whose first parts these pairs are."""
-    halves = fn.let(f"bitcast {_I32} {pairs} to {BOUND}")
-    size = fn.let(f"and {BOUND} {halves}, {splat('32767', 'i16', 32)}")
-    below = fn.let(f"add {BOUND} {size}, {splat('-1', 'i16', 32)}")  # 0 is the least with sign, the greatest without
-    return [
-        fn.let(f"call {BOUND} @llvm.{name}.v32i16({BOUND} {bound}, {BOUND} {below})")
-        for name, bound in zip(("smax", "umin"), bounds, strict=True)
-    ]
+    below = (pairs.bitcast(BOUND) & 0x7FFF) + -1  # 0 is the least with sign, the greatest without
+    greatest, least = bounds
+    return [greatest.smax(below), least.umin(below)]
 
 
-def no_range(fn: Function, address: str) -> None:
-    """Stores NO_RANGE, one after the other."""
-    fn.do(f"call void @llvm.memset.p0.i64(ptr {address}, i8 -1, i64 128, i1 false)")
-
-
-def store_range(fn: Function, bounds: list[str], address: str, *, has_least: bool = True) -> str:
+def store_range(bounds: Sequence[Value], address: Pointer, *, has_least: bool = True) -> Value:
     """Stores a block's range; an i1: the block must be raw. `has_least`: parts can be too small, which f16's cannot."""
-    exponents: list[str] = []
-    for name, bound, extension in zip(("smax", "umin"), bounds, ("sext", "zext"), strict=True):
-        one = fn.let(f"call i16 @llvm.vector.reduce.{name}.v32i16({BOUND} {bound})")
-        whole = fn.let(f"add i32 {fn.let(f'{extension} i16 {one} to i32')}, 1")
-        exponents.append(fn.let(f"lshr i32 {whole}, 7"))
-    greatest, least = exponents
-    is_raw = fn.let(f"icmp sge i32 {greatest}, 255")
+    greatest, least = bounds[0].reduced("smax").cast("sext", "i32"), bounds[1].reduced("umin").zext(32)
+    greatest, least = (greatest + 1) >> 7, (least + 1) >> 7
+    is_raw = greatest >= 255
     if has_least:
-        is_raw = fn.let(f"or i1 {is_raw}, {fn.let(f'icmp slt i32 {least}, {_LEAST_EXPONENT}')}")
-    shown = fn.let(f"select i1 {is_raw}, i32 {_RAW}, i32 {greatest}")
-    fn.do(f"store i32 {shown}, ptr {address}, align 4")
-    fn.do(f"store i32 {least}, ptr {pointer(fn, address, '4', 1)}, align 4")
+        is_raw = is_raw | (least < _LEAST_EXPONENT)
+    place = address.to(I32)
+    place.store(is_raw.select(greatest.value(_RAW), greatest))
+    place[1].store(least)
     return is_raw
 
 
-def has_raw(fn: Function, address: str) -> str:
+def has_raw(range: Pointer) -> Value:
     """Whether the block with this range is raw, as i1."""
-    greatest = fn.let(f"load i32, ptr {address}, align 4")
-    return fn.let(f"icmp sge i32 {greatest}, {_RAW}")
+    return range.to(I32).load() >= _RAW
 
 
-def fits(fn: Function, lhs: str, rhs: str, depth: int) -> str:
+def fits(lhs: Pointer, rhs: Pointer, depth: int) -> Value:
     """Whether parts of the blocks with these ranges can be multiplied and up to `depth` products summed, as i1."""
-    sums: list[str] = []
-    for offset in ("0", "4"):
-        both = [fn.let(f"load i32, ptr {pointer(fn, side, offset, 1)}, align 4") for side in (lhs, rhs)]
-        sums.append(fn.let(f"add i32 {both[0]}, {both[1]}"))
-    is_finite = fn.let(f"icmp sle i32 {sums[0]}, {_GREATEST_SUM - depth.bit_length()}")
-    return fn.let(f"and i1 {is_finite}, {fn.let(f'icmp sge i32 {sums[1]}, {_LEAST_SUM}')}")
+    greatest, least = (lhs.to(I32)[k].load() + rhs.to(I32)[k].load() for k in (0, 1))
+    return (greatest <= _GREATEST_SUM - depth.bit_length()) & (least >= _LEAST_SUM)
 
 
-def _parts(fn: Function, value: str, parts: int) -> list[str]:
+def _parts(value: Value, parts: int) -> list[Value]:
     """Bits of floats whose lower halves are 0 and which sum to the value."""
-    found: list[str] = []
+    found: list[Value] = []
     for part in range(parts - 1):
-        bits = _bits(fn, value)
+        bits = value.as_bits()
         if part == 0:  # rounded, which leaves 15 bits and a sign; of these 8 and 7 may be cut
-            bits = fn.let(f"add {_I32} {bits}, {splat('32768', 'i32', LANES)}")
-        found.append(fn.let(f"and {_I32} {bits}, {splat('-65536', 'i32', LANES)}"))
-        value = fn.let(f"fsub {_FLOAT} {value}, {_float(fn, found[-1])}")
-    return [*found, _bits(fn, value)]
+            bits = bits + 0x8000
+        found.append(bits & _UPPER)
+        value = value - found[-1].as_float()
+    return [*found, value.as_bits()]
 
 
-def _paired(fn: Function, low: str, high: str) -> str:
+def _paired(low: Value, high: Value) -> Value:
     """The upper halves of the first in the lower halves; the second's lower halves must be 0."""
-    down = fn.let(f"lshr {_I32} {low}, {splat('16', 'i32', LANES)}")
-    return fn.let(f"or {_I32} {down}, {high}")
-
-
-def _bits(fn: Function, value: str) -> str:
-    return fn.let(f"bitcast {_FLOAT} {value} to {_I32}")
-
-
-def _float(fn: Function, bits: str) -> str:
-    return fn.let(f"bitcast {_I32} {bits} to {_FLOAT}")
+    return (low >> 16) | high

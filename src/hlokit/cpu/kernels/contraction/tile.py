@@ -1,81 +1,18 @@
-"""The inner kernel of matrix products: a tile of the result in registers, summed over a run of the inner axis."""
+"""The micro-kernel of matrix products: a tile of the result in registers, summed over a run of the inner axis."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hlokit.cpu.kernels.contraction.elements import broadcast, constant_mask, load, mangled, size_of, store
-from hlokit.cpu.llvm import Function, Module, vector
-from hlokit.cpu.target import Target
+from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.elements import lanes_up_to
+from hlokit.cpu.llvm import I32, Function, IfElse, Index, Module, Pointer, Value
 
 _AHEAD = 12
-"""Rows of an unpacked rhs that are asked for before they are used."""
+"""Rows of an unpacked rhs that are prefetched."""
 _SHORT_ROW = 512
 """Bytes of a row of lhs that the machine's own prefetching does not see as a row."""
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """How a product computes.
-
-    name       float, int; bf16, i16, i8: those of `group` products at a time, their factors side by side in 32 bits;
-               s8, u8: so in matrix registers
-    total      register type of the sums
-    packed     register type of a factor in packed panels
-    group      how many steps of the inner axis one multiplication takes
-    is_fused   whether the machine has a fused multiply-add
-    is_matrix  whether tiles are in matrix registers
-    """
-
-    name: str
-    total: str
-    packed: str
-    group: int = 1
-    is_complex: bool = False
-    is_fused: bool = True
-    is_matrix: bool = False
-
-    @property
-    def parts(self) -> int:
-        return 2 if self.is_complex else 1
-
-    @property
-    def unit_bytes(self) -> int:
-        """Bytes of what one multiplication takes of one row or column."""
-        return size_of(self.packed) * self.group * self.parts
-
-    @property
-    def total_bytes(self) -> int:
-        return size_of(self.total) * self.parts
-
-    def lanes(self, target: Target) -> int:
-        return target.vector_bytes // size_of(self.total)
-
-    def multiplied(self, fn: Function, x: str, y: str, total: str, lanes: int) -> str:
-        """total + x * y, `lanes` of them; of groups x is 32 bits a lane, y the packed elements."""
-        type = vector(self.total, lanes)
-        if self.name == "float" and self.is_fused:
-            name = f"llvm.fma.{mangled(self.total, lanes)}"
-            return fn.let(f"call {type} @{name}({type} {x}, {type} {y}, {type} {total})")
-        if self.group == 1:
-            multiply, add = ("fmul", "fadd") if self.name == "float" else ("mul", "add")
-            return fn.let(f"{add} {type} {total}, {fn.let(f'{multiply} {type} {x}, {y}')}")
-        operand = vector("bfloat" if self.name == "bf16" else self.packed, lanes * self.group)
-        x = fn.let(f"bitcast {vector('i32', lanes)} {x} to {operand}")
-        if self.name == "bf16":
-            y = fn.let(f"bitcast {vector('i16', lanes * 2)} {y} to {operand}")
-        name = _GROUPED[self.name].format(lanes * 32)
-        return fn.let(f"call {type} @{name}({type} {total}, {operand} {x}, {operand} {y})")
-
-
-def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:
-    """Rows and vectors of columns of the largest tile that the registers hold."""
-    has_32 = target.vector_bytes == 64 or target.arch == "aarch64"
-    if arithmetic.is_complex:
-        return (6, 2) if has_32 else (2, 2)
-    if arithmetic.name == "int" or not arithmetic.is_fused:
-        return (12, 2) if has_32 else (5, 2)
-    return (14, 2) if has_32 else (6, 2)
 
 
 @dataclass(frozen=True)
@@ -109,16 +46,15 @@ class Tile:
         """What a row of tiles begins with."""
 
     def written(self) -> Function:
-        return _Writer(self).written()
+        return _VectorTile(self).written()
 
     def call(
         self,
-        fn: Function,
         module: Module,
-        pointers: tuple[str, str, str],
-        steps: str,
+        pointers: tuple[Pointer, Pointer, Pointer],
+        steps: Index,
         strides: tuple[int, int],
-        first: str,
+        first: Value,
     ) -> None:
         """Sums `steps` units; `pointers` to lhs, rhs, sums; `strides`: bytes from row to row of rhs and of the sums.
 
@@ -126,35 +62,39 @@ class Tile:
         """
         if self.name not in module.functions:
             module.add(self.written())
-        shown = ", ".join([*(f"ptr {p}" for p in pointers), f"i64 {steps}", *(f"i64 {s}" for s in strides)])
-        fn.do(f"call void @{self.name}({shown}, i1 {first})")
+        fn = steps.fn
+        fn.call(self.name, *pointers, steps, *map(fn.index, strides), first)
 
 
-class _Writer:
-    """Writes a tile's function."""
+class TileFunction:
+    """The function of a tile: void f(ptr lhs, ptr rhs, ptr out, i64 steps, i64 row_bytes, i64 out_bytes, i1 first)."""
 
     def __init__(self, tile: Tile) -> None:
-        self.tile = tile
-        self.arithmetic = tile.arithmetic
-        self.total = vector(tile.arithmetic.total, tile.lanes)
+        self.tile, self.arithmetic = tile, tile.arithmetic
         parameters = [("ptr noalias readonly", "lhs"), ("ptr noalias readonly", "rhs"), ("ptr noalias", "out")]
         parameters += [("i64", "steps"), ("i64", "row_bytes"), ("i64", "out_bytes"), ("i1", "first")]
-        self.fn = Function(tile.name, parameters, attributes="noinline nounwind")
+        self.fn = fn = Function(tile.name, parameters, attributes="noinline nounwind")
+        self.lhs, self.rhs = (fn.pointer(name, tile.arithmetic.packed) for name in ("lhs", "rhs"))
+        self.out, self.first = fn.pointer("out", tile.arithmetic.total), fn.argument("first")
+        self.steps, self.row_bytes, self.out_bytes = map(fn.index_argument, ("steps", "row_bytes", "out_bytes"))
+
+
+class _VectorTile(TileFunction):
+    """Sums in vectors of columns: a factor of lhs in all lanes times a vector of rhs."""
 
     def written(self) -> Function:
-        fn = self.fn
-        rhs = "%rhs"
-        sums = ["zeroinitializer"] * len(self._places())
+        fn, rhs = self.fn, self.rhs
+        sums = [fn.constant(0, self.arithmetic.total.of(self.tile.lanes))] * len(self._places())
         if self.arithmetic.name == "i8":
-            sums, rhs = self._corrections(rhs)
+            sums, rhs = self._corrections()
         self._prefetch()
-        if not self.tile.is_packed and self.tile.vectors > 2:
-            fn.do(f"%ahead = mul i64 %row_bytes, {_AHEAD}")
-        pointers = [("ptr", "%lhs"), ("ptr", rhs)]
+        self.ahead = self.row_bytes * _AHEAD if self._streams else fn.index(0)
         # not unrolled: a step is so long that the loop costs nothing, and compiles four times faster
-        with fn.loop("0", "%steps", 1, [*pointers, *((self.total, s) for s in sums)]) as loop:
+        with fn.loop(0, self.steps, 1, [self.lhs, rhs, *sums]) as loop:
             loop.next = self._step(*loop.carried)
-        self._finish(self._with_former(loop.results[2:]))
+        for value, (address, mask) in zip(self._with_former(loop.results[2:]), self._outputs(), strict=True):
+            address.store(value, mask)
+        fn.returns()
         return fn
 
     def _places(self) -> list[tuple[int, int, int]]:
@@ -162,127 +102,82 @@ class _Writer:
         t = self.tile
         return [(r, v, p) for r in range(t.rows) for v in range(t.vectors) for p in range(self.arithmetic.parts)]
 
-    def _at(self, base: str, offset: int) -> str:
-        return self.fn.let(f"getelementptr i8, ptr {base}, i64 {offset}", "p") if offset else base
-
-    def _row_of(self, base: str, row: int) -> str:
-        if row == 0:
-            return base
-        offset = self.fn.let(f"mul i64 %out_bytes, {row}")
-        return self.fn.let(f"getelementptr i8, ptr {base}, i64 {offset}", "p")
-
-    def _mask(self, vector_number: int) -> str | None:
-        """The valid columns of an edge, as a constant."""
+    def _mask(self, vector: int) -> Value | None:
+        """The columns that a vector of an edge has."""
         t = self.tile
-        return constant_mask(t.columns - vector_number * t.lanes, t.lanes)
+        return lanes_up_to(self.fn, t.columns - vector * t.lanes, t.lanes)
 
-    def _out_address(self, row_pointer: str, v: int, p: int) -> str:
-        size = size_of(self.arithmetic.total) * self.tile.lanes
-        return self._at(row_pointer, (v * self.arithmetic.parts + p) * size)
+    def _outputs(self) -> list[tuple[Pointer, Value | None]]:
+        """Where each sum goes, and which of its columns."""
+        a, size = self.arithmetic, self.arithmetic.total.bytes * self.tile.lanes
+        rows = [self.out + self.out_bytes * r for r in range(self.tile.rows)]
+        return [(rows[r] + (v * a.parts + p) * size, self._mask(v)) for r, v, p in self._places()]
+
+    @property
+    def _streams(self) -> bool:
+        """Whether rhs is read where it is, in rows so wide that they are prefetched."""
+        return not self.tile.is_packed and self.tile.vectors > 2
 
     def _prefetch(self) -> None:
-        """Asks for the result's lines; where rows of lhs are so short that memory holds the tile up, for the next."""
+        """Prefetches the result's lines; where rows of lhs are short and memory holds the tile up, the next ones."""
         t, a = self.tile, self.arithmetic
         if 64 <= t.row <= _SHORT_ROW:
-            lines = [
-                self._at("%lhs", (t.rows + r) * t.row + line) for r in range(t.rows) for line in range(0, t.row, 64)
-            ]
-            kind = "i32 0, i32 2"
-        else:
-            size = t.vectors * a.parts * t.lanes * size_of(a.total)
-            rows = [self._row_of("%out", r) for r in range(t.rows)]
-            lines = [self._at(row, line) for row in rows for line in range(0, size, 64)]
-            kind = "i32 1, i32 3"
-        for line in lines:
-            self.fn.do(f"call void @llvm.prefetch.p0(ptr {line}, {kind}, i32 1)")
-
-    def _with_former(self, sums: list[str]) -> list[str]:
-        """The sums, and what `out` has added to them unless this is the first part of the inner axis."""
-        fn, total = self.fn, self.total
-        before = fn.block
-        former, end = fn.new_block("former"), fn.new_block("all")
-        fn.branch("%first", end, former)
-        fn.start(former)
-        add = "fadd" if self.arithmetic.total in ("float", "double") else "add"
-        added: list[str] = []
-        row = "%out"
-        for value, (r, v, p) in zip(sums, self._places(), strict=True):
-            if v == 0 and p == 0:
-                row = self._row_of("%out", r)
-            found = load(fn, self.arithmetic.total, self.tile.lanes, self._out_address(row, v, p), self._mask(v))
-            added.append(fn.let(f"{add} {total} {value}, {found}"))
-        fn.jump(end)
-        fn.start(end)
-        both = zip(sums, added, strict=True)
-        return [fn.let(f"phi {total} [ {alone}, %{before} ], [ {more}, %{former} ]") for alone, more in both]
-
-    def _corrections(self, rhs: str) -> tuple[list[str], str]:
-        """What stands before an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
-        t, fn = self.tile, self.fn
-        size = 4 * t.lanes
-        corrections = [load(fn, "i32", t.lanes, self._at(rhs, v * size)) for v in range(t.vectors)]
-        return [corrections[v] for _, v, _ in self._places()], self._at(rhs, t.vectors * size)
-
-    def _step(self, lhs: str, rhs: str, *carried: str) -> list[str]:
-        fn, t, sums = self.fn, self.tile, list(carried)
-        right = self._right(rhs)
+            for r in range(t.rows):
+                for line in range(0, t.row, 64):
+                    (self.lhs + ((t.rows + r) * t.row + line)).prefetch(2)
+            return
         for r in range(t.rows):
-            self._row(sums, r, self._at(lhs, r * t.row), right)
-        return [self._at(lhs, t.step), fn.let(f"getelementptr i8, ptr {rhs}, i64 %row_bytes", "p"), *sums]
+            row = self.out + self.out_bytes * r
+            for line in range(0, t.vectors * t.lanes * a.total_bytes, 64):
+                (row + line).prefetch(is_write=True)
 
-    def _right(self, rhs: str) -> list[str]:
+    def _with_former(self, sums: list[Value]) -> list[Value]:
+        """The sums, and what `out` has added to them unless this is the first part of the inner axis."""
+        choice = IfElse(self.fn, self.first)
+        choice.otherwise(*sums)
+        former = [address.load(self.tile.lanes, mask) for address, mask in self._outputs()]
+        return choice.end(*(value + before for value, before in zip(sums, former, strict=True)))
+
+    def _corrections(self) -> tuple[list[Value], Pointer]:
+        """What stands before an i8 panel: -128 times each column's sum, for lhs has 128 added to its elements."""
+        t, head = self.tile, self.rhs.to(I32)
+        corrections = [head[v * t.lanes].load(t.lanes) for v in range(t.vectors)]
+        return [corrections[v] for _, v, _ in self._places()], self.rhs + 4 * t.lanes * t.vectors
+
+    def _step(self, lhs: Pointer, rhs: Pointer, *carried: Value) -> list[Value]:
+        t, sums, right = self.tile, list(carried), self._right(rhs)
+        for r in range(t.rows):
+            self._row(sums, r, lhs + r * t.row, right)
+        return [lhs + t.step, rhs + self.row_bytes, *sums]
+
+    def _right(self, rhs: Pointer) -> list[Value]:
         """The vectors of one row of rhs; for complex numbers their parts in turn."""
         t, a = self.tile, self.arithmetic
         count, lanes = t.vectors * a.parts, t.lanes * a.group
-        size = lanes * size_of(a.packed)
-        masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
         if not t.is_packed and count > 2:
-            ahead = self.fn.let(f"getelementptr i8, ptr {rhs}, i64 %ahead", "p")
-            for line in range(0, count * size, 64):
-                self.fn.do(f"call void @llvm.prefetch.p0(ptr {self._at(ahead, line)}, i32 0, i32 3, i32 1)")
-        return [load(self.fn, a.packed, lanes, self._at(rhs, v * size), masks[v]) for v in range(count)]
+            for line in range(0, count * lanes * a.packed.bytes, 64):
+                (rhs + self.ahead + line).prefetch()
+        masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
+        return [rhs[v * lanes].load(lanes, mask) for v, mask in enumerate(masks)]
 
-    def _left(self, address: str) -> str:
+    def _left(self, address: Pointer) -> Value:
         """One unit of lhs in every lane."""
-        t, a, fn = self.tile, self.arithmetic, self.fn
-        if a.group == 1:
-            return broadcast(fn, load(fn, a.packed, 1, address), a.packed, t.lanes)
-        unit = fn.let(f"load i32, ptr {address}, align {size_of(a.packed)}")
-        return broadcast(fn, unit, "i32", t.lanes)
+        a = self.arithmetic
+        unit = address if a.group == 1 else address.to(I32, a.packed.bytes)
+        return unit.load().splat(self.tile.lanes)
 
-    def _row(self, sums: list[str], r: int, address: str, right: list[str]) -> None:
-        t, a = self.tile, self.arithmetic
+    def _row(self, sums: list[Value], r: int, address: Pointer, right: Sequence[Value]) -> None:
+        """Adds the products of a row to its sums."""
+        t, multiplied = self.tile, self.arithmetic.multiplied
         left = self._left(address)
-        if not a.is_complex:
+        if not self.arithmetic.is_complex:
             for v in range(t.vectors):
-                sums[r * t.vectors + v] = self._times(left, right[v], sums[r * t.vectors + v])
+                sums[r * t.vectors + v] = multiplied(left, right[v], sums[r * t.vectors + v])
             return
-        imaginary = self._left(self._at(address, size_of(a.packed)))
-        negative = self.fn.let(f"fneg {self.total} {imaginary}")
+        imaginary = self._left(address[1])
+        negative = -imaginary
         for v in range(t.vectors):
             at = (r * t.vectors + v) * 2
-            real = self._times(left, right[2 * v], sums[at])
-            sums[at] = self._times(negative, right[2 * v + 1], real)
-            other = self._times(left, right[2 * v + 1], sums[at + 1])
-            sums[at + 1] = self._times(imaginary, right[2 * v], other)
-
-    def _times(self, x: str, y: str, total: str) -> str:
-        return self.arithmetic.multiplied(self.fn, x, y, total, self.tile.lanes)
-
-    def _finish(self, sums: list[str]) -> None:
-        fn, t = self.fn, self.tile
-        row_pointer = "%out"
-        for value, (r, v, p) in zip(sums, self._places(), strict=True):
-            if v == 0 and p == 0:
-                row_pointer = self._row_of("%out", r)
-            address = self._out_address(row_pointer, v, p)
-            store(fn, self.arithmetic.total, t.lanes, value, address, self._mask(v))
-        fn.do("ret void")
-
-
-_GROUPED = {
-    "bf16": "llvm.x86.avx512bf16.dpbf16ps.{}",
-    "i16": "llvm.x86.avx512.vpdpwssd.{}",
-    "i8": "llvm.x86.avx512.vpdpbusd.{}",
-}
-"""vpdpbusd takes bytes without sign first, with sign second."""
+            sums[at] = multiplied(negative, right[2 * v + 1], multiplied(left, right[2 * v], sums[at]))
+            other = multiplied(left, right[2 * v + 1], sums[at + 1])
+            sums[at + 1] = multiplied(imaginary, right[2 * v], other)

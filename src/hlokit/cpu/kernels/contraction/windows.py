@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 from hlokit.cpu.kernels.contraction.space import stride_of
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.kernels.routine import PHASE
+from hlokit.cpu.llvm import Function, Index, Value
+from hlokit.cpu.target import Target
 from hlokit.forms.contraction import Contraction, ContractionDimension, Role
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -191,27 +193,31 @@ def strides(dimensions: Sequence[int]) -> list[int]:
     return strides[::-1]
 
 
-def kernel_function(pointers: int) -> tuple[Function, list[str]]:
-    """A kernel in the writing, and the first pointers of its table."""
-    f = Function("", [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")], attributes="nounwind")
-    places = [f.let(f"getelementptr ptr, ptr %table, i64 {i}") for i in range(pointers)]
-    return f, [f.let(f"load ptr, ptr {place}") for place in places]
+def kernel_function(target: Target) -> Function:
+    """The function of a phase, whose table it does not change."""
+    (_, table), *bounds = PHASE
+    return Function("", [("ptr noalias readonly", table), *bounds], attributes="nounwind", target=target)
 
 
-def finished(f: Function, module: Module, prefix: str) -> str:
-    """Ends the kernel and adds it, named by what it does: equal ones are the same. Gives the name."""
-    f.do("ret void")
-    f.name = f"{prefix}_{sha256(f.text().encode()).hexdigest()[:16]}"
-    module.add(f, exported=True)
-    return f.name
+@contextmanager
+def each(fn: Function, count: int) -> Generator[Index]:
+    """Indices below `count`: a loop, unless there is but one."""
+    if count == 1:
+        yield fn.index(0)
+        return
+    with fn.loop(0, count) as loop:
+        yield loop.index
 
 
-def finished_apart(f: Function, module: Module, prefix: str) -> str:
-    """Ends a function that kernels call and adds it, as `finished` does. Gives the name."""
-    f.do("ret void")
-    f.name = f"{prefix}_{sha256(f.text().encode()).hexdigest()[:16]}"
-    module.add(f)
-    return f.name
+def shared_out(fn: Function, count: int, chunks: int) -> tuple[Index, Index]:
+    """The numbers of those of `count` things, from .. to, that belong to the chunks `begin` to `end` of a phase."""
+    begin, end = (fn.index_argument(name) * count // chunks for name in ("begin", "end"))
+    return begin, end
+
+
+def both(condition: Value | None, other: Value) -> Value:
+    """Whether both hold; None is a condition that always does."""
+    return other if condition is None else condition & other
 
 
 def sum_type(operand: DType, result: DType) -> DType:

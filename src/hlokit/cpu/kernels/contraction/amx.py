@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlokit.cpu.llvm import Function, Module
+from hlokit.cpu.llvm import I8, Function, IfElse, Index, Module, Pointer, Value
 
 ROWS = 16
 """Of a register. A register of factors holds this many units of the inner axis; one of sums as many columns."""
@@ -15,7 +15,7 @@ LHS, RHS = 4, 6
 
 def configure(fn: Function, module: Module, rows: int = 2 * ROWS, columns: int = 2 * ROWS) -> None:
     """Makes the registers fit tiles of so many rows and columns. They stay so until the next time, or `release`."""
-    fn.do(f"call void @llvm.x86.ldtilecfg(ptr {configuration(module, rows, columns)})")
+    fn.call("llvm.x86.ldtilecfg", Pointer(fn, configuration(module, rows, columns)))
 
 
 def configuration(module: Module, rows: int, columns: int) -> str:
@@ -35,21 +35,40 @@ def configuration(module: Module, rows: int, columns: int) -> str:
 
 def release(fn: Function) -> None:
     """Gives the registers back: with them in use a switch of threads saves 8 KB more."""
-    fn.do("call void @llvm.x86.tilerelease()")
+    fn.call("llvm.x86.tilerelease")
 
 
 def clear(fn: Function, register: int) -> None:
-    fn.do(f"call void @llvm.x86.tilezero(i8 {register})")
+    """Sets a register to zeros."""
+    fn.call("llvm.x86.tilezero", _number(fn, register))
 
 
-def load_register(fn: Function, register: int, address: str, row_bytes: int | str) -> None:
-    fn.do(f"call void @llvm.x86.tileloadd64(i8 {register}, ptr {address}, i64 {row_bytes})")
+def load_register(register: int, address: Pointer, row_bytes: Index | int) -> None:
+    """Loads a register's rows, so many bytes apart."""
+    address.fn.call("llvm.x86.tileloadd64", _number(address.fn, register), address, address.fn.index(row_bytes))
 
 
-def store_register(fn: Function, register: int, address: str, row_bytes: int | str) -> None:
-    fn.do(f"call void @llvm.x86.tilestored64(i8 {register}, ptr {address}, i64 {row_bytes})")
+def store_register(register: int, address: Pointer, row_bytes: Index | int) -> None:
+    """Stores a register's rows, so many bytes apart."""
+    address.fn.call("llvm.x86.tilestored64", _number(address.fn, register), address, address.fn.index(row_bytes))
 
 
 def multiply(fn: Function, instruction: str, sums: int, lhs: int = LHS, rhs: int = RHS) -> None:
     """Adds the product of two registers to a third one."""
-    fn.do(f"call void @llvm.x86.{instruction}(i8 {sums}, i8 {lhs}, i8 {rhs})")
+    fn.call(f"llvm.x86.{instruction}", *(_number(fn, register) for register in (sums, lhs, rhs)))
+
+
+def begin_sums(sums: list[tuple[int, Pointer]], first: Value, row_bytes: Index | int) -> None:
+    """Sets registers of sums to zeros if the i1 holds, else to what lies at their addresses."""
+    fn = first.fn
+    choice = IfElse(fn, first)
+    for register, _ in sums:
+        clear(fn, register)
+    choice.otherwise()
+    for register, address in sums:
+        load_register(register, address, row_bytes)
+    choice.end()
+
+
+def _number(fn: Function, register: int) -> Value:
+    return fn.constant(register, I8)

@@ -1,4 +1,4 @@
-"""How a convolution is cut for matrix registers: what lies side by side in lines, which outputs a chunk takes.
+"""How a convolution is cut for AMX: what lies side by side in lines, which outputs a chunk takes.
 
 A *line* is what a row of a register holds, 64 bytes: the factors that one output meets for one tap, all features (in
 groups, if they are many); where features are few, those of several taps along one axis (`merged`). Lines lie in a
@@ -125,7 +125,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class MatrixPlan:
+class AmxPlan:
     """A convolution's chunks.
 
     axes          in the order of lhs in memory
@@ -136,7 +136,7 @@ class MatrixPlan:
     split         the axis whose taps are summed in goes; None: features are
     """
 
-    sliding: WindowSpace
+    space: WindowSpace
     factors: Factors
     axes: tuple[Placed, ...]
     merged: int | None
@@ -147,7 +147,7 @@ class MatrixPlan:
 
     @cached_property
     def channel(self) -> WindowAxis:
-        return self.sliding.axes[1]
+        return self.space.axes[1]
 
     @property
     def contents(self) -> int:
@@ -212,13 +212,13 @@ class MatrixPlan:
     @property
     def turned_result(self) -> int | None:
         """The axis along which the result lies in memory; None: features do."""
-        last = len(self.sliding.dimensions) - 1
+        last = len(self.space.dimensions) - 1
         return next((i for i, a in enumerate(self.axes) if a.axis.dim == last), None)
 
     @property
     def panels(self) -> int:
         """Of 16 output features, of a group."""
-        return -(-self.sliding.output.size // ROWS)
+        return -(-self.space.output.size // ROWS)
 
     @property
     def pairs(self) -> int:
@@ -252,10 +252,10 @@ class MatrixPlan:
 
     @property
     def chunks(self) -> int:
-        return self.sliding.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
+        return self.space.group.size * self.panel_blocks * math.prod(a.blocks for a in self.axes)
 
 
-def matrix_plan(s: WindowSpace, target: Target) -> MatrixPlan | None:
+def amx_plan(s: WindowSpace, target: Target) -> AmxPlan | None:
     """A plan; None where the machine has no such registers, or it would not be faster."""
     factors = _factors(s, target)
     if factors is None or s.elements * s.steps < _FEW or s.shared or s.steps > _STEPS * factors.deep:
@@ -267,7 +267,7 @@ def matrix_plan(s: WindowSpace, target: Target) -> MatrixPlan | None:
     lines = [i for i, a in enumerate(order) if a.lhs == 1 and a.outputs > 1]
     if not is_line and not lines:
         return None
-    plan = MatrixPlan(s, factors, (), merged, None if is_line else lines[-1])
+    plan = AmxPlan(s, factors, (), merged, None if is_line else lines[-1])
     choices = [q for axes in _cuts(order, merged) for q in _variants(replace(plan, axes=axes))]
     if not choices:
         return None
@@ -326,12 +326,12 @@ def _cuts(order: Sequence[WindowAxis], merged: int | None) -> Iterator[tuple[Pla
         axes[cut] = replace(axes[cut], block=outputs)
 
 
-def _variants(p: MatrixPlan) -> Iterator[MatrixPlan]:
+def _variants(p: AmxPlan) -> Iterator[AmxPlan]:
     """Panels apart, if there are too few chunks else; as few goes as let all that is worked on fit L2."""
     can_go = p.merged is None and p.contents % p.factors.deep == 0
     ways: list[int | None] = [None, *(i for i, a in enumerate(p.axes) if a.taps > 2 * a.axis.outputs)]
     for way in ways:
-        for blocks in sorted({1, min(p.pairs, -(-_wanted(p.sliding) // p.chunks))}):
+        for blocks in sorted({1, min(p.pairs, -(-_wanted(p.space) // p.chunks))}):
             q = replace(p, panel_blocks=blocks)
             for goes in _divisors((p.lines if can_go else 1) if way is None else p.axes[way].taps):
                 q = replace(p, panel_blocks=blocks, goes=goes) if way is None else _split(q, way, goes)
@@ -341,7 +341,7 @@ def _variants(p: MatrixPlan) -> Iterator[MatrixPlan]:
                 yield q
 
 
-def _split(p: MatrixPlan, number: int, goes: int) -> MatrixPlan:
+def _split(p: AmxPlan, number: int, goes: int) -> AmxPlan:
     """With an axis's taps in goes."""
     axis = p.axes[number]
     axis = replace(axis, taps=axis.axis.taps // goes)
@@ -352,12 +352,12 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
-def _sums(p: MatrixPlan) -> int:
+def _sums(p: AmxPlan) -> int:
     """Bytes of sums that are kept."""
     return p.rows * p.kept * 2 * LINE
 
 
-def _working(p: MatrixPlan) -> int:
+def _working(p: AmxPlan) -> int:
     """Bytes that a chunk works on."""
     return p.patch + _sums(p) + 2 * p.panel // p.goes
 
@@ -366,12 +366,12 @@ def _wanted(s: WindowSpace) -> int:
     return min(_CHUNKS, max(1, s.elements * s.steps // _CHUNK))
 
 
-def _cost(p: MatrixPlan) -> float:
+def _cost(p: AmxPlan) -> float:
     """Cycles with the cores' idle ones, roughly."""
-    return _cycles(p) * max(1.0, _wanted(p.sliding) / p.chunks) ** 0.5
+    return _cycles(p) * max(1.0, _wanted(p.space) / p.chunks) ** 0.5
 
 
-def _cycles(p: MatrixPlan) -> float:
+def _cycles(p: AmxPlan) -> float:
     """Of all cores, roughly."""
     rows = -(-p.outputs // ROWS)
     products = rows * p.panels * (p.steps * len(p.factors.products) * ROWS + 50 * p.goes)
@@ -381,5 +381,5 @@ def _cycles(p: MatrixPlan) -> float:
     weights = p.panels * p.panel / (8 if p.panels * p.panel > 1 << 19 else 32)
     weights += rows * p.panels * p.panel / 32 * max(0.0, _working(p) / _WORKING - 1)
     results = rows * p.panels * 4 * ROWS
-    chunks = math.prod(a.blocks for a in p.axes) * p.sliding.group.size
+    chunks = math.prod(a.blocks for a in p.axes) * p.space.group.size
     return chunks * (products + lines + weights + results)

@@ -1,0 +1,129 @@
+"""The micro-kernel of convolutions in AMX, and the same sums by vectors for numbers beyond its range.
+
+Neither knows shapes: tables say where the lines of each step lie, so that one function serves all convolutions.
+"""
+
+from __future__ import annotations
+
+from hlokit.cpu.kernels.contraction.amx import (
+    LHS,
+    REGISTER,
+    RHS,
+    begin_sums,
+    load_register,
+    multiply,
+    store_register,
+)
+from hlokit.cpu.kernels.contraction.amx_convolution_plan import LINE, ROWS, Factors
+from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
+from hlokit.cpu.kernels.contraction.split import joined
+from hlokit.cpu.llvm import I1, I32, I64, Function, Module, Pointer, Value, transposed
+
+SUMS_BYTES = 2 * LINE
+"""Of a row of sums."""
+_HEIGHT = 8
+"""Rows that are summed at once by vectors."""
+_SHARED = "matrix_convolution"
+
+
+def tile(module: Module, factors: Factors, rows: int) -> str:
+    """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i1 first): sums of registers.
+
+    lhs     the first output's lines; `places` has each step's offset to it, `part` is that to the next part (bytes)
+    rhs     a packed panel
+    out     `rows` registers of sums, SUMS_BYTES a row; they are added to those there unless `first` holds
+
+    One panel at a time, in five registers: see parts_tile.
+    """
+    name = f"matrix_convolution_{factors.multiply}_{factors.parts}_{rows}"
+    if name in module.functions:
+        return name
+    parameters = [("ptr noalias readonly", n) for n in ("lhs", "rhs", "out", "places")]
+    parameters[2] = ("ptr noalias", "out")
+    parameters += [("i64", "steps"), ("i64", "part"), ("i1", "first")]
+    f = Function(name, parameters, attributes="noinline nounwind", shared=_SHARED)
+    sums = [(i, f.pointer("out") + i * ROWS * SUMS_BYTES) for i in range(rows)]
+    begin_sums(sums, f.argument("first"), SUMS_BYTES)
+    part, places = f.index_argument("part"), f.pointer("places", I64)
+    with f.loop(0, f.index_argument("steps"), 1, [f.pointer("rhs")]) as loop:
+        (rhs,) = loop.carried
+        lines = [f.pointer("lhs") + f.index(places[loop.index].load())]
+        for _ in range(factors.parts - 1):
+            lines.append(lines[-1] + part)
+        former = (-1, -1)
+        for p, q in factors.products:
+            if q != former[1]:
+                load_register(RHS, rhs + q * REGISTER, LINE)
+            if p != former[0]:
+                for i in range(rows):
+                    load_register(LHS + i, lines[p] + i * REGISTER, LINE)
+            former = p, q
+            for i in range(rows):
+                multiply(f, factors.multiply, i, LHS + i, RHS)
+        loop.next = [rhs + factors.parts * REGISTER]
+    for number, out in sums:
+        store_register(number, out, SUMS_BYTES)
+    f.returns()
+    module.add(f)
+    return name
+
+
+def turn(module: Module, source: Pointer, source_bytes: int, target: Pointer, target_bytes: int) -> None:
+    """Copies a square of 16 x 16 elements of 32 bits, its rows so far apart, to its columns: one function for all."""
+    name, f = "matrix_convolution_turn", source.fn
+    if name not in module.functions:
+        parameters = [("ptr", "source"), ("i64", "source_bytes"), ("ptr", "target"), ("i64", "target_bytes")]
+        g = Function(name, parameters, attributes="noinline nounwind", shared=_SHARED)
+        place, to, rows = g.pointer("source", I32), g.pointer("target", I32), list[Value]()
+        for _ in range(ROWS):
+            rows.append(place.load(ROWS))
+            place = place + g.index_argument("source_bytes")
+        for row in transposed(rows):
+            to.store(row)
+            to = to + g.index_argument("target_bytes")
+        g.returns()
+        module.add(g)
+    f.call(name, source, f.index(source_bytes), target, f.index(target_bytes))
+
+
+def whole(module: Module) -> str:
+    """void f(ptr lhs, ptr rhs, ptr out, ptr places, i64 steps, i64 part, i64 rows, i1 raw, i1 first): one panel's sums.
+
+    As `tile`, for any f32: lhs must have the numbers themselves in place of the first two parts, one step's and that
+    16 further on; rhs has them if `raw` holds. `rows` is rounded up to a multiple of _HEIGHT.
+    """
+    name = "matrix_convolution_whole"
+    if name in module.functions:
+        return name
+    parameters = [("ptr", n) for n in ("lhs", "rhs", "out", "places")]
+    parameters += [("i64", "steps"), ("i64", "part"), ("i64", "rows"), ("i1", "raw"), ("i1", "first")]
+    f = Function(name, parameters, attributes="noinline nounwind", shared=_SHARED)
+    part, steps, places = f.index_argument("part"), f.index_argument("steps"), f.pointer("places", I64)
+    is_first, is_raw = f.argument("first"), f.argument("raw")
+    with f.loop(0, f.index_argument("rows"), _HEIGHT) as block:
+        first = f.pointer("lhs", FLOAT) + block.index * LINE
+        outs = [f.pointer("out", FLOAT) + (block.index + row) * SUMS_BYTES for row in range(_HEIGHT)]
+        zero = f.constant(0, FLOAT.of(ROWS))
+        with f.loop(0, steps, 1, [is_first.select(zero, out.load(ROWS)) for out in outs]) as step:
+            lines = first + f.index(places[step.index].load())
+            panel = f.pointer("rhs", I32) + step.index * (3 * REGISTER)
+            with f.loop(0, ROWS, 1, step.carried) as unit:
+                line, sums = panel + unit.index * LINE, list(unit.carried)
+                weights = _numbers([(line + p * REGISTER).load(ROWS) for p in range(3)], is_raw)
+                inputs = lines[unit.index]
+                for row in range(_HEIGHT):
+                    for place, weight in zip((inputs, inputs + part), weights, strict=True):
+                        sums[row] = (place + row * LINE).load().splat(ROWS).fma(weight, sums[row])
+                unit.next = sums
+            step.next = unit.results
+        for out, value in zip(outs, step.results, strict=True):
+            out.store(value)
+    f.returns()
+    module.add(f)
+    return name
+
+
+def _numbers(packed: list[Value], is_raw: Value) -> list[Value]:
+    """The weights of two steps: whole, if the i1 holds, or the sums of parts."""
+    sums = joined(packed, packed[0].fn.constant(False, I1))
+    return [is_raw.select(bits.as_float(), total) for bits, total in zip(packed, sums, strict=False)]

@@ -1,0 +1,136 @@
+"""What a product computes in: types of factors and sums, and how many products one instruction makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlokit.cpu.kernels.contraction.denormals import may_flush, needs_denormals
+from hlokit.cpu.kernels.contraction.space import Space
+from hlokit.cpu.kernels.routine import Call
+from hlokit.cpu.llvm import I8, I16, I32, I64, Type, Value, type_of
+from hlokit.cpu.target import Target
+from hlokit.ops.contraction import compute_type
+from hlokit.types import dtype as dtypes
+from hlokit.types.dtype import DType
+
+FLOAT, DOUBLE = type_of("float"), type_of("double")
+_TOTALS = {"float32": FLOAT, "float64": DOUBLE, "complex64": FLOAT, "complex128": DOUBLE}
+_DOT_INSTRUCTIONS = {
+    "bf16": "llvm.x86.avx512bf16.dpbf16ps.{}",
+    "i16": "llvm.x86.avx512.vpdpwssd.{}",
+    "i8": "llvm.x86.avx512.vpdpbusd.{}",
+}
+"""By the arithmetic's name and the bits of a vector. vpdpbusd takes bytes without sign first, with sign second."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a product computes.
+
+    name       float, int; bf16, i16, i8: those of `group` products at a time, their factors side by side in 32 bits;
+               s8, u8: so in AMX
+    total      type of the sums
+    packed     type of a factor in packed panels
+    group      how many steps of the inner axis one multiplication takes
+    is_fused   whether the machine has a fused multiply-add
+    is_matrix  whether tiles are AMX's
+    """
+
+    name: str
+    total: Type
+    packed: Type
+    group: int = 1
+    is_complex: bool = False
+    is_fused: bool = True
+    is_matrix: bool = False
+
+    @property
+    def parts(self) -> int:
+        return 2 if self.is_complex else 1
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of what one multiplication takes of one row or column."""
+        return self.packed.bytes * self.group * self.parts
+
+    @property
+    def total_bytes(self) -> int:
+        return self.total.bytes * self.parts
+
+    def lanes(self, target: Target) -> int:
+        return target.vector_bytes // self.total.bytes
+
+    def multiplied(self, x: Value, y: Value, total: Value) -> Value:
+        """total + x * y in each lane; of groups x is an i32 a lane, y the packed elements."""
+        if self.name == "float" and self.is_fused:
+            return x.fma(y, total)
+        if self.group == 1:
+            return total + x * y
+        operand = type_of("bfloat" if self.name == "bf16" else self.packed.scalar, total.lanes * self.group)
+        name = _DOT_INSTRUCTIONS[self.name].format(total.lanes * 32)
+        return total.fn.call_for(total.type, name, total, x.bitcast(operand), y.bitcast(operand))
+
+
+def fused(x: Value, y: Value, total: Value) -> Value:
+    """total + x * y, rounded once where it rounds."""
+    return x.fma(y, total) if total.type.is_float else total + x * y
+
+
+def arithmetic(operand: DType, result: DType, target: Target, *, is_grouped: bool = True) -> Arithmetic:
+    """What sums of products are made in: as op.reference's compute_type, integers in no more than the result keeps."""
+    wide = compute_type(operand, result)
+    if wide.kind in "iu":
+        return _of_integers(operand, result, target, is_grouped=is_grouped)
+    total = _TOTALS[wide.name]
+    is_bf16 = operand is dtypes.bf16 and total is FLOAT and wide.kind == "f" and not needs_denormals(result)
+    # by the CPU's name for speed alone: on Sapphire Rapids vdpbf16ps is slower than converting to f32
+    if is_grouped and is_bf16 and _has(target, "avx512bf16") and target.cpu.startswith("znver"):
+        return Arithmetic("bf16", FLOAT, I16, 2)
+    is_fused = target.has("fma") or target.has("avx512f") or target.arch == "aarch64"
+    return Arithmetic("float", total, total, 1, wide.kind == "c", is_fused)
+
+
+def _of_integers(operand: DType, result: DType, target: Target, *, is_grouped: bool) -> Arithmetic:
+    total = I64 if result.bits > 32 else I32
+    least = operand.bits if operand.kind == "signed" else 1 if operand.kind == "pred" else operand.bits + 1
+    if is_grouped and total is I32 and _has(target, "avx512vnni"):
+        if least <= 8:
+            return Arithmetic("i8", total, I8, 4)
+        if least <= 16:
+            return Arithmetic("i16", total, I16, 2)
+    return Arithmetic("int", total, total)
+
+
+def _has(target: Target, feature: str) -> bool:
+    return target.vector_bytes == 64 and target.has(feature)
+
+
+def amx_arithmetic(call: Call, index: Space) -> Arithmetic | None:
+    """That of AMX, if the machine has it for these types and the product fills a good part of its registers.
+
+    lhs must have the factors of a row side by side.
+    """
+    left, right = call.operands[:2]
+    if left.dtype is not right.dtype or index.inner.stride("lhs") != 1 or index.rows.size < 8 or index.columns.size < 8:
+        return None
+    wide = compute_type(left.dtype, call.results[0].dtype)
+    if left.dtype is dtypes.bf16 and wide.name == "float32" and call.target.has("amx-bf16") and may_flush(call):
+        how = Arithmetic("bf16", FLOAT, I16, 2, is_matrix=True)
+    elif left.dtype.kind in ("signed", "unsigned", "pred") and left.dtype.bits <= 8 and call.target.has("amx-int8"):
+        if call.results[0].dtype.bits > 32:
+            return None
+        how = Arithmetic("u8" if left.dtype.kind == "unsigned" else "s8", I32, I8, 4, is_matrix=True)
+    else:
+        return None
+    is_wide = call.target.vector_bytes == 64  # rows of 16 columns, as the registers have
+    return how if is_wide and index.inner.size * how.packed.bytes >= 64 else None
+
+
+def register_tile(arithmetic: Arithmetic, target: Target) -> tuple[int, int]:
+    """Rows and vectors of columns of the largest tile that the registers hold."""
+    has_32 = target.vector_bytes == 64 or target.arch == "aarch64"
+    if arithmetic.is_complex:
+        return (6, 2) if has_32 else (2, 2)
+    if arithmetic.name == "int" or not arithmetic.is_fused:
+        return (12, 2) if has_32 else (5, 2)
+    return (14, 2) if has_32 else (6, 2)
