@@ -10,6 +10,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
+from hlokit.cpu.llvm import Value
 from hlokit.cpu.math.primitives import emit
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType, f32
@@ -44,8 +45,8 @@ def arguments(name: str, dtype: DType, count: int) -> list[Array]:
 
 
 def computed(name: str, dtype: DType, operands: list[Array], lanes: int, target: Target | None = None) -> Array:
-    def body(fn: Any, values: list[str]) -> str:
-        return emit(fn, name, dtype, lanes, values, dtype)
+    def body(values: list[Value]) -> Value:
+        return emit(name, dtype, values, dtype)
 
     return map_arrays(body, operands, [dtype] * len(operands), dtype, lanes, target)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hlokit.cpu import target as machine
 from hlokit.cpu.jit.legal import legal
-from hlokit.cpu.llvm import Function, Module, memory_type, scalar_type, splat, vector
+from hlokit.cpu.llvm import Function, Module, Pointer, Value, stored_type
 from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
@@ -67,19 +67,21 @@ def run(text: str, name: str, *arguments: Any, target: Target | None = None) -> 
     Native(text, target)(name, *arguments)
 
 
-Body = Callable[[Function, list[str]], str]
+Body = Callable[[list[Value]], Value]
 
 
 def map_function(
     name: str, body: Body, inputs: Sequence[DType], output: DType, lanes: int, target: Target | None = None
 ) -> Function:
-    """void @name(inputs..., output, i64 count): output[i] = body(inputs[i]...), `lanes` elements at a time."""
+    """void @name(inputs..., output, i64 count): output[i] = body([inputs[i]...]), `lanes` elements at a time."""
     parameters = [("ptr", f"in{k}") for k in range(len(inputs))] + [("ptr", "out"), ("i64", "count")]
     fn = Function(name, parameters, target=target or host())
-    with fn.loop("0", "%count", lanes) as loop:
-        operands = [_load(fn, f"%in{k}", loop.index, d, lanes) for k, d in enumerate(inputs)]
-        _store(fn, body(fn, operands), "%out", loop.index, output, lanes)
-    fn.do("ret void")
+    with fn.loop(0, fn.argument("count"), lanes) as loop:
+        places = [fn.pointer(f"in{k}", stored_type(d), 1)[loop.index] for k, d in enumerate(inputs)]
+        value = body([_load(place, d, lanes) for place, d in zip(places, inputs, strict=True)])
+        place = fn.pointer("out", stored_type(output), 1)[loop.index]
+        place.store(value.zext(8) if output.name == "pred" else value)
+    fn.returns()
     return fn
 
 
@@ -113,21 +115,10 @@ def apply(
     return out[: len(arrays[0])]
 
 
-def _load(fn: Function, base: str, index: str, dtype: DType, lanes: int) -> str:
-    kind = vector(memory_type(dtype), lanes)
-    place = fn.let(f"getelementptr {memory_type(dtype)}, ptr {base}, i64 {index}")
-    value = fn.let(f"load {kind}, ptr {place}, align 1")
+def _load(place: Pointer, dtype: DType, lanes: int) -> Value:
+    value = place.load(lanes)
     if dtype.name == "pred":
-        return fn.let(f"trunc {kind} {value} to {vector('i1', lanes)}")
+        return value.trunc(1)
     if dtype.bits < 8 and dtype.is_signed:  # NumPy's bytes may hold anything above the element's bits
-        up = fn.let(f"shl {kind} {value}, {splat(str(8 - dtype.bits), 'i8', lanes)}")
-        return fn.let(f"ashr {kind} {up}, {splat(str(8 - dtype.bits), 'i8', lanes)}")
+        return (value << (8 - dtype.bits)).sar(8 - dtype.bits)
     return value
-
-
-def _store(fn: Function, value: str, base: str, index: str, dtype: DType, lanes: int) -> None:
-    kind = vector(memory_type(dtype), lanes)
-    place = fn.let(f"getelementptr {memory_type(dtype)}, ptr {base}, i64 {index}")
-    if dtype.name == "pred":
-        value = fn.let(f"zext {vector(scalar_type(dtype), lanes)} {value} to {kind}")
-    fn.do(f"store {kind} {value}, ptr {place}, align 1")

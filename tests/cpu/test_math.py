@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.cpu.llvm import Value
 from hlokit.cpu.math.bounds import BOUNDS
 from hlokit.cpu.math.functions import has_short_rsqrt
 from hlokit.cpu.math.primitives import emit
@@ -43,9 +42,9 @@ def test_all_narrow_values(name: str, dtype: DType) -> None:
     """Within one unit of the narrow type: all but a tie's neighbours are the correctly rounded values."""
     x = from_bits(np.arange(1 << 16, dtype=np.uint16), dtype.numpy)
 
-    def body(fn: Any, values: list[str]) -> str:
-        wide = emit(fn, "convert", dtype, 16, values, f32)
-        return emit(fn, "convert", f32, 16, [emit(fn, name, f32, 16, [wide], f32)], dtype)
+    def body(values: list[Value]) -> Value:
+        wide = emit("convert", dtype, values, f32)
+        return emit("convert", f32, [emit(name, f32, [wide], f32)], dtype)
 
     got = map_arrays(body, [x], [dtype], dtype, 16)
     with np.errstate(all="ignore"):

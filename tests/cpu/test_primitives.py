@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlokit.cpu.llvm import Function, Module, float_constant, memory_type, splat
+from hlokit.cpu.llvm import I32, Function, Module, Value, memory_type, type_of
 from hlokit.cpu.math.primitives import constant, emit
 from hlokit.cpu.target import Target
 from hlokit.errors import UnsupportedError
@@ -36,8 +36,8 @@ def mapped(
 ) -> Array:
     dtype = inputs[-1]
 
-    def body(fn: Function, values: list[str]) -> str:
-        return emit(fn, name, dtype, lanes, values, result)
+    def body(values: list[Value]) -> Value:
+        return emit(name, dtype, values, result)
 
     return map_arrays(body, operands, inputs, result, lanes, target)
 
@@ -164,12 +164,11 @@ def test_without_avx512(name: str) -> None:
 def test_extremes_of_a_constant(name: str, value: float) -> None:
     """Shorter code: one instruction where the constant is no zero."""
     x = operands_of(name, f32, 2)[0]
-    text = splat(float_constant(value, "float"), "float", 16)
     expected = expected_of(name, f32, [x, np.full_like(x, value)])
     for order in (1, -1):
 
-        def body(fn: Function, values: list[str], order: int = order) -> str:
-            return emit(fn, name, f32, 16, [*values, text][::order], f32)
+        def body(values: list[Value], order: int = order) -> Value:
+            return emit(name, f32, [*values, values[0].value(value)][::order], f32)
 
         assert_same(map_arrays(body, [x], [f32], f32, 16), expected, f32, x)
 
@@ -216,8 +215,8 @@ def test_convert(source: DType) -> None:
     operand, module = values_of(source), Module()
     for target in TYPES:
 
-        def body(fn: Function, values: list[str], target: DType = target) -> str:
-            return emit(fn, "convert", source, 8, values, target)
+        def body(values: list[Value], target: DType = target) -> Value:
+            return emit("convert", source, values, target)
 
         module.add(map_function(f"to_{target}", body, [source], target, 8), exported=True)
     native = Native(module.text())
@@ -269,8 +268,8 @@ def test_select(dtype: DType) -> None:
 
 
 def _selected(condition: Array, then: Array, otherwise: Array, dtype: DType, lanes: int) -> Array:
-    def body(fn: Function, values: list[str]) -> str:
-        return emit(fn, "select", dtype, lanes, values, dtype)
+    def body(values: list[Value]) -> Value:
+        return emit("select", dtype, values, dtype)
 
     return map_arrays(body, [condition, then, otherwise], [pred, dtype, dtype], dtype, lanes)
 
@@ -278,11 +277,10 @@ def _selected(condition: Array, then: Array, otherwise: Array, dtype: DType, lan
 def test_select_by_one_condition() -> None:
     x = np.arange(32, dtype=np.float32)
 
-    def body(fn: Function, values: list[str]) -> str:
-        first = fn.let(f"extractelement <16 x float> {values[0]}, i64 0")
-        condition = fn.let(f"fcmp oeq float {first}, 0.0")
-        minus = emit(fn, "neg", f32, 16, values, f32)
-        return emit(fn, "select", f32, 16, [condition, *values, minus], f32, uniform_condition=True)
+    def body(values: list[Value]) -> Value:
+        condition = values[0].lane(0).eq(0.0)
+        minus = emit("neg", f32, values, f32)
+        return emit("select", f32, [condition, *values, minus], f32)
 
     np.testing.assert_array_equal(map_arrays(body, [x], [f32], f32, 16), np.where(x < 16, x, -x))
 
@@ -302,7 +300,8 @@ def _constants(values: Array, dtype: DType) -> Array:
     """The constants as the bytes of a global array."""
     kind = memory_type(dtype)
     shown = {"true": "1", "false": "0"}
-    texts = [constant(v, dtype) for v in values]
+    fn = Function("constants", [])
+    texts = [constant(fn, v, dtype).text for v in values]
     rows = ", ".join(f"{kind} {shown.get(t, t)}" for t in texts)
     size = len(values) * dtype.numpy.itemsize
     text = (
@@ -319,9 +318,9 @@ def _constants(values: Array, dtype: DType) -> Array:
 def test_what_has_no_code_says_so() -> None:
     fn = Function("f", [])
     with pytest.raises(UnsupportedError, match="complex"):
-        emit(fn, "complex", f32, 1, ["0.0", "0.0"], dtypes.c64)
+        emit("complex", f32, [fn.constant(0.0, type_of("float"))] * 2, dtypes.c64)
     with pytest.raises(UnsupportedError, match="floor"):
-        emit(fn, "floor", s32, 1, ["0"], s32)
+        emit("floor", s32, [fn.constant(0, I32)], s32)
 
 
 def test_every_primitive_assembles_for_arm() -> None:
@@ -340,8 +339,8 @@ def test_every_primitive_assembles_for_arm() -> None:
         dtype = f32 if "float" in primitive.kinds else s32
         result = pred if primitive.result == "pred" else dtype
 
-        def body(fn: Function, values: list[str], name: str = primitive.name, result: DType = result) -> str:
-            return emit(fn, name, dtype, 4, values, result)  # noqa: B023
+        def body(values: list[Value], name: str = primitive.name, result: DType = result) -> Value:
+            return emit(name, dtype, values, result)  # noqa: B023
 
         module = llvm.parse_assembly(map_text(body, [dtype] * primitive.arity, result, 4, target))
         module.triple = target.triple

@@ -4,7 +4,4 @@ A node's code goes to the outermost loop that binds all axes it depends on. A va
 axis whose loop goes by vectors, else a scalar; scalars are spread where they meet vectors.
 """
 
-from hlokit.cpu.emit.folds import identity_value as identity_value
 from hlokit.cpu.emit.kernel import KernelWriter as KernelWriter
-from hlokit.cpu.emit.scope import Scope as Scope
-from hlokit.cpu.emit.scope import Val as Val

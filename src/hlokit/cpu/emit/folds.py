@@ -1,49 +1,37 @@
-"""Folds: accumulators carried through loops, lanes combined at the end; prefix folds."""
+"""Folds: accumulators carried through loops, lanes combined at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from hlokit.cpu.emit.memory import MemoryWriter
-from hlokit.cpu.emit.scope import Body, Scope, Val
-from hlokit.cpu.llvm import scalar_type, splat, vector
+from hlokit.cpu.emit.loops import axis_loop, by_vectors
+from hlokit.cpu.emit.scope import Scope
+from hlokit.cpu.emit.values import Values, row_place
+from hlokit.cpu.llvm import Index, LaneMask, Pointer, Value, register_type
 from hlokit.cpu.loops.expr import HOLE, Axis, Fold, Node, children, identity_name, reachable, runtime_nodes
-from hlokit.cpu.loops.nest import Loops
 from hlokit.cpu.loops.order import counter
 from hlokit.cpu.math import primitives
-from hlokit.cpu.target import Target
 from hlokit.types.dtype import DType
 
 
-class FoldWriter(MemoryWriter):
-    """Writes folds."""
+class Folds:
+    """Writes folds. `all`: those of the kernel."""
 
-    def __init__(self, loops: Loops, name: str, target: Target) -> None:
-        super().__init__(loops, name, target)
-        roots = [r for s in loops.stores for r in (s.node, *s.guards, *runtime_nodes(s.place))]
-        self._folds = [n for n in reachable(roots) if n.op == "fold"]
+    def __init__(self, values: Values) -> None:
+        self.values, self.emission = values, values.emission
+        self.loops = self.emission.loops
+        roots = [r for s in self.loops.stores for r in (s.node, *s.guards, *runtime_nodes(s.place))]
+        self.all = [n for n in reachable(roots) if n.op == "fold"]
         self._groups = self._fold_groups()
-
-    # -- rows: what a fold computed and the main loop needs again
-
-    def _keep_rows(self, rows: dict[Node, str], scope: Scope) -> None:
-        """Stores what the step has computed of them; a masked rest may store more, for which rows have room."""
-        for node, row in rows.items():
-            value = scope.memo.get(node)
-            if value is not None and value.lanes == scope.lanes:
-                with self.at(scope) as fn:
-                    type = vector(scalar_type(node.dtype), scope.lanes)
-                    fn.do(f"store {type} {value.name}, ptr {self._row_place(row, node, scope)}, align 4")
-
-    # -- folds
+        values.writers["fold"] = self._fold
 
     def _fold_groups(self) -> dict[Node, list[Node]]:
         """Folds over the same axes at the same place, none of which needs another, share a loop."""
         below: dict[Node, set[Node]] = {}
         groups: list[list[Node]] = []
         found: dict[Node, list[Node]] = {}
-        for fold in self._folds:
+        for fold in self.all:
             below[fold] = {n for n in reachable(children(fold)) if n.op == "fold"}
             if fold.data.scan is not None:
                 continue
@@ -60,163 +48,144 @@ class FoldWriter(MemoryWriter):
             found[fold] = group
         return found
 
-    def _fold_lanes(self, fold: Node, scope: Scope) -> int:
-        """The lanes of a fold's accumulators outside its own loops."""
-        return scope.lanes if scope.lane_axis is not None and fold.deps & scope.lane_axis.bit else 1
-
-    def _fold(self, node: Node, scope: Scope) -> list[Val]:
+    def _fold(self, node: Node, scope: Scope) -> list[Value]:
         group = [f for f in self._groups[node] if f not in scope.memo]
         for fold in group:
             for init in fold.data.inits:
-                self.value(init, scope)
-        outer, self._pass = self._pass, node
+                self.values.value(init, scope)
+        outer, self.emission.fold = self.emission.fold, node
         axis = self.loops.folds.get(node)
         bound = [a for a in node.data.bound if a is not axis]
         if axis is not None and scope.lane_axis is None:
             values = self._vector_fold(group, bound, axis, scope)
         else:
             values = self._plain_fold(group, list(node.data.bound), scope)
-        self._pass = outer
+        self.emission.fold = outer
         for fold in group:
             count = len(fold.data.inits)
             scope.memo[fold], values = values[:count], values[count:]
         return scope.memo[node]
 
-    def _plain_fold(self, group: list[Node], bound: list[Axis], scope: Scope) -> list[Val]:
-        lanes = [self._fold_lanes(fold, scope) for fold in group for _ in fold.data.inits]
-        inits = [init for fold in group for init in fold.data.inits]
-        carries = [
-            (vector(scalar_type(i.dtype), n), self._spread(self.value(i, scope), n, i.dtype, scope))
-            for i, n in zip(inits, lanes, strict=True)
-        ]
+    # -- one by one
 
-        def nest(inner: Scope, carried: list[str], level: int) -> list[str]:
+    def accumulators(self, folds: Sequence[Node], scope: Scope) -> list[Value]:
+        """What the folds begin with, outside loops of their own: with the lanes of this scope where they need them."""
+        return [self.values.spread(self.values.value(init, scope), lanes, scope)
+                for fold in folds for lanes in [_lanes(fold, scope)] for init in fold.data.inits]  # fmt: skip
+
+    def _plain_fold(self, group: list[Node], bound: list[Axis], scope: Scope) -> list[Value]:
+        def nest(inner: Scope, carried: Sequence[Value], level: int) -> Sequence[Value]:
             if level == len(bound):
-                return self._stepped(group, [Val(c, n) for c, n in zip(carried, lanes, strict=True)], inner)
-            pairs = [(type, value) for (type, _), value in zip(carries, carried, strict=True)]
-            return self._axis_loop(inner, bound[level], pairs, lambda s, c: nest(s, c, level + 1))
+                return self._stepped(group, carried, inner)
+            return axis_loop(inner, bound[level], carried, lambda s, _, c: nest(s, c, level + 1))
 
-        names = nest(scope, [value for _, value in carries], 0)
-        return [Val(name, n) for name, n in zip(names, lanes, strict=True)]
+        return list(nest(scope, self.accumulators(group, scope), 0))
 
-    def _stepped(self, group: list[Node], accumulators: list[Val], scope: Scope) -> list[str]:
+    def _stepped(self, group: list[Node], accumulators: Sequence[Value], scope: Scope) -> list[Value]:
         """The accumulators after one step (or one vector of steps, lane by lane)."""
-        names: list[str] = []
+        following: list[Value] = []
         for fold in group:
             data: Fold = fold.data
             old, accumulators = accumulators[: len(data.inits)], accumulators[len(data.inits) :]
-            bodies = [self.value(b, scope) for b in data.bodies]
-            new = self._combined(data, old, bodies, scope)
-            for k, (before, after) in enumerate(zip(old, new, strict=True)):
-                name = self._spread(after, before.lanes, data.inits[k].dtype, scope)
-                condition = self.value(data.valid, scope) if data.valid is not None else None
-                name = self._where(condition, name, before, data.inits[k].dtype, scope)
-                if scope.mask is not None and before.lanes > 1:
-                    name = self._where(Val(scope.mask, before.lanes), name, before, data.inits[k].dtype, scope)
-                names.append(name)
-        return names
+            bodies = [self.values.value(b, scope) for b in data.bodies]
+            new = self.combined(data, old, bodies, scope)
+            for before, after in zip(old, new, strict=True):
+                value = self.values.spread(after, before.lanes, scope)
+                condition = self.values.value(data.valid, scope) if data.valid is not None else None
+                with scope.region:
+                    if condition is not None:
+                        value = condition.select(value, before)
+                    if scope.mask is not None and before.lanes > 1:
+                        value = scope.mask.select(value, before)
+                following.append(value)
+        return following
 
-    def _where(self, condition: Val | None, name: str, otherwise: Val, dtype: DType, scope: Scope) -> str:
-        if condition is None:
-            return name
-        lanes = otherwise.lanes
-        type = vector(scalar_type(dtype), lanes)
-        chosen = vector("i1", condition.lanes) if condition.lanes > 1 else "i1"
-        with self.at(scope) as fn:
-            return fn.let(f"select {chosen} {condition.name}, {type} {name}, {type} {otherwise.name}")
-
-    def _combined(self, fold: Fold, accumulators: Sequence[Val], elements: Sequence[Val], scope: Scope) -> list[Val]:
+    def combined(
+        self, fold: Fold, accumulators: Sequence[Value], elements: Sequence[Value], scope: Scope
+    ) -> list[Value]:
         """The combiner on these values."""
-        inner = Scope(scope, scope.owner.lines, scope.owner.block, HOLE)
-        inner.owner = scope.owner
-        places: list[Node] = sorted(self._holes(fold), key=lambda hole: hole.data)
-        values: dict[Node, Val] = {}
-        width = len(fold.inits)
-        slots = self._slots(fold, places)
-        for hole in places:
-            which = slots[hole]
-            values[hole] = accumulators[which] if which < width else elements[which - width]
-        inner.memo.update(values)
-        return [self.value(result, inner) for result in fold.combined]
+        inner = Scope(scope, scope.region, HOLE)
+        given = [*accumulators, *elements]
+        for node in reachable(fold.combined):
+            if node.op == "hole" and node.data in fold.slots:
+                inner.memo[node] = given[fold.slots.index(node.data)]
+        return [self.values.value(result, inner) for result in fold.combined]
 
-    def _holes(self, fold: Fold) -> list[Node]:
-        return [node for node in reachable(fold.combined) if node.op == "hole" and node.data in fold.slots]
+    def combined_lanes(
+        self, fold: Fold, accumulators: Sequence[Value], elements: Sequence[Value], lanes: int, scope: Scope
+    ) -> list[Value]:
+        """As `combined`, each with so many lanes."""
+        values = self.combined(fold, accumulators, elements, scope)
+        return [self.values.spread(value, lanes, scope) for value in values]
 
-    def _slots(self, fold: Fold, holes: Sequence[Node]) -> dict[Node, int]:
-        """Each hole's place among the accumulators (first) and elements, complex ones counted by component."""
-        return {hole: fold.slots.index(hole.data) for hole in holes}
+    # -- by vectors
 
-    def _vector_fold(self, group: list[Node], bound: list[Axis], axis: Axis, scope: Scope) -> list[Val]:
+    def _vector_fold(self, group: list[Node], bound: list[Axis], axis: Axis, scope: Scope) -> list[Value]:
         """Accumulators with a lane for every so many steps, combined at the end."""
+        lanes, fn = self._width(axis, len(group)), self.emission.fn
+        starts = [self._start(fold, k, lanes, scope) for fold in group for k in range(len(fold.data.inits))]
+        rows = self._rows(group, axis, lanes, scope)
+        whole = axis.extent // lanes * lanes
+
+        def step(here: Scope, _: Index, values: list[Value]) -> list[Value]:
+            following = self._stepped(group, values, here)
+            _keep_rows(rows, here)
+            return following
+
+        def nest(inner: Scope, carried: Sequence[Value], level: int) -> Sequence[Value]:
+            if level < len(bound):
+                return axis_loop(inner, bound[level], carried, lambda s, _, c: nest(s, c, level + 1))
+            low, middle = fn.index(0), fn.index(whole)
+            if whole:
+                carried = inner.loop(low, middle, lanes, carried, by_vectors(axis, lanes, None, step), runs=True)
+            if whole < axis.extent:
+                mask = LaneMask(fn, axis.extent - whole, lanes)
+                part = by_vectors(axis, lanes, mask, step)
+                carried = inner.loop(middle, fn.index(whole + lanes), lanes, carried, part, runs=True)
+            return carried
+
+        values = nest(scope, starts, 0)
+        for node, row in rows.items():
+            scope.memo["row", node] = row
+        return self._across(group, values, lanes, scope)
+
+    def _width(self, axis: Axis, count: int) -> int:
+        """The lanes of the accumulators of so many folds."""
         lanes = self.loops.lanes
         while lanes > 2 and axis.extent < lanes:
             lanes //= 2
         wide = lanes
-        while wide < 4 * lanes and axis.extent >= 4 * wide and len(group) <= 2:
+        while wide < 4 * lanes and axis.extent >= 4 * wide and count <= 2:
             wide *= 2
-        inits = [init for fold in group for init in fold.data.inits]
-        starts = [self._start(fold, k, wide, scope) for fold in group for k in range(len(fold.data.inits))]
-        types = [scalar_type(i.dtype) for i in inits]
-        rows = self._rows(group, axis, wide, scope)
+        return wide
 
-        def nest(inner: Scope, carried: list[str], level: int) -> list[str]:
-            if level < len(bound):
-                pairs = [(vector(t, wide), c) for t, c in zip(types, carried, strict=True)]
-                return self._axis_loop(inner, bound[level], pairs, lambda s, c: nest(s, c, level + 1))
-            whole = axis.extent // wide * wide
-
-            def part(count: int, mask: str | None) -> Body:
-                def body(here: Scope, values: list[str]) -> list[str]:
-                    here.bits |= axis.bit
-                    here.axes[axis] = here.memo["index"]
-                    here.lane_axis, here.lanes, here.mask = axis, count, mask
-                    following = self._stepped(group, [Val(v, count) for v in values], here)
-                    self._keep_rows(rows, here)
-                    return following
-
-                return body
-
-            values = carried
-            if whole:
-                pairs = [(vector(t, wide), c) for t, c in zip(types, values, strict=True)]
-                values = self._loop(inner, "0", str(whole), wide, pairs, part(wide, None), some=True)
-            if whole < axis.extent:
-                count = axis.extent - whole
-                mask = "<" + ", ".join(f"i1 {'true' if k < count else 'false'}" for k in range(wide)) + ">"
-                pairs = [(vector(t, wide), c) for t, c in zip(types, values, strict=True)]
-                values = self._loop(inner, str(whole), str(whole + wide), wide, pairs, part(wide, mask), some=True)
-            return values
-
-        values = [Val(v, wide) for v in nest(scope, starts, 0)]
-        for node, row in rows.items():
-            scope.memo[("row", node)] = row
-        return self._across(group, values, wide, scope)
-
-    def _rows(self, group: list[Node], axis: Axis, wide: int, scope: Scope) -> dict[Node, str]:
+    def _rows(self, group: list[Node], axis: Axis, wide: int, scope: Scope) -> dict[Node, Pointer]:
         """Memory for the nodes that these folds compute and the main loop needs again."""
-        rows: dict[Node, str] = {}
+        rows: dict[Node, Pointer] = {}
         for node in self.loops.spills:
             if axis is not self.loops.vector or ("row", node) in scope.memo:
                 continue
             if any(fold.deps == node.deps & ~axis.bit and node in self._order_of_bodies(fold) for fold in group):
-                rows[node] = self.fn.alloca(scalar_type(node.dtype), -(-axis.extent // wide) * wide)
+                count = -(-axis.extent // wide) * wide
+                type = register_type(node.dtype)
+                rows[node] = self.emission.fn.local(type, count, 64).to(type, 4)
         return rows
 
     def _order_of_bodies(self, fold: Node) -> set[Node]:
-        return {node for body in fold.data.bodies for node in self._order(body)}
+        return {node for body in fold.data.bodies for node in self.values.order(body)}
 
-    def _start(self, fold: Node, k: int, lanes: int, scope: Scope) -> str:
+    def _start(self, fold: Node, k: int, lanes: int, scope: Scope) -> Value:
         """What lanes start from: the identity of a known op, else the init, which may be taken any number of times."""
         data: Fold = fold.data
         dtype = data.inits[k].dtype
         name = identity_name(data.combined[0]) if len(data.inits) == 1 else None
         if name is not None:
-            return splat(primitives.constant(identity_value(name, dtype), dtype), scalar_type(dtype), lanes)
-        return self._spread(self.value(data.inits[k], scope), lanes, dtype, scope)
+            return primitives.constant(self.emission.fn, identity_value(name, dtype), dtype, lanes)
+        return self.values.spread(self.values.value(data.inits[k], scope), lanes, scope)
 
-    def _across(self, group: list[Node], values: list[Val], lanes: int, scope: Scope) -> list[Val]:
+    def _across(self, group: list[Node], values: Sequence[Value], lanes: int, scope: Scope) -> list[Value]:
         """The lanes of the accumulators combined into one, halves first; then the init, where lanes began elsewhere."""
-        results: list[Val] = []
+        results: list[Value] = []
         for fold in group:
             data: Fold = fold.data
             mine, values = values[: len(data.inits)], values[len(data.inits) :]
@@ -224,105 +193,43 @@ class FoldWriter(MemoryWriter):
             width = lanes
             while width > 1:
                 half = width // 2
-                low = [self._half(v, i.dtype, width, 0, scope) for v, i in zip(mine, data.inits, strict=True)]
-                high = [self._half(v, i.dtype, width, half, scope) for v, i in zip(mine, data.inits, strict=True)]
-                if count is not None:
-                    low, high = self._in_order(data, low, high, count, scope)
-                mine = self._combined(data, low, high, scope)
-                mine = [Val(self._spread(v, half, i.dtype, scope), half) for v, i in zip(mine, data.inits, strict=True)]
+                with scope.region:
+                    low, high = ([_half(value, start) for value in mine] for start in (0, half))
+                    if count is not None:
+                        low, high = _in_order(low, high, count)
+                mine = self.combined_lanes(data, low, high, half, scope)
                 width = half
             if len(data.inits) == 1 and identity_name(data.combined[0]) is not None:
-                mine = self._combined(data, [self.value(data.inits[0], scope)], mine, scope)
+                mine = self.combined(data, [self.values.value(data.inits[0], scope)], mine, scope)
             results += mine
         return results
 
-    def _in_order(
-        self, fold: Fold, low: Sequence[Val], high: Sequence[Val], count: int, scope: Scope
-    ) -> tuple[list[Val], list[Val]]:
-        """Of each lane's two what came first, and the other: as value number `count` tells."""
-        lanes = low[count].lanes
-        type = vector(scalar_type(fold.inits[count].dtype), lanes)
-        with self.at(scope) as fn:
-            later = Val(fn.let(f"icmp sgt {type} {low[count].name}, {high[count].name}"), lanes)
-        first, second = list[Val](), list[Val]()
-        for a, b, init in zip(low, high, fold.inits, strict=True):
-            first.append(Val(self._where(later, b.name, a, init.dtype, scope), lanes))
-            second.append(Val(self._where(later, a.name, b, init.dtype, scope), lanes))
-        return first, second
 
-    def _half(self, value: Val, dtype: DType, width: int, start: int, scope: Scope) -> Val:
-        half = width // 2
-        type = vector(scalar_type(dtype), width)
-        with self.at(scope) as fn:
-            if half == 1:
-                return Val(fn.let(f"extractelement {type} {value.name}, i64 {start}"))
-            order = "<" + ", ".join(f"i32 {start + k}" for k in range(half)) + ">"
-            return Val(fn.let(f"shufflevector {type} {value.name}, {type} poison, <{half} x i32> {order}"), half)
+def _lanes(fold: Node, scope: Scope) -> int:
+    """The lanes of a fold's accumulators outside its own loops."""
+    return scope.lanes if scope.lane_axis is not None and fold.deps & scope.lane_axis.bit else 1
 
-    # -- prefix folds
 
-    def _scanned(self, scans: Sequence[Node], carried: list[str], scope: Scope, axis: Axis) -> list[str]:
-        """Puts the folds' values at this step into the scope; gives the carries for the next."""
-        following: list[str] = []
-        for fold in scans:
-            data: Fold = fold.data
-            mine, carried = carried[: len(data.inits)], carried[len(data.inits) :]
-            bodies = [self.value(b, scope) for b in data.bodies]
-            if scope.lane_axis is axis:
-                values, last = self._prefixes(data, mine, bodies, scope)
-            else:
-                lanes = self._fold_lanes(fold, scope)
-                combined = self._combined(data, [Val(c, lanes) for c in mine], bodies, scope)
-                values = [
-                    Val(self._spread(v, lanes, i.dtype, scope), lanes)
-                    for v, i in zip(combined, data.inits, strict=True)
-                ]
-                last = [v.name for v in values]
-            scope.memo[fold] = values
-            following += last
-        return following
+def _half(value: Value, start: int) -> Value:
+    """The first or the second half of the lanes, which begins at `start`."""
+    half = value.lanes // 2
+    return value.lane(start) if half == 1 else value.shuffled(range(start, start + half))
 
-    def _prefixes(
-        self, fold: Fold, carried: Sequence[str], bodies: Sequence[Val], scope: Scope
-    ) -> tuple[list[Val], list[str]]:
-        """The folds of the first 1, 2, 3, ... lanes, each after what was carried here."""
-        lanes = scope.lanes
-        types = [i.dtype for i in fold.inits]
-        values = [Val(self._spread(b, lanes, t, scope), lanes) for b, t in zip(bodies, types, strict=True)]
-        step = 1
-        while step < lanes:
-            order = "<" + ", ".join(f"i32 {max(k - step, 0)}" for k in range(lanes)) + ">"
-            moved: list[Val] = []
-            for v, t in zip(values, types, strict=True):
-                type = vector(scalar_type(t), lanes)
-                with self.at(scope) as fn:
-                    moved.append(
-                        Val(fn.let(f"shufflevector {type} {v.name}, {type} poison, <{lanes} x i32> {order}"), lanes)
-                    )
-            new = self._combined(fold, moved, values, scope)
-            mask = "<" + ", ".join(f"i1 {'true' if k >= step else 'false'}" for k in range(lanes)) + ">"
-            values = [
-                Val(self._where(Val(mask, lanes), self._spread(a, lanes, t, scope), b, t, scope), lanes)
-                for a, b, t in zip(new, values, types, strict=True)
-            ]
-            step *= 2
-        is_quick = len(types) == 1 and identity_name(fold.combined[0]) in ("add", "mul")
-        totals = self._last_lanes(values, types, lanes, scope)
-        before = [
-            Val(self._splatted(c, scalar_type(t), lanes, scope), lanes) for c, t in zip(carried, types, strict=True)
-        ]
-        values = [Val(self._spread(v, lanes, t, scope), lanes)
-                  for v, t in zip(self._combined(fold, before, values, scope), types, strict=True)]  # fmt: skip
-        if is_quick:  # the same sum; what the next step begins with waits for one addition alone
-            return values, [v.name for v in self._combined(fold, [Val(c) for c in carried], totals, scope)]
-        return values, [v.name for v in self._last_lanes(values, types, lanes, scope)]
 
-    def _last_lanes(self, values: Sequence[Val], types: Sequence[DType], lanes: int, scope: Scope) -> list[Val]:
-        found: list[Val] = []
-        for v, t in zip(values, types, strict=True):
-            with self.at(scope) as fn:
-                found.append(Val(fn.let(f"extractelement {vector(scalar_type(t), lanes)} {v.name}, i64 {lanes - 1}")))
-        return found
+def _in_order(low: Sequence[Value], high: Sequence[Value], count: int) -> tuple[list[Value], list[Value]]:
+    """Of each lane's two what came first, and the other: as value number `count` tells."""
+    is_later = low[count] > high[count]
+    pairs = [(is_later.select(b, a), is_later.select(a, b)) for a, b in zip(low, high, strict=True)]
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def _keep_rows(rows: dict[Node, Pointer], scope: Scope) -> None:
+    """Stores what the step has computed of them; a masked rest may store more, for which rows have room."""
+    for node, row in rows.items():
+        value = scope.memo.get(node)
+        if value is not None and value.lanes == scope.lanes:
+            with scope.region:
+                row_place(row, scope).store(value)
 
 
 def identity_value(name: str, dtype: DType) -> Any:

@@ -1,120 +1,131 @@
-"""Kernels: the main nest of loops, with segments, tiles and parts."""
+"""Kernels: the main nest of loops, with the tiles in it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
+from math import prod
 
-from hlokit.cpu.emit.folds import FoldWriter
-from hlokit.cpu.emit.scope import Body, Scope, Val
-from hlokit.cpu.llvm import Function, scalar_type, splat, vector
-from hlokit.cpu.loops import parted, segments
+from hlokit.cpu.emit import pieces
+from hlokit.cpu.emit.elements import Elements
+from hlokit.cpu.emit.loops import axis_loop
+from hlokit.cpu.emit.parted import PartedLoops
+from hlokit.cpu.emit.scans import Scans
+from hlokit.cpu.emit.scope import Body, BufferTable, Emission, Scope
+from hlokit.cpu.llvm import I1, Function, Index, Value
 from hlokit.cpu.loops.expr import Axis
-from hlokit.cpu.loops.nest import BLOCK, Parted, Span, Store
-from hlokit.forms.affine import Affine
-from hlokit.types import dtype as dtypes
+from hlokit.cpu.loops.nest import BLOCK, Loops, Store
+from hlokit.cpu.target import Target
+
+_WRITTEN_OUT = 4
+"""Steps of a serial innermost axis below which it is written out: a window of a few elements."""
 
 
-class KernelWriter(FoldWriter):
+class KernelWriter:
     """Writes one kernel as `void @name(ptr %table, i64 %begin, i64 %end)`; `buffers` is what the table holds."""
 
+    def __init__(self, loops: Loops, name: str, target: Target) -> None:
+        parameters = [("ptr noalias readonly", "table"), ("i64", "begin"), ("i64", "end")]
+        self.fn = Function(name, parameters, target=target)
+        self.loops = loops
+        self.emission = Emission.of(self.fn, loops)
+        table = BufferTable(self.fn)
+        self.buffers = table.buffers
+        self.elements = Elements(self.emission, table)
+        self.scans = Scans(self.elements.folds)
+
     def write(self) -> Function:
-        loops = self.loops
+        loops, root, fn = self.loops, self.emission.root, self.fn
         if loops.parted is not None:
-            self._parted(self.root, 0, loops.parted)
+            PartedLoops(self.elements, loops.parted, self._inner).write(root, 0)
         elif loops.parallel:
-            self._parallel()
+            self._parallel(root)
         else:
-            self._nest(self.root, 0)
-        with self.at(self.root):
-            if self._streams and self.target.triple.startswith("x86_64"):
-                self.fn.do("call void @llvm.x86.sse.sfence()")
-            self.fn.do("ret void")
-        self.fn.lines = self.root.lines
-        return self.fn
+            self._nest(root, 0)
+        with root.region:
+            if self.emission.streams and fn.target.arch == "x86_64":
+                fn.call("llvm.x86.sse.sfence")
+            fn.returns()
+        return fn
 
     # -- the main nest
 
-    def _parallel(self) -> None:
+    def _parallel(self, root: Scope) -> None:
+        """The chunk's steps of the axes that chunks count."""
         loops, fn = self.loops, self.fn
         axes = loops.order[: loops.parallel]
-        count = 1
-        for axis in axes:
-            count *= loops.steps(axis)
-        with self.at(self.root):
-            low = fn.let(f"mul i64 %begin, {loops.chunk}")
-            end = fn.let(f"mul i64 %end, {loops.chunk}")
-            high = fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {count})")
+        with root.region:
+            low, end = (fn.argument(name) * loops.chunk for name in ("begin", "end"))
+            high = end.smin(prod(loops.steps(axis) for axis in axes))
         if axes[-1] is loops.vector:
-            self._vector_pieces(self.root, axes[-1], low, high, [], lambda scope, _: self._inner(scope, 1))
+            pieces.chunk(self.emission, root, axes[-1], low, high, lambda scope, _i, _c: self._inner(scope, 1))
             return
 
-        def body(scope: Scope, _: list[str]) -> list[str]:
-            with self.at(scope):
-                rest = scope.memo["index"]
+        def body(scope: Scope, index: Index, _: list[Value]) -> list[Value]:
+            rest = index
+            with scope.region:
                 for axis in reversed(axes[1:]):
-                    scope.axes[axis] = fn.let(f"urem i64 {rest}, {loops.steps(axis)}")
-                    rest = fn.let(f"udiv i64 {rest}, {loops.steps(axis)}")
+                    scope.axes[axis] = rest % loops.steps(axis)
+                    rest = rest // loops.steps(axis)
                 scope.axes[axes[0]] = rest
             for axis in axes:
                 if axis is loops.tile:
-                    scope.memo["block"] = scope.axes.pop(axis)
+                    scope.block = scope.axes.pop(axis)
                 else:
                     scope.bits |= axis.bit
             return self._inner(scope, len(axes))
 
-        self._loop(self.root, low, high, 1, [], body, some=True)
+        root.loop(fn.index(low), fn.index(high), 1, [], body, runs=True)
 
-    def _inner(self, scope: Scope, level: int) -> list[str]:
+    def _inner(self, scope: Scope, level: int) -> list[Value]:
+        """As `_nest`, for a loop that carries nothing."""
         self._nest(scope, level)
         return []
 
     def _nest(self, scope: Scope, level: int) -> None:
-        loops = self.loops
+        """The loops of the order from this level on, and the stores at each level."""
+        loops, emission = self.loops, self.emission
         if loops.tile is not None and level >= len(loops.order) - (loops.order[-1] is loops.tile):
             self._tiles(scope, loops.tile)
             return
         taken = (a for a in loops.order[:level] if a in loops.pieces and a is not loops.vector)
-        split = next((a for a in taken if a not in self._known), None)
+        split = next((a for a in taken if a not in emission.known), None)
         if split is not None:
-            self._in_piece(scope, level, split)
+            pieces.at_step(emission, scope, split, lambda inner: self._nest(inner, level))
             return
-        stores = self._stored
-        if level == self._guarded and "guarded" not in scope.memo:
+        if level == self._guarded and not scope.guarded:
             self._where_guarded(scope, level)
             return
-        ready = [s for s in stores if self._level(s) == level]
-        self._stores(ready, scope)
-        if level == len(loops.order) or all(self._level(s) <= level for s in stores):
-            return
-        axis = loops.order[level]
-        scans = [n for n in self._folds if n.data.scan is axis]
-        carries = [self._spread(self.value(init, scope), self._fold_lanes(n, scope), init.dtype, scope)
-                   for n in scans for init in n.data.inits]  # fmt: skip
-        types = [vector(scalar_type(init.dtype), self._fold_lanes(n, scope)) for n in scans for init in n.data.inits]
+        stores = emission.stores
+        self.elements.stores.write([s for s in stores if self._level(s) == level], scope)
+        if level < len(loops.order) and any(self._level(s) > level for s in stores):
+            self._axis(scope, level, loops.order[level])
 
-        def body(inner: Scope, carried: list[str]) -> list[str]:
-            following = self._scanned(scans, carried, inner, axis)
+    def _axis(self, scope: Scope, level: int, axis: Axis) -> None:
+        """The loop over the axis of this level."""
+        loops, fn = self.loops, self.fn
+        scans = self.scans.along(axis)
+        carries = self.elements.folds.accumulators(scans, scope)
+
+        def body(inner: Scope, _: Index, carried: list[Value]) -> Sequence[Value]:
+            following = self.scans.step(scans, carried, inner, axis)
             self._nest(inner, level + 1)
             return following
 
-        pairs = list(zip(types, carries, strict=True))
         if axis is loops.vector:
-            self._vector_pieces(scope, axis, "0", str(axis.extent), pairs, body)
+            pieces.whole(self.emission, scope, axis, carries, body)
         elif axis is loops.tile:
 
-            def block(inner: Scope, _: list[str]) -> list[str]:
-                inner.memo["block"] = inner.memo["index"]
+            def block(inner: Scope, index: Index, _: list[Value]) -> list[Value]:
+                inner.block = index
                 return self._inner(inner, level + 1)
 
-            self._loop(scope, "0", str(loops.steps(axis)), 1, [], block, some=True)
-        elif loops.serial and axis is loops.order[-1] and axis.extent < 4 and not pairs:  # a window of a few elements
+            scope.loop(fn.index(0), fn.index(loops.steps(axis)), 1, [], block, runs=True)
+        elif loops.serial and axis is loops.order[-1] and axis.extent < _WRITTEN_OUT and not carries:
             for k in range(axis.extent):
-                self._axis_loop(scope, axis, [], body, low=k, high=k + 1)
+                axis_loop(scope, axis, [], body, low=k, high=k + 1)
         else:
-            self._axis_loop(scope, axis, pairs, body)
+            axis_loop(scope, axis, carries, body)
 
     def _level(self, store: Store) -> int:
         deps = store.deps
@@ -140,222 +151,57 @@ class KernelWriter(FoldWriter):
     def _where_guarded(self, scope: Scope, level: int) -> None:
         """The rest of the nest, only where the guards hold."""
         guards = self.loops.stores[0].guards
-        guard = self._guard(guards, scope)
-        inner = self._beside(scope)
-        inner.memo = {**scope.memo, **dict.fromkeys(guards, Val("true")), "guarded": True}
-        with self.when(scope, guard.name if guard is not None else "true"):
+        holds = self.fn.constant(True, I1)
+        guard = self.elements.loads.guard(guards, scope)
+        inner = scope.beside()
+        inner.memo = {**scope.memo, **dict.fromkeys(guards, holds)}
+        inner.guarded = True
+        with scope.region.when(holds if guard is None else guard):
             self._nest(inner, level)
-
-    # -- segments
-
-    @contextmanager
-    def _where_known(self, axis: Axis, span: Span) -> Generator[None]:
-        """What is written inside is for these steps of the axis; where the span is empty, for any."""
-        saved = self._stored, self._known
-        self._known = {**self._known, axis: span}
-        known = {a: s for a, s in self._known.items() if s[0] < s[1]}
-        self._stored = segments.within(self.loops.stores, known, self._in_pieces) if known else self.loops.stores
-        yield
-        self._stored, self._known = saved
-
-    def _in_piece(self, scope: Scope, level: int, axis: Axis) -> None:
-        """The rest of the nest at a step of an axis that goes one by one: by the piece that the step is in."""
-        own = self.loops.pieces[axis]
-        if own[0] == (0, axis.extent):
-            with self._where_known(axis, own[0]):
-                self._nest(scope, level)
-            return
-        index = scope.of_axis(axis).axes[axis]
-        done, rest = self.fn.new_block("done"), self.fn.new_block("piece")
-
-        def part(span: Span) -> None:
-            with self._where_known(axis, span):
-                self._nest(self._beside(scope), level)
-            with self.at(scope) as fn:
-                fn.jump(done)
-
-        def among(spans: Sequence[Span]) -> None:
-            """The step is in one of the spans; found by halves."""
-            if len(spans) == 1:
-                if spans[0] in own:
-                    part(spans[0])
-                else:
-                    with self.at(scope) as fn:
-                        fn.jump(rest)
-                return
-            middle = len(spans) // 2
-            with self.at(scope) as fn:
-                before, after = fn.new_block("piece"), fn.new_block("piece")
-                fn.branch(fn.let(f"icmp slt i64 {index}, {spans[middle][0]}"), before, after)
-            for block, half in ((before, spans[:middle]), (after, spans[middle:])):
-                with self.at(scope) as fn:
-                    fn.start(block)
-                among(half)
-
-        if len(own) == 1:  # the usual case: one test
-            first, last = own[0]
-            with self.at(scope) as fn:
-                inside = fn.new_block("piece")
-                from_first = fn.let(f"sub i64 {index}, {first}") if first else index
-                fn.branch(fn.let(f"icmp ult i64 {from_first}, {last - first}"), inside, rest)
-                fn.start(inside)
-            part(own[0])
-        else:
-            among(list(pairwise(sorted({0, axis.extent, *(place for span in own for place in span)}))))
-        if sum(last - first for first, last in own) < axis.extent:
-            with self.at(scope) as fn:
-                fn.start(rest)
-            part((0, 0))
-        with self.at(scope) as fn:
-            fn.start(done)
-
-    def _beside(self, scope: Scope) -> Scope:
-        """A scope that holds what the one it is in could: its values are not for what comes after it."""
-        one = Scope(scope, scope.lines, scope.block)
-        one.owner, one.is_branch = scope.owner, True
-        outer: Scope | None = scope
-        while outer is not None and outer.owner is scope.owner:
-            one.bits |= outer.bits
-            one.axes = {**outer.axes, **one.axes}
-            outer = outer.parent
-        return one
-
-    def _vector_pieces(
-        self, parent: Scope, axis: Axis, low: str, high: str, carries: list[tuple[str, str]], body: Body
-    ) -> None:
-        """The vector axis, in pieces where it has any."""
-        spans = self.loops.pieces.get(axis, ())
-        if not spans:
-            self._vector_loop(parent, axis, low, high, carries, body)
-            return
-        place = 0
-        for first, last in [*spans, (axis.extent, axis.extent)]:
-            if place < first:
-                with self._where_known(axis, (0, 0)):
-                    self._vector_loop(parent, axis, low, high, [], body, span=(place, first))
-            if first < last:
-                with self._where_known(axis, (first, last)):
-                    self._vector_loop(parent, axis, low, high, [], body, span=(first, last))
-            place = last
-
-    # -- parts of an operand
-
-    def _parted(self, scope: Scope, level: int, plan: Parted) -> None:
-        """Loops over updates that are in the chunk's part."""
-        axis, extent = self.loops.order[level], self.loops.order[level].extent
-        if axis is not plan.axis:
-
-            def outer(inner: Scope, _: list[str]) -> list[str]:
-                self._parted(inner, level + 1, plan)
-                return []
-
-            self._axis_loop(scope, axis, [], outer)
-            return
-        lanes = self.target.vector_bytes // 4
-        with self.at(self.root) as fn:
-            lists = [fn.alloca("i32", parted.LIST + lanes) for _ in range(1 + len(plan.values))]
-            low, high = (fn.let(f"mul i64 {name}, {plan.size}") for name in ("%begin", "%end"))
-            low, high = (fn.let(f"trunc i64 {name} to i32") for name in (low, high))
-            size = fn.let(f"sub i32 {high}, {low}")
-        type, types = vector("i32", lanes), [dtypes.s32, *(n.dtype for n in plan.values)]
-
-        def found(inner: Scope, carried: list[str]) -> list[str]:
-            inner.bits |= axis.bit
-            inner.axes[axis] = inner.memo["index"]
-            inner.lane_axis, inner.lanes = axis, lanes
-            numbers = self._spread(self._number(Affine.of(axis), dtypes.s32, inner), lanes, dtypes.s32, inner)
-            if extent % lanes:
-                with self.at(inner) as fn:
-                    inner.mask = fn.let(f"icmp slt {type} {numbers}, {splat(str(extent), 'i32', lanes)}")
-            place = self._spread(self._number(plan.place, dtypes.s32, inner), lanes, dtypes.s32, inner)
-            mask = self._mask(self._guard(plan.guards, inner), inner, lanes)
-            begin, width = (self._splatted(name, "i32", lanes, inner) for name in (low, size))
-            values = [self._spread(self.value(n, inner), lanes, n.dtype, inner) for n in plan.values]
-            with self.at(inner) as fn:
-                from_low = fn.let(f"sub {type} {place}, {begin}")
-                mine = fn.let(f"icmp ult {type} {from_low}, {width}")
-                if mask is not None:
-                    bits = f"<{lanes} x i1>"
-                    mine = fn.let(f"select {bits} {mask}, {bits} {mine}, {bits} zeroinitializer")
-                for memory, name, dtype in zip(lists, [numbers, *values], types, strict=True):
-                    if dtype.bits < 32:
-                        name = fn.let(f"sext {vector(scalar_type(dtype), lanes)} {name} to {type}")
-                    packed = fn.let(
-                        f"call {type} @llvm.experimental.vector.compress.v{lanes}i32("
-                        f"{type} {name}, <{lanes} x i1> {mine}, {type} poison)"
-                    )
-                    end = fn.let(f"getelementptr i32, ptr {memory}, i64 {carried[0]}")
-                    fn.do(f"store {type} {packed}, ptr {end}, align 4")
-                bits = fn.let(f"bitcast <{lanes} x i1> {mine} to i{lanes}")
-                bits = fn.let(f"call i{lanes} @llvm.ctpop.i{lanes}(i{lanes} {bits})")
-                more = fn.let(f"zext i{lanes} {bits} to i64")
-                return [fn.let(f"add nuw nsw i64 {carried[0]}, {more}")]
-
-        def each(inner: Scope, _: list[str]) -> list[str]:
-            inner.bits |= axis.bit
-            with self.at(inner) as fn:
-                number = inner.memo["index"]
-                places = [fn.let(f"getelementptr i32, ptr {memory}, i64 {number}") for memory in lists]
-                names = [fn.let(f"load i32, ptr {place}, align 4") for place in places]
-                inner.axes[axis] = fn.let(f"zext i32 {names[0]} to i64")
-                for node, name in zip(plan.values, names[1:], strict=True):
-                    small = scalar_type(node.dtype)
-                    inner.memo[node] = Val(name if small == "i32" else fn.let(f"trunc i32 {name} to {small}"))
-            for guard in plan.guards:
-                inner.memo[guard] = Val("true")
-            return self._inner(inner, level + 1)
-
-        def block(inner: Scope, _: list[str]) -> list[str]:
-            start = inner.memo["index"]
-            with self.at(inner) as fn:
-                end = str(extent)
-                if not start.isdigit():
-                    end = fn.let(f"add i64 {start}, {parted.LIST}")
-                    end = fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {extent})")
-            (count,) = self._loop(inner, start, end, lanes, [("i64", "0")], found, some=True)
-            self._loop(inner, "0", count, 1, [], each)
-            return []
-
-        self._loop(scope, "0", str(extent), parted.LIST, [], block, some=True)
 
     # -- tiles
 
     def _tiles(self, scope: Scope, tile: Axis) -> None:
         """The steps of the tile axis, some at once: all of them, or those of the block that an outer loop is at."""
-        rows, extent = min(self.loops.rows, tile.extent), tile.extent
+        fn, extent = self.fn, tile.extent
+        rows = min(self.loops.rows, extent)
         whole = extent // rows * rows
-        outer: Scope | None = scope
-        while outer is not None and "block" not in outer.memo:
-            outer = outer.parent
+        end = fn.index(whole)
 
-        def part(count: int) -> Body:
-            def body(inner: Scope, _: list[str]) -> list[str]:
-                inner.axes[tile] = inner.memo["index"]
-                inner.memo["columns"] = count
-                for k in range(count):
-                    one = Scope(inner, inner.lines, inner.block, tile.bit)
-                    one.owner = inner.owner
-                    one.shift = k
-                    self._stores(self._stored, one)
-                return []
-
-            return body
-
-        if outer is None:
-            self._loop(scope, "0", str(whole), rows, [], part(rows), some=True)
+        def last() -> None:
             if whole < extent:
-                self._loop(scope, str(whole), str(whole + 1), 1, [], part(extent - whole), some=True)
+                scope.loop(end, fn.index(whole + 1), 1, [], self._columns(tile, extent - whole), runs=True)
+
+        outer: Scope | None = scope
+        while outer is not None and outer.block is None:
+            outer = outer.parent
+        if outer is None:
+            scope.loop(fn.index(0), end, rows, [], self._columns(tile, rows), runs=True)
+            last()
             return
-        ends = outer.memo.get("block ends")
-        if ends is None:
-            with self.at(outer) as fn:
-                low = fn.let(f"mul nuw nsw i64 {outer.memo['block']}, {BLOCK}")
-                end = fn.let(f"add nuw nsw i64 {low}, {BLOCK}")
-                high = end if extent % BLOCK == 0 else fn.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {whole})")
-                last = fn.let(f"icmp sge i64 {end}, {extent}")
-            ends = outer.memo["block ends"] = low, high, last
-        low, high, last = ends
-        self._loop(scope, low, high, rows, [], part(rows), some=extent % BLOCK == 0)
+        assert outer.block is not None
+        if "block ends" not in outer.memo:
+            with outer.region:
+                low = outer.block * BLOCK
+                high = low + BLOCK
+                within = high if extent % BLOCK == 0 else high.smin(whole)
+                outer.memo["block ends"] = low, within, high >= extent
+        low, high, is_last = outer.memo["block ends"]
+        scope.loop(low, high, rows, [], self._columns(tile, rows), runs=extent % BLOCK == 0)
         if whole < extent:
-            with self.when(scope, last):
-                self._loop(scope, str(whole), str(whole + 1), 1, [], part(extent - whole), some=True)
+            with scope.region.when(is_last):
+                last()
+
+    def _columns(self, tile: Axis, count: int) -> Body:
+        """So many steps of the tile axis, written out side by side."""
+
+        def body(inner: Scope, index: Index, _: list[Value]) -> list[Value]:
+            inner.axes[tile] = index
+            inner.columns = count
+            for k in range(count):
+                one = Scope(inner, inner.region, tile.bit)
+                one.shift = k
+                self.elements.stores.write(self.emission.stores, one)
+            return []
+
+        return body

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hlokit.cpu.emit import KernelWriter, Scope, Val
+from hlokit.cpu.emit.elements import Elements
+from hlokit.cpu.emit.scope import BufferTable, Emission
 from hlokit.cpu.llvm import Function, Module, scalar_type
 from hlokit.cpu.loops.arithmetic import Arithmetic
 from hlokit.cpu.loops.called import CalledFunction
@@ -24,7 +25,7 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
     emit = Arithmetic(Source(), strict=context.strict)
     arguments: list[Any] = []
     parameters: list[tuple[str, str]] = []
-    values: dict[Node, Val] = {}
+    names: dict[Node, str] = {}
     for parameter in computation.parameters:
         if not parameter.shape.is_scalar:
             return ""
@@ -34,7 +35,7 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
             name = f"x{len(parameters)}"
             node = emit.expressions.node("hole", dtype.real, (), (len(parameters), 0))
             parameters.append((scalar_type(dtype.real), name))
-            values[node] = Val(f"%{name}")
+            names[node] = name
             parts.append(node)
         arguments.append(Pair(dtype, *parts) if dtype.is_complex else parts[0])
     try:
@@ -44,20 +45,17 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
     nodes = [part for r in results for part in ((r.real, r.imag) if isinstance(r, Pair) else (r,))]
     types = [scalar_type(node.dtype) for node in nodes]
     result = types[0] if len(types) == 1 else "{ " + ", ".join(types) + " }"
-    writer = KernelWriter(Loops([], [], strict=context.strict), "scalar", context.target)
     name = f"scalar{len(module.functions)}"
-    fn = writer.fn = Function(name, parameters, result, "alwaysinline")
-    writer.root = Scope(None, fn.lines, "entry", HOLE)
-    writer.root.memo.update(values)
-    names = [writer.value(node, writer.root).name for node in nodes]
-    with writer.at(writer.root):
-        if len(names) == 1:
-            fn.do(f"ret {result} {names[0]}")
-        else:
-            total = "poison"
-            for k, (type, value) in enumerate(zip(types, names, strict=True)):
-                total = fn.let(f"insertvalue {result} {total}, {type} {value}, {k}")
-            fn.do(f"ret {result} {total}")
-    fn.lines = writer.root.lines
+    fn = Function(name, parameters, result, "alwaysinline", target=context.target)
+    emission = Emission.of(fn, Loops([], [], strict=context.strict), HOLE)
+    emission.root.memo.update({node: fn.argument(name) for node, name in names.items()})
+    values = [Elements(emission, BufferTable(fn)).values.value(node, emission.root) for node in nodes]
+    if len(values) == 1:
+        fn.returns(values[0])
+    else:
+        total = "poison"
+        for k, value in enumerate(values):
+            total = fn.let(f"insertvalue {result} {total}, {value.typed}, {k}")
+        fn.do(f"ret {result} {total}")
     module.add(fn)
     return name

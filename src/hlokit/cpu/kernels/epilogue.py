@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from hlokit.cpu.emit import KernelWriter, Scope, Val
+from hlokit.cpu.emit.elements import Elements
+from hlokit.cpu.emit.scope import BufferTable, Emission
 from hlokit.cpu.llvm import Function, Index, Value
 from hlokit.cpu.loops.expr import Axis, Buffer, Expressions, Node, RuntimeInt, affine_of, reachable
 from hlokit.cpu.loops.nest import Loops, Store
@@ -279,20 +280,19 @@ class EpilogueWriter:
                 stores.append(Store(result, epilogue.place + k, load))
         self.loops = Loops([*loops.order], stores)
         self.buffers: list[Buffer] = []
-        self.pointers: dict[Function, dict[Buffer, str]] = {}
+        self.tables: dict[Function, BufferTable] = {}
 
     def __call__(self, fn: Function, index: Sequence[Index], parts: Sequence[Value], mask: Value | None) -> None:
-        writer = _Writer(self, fn)
-        scope, lanes = writer.root, parts[0].lanes
-        scope.axes = {axis: str(place) for axis, place in self._counted(index).items()}
-        scope.axes.update({axis: "0" for axis in self.loops.order if axis.extent == 1})
-        if lanes > 1:
-            scope.lane_axis, scope.lanes, scope.mask = self.axes[-1], lanes, None if mask is None else str(mask)
-        scope.block = fn.block
+        fn.target = self.target
+        emission = Emission.of(fn, self.loops)
+        scope, table = emission.root, self.tables.setdefault(fn, BufferTable(fn, self.buffers, self.first))
+        scope.axes = self._counted(index)
+        scope.axes.update({axis: fn.index(0) for axis in self.loops.order if axis.extent == 1})
+        if parts[0].lanes > 1:
+            scope.lane_axis, scope.lanes, scope.mask = self.axes[-1], parts[0].lanes, mask
         for loads, part in zip(self.parts, parts, strict=True):
-            scope.memo.update({load: Val(str(part), lanes) for load in loads})
-        with writer.at(scope):
-            writer.stores()
+            scope.memo.update(dict.fromkeys(loads, part))
+        Elements(emission, table).stores.write(self.loops.stores, scope)
 
     def _counted(self, index: Sequence[Index]) -> dict[Axis, Index]:
         """The axes' counters at this index of the result."""
@@ -304,31 +304,4 @@ class EpilogueWriter:
             for axis in reversed(axes[1:]):
                 found[axis], place = place % axis.extent, place // axis.extent
             found[axes[0]] = place
-        return found
-
-    def number(self, buffer: Buffer) -> int:
-        """The table's entry of a buffer."""
-        if buffer not in self.buffers:
-            self.buffers.append(buffer)
-        return self.first + self.buffers.index(buffer)
-
-
-class _Writer(KernelWriter):
-    """Writes into a routine's function, at its end."""
-
-    def __init__(self, epilogue: EpilogueWriter, fn: Function) -> None:
-        super().__init__(epilogue.loops, "epilogue", epilogue.target)
-        self.epilogue = epilogue
-        self.fn = fn
-        fn.target = epilogue.target
-        self.root = Scope(None, fn.lines, fn.block)
-        self._pointers = epilogue.pointers.setdefault(fn, {})
-
-    def stores(self) -> None:
-        self._stores(self.loops.stores, self.root)
-
-    def _pointer(self, buffer: Buffer) -> str:
-        found = self._pointers.get(buffer)
-        if found is None:
-            found = self._pointers[buffer] = self.fn.table_pointer(self.epilogue.number(buffer))
         return found

@@ -4,6 +4,7 @@ from hlokit.cpu.llvm.complex import Complex
 from hlokit.cpu.llvm.function import COLD, NOALIAS, SHARED, Function, IfElse, Loop, Repeat, While, unlikely
 from hlokit.cpu.llvm.module import SYMBOL, Module
 from hlokit.cpu.llvm.records import Field, Record
+from hlokit.cpu.llvm.regions import Region
 from hlokit.cpu.llvm.symbols import Global, Prototype
 from hlokit.cpu.llvm.transpose import transposed
 from hlokit.cpu.llvm.types import (
@@ -16,12 +17,14 @@ from hlokit.cpu.llvm.types import (
     Type,
     float_constant,
     memory_type,
+    register_type,
     scalar_type,
     splat,
+    stored_type,
     type_of,
     vector,
 )
-from hlokit.cpu.llvm.values import METADATA, Index, LaneMask, Pointer, Pointers, Value, joined
+from hlokit.cpu.llvm.values import METADATA, Index, LaneMask, Pointer, Pointers, Poison, Value, joined
 
 __all__ = [
     "COLD",
@@ -46,8 +49,10 @@ __all__ = [
     "Module",
     "Pointer",
     "Pointers",
+    "Poison",
     "Prototype",
     "Record",
+    "Region",
     "Repeat",
     "Type",
     "Value",
@@ -55,8 +60,10 @@ __all__ = [
     "float_constant",
     "joined",
     "memory_type",
+    "register_type",
     "scalar_type",
     "splat",
+    "stored_type",
     "transposed",
     "type_of",
     "unlikely",

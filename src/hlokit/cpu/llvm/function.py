@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 from hlokit.cpu.llvm.records import Record
 from hlokit.cpu.llvm.symbols import Global, Prototype, R
 from hlokit.cpu.llvm.types import I8, I64, POINTER, Type, type_of
-from hlokit.cpu.llvm.values import INVARIANT, Index, Pointer, Value
+from hlokit.cpu.llvm.values import INVARIANT, Index, Pointer, Poison, Value
 from hlokit.cpu.target import Target
 
 COLD = '"hlokit-cold"'
@@ -33,6 +33,7 @@ class Function:
 
     block     the label of the block that instructions go to; empty after a return, a jump or a branch
     symbols   the functions and globals that it names, by name
+    region    the Region that instructions go to, of a function that has several
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Function:
         self.symbols: dict[str, Prototype[Any] | Global] = {}
         self.personality = personality
         self.fast_math = f" {fast_math}" if fast_math else ""
+        self.region: Any = None
         self._target = target
         self._count = 0
         self._entry: list[str] = []
@@ -208,9 +210,9 @@ class Function:
         """The number in every lane; None is the null pointer."""
         return Value(self, type, type.constant(number), number)
 
-    def poison(self, type: Type) -> Value:
+    def poison(self, type: Type) -> Poison:
         """A value that nothing is to depend on."""
-        return Value(self, type, "poison")
+        return Poison(self, type)
 
     def vector_constant(self, numbers: Sequence[float], element: Type) -> Value:
         """A constant vector of these numbers."""
@@ -226,11 +228,11 @@ class Function:
         return self.vector_constant(range(type.lanes), type.element)
 
     def index(self, value: Value | float) -> Index:
-        """An i64 that does not overflow: a number, or the value itself."""
+        """An integer that does not overflow: a number as an i64, or the value itself."""
         if isinstance(value, Index):
             return value
         if isinstance(value, Value):
-            return Index(self, I64, value.text, value.number)
+            return Index(self, value.type, value.text, value.number)
         return Index(self, I64, str(int(value)), value)
 
     @overload
@@ -379,8 +381,10 @@ class Function:
         latch = self.block
         following = self.let(f"add nsw i64 {index.text}, {step}", "i")
         self.do(f"br label %{head}{hint}")
-        phis = [f"  {index} = phi i64 [ {low}, %{before} ], [ {following}, %{latch} ]"]
-        self.lines[place:place] = phis + _phis(carried, carries, before, loop.next, latch)
+        self.lines[place:place] = [
+            f"  {index} = phi i64 [ {low}, %{before} ], [ {following}, %{latch} ]",
+            *phis(carried, carries, before, loop.next, latch),
+        ]
         self.start(after)
         loop.results = carried
 
@@ -436,7 +440,7 @@ class While:
         """Goes to the head with the new values."""
         latch = self._fn.block
         self._fn.jump(self._head)
-        self._fn.lines[self._place : self._place] = _phis(self.values, self._carries, self._before, values, latch)
+        self._fn.lines[self._place : self._place] = phis(self.values, self._carries, self._before, values, latch)
         self._fn.start(self._after)
 
 
@@ -454,7 +458,7 @@ class Repeat:
     def while_(self, condition: Value, *values: Value) -> None:
         """Goes to the head with the new values if the i1 holds."""
         latch = self._fn.block
-        self._fn.lines[self._place : self._place] = _phis(self.values, self._carries, self._before, values, latch)
+        self._fn.lines[self._place : self._place] = phis(self.values, self._carries, self._before, values, latch)
         self._fn.branch(condition, self._head, self._after)
         self._fn.start(self._after)
 
@@ -513,7 +517,7 @@ class IfElse:
         ]
 
 
-def _phis(
+def phis(
     names: Sequence[Value], initial: Sequence[Carry], before: str, following: Sequence[Value | str], latch: str
 ) -> list[str]:
     """The lines of a loop's carried values."""

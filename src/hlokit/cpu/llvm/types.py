@@ -128,6 +128,18 @@ def memory_type(dtype: DType) -> str:
     return "i8" if dtype.name == "pred" else scalar_type(dtype)
 
 
+@cache
+def register_type(dtype: DType, lanes: int = 1) -> Type:
+    """The type of so many elements in a register: see `scalar_type`."""
+    return type_of(scalar_type(dtype), lanes)
+
+
+@cache
+def stored_type(dtype: DType) -> Type:
+    """The type of an element in memory: see `memory_type`."""
+    return type_of(memory_type(dtype))
+
+
 def vector(scalar: str, lanes: int) -> str:
     """`<lanes x scalar>`; the scalar type itself for one lane."""
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
 from hlokit.cpu.llvm.records import Record
-from hlokit.cpu.llvm.types import FLOATS, I1, I8, I64, POINTER, PointerType, Type, type_of
+from hlokit.cpu.llvm.types import FLOATS, I1, I8, I64, POINTER, PointerType, Type, splat, type_of
 
 if TYPE_CHECKING:
     from hlokit.cpu.llvm.function import Function
@@ -168,6 +168,8 @@ class Value:
     @overload
     def select(self, then: Pointer, otherwise: Value | None, *, unpredictable: bool = False) -> Pointer: ...
     @overload
+    def select(self, then: Pointers, otherwise: Value, *, unpredictable: bool = False) -> Pointers: ...
+    @overload
     def select(self, then: Index, otherwise: Index | int, *, unpredictable: bool = False) -> Index: ...
     @overload
     def select(self, then: Value, otherwise: Value | float, *, unpredictable: bool = False) -> Value: ...
@@ -178,7 +180,9 @@ class Value:
         """
         hint = ", !unpredictable !{}" if unpredictable else ""
         name = self.fn.let(f"select {self.typed}, {then.typed}, {then.type.text} {then.operand(otherwise)}{hint}")
-        is_kept = isinstance(then, Pointer) or (isinstance(then, Index) and isinstance(otherwise, (Index, int)))
+        is_kept = isinstance(then, (Pointer, Pointers)) or (
+            isinstance(then, Index) and isinstance(otherwise, (Index, int))
+        )
         return then.named(name) if is_kept else Value(self.fn, then.type, name)
 
     def where(self, condition: Value, otherwise: Value | float) -> Value:
@@ -285,6 +289,8 @@ class Value:
         if lanes == 1:
             return self
         type = self.type.of(lanes)
+        if self.number is not None:
+            return Value(self.fn, type, splat(self.text, self.type.scalar, lanes), self.number)
         one = self.fn.let(f"insertelement {type.text} poison, {self.typed}, {index}")
         return self.let(f"shufflevector {type.text} {one}, {type.text} poison, <{lanes} x i32> zeroinitializer", type)
 
@@ -312,6 +318,10 @@ class Value:
         second = "poison" if other is None else other.text
         text = f"shufflevector {self.typed}, {self.type.text} {second}, {_shuffle_mask(tuple(order))}"
         return self.let(text, self.type.of(len(order)))
+
+    def joined_to(self, other: Value, lanes: int) -> Value:
+        """Its lanes, then the other's; `lanes` of both together."""
+        return self.shuffled(range(lanes), other)
 
     def padded(self, lanes: int) -> Value:
         """The value with zeros after its lanes."""
@@ -381,7 +391,7 @@ def joined(pieces: Sequence[Value]) -> Value:
     """All pieces' lanes in one value, of as many pieces as a power of two: undoes `split`."""
     while len(pieces) > 1:
         lanes = 2 * pieces[0].lanes
-        pieces = [a.shuffled(range(lanes), b) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
+        pieces = [a.joined_to(b, lanes) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
 
 
@@ -396,16 +406,36 @@ class LaneMask(Value):
         self.count = count
 
 
+class Poison(Value):
+    """Lanes of which nobody reads anything."""
+
+    __slots__ = ()
+
+    def __init__(self, fn: Function, type: Type) -> None:
+        super().__init__(fn, type, "poison")
+
+    def joined_to(self, other: Value, lanes: int) -> Value:
+        return Poison(self.fn, self.type.of(lanes)) if isinstance(other, Poison) else super().joined_to(other, lanes)
+
+
 class Index(Value):
-    """An i64 that counts elements or bytes and never overflows. Sums with 0 and products with 0 or 1 cost nothing."""
+    """An i64 that counts elements or bytes and never overflows. Sums with 0 and products with 0 or 1 cost nothing.
+
+    Or a vector of integers of which the same holds.
+    """
 
     __slots__ = ()
 
     def named(self, text: str) -> Index:
-        return Index(self.fn, I64, text)
+        return Index(self.fn, self.type, text)
 
     def _made(self, instruction: str, other: Value | float) -> Index:
-        return Index(self.fn, I64, self.fn.let(f"{instruction} nsw i64 {self.text}, {_text(other)}"))
+        type, second = self.type, _text(other) if self.type is I64 else self.operand(other)
+        return Index(self.fn, type, self.fn.let(f"{instruction} nsw {type.text} {self.text}, {second}"))
+
+    def wrapping(self) -> Value:
+        """The number as data, whose arithmetic is modulo 2^n."""
+        return Value(self.fn, self.type, self.text, self.number)
 
     def __add__(self, other: Value | float) -> Index:
         if _is(other, 0):

@@ -1,16 +1,13 @@
 """Tiles: loads that stride along the vector axis but lie side by side along another, read by rows and transposed.
 
-A column of vectors is wanted, rows are in memory. Pieces of 16 bytes are read, one a row, and put together so that
-each 128-bit part of a register holds another group of rows; then every part is transposed in itself. So one network
-serves all vector lengths, and no element crosses a register.
+A column of vectors is wanted, rows are in memory. Which loops go by tiles is decided here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
-from hlokit.cpu.llvm import Function, vector
 from hlokit.cpu.loops.expr import Axis, Node
 from hlokit.cpu.loops.nest import BLOCK, Loops, Store, runtime_deps, stride_cost
 from hlokit.forms.affine import Affine
@@ -84,69 +81,3 @@ def _cost(axis: Axis | None, tile: Axis | None, loads: Sequence[Node], stores: S
     for store in stores:
         total += 1.5 * stride_cost(store.place, axis)
     return total * short
-
-
-def columns(
-    fn: Function, scalar: str, size: int, lanes: int, rows: int, valid: int, place: Callable[[int], str]
-) -> list[str]:
-    """Writes the transposition of pieces of `rows` rows; gives a vector of `lanes` lanes for each column of a piece.
-
-    size    bytes of an element
-    rows    how many exist, at most `lanes`; the other lanes hold anything
-    valid   columns that may be read
-    place   the pointer to a row's piece
-    """
-    width = piece(size)
-    total = max(lanes, width)
-
-    def every(first: int) -> str:
-        """Every `width`-th row from `first` on, side by side."""
-        pieces = [
-            _row(fn, scalar, width, valid, size, place(r)) if r < rows else "poison" for r in range(first, total, width)
-        ]
-        return joined(fn, scalar, width, pieces)
-
-    parts = [every(r) for r in range(width)]
-    type = vector(scalar, total)
-    half = width // 2
-    low = [q * width + k // 2 + total * (k % 2) for q in range(total // width) for k in range(width)]
-    orders = [_order(low), _order([k + half for k in low])]
-    step = 1
-    while step < width:
-        parts = [
-            fn.let(f"shufflevector {type} {parts[k]}, {type} {parts[k + half]}, {order}")
-            for k in range(half)
-            for order in orders
-        ]
-        step *= 2
-    if lanes < total:
-        first = _order(range(lanes))
-        return [fn.let(f"shufflevector {type} {part}, {type} poison, {first}") for part in parts]
-    return parts
-
-
-def _row(fn: Function, scalar: str, width: int, valid: int, size: int, pointer: str) -> str:
-    type = vector(scalar, width)
-    if valid >= width:
-        return fn.let(f"load {type}, ptr {pointer}, align {size}")
-    mask = "<" + ", ".join(f"i1 {'true' if k < valid else 'false'}" for k in range(width)) + ">"
-    suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
-    load = f"call {type} @llvm.masked.load.v{width}{suffix}.p0"
-    return fn.let(f"{load}(ptr align {size} {pointer}, <{width} x i1> {mask}, {type} poison)")
-
-
-def joined(fn: Function, scalar: str, width: int, pieces: list[str]) -> str:
-    """The pieces side by side in one register."""
-    while len(pieces) > 1:
-        type = vector(scalar, width)
-        width *= 2
-        order = _order(range(width))
-        pieces = [
-            "poison" if a == b == "poison" else fn.let(f"shufflevector {type} {a}, {type} {b}, {order}")
-            for a, b in zip(pieces[::2], pieces[1::2], strict=True)
-        ]
-    return pieces[0]
-
-
-def _order(numbers: Sequence[int]) -> str:
-    return f"<{len(numbers)} x i32> <" + ", ".join(f"i32 {k}" for k in numbers) + ">"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.llvm import Function, Value, joined, scalar_type, type_of
+from hlokit.cpu.llvm import Function, Value, joined, register_type, scalar_type
 from hlokit.cpu.math import formats, functions
 from hlokit.cpu.math.half import computes_half
 from hlokit.errors import UnsupportedError
@@ -28,42 +28,29 @@ _FLOAT_INTRINSICS = {
 }  # fmt: skip
 
 
-def emit(
-    fn: Function,
-    name: str,
-    dtype: DType,
-    lanes: int,
-    operands: Sequence[str],
-    result: DType,
-    *,
-    strict: bool = False,
-    uniform_condition: bool = False,
-) -> str:
-    """Appends the primitive `name` to fn; gives the SSA name of its result in the register type of `result`.
+def emit(name: str, dtype: DType, operands: Sequence[Value], result: DType, *, strict: bool = False) -> Value:
+    """Appends the primitive `name` to the operands' function; gives its result in the register type of `result`.
 
-    dtype               of the operands, but for select's first; not complex
-    lanes               1 for scalars, else the vectors' length, a power of two
-    operands            SSA names or constants' texts, in register types
-    strict              a sum of a product is rounded twice; else it may be rounded once (`contract`), as XLA has it
-    uniform_condition   select's condition is one i1 for all lanes
+    dtype     of the operands, but for select's first; not complex
+    operands  in register types, all with the same number of lanes, but for select's first, which may be one for all
+    strict    a sum of a product is rounded twice; else it may be rounded once (`contract`), as XLA has it
 
-    May end fn's current block (rare cases are branches); the result is valid in fn.block afterwards. UnsupportedError
-    for a primitive or type that has no code.
+    May end the function's current block (rare cases are branches); the result is valid in fn.block afterwards.
+    UnsupportedError for a primitive or type that has no code.
     """
-    values = [Value(fn, type_of(scalar_type(dtype), lanes), operand) for operand in operands]
     if name == "select":
-        condition = Value(fn, type_of("i1", 1 if uniform_condition else lanes), operands[0])
-        return condition.select(values[1], values[2]).text
+        condition, then, otherwise = operands
+        return condition.select(then, otherwise)
     if name == "convert":
-        return formats.convert(values[0], dtype, result).text
+        return formats.convert(operands[0], dtype, result)
     if name in ("to_bits", "from_bits"):
-        return _reinterpret(name, values[0], dtype, result).text
+        return _reinterpret(name, operands[0], dtype, result)
     if name in _COMPARISONS:
-        return _compare(name, dtype, *values).text
+        return _compare(name, dtype, *operands)
     if dtype.name in ("f16", "f32", "f64"):
-        return _floating(name, *values, contracts=not strict and dtype.bits > 16).text
+        return _floating(name, *operands, contracts=not strict and dtype.bits > 16)
     if not dtype.is_floating and not dtype.is_complex:
-        return _integral(name, dtype, *values).text
+        return _integral(name, dtype, *operands)
     raise _unsupported(name, dtype)
 
 
@@ -121,9 +108,9 @@ def _extreme(name: str, x: Value, y: Value) -> Value:
     """The greater or the lesser: NaN if either is, +0 above -0."""
     if x.fn.target.arch != "x86_64":
         return x.maximum(y) if name == "max" else x.minimum(y)
-    if _constant_float(x) is not None:
+    if x.number is not None:
         x, y = y, x
-    constant = _constant_float(y)
+    constant = y.number
     predicate = "ogt" if name == "max" else "olt"
     is_negative_zero = constant == 0 and math.copysign(1.0, constant) < 0
     if constant is not None and constant == constant and not (name == "min" and is_negative_zero):
@@ -155,22 +142,6 @@ def _ranged(predicate: str, x: Value, y: Value) -> Value:
         call = f"call {kind} @llvm.x86.avx512.mask.range.{suffix}.512({operands}, i{width} -1, i32 4)"
         pieces.append(a.let(call, kind))
     return joined(pieces)
-
-
-def _constant_float(x: Value) -> float | None:
-    """The number that a constant's text says, the same in all lanes; None for other values."""
-    text = x.text
-    if text.startswith("splat ("):
-        text = text[len("splat (") : -1].split()[1]
-    elif text.startswith(("%", "<", "undef", "poison")):
-        return None
-    if text == "zeroinitializer":
-        return 0.0
-    if text.startswith("0xH"):
-        return struct.unpack("<e", int(text[3:], 16).to_bytes(2, "little"))[0]
-    if text.startswith("0x"):
-        return struct.unpack("<d", int(text, 16).to_bytes(8, "little"))[0]
-    return float(text)
 
 
 # -- integers and pred
@@ -213,7 +184,7 @@ def _multiply_high(signed: bool, x: Value, y: Value) -> Value:
 def _divide(name: str, signed: bool, x: Value, y: Value) -> Value:
     """Integer division; by constants LLVM multiplies, scalars and 64 bits have the instruction."""
     instruction = ("s" if signed else "u") + name
-    if x.lanes == 1 or x.bits == 64 or not y.text.startswith("%"):
+    if x.lanes == 1 or x.bits == 64 or y.number is not None:
         return x.binary(instruction, y)
     # a quotient below 2^32 lies no nearer than 1/y to the next whole number, which f64 resolves (f32: below 2^16)
     scalar, sign = ("double" if x.bits == 32 else "float"), ("s" if signed else "u")
@@ -226,25 +197,20 @@ def _divide(name: str, signed: bool, x: Value, y: Value) -> Value:
 # -- constants
 
 
-def constant(value: Any, dtype: DType) -> str:
-    """One element as the text of a constant in the register type, bit for bit. `value`: a number or NumPy scalar."""
+def constant(fn: Function, value: Any, dtype: DType, lanes: int = 1) -> Value:
+    """One element in every lane, in the register type, bit for bit. `value`: a number or NumPy scalar."""
     array = np.asarray(value)
     if array.dtype != dtype.numpy:
         array = array.astype(dtype.numpy)
-    if dtype.kind == "pred":
-        return "true" if array else "false"
-    if dtype.is_integral:
-        return str(int(signed_bits_of(array) if dtype.is_signed else bits_of(array)))
+    type = register_type(dtype)
+    if dtype.kind == "pred" or dtype.is_integral:
+        return fn.constant(int(signed_bits_of(array) if dtype.is_signed else bits_of(array)), type.of(lanes))
     bits = int(bits_of(array))
-    if dtype.name == "f16":
-        return f"0xH{bits:04X}"
-    if dtype.name == "f64":
-        return f"0x{bits:016X}"
-    if dtype.name == "f32":
-        return f"0x{_f64_bits(bits):016X}"
-    if dtype.is_floating:
-        return str(bits)
-    raise TypeError(f"{dtype} has no register type")
+    if not type.is_float:
+        return fn.constant(bits, type.of(lanes))
+    shown = bits if dtype.bits != 32 else _f64_bits(bits)
+    text = f"0xH{shown:04X}" if dtype.bits == 16 else f"0x{shown:016X}"
+    return Value(fn, type, text, float(array)).splat(lanes)
 
 
 def _f64_bits(bits: int) -> int:

@@ -1,0 +1,93 @@
+"""Prefetching: what is read later is asked for where the machine does not see by itself what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlokit.cpu.emit.scope import Emission, Scope
+from hlokit.cpu.llvm import Pointer
+from hlokit.cpu.loops.expr import Axis, Buffer, Node
+from hlokit.cpu.loops.nest import Store, runtime_deps
+from hlokit.cpu.loops.substitution import nodes_of
+from hlokit.forms.affine import Affine
+
+_FAR = 4 << 20
+"""Bytes of an array from which on its rows are asked for before they are read."""
+_ROWS = (256, 256 << 10)
+"""Bytes of rows that are asked for: of shorter ones there are several in a page, longer ones would be gone again."""
+_NEAR = 16 << 10
+"""Bytes of a row that the nearest cache has room for, besides what is being done."""
+_AHEAD = 2048
+"""Bytes to ask ahead, at least."""
+_LARGE = 1 << 20
+"""Bytes of an array from which on it is asked for along its rows: a smaller one may lie in a near cache."""
+_LINE = 64
+"""Bytes of a cache line."""
+
+
+class Prefetcher:
+    """Writes the prefetches that go with loads."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.emission = emission
+        self._first: dict[Node, Node | None] = {}  # for loads the fold that reads them first
+        self._asking: dict[Node, Node | None] = {}  # and the one that asks for the next row
+        self._constants: tuple[Sequence[Store], dict[tuple[Buffer, Any], int]] = (), {}
+
+    def ahead(self, node: Node, pointer: Pointer, scope: Scope) -> None:
+        """Asks for what is read later, from `pointer`, what the node reads now.
+
+        Where a row is gone through for the second time, for the next row: then there is time to fetch it, and each row
+        is a stream of its own, which the machine's prefetching sees when much of it is read. The first time for what
+        comes soon: the machine's own stops at each page, and long chains of operations leave no room to wait.
+        """
+        fold = self.emission.fold
+        buffer, affine = node.data[:2]
+        axis, loops = scope.lane_axis, self.emission.loops
+        if self._first.setdefault(node, fold) is fold:
+            if axis is not None and self._goes_on(buffer, affine, axis, scope):
+                _prefetch(pointer, _AHEAD * affine.coefficient(axis), scope.lanes, near=True)
+            return
+        if buffer.nbytes < _FAR or axis is None or axis not in loops.order:
+            return
+        if self._asking.setdefault(node, fold) is not fold:
+            return
+        outer = [a for a in loops.order[: loops.order.index(axis)] if affine.coefficient(a)]
+        size = buffer.dtype.numpy.itemsize
+        row = axis.extent * size
+        if not outer or not _ROWS[0] <= row <= _ROWS[1]:
+            return
+        rows = -(-_AHEAD // row) * affine.coefficient(outer[-1])
+        _prefetch(pointer, rows * size, scope.lanes, near=row <= _NEAR)
+
+    def _goes_on(self, buffer: Buffer, affine: Affine, axis: Axis, scope: Scope) -> bool:
+        """Whether the loop goes along a row of a large array, or along many that lie one behind the other.
+
+        Of loads that differ by a constant the last one counts, which is the first to read a line.
+        """
+        fold = self.emission.fold
+        if buffer.nbytes < _LARGE or axis not in scope.axes:
+            return False
+        around = [*self.emission.loops.order, *(fold.data.bound if fold is not None else ())]
+        outer = [a for a in around if a is not axis and affine.coefficient(a)]
+        far = runtime_deps(affine) or (outer and affine.coefficient(outer[-1]) != axis.extent)
+        if far and axis.extent * buffer.dtype.numpy.itemsize < 4 * _AHEAD:
+            return False
+        return affine.constant == self._last_of(buffer, affine)
+
+    def _last_of(self, buffer: Buffer, affine: Affine) -> int:
+        """The greatest constant of the loads of the buffer, without guards, by affines that are else like this one."""
+        if self._constants[0] is not self.emission.stores:
+            self._constants = self.emission.stores, {}
+            for node in nodes_of(self.emission.stores):
+                if node.op == "load" and not node.args:
+                    key = node.data[0], node.data[1].terms
+                    self._constants[1][key] = max(node.data[1].constant, self._constants[1].get(key, -(1 << 62)))
+        return self._constants[1].get((buffer, affine.terms), affine.constant)
+
+
+def _prefetch(pointer: Pointer, distance: int, lanes: int, *, near: bool) -> None:
+    """Asks for the lines of so many elements that lie so many bytes behind the pointer."""
+    for line in range(max(1, lanes * pointer.element.bytes // _LINE)):
+        (pointer + (distance + line * _LINE)).prefetch(3 if near else 2)
