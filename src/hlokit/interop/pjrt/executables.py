@@ -96,12 +96,14 @@ def _assignment(a: Any) -> None:
 
 @function("LoadedExecutable_Fingerprint")
 def _loaded_fingerprint(a: Any) -> None:
-    a.executable_fingerprint, a.executable_fingerprint_size = constant(loaded_at(a.executable).program.fingerprint)
+    loaded = loaded_at(a.executable)
+    a.executable_fingerprint, a.executable_fingerprint_size = loaded.kept.text(loaded.program.fingerprint)
 
 
 @function("Executable_Fingerprint")
 def _fingerprint(a: Any) -> None:
-    a.executable_fingerprint, a.executable_fingerprint_size = constant(loaded_at(a.executable).program.fingerprint)
+    loaded = loaded_at(a.executable)
+    a.executable_fingerprint, a.executable_fingerprint_size = loaded.kept.text(loaded.program.fingerprint)
 
 
 @function("Executable_Name")

@@ -25,6 +25,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._storages: list[int] = []
+        self._texts: dict[bytes, tuple[int, int]] = {}
         weakref.finalize(self, _release, self._storages).atexit = False
 
     def words(self, values: Sequence[int]) -> int:
@@ -36,9 +37,11 @@ class Kept:
         return self._put(struct.pack(f"{len(values)}i", *values))
 
     def text(self, text: str | bytes) -> tuple[int, int]:
-        """(address, length) of bytes, which a zero follows."""
+        """(address, length) of bytes, which a zero follows; the same for equal bytes. Nobody may write there."""
         data = text.encode() if isinstance(text, str) else text
-        return self._put(data + b"\0"), len(data)
+        if data not in self._texts:
+            self._texts[data] = self._put(data + b"\0"), len(data)
+        return self._texts[data]
 
     def named(self, values: Mapping[str, Any]) -> tuple[int, int]:
         """(address, number) of NamedValues: texts, integers, lists of integers, floats, booleans."""
@@ -84,14 +87,11 @@ def immortal(value: object) -> int:
 
 FOREVER = Kept()
 """What callers may hold as long as the process lives."""
-_texts: dict[str, tuple[int, int]] = {}
 
 
 def constant(text: str) -> tuple[int, int]:
     """(address, length) of a text that is there as long as the process."""
-    if text not in _texts:
-        _texts[text] = FOREVER.text(text)
-    return _texts[text]
+    return FOREVER.text(text)
 
 
 def read_words(address: int, count: int) -> list[int]:

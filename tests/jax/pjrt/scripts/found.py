@@ -63,3 +63,35 @@ def check_an_array_that_its_program_deletes() -> None:
     shape = jax.ShapeDtypeStruct((), jnp.float32)
     result = jax.jit(lambda x: jax.pure_callback(delete, shape, x[0]) + x[5] + x.sum() * 0)(held[0])
     assert result == 5
+
+
+def check_programs_leave_nothing_for_ever() -> None:
+    """What C++ asks of a program, its fingerprint too, goes with it; asked again, it takes no more memory."""
+    from hlokit.interop.pjrt.loaded import Loaded
+    from hlokit.interop.pjrt.memory import FOREVER
+
+    def run(k: int) -> None:
+        assert jax.jit(lambda x: x * k + 1)(2.0) == 2 * k + 1
+
+    run(0)
+    before = len(FOREVER._storages)
+    for k in range(1, 6):
+        run(k)
+    assert len(FOREVER._storages) == before
+    made: list[Loaded] = []
+    init = Loaded.__init__
+
+    def noted(self: Loaded, *args: object) -> None:
+        init(self, *args)
+        made.append(self)
+
+    Loaded.__init__ = noted
+    try:
+        compiled = jax.jit(jnp.tanh).lower(1.5).compile().runtime_executable()
+    finally:
+        Loaded.__init__ = init
+    sizes = []
+    for _ in range(3):
+        assert compiled.serialize()
+        sizes.append(len(made[-1].kept._storages))
+    assert sizes[0] == sizes[2], sizes
