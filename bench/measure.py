@@ -2,8 +2,8 @@
 
     python -m bench.measure [--json FILE]
 
-Rates are those of all cores together, the best of several tries: what the hardware allows. bf16 and s8 are those of
-matrix registers (AMX) where there are such; f32 stays that of multiply-adds, which products may exceed there
+Rates are those of all cores together, the best of several tries: what the hardware allows. bf16 and s8 are those of AMX
+where there is such; f32 stays that of multiply-adds, which products may exceed there
 (docs/decisions/0005-products-in-parts.md).
 """
 
@@ -98,7 +98,7 @@ def dot_s8(operand: str) -> str:
 
 
 def matrix(name: str, instruction: str) -> str:
-    """%n times four products in matrix registers of 16 rows of 64 bytes."""
+    """%n times four products on AMX, in tiles of 16 rows of 64 bytes."""
     registers = range(8)
     configuration = b"\1".ljust(16, b"\0") + b"\x40\0" * 8 + bytes(16) + b"\x10" * 8 + bytes(8)
     shown = "".join(f"\\{byte:02x}" for byte in configuration)
