@@ -13,7 +13,7 @@ import pytest
 
 from hlokit.cpu.jit import objects as jit
 from hlokit.cpu.jit.pool import Pool, pool
-from hlokit.cpu.jit.pool_text import written
+from hlokit.cpu.jit.pool_code import written
 from hlokit.cpu.target import baseline, host
 
 CODE = """

@@ -18,7 +18,7 @@ import pytest
 
 import hlokit as hk
 from hlokit.cpu.jit import objects as jit
-from hlokit.cpu.jit import pool_text
+from hlokit.cpu.jit import pool_code
 from hlokit.cpu.target import baseline
 from hlokit.runtime import long_kernels
 from tests.fuzz.properties import leaves
@@ -551,4 +551,4 @@ def test_the_code_is_made_for_other_machines() -> None:
     for name in ("x86-64", "aarch64"):
         target = baseline(name)
         assert "hlokit_interruptible" in jit.assembly(long_kernels.written(target).text(), target)
-        assert "hlokit_hold" in jit.assembly(pool_text.written(target).text(), target)
+        assert "hlokit_hold" in jit.assembly(pool_code.written(target).text(), target)

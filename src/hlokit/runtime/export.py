@@ -13,7 +13,7 @@ import numpy as np
 from hlokit.cpu.compiler import Program, compile_program
 from hlokit.cpu.emit.entry import ENTRY
 from hlokit.cpu.jit.objects import compile_object
-from hlokit.cpu.jit.pool_text import PARALLEL
+from hlokit.cpu.jit.pool_code import PARALLEL
 from hlokit.cpu.kernels.linalg.lapack import lapack_names
 from hlokit.cpu.kernels.routine import STACK
 from hlokit.cpu.llvm import I8, I32, METADATA, POINTER, Function, Global, Pointer, Prototype

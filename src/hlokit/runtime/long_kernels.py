@@ -27,7 +27,7 @@ from hlokit.cpu.jit.libc import (
 )
 from hlokit.cpu.jit.objects import Library
 from hlokit.cpu.jit.pool import code
-from hlokit.cpu.jit.pool_text import PARALLEL, PARALLEL_UNTIL, SIGNAL, STATE
+from hlokit.cpu.jit.pool_code import PARALLEL, PARALLEL_UNTIL, SIGNAL, STATE
 from hlokit.cpu.llvm import I32, I64, POINTER, Field, Function, IfElse, Module, Prototype, Record, Repeat, While
 from hlokit.cpu.target import Target, host
 from hlokit.runtime import interrupt

@@ -2,7 +2,7 @@
 
 `void hlokit_parallel(ptr pool, ptr function, ptr table, i64 chunks)` calls `function(table, begin, end)` until it was
 called for every chunk, and returns when all are done. The caller takes part. What a chunk computes depends on its
-number alone, so results do not depend on who runs it. pool_text.py has the code, and how work is shared out.
+number alone, so results do not depend on who runs it. pool_code.py has the code, and how work is shared out.
 
 Workers start at the first job, spin for 200 us after each, then sleep. They take no signals, which are Python's.
 """
@@ -17,7 +17,7 @@ from functools import cache
 from hlokit.cpu.jit.cache import compiled
 from hlokit.cpu.jit.memory import private_memory
 from hlokit.cpu.jit.objects import Library
-from hlokit.cpu.jit.pool_text import BYTES, STATE, written
+from hlokit.cpu.jit.pool_code import BYTES, STATE, written
 from hlokit.cpu.target import available_threads, host
 from hlokit.errors import EvaluationError
 from hlokit.forks import lock

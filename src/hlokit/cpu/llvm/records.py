@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,30 +29,22 @@ _CTYPES: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
 class Field:
     """A field of a struct: its type, or an array of `count` of it; 0 for what follows the struct's end.
 
     align   bytes that its place is a multiple of, if more than the type asks for
     """
 
-    type: Type
-    count: int = 1
-    align: int = 0
+    def __init__(self, type: Type, count: int = 1, align: int = 0) -> None:
+        self.type, self.count, self.align = type, count, align
 
 
-@dataclass(frozen=True)
 class Placed:
-    """A field at its offset in bytes."""
+    """A field at its offset in bytes; `end`: where it ends."""
 
-    name: str
-    type: Type
-    count: int
-    offset: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.type.bytes * self.count
+    def __init__(self, name: str, type: Type, count: int, offset: int) -> None:
+        self.name, self.type, self.count, self.offset = name, type, count, offset
+        self.end = offset + type.bytes * count
 
 
 class Record(Type):
