@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hlokit as hk
 from hlokit.cpu.kernels.contraction.arithmetic import FLOAT
 from hlokit.cpu.kernels.contraction.elements import write
 from hlokit.cpu.kernels.routine import KERNELS, Call, Routine
@@ -356,3 +357,17 @@ def test_code_for_other_machines(target: str) -> None:
         parsed = llvm.parse_assembly(module.text())
         parsed.verify()
         assert llvm.Target.from_triple(target).create_target_machine(cpu=machine.cpu).emit_object(parsed)
+
+
+@pytest.mark.parametrize(
+    "dtype", [dt.f8e5m2, dt.f8e4m3fn, dt.f8e4m3b11fnuz, dt.f8e3m4, dt.f6e3m2fn, dt.f4e2m1fn], ids=str
+)
+def test_denormals_of_narrow_types_count(dtype: DType) -> None:
+    """Where those of f32 are zeros."""
+    codes = np.arange(1 << dtype.bits, dtype=np.uint8).view(dtype.numpy)
+    codes = np.where(np.isfinite(codes.astype(np.float32)), codes, np.zeros_like(codes))[:, None]
+    b = hk.Builder("product")
+    x, y = b.parameter(0, dtype[codes.shape]), b.parameter(1, dtype[1, 40])
+    module = b.build(hk.dot_general(x, y, hk.DotDimensionNumbers([1], [0]), preferred_element_type=hk.f32))
+    ones = np.ones((1, 40), dtype.numpy)
+    np.testing.assert_array_equal(hk.compile(module)(codes, ones), np.repeat(codes.astype(np.float32), 40, axis=1))

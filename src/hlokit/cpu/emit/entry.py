@@ -11,7 +11,6 @@ from hlokit.analysis.cost import operations
 from hlokit.cpu.emit import KernelWriter
 from hlokit.cpu.emit.scalars import scalar_function
 from hlokit.cpu.jit.frames import OWN, deepest, frame
-from hlokit.cpu.kernels.contraction.denormals import flushing
 from hlokit.cpu.kernels.epilogue import EpilogueWriter, fuse, suits
 from hlokit.cpu.kernels.routine import KERNELS, PACKERS, PHASE, Call, Phase, Routine
 from hlokit.cpu.llvm import I32, I64, METADATA, POINTER, SYMBOL, Function, Module, Pointer, Prototype, Value, While
@@ -243,11 +242,7 @@ class _Preparation:
         """Its phases, in the program's module."""
         if routine is None:
             return ()
-        phases = routine.phases
-        if routine.flushes:
-            for phase in phases:
-                flushing(phase.function, module, self.target)
-        return self.taken(module, phases)
+        return self.taken(module, routine.phases)
 
     def call(self, step: RoutineStep | PackStep) -> Call:
         """What its routine is asked for, without functions and epilogue."""

@@ -87,14 +87,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Routine:
-    """The phases in their order. The table holds pointers: operands, results, then `scratch` bytes if there are any.
-
-    flushes   denormals are zeros in it (denormals.py); never so in strict code
-    """
+    """The phases in their order. The table holds pointers: operands, results, then `scratch` bytes if there are any."""
 
     phases: tuple[Phase, ...]
     scratch: int = 0
-    flushes: bool = False
 
 
 Kernel: TypeAlias = "Callable[[Call, Module], Routine | None]"

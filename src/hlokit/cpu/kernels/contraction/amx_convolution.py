@@ -17,7 +17,7 @@ from hlokit.cpu.kernels.contraction.amx_convolution_tile import SUMS_BYTES, tile
 from hlokit.cpu.kernels.contraction.elements import memory_of
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, fits, has_raw
-from hlokit.cpu.kernels.contraction.windows import WindowSpace, each, kernel_function
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, each, phase_function
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import I1, I8, IfElse, Index, Module, Pointer, Value
 
@@ -36,7 +36,7 @@ class _AmxChunks:
 
     def __init__(self, call: Call, module: Module, plan: AmxPlan) -> None:
         self.call, self.module, self.plan, self.s = call, module, plan, plan.space
-        self.f, self.parts = kernel_function(call.target), plan.factors.parts
+        self.f, self.parts = phase_function(call), plan.factors.parts
 
     def written(self) -> Phase:
         p, s, f = self.plan, self.s, self.f
@@ -68,8 +68,7 @@ class _AmxChunks:
                 self._pairs(lambda rhs, panel, columns: self._results(panel, columns))
         release(f)
         f.is_cold = True
-        f.returns()
-        return Phase(self.module.add_by_text(f, "convolution", exported=True), p.chunks)
+        return Phase(f.end(self.module, "convolution", exported=True), p.chunks)
 
     def _go(self, lhs: Pointer, starts: Sequence[Index], go: Index) -> None:
         """Lays out lines and adds their products."""

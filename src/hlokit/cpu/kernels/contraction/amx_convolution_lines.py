@@ -9,7 +9,7 @@ from hlokit.cpu.kernels.contraction.amx_convolution_tile import turn
 from hlokit.cpu.kernels.contraction.elements import first_lanes, lanes_up_to, memory_of
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
 from hlokit.cpu.kernels.contraction.split import RANGE_BYTES, has_raw, no_range, split, store_range, widened
-from hlokit.cpu.kernels.contraction.windows import both, each, kernel_function
+from hlokit.cpu.kernels.contraction.windows import both, each, phase_function
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.llvm import I1, I32, I64, Function, Index, Module, Pointer, Value
 
@@ -92,7 +92,7 @@ class Weights(Lines):
 
     def written(self, call: Call) -> Phase:
         """The phase, a panel a chunk."""
-        p, s, f = self.plan, self.s, kernel_function(call.target)
+        p, s, f = self.plan, self.s, phase_function(call)
         rhs, scratch, name = f.table(1), f.table(3), self._panel()
         with f.loop(f.index_argument("begin"), f.index_argument("end")) as chunk:
             packed = scratch + head(p) + chunk.index * p.panel
@@ -104,10 +104,8 @@ class Weights(Lines):
             if self.parts > 1:
                 with f.when(has_raw(range)):
                     f.call(name, rhs, packed, source, count, f.constant(True, I1), range)
-        f.returns()
         f.is_cold = True
-        name = self.module.add_by_text(f, "convolution_weights", exported=True)
-        return Phase(name, s.group.size * p.panels)
+        return Phase(f.end(self.module, "convolution_weights", exported=True), s.group.size * p.panels)
 
     def _panel(self) -> str:
         """void f(ptr rhs, ptr packed, i64 source, i64 count, i1 raw, ptr range): one panel."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hlokit.cpu.kernels.contraction.amx_convolution import by_amx
-from hlokit.cpu.kernels.contraction.denormals import may_flush
 from hlokit.cpu.kernels.contraction.depthwise import suits
 from hlokit.cpu.kernels.contraction.direct_convolution import tile_by_tile
 from hlokit.cpu.kernels.contraction.scalar_convolution import element_by_element
@@ -28,10 +25,10 @@ def convolution(call: Call, module: Module, form: Contraction) -> Routine:
         return Routine(())
     parts = without_holes(s)
     if s.elements * s.steps < _FEW * len(parts) or len(parts) > _PARTS:
-        return replace(element_by_element(call, module, s), flushes=may_flush(call))
+        return element_by_element(call, module, s)
     routines = [_part(call, module, part) for part in parts]
     phases = tuple(phase for r in routines for phase in r.phases)
-    return Routine(phases, max(r.scratch for r in routines), flushes=may_flush(call))
+    return Routine(phases, max(r.scratch for r in routines))
 
 
 def _part(call: Call, module: Module, s: WindowSpace) -> Routine:

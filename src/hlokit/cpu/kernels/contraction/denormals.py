@@ -6,8 +6,8 @@ runs into denormals and would stay there. TYPE-11 leaves denormals open for what
 
 from __future__ import annotations
 
-from hlokit.cpu.kernels.routine import Call
-from hlokit.cpu.llvm import Module
+from hlokit.cpu.kernels.routine import PHASE, Call
+from hlokit.cpu.llvm import I32, I64, Function, Module, Pointer, Value
 from hlokit.cpu.target import Target
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -17,26 +17,6 @@ _FLUSH_X86 = 0x8040
 
 _FLUSH_ARM = 1 << 24
 """FPCR.FZ: both."""
-
-
-_X86 = (
-    f"""  %saved = alloca i32, align 4
-  %flushing = alloca i32, align 4
-  call void @llvm.x86.sse.stmxcsr(ptr %saved)
-  %state = load i32, ptr %saved
-  %changed = or i32 %state, {_FLUSH_X86}
-  store i32 %changed, ptr %flushing
-  call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
-""",
-    "  call void @llvm.x86.sse.ldmxcsr(ptr %saved)\n",
-)
-_ARM = (
-    f"""  %saved = call i64 @llvm.aarch64.get.fpcr()
-  %changed = or i64 %saved, {_FLUSH_ARM}
-  call void @llvm.aarch64.set.fpcr(i64 %changed)
-""",
-    "  call void @llvm.aarch64.set.fpcr(i64 %saved)\n",
-)
 
 
 def may_flush(call: Call) -> bool:
@@ -52,11 +32,34 @@ def needs_denormals(*types: DType) -> bool:
     return dtypes.f8e8m0fnu in types
 
 
-def flushing(name: str, module: Module, target: Target) -> None:
-    """Has a phase's function run so, and leave the thread as it was. In itself: one more round it takes a millisecond
-    to compile."""
-    before, after = _X86 if target.arch == "x86_64" else _ARM
-    if "%saved = " in module.functions[name]:
-        return
-    head, entry, body = module.functions[name].partition("entry:\n")
-    module.functions[name] = head + entry + before + body.replace("  ret void", f"{after}  ret void")
+class PhaseFunction(Function):
+    """The function of a phase, in which denormals are zeros if it `flushes`; it leaves the thread as it was.
+
+    In itself: a function round it takes a millisecond more to compile.
+    """
+
+    def __init__(self, target: Target, table: str = "ptr", *, flushes: bool) -> None:
+        """`table`: the type of its first parameter, with attributes."""
+        (_, name), *bounds = PHASE
+        super().__init__("", [(table, name), *bounds], attributes="nounwind", target=target)
+        self._saved = self._begin_flushing() if flushes else None
+
+    def end(self, module: Module, prefix: str, *, exported: bool = False) -> str:
+        """Ends the function and adds it to the module; gives its name."""
+        if self._saved is not None:
+            name = "x86.sse.ldmxcsr" if isinstance(self._saved, Pointer) else "aarch64.set.fpcr"
+            self.call(f"llvm.{name}", self._saved)
+        self.returns()
+        return module.add_by_text(self, prefix, exported=exported)
+
+    def _begin_flushing(self) -> Value:
+        """Sets the bits; gives the state before, or where it is kept."""
+        if self.target.arch != "x86_64":
+            saved = self.call_for(I64, "llvm.aarch64.get.fpcr")
+            self.call("llvm.aarch64.set.fpcr", saved | _FLUSH_ARM)
+            return saved
+        state, changed = self.local(I32), self.local(I32)
+        self.call("llvm.x86.sse.stmxcsr", state)
+        changed.store(state.load() | _FLUSH_X86)
+        self.call("llvm.x86.sse.ldmxcsr", changed)
+        return state

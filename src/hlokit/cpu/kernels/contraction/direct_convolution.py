@@ -11,7 +11,7 @@ from hlokit.cpu.kernels.contraction.depthwise import FeaturePatch
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to, memory_of, read
 from hlokit.cpu.kernels.contraction.patch import InputPatch
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
-from hlokit.cpu.kernels.contraction.windows import WindowSpace, kernel_function, shared_out
+from hlokit.cpu.kernels.contraction.windows import WindowSpace, phase_function, shared_out
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import I64, Index, Module, Pointer, Type, Value, scalar_type, type_of
 
@@ -41,7 +41,7 @@ class _Weights:
 
     def __init__(self, call: Call, plan: WindowPlan) -> None:
         self.plan, self.s, self.scalar = plan, plan.space, _scalar(plan)
-        self.fn = kernel_function(call.target)
+        self.fn = phase_function(call)
         self.rhs, self.scratch = self.fn.table(1), self.fn.table(3, self.scalar)
 
     def written(self, module: Module) -> Phase:
@@ -67,8 +67,7 @@ class _Weights:
                     target = affine(fn, panel.first * s.steps, steps)
                     self._panel(panel, start, target, run, inner.rhs if inner else 0)
                 passed += panel.count
-        fn.returns()
-        return Phase(module.add_by_text(fn, "convolution_weights", exported=True), chunks)
+        return Phase(fn.end(module, "convolution_weights", exported=True), chunks)
 
     def _panel(self, panel: Panel, start: Index, target: Index, run: int, by: int) -> None:
         """Copies the features of a panel for a run of products, `by` elements of rhs apart."""
@@ -96,7 +95,7 @@ class _Chunks:
 
     def __init__(self, call: Call, module: Module, plan: WindowPlan) -> None:
         self.call, self.module, self.plan, self.s = call, module, plan, plan.space
-        self.fn, self.scalar = kernel_function(call.target), _scalar(plan)
+        self.fn, self.scalar = phase_function(call), _scalar(plan)
 
     def written(self) -> Phase:
         fn, plan, s, scalar = self.fn, self.plan, self.s, self.scalar
@@ -116,8 +115,7 @@ class _Chunks:
                 if not plan.is_by_panel:
                     InputPatch(plan, self.base, self.inputs, self._starts(fn.index(0)))
             self._panels(panel_block)
-        fn.returns()
-        return Phase(self.module.add_by_text(fn, "convolution", exported=True), plan.chunks)
+        return Phase(fn.end(self.module, "convolution", exported=True), plan.chunks)
 
     def _starts(self, tap: Index) -> list[Index]:
         """Each axis's place that the first output meets with its first tap; with `tap` along the axis that is split."""

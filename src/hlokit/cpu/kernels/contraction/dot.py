@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlokit.cpu.kernels.contraction.arithmetic import amx_arithmetic, arithmetic
-from hlokit.cpu.kernels.contraction.denormals import may_flush
 from hlokit.cpu.kernels.contraction.elements import read
 from hlokit.cpu.kernels.contraction.gemm import Packer, Product
 from hlokit.cpu.kernels.contraction.packing import Operand
@@ -26,12 +25,12 @@ def dot(call: Call, module: Module, form: Contraction) -> Routine:
     how = amx_arithmetic(call, index)
     split = None if how is not None else form_of(call, index, packed=call.packed)
     if split is not None:
-        return Routine((PartsProduct(call, module, index, split).write(),), flushes=may_flush(call))
+        return Routine((PartsProduct(call, module, index, split).write(),))
     product = row_dots(call, module, index, single)
     if product is None:
         how = how or arithmetic(left, call.results[0].dtype, call.target, is_grouped=left is right)
         product = Product(call, module, index, how)
-    return Routine((product.write(),), flushes=may_flush(call))
+    return Routine((product.write(),))
 
 
 def dot_packing(call: Call, module: Module, form: Contraction) -> Packing | None:
@@ -109,4 +108,4 @@ def scaled_dot(call: Call, module: Module, form: Contraction) -> Routine | None:
     if how.name != "float" or how.is_complex:
         return None
     index = product_space(form, call.operands, call.results[0])
-    return Routine((ScaledProduct(call, module, index, how).write(),), flushes=may_flush(call))
+    return Routine((ScaledProduct(call, module, index, how).write(),))

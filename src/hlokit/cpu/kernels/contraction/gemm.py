@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 from hlokit.cpu.kernels.contraction.amx import release
 from hlokit.cpu.kernels.contraction.amx_tile import AmxTile
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
+from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded, write
 from hlokit.cpu.kernels.contraction.gemm_plan import AMX_SPEED, CHUNKS, Plan, plan, up
 from hlokit.cpu.kernels.contraction.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
 from hlokit.cpu.kernels.contraction.space import Axis, Space, unravelled
 from hlokit.cpu.kernels.contraction.tile import Tile
-from hlokit.cpu.kernels.routine import PHASE, Call, Phase
+from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
 _TOGETHER = 4
@@ -36,11 +37,14 @@ class Product:
     """Writes the function of a product's chunks. Subclasses say which blocks there are."""
 
     is_ragged = False
+    flushes = True
+    """Whether it computes, so that denormals may be zeros."""
 
     def __init__(self, call: Call, module: Module, space: Space, arithmetic: Arithmetic) -> None:
         self.call, self.module, self.space, self.arithmetic = call, module, space, arithmetic
         self.result = call.results[0]
-        self.fn = Function("", PHASE, target=call.target)
+        self.phase = PhaseFunction(call.target, flushes=self.flushes and may_flush(call))
+        self.fn: Function = self.phase
         self.finishes: dict[int, str] = {}
         self.lhs, self.rhs = self._sides()
         self.out = self.pointer(len(call.operands))
@@ -124,9 +128,7 @@ class Product:
         """Ends the function and adds it to the module."""
         if self.arithmetic.is_matrix:
             release(self.fn)
-        self.fn.returns()
-        self.fn.attributes = "nounwind"
-        return Phase(self.module.add_by_text(self.fn, "dot"), chunks)
+        return Phase(self.phase.end(self.module, "dot"), chunks)
 
     def _chunk(self, chunk: Index, counts: Sequence[int]) -> None:
         """The blocks of the chunk with this number, which counts batch, rows and columns."""
@@ -400,6 +402,8 @@ class _Row:
 
 class Packer(Product):
     """Writes the function that packs all of rhs: panels one after the other, each with the whole inner axis."""
+
+    flushes = False
 
     def _take_stack(self) -> None:
         """Nothing is summed here."""

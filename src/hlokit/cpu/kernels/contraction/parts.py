@@ -249,6 +249,8 @@ def _chunk(space: Space, form: Form, depth: int, *, by_batch: bool, has_sums: bo
 class Ahead(Product):
     """Writes the function that packs all of rhs, for products that find it so."""
 
+    flushes = False
+
     def __init__(self, call: Call, module: Module, space: Space, form: Form) -> None:
         self.layout = Layout(Side(form, "rhs", space.columns, space.inner), _depth(form, space))
         super().__init__(call, module, space, Arithmetic(form.name, form.total, form.memory))

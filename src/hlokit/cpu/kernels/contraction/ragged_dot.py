@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from hlokit.cpu.kernels.contraction.arithmetic import arithmetic
-from hlokit.cpu.kernels.contraction.denormals import may_flush
 from hlokit.cpu.kernels.contraction.elements import element_bytes, read
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product
 from hlokit.cpu.kernels.contraction.space import Space, Strided, row_major_strides, space, stride_of, strided
@@ -108,4 +107,4 @@ def ragged_dot(call: Call, module: Module, form: Contraction, groups: Contractio
         rest = math.prod(one.size for one in summed)
         index = space(batch, left, right, [ragged, *summed], may_swap=False)
         product = _ByInner(call, module, index, extent, prefix, rest)
-    return Routine((product.write(),), flushes=may_flush(call))
+    return Routine((product.write(),))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlokit.cpu.kernels.contraction.arithmetic import fused
 from hlokit.cpu.kernels.contraction.elements import read, rounded, write
 from hlokit.cpu.kernels.contraction.space import affine, unravelled
-from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, kernel_function, shared_out, strides
+from hlokit.cpu.kernels.contraction.windows import WindowAxis, WindowSpace, both, phase_function, shared_out, strides
 from hlokit.cpu.kernels.routine import Call, Phase, Routine
 from hlokit.cpu.llvm import POINTER, Function, Index, Module, Value, scalar_type, type_of
 
@@ -18,7 +18,7 @@ def element_by_element(call: Call, module: Module, s: WindowSpace) -> Routine:
     """One sum after the other. Padding and holes are zeros that are multiplied, as in the reference."""
     total = s.elements
     chunks = max(1, min(total, 64, total * s.steps // _STEPS_A_CHUNK))
-    f = kernel_function(call.target)
+    f = phase_function(call)
     placed = [a for a in s.axes if a.dim >= 0]
     sizes = {a.dim: a.outputs for a in placed} | {s.feature_dim: s.group.size * s.output.size}
     with f.loop(*shared_out(f, total, chunks)) as loop:
@@ -28,8 +28,7 @@ def element_by_element(call: Call, module: Module, s: WindowSpace) -> Routine:
         for a in placed:
             index[a.dim] = affine(f, a.first, [(outputs[a.dim], a.step)])
         _store(f, call, s, index, sums)
-    f.returns()
-    return Routine((Phase(module.add_by_text(f, "convolution_scalar", exported=True), chunks),))
+    return Routine((Phase(f.end(module, "convolution_scalar", exported=True), chunks),))
 
 
 def _sum(f: Function, s: WindowSpace, outputs: Sequence[Index]) -> list[Value]:

@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from hlokit.cpu.kernels.contraction.denormals import PhaseFunction, may_flush
 from hlokit.cpu.kernels.contraction.space import stride_of
-from hlokit.cpu.kernels.routine import PHASE
+from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Function, Index, Value
-from hlokit.cpu.target import Target
 from hlokit.forms.contraction import Contraction, ContractionDimension, Role
 from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
@@ -193,10 +193,9 @@ def strides(dimensions: Sequence[int]) -> list[int]:
     return strides[::-1]
 
 
-def kernel_function(target: Target) -> Function:
+def phase_function(call: Call) -> PhaseFunction:
     """The function of a phase, whose table it does not change."""
-    (_, table), *bounds = PHASE
-    return Function("", [("ptr noalias readonly", table), *bounds], attributes="nounwind", target=target)
+    return PhaseFunction(call.target, "ptr noalias readonly", flushes=may_flush(call))
 
 
 @contextmanager
