@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.analysis.cost import cost_of_module
 from hlokit.errors import HlokitError
 
 SOFTMAX = """HloModule softmax
@@ -129,3 +130,40 @@ def test_tokens_need_no_code() -> None:
     executable = hk.compile(hk.parse(text))
     assert not any(what == "not compiled" for _, what, _ in executable.reasons)
     np.testing.assert_array_equal(executable(np.ones(4, np.float32)), -np.ones(4, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("root", "flops"),
+    [
+        (
+            "f32[6,5] ragged-dot(l, r, g), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, "
+            "rhs_group_dims={0}",
+            2 * 6 * 4 * 5,
+        ),
+        ("f32[6,5] scaled-dot(l, m, s, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}", 2 * 6 * 4 * 5),
+        ("(f32[6,4], f32[6]) scan(l, c), dimensions={1}, num_carries=1, to_apply=step", 4 * 2 * 6),
+    ],
+    ids=["ragged-dot", "scaled-dot", "scan"],
+)
+def test_products_and_steps_are_counted(root: str, flops: int) -> None:
+    text = f"""
+        HloModule m
+        step {{
+          x = f32[6] parameter(0)
+          y = f32[6] parameter(1)
+          sum = f32[6] add(x, y)
+          next = f32[6] multiply(sum, y)
+          ROOT both = (f32[6], f32[6]) tuple(sum, next)
+        }}
+        ENTRY e {{
+          l = f32[6,4] parameter(0)
+          r = f32[3,4,5] parameter(1)
+          g = s32[3] parameter(2)
+          m = f32[4,5] parameter(3)
+          s = f32[] parameter(4)
+          c = f32[6] parameter(5)
+          ROOT root = {root}
+        }}
+    """
+    module = hk.parse(text)
+    assert cost_of_module(module).flops == flops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform, get_args
@@ -11,6 +12,7 @@ from weakref import WeakValueDictionary
 from hlokit.errors import ShapeError
 from hlokit.forms.affine import Index
 from hlokit.forms.contraction import Contraction
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.emitter import Emitter, Value
 from hlokit.forms.fold import Fold
 from hlokit.forms.graph import Graph, Node
@@ -138,6 +140,8 @@ class Op:
     """The reference works on operands of any one shape, elementwise: it may be evaluated on whole batches."""
     transcendental: ClassVar[bool] = False
     """A function of real numbers that takes a polynomial or a table: what analyses count apart from arithmetic."""
+    free: ClassVar[bool] = False
+    """It costs nothing: no element is computed or moved."""
     passes_on: ClassVar[bool] = False
     """Its value is the first operand's, as it is: it only orders, marks or copies."""
     reads_layout: ClassVar[bool] = False
@@ -275,6 +279,26 @@ class Op:
     def thins(self) -> bool:
         """Elements of the result stand apart in the operand: places are multiplied by a distance."""
         return False
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """The cost of a run, with what it calls; `called`: the cost of one run of each called computation.
+
+        Operands and the result are moved once, unless the op is `free`; a map computes each element of the result, a
+        contraction multiplies and adds.
+        """
+        if self.free:
+            return Cost()
+        found = moved(operands, result)
+        if self.form == "contraction":
+            return found + Cost(2 * math.prod(d.size for d in self.contraction(operands).dimensions))
+        if self.form != "map" or self.passes_on:
+            return found
+        return found + (Cost(transcendentals=result.size) if self.transcendental else Cost(result.size))
+
+    def operations(self, operands: Sequence[Shape], result: Shape, called: Sequence[float]) -> float:
+        """About how many operations a run takes; `called`: those of one run of each called computation."""
+        cost = self.cost(operands, result, [Cost(count) for count in called])
+        return cost.flops + cost.transcendentals
 
     # -- the facts a subclass gives
 

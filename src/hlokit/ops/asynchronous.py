@@ -4,10 +4,12 @@ The interpreter computes at the start (HASYNC-6). That each start has one chain 
 update or done belongs to a start of its kind, is for the verifier to check (HASYNC-7).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hlokit.forms.cost import Cost
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import TOKEN_VALUE, Function
 from hlokit.types import dtype as dtypes
@@ -52,6 +54,9 @@ class AsyncStart(Op, name="async-start"):
         found = Shape.tuple(self.state.elements[:2])
         check(found.static is wanted.static, "HASYNC-1", "result shape", self.state, f"{wanted} and states")
         return self.state
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return sum(called, Cost())
 
     def reference(self, *operands: Any, calls: Function) -> Any:
         return (operands, calls(*operands), *map(placeholder, self.state.elements[2:]))

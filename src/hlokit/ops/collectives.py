@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hlokit.errors import EvaluationError
+from hlokit.forms.cost import Cost, moved
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Block, Contributions, Device, Function, Move, Source, Transfer
 from hlokit.ops.asynchronous import placeholder
@@ -44,6 +45,10 @@ class AllReduce(Op, name="all-reduce"):
         check_groups(self.replica_groups, self.channel_id, self.use_global_device_ids, equal=False)
         _check_combined(operands, to_apply, "ARED-4", "ARED-6", whole=True)
         return operands[0] if len(operands) == 1 else Shape.tuple(operands)
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Each element of the operands meets one other."""
+        return moved(operands, result) + called[0].times(sum(o.size for o in operands))
 
     def reference(self, *operands: Array, to_apply: Function, process: Device, shape: Shape) -> Any:
         results = shape.elements if shape.is_tuple else (shape,)
@@ -277,6 +282,10 @@ class ReduceScatter(Op, name="reduce-scatter"):
             check(count > 0 and size in (None, count), "RSCAT-4", "shard_count", count, size or "> 0")
         return self.result
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Each element of the operands meets one other."""
+        return moved(operands, result) + called[0].times(sum(o.size for o in operands))
+
     def reference(self, *operands: Array, to_apply: Function, process: Device) -> Any:
         members = process.members(self.replica_groups, self.channel_id, self.use_global_device_ids)
         reduced = _reduced(process.meet(self, members, operands), to_apply)
@@ -311,6 +320,7 @@ class ReplicaId(Op, name="replica-id"):
     arity = 0
     asks_device = True
     form = "communicate"
+    free = True
     rules = "REPID"
 
     def infer(self) -> Shape:
@@ -326,6 +336,7 @@ class PartitionId(Op, name="partition-id"):
     arity = 0
     asks_device = True
     form = "communicate"
+    free = True
     rules = "BEY-66"
 
     def infer(self) -> Shape:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from hlokit.errors import EvaluationError, ShapeError
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.emitter import Emitter, Value
 from hlokit.hlo.computation import Computation, has_side_effect
 from hlokit.hlo.instruction import Instruction
@@ -35,6 +36,9 @@ class Call(Op, name="call"):
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         _check_arguments(operands, to_apply, "CALL-3", "CALL-4")
         return to_apply.result
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return sum(called, Cost())
 
     def reference(self, *operands: Any, to_apply: Function) -> Any:
         return to_apply(*operands)
@@ -71,6 +75,10 @@ class Fusion(Op, name="fusion"):
             _check_aliasing(self.output_to_operand_aliasing, operands, calls.result)
         return calls.result
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Between its operations nothing goes through memory."""
+        return moved(operands, result) + sum(called, Cost()).times(1)
+
     def reference(self, *operands: Any, calls: Function) -> Any:
         return calls(*operands)
 
@@ -106,6 +114,9 @@ class Map(Op, name="map"):
         check(to_apply.result.is_scalar, "MAP-7", "to_apply result", to_apply.result, "a scalar")
         return to_apply.result.dtype[first.dimensions]
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return moved(operands, result) + called[0].times(result.size)
+
     def reference(self, *operands: Any, to_apply: Function, shape: Shape) -> Array:
         types = [parameter.shape.dtype.numpy for parameter in to_apply.computation.parameters]
         arrays = (_whole_buffer(operand, shape.dimensions) for operand in operands)
@@ -131,6 +142,10 @@ class While(Op, name="while"):
         check(_takes(body, init), "WHILE-5", "body parameters", body.parameters, f"one of {init}")
         check(body.result.static is init.static, "WHILE-6", "body result", body.result, init)
         return init
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """The condition and the body count once."""
+        return sum(called, Cost())
 
     def reference(self, init: Any, condition: Function, body: Function) -> Any:
         state, passes = init, 0
@@ -206,6 +221,13 @@ class Conditional(Op, name="conditional"):
             result = _merge_dynamic(result, branch.result)
         return result
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """The dearest branch counts."""
+        found = Cost()
+        for branch in called:
+            found = found.at_least(branch)
+        return found
+
     def reference(self, selector: Array, *operands: Any, branch_computations: Sequence[Function]) -> Any:
         last = len(operands) - 1
         if selector.dtype == np.bool_:
@@ -228,6 +250,7 @@ class AddDependency(Op, name="add-dependency"):
 
     arity = 2
     form = "control"
+    free = True
     rules = "BEY-54"
     passes_on = True
     whole_values = True
@@ -254,6 +277,7 @@ class Domain(Op, name="domain"):
 
     arity = 1
     form = "control"
+    free = True
     rules = "BEY-54"
     passes_on = True
     whole_values = True

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from hlokit.forms.contraction import Contraction, ContractionDimension, ContractionWindow, Move
+from hlokit.forms.cost import Cost, moved
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
 from hlokit.ops.contraction import (
@@ -24,7 +25,7 @@ from hlokit.ops.windows import output_sizes, overlaps
 from hlokit.types.attributes import Precision, ResultShape, choice
 from hlokit.types.dimension_numbers import ConvolutionDimensionNumbers
 from hlokit.types.shape import Shape
-from hlokit.types.window import Window, WindowDimension
+from hlokit.types.window import Window, WindowDimension, dilated
 
 _BLOCK = 1 << 22
 """Elements of windows laid out side by side at a time: what bounds the memory of a large convolution."""
@@ -104,6 +105,16 @@ class Convolution(Op, name="convolution"):
             check(batch % batches == 0, "CONV-18", "lhs batch", batch, f"a multiple of {batches}")
         is_dynamic = rhs.dynamic[numbers.kernel_output_feature_dimension]
         check(not is_dynamic, "DYN-13", "rhs", rhs, "a static output feature dimension")
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Products with padding and with the holes of dilation are not counted."""
+        lhs, rhs = (operand.dimensions for operand in operands)
+        numbers, output, places = self.dim_labels, result.dimensions, 1
+        dimensions = zip(self.window.dimensions, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions)
+        for window, base, out in dimensions:
+            places *= _products(window, lhs[base], output[out])
+        features = rhs[numbers.kernel_input_feature_dimension] * output[numbers.output_feature_dimension]
+        return moved(operands, result) + Cost(2 * places * features * output[numbers.output_batch_dimension])
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
         numbers, element_type = self.dim_labels, self.output_shape.dtype
@@ -195,3 +206,13 @@ def _blocks(sizes: tuple[int, ...], cost: int) -> Iterator[tuple[slice, ...]]:
     limits.reverse()
     for corner in np.ndindex(*(-(-size // limit) for size, limit in zip(sizes, limits, strict=True))):
         yield tuple(slice(i * limit, (i + 1) * limit) for i, limit in zip(corner, limits, strict=True))
+
+
+def _products(window: WindowDimension, base: int, output: int) -> int:
+    """The number of (window element, output position) pairs of one dimension that meet an element of the base."""
+    extent, dilation = dilated(base, window.base_dilation), window.base_dilation
+    count = 0
+    for k in range(window.size):
+        first = k * window.window_dilation - window.padding_low
+        count += sum(0 <= (i := first + o * window.stride) < extent and i % dilation == 0 for o in range(output))
+    return count

@@ -21,6 +21,7 @@ class GetDimensionSize(Op, name="get-dimension-size"):
 
     arity = 1
     form = "control"
+    free = True
     rules = "GDS"
 
     def infer(self, operand: Shape) -> Shape:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import numpy as np
 
+from hlokit.forms.cost import Cost, log2, moved
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
@@ -69,6 +70,11 @@ class Fft(Op, name="fft"):
         expected = (*self.fft_length[:-1], halves[0])
         check(found[-1] in halves and found[:-1] == expected[:-1], "FFT-6", "transformed dimensions", found, expected)
         return Shape.array(operand.dtype.real, (*sizes[:-1], length), operand.dynamic)
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Eight operations per element and stage, the stages of each dimension added."""
+        stages = sum(map(log2, self.fft_length))
+        return moved(operands, result) + Cost(8 * stages * operands[0].size)
 
     def reference(self, operand: Array, shape: Shape) -> Array:
         if not operand.size or not shape.size:

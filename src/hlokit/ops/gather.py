@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from hlokit.forms.affine import Affine, Index
+from hlokit.forms.cost import Cost, taken
 from hlokit.forms.emitter import Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, valid_part, whole_buffer
@@ -78,6 +79,9 @@ class Gather(Op, name="gather"):
     def _kept(self, rank: int) -> list[int]:
         """Operand dimensions that the result has (GATHER-18)."""
         return remaining(rank, self.collapsed_slice_dims, self.operand_batching_dims)
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return taken(operands, result)
 
     def reference(
         self, operand: Array | Dynamic, start_indices: Array | Dynamic, shape: Shape, operand_shapes: list[Shape]

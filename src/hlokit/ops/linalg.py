@@ -6,6 +6,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
+from hlokit.forms.cost import Cost
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
@@ -32,6 +33,10 @@ class Cholesky(Op, name="cholesky"):
             a.dimensions[-1] == a.dimensions[-2], "CHOL-4", "last two dimensions of a", a.dimensions[-2:], "equal sizes"
         )
         return a.logical
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Half of the matrix is read, half of the result written."""
+        return Cost(result.size * result.dimensions[-1] // 3, 0, result.nbytes)
 
     def reference(self, a: Array) -> Array:
         if not a.size:
@@ -85,6 +90,10 @@ class TriangularSolve(Op, name="triangular-solve"):
         batch = a.dimensions[:-2]
         check(b.dimensions[:-2] == batch, "TRISOLVE-7", "batch dimensions of b", b.dimensions[:-2], batch)
         return b.logical
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        a, b = operands
+        return Cost(2 * b.size * a.dimensions[-1], 0, a.nbytes / 2 + b.nbytes + result.nbytes)
 
     def reference(self, a: Array, b: Array) -> Array:
         matrix, right = (computed(x) for x in self._cut(a, b))

@@ -1,5 +1,6 @@
 """Data movement: every element of the result is an element of an operand (or counts), bit for bit."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from hlokit.errors import UnsupportedError
 from hlokit.forms.affine import Affine, Index, row_major
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.emitter import Condition, Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array
@@ -76,6 +78,10 @@ class Transpose(Op, name="transpose"):
         is_permutation = sorted(self.dimensions) == list(range(operand.rank))
         check(is_permutation, "TRANSP-3", "dimensions", self.dimensions, "a permutation of the operand's")
         return operand.permuted(self.dimensions)
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Nothing where the data stays where it lies."""
+        return Cost() if operands[0].permuted(self.dimensions) is result else moved(operands, result)
 
     def reference(self, operand: Array) -> Array:
         return operand.transpose(self.dimensions)
@@ -308,6 +314,7 @@ class Bitcast(Op, name="bitcast"):
 
     arity = 1
     form = "index"
+    free = True
     rules = "BEY-19"
     reads_layout = True
 

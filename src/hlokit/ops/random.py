@@ -5,6 +5,7 @@ from typing import Annotated
 
 import numpy as np
 
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Device
@@ -36,6 +37,9 @@ class Rng(Op, name="rng"):
         good = first.static is scalar and second.static is scalar
         check(good, "RNG-2", "parameters", (first, second), f"two of {scalar}")
         return shape.logical
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return moved(operands, result) + Cost(transcendentals=sum(leaf.size for leaf in result.leaves()))
 
     def reference(self, first: Array, second: Array, process: Device, shape: Shape) -> Array:
         if self.distribution == "rng_normal":
@@ -113,6 +117,9 @@ class RngBitGenerator(Op, name="rng-bit-generator"):
     def _check_data(self, data: Shape) -> None:
         check(data.is_array and data.dtype.is_integral, "RBG-2", "data", data, "an array of unsigned integers")
         check(not data.is_dynamic, "DYN-15", "data", data, "a static shape")
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return moved(operands, result) + Cost(transcendentals=sum(leaf.size for leaf in result.leaves()))
 
     def reference(self, initial_state: Array, shape: Shape) -> Array | tuple[Array, Array]:
         data = shape.elements[1] if shape.is_tuple else shape

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
@@ -118,6 +119,10 @@ class Reduce(Op, name="reduce"):
         results = [a.with_dimensions([a.dimensions[d] for d in kept], [a.dynamic[d] for d in kept]) for a in arrays]
         results = [r.with_dtype(leaf.dtype) for r, leaf in zip(results, to_apply.result.leaves(), strict=True)]
         return Shape.tuple(results) if to_apply.result.is_tuple else results[0]
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        each = result.elements[0] if result.is_tuple else result
+        return moved(operands, result) + called[0].times(max(0, operands[0].size - each.size))
 
     def reference(self, *operands: Array, to_apply: Function, shape: Shape | None = None) -> Any:
         arrays, inits = (in_reducer_types(part, to_apply) for part in split_operands(operands, "REDUCE-2"))

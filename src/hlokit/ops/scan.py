@@ -1,9 +1,11 @@
 """Scan: a loop over the slices of arrays, with carried values."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.graph import Called, Graph, Node
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
@@ -65,6 +67,12 @@ class Scan(Op, name="scan"):
         has_size = output_count > 0 and declared.is_array and 0 <= self.dimension < declared.rank
         check(has_size, "BEY-50", "operands", "no input", f"an input, or an output with dimension {self.dimension}")
         return declared.dimensions[self.dimension], False
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """The computation once for each step."""
+        inputs = tuple(operands[: len(operands) - self.num_carries])
+        steps, _ = self._steps(inputs, len(list(result.leaves())) - self.num_carries)
+        return moved(operands, result) + called[0].times(steps)
 
     def reference(self, *operands: Any, to_apply: Function) -> Any:
         count = len(operands) - self.num_carries

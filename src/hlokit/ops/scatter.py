@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hlokit.forms.affine import Affine, Index
+from hlokit.forms.cost import Cost
 from hlokit.forms.emitter import Condition, Emitter, Reader
 from hlokit.forms.scatter import Scattering, Target
 from hlokit.hlo.op import Op, attr, check
@@ -99,6 +100,13 @@ class Scatter(Op, name="scatter"):
     def _window_dims(self, rank: int) -> list[int]:
         """Operand dimensions that a window spans (SCATTER-17)."""
         return remaining(rank, self.inserted_window_dims, self.input_batching_dims)
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """Each update is read, and so is the element it meets, which is written again."""
+        count = len(operands) // 2
+        updates = operands[count + 1 :]
+        found = Cost(bytes_accessed=operands[count].nbytes + 3 * sum(u.nbytes for u in updates))
+        return found + called[0].times(updates[0].size)
 
     def reference(self, *operands: Any, to_apply: Function, operand_shapes: list[Shape]) -> Any:
         n = len(operands) // 2

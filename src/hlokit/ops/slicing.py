@@ -1,10 +1,12 @@
 """Slices at fixed places and at places known at run time."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hlokit.forms.affine import Affine, Index
+from hlokit.forms.cost import Cost, taken
 from hlokit.forms.emitter import Emitter, Reader, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Dynamic, valid_part, whole_buffer
@@ -41,6 +43,9 @@ class Slice(Op, name="slice"):
             return operand.with_dimensions(sizes)
         bounded = [f and d != UNBOUNDED for f, d in zip(operand.dynamic, operand.dimensions, strict=True)]
         return operand.with_dimensions(sizes, [f and n != 1 for f, n in zip(bounded, sizes, strict=True)])
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return taken(operands, result)
 
     def reference(self, operand: Array | Dynamic, shape: Shape, operand_shapes: list[Shape]) -> Array:
         """Dynamic dimensions end at their run-time size, unless the result is fixed: that may read padding (DYN-7)."""
@@ -87,6 +92,9 @@ class DynamicSlice(Op, name="dynamic-slice"):
             check(inside, "DSLICE-8", "dynamic_slice_sizes", sizes, "sizes within the operand's")
         return operand.with_dimensions(sizes)
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return taken(operands, result)
+
     def reference(self, operand: Array | Dynamic, *indices: Array, operand_shapes: list[Shape]) -> Array:
         buffer = whole_buffer(operand, operand_shapes[0].dimensions)
         starts = clamped_starts(indices, buffer.shape, self.dynamic_slice_sizes)
@@ -119,6 +127,10 @@ class DynamicUpdateSlice(Op, name="dynamic-update-slice"):
             return operand.logical
         covers = _covers(operand, update)
         return operand.logical.with_dynamic([f or c for f, c in zip(operand.dynamic, covers, strict=True)])
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        _, update, *indices = operands
+        return Cost(bytes_accessed=2 * update.nbytes + sum(i.nbytes for i in indices[:1]))
 
     def reference(
         self, operand: Array | Dynamic, update: Array | Dynamic, *indices: Array, operand_shapes: list[Shape]

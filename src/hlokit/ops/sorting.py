@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from hlokit.forms.cost import Cost, log2, moved
 from hlokit.forms.kernel import Kernel
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import Array, Function
@@ -41,6 +42,14 @@ class Sort(Op, name="sort"):
         check(found == expected, "SORT-3", "comparator parameters", found, expected)
         check(to_apply.result.static is dtypes.pred[()], "SORT-3", "comparator result", to_apply.result, "pred[]")
         return operands[0].logical if len(operands) == 1 else Shape.tuple(o.logical for o in operands)
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        """A comparison counts as one operation, whatever the comparator computes."""
+        count = operands[0].size
+        return moved(operands, result) + Cost(count * log2(count))
+
+    def operations(self, operands: Sequence[Shape], result: Shape, called: Sequence[float]) -> float:
+        return super().operations(operands, result, called) * called[0]
 
     def reference(self, *operands: Array, to_apply: Function) -> Any:
         last = [np.moveaxis(o, self.dimension, -1) for o in cut_to_least(operands)]
@@ -79,6 +88,10 @@ class TopK(Op, name="topk"):
         check(0 <= self.k <= size, "BEY-37", "k", self.k, f"in [0, {size}]")
         values = operand.with_dimensions((*operand.dimensions[:-1], self.k), operand.dynamic)
         return Shape.tuple((values, values.with_dtype(dtypes.s32)))
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        count = operands[0].size
+        return moved(operands, result) + Cost(count * log2(count))
 
     def reference(self, operand: Array) -> tuple[Array, Array]:
         keys = total_order_keys(operand)

@@ -1,14 +1,19 @@
 """Parameters, constants, tuples, tokens: what holds a program together."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from hlokit.forms.affine import Index
+from hlokit.forms.cost import Cost
 from hlokit.forms.emitter import Emitter, Value
 from hlokit.hlo.op import Op, attr, check
 from hlokit.hlo.values import TOKEN_VALUE, Dynamic
 from hlokit.types.attributes import LITERAL, ResultShape
 from hlokit.types.literal import Literal
 from hlokit.types.shape import TOKEN, Shape
+
+_POINTER = 8
+"""Bytes of a tuple's element."""
 
 
 class Parameter(Op, name="parameter"):
@@ -19,6 +24,7 @@ class Parameter(Op, name="parameter"):
 
     arity = 0
     form = "control"
+    free = True
     rules = "BUILDER"
 
     def infer(self) -> Shape:
@@ -33,6 +39,7 @@ class Constant(Op, name="constant"):
 
     arity = 0
     form = "index"
+    free = True
     rules = "HLIT"
     shape_required = True
 
@@ -59,6 +66,9 @@ class Tuple(Op, name="tuple"):
     def infer(self, *elements: Shape) -> Shape:
         return Shape.tuple(elements)
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        return Cost(bytes_accessed=_POINTER * len(operands))
+
     def reference(self, *elements: Any) -> tuple[Any, ...]:
         return elements
 
@@ -70,6 +80,7 @@ class GetTupleElement(Op, name="get-tuple-element"):
 
     arity = 1
     form = "control"
+    free = True
     rules = "GTE"
     whole_values = True
     elementwise = True
@@ -93,6 +104,7 @@ class AfterAll(Op, name="after-all"):
     """A token that is there when all operands are, tokens or other values; none is needed (TOKEN-5)."""
 
     form = "control"
+    free = True
     rules = "TOKEN"
 
     def infer(self, *operands: Shape) -> Shape:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from hlokit.forms.cost import Cost, moved
 from hlokit.forms.fold import Fold, FoldDimension
 from hlokit.forms.graph import Called, Graph, Node
 from hlokit.hlo.op import Op, attr, check
@@ -119,6 +120,10 @@ class ReduceWindow(Op, name="reduce-window"):
         results = [r.with_dtype(leaf.dtype) for r, leaf in zip(results, to_apply.result.leaves(), strict=True)]
         return Shape.tuple(results) if to_apply.result.is_tuple else results[0]
 
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        each = result.elements[0] if result.is_tuple else result
+        return moved(operands, result) + called[0].times(each.size * max(0, _window_size(self.window) - 1))
+
     def reference(self, *operands: Array, to_apply: Function, shape: Shape | None = None) -> Any:
         arrays, inits = (in_reducer_types(part, to_apply) for part in split_operands(operands, "RWIN-2"))
         return as_declared(self._folded(cut_to_least(arrays), inits, to_apply), shape)
@@ -198,6 +203,12 @@ class SelectAndScatter(Op, name="select-and-scatter"):
         check_reducer(scatter, [operand], (init,), "scatter")
         check(not scatter.result.is_tuple, "SAS-3", "scatter result", scatter.result, scalar)
         return operand.logical
+
+    def cost(self, operands: Sequence[Shape], result: Shape, called: Sequence[Cost]) -> Cost:
+        source = operands[1].size
+        select, scatter = called
+        picked = select.times(source * max(0, _window_size(self.window) - 1))
+        return moved(operands, result) + picked + scatter.times(source)
 
     def reference(self, operand: Array, source: Array, init: Array, select: Function, scatter: Function) -> Array:
         targets, source = cut_to_least((_picked(operand, self.window, select), source))
@@ -337,3 +348,8 @@ def _covering(write: Writing, x: Node, nothing: Node, window: Window, sizes: Seq
 def _pad_one(axis: int, rank: int, padding: PaddingDimension) -> Pad:
     """A pad of one dimension."""
     return Pad(tuple(padding if d == axis else PaddingDimension(0, 0) for d in range(rank)))
+
+
+def _window_size(window: Window) -> int:
+    """The number of elements under a position of the window."""
+    return math.prod(d.size for d in window.dimensions)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hlokit.analysis.cost import Cost, cost_of_module
+from hlokit.analysis.cost import cost_of_module
 from hlokit.cpu.emit.traced import EVENT, HEADER, TOTAL, Traced, timed
 from hlokit.cpu.lower.portion import inner_blocks, portions
 from hlokit.cpu.lower.steps import CopyStep, HostStep, KernelStep, PackStep, RoutineStep, Step, WhileStep
 from hlokit.errors import HlokitError
+from hlokit.forms.cost import Cost
 from hlokit.runtime.instrumented import twin
 from hlokit.runtime.limits import Limits, limits
 

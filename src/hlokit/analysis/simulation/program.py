@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.analysis.cost import Cost, costs_of_instructions
+from hlokit.analysis.cost import costs_of_instructions
 from hlokit.analysis.loops import trip_count
 from hlokit.analysis.simulation.overlap import overlapping
 from hlokit.analysis.simulation.schedules import MessagePlan, by_size, direct, exchange, halving, ring, tree
@@ -27,6 +27,7 @@ from hlokit.analysis.simulation.steps import (
 )
 from hlokit.analysis.simulation.topology import Array, Topology
 from hlokit.errors import HlokitError, UnsupportedError
+from hlokit.forms.cost import Cost
 from hlokit.hlo.computation import Computation
 from hlokit.hlo.instruction import Instruction
 from hlokit.hlo.module import HloModule
