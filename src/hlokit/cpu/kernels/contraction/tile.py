@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
@@ -61,9 +62,15 @@ class Tile:
         The sums start from 0 if `first` (i1) holds, else from what `out` has.
         """
         if self.name not in module.functions:
-            module.add(self.written())
+            module.add_text(self.name, _text(self))
         fn = steps.fn
         fn.call(self.name, *pointers, steps, *map(fn.index, strides), first)
+
+
+@lru_cache(256)
+def _text(tile: Tile) -> str:
+    """Tiles are the same in many programs."""
+    return tile.written().text()
 
 
 class TileFunction:
