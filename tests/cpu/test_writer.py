@@ -98,7 +98,6 @@ TO_DO = {
     "cpu/jit/frames.py",
     "cpu/jit/merging.py",
     "cpu/jit/objects.py",
-    "cpu/kernels/flow.py",
     "cpu/math/primitives.py",
 }
 """Files that still write LLVM's syntax themselves. The list may only shrink."""

@@ -15,16 +15,6 @@ def subroutine(name: str, element: Type = I8, /, **parameters: Type | str) -> tu
     return f, f.arguments(element)
 
 
-def least(f: Function, a: str, b: str) -> str:
-    """The less of two i64."""
-    return f.let(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
-
-
-def greatest(f: Function, a: str, b: str) -> str:
-    """The greater of two i64."""
-    return f.let(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
-
-
 def unused_name(module: Module, prefix: str) -> str:
     """A name that no function of the module begins with, the same whenever the same functions came before."""
     return f"{prefix}{len(module.functions)}"
