@@ -26,7 +26,7 @@ class Terms(NamedTuple):
     vectors: list[tuple[Index, int]]
 
 
-class Place(NamedTuple):
+class LanePlace(NamedTuple):
     """Where the lanes of an access lie: `pointer` to the first lane's element, and what adds to it in others."""
 
     pointer: Pointer
@@ -48,12 +48,12 @@ class Addresses:
         """The array's first element."""
         found = self._pointers.get(buffer)
         if found is None:
-            name = self.table.fn.table_pointer(self.table.entry(buffer))
-            found = self._pointers[buffer] = Pointer(self.table.fn, str(name), stored_type(buffer.dtype))
+            found = self.table.fn.table(self.table.entry(buffer), stored_type(buffer.dtype))
+            self._pointers[buffer] = found
         return found
 
     def shifted(self, affine: Affine, scope: Scope) -> int:
-        """What the step of a tile adds to an affine."""
+        """The number that the step of a tile adds to an affine."""
         tile, outer = self.loops.tile, scope
         while tile is not None and outer.parent is not None:
             if outer.bits & tile.bit:
@@ -88,7 +88,7 @@ class Addresses:
         scalars.sort(key=lambda term: term[0].depth)
         return Terms(lane, scalars, vectors)
 
-    def address(self, buffer: Buffer, affine: Affine, scope: Scope) -> Place:
+    def address(self, buffer: Buffer, affine: Affine, scope: Scope) -> LanePlace:
         """Where the affine is in an array."""
         lane, scalars, vectors = self.terms(affine, scope)
         constant = affine.constant + self.shifted(affine, scope)
@@ -113,7 +113,7 @@ class Addresses:
                 with scope.region:
                     found = scope.memo["at", pointer.text, constant] = pointer[constant]
             pointer = found
-        return Place(pointer, lane, vectors)
+        return LanePlace(pointer, lane, vectors)
 
     def number(self, affine: Affine, dtype: DType, scope: Scope) -> Value:
         """An affine as a value of an integer type that holds it."""

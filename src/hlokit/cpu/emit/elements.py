@@ -1,4 +1,4 @@
-"""What writes the elements of a kernel's arrays, put together."""
+"""The writers of the elements of a kernel's arrays, put together."""
 
 from __future__ import annotations
 

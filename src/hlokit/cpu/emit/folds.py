@@ -69,7 +69,7 @@ class Folds:
     # -- one by one
 
     def accumulators(self, folds: Sequence[Node], scope: Scope) -> list[Value]:
-        """What the folds begin with, outside loops of their own: with the lanes of this scope where they need them."""
+        """The initial values of the folds, with the lanes of this scope where they need them."""
         return [self.values.spread(self.values.value(init, scope), lanes, scope)
                 for fold in folds for lanes in [_lanes(fold, scope)] for init in fold.data.inits]  # fmt: skip
 
@@ -175,7 +175,7 @@ class Folds:
         return {node for body in fold.data.bodies for node in self.values.order(body)}
 
     def _start(self, fold: Node, k: int, lanes: int, scope: Scope) -> Value:
-        """What lanes start from: the identity of a known op, else the init, which may be taken any number of times."""
+        """The initial value of all lanes: a known op's identity, else the init, which may be taken several times."""
         data: Fold = fold.data
         dtype = data.inits[k].dtype
         name = identity_name(data.combined[0]) if len(data.inits) == 1 else None
@@ -217,7 +217,7 @@ def _half(value: Value, start: int) -> Value:
 
 
 def _in_order(low: Sequence[Value], high: Sequence[Value], count: int) -> tuple[list[Value], list[Value]]:
-    """Of each lane's two what came first, and the other: as value number `count` tells."""
+    """The earlier and the later of each lane's two values, as value number `count` tells."""
     is_later = low[count] > high[count]
     pairs = [(is_later.select(b, a), is_later.select(a, b)) for a, b in zip(low, high, strict=True)]
     return [first for first, _ in pairs], [second for _, second in pairs]
@@ -233,7 +233,7 @@ def _keep_rows(rows: dict[Node, Pointer], scope: Scope) -> None:
 
 
 def identity_value(name: str, dtype: DType) -> Any:
-    """What the primitive leaves its other operand as it is with (add: -0, so that -0 stays -0)."""
+    """The identity element of the primitive (of add -0, so that -0 stays -0)."""
     if dtype.kind == "pred":
         return name in ("and", "mul", "min")
     if dtype.is_floating:

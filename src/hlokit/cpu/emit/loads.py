@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlokit.cpu.emit.addresses import Addresses, Place
+from hlokit.cpu.emit.addresses import Addresses, LanePlace
 from hlokit.cpu.emit.prefetch import Prefetcher
 from hlokit.cpu.emit.scope import Scope, is_static
 from hlokit.cpu.emit.strided import StridedLoads
@@ -19,7 +19,7 @@ from hlokit.types.dtype import DType
 
 
 class Loads:
-    """Writes loads, and what is read and converted at once."""
+    """Writes loads, and conversions that are made as one reads."""
 
     def __init__(self, values: Values, addresses: Addresses) -> None:
         self.values, self.addresses = values, addresses
@@ -80,7 +80,7 @@ class Loads:
                 value = self._gather(buffer, pointers(place, affine, scope), mask, scope)
         return from_memory(value, buffer.dtype, scope)
 
-    def _contiguous(self, node: Node, place: Place, mask: Value | None, scope: Scope) -> Value:
+    def _contiguous(self, node: Node, place: LanePlace, mask: Value | None, scope: Scope) -> Value:
         if place.lane == 1:
             value = place.pointer.load(scope.lanes, mask)
             if mask is None:
@@ -124,7 +124,7 @@ class Loads:
         return self.values.primitive(node, scope)
 
 
-def pointers(place: Place, affine: Affine, scope: Scope) -> Pointers:
+def pointers(place: LanePlace, affine: Affine, scope: Scope) -> Pointers:
     """The lanes' addresses; their distances are counted in 32 bits where that is enough."""
     lanes, fn = scope.lanes, scope.region.fn
     reach = abs(place.lane) * lanes
@@ -142,7 +142,7 @@ def pointers(place: Place, affine: Affine, scope: Scope) -> Pointers:
 
 
 def from_memory(value: Value, dtype: DType, scope: Scope) -> Value:
-    """What was loaded, as registers hold it: pred as i1; integers below a byte extended."""
+    """A loaded value as registers hold it: pred as i1; integers below a byte extended."""
     if dtype.kind == "pred":
         with scope.region:
             return value.ne(0)

@@ -39,7 +39,7 @@ def by_vectors(axis: Axis, lanes: int, mask: Value | None, body: Body) -> Body:
 
 
 class VectorSteps(NamedTuple):
-    """How the steps of an axis in a span go by vectors: `wide` ones at a time, then `lanes`, then some of these."""
+    """The vectors of the steps of an axis in a span: `wide` ones at a time, then `lanes`, then some of these."""
 
     axis: Axis
     span: Span
@@ -54,7 +54,7 @@ class VectorSteps(NamedTuple):
 
 
 def vector_steps(loops: Loops, axis: Axis, span: Span, *, whole: bool) -> VectorSteps:
-    """How an axis goes by vectors. `whole`: one loop does all of the span, not what a chunk has of it."""
+    """The vectors of an axis. `whole`: one loop does all of the span, not what a chunk has of it."""
     lanes = loops.lanes
     wide = lanes * loops.unroll
     while lanes > 2 and axis.extent <= lanes // 2:
@@ -74,7 +74,7 @@ def vector_loop(scope: Scope, steps: VectorSteps, carries: Sequence[Value], body
 
 
 def _rest(scope: Scope, steps: VectorSteps, carries: Sequence[Value], body: Body) -> Sequence[Value]:
-    """What wide vectors leave."""
+    """The steps after the wide vectors."""
     fn, axis, lanes = scope.region.fn, steps.axis, steps.lanes
     begin, end = steps.span
     whole = begin + (end - begin) // lanes * lanes
@@ -112,7 +112,7 @@ def chunk_loop(scope: Scope, steps: VectorSteps, low: Value, high: Value, body: 
 
 
 def _between(scope: Scope, steps: VectorSteps, low: Value, high: Value, body: Body) -> None:
-    """Of the steps from low to high those that are in the span: by wide vectors, then by vectors with a mask."""
+    """The steps from low to high that are in the span: by wide vectors, then by vectors with a mask."""
     axis, span, wide, lanes = steps.axis, steps.span, steps.wide, steps.lanes
     with scope.region as fn:
         first = low.smax(span[0])

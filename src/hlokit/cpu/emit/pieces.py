@@ -19,7 +19,7 @@ _ANY: Span = (0, 0)
 
 @contextmanager
 def _known(emission: Emission, axis: Axis, span: Span) -> Generator[None]:
-    """What is written inside is for these steps of the axis; where the span is empty, for any."""
+    """A context in which code is for these steps of the axis; where the span is empty, for any."""
     saved = emission.stores, emission.known
     emission.known = {**emission.known, axis: span}
     known = {a: s for a, s in emission.known.items() if s[0] < s[1]}

@@ -49,13 +49,7 @@ def scalar_function(computation: Computation, module: Module, context: Context) 
     fn = Function(name, parameters, result, "alwaysinline", target=context.target)
     emission = Emission.of(fn, Loops([], [], strict=context.strict), HOLE)
     emission.root.memo.update({node: fn.argument(name) for node, name in names.items()})
-    values = [Elements(emission, BufferTable(fn)).values.value(node, emission.root) for node in nodes]
-    if len(values) == 1:
-        fn.returns(values[0])
-    else:
-        total = "poison"
-        for k, value in enumerate(values):
-            total = fn.let(f"insertvalue {result} {total}, {value.typed}, {k}")
-        fn.do(f"ret {result} {total}")
+    values = Elements(emission, BufferTable(fn)).values
+    fn.returns_struct([values.value(node, emission.root) for node in nodes])
     module.add(fn)
     return name

@@ -101,7 +101,7 @@ def is_static(mask: Value | None) -> bool:
 
 
 def lanes_of(scope: Scope) -> int:
-    """How many lanes there are, of a scope whose mask is static."""
+    """The number of lanes that exist, of a scope whose mask is static."""
     return scope.mask.count if isinstance(scope.mask, LaneMask) else scope.lanes
 
 
@@ -132,7 +132,7 @@ class Emission:
 
     @classmethod
     def of(cls, fn: Function, loops: Loops, bits: int = 0) -> Emission:
-        """Of a kernel whose code goes to the function's end. `bits`: the axes that are bound there."""
+        """The state of a kernel whose code goes to the function's end. `bits`: the axes that are bound there."""
         return cls(fn, loops, Scope(None, Region.of(fn), bits), loops.stores)
 
 

@@ -82,7 +82,7 @@ class Stores:
     # -- several side by side
 
     def _side_by_side(self, run: Sequence[Store], scope: Scope) -> int:
-        """How many of the stores fill memory together: every lane's elements lie side by side. 1: the first alone."""
+        """The number of stores that fill memory together: each lane's elements lie side by side. 1: the first alone."""
         first = run[0]
         count = first.place.coefficient(scope.lane_axis) if scope.lane_axis is not None else 0
         if not 2 <= count <= 8 or len(run) < count or self.addresses.terms(first.place, scope).vectors:

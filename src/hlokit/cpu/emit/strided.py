@@ -13,7 +13,7 @@ from hlokit.types import dtype as dtypes
 from hlokit.types.dtype import DType
 
 _BYTES = 64
-"""Of a register that a permutation of bytes goes through."""
+"""Size of a register that a permutation of bytes goes through."""
 
 
 class StridedLoads:

@@ -46,7 +46,7 @@ class Values:
         return scope.holder(node.deps).memo[node]
 
     def order(self, node: Node) -> list[Node]:
-        """What the node needs, children first; a fold's insides are its own affair."""
+        """The nodes that the node needs, children first; a fold's insides are its own affair."""
         found = self._orders.get(node)
         if found is None:
             found = self._orders[node] = reachable([node], _needed)
@@ -107,7 +107,7 @@ class Values:
             return primitives.emit(node.op, of, spread, node.dtype, strict=self.emission.loops.strict)
 
     def _under_root(self, divisor: Node, scope: Scope) -> Value | None:
-        """What the divisor is the root of, where x * rsqrt takes less than the division."""
+        """The number whose root the divisor is, where x * rsqrt takes less than the division."""
         if divisor.op != "sqrt" or divisor.dtype.name != "f32" or self.emission.loops.strict:
             return None
         if not has_short_rsqrt(self.emission.fn.target):
@@ -175,5 +175,5 @@ def _from_row(row: Pointer, scope: Scope) -> Value:
 
 
 def _needed(node: Node) -> Sequence[Node]:
-    """What a node's code reads; a fold's insides are written by the fold."""
+    """The nodes that a node's code reads; a fold's insides are written by the fold."""
     return node.data.inits if node.op == "fold" else children(node)

@@ -272,6 +272,16 @@ class Function:
             value = None if self.result == "void" else self.constant(value, _parsed(self.result))
         self._end("ret void" if value is None else f"ret {value.typed}")
 
+    def returns_struct(self, values: Sequence[Value]) -> None:
+        """Ends the function, whose result is a literal struct of these values; one alone is the result itself."""
+        if len(values) == 1:
+            self.returns(values[0])
+            return
+        total = "poison"
+        for number, value in enumerate(values):
+            total = self.let(f"insertvalue {self.result} {total}, {value.typed}, {number}")
+        self._end(f"ret {self.result} {total}")
+
     # -- memory
 
     def local(self, type: Type, count: int | Value = 1, align: int = 0) -> Pointer:
@@ -344,7 +354,7 @@ class Function:
 
     @contextmanager
     def when(self, condition: Value | str) -> Generator[None]:
-        """What is written inside runs only if the i1 holds."""
+        """A branch: the code written inside runs only if the i1 holds."""
         then, after = self.new_block("then"), self.new_block("after")
         self.branch(condition, then, after)
         self.start(then)

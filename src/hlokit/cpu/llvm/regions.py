@@ -29,7 +29,7 @@ class Region:
 
     @classmethod
     def of(cls, fn: Function) -> Region:
-        """What is written of the function so far; from now on it is the region that instructions go to."""
+        """The function as far as it is written, as the region that instructions go to from now on."""
         region = fn.region = cls(fn, fn.lines, fn.block)
         return region
 
@@ -56,7 +56,7 @@ class Region:
 
     @contextmanager
     def when(self, condition: Value) -> Generator[None]:
-        """What is written into the region meanwhile runs only if the i1 holds."""
+        """A branch: code written into the region meanwhile runs only if the i1 holds."""
         with self as fn:
             then, after = fn.new_block("then"), fn.new_block("after")
             fn.branch(condition, then, after)

@@ -277,7 +277,7 @@ _COMPARED = {
     "ge": (0, 2**62),
     "eq": (0, 1),
 }
-"""Of the difference: where the comparison holds."""
+"""The interval of the difference in which the comparison holds."""
 
 
 _TESTS: dict[str, Callable[[int, int], int]] = {
@@ -290,7 +290,7 @@ _TESTS: dict[str, Callable[[int, int], int]] = {
     "and": min,
     "or": max,
 }
-"""Of constants that are whole numbers or truth values."""
+"""Primitives that are folded of constants that are whole numbers or truth values."""
 
 
 def _is_integer_of_bytes(dtype: DType) -> bool:

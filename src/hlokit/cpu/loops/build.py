@@ -11,7 +11,7 @@ from hlokit.cpu.loops.called import CalledFunction
 from hlokit.cpu.loops.element_loops import ElementLoops
 from hlokit.cpu.loops.expr import index_deps, reachable
 from hlokit.cpu.lower.leaf import Leaf
-from hlokit.cpu.lower.retries import Cut, too_often
+from hlokit.cpu.lower.retries import Materialise, too_often
 from hlokit.forms.affine import Index
 from hlokit.ops.control_flow import While
 from hlokit.ops.movement import Broadcast
@@ -63,7 +63,7 @@ class Build(ElementLoops):
             if not isinstance(leaf.instruction.op, Broadcast):  # its operand is counted, at fewer places
                 self._count(leaf, index)
             if len(self._open) >= MAX_DEPTH:
-                raise Cut(leaf, "the chain of instructions is too long for one kernel", is_size=True)
+                raise Materialise(leaf, "the chain of instructions is too long for one kernel", is_size=True)
             before, costly = self.expressions.work, self.expressions.costly
             self._open.append(leaf)
             found = self.memo[key] = self._computed(leaf, index)
@@ -72,7 +72,7 @@ class Build(ElementLoops):
             self.weights[leaf] = max(self.weights.get(leaf, 0), weight)
             self._check_invariant(leaf, index, weight + 10 * (self.expressions.costly - costly), found)
             if len(self.expressions.nodes) > _MAX_NODES:
-                raise Cut(
+                raise Materialise(
                     max(self.reads, key=lambda leaf: len(self.reads[leaf])), "the kernel is too large", is_size=True
                 )
         return found
@@ -84,10 +84,10 @@ class Build(ElementLoops):
         again = index_deps(index) & bound if bound is not None else read and index not in read
         operand = self.source.leaf(leaf.instruction.operands[0]).shape
         if again and operand.size >= _STAGE and operand.size >= 64 * leaf.shape.size:
-            raise Cut(leaf, "the first stage of a fold in two")
+            raise Materialise(leaf, "the first stage of a fold in two")
 
     def _check_invariant(self, leaf: Leaf, index: Index, cost: int, value: Any) -> None:
-        """What does not depend on an outer loop, yet on one in it, is computed again in each of its steps."""
+        """Cuts values that do not depend on an outer loop, yet on one in it: each of its steps computes them again."""
         if cost < _COSTLY_INVARIANT or not self.around or self._passes or not leaf.shape.rank:
             return
         deps = index_deps(index)
@@ -98,7 +98,7 @@ class Build(ElementLoops):
             return
         if any(node.op == "fold" for node in reachable(parts_of([value]))):
             return  # loops are ordered by what folds depend on
-        raise Cut(leaf, f"it is the same in {steps} steps of a loop around it")
+        raise Materialise(leaf, f"it is the same in {steps} steps of a loop around it")
 
     def _count(self, leaf: Leaf, index: Index) -> None:
         """Cuts while building: as soon as it is clear that a leaf is computed too often."""
@@ -108,7 +108,7 @@ class Build(ElementLoops):
         indices.add(index)
         spent = self.spent[leaf] = self.spent.get(leaf, 0) + self._let_through(index_deps(index))
         if len(indices) > 1 and too_often(spent, leaf.shape.size, self.weights.get(leaf, 1)):
-            raise Cut(leaf, f"computed {spent} times for {leaf.shape.size} elements")
+            raise Materialise(leaf, f"computed {spent} times for {leaf.shape.size} elements")
 
     def _let_through(self, deps: int) -> int:
         """The number of places of a set of axes where the guards hold, as far as each of them asks for one axis."""

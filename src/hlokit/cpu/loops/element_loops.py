@@ -96,7 +96,7 @@ class ElementLoops(Folding):
         trip: Group,
         index: Index,
     ) -> Callable[[Index], Any]:
-        """What a pass reads of the state's element k."""
+        """The state's element k as a pass reads it."""
         shape = loop.shape.elements[k]
         own = index if shape.rank else ()
 

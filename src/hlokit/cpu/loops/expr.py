@@ -202,7 +202,7 @@ def affine_of(node: Node) -> Affine | None:
 
 
 def children(node: Node) -> list[Node]:
-    """What a node needs, run-time integers of its affines and the insides of a fold among it."""
+    """The nodes that a node needs, run-time integers of its affines and the insides of a fold among them."""
     found = list(node.args)
     affine = affine_of(node)
     if affine is not None:

@@ -14,7 +14,7 @@ from hlokit.cpu.loops.arithmetic import Arithmetic, parts_of
 from hlokit.cpu.loops.called import CalledFunction, Turned
 from hlokit.cpu.loops.expr import Axis, Fold, Node, Pair, identity_name, index_deps
 from hlokit.cpu.lower.leaf import Leaf
-from hlokit.cpu.lower.retries import Cut, Turn
+from hlokit.cpu.lower.retries import Materialise, Turn
 from hlokit.forms.affine import Affine, Index
 from hlokit.forms.emitter import Condition
 from hlokit.forms.fold import FoldDimension
@@ -172,14 +172,14 @@ class Folding(Arithmetic):
         missing = [k for k, axis in enumerate(self.around) if axis.extent > 1 and not axis.bit & own]
         operand = self.source.leaf(instruction.operands[0]).shape
         if missing and operand.nbytes >= _NEAR * prod(axis.extent for axis in self.around[: missing[0]]):
-            raise Cut(self.source.leaf(instruction, 0), "rows are gone through, of which it folds columns")
+            raise Materialise(self.source.leaf(instruction, 0), "rows are gone through, of which it folds columns")
 
     def _check_nesting(self, instruction: Instruction, own: int) -> None:
         """One of two folds, of which each needs an axis that the other does not, is computed anew for all of them."""
         if any(axes is not None for axes in self._folding):
             return
         if any(own & ~other and other & ~own for other in self._folded_for):
-            raise Cut(self.source.leaf(instruction, 0), "another fold needs other loops around it")
+            raise Materialise(self.source.leaf(instruction, 0), "another fold needs other loops around it")
         self._folded_for.append(own)
 
     def _place(self, d: FoldDimension, size: int, index: Index, step: Affine) -> tuple[Affine, list[Condition]]:
@@ -271,14 +271,14 @@ class Folding(Arithmetic):
         axis = reading.get(place) or backwards.get(place)
         others = index_deps((*index[:dimension], *index[dimension + 1 :]))
         if axis is None or axis.extent != operands[0].shape.dimensions[dimension] or self.guards or others & axis.bit:
-            raise Cut(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
+            raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold read elsewhere than along its axis")
         if (place in reading) is not forwards:
             group = next(g for g in self.groups if axis in g.axes)
             if self.turned is None or group.turned or len(group.axes) > 1 or self._folding or axis in self._scanned:
-                raise Cut(self.source.leaf(instruction, 0), "a cumulative fold against its kernel's direction")
+                raise Materialise(self.source.leaf(instruction, 0), "a cumulative fold against its kernel's direction")
             raise Turn(axis)
         if self._scanned - {axis}:
-            raise Cut(self.source.leaf(instruction, 0), "another cumulative fold goes along another axis")
+            raise Materialise(self.source.leaf(instruction, 0), "another cumulative fold goes along another axis")
         self._scanned.add(axis)
         self._folding.append(axis.bit)
         bodies = [operand(index) for operand in operands]

@@ -33,7 +33,7 @@ class Parted:
 
 @dataclass(frozen=True)
 class Store:
-    """What a kernel writes: `node` to `buffer` at `place`, where all `guards` hold."""
+    """A store of a kernel: `node` to `buffer` at `place`, where all `guards` hold."""
 
     buffer: Buffer
     place: Affine
@@ -94,23 +94,23 @@ class Loops:
     pieces: dict[Axis, list[Span]] = field(default_factory=dict[Axis, "list[Span]"])
 
     def steps(self, axis: Axis) -> int:
-        """How often its loop of the main nest goes round: a tile axis outside the vector axis goes by blocks."""
+        """The trip count of its loop of the main nest: a tile axis outside the vector axis goes by blocks."""
         if axis is self.tile and self.order[-1] is not axis:
             return -(-axis.extent // BLOCK)
         return axis.extent
 
 
 @dataclass(frozen=True)
-class Place:
+class Nesting:
     """Where a node stands: the loops round it, outermost first, and the fold whose body it is in."""
 
     loops: tuple[Axis, ...]
     fold: Node | None
 
 
-def places_of(loops: Loops) -> dict[Node, Place]:
+def places_of(loops: Loops) -> dict[Node, Nesting]:
     """For every node the loops that it has to be in."""
-    found: dict[Node, Place] = {}
+    found: dict[Node, Nesting] = {}
     stack: list[tuple[Node, tuple[Axis, ...], Node | None]] = []
     for store in reversed(loops.stores):
         for root in (*store.guards, *runtime_nodes(store.place), store.node):
@@ -120,7 +120,7 @@ def places_of(loops: Loops) -> dict[Node, Place]:
         if node in found:
             continue
         inner = max((k + 1 for k, axis in enumerate(scope) if axis.bit & node.deps), default=0)
-        place = found[node] = Place(scope[:inner], fold)
+        place = found[node] = Nesting(scope[:inner], fold)
         if node.op == "fold":
             data: Fold = node.data
             inside = place.loops + data.bound

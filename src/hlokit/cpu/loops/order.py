@@ -9,7 +9,7 @@ from math import prod
 
 from hlokit.cpu.loops import parted, segments, tiles
 from hlokit.cpu.loops.expr import Axis, Buffer, Fold, Node, affine_of, children, identity_name, reachable
-from hlokit.cpu.loops.nest import Loops, Place, Store, places_of, stride_cost
+from hlokit.cpu.loops.nest import Loops, Nesting, Store, places_of, stride_cost
 from hlokit.cpu.loops.substitution import nodes_of, substituted
 from hlokit.cpu.loops.unrolled import unrolled
 from hlokit.forms.affine import Affine
@@ -157,7 +157,7 @@ def _selects(node: Node) -> bool:
 
 def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> None:
     places = places_of(loops)
-    accesses: list[tuple[Affine, Place]] = [
+    accesses: list[tuple[Affine, Nesting]] = [
         (affine, places[n])
         for n in nodes
         if n.op in ("load", "current") and (affine := affine_of(n)) is not None and n in places
@@ -165,7 +165,7 @@ def _choose_vector(loops: Loops, nodes: Sequence[Node], vector_bytes: int) -> No
     everywhere = tuple(loops.order)
     for store in loops.stores:
         depth = max((k + 1 for k, axis in enumerate(everywhere) if axis.bit & store.deps), default=0)
-        accesses.append((store.place, Place(everywhere[:depth], None)))
+        accesses.append((store.place, Nesting(everywhere[:depth], None)))
     costs = [(places[n].loops, cost_of(n.op)) for n in nodes if n in places and n.deps]
     for fold in (n for n in nodes if n.op == "fold" and n in places):
         steps = sum(cost_of(n.op) for n in reachable(fold.data.combined))
@@ -231,7 +231,7 @@ def _most_held(nodes: Sequence[Node], axis: Axis | None) -> int:
 
 
 def _touched_bytes(loops: Loops, nodes: Sequence[Node]) -> int:
-    """Of the buffers that a kernel reads or writes, what it can touch: few elements of one that it gathers from."""
+    """The bytes that a kernel can touch of the buffers that it reads or writes: few of one that it gathers from."""
     extents = {axis: axis.extent for axis in loops.order}
     for node in nodes:
         if node.op == "fold":
@@ -254,7 +254,7 @@ _REGISTERS = 24
 
 
 def _spilled(
-    loops: Loops, nodes: Sequence[Node], places: dict[Node, Place], own: dict[Node, Axis | None]
+    loops: Loops, nodes: Sequence[Node], places: dict[Node, Nesting], own: dict[Node, Axis | None]
 ) -> list[Node]:
     """Costly nodes needed by a fold along the vector axis and by the main loop over it; none of which needs another."""
     axis = loops.vector
@@ -307,7 +307,7 @@ def _own_vector(fold: Node, strict: bool) -> Axis | None:
     return best[1] if best[0] <= 12.0 * max(1, len(inside)) else None
 
 
-def _class(affine: Affine, place: Place, vector: Axis | None, own: dict[Node, Axis | None]) -> float:
+def _class(affine: Affine, place: Nesting, vector: Axis | None, own: dict[Node, Axis | None]) -> float:
     if vector is not None and vector in place.loops:
         return stride_cost(affine, vector) / 16
     axis = own[place.fold] if place.fold is not None and place.fold in own else None

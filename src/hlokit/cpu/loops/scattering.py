@@ -58,7 +58,7 @@ _UNSIGNED = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 
 
 def _limit(guard: Node) -> int | None:
-    """Of a comparison with a signed constant, that."""
+    """The signed constant that a guard compares with; None for other guards."""
     if guard.op not in ("ge", "le") or guard.args[1].op != "const" or guard.args[1].dtype.kind != "signed":
         return None
     return int(guard.args[1].data)

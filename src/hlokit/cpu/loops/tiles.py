@@ -67,7 +67,7 @@ def choose(loops: Loops, nodes: Sequence[Node]) -> None:
 
 
 def _cost(axis: Axis | None, tile: Axis | None, loads: Sequence[Node], stores: Sequence[Store]) -> float:
-    """Of a step, by the accesses."""
+    """The cost of a step, by its accesses."""
     if axis is None:
         return 16.0 * (len(loads) + len(stores))
     short = 1.0 if axis.extent >= 16 else 16.0 / axis.extent

@@ -79,7 +79,7 @@ def _is_innermost(axis: Axis, rest: Sequence[Axis], stores: Sequence[Store]) -> 
 
 
 def _cost(order: Sequence[Axis], stores: Sequence[Store]) -> float:
-    """Of all nodes in all steps of their loops."""
+    """The cost of all nodes in all steps of their loops."""
     return sum(
         cost_of(node.op) * prod(axis.extent for axis in place.loops)
         for node, place in places_of(Loops(list(order), list(stores))).items()

@@ -276,7 +276,7 @@ def _is_only_read(found: Assignment, step: CopyStep, source: Home, result: Home)
 
 
 class _Sharing:
-    """What the steps of a block may do in place.
+    """The updates that the steps of a block may do in place.
 
     first, last  the places in the block where each buffer is touched
     following    of a loop's body: what has the next value of each carry
@@ -338,7 +338,7 @@ def _is_branch_result(step: Step) -> bool:
 
 
 def _is_donation(source: Home, result: Home) -> bool:
-    """Of one element type (or a complex one and its components'): the argument is aligned for it alone."""
+    """Whether the element types are one (or a complex one and its components'): an argument is aligned for its own."""
     if source.kind != "argument" or not source.writable or source.result is not None or result.kind != "result":
         return False
     return source.buffers[0].dtype is result.buffers[0].dtype
@@ -455,7 +455,7 @@ def _free(gaps: list[tuple[int, int]], offset: int, size: int) -> None:
 
 
 def _note_copies(found: Assignment, block: Block) -> None:
-    """What is copied after all, and why; what kernels do in place."""
+    """The reasons: arrays that are copied after all, and why; those that kernels change in place."""
     for step in block.steps:
         if isinstance(step, KernelStep):
             read = {found.homes[buffer] for buffer in step.reads}

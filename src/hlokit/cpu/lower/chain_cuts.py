@@ -20,7 +20,7 @@ _NESTED: tuple[tuple[Callable[[Op], bool], int, str], ...] = (
     (lambda op: op.spreads(), 1, "its elements are spread twice"),
     (lambda op: op.thins(), 3, "its elements are thinned out too often"),
 )
-"""What may need each other so many times in one kernel, and why not more.
+"""A limit of how often values may need each other in one kernel, and its reason.
 
 Each fold goes through all before it again. What is spread twice has an index that is divided twice: no vector goes
 along it. What is thinned out three times is read at eight places.

@@ -59,7 +59,7 @@ def _groups(step: RoutineStep) -> int:
 
 
 def _product(step: RoutineStep) -> Contraction | None:
-    """What a step multiplies, if it is a plain product whose operands are there as they are."""
+    """The operands of a step, if it is a plain product whose operands are there as they are."""
     op, operands = step.instructions[0].op, step.instructions[0].operands
     if op.form != "contraction" or step.packed is not None:
         return None

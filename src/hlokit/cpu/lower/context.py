@@ -1,4 +1,4 @@
-"""What all computations of a program share."""
+"""The state that all computations of a program share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reasons:
 
 
 class Context:
-    """What all computations of a program share: buffers, constants, reasons."""
+    """The state that all computations of a program share: buffers, constants, reasons."""
 
     def __init__(self, target: Target, *, strict: bool = False) -> None:
         self.target = target

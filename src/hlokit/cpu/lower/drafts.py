@@ -17,7 +17,7 @@ from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.lower.chain_cuts import ChainCuts
 from hlokit.cpu.lower.leaf import Leaf
 from hlokit.cpu.lower.leaves import Key
-from hlokit.cpu.lower.retries import Cut, Reference, Split, Turn
+from hlokit.cpu.lower.retries import Materialise, NoElementLoop, Reference, Split, Turn
 from hlokit.cpu.lower.traits import is_small_update, leaf_count
 from hlokit.cpu.math.half import computes_half
 from hlokit.errors import UnsupportedError
@@ -41,11 +41,11 @@ class Draft:
     serial: int = 0
     source: Buffer | None = None
     fills: dict[int, Draft] = field(default_factory=dict[int, "Draft"])
-    """Of a scatter: the kernels that put its operands where its results are, by number; stored ones are copied."""
+    """The kernels that put a scatter's operands where its results are, by number; stored ones are copied."""
 
     @cached_property
     def folds(self) -> int:
-        """How many of its folds need each other in a row."""
+        """The number of folds that need each other in a row."""
         levels: dict[Node, int] = {}
         for node in reachable([store.node for store in self.stores]):
             levels[node] = max((levels[child] for child in children(node)), default=0) + (node.op == "fold")
@@ -105,7 +105,7 @@ class Drafting(ChainCuts):
         return [self.stored[Leaf(instruction, k)] for k in range(leaf_count(instruction.shape))]
 
     def _reached(self, instruction: Instruction) -> Iterator[Instruction]:
-        """What was inlined into the kernel that was being built."""
+        """The instructions that were inlined into the kernel that was being built."""
         yield instruction
         for leaf in self._last.reads:
             yield leaf.instruction
@@ -130,12 +130,12 @@ class Drafting(ChainCuts):
                 place = group.axes.index(split.axis)
                 factors[place : place + 1] = [split.axis.extent // split.factor, split.factor]
                 splits[number] = factors
-            except (Cut, Reference) as found:
+            except (Materialise, Reference) as found:
                 leaf = found.leaf
                 is_here = leaf.instruction in self.position  # else in the body of a loop over elements
                 if leaf in self._last_roots or not cuts or not is_here or leaf.instruction.op.form == "scatter":
                     raise UnsupportedError(f"{leaf.instruction.name}: {found}") from None
-                if isinstance(found, Cut):
+                if isinstance(found, Materialise):
                     self._store(leaf, str(found))
                     found_long += found.is_size
                     if found.is_size and not found_long % _LONG_CHAINS:  # each would be found by building again
@@ -146,7 +146,7 @@ class Drafting(ChainCuts):
         raise UnsupportedError("no kernel was found in 200 tries")
 
     def _inside(self, roots: Sequence[Leaf]) -> set[Instruction]:
-        """What a kernel computes: the roots, and what they are made of up to what lies in memory."""
+        """The instructions that a kernel computes: the roots, and what they are made of up to what lies in memory."""
         found = {leaf.instruction for leaf in roots}
         stack = list(found)
         while stack:
@@ -233,7 +233,7 @@ class Drafting(ChainCuts):
             leaf = self.leaf(instruction.operands[number])
             if leaf not in self.stored and scattering.goes_one_by_one(spec, sizes):
                 if scattering.is_work_for_vectors(nodes):
-                    raise Cut(leaf, f"{instruction.name} goes one by one")
+                    raise Materialise(leaf, f"{instruction.name} goes one by one")
             self._check_apart(instruction, number, nodes)
         build.guards = ()
         combined = _combiner(build, instruction, spec.combiner).results(*current, *updates)
@@ -263,10 +263,10 @@ class Drafting(ChainCuts):
         if source is None or leaf in self.stored or leaf.shape.size * 4 > array.shape.size:
             return
         if any(node.op == "load" and node.data[0] is source for node in reachable(nodes)):
-            raise Cut(leaf, f"it is computed from what {instruction.name} updates")
+            raise Materialise(leaf, f"it is computed from what {instruction.name} updates")
 
     def _current(self, build: Build, leaf: Leaf, place: Affine, guards: tuple[Node, ...], deps: int) -> Any:
-        """What is at the target now: read anew for every update."""
+        """The target's value now: read anew for every update."""
         if leaf not in self.stored:
             self._store(leaf, "scatter writes it")
         buffer, shape = self.stored[leaf], leaf.shape
@@ -277,12 +277,6 @@ class Drafting(ChainCuts):
         if shape.dtype.is_complex:
             return Pair(shape.dtype, read(place * 2), read(place * 2 + 1))
         return read(place)
-
-
-class NoElementLoop(Exception):
-    def __init__(self, loop: Instruction) -> None:
-        super().__init__(loop.name)
-        self.loop = loop
 
 
 def _combiner(build: Build, instruction: Instruction, role: str) -> CalledFunction:

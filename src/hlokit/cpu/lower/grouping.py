@@ -169,7 +169,7 @@ class Grouping(Drafting):
 
 
 class _Totals:
-    """How often all kernels together compute each leaf.
+    """The number of times that all kernels together compute each leaf.
 
     users    the kernels that do, with the nodes that it is there
     changed  a heap of leaves whose number may have grown since someone looked, the last first
@@ -239,7 +239,7 @@ class _Reach:
         return bool(targets & seen)
 
     def _awaited(self, instruction: Instruction) -> Iterator[Instruction]:
-        """What is done before it: its operands, what its kernel computes too, and what the order of effects asks."""
+        """The instructions before it: its operands, what its kernel computes too, what the order of effects asks."""
         yield from instruction.operands
         yield from self._with.get(instruction, ())
         yield from instruction.control_predecessors
@@ -301,4 +301,4 @@ _ROUND = 2_000
 """Nodes of kernels that are built before anyone looks what they all compute: it is not built for the others too."""
 _LEAST_ROWS = 64
 _LONGEST_ROW = 1 << 15
-"""Of kernels that leave values of rows besides whole rows: chunks share rows, which stay in the cache."""
+"""Bounds of rows for kernels that leave values of rows besides whole rows: chunks share rows, which stay in cache."""

@@ -30,7 +30,7 @@ def array_leaves(shape: Shape) -> tuple[Shape, ...]:
 
 
 class Source:
-    """What a kernel reads: where leaves come from, and which of them lie in memory."""
+    """The source of what a kernel reads: where leaves come from, and which of them lie in memory."""
 
     def leaf(self, instruction: Instruction, number: int = 0) -> Leaf:
         raise NotImplementedError

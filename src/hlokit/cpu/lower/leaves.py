@@ -92,7 +92,7 @@ class Leaves(Source):
         return None
 
     def _starts_of(self, shape: Shape) -> list[int]:
-        """Of a tuple's elements, how many leaves come before each."""
+        """The number of leaves before each of a tuple's elements."""
         found = self._starts.get(shape)
         if found is None:
             found = self._starts[shape] = [0, *accumulate(leaf_count(element) for element in shape.elements)][:-1]

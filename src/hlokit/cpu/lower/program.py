@@ -10,9 +10,10 @@ from hlokit.cpu.loops.build import MAX_DEPTH
 from hlokit.cpu.loops.expr import Buffer, reachable
 from hlokit.cpu.loops.nest import Store
 from hlokit.cpu.loops.order import STREAM_BYTES, arrange
-from hlokit.cpu.lower.drafts import Draft, NoElementLoop
+from hlokit.cpu.lower.drafts import Draft
 from hlokit.cpu.lower.grouping import Grouping
 from hlokit.cpu.lower.leaf import Leaf, array_leaves
+from hlokit.cpu.lower.retries import NoElementLoop
 from hlokit.cpu.lower.steps import Block, ConditionalStep, CopyStep, HostStep, KernelStep, RoutineStep, Step, WhileStep
 from hlokit.cpu.lower.traits import is_small_update, leaf_count, makes_nothing
 from hlokit.hlo.instruction import Instruction

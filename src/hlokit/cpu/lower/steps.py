@@ -57,7 +57,7 @@ class RoutineStep(Step):
 
     @property
     def table(self) -> tuple[Buffer, ...]:
-        """What the routine itself reads: its operands, one of them as it was packed."""
+        """The buffers that the routine itself reads: its operands, one of them as it was packed."""
         operands = list(self.reads if self.epilogue is None else self.epilogue.routine.reads)
         if self.packed is not None:
             operands[self.packed[0]] = self.packed[1]

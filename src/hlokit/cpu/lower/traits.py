@@ -1,4 +1,4 @@
-"""What lowering asks about an instruction."""
+"""Traits of instructions that lowering asks for."""
 
 from __future__ import annotations
 

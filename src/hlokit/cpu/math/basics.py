@@ -1,4 +1,4 @@
-"""What the functions are made of: polynomials, powers of two, exponents and mantissas, reduced arguments."""
+"""Building blocks of the functions: polynomials, powers of two, exponents and mantissas, reduced arguments."""
 
 from __future__ import annotations
 

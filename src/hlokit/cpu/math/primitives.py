@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hlokit.cpu.llvm import Function, Value, joined, register_type, scalar_type
+from hlokit.cpu.llvm import I32, Function, Value, joined, register_type, scalar_type, type_of
 from hlokit.cpu.math import formats, functions
 from hlokit.cpu.math.half import computes_half
 from hlokit.errors import UnsupportedError
@@ -135,13 +135,12 @@ def _extreme_of_any(predicate: str, x: Value, y: Value) -> Value:
 def _ranged(predicate: str, x: Value, y: Value) -> Value:
     """The greater (ogt) or the lesser where neither is NaN, +0 above -0."""
     width = 512 // x.bits
-    kind, suffix = x.type.of(width), "ps" if x.bits == 32 else "pd"
-    pieces: list[Value] = []
-    for a, b in zip(x.split(width), y.split(width), strict=True):
-        operands = f"{a.typed}, {b.typed}, i32 {5 if predicate == 'ogt' else 4}, {kind} zeroinitializer"
-        call = f"call {kind} @llvm.x86.avx512.mask.range.{suffix}.512({operands}, i{width} -1, i32 4)"
-        pieces.append(a.let(call, kind))
-    return joined(pieces)
+    fn, kind = x.fn, x.type.of(width)
+    name = f"llvm.x86.avx512.mask.range.{'ps' if x.bits == 32 else 'pd'}.512"
+    which, mode = (fn.constant(number, I32) for number in (5 if predicate == "ogt" else 4, 4))
+    others = (which, fn.zeros(kind), fn.constant(-1, type_of(f"i{width}")), mode)
+    pairs = zip(x.split(width), y.split(width), strict=True)
+    return joined([fn.call_for(kind, name, a, b, *others) for a, b in pairs])
 
 
 # -- integers and pred
