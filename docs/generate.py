@@ -87,12 +87,57 @@ def reference_pages() -> dict[str, str]:
     pages = {"ops.md": "\n".join(index) + _toctree("ops"), "rules.md": _how_to_read() + _toctree("rules")}
     pages["modules.md"] = modules_page()
     pages |= {f"ops/{opcode}.md": _op_page(opcode) for opcode in sorted(OPS)}
+    pages |= {"gallery.md": _gallery_index()} | {f"gallery/{p.stem}.md": _gallery_page(p) for p in _gallery()}
     pages |= {"api.md": _api_index()} | {f"api/{name}.md": _api_page(name) for name in API}
     return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
 
 
 def _toctree(folder: str) -> str:
     return f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n{folder}/*\n```\n"
+
+
+def _gallery() -> list[Path]:
+    return sorted((ROOT / "docs/gallery").glob("*.hlo"))
+
+
+def _gallery_index() -> str:
+    lines = ["# Gallery", "", "Programs in all their stages: text, after the passes, loops, LLVM IR and assembly.", ""]
+    lines += [f"- [{_captions(path)[0]}](gallery/{path.stem}.md)" for path in _gallery()]
+    return "\n".join(lines) + _toctree("gallery")
+
+
+def _captions(path: Path) -> list[str]:
+    """The title and the description in the first two lines of a program of the gallery."""
+    return [line.removeprefix("// ") for line in path.read_text(encoding="utf-8").splitlines()[:2]]
+
+
+def _gallery_page(path: Path) -> str:
+    """A program's stages as tabs, for AVX2, so that the page is the same wherever it is made."""
+    title, description = _captions(path)
+    module = hlokit.load(path)
+    compiled = hlokit.compile(module, target="x86-64-avx2")
+    source = "\n".join(path.read_text(encoding="utf-8").splitlines()[2:])
+    stages = [("HLO", source), ("After the passes", compiled.as_text("hlo")), ("Loops", compiled.as_text("loops"))]
+    stages += [(name, _hottest(compiled.as_text(stage))) for name, stage in (("LLVM IR", "llvm"), ("Assembly", "asm"))]
+    lines = [f"# {title}", "", description, "", "::::{tab-set}"]
+    for name, text in stages:
+        lines += [f":::{{tab-item}} {name}", "```text", text.strip("\n"), "```", ":::"]
+    lines += ["::::", "", "`hlokit compile FILE --emit loops` (or `hlo`, `llvm`, `asm`) prints a stage of any program."]
+    return "\n".join(lines) + "\n"
+
+
+_SHOWN = 70
+"""Lines of LLVM IR and assembly on a page."""
+
+
+def _hottest(text: str) -> str:
+    """The lines about the densest vector arithmetic: the innermost loop."""
+    lines = text.splitlines()
+    dense = [bool(re.search(r"vfmadd|vmulps|llvm\.fma|fmul", line)) for line in lines]
+    starts = range(max(1, len(lines) - _SHOWN))
+    start = max(starts, key=lambda k: (sum(dense[k : k + _SHOWN]), -k))
+    head, tail = ["..."] if start else [], ["..."] if start + _SHOWN < len(lines) else []
+    return "\n".join([*head, *lines[start : start + _SHOWN], *tail])
 
 
 def _op_page(opcode: str) -> str:

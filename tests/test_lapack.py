@@ -125,6 +125,26 @@ def test_matrices_that_are_not_finite_have_no_eigenvalues() -> None:
     assert np.isnan(evaluated((FOLDER / "eigvals_f32.hlo").read_text(), [a])[0]).all()
 
 
+@pytest.mark.parametrize("program", ["svd_f32", "schur_c64"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_decompositions_of_matrices_that_are_not_finite_end(program: str, value: float) -> None:
+    """LAPACK's own may never return. JAX makes NaN of such an info."""
+    (a,) = recorded(program, "argument")
+    a = a.copy()
+    a[..., 1, 1] = value
+    assert any(np.isnan(result).all() for result in evaluated((FOLDER / f"{program}.hlo").read_text(), [a]))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_svd_of_matrices_that_are_not_finite(value: float) -> None:
+    """NaN for these, whatever the others of the batch."""
+    a = np.stack([np.eye(3), np.eye(3)]).astype(np.float32)
+    a[1, 0, 2] = value
+    b = hk.Builder()
+    u, d, v = hk.evaluate(b.build(hk.tuple_(b, [*hk.svd(b.parameter(0, hk.f32[2, 3, 3]))])), a)
+    assert d[0].tolist() == [1, 1, 1] and all(np.isnan(part[1]).all() for part in (u, d, v))
+
+
 def test_singular_tridiagonal_systems_have_solutions() -> None:
     text = (FOLDER / "tridiagonal_perturbed_f32.hlo").read_text()
     zero, ones = np.zeros((2, 5), np.float32), np.ones((2, 5, 3), np.float32)

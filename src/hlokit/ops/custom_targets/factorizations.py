@@ -62,6 +62,8 @@ def svd(call: Invocation) -> tuple[Array, Array, Array]:
     (a,) = call.operands
 
     def decompose(matrix: Array) -> tuple[Array, ...]:
+        if not np.isfinite(matrix).all():
+            raise np.linalg.LinAlgError  # LAPACK may never return from an infinity
         left, values, right = by_lapack(lambda: np.linalg.svd(matrix, full_matrices=True), matrix)
         return left, values, right.conj().swapaxes(-1, -2)
 

@@ -98,7 +98,7 @@ def job_of(target: str, attributes: Mapping[str, Any], operands: Sequence[Shape]
     prefix, name = split_target(target)
     job = _Maker(target, prefix, attributes, operands, results)
     arguments = FAMILIES[name](job)
-    made = Job(prefix + name, tuple(arguments), job.batch, name == "geev", tuple(job.pairs))
+    made = Job(prefix + name, tuple(arguments), job.batch, name in _FINITE_ONLY, tuple(job.pairs))
     blocks = [block for block in made.arguments if isinstance(block, Block)]
     for block in blocks:
         job.check(block)
@@ -106,6 +106,10 @@ def job_of(target: str, attributes: Mapping[str, Any], operands: Sequence[Shape]
     if len(written) != len(results):
         raise job.misfit("results", [str(r) for r in results])
     return made
+
+
+_FINITE_ONLY = ("geev", "gees", "gesdd", "gesvd")
+"""Routines that may never return from a matrix with an infinity, or, gees, with a NaN."""
 
 
 def split_target(target: str) -> tuple[str, str]:
