@@ -310,6 +310,22 @@ def test_machine_code_and_handler_agree(program: str) -> None:
             np.testing.assert_allclose(got, wanted, tolerance, tolerance)
 
 
+@pytest.mark.parametrize("program", ["svd_f32", "svd_c128", "svd_qr_f32", "schur_f64", "schur_c64"])
+def test_matrices_that_are_not_finite_are_not_handed_over(program: str) -> None:
+    """LAPACK's own may never return. The others of a batch are decomposed; all as the handler does it."""
+    (instruction,) = lapack_calls((FOLDER / f"{program}.hlo").read_text())
+    call, operands = call_of(instruction), operands_of(instruction)
+    for value in (np.inf, -np.inf, np.nan):
+        spoilt = [a.copy() for a in operands]
+        spoilt[0][..., 1, 2] = value
+        results = run(call, spoilt)
+        config = config_of(instruction)
+        expected = instruction.op.reference(*spoilt, shape=instruction.shape, process=Process(), backend_config=config)
+        assert (results[-1] == -4).all()
+        for got, wanted in zip(results, expected, strict=True):
+            assert got.tobytes() == wanted.tobytes()
+
+
 def test_what_does_not_fit_is_left_to_the_handler() -> None:
     (instruction,) = lapack_calls((FOLDER / "hessenberg_f32.hlo").read_text())
     call = call_of(instruction)

@@ -30,10 +30,14 @@ def test_numpy(name: str) -> None:
 
 @pytest.mark.parametrize("name", FACTORED)
 def test_infinities_and_nan(name: str) -> None:
-    """JAX makes NaN of what LAPACK refuses, in both."""
+    """JAX makes NaN of what LAPACK refuses, in both; hlokit does not hand it infinities that it may never return from."""
     f, a = ALL[name]
     agrees(f, a * np.nan)
-    agrees(f, np.where(a == a[1, 1], np.float32(np.inf), a))
+    infinite = np.where(a == a[1, 1], np.float32(np.inf), a)
+    if name in ("numpy.svd", "scipy.schur"):  # which LAPACK may never return from
+        assert all(np.isnan(part).all() for part in jax.tree.leaves(hj.jit(f)(infinite)))
+    else:
+        agrees(f, infinite)
 
 
 @pytest.mark.parametrize("name", FACTORED)

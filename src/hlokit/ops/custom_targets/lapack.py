@@ -16,6 +16,7 @@ from hlokit.errors import EvaluationError
 from hlokit.hlo.values import Array
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
 from hlokit.ops.custom_targets.lapack_routines import (
+    NOT_FINITE,
     TARGETS,
     Argument,
     Block,
@@ -59,7 +60,7 @@ def _run(job: Job, operands: tuple[Array, ...], results: tuple[Array, ...]) -> N
         for block, buffer in blocks:
             buffer[...] = 0 if block.source is None else operands[block.source][index].T
         if job.finite_only and not all(np.isfinite(b).all() for block, b in blocks if block.source is not None):
-            buffers[-1][...] = -4
+            buffers[-1][...] = NOT_FINITE
         else:
             by_lapack(lambda: _called(routine, pointers, buffers), buffers[main])
         for block, buffer in blocks:

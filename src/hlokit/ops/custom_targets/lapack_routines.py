@@ -76,7 +76,7 @@ Argument: TypeAlias = "Character | Number | Scalar | Null | Block | Work | WorkS
 class Job:
     """One routine's call for each matrix of the batch.
 
-    finite_only  a matrix with a NaN or an infinity is not handed over: its info is -4
+    finite_only  a matrix with a NaN or an infinity is not handed over: its info is NOT_FINITE
     pairs        results that take eigenvectors, from a real Block whose complex columns are (real, imaginary) pairs:
                  (result, argument, argument of the eigenvalues' imaginary parts) each
     """
@@ -108,6 +108,8 @@ def job_of(target: str, attributes: Mapping[str, Any], operands: Sequence[Shape]
     return made
 
 
+NOT_FINITE = -4
+"""What LAPACK gives for a NaN: the number of the argument that it does not take."""
 _FINITE_ONLY = ("geev", "gees", "gesdd", "gesvd")
 """Routines that may never return from a matrix with an infinity, or, gees, with a NaN."""
 

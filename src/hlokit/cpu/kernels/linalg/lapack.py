@@ -18,13 +18,28 @@ from hlokit.cpu.kernels.linalg.panels import Items, up
 from hlokit.cpu.kernels.linalg.stripes import Matrix
 from hlokit.cpu.kernels.linalg.system import system_of
 from hlokit.cpu.kernels.routine import KERNELS, PHASE, Call, Phase, Routine
-from hlokit.cpu.llvm import I8, I32, POINTER, Function, Index, Module, Pointer, Prototype, Type, scalar_type, type_of
+from hlokit.cpu.llvm import (
+    I8,
+    I32,
+    POINTER,
+    Function,
+    IfElse,
+    Index,
+    Module,
+    Pointer,
+    Prototype,
+    Type,
+    Value,
+    scalar_type,
+    type_of,
+)
 from hlokit.errors import HlokitError
 from hlokit.ops.custom import CustomCall
 from hlokit.ops.custom_targets.ffi_attributes import ffi_attributes
 from hlokit.ops.custom_targets.lapack import lapack as handler
 from hlokit.ops.custom_targets.lapack import routine_address, with_workspace
 from hlokit.ops.custom_targets.lapack_routines import (
+    NOT_FINITE,
     TARGETS,
     Argument,
     Block,
@@ -111,7 +126,7 @@ def lapack(call: Call, module: Module) -> Routine | None:
         own = eigh.routine(matrix, attributes["uplo"] == ord("L"), module, call.target)
         if own is not None:
             return own
-    if job.finite_only or job.pairs or is_long(a.dimensions[-2:]):
+    if name == "geev" or is_long(a.dimensions[-2:]):
         return None
     return _routine(_Plan(job, with_workspace(job), len(call.operands), len(call.results)), module)
 
@@ -179,13 +194,34 @@ def _routine(plan: _Plan, module: Module) -> Routine:
             for number, argument in enumerate(plan.arguments):
                 if isinstance(argument, Block):
                     _fill(plan, argument, memory + plan.place(number), matrix.index)
-            f.call(routine, *places)
+            if job.finite_only:
+                choice = IfElse(f, _is_finite(plan, memory))
+                f.call(routine, *places)
+                choice.otherwise()
+                places[-1].to(I32).store(NOT_FINITE)
+                choice.end()
+            else:
+                f.call(routine, *places)
             for number, argument in enumerate(plan.arguments):
                 if isinstance(argument, Block) and argument.result is not None:
                     array = f.table(plan.operands + argument.result) + matrix.index * _size(argument)
                     _transposed(argument, memory + plan.place(number), array, into=False)
     chunks = max(1, matrices.chunks)
     return Routine((Phase(module.end(f, exported=True), chunks),), chunks * plan.memory)
+
+
+def _is_finite(plan: _Plan, memory: Pointer) -> Value:
+    """Whether all elements of the matrices that were copied to scratch memory are: 0 times each is 0."""
+    f = memory.fn
+    lost: list[Value] = []
+    for number, argument in enumerate(plan.arguments):
+        if isinstance(argument, Block) and argument.source is not None:
+            part = type_of(scalar_type(dtype(argument.dtype).real))
+            elements = (memory + plan.place(number)).to(part)
+            with f.loop(0, _size(argument) // part.bytes, carries=[f.constant(0.0, part)]) as k:
+                k.next = [k.carried[0] + elements[k.index].load() * 0.0]
+            lost += k.results
+    return sum(lost[1:], lost[0]).eq(0.0)
 
 
 def _pointer(plan: _Plan, number: int, scratch: Pointer) -> Pointer:
