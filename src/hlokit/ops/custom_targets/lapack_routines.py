@@ -109,7 +109,7 @@ def job_of(target: str, attributes: Mapping[str, Any], operands: Sequence[Shape]
 
 
 NOT_FINITE = -4
-"""What LAPACK gives for a NaN: the number of the argument that it does not take."""
+"""The info that LAPACK gives for a NaN: the number of the argument that it does not take."""
 _FINITE_ONLY = ("geev", "gees", "gesdd", "gesvd")
 """Routines that may never return from a matrix with an infinity, or, gees, with a NaN."""
 

@@ -164,7 +164,7 @@ def _pivot_row(s: Stripes, column: Pointer, row: Index) -> Index:
         most, places = carried
         size = column[first].load(lanes).abs()
         numbers = spread(first) + f.lane_numbers(integers)
-        is_larger = size > most
+        is_larger = (size > most) | (size.eq(most) & (numbers < places))  # the last vector comes before those between
         is_larger = is_larger if mask is None else mask & is_larger
         places = is_larger.select(numbers, places)
         return [is_larger.select(size, most), places]
