@@ -19,8 +19,6 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-import diagram
-
 import hlokit
 from hlokit import rules
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
@@ -33,6 +31,8 @@ from hlokit.types.dtype import DType
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
+import diagram  # noqa: E402
+
 SOURCE = ROOT / "src" / "hlokit"
 BEGIN, END = "<!-- table: begin (docs/generate.py) -->", "<!-- table: end -->"
 WRITTEN = "<!-- written: begin (docs/generate.py) -->", "<!-- written: end -->"

@@ -79,7 +79,9 @@ def dot_of(dtype: DType, lhs: tuple[int, ...], rhs: tuple[int, ...], result: DTy
 
 def check(op: Op, operands: list[np.ndarray[Any, Any]], target: Target) -> Compiled:
     compiled = Compiled(call_of(op, tuple(dt.dtype(a.dtype)[a.shape] for a in operands), target))
-    agree(compiled(*operands), op.reference(*operands), operands)
+    shapes = [dt.dtype(x.dtype)[x.shape] for x in operands]
+    keywords: dict[str, Any] = {"operand_shapes": shapes} if isinstance(op, ScaledDot) else {}
+    agree(compiled(*operands), op.reference(*operands, **keywords), operands)
     return compiled
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.errors import UnsupportedError
 from hlokit.ops.contraction import Dot
 from tests.rules.labels import rejects, rule
 from tests.rules.programs import f32, run, s32, same, shape
@@ -384,3 +385,26 @@ print(digest.hexdigest())
         for threads in "124"
     }
     assert len(digests) == 1
+
+
+@rule("BEY-44")
+def test_scaled_dot_of_dynamic_operands() -> None:
+    """Blocks are those of the declared sizes: two elements each here, of which three are there at run time."""
+    module = hk.parse("""HloModule m
+
+ENTRY e {
+  x = f32[2,4] parameter(0)
+  size = s32[] parameter(1)
+  y = f32[4,1] parameter(2)
+  scale = f32[2,2] parameter(3)
+  one = f32[] constant(1)
+  shorter = f32[2,<=4] set-dimension-size(x, size), dimensions={1}
+  ROOT r = f32[2,1] scaled-dot(shorter, y, scale, one), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+""")
+    x, y = np.arange(8, dtype=np.float32).reshape(2, 4), np.ones((4, 1), np.float32)
+    scale = np.float32([[1, 10], [1, 10]])
+    assert hk.evaluate(module, x, 3, y, scale).tolist() == [[0 + 1 + 20], [4 + 5 + 60]]
+    assert hk.evaluate(module, x, 0, y, scale).tolist() == [[0], [0]]
+    with pytest.raises(UnsupportedError, match="scaled-dot"):
+        hk.compile(module)

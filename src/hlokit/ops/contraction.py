@@ -330,11 +330,13 @@ class ScaledDot(DotLike, name="scaled-dot"):
             check(fits, "BEY-44", f"{name} dimensions", scale, f"a scalar, or sizes that divide those of {operand}")
         return result
 
-    def reference(self, lhs: Array, rhs: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
+    def reference(
+        self, lhs: Array, rhs: Array, lhs_scale: Array, rhs_scale: Array, operand_shapes: Sequence[Shape]
+    ) -> Array:
         element_type = self.output_shape.dtype
         wide = compute_type(dtypes.dtype(lhs.dtype), element_type)
-        lhs = operand_in(lhs, wide) * _per_element(operand_in(lhs_scale, wide), lhs)
-        rhs = operand_in(rhs, wide) * _per_element(operand_in(rhs_scale, wide), rhs)
+        lhs = _scaled(operand_in(lhs, wide), operand_in(lhs_scale, wide), operand_shapes[0], operand_shapes[2])
+        rhs = _scaled(operand_in(rhs, wide), operand_in(rhs_scale, wide), operand_shapes[1], operand_shapes[3])
         return rounded(dot_wide(self, lhs, rhs), element_type)
 
 
@@ -342,9 +344,12 @@ def _divides(part: int, whole: int) -> bool:
     return part == whole or (part > 0 and whole % part == 0)
 
 
-def _per_element(scale: Array, operand: Array) -> Array:
-    """A block scale repeated for the elements of its block."""
+def _scaled(operand: Array, scale: Array, declared: Shape, declared_scale: Shape) -> Array:
+    """The operand times its block scale; dynamic dimensions of both are cut to the smaller run-time size (DYN-12)."""
     for axis in range(scale.ndim):
-        if scale.shape[axis] != operand.shape[axis]:
-            scale = scale.repeat(operand.shape[axis] // scale.shape[axis], axis)
-    return scale
+        scale = scale.repeat(declared.dimensions[axis] // max(1, declared_scale.dimensions[axis]), axis)
+        size = min(operand.shape[axis], scale.shape[axis])
+        operand, scale = (
+            array if array.shape[axis] == size else array.take(range(size), axis) for array in (operand, scale)
+        )
+    return operand * scale
