@@ -7,6 +7,7 @@ from typing import Any
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.errors import ShapeError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
+from hlokit.hlo.frames import used_tables
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import RESERVED, Names
@@ -97,6 +98,8 @@ class Parser:
             for instruction in computation.instructions:
                 instruction.name = instruction_names.unique(instruction.name)
             module.add_computation(computation, entry=computation is entry)
+        instructions = (i for computation in self.computations for i in computation.instructions)
+        module.stack_tables = used_tables(module.stack_tables, instructions)
         module.is_unverified = not self.verify
         if self.verify:
             self._check_entry(module, self.starts.get(entry, 0))

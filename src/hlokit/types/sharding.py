@@ -280,7 +280,8 @@ class Sharding:
 
     def __str__(self) -> str:
         if self.kind == "tuple":
-            return "{" + ", ".join(map(str, self.elements)) + "}"
+            marked = (f"/*index={i}*/{e}" if i and i % 5 == 0 else str(e) for i, e in enumerate(self.elements))
+            return "{" + ", ".join(marked) + "}"
         if self.named is not None:
             return f"{{{self.named}{f', metadata={self.metadata}' if self.metadata else ''}}}"
         body = self.kind
