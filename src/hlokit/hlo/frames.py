@@ -8,7 +8,6 @@ from typing import TypeVar
 from hlokit.hlo.instruction import Instruction, Metadata
 from hlokit.hlo.module import FRAME_FIELDS, LOCATION_FIELDS, StackTables
 
-
 _Key = TypeVar("_Key", bound=Hashable)
 _Row = TypeVar("_Row")
 
