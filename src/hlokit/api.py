@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,12 +24,14 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.devices.mpi.world import World
+    from hlokit.judge.diff.differences import ModuleDiff
     from hlokit.proto.snapshot import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 
 __all__ = [
     "compile",
+    "diff",
     "evaluate",
     "evaluate_mpmd",
     "explain",
@@ -146,6 +148,43 @@ def parse_shape(text: str) -> Shape:
     from hlokit.text.shapes import parse_shape
 
     return parse_shape(text)
+
+
+@public
+@with_stack
+def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "metadata")) -> ModuleDiff:
+    """Compares two modules, whatever the order of their instructions and computations.
+
+    Instructions correspond if they compute the same value; else by what they are next to, their opcode, attributes,
+    shape and name. A change is told where it is made, not of all that depends on it.
+
+    Parameters
+    ----------
+    a, b:
+        the modules.
+    ignore:
+        what does not count as a difference, of "names", "metadata", "layouts" and "shardings".
+
+    Returns
+    -------
+    ModuleDiff
+        `is_equal`, the pairs of instructions with their changes, and the whole as text, JSON or a page.
+
+    Raises
+    ------
+    ArgumentError
+        for another word in `ignore`, and for what is not a module.
+
+    Examples
+    --------
+        >>> a = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> b = hk.parse("HloModule m\\nENTRY e { p = f32[2] parameter(0) ROOT q = f32[2] negate(p) }")
+        >>> hk.diff(a, b).is_equal, hk.diff(a, b, ignore=()).is_equal
+        (True, False)
+    """
+    from hlokit.judge.diff.differences import diff
+
+    return diff(a, b, ignore)
 
 
 @public
