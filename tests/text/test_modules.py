@@ -235,6 +235,21 @@ def test_one_instruction(text: str, expected: str, more: str) -> None:
     assert f"  ROOT {more}\n" in printed
 
 
+NESTED = """f32[2,3]{0,1:T(2,2)} map(f32[2,3]{0,1:T(2,2)} x), to_apply={
+  p = f32[] parameter(0)
+  ROOT x = f32[] call(p), to_apply={ ROOT q = f32[] parameter(0) }
+}"""
+
+
+@rule("HMOD-16")
+def test_the_entry_of_one_instruction_is_named_first_and_its_arguments_have_default_orders() -> None:
+    text = str(parse_hlo(NESTED))
+    for signature in ("ENTRY %_ (x: f32[2,3])", "%_.1 (q: f32[])", "%_.2 (p: f32[])"):
+        assert f"\n{signature} -> " in text
+    assert "entry_computation_layout={(f32[2,3]{1,0:T(2,2)})->f32[2,3]{1,0:T(2,2)}}" in text
+    assert "%x = f32[2,3]{0,1:T(2,2)} parameter(0)" in text
+
+
 @rule("HCOMP-6")
 def test_second_definition_names_the_first() -> None:
     error = refused(entry("x = f32[] parameter(0)\ny = f32[] negate(x)\nx = f32[] negate(y)"), "HCOMP-6")
