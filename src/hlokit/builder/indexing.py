@@ -10,7 +10,7 @@ import numpy as np
 from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles, rejected
 from hlokit.builder.handle import first_handle
 from hlokit.builder.movement import check_call, integer_list
-from hlokit.builder.reduction import made
+from hlokit.builder.reduction import check_types, made
 from hlokit.errors import ShapeError
 from hlokit.ops.gather import Gather
 from hlokit.ops.scatter import Scatter
@@ -317,6 +317,11 @@ def scatter(
     )
     scalars = [array.dtype[()] for array in arrays]
     called = computation_of(update_computation, scalars + scalars, arrays[0].builder)
+    added = [first.builder.handle(update) for update in added]
+    for array, update in zip(arrays, added, strict=True):  # builders mix no floating types, as text may (REDUCER-7)
+        fits = not update.shape.is_array or update.dtype is array.dtype
+        check_call(fits, array, "scatter", "SCATTER-4", "element type of updates", update.shape, array.dtype)
+    check_types(called, arrays, [], "scatter")
     return emit(op, *arrays, scatter_indices, *added, called=(called,))
 
 

@@ -68,7 +68,7 @@ def reduce(
     """
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
-    _check_types(called, operands, inits, "reduce")
+    check_types(called, operands, inits, "reduce")
     return emit(Reduce(dims(dimensions)), *operands, *inits, called=(called,))
 
 
@@ -198,7 +198,7 @@ def reduce_window_with_general_padding(
     lists = (window_dimensions, window_strides, padding, base_dilations, window_dilations)
     window = made(Window.make, "reduce-window", operands, *lists)
     called = computation_of(computation, scalars + scalars, operands[0].builder)
-    _check_types(called, operands, inits, "reduce-window")
+    check_types(called, operands, inits, "reduce-window")
     return emit(ReduceWindow(window), *operands, *inits, called=(called,))
 
 
@@ -527,14 +527,16 @@ def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
     return output.with_dimensions([*sizes[:dimension], size, *sizes[dimension:]]) if output.is_array else output
 
 
-def _check_types(reducer: Computation, operands: Sequence[XlaOp], inits: Sequence[XlaOp], opcode: str) -> None:
-    """REDUCER-4, REDUCER-5: builders mix no floating types, as text may (REDUCER-7)."""
+def check_types(reducer: Computation, operands: Sequence[XlaOp], inits: Sequence[XlaOp], opcode: str) -> None:
+    """REDUCER-4, REDUCER-5: builders mix no floating types, as text may (REDUCER-7). `inits`: none for a scatter."""
     types = [o.dtype for o in operands]
     taken = [*(p.shape.dtype for p in reducer.parameters), *(i.dtype for i in inits)]
     if all(a is b or not (a.is_floating and b.is_floating) for a, b in zip(taken, types * 3)):
         return
     try:
-        check_reducer(reducer.program_shape, [o.shape for o in operands], tuple(i.shape for i in inits))
+        shapes = [o.shape for o in operands]
+        starts = tuple(i.shape for i in inits) or tuple(shape.dtype[()] for shape in shapes)
+        check_reducer(reducer.program_shape, shapes, starts)
     except ShapeError as error:
         raise rejected(error, opcode, *operands, *inits) from None
 
