@@ -205,9 +205,11 @@ class _AxpyTile(TileFunction):
                 fn.memset(self.out + self.out_bytes * r, 0, t.columns * self.arithmetic.total.bytes)
         whole = self.steps & -together
         with fn.loop(0, whole, together, [self.lhs, self.rhs]) as loop:
-            loop.next = self._add(*loop.carried, together)
+            lhs, rhs = loop.carried
+            loop.next = self._add(lhs, rhs, together)
         with fn.loop(whole, self.steps, 1, loop.results) as loop:
-            loop.next = self._add(*loop.carried, 1)
+            lhs, rhs = loop.carried
+            loop.next = self._add(lhs, rhs, 1)
         fn.returns()
         return fn
 
