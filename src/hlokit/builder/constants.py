@@ -33,28 +33,9 @@ __all__ = [
 def scalar_like(prototype: XlaOp, value: Any) -> XlaOp:
     """`value` as a scalar of the prototype's element type.
 
-    Parameters
-    ----------
-    prototype : XlaOp
-        The array whose element type the result has.
-    value : number
-        The value.
-
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        The prototype is not an array, or the value does not fit its type (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.scalar_like(b.constant([1.0, 2.0]), 7)))
-    array(7., dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.scalar_like(b.constant([1.0, 2.0]), 7)))
+        array(7., dtype=float32)
     """
     return prototype.builder.constant(value, prototype.dtype)
 
@@ -62,26 +43,9 @@ def scalar_like(prototype: XlaOp, value: Any) -> XlaOp:
 def full_like(prototype: XlaOp, value: Any) -> XlaOp:
     """An array of the prototype's shape and element type, all `value`; dynamic dimensions keep their run-time sizes.
 
-    Parameters
-    ----------
-    value : number
-        The value of all elements.
-
-    Returns
-    -------
-    XlaOp
-        An array of the prototype's shape and element type.
-
-    Raises
-    ------
-    ShapeError
-        The prototype is not an array, or the value does not fit its type (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.full_like(b.constant([1.0, 2.0]), 7)))
-    array([7., 7.], dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.full_like(b.constant([1.0, 2.0]), 7)))
+        array([7., 7.], dtype=float32)
     """
     scalar, shape = scalar_like(prototype, value), prototype.shape
     if not shape.rank:
@@ -100,21 +64,9 @@ def full_like(prototype: XlaOp, value: Any) -> XlaOp:
 def zeros_like(prototype: XlaOp) -> XlaOp:
     """Zeros of the prototype's shape and element type.
 
-    Returns
-    -------
-    XlaOp
-        An array of the prototype's shape and element type.
-
-    Raises
-    ------
-    ShapeError
-        The prototype is not an array (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.zeros_like(b.constant([1.5, 2.5]))))
-    array([0., 0.], dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.zeros_like(b.constant([1.5, 2.5]))))
+        array([0., 0.], dtype=float32)
     """
     return full_like(prototype, 0)
 
@@ -122,21 +74,9 @@ def zeros_like(prototype: XlaOp) -> XlaOp:
 def ones_like(prototype: XlaOp) -> XlaOp:
     """Ones of the prototype's shape and element type.
 
-    Returns
-    -------
-    XlaOp
-        An array of the prototype's shape and element type.
-
-    Raises
-    ------
-    ShapeError
-        The prototype is not an array (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.ones_like(b.constant([1.5, 2.5]))))
-    array([1., 1.], dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.ones_like(b.constant([1.5, 2.5]))))
+        array([1., 1.], dtype=float32)
     """
     return full_like(prototype, 1)
 
@@ -144,22 +84,10 @@ def ones_like(prototype: XlaOp) -> XlaOp:
 def zeros(builder: Builder, shape: Shape) -> XlaOp:
     """Zeros of a shape.
 
-    Returns
-    -------
-    XlaOp
-        An array of `shape`.
-
-    Raises
-    ------
-    ShapeError
-        `shape` is not an array's (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.zeros(b, hk.s32[2, 2])))
-    array([[0, 0],
-           [0, 0]], dtype=int32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.zeros(b, hk.s32[2, 2])))
+        array([[0, 0],
+               [0, 0]], dtype=int32)
     """
     return scalar_to(zero(builder, shape.dtype), shape.dimensions)
 
@@ -167,21 +95,9 @@ def zeros(builder: Builder, shape: Shape) -> XlaOp:
 def zero(builder: Builder, dtype: DType) -> XlaOp:
     """The scalar 0.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not an array's element type (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.zero(b, hk.f32)))
-    array(0., dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.zero(b, hk.f32)))
+        array(0., dtype=float32)
     """
     return builder.constant(0, dtype)
 
@@ -189,21 +105,9 @@ def zero(builder: Builder, dtype: DType) -> XlaOp:
 def one(builder: Builder, dtype: DType) -> XlaOp:
     """The scalar 1.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not an array's element type (BUILDER-7).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.one(b, hk.s32)))
-    array(1, dtype=int32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.one(b, hk.s32)))
+        array(1, dtype=int32)
     """
     return builder.constant(1, dtype)
 
@@ -211,21 +115,9 @@ def one(builder: Builder, dtype: DType) -> XlaOp:
 def epsilon(builder: Builder, dtype: DType) -> XlaOp:
     """The distance from 1 to the next larger number of a floating type.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not a floating type (BEY-80).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.epsilon(b, hk.bf16)))
-    array(0.0078125, dtype=bfloat16)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.epsilon(b, hk.bf16)))
+        array(0.0078125, dtype=bfloat16)
     """
     return builder.constant(finfo_of(dtype).eps, dtype)
 
@@ -233,21 +125,9 @@ def epsilon(builder: Builder, dtype: DType) -> XlaOp:
 def min_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least value: minus infinity where the type has it.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not a type of real numbers (BEY-80).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.min_value(b, hk.f32)))
-    array(-inf, dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min_value(b, hk.f32)))
+        array(-inf, dtype=float32)
     """
     return _limit(builder, dtype, -1)
 
@@ -255,21 +135,9 @@ def min_value(builder: Builder, dtype: DType) -> XlaOp:
 def max_value(builder: Builder, dtype: DType) -> XlaOp:
     """The greatest value: infinity where the type has it.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not a type of real numbers (BEY-80).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.max_value(b, hk.s8)))
-    array(127, dtype=int8)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.max_value(b, hk.s8)))
+        array(127, dtype=int8)
     """
     return _limit(builder, dtype, 1)
 
@@ -277,21 +145,9 @@ def max_value(builder: Builder, dtype: DType) -> XlaOp:
 def min_finite_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least finite value.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not a type of real numbers (BEY-80).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.min_finite_value(b, hk.f16)))
-    array(-6.55e+04, dtype=float16)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min_finite_value(b, hk.f16)))
+        array(-6.55e+04, dtype=float16)
     """
     return builder.constant(_finite_limit(dtype, -1), dtype)
 
@@ -299,21 +155,9 @@ def min_finite_value(builder: Builder, dtype: DType) -> XlaOp:
 def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
     """The greatest finite value.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not a type of real numbers (BEY-80).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.max_finite_value(b, hk.f16)))
-    array(6.55e+04, dtype=float16)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.max_finite_value(b, hk.f16)))
+        array(6.55e+04, dtype=float16)
     """
     return builder.constant(_finite_limit(dtype, 1), dtype)
 
@@ -321,43 +165,19 @@ def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
 def min_positive_normal_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least positive normal number of a floating type.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        `dtype` is not a floating type (BEY-80).
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.min_positive_normal_value(b, hk.f16)))
-    array(6.104e-05, dtype=float16)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.min_positive_normal_value(b, hk.f16)))
+        array(6.104e-05, dtype=float16)
     """
     return builder.constant(finfo_of(dtype).smallest_normal, dtype)
 
 
 def nan_value(builder: Builder, dtype: DType) -> XlaOp:
-    """A NaN of a floating type.
+    """A NaN of a floating type. ShapeError (BEY-80) if the type has none.
 
-    Returns
-    -------
-    XlaOp
-        A scalar.
-
-    Raises
-    ------
-    ShapeError
-        A constraint does not hold: BEY-80.
-
-    Examples
-    --------
-    >>> b = hk.Builder()
-    >>> hk.evaluate(b.build(hk.nan_value(b, hk.f32)))
-    array(nan, dtype=float32)
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(hk.nan_value(b, hk.f32)))
+        array(nan, dtype=float32)
     """
     _check_floating(dtype)
     if not has_nan(dtype):

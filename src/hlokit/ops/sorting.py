@@ -61,10 +61,7 @@ class Sort(Op, name="sort"):
         return moved[0] if len(operands) == 1 else tuple(moved)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel(
-            "sort", prologue=tuple(range(len(operands))), functions=("to_apply",),
-            whole=(self.dimension - operands[0].rank,),
-        )  # fmt: skip
+        return Kernel("sort", prologue=tuple(range(len(operands))), functions=("to_apply",))
 
 
 class TopK(Op, name="topk"):
@@ -102,4 +99,4 @@ class TopK(Op, name="topk"):
         return np.take_along_axis(operand, order, -1), order.astype(np.int32)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("topk", prologue=(0,), whole=(-1,))
+        return Kernel("topk", prologue=(0,))

@@ -81,13 +81,13 @@ class Compiled(Runner):
 
 def interpreted(program: Program) -> Runner:
     """What runs the program on one device in the interpreter, or in shadow mode."""
-    options = {"shadow": True} if is_shadowed() else {}
+    options = {"shadow": True, "threads": program.options.threads} if is_shadowed() else {}
     return Interpreted(program, callable_of(program.module, 1, 1, **options))
 
 
 def compiled(program: Program) -> Runner:
     """The program's machine code for one device."""
-    return Compiled(program, callable_of(program.module, 1, 1, donate=None))
+    return Compiled(program, callable_of(program.module, 1, 1, donate=None, threads=program.options.threads))
 
 
 def callable_of(module: HloModule, replicas: int, partitions: int, **options: Any) -> Any:
@@ -103,20 +103,7 @@ def callable_of(module: HloModule, replicas: int, partitions: int, **options: An
 
 @contextmanager
 def step_hooks(before: StepHook | None = None, after: StepHook | None = None) -> Generator[None]:
-    """Inside, programs that the interpreter runs (`HLOKIT_BACKEND=interpreter`) call these around every instruction.
-
-    Parameters
-    ----------
-    before : callable, optional
-        before(instruction, operand values).
-    after : callable, optional
-        after(instruction, (value,)).
-
-    Returns
-    -------
-    context manager
-        The hooks hold inside.
-    """
+    """Inside, programs that the interpreter runs call these around every instruction, as hlokit.evaluate says."""
     _hooks.append((before, after))
     try:
         yield

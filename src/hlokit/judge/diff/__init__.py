@@ -1,1 +1,0 @@
-"""Differences between two modules: which instructions correspond, and what of them changed."""
