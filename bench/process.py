@@ -41,17 +41,19 @@ def environment(kind: str) -> dict[str, str]:
 
 
 class Process:
-    """A worker of one kind."""
+    """A worker of one kind, on all cores or on the one that is named."""
 
-    def __init__(self, kind: str, log: Path) -> None:
+    def __init__(self, kind: str, log: Path, core: int | None = None) -> None:
         self.kind = kind
         self.log = log
+        self.core = core
         self.start()
 
     def start(self) -> None:
         with self.log.open("a") as log:
+            prefix = [] if self.core is None else ["taskset", "-c", str(self.core)]
             self.child = subprocess.Popen(
-                [interpreter(self.kind), "-m", "bench.worker", self.kind],
+                [*prefix, interpreter(self.kind), "-m", "bench.worker", self.kind],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment(self.kind), cwd=ROOT,
             )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Training loops through JAX on hlokit and on JAX's own CPU client: `python bench/training.py [--repeat N]`.
 
-Loops of a transformer, a residual network and an LSTM; their jitted steps donate the state. Each platform trains in a
+Loops of a transformer, a residual network, an LSTM, a perceptron of three layers and a recommender; their jitted steps
+donate the state. Each platform trains in a
 process of its own, and they take turns, a loop at a time. The table has the medians of a step's time over all turns in
 milliseconds, their ratio, the time to the first step's result (tracing, compiling, no cache of either), and how far
 the losses of the two lie apart.
@@ -9,6 +10,7 @@ the losses of the two lie apart.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -196,7 +198,71 @@ def lstm() -> tuple[Callable[..., Any], Tree, list[tuple[Any, ...]]]:
     return adam(loss_of), state, [(jnp.asarray(t),) for t in text]
 
 
-LOOPS = {"transformer": transformer, "resnet": resnet, "lstm": lstm}
+def mlp() -> tuple[Callable[..., Any], Tree, list[tuple[Any, ...]]]:
+    """A perceptron: 128 rows of 784, two hidden layers of 512, 10 classes."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    batch, sides = 128, (784, 512, 512, 10)
+    draw = np.random.default_rng(3)
+
+    def normal(*shape: int) -> Any:
+        return jnp.asarray(draw.standard_normal(shape) * math.sqrt(2 / shape[0]), jnp.float32)
+
+    parameters = [(normal(m, n), jnp.zeros(n)) for m, n in itertools.pairwise(sides)]
+
+    def loss_of(parameters: Tree, rows: Any, labels: Any) -> Any:
+        x = rows
+        for weights, shift in parameters[:-1]:
+            x = jax.nn.relu(x @ weights + shift)
+        weights, shift = parameters[-1]
+        logits = x @ weights + shift
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=-1).mean()
+
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    state = (parameters, zeros, jax.tree.map(jnp.zeros_like, parameters), jnp.float32(0))
+    batches = []
+    for _ in range(8):
+        labels = draw.integers(10, size=batch).astype(np.int32)
+        rows = draw.standard_normal((batch, 784)) + 0.2 * labels[:, None]
+        batches.append((jnp.asarray(rows, jnp.float32), jnp.asarray(labels)))
+    return adam(loss_of), state, batches
+
+
+def recommender() -> tuple[Callable[..., Any], Tree, list[tuple[Any, ...]]]:
+    """Embeddings of width 32 of 20,000 users and 10,000 items, a perceptron of their pairs, 1024 pairs a step."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    batch, users, items, width = 1024, 20_000, 10_000, 32
+    draw = np.random.default_rng(4)
+
+    def normal(*shape: int) -> Any:
+        return jnp.asarray(draw.standard_normal(shape) / math.sqrt(shape[-1]), jnp.float32)
+
+    parameters = {
+        "users": normal(users, width), "items": normal(items, width), "hidden": normal(2 * width, 256),
+        "shift": jnp.zeros(256), "head": normal(256, 1),
+    }  # fmt: skip
+
+    def loss_of(parameters: Tree, user: Any, item: Any, liked: Any) -> Any:
+        x = jnp.concatenate([parameters["users"][user], parameters["items"][item]], axis=-1)
+        x = jax.nn.relu(x @ parameters["hidden"] + parameters["shift"])
+        logits = (x @ parameters["head"])[:, 0]
+        return (jax.nn.softplus(logits) - liked * logits).mean()
+
+    state = (parameters, jax.tree.map(jnp.zeros_like, parameters))
+    batches = []
+    for _ in range(8):
+        user, item = (draw.integers(count, size=batch).astype(np.int32) for count in (users, items))
+        liked = ((user + item) % 3 == 0).astype(np.float32)
+        batches.append((jnp.asarray(user), jnp.asarray(item), jnp.asarray(liked)))
+    return momentum(loss_of), state, batches
+
+
+LOOPS = {"transformer": transformer, "resnet": resnet, "lstm": lstm, "mlp": mlp, "recommender": recommender}
 
 
 def measure(platform: str, loop: str, steps: int) -> dict[str, Any]:

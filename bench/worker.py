@@ -1,9 +1,10 @@
 """A process of one framework: reads requests as lines of JSON, answers each with a line.
 
-load      program, arguments (a folder)                              -> hlo_text
+load      program, arguments (a folder), copies (to run at once)     -> hlo_text
 compile   hlo (a file, for an engine that does not lower)            -> seconds
 first     store (a folder for the results) or compare (one of those) -> bytes_out, error (in units of the tolerance)
 sample    seconds, least                                             -> times_ms
+bursts    seconds, count (calls), period (seconds)                   -> times_ms, of a burst
 drop
 """
 
@@ -13,6 +14,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -35,15 +37,18 @@ class Worker:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.engine: Engine | None = None
+        self.copies: list[Engine] = []
         self.warm = False
 
-    def load(self, program: str, arguments: str) -> dict[str, Any]:
-        self.engine = None
+    def load(self, program: str, arguments: str, copies: int = 1) -> dict[str, Any]:
+        self.engine, self.copies = None, []
         if not self.warm:
             self.warm = True
             KINDS[self.kind].warm_up()
-        values = [aligned(value) for value in load(Path(arguments))]
-        self.engine = KINDS[self.kind](named(program), values)
+        made = [
+            KINDS[self.kind](named(program), [aligned(value) for value in load(Path(arguments))]) for _ in range(copies)
+        ]
+        self.engine, self.copies = made[0], made[1:]
         return {"hlo_text": self.engine.text()}
 
     def loaded(self) -> Engine:
@@ -51,7 +56,11 @@ class Worker:
         return self.engine
 
     def compile(self, hlo: str | None = None) -> dict[str, Any]:
-        return {"seconds": self.loaded().compile(None if hlo is None else Path(hlo).read_text(encoding="utf-8"))}
+        text = None if hlo is None else Path(hlo).read_text(encoding="utf-8")
+        for copy in self.copies:
+            copy.compile(text)
+            copy.first()
+        return {"seconds": self.loaded().compile(text)}
 
     def first(self, store_in: str | None = None, compare: str | None = None) -> dict[str, Any]:
         engine = self.loaded()
@@ -66,8 +75,38 @@ class Worker:
     def sample(self, seconds: float, least: int) -> dict[str, Any]:
         """Times of one call in milliseconds: of as many as fit, and at least `least`. The caches are warmed first.
 
-        Where a call takes LONG, that first one is all.
+        Where a call takes LONG, that first one is all. The copies run meanwhile, each in a thread.
         """
+        ended = threading.Event()
+
+        def beside(engine: Engine) -> None:
+            while not ended.is_set():
+                engine.run(1)
+
+        others = [threading.Thread(target=beside, args=(copy,)) for copy in self.copies]
+        for other in others:
+            other.start()
+        try:
+            return self.sampled(seconds, least)
+        finally:
+            ended.set()
+            for other in others:
+                other.join()
+
+    def bursts(self, seconds: float, count: int, period: float) -> dict[str, Any]:
+        """Times in milliseconds of `count` calls in a row, one row a period."""
+        engine = self.loaded()
+        engine.run(count)
+        times: list[float] = []
+        begin = time.perf_counter()
+        while (start := time.perf_counter()) < begin + seconds:
+            engine.run(count)
+            took = time.perf_counter() - start
+            times.append(took * 1e3)
+            time.sleep(max(0.0, period - took))
+        return {"times_ms": times}
+
+    def sampled(self, seconds: float, least: int) -> dict[str, Any]:
         engine = self.loaded()
         clock = time.perf_counter
         start = clock()
@@ -95,7 +134,7 @@ class Worker:
         return {"times_ms": times}
 
     def drop(self) -> dict[str, Any]:
-        self.engine = None
+        self.engine, self.copies = None, []
         gc.collect()
         return {}
 

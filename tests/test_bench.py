@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import hlokit as hk
-from bench import goals
+from bench import busy, goals
 from bench import report as reporting
 from bench.limits import Limits
 from bench.lower import FOLDER, stored_text
 from bench.process import Failed, Process
-from bench.programs import BY_NAME, CATEGORIES, PROGRAMS, select
+from bench.programs import BY_NAME, CATEGORIES, PROGRAMS, named, select
 from bench.programs.program import Program, aligned
 from bench.report import Report, Row, Timing
 from bench.results import apart, excess, load, store
@@ -44,6 +44,29 @@ def test_names_are_unique_and_every_category_has_a_quick_program() -> None:
     assert len(BY_NAME) == len(PROGRAMS) == 118
     assert {program.category for program in select(quick=True)} == set(CATEGORIES)
     assert set(reporting.read_notes()) <= set(BY_NAME)
+
+
+def test_slowdowns_are_relative_to_the_time_alone_and_come_worst_first() -> None:
+    def row(name: str, hlokit: float, xla: float) -> busy.Row:
+        times = {condition: {"hlokit": [2.0, 1.0, 3.0], "xla": [4.0]} for condition in busy.CONDITIONS}
+        times["one busy"] = {"hlokit": [hlokit], "xla": [xla]}
+        return busy.Row(name, times)
+
+    good, bad = row("good", 2.0, 8.0), row("bad", 6.0, 4.0)
+    assert (good.worst, bad.worst) == (1.0, 3.0) and good.relative("one busy") == 0.5
+    lines = busy.markdown([good, bad, busy.Row("lost", failed="no answer")]).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| bad", "| good", "| lost"]
+    assert {len(line.split(" | ")) for line in lines[:4]} == {13}
+    assert "at most XLA's on 1 of 2 rows" in lines[6] and "the worst 3.00" in lines[6]
+
+
+def test_the_steps_of_training_loops_are_programs() -> None:
+    pytest.importorskip("jax")
+    program = named("training/mlp")
+    arguments = program.draw()
+    results = program.function(*arguments)
+    assert len(results) == len(program.donate) + 1 == len(arguments) - 1
+    assert np.isfinite(results[-1]) and all(a.shape == r.shape for a, r in zip(arguments[:-2], results))
 
 
 def test_select() -> None:
@@ -189,7 +212,9 @@ def test_csv_is_what_the_chart_reads(tmp_path: Path) -> None:
     path = tmp_path / "run.csv"
     path.write_text(reporting.csv_text(synthetic(), {"slow": "memory, mostly"}), encoding="utf-8")
     rows = {row["program"]: row for row in chart.rows(path)}
-    assert rows["fast"]["ratio"] == "4.00" and rows["slow"]["held_by"] == "memory, mostly" and not rows["broken"]["ratio"]
+    assert (
+        rows["fast"]["ratio"] == "4.00" and rows["slow"]["held_by"] == "memory, mostly" and not rows["broken"]["ratio"]
+    )
     drawn = xml.fromstring(chart.chart(path))
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == 2
     assert "2 programs, geometric mean 1.00, slower than XLA: slow (0.25)" in chart.summary(path)
@@ -203,7 +228,9 @@ def test_published_tables_are_whole(path: Path) -> None:
     for row in rows:
         if row["ratio"]:
             best = min(float(row[name]) for name in XLA_COLUMNS if row[name])
-            assert float(row["ratio"]) == pytest.approx(best / float(row["hlokit_ms"]), rel=0.02, abs=0.006), row["program"]
+            assert float(row["ratio"]) == pytest.approx(best / float(row["hlokit_ms"]), rel=0.02, abs=0.006), row[
+                "program"
+            ]
 
 
 XLA_COLUMNS = ("xla_ms", "xla_malloc_tuned_ms", "newest_xla_ms", "newest_xla_malloc_tuned_ms")

@@ -23,6 +23,7 @@ from bench.programs import (
     scan,
     scatter,
     sort,
+    training,
     transcendental,
 )
 from bench.programs.held_out import HELD_OUT
@@ -54,7 +55,9 @@ CATEGORIES = tuple(dict.fromkeys(program.category for program in PROGRAMS))
 
 
 def named(name: str) -> Program:
-    """A program of the list, or held out, or FAMILY@SIZE of those that come in sizes."""
+    """A program of the list, or held out, or FAMILY@SIZE of those that come in sizes, or training/LOOP."""
+    if name.startswith("training/"):
+        return training.named(name)
     if "@" in name:
         return growth.named(name)
     held_out = {program.name: program for programs in HELD_OUT.values() for program in programs}

@@ -482,7 +482,8 @@ def compile(
     backend : str, optional
         "cpu".
     threads : int, optional
-        The threads that take part in a call; by default one for each core. No result depends on it.
+        The threads that take part in a call; by default HLOKIT_THREADS, else one for
+        each core. No result depends on it.
     strict : bool, optional
         Whether to keep the interpreter's order of operations, bit for bit.
     donate : sequence of int, optional

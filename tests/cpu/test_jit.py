@@ -11,9 +11,10 @@ import weakref
 import pytest
 
 from hlokit.cpu.jit import objects as jit
+from hlokit.cpu.jit.pool import pool
 from hlokit.cpu.llvm import COLD, SHARED
-from hlokit.cpu.target import BASELINES, Target, _share, available_threads, baseline, host, parse
-from hlokit.errors import UnsupportedError
+from hlokit.cpu.target import BASELINES, Target, available_threads, baseline, host, parse, quota
+from hlokit.errors import ArgumentError, UnsupportedError
 from tests.leaks import main
 
 TEXT = """
@@ -189,8 +190,36 @@ def test_the_host_is_detected():
 )
 def test_a_container_has_a_share_of_the_cores(tmp_path, content, cores):
     (tmp_path / "cpu.max").write_text(content)
-    assert _share(tmp_path / "cpu.max") == cores and _share(tmp_path / "none") == 2**31
+    assert quota(tmp_path / "none", tmp_path) == cores and quota(tmp_path / "none", tmp_path / "none") == 2**31
     assert 1 <= available_threads() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    "own, files, cores",
+    [
+        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "max 100000"}, 3),
+        ("0::/a/b", {"a/cpu.max": "300000 100000", "a/b/cpu.max": "200000 100000"}, 2),
+        ("0::/a", {"b/cpu.max": "100000 100000"}, 2**31),
+        ("4:memory:/m\n1:cpu:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "250000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
+        ("3:cpu,cpuacct:/", {"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 2**31),
+        ("no group", {"cpu.max": "100000 0"}, 2**31),
+    ],
+)
+def test_the_least_share_of_the_groups_around_a_process_counts(tmp_path, own, files, cores):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "own").write_text(own)
+    assert quota(tmp_path / "own", tmp_path) == cores
+
+
+def test_the_environment_says_how_many_threads(monkeypatch):
+    monkeypatch.setenv("HLOKIT_THREADS", "3")
+    assert available_threads() == 3 and pool().threads == 3 and pool(2).threads == 2
+    for text in ("0", "-1", "two", "1.5"):
+        monkeypatch.setenv("HLOKIT_THREADS", text)
+        with pytest.raises(ArgumentError, match=f"HLOKIT_THREADS='{text}' is not a number of threads"):
+            available_threads()
 
 
 def test_targets_that_users_name():

@@ -95,6 +95,65 @@ end:
   ret void
 }
 
+declare i32 @usleep(i32)
+declare i32 @sched_yield()
+
+; as @mark, with a rest before about one chunk in four and after about one in eight, by the chunk's number and the job's
+define internal void @rest(ptr %t, i64 %b, i64 %e) {
+entry:
+  %next = add i64 %b, 1
+  %one = add i64 %b, 0
+  %job = load i64, ptr %t
+  %mixed = mul i64 %b, 2654435761
+  %seed = add i64 %mixed, %job
+  %folded = mul i64 %seed, 6364136223846793005
+  %dice = lshr i64 %folded, 40
+  %low = and i64 %dice, 3
+  %rests = icmp eq i64 %low, 0
+  br i1 %rests, label %before, label %work
+before:
+  %long = lshr i64 %dice, 5
+  %us = and i64 %long, 63
+  %us32 = trunc i64 %us to i32
+  %slept = call i32 @usleep(i32 %us32)
+  br label %work
+work:
+  %from = getelementptr i64, ptr %t, i64 1
+  call void @mark(ptr %from, i64 %one, i64 %next)
+  %high = lshr i64 %dice, 12
+  %few = and i64 %high, 7
+  %yields = icmp eq i64 %few, 0
+  br i1 %yields, label %after, label %rests.next
+after:
+  %yielded = call i32 @sched_yield()
+  br label %rests.next
+rests.next:
+  %more = icmp slt i64 %next, %e
+  br i1 %more, label %others, label %end
+others:
+  call void @rest(ptr %t, i64 %next, i64 %e)
+  br label %end
+end:
+  ret void
+}
+
+; the table's first element is the number of the job
+define void @resting(ptr %t, i64 %chunks, i64 %times) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %job = load i64, ptr %t
+  %after = add i64 %job, 1
+  store i64 %after, ptr %t
+  call void @hlokit_parallel(ptr @hlokit_pool, ptr @rest, ptr %t, i64 %chunks)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %times
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+
 define void @marked(ptr %t, i64 %chunks) {
   call void @hlokit_parallel(ptr @hlokit_pool, ptr @mark, ptr %t, i64 %chunks)
   ret void
@@ -113,6 +172,7 @@ class Program:
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         self._jobs = ctypes.CFUNCTYPE(None, pointer, number, number)(self.library.address("jobs"))
         self._marked = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("marked"))
+        self._resting = ctypes.CFUNCTYPE(None, pointer, number, number)(self.library.address("resting"))
         self._nested = ctypes.CFUNCTYPE(None, pointer, number)(self.library.address("nested"))
 
     def jobs(self, chunks: int, times: int, weight: int = 1) -> np.ndarray:
@@ -126,6 +186,14 @@ class Program:
         for _ in range(times):
             self._marked(table.ctypes.data, chunks)
         return table
+
+    def resting(self, chunks: int, times: int, seed: int = 0) -> np.ndarray:
+        """Jobs whose chunks rest now and then."""
+        table = np.zeros(chunks + 1, np.int64)
+        table[0] = seed
+        self._resting(table.ctypes.data, chunks, times)
+        assert table[0] == seed + times
+        return table[1:]
 
     def nested(self, chunks: int) -> np.ndarray:
         table = np.zeros((chunks + 1) * 65, np.int64)
@@ -164,6 +232,11 @@ def test_a_sleeping_pool_wakes(program: Program) -> None:
 
 def test_a_caller_that_waits_long_sleeps_and_wakes(program: Program) -> None:
     np.testing.assert_array_equal(program.jobs(5, 3, 400_000), wanted(5, 3, 400_000))
+
+
+def test_workers_that_are_put_aside_lose_no_chunk(program: Program) -> None:
+    for chunks in (2, 3, 7, 33):
+        np.testing.assert_array_equal(program.resting(chunks, 200, chunks), 200 * np.arange(1, chunks + 1))
 
 
 def test_jobs_inside_chunks(program: Program) -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hlokit.errors import UnsupportedError
+from hlokit.errors import ArgumentError, UnsupportedError
 from hlokit.memory import require
 
 ALIGNMENT = 64
@@ -153,20 +153,51 @@ def _parsed(text: str, machine: Target) -> Target:
 
 
 def available_threads() -> int:
-    """Cores that this process may use: those that it may run on, and no more than its container's share of time."""
+    """Threads of a call where `threads=` does not say how many: HLOKIT_THREADS, else one for each core that this
+    process may run on (its affinity), and no more than its control groups' share of time.
+
+    Raises ArgumentError for a HLOKIT_THREADS that is not a number of threads.
+    """
+    if text := os.environ.get("HLOKIT_THREADS", "").strip():
+        if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+            raise ArgumentError(f"HLOKIT_THREADS={text!r} is not a number of threads: expected 1 or more")
+        return int(text)
     if sys.platform != "linux":
         return os.cpu_count() or 1
-    return max(1, min(len(os.sched_getaffinity(0)), _share(Path("/sys/fs/cgroup/cpu.max"))))
+    return max(1, min(len(os.sched_getaffinity(0)), quota()))
 
 
 @cache
-def _share(file: Path) -> int:
-    """Cores' worth of time by a control group's limit, rounded up: threads that spin beyond it stall all."""
+def quota(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores' worth of time that the control groups of this process may use, rounded up; threads that spin beyond it
+    stall all. `own` names the groups. Their limits, and those of the groups around them, are under `root`."""
     try:
-        quota, period = file.read_text(encoding="utf-8").split()
-        return -(-int(quota) // int(period))
-    except (OSError, ValueError):  # no limit: "max 100000"
-        return 2**31
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    least = _NO_LIMIT
+    for line in ["0::/", *lines]:
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        names = [controllers, "cpu"] if "cpu" in controllers.split(",") else ["", "unified"] if not controllers else []
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        groups = [root.joinpath(name, *parts[:depth]) for name in names for depth in range(len(parts) + 1)]
+        least = min([least, *map(_share, groups)])
+    return least
+
+
+_NO_LIMIT = 2**31
+
+
+def _share(group: Path) -> int:
+    """Cores' worth of time by one group's limit."""
+    try:
+        if (group / "cpu.max").exists():
+            limit, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+        else:  # the first version of control groups
+            limit, period = ((group / f"cpu.cfs_{name}_us").read_text(encoding="utf-8") for name in ("quota", "period"))
+        return -(-int(limit) // int(period)) if int(limit) > 0 else _NO_LIMIT
+    except (OSError, ValueError, ZeroDivisionError):  # no limit: "max 100000"
+        return _NO_LIMIT
 
 
 @cache

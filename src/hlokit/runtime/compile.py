@@ -39,7 +39,8 @@ def compile_module(
 ) -> Executable:
     """The module's machine code for one device.
 
-    threads       that take part in a call, the caller among them; by default one a core. No matter to the results
+    threads       that take part in a call, the caller among them; by default HLOKIT_THREADS, else
+                  one a core. No matter to the results
     strict        the interpreter's order of operations, bit for bit
     donate        numbers of parameters whose arrays a call may overwrite: results are put there where possible, and
                   the array that the caller gave is then a result. None: those that the module's input_output_alias and

@@ -49,7 +49,7 @@ class Executable:
               that lacks what it has; `strict`: it keeps the interpreter's order of operations
     plan      what a call needs
     notes     where code generation took a lower level than asked for, and why
-    threads   that take part in a call, as they were asked for: None for one a core
+    threads   that take part in a call, as they were asked for: None for the default
 
     Arguments and results are as hlokit.evaluate's. Made by hlokit.compile (hlokit.runtime.compile).
     """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hlokit.errors import ArgumentError, UnsupportedError
-from hlokit.interop.pjrt.compile_flags import check
+from hlokit.interop.pjrt.compile_flags import check, threads
 from tests.jax.pjrt.harness import python
 
 BOOL, INT, FLOAT = (
@@ -82,6 +82,30 @@ def test_values_that_ask_for_nothing_are_taken() -> None:
     assert check({"xla_dump_hlo_as_proto": True}) == {"xla_dump_hlo_as_proto": "True"}
     with pytest.raises(UnsupportedError, match="xla_dump_hlo_as_html"):
         check({**options, "xla_dump_to": "/tmp"})
+
+
+@pytest.mark.parametrize("value", [0, -3, "many", 1.5, True])
+def test_numbers_of_threads_are_checked(value: Any) -> None:
+    with pytest.raises(ArgumentError, match=f"hlokit_threads={value} is not a number of threads"):
+        threads({"hlokit_threads": value})
+
+
+def test_the_option_and_the_environment_say_how_many_threads() -> None:
+    code = """
+import jax, jax.numpy as jnp
+from hlokit.cpu.jit import pool
+for options in ({}, {"hlokit_threads": 1}, {"hlokit_threads": "3"}):
+    x = jnp.ones((256, 256))
+    jax.jit(lambda x: jnp.sin(x) @ x, compiler_options=options)(x).block_until_ready()
+    print(sorted(pool._pools))
+try:
+    jax.jit(lambda x: x + 1, compiler_options={"hlokit_threads": 0})(1.0)
+except jax.errors.JaxRuntimeError as error:
+    print(error)
+"""
+    done = python("-c", code, HLOKIT_THREADS="4")
+    refused = "INVALID_ARGUMENT: the compile option hlokit_threads=0 is not a number of threads: expected 1 or more"
+    assert done.stdout.splitlines() == ["[4]", "[1, 4]", "[1, 3, 4]", refused], done.stderr
 
 
 _CODE = """

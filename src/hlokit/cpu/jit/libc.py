@@ -5,7 +5,7 @@ What is opaque in C, as a mutex, takes OPAQUE bytes, more than on any system.
 
 from __future__ import annotations
 
-from hlokit.cpu.llvm import I8, I32, I64, POINTER, Function, Pointer, Prototype, Record, Value, While
+from hlokit.cpu.llvm import I8, I32, I64, POINTER, Field, Function, Pointer, Prototype, Record, Value, While
 from hlokit.cpu.target import Target
 
 OPAQUE = 128
@@ -23,6 +23,7 @@ SYSCALL = Prototype("syscall", I64, [I64], variadic=True)
 USLEEP = Prototype("usleep", I32, [I32])
 SCHED_YIELD = Prototype("sched_yield", I32)
 CLOCK_GETTIME = Prototype("clock_gettime", I32, [I32, POINTER])
+GETRUSAGE = Prototype("getrusage", I32, [I32, POINTER])
 SIGACTION = Prototype("sigaction", I32, [I32, POINTER, POINTER])
 SIGFILLSET = Prototype("sigfillset", I32, [POINTER])
 
@@ -49,6 +50,23 @@ PTHREAD_COND_BROADCAST = Prototype("pthread_cond_broadcast", I32, [POINTER])
 PTHREAD_COND_DESTROY = Prototype("pthread_cond_destroy", I32, [POINTER])
 
 TIMESPEC = Record("timespec", {"seconds": I64, "nanoseconds": I64})
+RUSAGE = Record("rusage", {"times": Field(I64, 4), "counts": Field(I64, 13), "nivcsw": I64, "unknown": Field(I64, 16)})
+"""Linux' struct rusage of 64-bit systems; room for what later ones may add."""
+RUSAGE_THREAD = 1
+SCHED_ATTR = Record(
+    "sched_attr",
+    {
+        "size": I32,
+        "policy": I32,
+        "flags": I64,
+        "nice": I32,
+        "priority": I32,
+        "runtime": I64,
+        "deadline": I64,
+        "period": I64,
+    },
+)
+"""Linux' struct sched_attr in its first form, 48 bytes."""
 
 
 def is_linux(target: Target) -> bool:
@@ -82,11 +100,12 @@ def futex_wait(word: Pointer, value: Value, target: Target, time: Pointer | None
     f.call(SYSCALL, _futex(target), word, f.constant(_FUTEX_WAIT, I64), value, time, None, zero)
 
 
-def futex_wake(word: Pointer, target: Target) -> None:
-    """Linux: wakes all threads that sleep on the word."""
+def futex_wake(word: Pointer, target: Target, count: Value | int = 2**31 - 1) -> None:
+    """Linux: wakes threads that sleep on the word, at most so many."""
     f = word.fn
-    operation, every, zero = (f.constant(number, I64) for number in (_FUTEX_WAKE, 2**31 - 1, 0))
-    f.call(SYSCALL, _futex(target), word, operation, every, None, None, zero)
+    operation, zero = (f.constant(number, I64) for number in (_FUTEX_WAKE, 0))
+    most = count if isinstance(count, Value) else f.constant(count, I64)
+    f.call(SYSCALL, _futex(target), word, operation, most, None, None, zero)
 
 
 def _futex(target: Target) -> int:

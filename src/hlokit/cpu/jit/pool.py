@@ -4,7 +4,8 @@
 called for every chunk, and returns when all are done. The caller takes part. What a chunk computes depends on its
 number alone, so results do not depend on who runs it. pool_code.py has the code, and how work is shared out.
 
-Workers start at the first job, spin for 200 us after each, then sleep. They take no signals, which are Python's.
+Workers start at the first job. After each they look for the next for 200 us, or for 10 where other processes want their
+cores, then sleep. They take no signals, which are Python's.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Pool:
 
 
 def pool(threads: int | None = None) -> Pool:
-    """The process's pool of so many threads (by default, one a core); there is one for each number."""
+    """The process's pool of so many threads (by default, those of available_threads); there is one for each number."""
     count = max(1, min(threads if threads is not None else available_threads(), MAX_THREADS))
     with _lock:
         if count not in _pools:

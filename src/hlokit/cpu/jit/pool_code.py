@@ -25,6 +25,7 @@ from collections.abc import Callable
 
 from hlokit.cpu.jit import guard
 from hlokit.cpu.jit.libc import (
+    GETRUSAGE,
     OPAQUE,
     PTHREAD_ATTR_DESTROY,
     PTHREAD_ATTR_INIT,
@@ -39,6 +40,10 @@ from hlokit.cpu.jit.libc import (
     PTHREAD_MUTEX_LOCK,
     PTHREAD_MUTEX_UNLOCK,
     PTHREAD_SIGMASK,
+    RUSAGE,
+    RUSAGE_THREAD,
+    SCHED_ATTR,
+    SYSCALL,
     USLEEP,
     blocked_signals,
     futex_wait,
@@ -68,6 +73,16 @@ from hlokit.cpu.llvm import (
 from hlokit.cpu.target import Target
 
 SPIN_NS = 200_000
+"""How long a worker looks for the next job before it sleeps, on cores that nobody else wants."""
+BUSY_SPIN_NS = 10_000
+CALM_NS = 100_000_000
+"""The same for CALM_NS after the system has given its core to another process. A thread that looks for work uses up its
+share of a core that others want: it is then put aside in the midst of a chunk, which all others wait for."""
+CALLER_SPIN_NS = 50_000
+"""How long the caller looks for the chunks of others to end before it sleeps: about what a sleep costs."""
+_SLICE_NS = 100_000
+"""The slice of time that workers ask Linux for (6.12 and newer), the shortest there is. Their share stays the same. A
+worker that is woken runs at once with a short slice; with the usual one, after the slice of who has its core."""
 _CLOSE_NS = 200_000_000
 """How long exit waits for a running job before it leaves the workers to themselves."""
 _STACK = 16 << 20
@@ -114,7 +129,7 @@ _START = Prototype("start", None, {"pool": POINTER})
 _NOW = Prototype("now", I64)
 _PREPARE = Prototype("prepare", None, {"pool": POINTER})
 _SLEEP = Prototype("sleep", None, {"pool": POINTER, "word": POINTER, "value": I32})
-_WAKE = Prototype("wake", None, {"pool": POINTER, "word": POINTER})
+_WAKE = Prototype("wake", None, {"pool": POINTER, "word": POINTER, "count": I32})
 
 
 def written(target: Target, has_futex: bool | None = None) -> Module:
@@ -174,7 +189,7 @@ def _parallel_until(target: Target) -> Function:
     def look() -> None:
         f.go_on_if(done.load(ordering="acquire").ne(every), unlock)
 
-    _spin(f, target, look)
+    _spin(f, target, look, f.constant(CALLER_SPIN_NS, I64))
     pool["waiting"].store(1, ordering="seq_cst")
     resting = While(f, [])
     now = done.load(ordering="seq_cst")
@@ -204,8 +219,8 @@ def _run(stop: Pointer, function: Pointer, table: Pointer, begin: Value, end: Va
     is_plain.end()
 
 
-def _spin(f: Function, target: Target, look: Callable[[], None]) -> None:
-    """Looks for something again and again, for SPIN_NS; `look` leaves for another block once it is there."""
+def _spin(f: Function, target: Target, look: Callable[[], None], limit: Value) -> None:
+    """Looks for something again and again for `limit` nanoseconds; `look` leaves for another block once it is there."""
     begin = f.call(_NOW)
     spinning = While(f, [])
     with f.loop(0, 32):
@@ -214,7 +229,7 @@ def _spin(f: Function, target: Target, look: Callable[[], None]) -> None:
             f.call("llvm.x86.sse2.pause")
         else:
             f.call("llvm.aarch64.hint", f.constant(1, I32))
-    spinning.test((f.call(_NOW) - begin).compare("ule", SPIN_NS))
+    spinning.test((f.call(_NOW) - begin).compare("ule", limit))
     spinning.again()
 
 
@@ -231,14 +246,16 @@ def _signal(target: Target) -> Function:
 
 
 def _advance() -> Function:
-    """The next epoch, with so many pieces of work to claim; wakes who sleeps."""
+    """The next epoch, with so many pieces of work to claim; wakes as many sleepers as there is work for beside the
+    caller, all of them where there is none."""
     f = Function.of(_ADVANCE)
     pool = f.pointer("pool", STATE)
     ticket = pool["ticket"]
     epoch = (ticket.load(ordering="monotonic") + (1 << 32)) & -(1 << 32)
-    ticket.store(epoch | f.argument("pieces"), ordering="seq_cst")
+    pieces = f.argument("pieces")
+    ticket.store(epoch | pieces, ordering="seq_cst")
     with f.when(pool["sleepers"].load(ordering="seq_cst").ne(0)):
-        f.call(_WAKE, pool, _epoch(pool))
+        f.call(_WAKE, pool, _epoch(pool), pieces.eq(0).select(f.constant(2**31 - 1, I64), pieces - 1).trunc(32))
     f.returns()
     return f
 
@@ -270,10 +287,11 @@ def _participate() -> Function:
     (now,) = claimed.end(ran)
     claims.again(now)
     with f.when(ran.ne(0)):
+        many = pool["many"].load().trunc(32)  # the next job's, once these pieces are counted
         done = pool["done"].atomicrmw("add", ran) + ran
-        is_last = done.eq(pool["many"].load().trunc(32))
+        is_last = done.eq(many)
         with f.when(is_last), f.when(pool["waiting"].load(ordering="seq_cst").ne(0)):
-            f.call(_WAKE, pool, pool["done"])
+            f.call(_WAKE, pool, pool["done"], 1)
     f.returns(ran.ne(0))
     return f
 
@@ -290,9 +308,19 @@ def _worker(target: Target) -> Function:
         f.go_on_if(~has_work("monotonic"), work)
         f.go_on_if(pool["closing"].load(ordering="monotonic").eq(0), end)
 
+    switches, shared = f.local(I64), f.local(I64)
+    switches.store(0)
+    shared.store(f.call(_NOW) - CALM_NS)
+    if is_linux(target):
+        _ask_for_slice(f, target)
     f.jump(top)
     f.start(top)
-    _spin(f, target, look)
+    now, so_far = f.call(_NOW), _switches(f, target)
+    with f.when(so_far.ne(switches.load())):
+        switches.store(so_far)
+        shared.store(now)
+    is_shared = (now - shared.load()).compare("ult", CALM_NS)
+    _spin(f, target, look, is_shared.select(f.constant(BUSY_SPIN_NS, I64), SPIN_NS))
     pool["sleepers"].atomicrmw("add", 1)
     ticket = pool["ticket"].load(ordering="seq_cst")
     is_called = ticket.trunc(16).ne(0) | pool["closing"].load(ordering="seq_cst").ne(0)
@@ -306,6 +334,27 @@ def _worker(target: Target) -> Function:
     f.start(end)
     f.returns(None)
     return f
+
+
+def _switches(f: Function, target: Target) -> Value:
+    """How often the system has given this thread's core to another thread that wanted it; 0 where it does not say."""
+    if not is_linux(target):
+        return f.constant(0, I64)
+    usage = f.local(RUSAGE)
+    f.call(GETRUSAGE, RUSAGE_THREAD, usage)
+    return usage["nivcsw"].load()
+
+
+def _ask_for_slice(f: Function, target: Target) -> None:
+    """Sets this thread's slice; all else that the system schedules it by stays. Older systems ignore slices."""
+    attributes, own, no_flags = f.local(SCHED_ATTR), f.constant(0, I64), f.constant(0, I64)
+    number = 314 if target.arch == "x86_64" else 274  # sched_setattr; sched_getattr is the next
+    attributes["policy"].store(-1)
+    size = f.constant(SCHED_ATTR.bytes, I64)
+    f.call(SYSCALL, f.constant(number + 1, I64), own, attributes, size, no_flags)
+    with f.when(attributes["policy"].load().eq(0)):  # SCHED_OTHER
+        attributes["runtime"].store(_SLICE_NS)
+        f.call(SYSCALL, f.constant(number, I64), own, attributes, no_flags)
 
 
 def _start(target: Target) -> Function:
@@ -371,7 +420,7 @@ def _futex(target: Target) -> list[Function]:
     sleep, wake = Function.of(_SLEEP), Function.of(_WAKE)
     futex_wait(sleep.pointer("word"), sleep.argument("value"), target)
     sleep.returns()
-    futex_wake(wake.pointer("word"), target)
+    futex_wake(wake.pointer("word"), target, wake.argument("count").zext(64))
     wake.returns()
     return [prepare, sleep, wake]
 

@@ -22,6 +22,8 @@ HEEDED = (
     "xla_disable_hlo_passes",
 )
 """Those that compiling reads, as it does in XLA_FLAGS."""
+THREADS = "hlokit_threads"
+"""hlokit's own option: threads that take part in a call, the caller among them."""
 
 _DEFAULTS: dict[str, Any] = {
     "xla_cpu_ftz": False,
@@ -42,7 +44,7 @@ _DEFAULTS: dict[str, Any] = {
 def check(options: Mapping[str, Any]) -> dict[str, str]:
     """The options that compiling heeds, as texts.
 
-    ArgumentError: XLA has no such option, or it takes no such value. UnsupportedError: XLA heeds it, hlokit does not.
+    ArgumentError: there is no such option, or it takes no such value. UnsupportedError: XLA heeds it, hlokit does not.
     """
     for name, value in options.items():
         _check_value(name, value)
@@ -53,6 +55,16 @@ def check(options: Mapping[str, Any]) -> dict[str, str]:
         if name.startswith("xla_dump_") and name not in HEEDED and heeded.get("xla_dump_to"):
             raise UnsupportedError(f"the compile option {name} beside xla_dump_to is not supported")
     return heeded
+
+
+def threads(options: Mapping[str, Any]) -> int | None:
+    """THREADS of the options, None where it is not among them. ArgumentError: it is not a number of threads."""
+    value = options.get(THREADS)
+    if value is None:
+        return None
+    if not _is_of("int32", value) or int(value) < 1:
+        raise ArgumentError(f"the compile option {THREADS}={value} is not a number of threads: expected 1 or more")
+    return int(value)
 
 
 def _check_value(name: str, value: Any) -> None:

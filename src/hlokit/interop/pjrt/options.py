@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hlokit.errors import ArgumentError, ParseError
-from hlokit.interop.pjrt.compile_flags import check
+from hlokit.interop.pjrt.compile_flags import THREADS, check, threads
 
 
 @dataclass(frozen=True)
 class Options:
     """replicas, partitions: how many devices run the program. `assignment`: their numbers, replica by replica.
 
-    `flags`: the compile options that jax.jit was given and compiling heeds.
+    `flags`: the compile options that jax.jit was given and compiling heeds; `threads`: those that take part in a call,
+    None where no option says so.
     """
 
     replicas: int
@@ -22,6 +23,7 @@ class Options:
     assignment: tuple[int, ...]
     spmd: bool
     flags: Mapping[str, str]
+    threads: int | None = None
 
     @property
     def count(self) -> int:
@@ -51,7 +53,10 @@ def parse(data: bytes, devices: int) -> Options:
         assignment = (first,) if count == 1 and first >= 0 else tuple(range(count))
     if len(set(assignment)) != count or not all(0 <= number < devices for number in assignment):
         raise ArgumentError(f"devices {list(assignment)}: there are {devices}")
-    return Options(replicas, partitions, assignment, bool(_integer(build, 6, 0)), check(_overrides(data)))
+    overrides = _overrides(data)
+    wanted = threads(overrides)
+    overrides.pop(THREADS, None)
+    return Options(replicas, partitions, assignment, bool(_integer(build, 6, 0)), check(overrides), wanted)
 
 
 def _overrides(data: bytes) -> dict[str, bool | int | float | str]:

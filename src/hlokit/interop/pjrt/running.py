@@ -81,13 +81,13 @@ class Compiled(Runner):
 
 def interpreted(program: Program) -> Runner:
     """What runs the program on one device in the interpreter, or in shadow mode."""
-    options = {"shadow": True} if is_shadowed() else {}
+    options = {"shadow": True, "threads": program.options.threads} if is_shadowed() else {}
     return Interpreted(program, callable_of(program.module, 1, 1, **options))
 
 
 def compiled(program: Program) -> Runner:
     """The program's machine code for one device."""
-    return Compiled(program, callable_of(program.module, 1, 1, donate=None))
+    return Compiled(program, callable_of(program.module, 1, 1, donate=None, threads=program.options.threads))
 
 
 def callable_of(module: HloModule, replicas: int, partitions: int, **options: Any) -> Any:

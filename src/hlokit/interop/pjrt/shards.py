@@ -140,7 +140,7 @@ def on_devices(program: Program) -> OnDevices:
     terms = [groups_to_sum(_sharding(p), options.partitions) for p in module.entry.parameters]
     alone = not meets(module) and not any(terms)
     counts = (1, 1) if alone else (options.replicas, options.partitions)
-    return OnDevices(program, callable_of(module, *counts), terms, alone)
+    return OnDevices(program, callable_of(module, *counts, threads=options.threads), terms, alone)
 
 
 def meets(module: HloModule) -> bool:
