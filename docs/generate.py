@@ -21,6 +21,7 @@ from pathlib import Path
 
 import hlokit
 from hlokit import rules
+from hlokit.builder.documentation import entries, split
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
@@ -231,9 +232,28 @@ def _signature(function: object) -> str:
 
 
 def _docstring(value: object) -> list[str]:
-    """A docstring as Markdown: examples as sessions, parameters as a list."""
+    """A docstring as Markdown: examples as sessions, parameters, results and errors as lists."""
+    found = split(inspect.getdoc(value) or "")
+    lines = _paragraphs(found.pop(""))
+    for title, text in found.items():
+        if title == "Examples":
+            lines += _paragraphs(text)
+        else:
+            lines += [f"**{title}**", "", *(_entry(head, what) for head, what in entries(text).items()), ""]
+    return lines
+
+
+def _entry(head: str, text: str) -> str:
+    """A parameter, result or error as an item of a list."""
+    names, colon, kind = head.partition(" : ")
+    names = ", ".join(f"`{name}`" for name in names.split(", ")) if colon else names
+    return f"- {names}{f' ({kind})' if colon else ''}: {' '.join(text.split())}"
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Text as Markdown: examples as sessions, tables of names as lists."""
     lines: list[str] = []
-    for part in re.split(r"\n\s*\n", inspect.getdoc(value) or ""):
+    for part in re.split(r"\n\s*\n", text):
         text = textwrap.dedent(part)
         if text.startswith(">>>"):
             lines += ["```pycon", text, "```", ""]

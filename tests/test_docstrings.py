@@ -1,9 +1,11 @@
-"""Every public name has an example in its docstring, and the examples give what they say."""
+"""Docstrings of public names: examples that give what they say, and NumPy's sections for parameters, results and errors."""
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +13,12 @@ import numpy as np
 import pytest
 
 import hlokit as hk
+from hlokit.builder.documentation import SECTIONS, entries, split
+from hlokit.interop import jax as jax_interface
 from hlokit.ops.custom_targets import registry
+from hlokit.rules import LABEL, rules
+from hlokit.runtime.devices import DeviceExecutable
+from hlokit.runtime.executable import Executable
 
 PUBLIC = {name: value for name in hk.__all__ if inspect.isclass(value := getattr(hk, name)) or inspect.isfunction(value)}
 METHODS = {f"Builder.{name}": value for name, value in vars(hk.Builder).items() if not name.startswith("_")}
@@ -64,3 +71,101 @@ def test_example(name: str) -> None:
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)
     runner.run(test, out=said.append)
     assert not said, "".join(said)
+
+# -- the sections of NumPy's standard
+
+CLASSES = (
+    hk.Builder, hk.Computation, hk.HloModule, hk.Instruction, hk.Literal, hk.Pass, hk.Pipeline, hk.ProgramShape, hk.ReplicaGroups,
+    hk.Shape, hk.Sharding, hk.Window, Executable, DeviceExecutable,
+)  # fmt: skip
+"""Classes whose methods users call."""
+
+
+def described() -> dict[str, Any]:
+    """Functions and methods that are public, by name."""
+    found = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
+    found |= {f"interop.jax.{name}": getattr(jax_interface, name) for name in jax_interface.__all__}
+    for owner in CLASSES:
+        for name, value in vars(owner).items():
+            value = getattr(value, "__func__", value)
+            if inspect.isfunction(value) and (not name.startswith("_") or name == "__call__"):
+                found[f"{owner.__name__}.{name}"] = value
+    return {name: value for name, value in found.items() if name not in INSIDE}
+
+
+INSIDE = {"Computation.__call__", "Executable.on", "Executable.together", "Executable.use", "HloModule.__call__"}
+"""Methods that other modules of hlokit call, and those that say what to call instead."""
+
+DESCRIBED = described()
+NO_ERRORS = {
+    "make_padding", "interop.jax.jit", "interop.jax.step_hooks", "create_token", "optimization_barrier", "copy", "maybe_conjugate",
+}  # fmt: skip
+"""Functions of the facade for which no arguments of the right kinds are wrong."""
+
+
+def sections(name: str) -> dict[str, str]:
+    return split(inspect.getdoc(DESCRIBED[name]) or "")
+
+
+def test_many_are_described() -> None:
+    assert len(DESCRIBED) > 330
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_parameters_results_and_errors_are_described(name: str) -> None:
+    """Every parameter with its type, in the order of the signature; a result; the errors of functions."""
+    found = sections(name)
+    assert [*found] == ["", *(title for title in SECTIONS if title in found)] and found[""].split("\n")[0].endswith((".", ":"))
+    function = DESCRIBED[name]
+    parameters = entries(found.get("Parameters", ""))
+    for head, text in parameters.items():
+        assert re.fullmatch(r"\w+(, \w+)* : \S.*", head) and text.rstrip().endswith((".", "...")), head
+    listed = [each for head in parameters for each in head.partition(" : ")[0].split(", ")]
+    wanted = [p for p in inspect.signature(function).parameters if p not in ("self", "cls")]
+    assert sorted(listed) == sorted(wanted)
+    assert [p for p in listed if p not in GROUPED] == [p for p in wanted if p not in GROUPED]
+    defaults = {p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty}
+    assert {each for head in parameters if head.endswith("optional") for each in head.partition(" : ")[0].split(", ")} == defaults
+    if "return" in getattr(function, "__annotations__", {}) and function.__annotations__["return"] != "None":
+        assert all(text for text in entries(found["Returns"]).values()) and entries(found["Returns"])
+    is_function = "." not in name or name.startswith("interop")
+    assert "Raises" in found or not is_function or name in NO_ERRORS
+
+
+GROUPED = {"x", "y", "einsum_config", "kwargs", "static_argnums", "static_argnames"}
+"""Parameters that are described together, apart from their places in a signature."""
+
+
+def test_errors_are_classes_and_their_labels_rules() -> None:
+    for error, text in [entry for name in DESCRIBED for entry in entries(sections(name).get("Raises", "")).items()]:
+        kind = getattr(hk, error, None) or getattr(builtins, error)
+        assert issubclass(kind, Exception) and text
+        assert {*LABEL.findall(text)} <= {*rules()}, text
+
+
+ELEMENTWISE = [
+    name
+    for name, value in PUBLIC.items()
+    if inspect.unwrap(value).__module__ in ("hlokit.builder.elementwise", "hlokit.builder.hyperbolic", "hlokit.builder.error_functions")
+    and next(iter(inspect.signature(value).parameters)) in ("operand", "lhs", "y", "real")
+    and name not in ("bitcast_convert_type", "convert_element_type", "reduce_precision", "stochastic_convert_type", "compare")
+]
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_elementwise_functions_raise_what_they_say(name: str) -> None:
+    """The rule by which an operand of each type, of no type, of another shape or rank is refused is in the docstring."""
+    function = PUBLIC[name]
+    count = len([p for p in inspect.signature(function).parameters.values() if p.default is p.empty and p.kind is not p.VAR_POSITIONAL])
+    dtypes = [dtype for dtype in hk.DTYPES.values() if dtype.is_array]
+    tries: list[tuple[hk.Shape, ...]] = [(dtype[2],) * count for dtype in dtypes] + [(hk.TOKEN,) * count]
+    tries += [(hk.f32[2], hk.s32[2]), (hk.f32[2], hk.f32[2, 2]), (hk.f32[2], hk.f32[3])] if count == 2 else []
+    raised = set[str]()
+    for shapes in tries:
+        b = hk.Builder()
+        try:
+            function(*(b.parameter(k, shape) for k, shape in enumerate(shapes)))
+        except hk.ShapeError as error:
+            raised.add(error.label)
+    assert raised or name == "copy"
+    assert raised <= {*LABEL.findall(sections(name).get("Raises", ""))}

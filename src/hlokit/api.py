@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,12 +24,14 @@ from hlokit.types.shape import Shape
 if TYPE_CHECKING:
     from hlokit.cpu.target import Target
     from hlokit.devices.mpi.world import World
+    from hlokit.judge.diff.differences import ModuleDiff
     from hlokit.proto.snapshot import Snapshot
     from hlokit.runtime.devices import DeviceExecutable
     from hlokit.runtime.executable import Executable
 
 __all__ = [
     "compile",
+    "diff",
     "evaluate",
     "evaluate_mpmd",
     "explain",
@@ -57,17 +59,36 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify
 
     Every rule of the language is checked while reading.
 
-    arguments   the shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`)
-    verify      False: HLO is read as it stands, whatever it says of operands and shapes, and prints back so.
-                `hk.verify` then tells all that is wrong with the module; what runs or changes modules asks it first
+    Parameters
+    ----------
+    text : str or bytes
+        The text, or a file's content.
+    arguments : sequence of Shape, optional
+        The shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`).
+    verify : bool, optional
+        Whether to check the rules. With False, HLO is read as it stands, whatever it says of operands and shapes, and
+        prints back so; `hk.verify` then finds all that is wrong, and what runs or changes modules asks it first.
 
-    Raises ParseError with line, column, caret and the rule's label (with the number of a byte for an artifact);
-    UnsupportedError for StableHLO that HLO or hlokit lacks; ArgumentError for `arguments` that do not fit, and for what
-    is not text.
+    Returns
+    -------
+    HloModule
+        The module.
 
-        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> hk.evaluate(module, [1.0, -2.0])
-        array([-1.,  2.], dtype=float32)
+    Raises
+    ------
+    ParseError
+        The text is not a module, or breaks a rule: with line, column and the rule's label (for an artifact, the number
+        of a byte).
+    UnsupportedError
+        The program has parts of StableHLO that HLO or hlokit lacks.
+    ArgumentError
+        `arguments` do not fit the entry, or `text` is neither str nor bytes.
+
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> hk.evaluate(module, [1.0, -2.0])
+    array([-1.,  2.], dtype=float32)
     """
     if isinstance(text, bytes):
         return module_of_bytes(text, arguments, verify=verify)
@@ -81,24 +102,44 @@ def parse(text: str | bytes, *, arguments: Sequence[Shape] | None = None, verify
 @with_stack
 @named
 def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: bool = True) -> HloModule:
-    """The module in a file. Kinds of files are told apart by content; each may be compressed by gzip:
+    """The module in a file. The kind of the file is found from its content; it may be compressed by gzip.
 
     - HLO text, StableHLO text
     - a StableHLO artifact (MLIR bytecode), a program that JAX exported (`Exported.serialize`)
     - HloModuleProto, HloProto (XLA's dumps, `.hlo.pb`); HloSnapshot and HloUnoptimizedSnapshot, of which
       `load_snapshot` gives the arguments too
 
-    `arguments`, `verify`: as `parse` takes them.
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    arguments : sequence of Shape, optional
+        The shapes of the entry's arguments, for StableHLO that leaves sizes open (`?`).
+    verify : bool, optional
+        Whether to check the rules of the language while reading, as for `parse`.
 
-    Raises OSError if the file cannot be read, ParseError if it is none of them, with what it is if that is known (all
-    else that XLA dumps is), UnsupportedError as `parse` does. Errors begin with the file's name.
+    Returns
+    -------
+    HloModule
+        The module.
 
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder, "negate.hlo")
-        ...     size = path.write_text("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        ...     hk.load(path)
-        <HloModule m: (f32[2]) -> f32[2], 1 computation>
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ParseError
+        The file is none of these; the message says what else it is, if that is known.
+    UnsupportedError
+        The program has parts of StableHLO that HLO or hlokit lacks.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "negate.hlo")
+    ...     size = path.write_text("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    ...     hk.load(path)
+    <HloModule m: (f32[2]) -> f32[2], 1 computation>
     """
     with _of_file(path):
         return module_of_bytes(Path(path).read_bytes(), arguments, Path(path).name, verify)
@@ -109,13 +150,32 @@ def load(path: str | Path, *, arguments: Sequence[Shape] | None = None, verify: 
 @with_stack
 @named
 def load_snapshot(path: str | Path) -> Snapshot:
-    """A program with the arguments that it was called with, which XLA dumps with `--xla_dump_hlo_snapshots` (a
-    HloSnapshot, which has the result too) or `--xla_dump_hlo_unoptimized_snapshots`.
+    """A program with the arguments that it was called with, from a file of XLA's.
 
-    Raises OSError if the file cannot be read, ParseError if it is none of them.
+    XLA writes them with `--xla_dump_hlo_snapshots` (HloSnapshot, which has the result too) and
+    `--xla_dump_hlo_unoptimized_snapshots`.
 
-        >>> s = hk.load_snapshot("dump/module_0000.jit_f.snapshot.1480341154.pb")  # doctest: +SKIP
-        >>> hk.evaluate(s.module, *s.arguments[0]), s.result  # doctest: +SKIP
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    Snapshot
+        The module, the arguments for each device, the result if the file has it, and the platform's name.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ParseError
+        The file is not a snapshot.
+
+    Examples
+    --------
+    >>> s = hk.load_snapshot("dump/module_0000.jit_f.snapshot.1480341154.pb")  # doctest: +SKIP
+    >>> hk.evaluate(s.module, *s.arguments[0]), s.result  # doctest: +SKIP
     """
     with _of_file(path):
         found = snapshot_of_bytes(data := Path(path).read_bytes())
@@ -138,10 +198,27 @@ def _of_file(path: str | Path) -> Generator[None, None, None]:
 @public
 @with_stack
 def parse_shape(text: str) -> Shape:
-    """The shape written as HLO text writes it, e.g. "(f32[2,<=3]{0,1}, token[])". Raises ParseError.
+    """The shape that a text says, as HLO text writes it: "(f32[2,<=3]{0,1}, token[])".
 
-        >>> hk.parse_shape("(f32[2,<=3], token[])").elements
-        (f32[2,<=3], token[])
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    Shape
+        The shape.
+
+    Raises
+    ------
+    ParseError
+        The text is not a shape.
+
+    Examples
+    --------
+    >>> hk.parse_shape("(f32[2,<=3], token[])").elements
+    (f32[2,<=3], token[])
     """
     from hlokit.text.shapes import parse_shape
 
@@ -150,19 +227,71 @@ def parse_shape(text: str) -> Shape:
 
 @public
 @with_stack
+def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "metadata")) -> ModuleDiff:
+    """Compares two modules, whatever the order of their instructions and computations.
+
+    Instructions correspond if they compute the same value; else by what they are next to, their opcode, attributes,
+    shape and name. A change is told where it is made, not of all that depends on it.
+
+    Parameters
+    ----------
+    a, b:
+        the modules.
+    ignore:
+        what does not count as a difference, of "names", "metadata", "layouts" and "shardings".
+
+    Returns
+    -------
+    ModuleDiff
+        `is_equal`, the pairs of instructions with their changes, and the whole as text, JSON or a page.
+
+    Raises
+    ------
+    ArgumentError
+        for another word in `ignore`, and for what is not a module.
+
+    Examples
+    --------
+        >>> a = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+        >>> b = hk.parse("HloModule m\\nENTRY e { p = f32[2] parameter(0) ROOT q = f32[2] negate(p) }")
+        >>> hk.diff(a, b).is_equal, hk.diff(a, b, ignore=()).is_equal
+        (True, False)
+    """
+    from hlokit.judge.diff.differences import diff
+
+    return diff(a, b, ignore)
+
+
+@public
+@with_stack
 def to_stablehlo(module: HloModule) -> str:
-    """`module` as StableHLO text that jaxlib reads: see docs/stablehlo.md.
+    """`module` as StableHLO text that jaxlib reads.
 
-    Raises UnsupportedError, naming the instruction and its opcode, for what StableHLO cannot say.
+    Parameters
+    ----------
+    module : HloModule
+        The program.
 
-        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> print(hk.to_stablehlo(module).strip())
-        module @m attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
-          func.func public @main(%x: tensor<2xf32>) -> (tensor<2xf32>) {
-            %0 = stablehlo.negate %x : tensor<2xf32>
-            return %0 : tensor<2xf32>
-          }
-        }
+    Returns
+    -------
+    str
+        The text of an MLIR module.
+
+    Raises
+    ------
+    UnsupportedError
+        StableHLO has nothing for an instruction, which the message names.
+
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> print(hk.to_stablehlo(module).strip())
+    module @m attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+      func.func public @main(%x: tensor<2xf32>) -> (tensor<2xf32>) {
+        %0 = stablehlo.negate %x : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    }
     """
     from hlokit.passes.op_expander import OpExpander
     from hlokit.stablehlo.printer.mapping import RULES
@@ -179,13 +308,34 @@ def to_stablehlo(module: HloModule) -> str:
 @with_stack
 @named
 def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> bytes:
-    """A module, or StableHLO text, as a portable artifact of StableHLO: vhlo in MLIR bytecode.
-
-    version     of StableHLO, "0.9.0" to "1.20.0": readers of it and of later ones read the artifact (1.17.0: those of
-                jaxlib 0.10.2)
+    """A program as a portable artifact of StableHLO: VHLO in MLIR bytecode.
 
     Text may leave sizes open (`?`). It is not checked beyond its form, as `parse` checks it; names of values are lost.
 
+    Parameters
+    ----------
+    program : HloModule or str
+        A module, or StableHLO text.
+    version : str, optional
+        The version of StableHLO, "0.9.0" to "1.20.0". Readers of it and of later versions read the artifact; jaxlib
+        0.10.2 reads "1.17.0".
+
+    Returns
+    -------
+    bytes
+        The artifact.
+
+    Raises
+    ------
+    UnsupportedError
+        StableHLO, or this version of it, has nothing for an instruction.
+    ParseError
+        The text is not StableHLO.
+    ArgumentError
+        The version is not one.
+
+    Examples
+    --------
         >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
         >>> hk.parse(hk.to_stablehlo_artifact(module)).name == module.name
         True
@@ -202,6 +352,23 @@ def to_stablehlo_artifact(program: HloModule | str, version: str = "1.17.0") -> 
 def explain(label: str) -> Rule:
     """The rule of the language that errors and docstrings name by this label.
 
+    Parameters
+    ----------
+    label : str
+        The rule's label, as "BCAST-3".
+
+    Returns
+    -------
+    Rule
+        The rule; `print` shows its text, kind and sources.
+
+    Raises
+    ------
+    ArgumentError
+        There is no such rule; the message has the ones that are spelt alike.
+
+    Examples
+    --------
         >>> print(hk.explain("BCAST-3"))
         BCAST-3 (Broadcasting; constraint)
         Different ranks, neither operand a scalar, and empty `broadcast_dimensions`: rejected.
@@ -220,10 +387,22 @@ def explain(label: str) -> Rule:
 @public
 @with_stack
 def verify(module: HloModule) -> None:
-    """Checks every rule of the language on `module`. Raises one VerifyError with all findings.
+    """Checks every rule of the language on a module.
 
-        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> hk.verify(module)
+    Parameters
+    ----------
+    module : HloModule
+        The module.
+
+    Raises
+    ------
+    VerifyError
+        Rules are broken; `findings` has all of them.
+
+    Examples
+    --------
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> hk.verify(module)
     """
     from hlokit.hlo.verifier import verify
 
@@ -294,31 +473,60 @@ def compile(
     replicas: int | None = None,
     partitions: int | None = None,
 ) -> Executable | DeviceExecutable:
-    """`module` as machine code: a hlokit.runtime.executable.Executable, to be called as `evaluate` is.
+    """`module` as machine code, to be called as `evaluate` is.
 
-    threads       that take part in a call; by default HLOKIT_THREADS, else one a core. No matter to the results
-    strict        the interpreter's order of operations, bit for bit
-    donate        numbers of parameters whose arrays calls may overwrite with results; by default those that the
-                  module's header names
-    target        the machine that the code is for: as `export_object`'s; by default this one, where alone calls work
-    time_limit    seconds for code generation; beyond it simpler code is made, which the log says
-    memory_limit  bytes that a call may need; by default the machine's memory, or what `ulimit -v` and control groups
-                  leave of it
-    shadow        calls compare every kernel's result with the interpreter's on the same operands, and raise
-                  ShadowMismatch at the first that differs, with a reproducer in the folder of this name, or in a
-                  temporary one for True
-    replicas, partitions
-                  how many devices are to run it; by default as many as its header says. For several it is a
-                  hlokit.runtime.devices.DeviceExecutable, to be called with a list of arguments for each
+    Parameters
+    ----------
+    module : HloModule
+        The program.
+    backend : str, optional
+        "cpu".
+    threads : int, optional
+        The threads that take part in a call; by default HLOKIT_THREADS, else one for
+        each core. No result depends on it.
+    strict : bool, optional
+        Whether to keep the interpreter's order of operations, bit for bit.
+    donate : sequence of int, optional
+        Numbers of parameters whose arrays calls may overwrite with results; by default those that the module's header
+        names.
+    target : str or Target, optional
+        The machine that the code is for, as for `export_object`; by default this one. Calls work only there.
+    time_limit : float, optional
+        Seconds for code generation; beyond them simpler code is made, and a warning is logged.
+    memory_limit : int, optional
+        Bytes that a call may need; by default the machine's memory, or what `ulimit -v` and control groups leave of it.
+    shadow : bool or path, optional
+        Whether calls compare every kernel's result with the interpreter's on the same operands, and raise
+        ShadowMismatch at the first that differs. The reproducer is written to the folder of this name, for True to a
+        temporary one.
+    replicas, partitions : int, optional
+        The numbers of replicas and partitions that run the program; by default as its header says.
 
-    Raises UnsupportedError for another backend or target, ArgumentError for options out of range, OutOfMemoryError
-    for a program that needs more memory than the limit, DeadlockError for one whose devices would wait for each other
-    for ever.
+    Returns
+    -------
+    Executable or DeviceExecutable
+        The program, ready to be called; for several devices a DeviceExecutable, which takes a list of arguments for
+        each device.
 
-        >>> b = hk.Builder()
-        >>> exe = hk.compile(b.build(b.parameter(0, hk.f32[3]) * 2.0))
-        >>> exe(np.float32([1.0, 2.0, 3.0]))
-        array([2., 4., 6.], dtype=float32)
+    Raises
+    ------
+    VerifyError
+        The module, read with `verify=False`, breaks rules.
+    UnsupportedError
+        The backend or the target is unknown, or this machine cannot run machine code.
+    ArgumentError
+        An option is out of range.
+    OutOfMemoryError
+        The program, or to make code of it, needs more memory than the limit.
+    DeadlockError
+        The devices would wait for each other for ever.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> exe = hk.compile(b.build(b.parameter(0, hk.f32[3]) * 2.0))
+    >>> exe(np.float32([1.0, 2.0, 3.0]))
+    array([2., 4., 6.], dtype=float32)
     """
     if backend != "cpu":
         raise UnsupportedError(f"compile(backend={backend!r}): the one backend is 'cpu'")
@@ -353,14 +561,37 @@ def compile(
 def export_object(
     module: HloModule, target: str | Target = "host", path: str | Path | None = None, *, strict: bool = False
 ) -> tuple[Path, Path]:
-    """Writes `module` as an object file and a C header, NAME.o and NAME.h: see hlokit.runtime.export.
+    """Writes `module` as an object file and a C header, NAME.o and NAME.h.
 
-        >>> import tempfile
-        >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     files = hk.export_object(module, "aarch64", f"{folder}/negate.o")
-        ...     sorted(path.suffix for path in files)
-        ['.h', '.o']
+    Parameters
+    ----------
+    module : HloModule
+        The program.
+    target : str or Target, optional
+        The machine that the code is for: "host", "x86-64-avx2", "aarch64", ...
+    path : str or Path, optional
+        The path without its ending; by default the module's name in the working folder.
+    strict : bool, optional
+        Whether to keep the interpreter's order of operations, bit for bit.
+
+    Returns
+    -------
+    tuple of Path
+        The object file and the header.
+
+    Raises
+    ------
+    UnsupportedError
+        The target is unknown, or the program needs Python while it runs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> module = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = hk.export_object(module, "aarch64", f"{folder}/negate.o")
+    ...     sorted(path.suffix for path in files)
+    ['.h', '.o']
     """
     from hlokit.runtime.export import export_object
 
@@ -370,12 +601,27 @@ def export_object(
 
 @public
 def mpi_world(comm: Any = None) -> World:
-    """The processes of an MPI job (of mpi4py's communicator `comm`, by default all) as devices: see World.
+    """The processes of an MPI job as devices. All of them call this together.
 
-    All of them call this together. Raises UnsupportedError without mpi4py or an MPI library.
+    Parameters
+    ----------
+    comm : mpi4py communicator, optional
+        The processes; by default all.
 
-        >>> world = hk.mpi_world()  # doctest: +SKIP
-        >>> hk.evaluate(module, mine, replicas=world.size, world=world)  # doctest: +SKIP
+    Returns
+    -------
+    World
+        The devices, for `evaluate` and calls of compiled programs.
+
+    Raises
+    ------
+    UnsupportedError
+        mpi4py or an MPI library is missing.
+
+    Examples
+    --------
+    >>> world = hk.mpi_world()  # doctest: +SKIP
+    >>> hk.evaluate(module, mine, replicas=world.size, world=world)  # doctest: +SKIP
     """
     try:
         from hlokit.devices.mpi.world import World
@@ -388,26 +634,35 @@ def mpi_world(comm: Any = None) -> World:
 def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> None:
     """Makes a handler of XLA's FFI, `XLA_FFI_Error* f(XLA_FFI_CallFrame*)`, the target `name` of custom-calls.
 
-    handler   its address, a ctypes function or a PyCapsule; or a mapping of these by stage, "execute" and perhaps
-              "instantiate", "prepare", "initialize"
-    replace   a target of this name may exist already
-
     The instructions have api_version=API_VERSION_TYPED_FFI, and their attributes in backend_config as MLIR writes a
     dictionary: `{scale = 2.0 : f32, axes = array<i64: 0, 1>}`. Handlers run without the interpreter lock.
 
-    Raises BuildError for a name that something else has (CCALL-2), for what is not an address, for a mapping without
-    "execute" or with other keys, and for a handler that was compiled for a version of the interface that is not
-    supported.
+    Parameters
+    ----------
+    name : str
+        The name that instructions call it by.
+    handler : int, ctypes function, PyCapsule or mapping
+        Its address; or a mapping of addresses by stage, "execute" and perhaps "instantiate", "prepare", "initialize".
+    replace : bool, optional
+        Whether a target of this name may exist already.
 
-        >>> library = ctypes.CDLL("./handlers.so")  # doctest: +SKIP
-        >>> hk.register_ffi_target("scale", library.Scale)  # doctest: +SKIP
-        >>> b = hk.Builder("call")
-        >>> y = hk.custom_call(
-        ...     b, "scale", [b.parameter(0, hk.f32[3])], hk.f32[3], "{factor = 2.0 : f32}",
-        ...     api_version="API_VERSION_TYPED_FFI",
-        ... )
-        >>> y.shape
-        f32[3]
+    Raises
+    ------
+    BuildError
+        Another function has the name (CCALL-2), the handler is not an address, a mapping lacks "execute" or has other
+        keys, or the handler was compiled for a version of the interface that is not supported.
+
+    Examples
+    --------
+    >>> library = ctypes.CDLL("./handlers.so")  # doctest: +SKIP
+    >>> hk.register_ffi_target("scale", library.Scale)  # doctest: +SKIP
+    >>> b = hk.Builder("call")
+    >>> y = hk.custom_call(
+    ...     b, "scale", [b.parameter(0, hk.f32[3])], hk.f32[3], "{factor = 2.0 : f32}",
+    ...     api_version="API_VERSION_TYPED_FFI",
+    ... )
+    >>> y.shape
+    f32[3]
     """
     from hlokit.runtime.ffi import handlers
 
@@ -416,20 +671,31 @@ def register_ffi_target(name: str, handler: Any, *, replace: bool = False) -> No
 
 @public
 def register_ffi_type(name: str, type_id: Any, type_info: Any = None) -> None:
-    """Registers a type of handlers' states.
+    """Registers a type of the states of FFI handlers.
 
-    type_id     where an XLA_FFI_TypeId is, which gets a number unless it has one: an address, a ctypes pointer or a
-                PyCapsule
-    type_info   where an XLA_FFI_TypeInfo is, which says how objects of the type are destroyed; None: they are not
+    Parameters
+    ----------
+    name : str
+        The name of the type.
+    type_id : int, ctypes pointer or PyCapsule
+        The address of an XLA_FFI_TypeId, which gets a number unless it has one.
+    type_info : int, ctypes pointer or PyCapsule, optional
+        The address of an XLA_FFI_TypeInfo, which says how objects of the type are destroyed. None: they are not.
 
-    Raises HandlerError if the name, or the number that the id has already, is another type's; BuildError for what is
-    not an address.
+    Raises
+    ------
+    HandlerError
+        The name, or the number that the id has already, is another type's.
+    BuildError
+        An argument is not an address.
 
-        >>> import ctypes
-        >>> number = ctypes.c_int64(0)
-        >>> hk.register_ffi_type("example_state", ctypes.addressof(number))
-        >>> number.value > 0
-        True
+    Examples
+    --------
+    >>> import ctypes
+    >>> number = ctypes.c_int64(0)
+    >>> hk.register_ffi_type("example_state", ctypes.addressof(number))
+    >>> number.value > 0
+    True
     """
     from hlokit.runtime.ffi import handlers
 

@@ -198,9 +198,45 @@ def test_random(seed: int) -> None:
     check(op, lhs, rhs)
 
 
-@pytest.mark.parametrize("name", ["nhwc_3x3", "nchw_3x3", "kernel_gradient", "depthwise", "input_gradient_stride_2"])
+def dilated(size: int, *by: int) -> list[WindowDimension]:
+    return [WindowDimension(size, 1, size // 2, size // 2 + d - 1, d) for d in by]
+
+
+DILATED = {
+    "nhwc_1x1": (make(NHWC, dilated(1, 2, 2)), (2, 9, 9, 40), (1, 1, 40, 37)),
+    "nchw_1x1": (make(NCHW, dilated(1, 2, 2)), (2, 40, 9, 9), (37, 40, 1, 1)),
+    "nchw_1x1_by_3_and_7": (make(NCHW, dilated(1, 3, 7)), (2, 40, 9, 9), (37, 40, 1, 1)),
+    "nhwc_3x3_by_5": (make(NHWC, dilated(3, 5, 5)), (2, 9, 9, 40), (3, 3, 40, 37)),
+    "nhwc_7x7_by_8": (make(NHWC, dilated(7, 8, 8)), (1, 9, 9, 20), (7, 7, 20, 17)),
+    "groups": (make(NHWC, dilated(1, 2, 2), 2), (2, 9, 9, 40), (1, 1, 20, 38)),
+    "few_features": (make(NHWC, dilated(1, 2, 2)), (4, 19, 19, 8), (1, 1, 8, 3)),
+    "window_dilation_too": (make(NHWC, [WindowDimension(3, 1, 2, 3, 2, 2)] * 2), (2, 9, 9, 20), (3, 3, 20, 20)),
+    "to_pred": (make(NCHW, dilated(1, 2, 2), result=dtypes.pred), (2, 40, 9, 9), (37, 40, 1, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DILATED)
+def test_holes_are_not_multiplied(name: str) -> None:
+    """Outputs are computed by the taps that meet inputs; those that meet none are zeros."""
+    op, left, right = DILATED[name]
+    lhs, rhs = dtypes.f32[left], dtypes.f32[right]
+    check(op, lhs, rhs)
+    module = Module()
+    contraction(Call(op, (lhs, rhs), (op.infer(lhs, rhs),), host()), module)
+    assert "convolution_scalar" not in module.text()
+    if "x86" in host().triple:
+        check(op, lhs, rhs, avx2())
+
+
+EPILOGUES = {
+    **{n: CASES[n] for n in ("nhwc_3x3", "nchw_3x3", "kernel_gradient", "depthwise", "input_gradient_stride_2")},
+    **{f"dilated_{n}": DILATED[n] for n in ("nhwc_1x1", "nchw_1x1", "nchw_1x1_by_3_and_7")},
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
 def test_epilogue_gets_each_element_once(name: str) -> None:
-    op, left, right = CASES[name]
+    op, left, right = EPILOGUES[name]
     lhs, rhs = dtypes.f32[left], dtypes.f32[right]
     sizes = op.infer(lhs, rhs).dimensions
 

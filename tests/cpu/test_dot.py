@@ -137,6 +137,17 @@ def test_few_rows_along_the_inner_axis(rows: int, columns: int, target: str) -> 
         check_dot(dtype, (rows, 37), (columns, 37), dtype, TARGETS[target](), **RHS_ALONG)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_few_rows_add_rows_of_rhs_to_sums(rows: int, target: str) -> None:
+    """Several rows of rhs at a time, and the rest one by one; of the last columns less than a vector, in some chunk."""
+    for dtype in (dt.f32, dt.f64, dt.s32):
+        for inner, columns in ((13, 97), (7, 300), (300, 2101)):
+            done = check_dot(dtype, (rows, inner), (inner, columns), dtype, TARGETS[target](), **PLAIN)
+            assert "axpy_tile" in done.text
+    check_dot(dt.f32, (rows, 70), (70, 300), dt.bf16, TARGETS[target](), **PLAIN)
+
+
 def test_what_multiplies_is_not_cold() -> None:
     """A function that only calls tiles may be made carelessly, as one is of large blocks; one that makes sums may not."""
     for rows, may_be_cold in ((1, False), (100, host().vector_bytes == 64)):

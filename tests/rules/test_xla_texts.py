@@ -163,10 +163,15 @@ def test_builders_and_other_ops_mix_no_types() -> None:
         hk.reduce_window(x, zero, wide, [2], [1], "VALID")
     with rejects("MAP-7"):
         hk.map([x, x], wide, [0])
+    numbers = hk.ScatterDimensionNumbers(inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1)
+    places, updates = b.parameter(1, hk.s32[1]), b.parameter(2, hk.f16[1])
     with rejects("REDUCER-4"):
+        hk.scatter(x, places, updates, wide, numbers)
+    with rejects("SCATTER-4"):
+        hk.scatter(x, places, hk.convert_element_type(updates, hk.f32), hk.add, numbers)
+    with rejects("SAS-2"):
         hk.parse(f"""HloModule m
 {SUM}ENTRY e {{ x = f16[4] parameter(0)
- i = s32[1] parameter(1)
- u = f16[1] parameter(2)
- ROOT r = f16[4] scatter(x, i, u), update_window_dims={{}}, inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}},
-   index_vector_dim=1, to_apply=add }}""")
+ s = f16[1] parameter(1)
+ z = f16[] constant(0)
+ ROOT r = f16[4] select-and-scatter(x, s, z), window={{size=4 stride=4}}, select=add, scatter=add }}""")

@@ -61,7 +61,7 @@ ACCEPTED = [
      ' op_type="t"}',
      '%y = f32[] parameter(0), metadata={op_type="t" op_name="n" source_file="f" source_line=1 source_end_line=2'
      ' source_column=3 source_end_column=4 profile_type={1,2} deduplicated_name="d" scheduling_name="s"'
-     ' metadata_payload="p" stack_frame_id=1}'),
+     ' metadata_payload="p"}'),
     ("HCATTR-6: fields of older files", "y = f32[] parameter(0), metadata={preserve_layout=true size_of_generated_code_in_bytes=1"
      ' size_of_memory_working_set_in_bytes=2 op_name="x"}', '%y = f32[] parameter(0), metadata={op_name="x"}'),
     ("HCATTR-7: string", r'y = f32[] parameter(0), backend_config="a\"\\\n"', r'%y = f32[] parameter(0), backend_config="a\"\\\n"'),
@@ -245,6 +245,8 @@ def test_groups_of_instructions() -> None:
 # -- shardings
 
 SHARDINGS = [
+    ("HSHARD-4: the elements of a tuple are counted by fives", "{{manual},{manual},{manual},{manual},{manual},{replicated}}",
+     "{{manual}, {manual}, {manual}, {manual}, {manual}, /*index=5*/{replicated}}"),
     ("HSHARD-1: replicated", "{replicated}", "{replicated}"),
     ("HSHARD-1: manual", "{manual}", "{manual}"),
     ("HSHARD-1: unknown", "{unknown}", "{unknown}"),

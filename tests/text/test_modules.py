@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hlokit.hlo.compare import same_module
-from hlokit.hlo.module import Alias
+from hlokit.hlo.module import Alias, HloModule
+from hlokit.proto.module import module_from_proto, module_to_proto
 from hlokit.text.parser import parse_hlo
 from tests.rules.labels import rule
 from tests.text.texts import EXACT, by_label, entry, refused
@@ -88,8 +91,7 @@ def test_layouts_of_the_entry_may_differ_from_the_header() -> None:
 
 
 TABLES = """FileNames
-1 "a.py"
-2 "b\\"c.py"
+1 "b\\"c.py"
 
 FunctionNames
 1 "f"
@@ -107,10 +109,95 @@ def test_debug_tables() -> None:
     module = parse_hlo(
         f"HloModule m\n\n{TABLES}\n\nENTRY e {{\n p = f32[] parameter(0), metadata={{stack_frame_id=1}}\n}}"
     )
-    assert module.stack_tables.file_names == ["a.py", 'b"c.py']
+    assert module.stack_tables.file_names == ['b"c.py']
     assert module.stack_tables.stack_frames == [{"file_location_id": 1, "parent_frame_id": 1}]
     assert f"\n\n{TABLES}\n\nENTRY" in str(module)
     assert "FileNames" not in module.to_text("short_parsable")
+
+
+OUT_OF_ORDER = """HloModule m
+
+FileNames
+1 "a.py"
+2 "b.py"
+3 "b.py"
+4 "unused.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=3 function_name_id=1 line=1 end_line=1 column=1 end_column=1}
+2 {file_name_id=1 function_name_id=1 line=2 end_line=2 column=1 end_column=1}
+3 {file_name_id=2 function_name_id=1 line=1 end_line=1 column=1 end_column=1}
+4 {file_name_id=4 function_name_id=2 line=1 end_line=1 column=1 end_column=1}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=1}
+3 {file_location_id=1 parent_frame_id=3}
+4 {file_location_id=3 parent_frame_id=3}
+5 {file_location_id=1 parent_frame_id=6}
+6 {file_location_id=4 parent_frame_id=1}
+7 {file_location_id=9 parent_frame_id=1}
+8 {file_location_id=1 parent_frame_id=0}
+
+last {
+  p = f32[] parameter(0)
+  ROOT a = f32[] negate(p), metadata={op_name="a" stack_frame_id=4}
+}
+
+first {
+  p = f32[] parameter(0)
+  b = f32[] negate(p), metadata={op_name="b" stack_frame_id=1}
+  c = f32[] negate(b), metadata={op_name="c" stack_frame_id=3}
+  d = f32[] negate(c), metadata={op_name="d" stack_frame_id=5}
+  e = f32[] negate(d), metadata={op_name="e" stack_frame_id=6}
+  f = f32[] negate(e), metadata={op_name="f" stack_frame_id=7}
+  g = f32[] negate(f), metadata={op_name="g" stack_frame_id=8}
+  ROOT h = f32[] negate(g), metadata={stack_frame_id=9}
+}
+
+ENTRY entry {
+  p = f32[] parameter(0)
+  x = f32[] call(p), to_apply=first
+  ROOT y = f32[] call(x), to_apply=last
+}
+"""
+AS_USED = """FileNames
+1 "a.py"
+2 "b.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=2 end_line=2 column=1 end_column=1}
+2 {file_name_id=2 function_name_id=1 line=1 end_line=1 column=1 end_column=1}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=2 parent_frame_id=1}
+"""
+
+
+@rule("HMOD-14")
+def test_debug_tables_are_numbered_as_they_are_used() -> None:
+    module = parse_hlo(OUT_OF_ORDER)
+    text = str(module)
+    assert AS_USED in text
+    assert _frames(module) == {"a": "2", "b": "3", "c": "2", "d": "", "e": "", "f": "", "g": ""}
+    assert "ROOT %h = f32[] negate(%g)\n" in text  # metadata that says nothing any more
+    again = parse_hlo(text)  # in which `first` stands before `last`
+    assert _frames(again) == {"a": "3", "b": "1", "c": "3", "d": "", "e": "", "f": "", "g": ""}
+    assert again.stack_tables.file_names == ["b.py", "a.py"]
+    assert str(module_from_proto(module_to_proto(module))) == str(again) == str(parse_hlo(str(again)))
+
+
+def _frames(module: HloModule) -> dict[str, str]:
+    """The stack_frame_id, by op_name, as printed."""
+    return dict(re.findall(r'metadata=\{op_name="(\w)"(?: stack_frame_id=(\d))?\}', str(module)))
 
 
 @rule("HMOD-14")
@@ -146,6 +233,21 @@ def test_one_instruction(text: str, expected: str, more: str) -> None:
     assert printed.startswith("HloModule _, is_scheduled=true, entry_computation_layout={(")
     assert f"ENTRY %_ {expected} -> f32[4] {{" in printed
     assert f"  ROOT {more}\n" in printed
+
+
+NESTED = """f32[2,3]{0,1:T(2,2)} map(f32[2,3]{0,1:T(2,2)} x), to_apply={
+  p = f32[] parameter(0)
+  ROOT x = f32[] call(p), to_apply={ ROOT q = f32[] parameter(0) }
+}"""
+
+
+@rule("HMOD-16")
+def test_the_entry_of_one_instruction_is_named_first_and_its_arguments_have_default_orders() -> None:
+    text = str(parse_hlo(NESTED))
+    for signature in ("ENTRY %_ (x: f32[2,3])", "%_.1 (q: f32[])", "%_.2 (p: f32[])"):
+        assert f"\n{signature} -> " in text
+    assert "entry_computation_layout={(f32[2,3]{1,0:T(2,2)})->f32[2,3]{1,0:T(2,2)}}" in text
+    assert "%x = f32[2,3]{0,1:T(2,2)} parameter(0)" in text
 
 
 @rule("HCOMP-6")

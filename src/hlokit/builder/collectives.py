@@ -46,9 +46,21 @@ Channel: TypeAlias = "int | ChannelHandle | None"
 def replica_id(builder: Builder) -> XlaOp:
     """The number of the replica that runs the program, u32[] (REPID rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.replica_id(b)), [], [], replicas=2)
-        [array(0, dtype=uint32), array(1, dtype=uint32)]
+    Returns
+    -------
+    XlaOp
+        A u32[].
+
+    Raises
+    ------
+    BuildError
+        The builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.replica_id(b)), [], [], replicas=2)
+    [array(0, dtype=uint32), array(1, dtype=uint32)]
     """
     return builder.emit(ReplicaId(), [])
 
@@ -56,9 +68,21 @@ def replica_id(builder: Builder) -> XlaOp:
 def partition_id(builder: Builder) -> XlaOp:
     """The number of the partition that runs the program, u32[] (BEY-66).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.partition_id(b)), [], [], partitions=2)
-        [array(0, dtype=uint32), array(1, dtype=uint32)]
+    Returns
+    -------
+    XlaOp
+        A u32[].
+
+    Raises
+    ------
+    BuildError
+        The builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.partition_id(b)), [], [], partitions=2)
+    [array(0, dtype=uint32), array(1, dtype=uint32)]
     """
     return builder.emit(PartitionId(), [])
 
@@ -75,13 +99,33 @@ def all_gather(
 ) -> XlaOp:
     """The members' operands concatenated along a dimension; a tuple operand gathers each element (AGATHER rules).
 
-    `shard_count` is the size of the groups. Raises ShapeError (AGATHER-3, AGATHER-4).
+    `shard_count` is the size of the groups.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.all_gather(x, 0, 2))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([1.  , 2.5 , 3.  , 5.25], dtype=float32), array([1.  , 2.5 , 3.  , 5.25], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, or a tuple of arrays.
+    all_gather_dimension : int
+        The dimension that the members' operands follow each other in.
+
+    Returns
+    -------
+    XlaOp
+        The operand's shape, in which that dimension is `shard_count` times as large; of a tuple, the tuple of such
+        arrays.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: AGATHER-3, AGATHER-4, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.all_gather(x, 0, 2))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([1.  , 2.5 , 3.  , 5.25], dtype=float32), array([1.  , 2.5 , 3.  , 5.25], dtype=float32)]
     """
     arguments = (all_gather_dimension, shard_count, replica_groups, channel_id, layout, use_global_device_ids)
     if operand.shape.is_tuple:
@@ -101,11 +145,30 @@ def all_gather_tuple(
 ) -> XlaOp:
     """all_gather of several operands at once; a tuple of the results (BEY-60).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[1])
-        >>> module = b.build(hk.all_gather_tuple([x, x + 10.0], 0, 2))
-        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
-        (array([1., 2.], dtype=float32), array([11., 12.], dtype=float32))
+    Parameters
+    ----------
+    operands : sequence of XlaOp
+        The arrays.
+    all_gather_dimension : int
+        The dimension that the members' operands follow each other in.
+
+    Returns
+    -------
+    XlaOp
+        A tuple with the result of all_gather for each operand.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: AGATHER-3, AGATHER-4, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[1])
+    >>> module = b.build(hk.all_gather_tuple([x, x + 10.0], 0, 2))
+    >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+    (array([1., 2.], dtype=float32), array([11., 12.], dtype=float32))
     """
     arguments = (all_gather_dimension, shard_count, replica_groups, channel_id, layout, use_global_device_ids)
     return _as_tuple(_all_gather(operands, *arguments), len(operands))
@@ -122,13 +185,30 @@ def all_reduce(
 ) -> XlaOp:
     """The members' operands combined elementwise, in group order; a tuple operand reduces each element (ARED rules).
 
-    `computation` takes two scalars of the element type to one. Raises ShapeError (ARED-4, ARED-6).
+    `computation` takes two scalars of the element type to one.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.all_reduce(x, hk.add))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([4.  , 7.75], dtype=float32), array([4.  , 7.75], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, or a tuple of arrays of one element type.
+
+    Returns
+    -------
+    XlaOp
+        The combined value, of the operand's shape, on every member.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: ARED-4, ARED-6, REDUCER-1, REDUCER-2, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.all_reduce(x, hk.add))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([4.  , 7.75], dtype=float32), array([4.  , 7.75], dtype=float32)]
     """
     arguments = (computation, replica_groups, channel_id, shape_with_layout, use_global_device_ids)
     if operand.shape.is_tuple:
@@ -147,11 +227,28 @@ def all_reduce_tuple(
 ) -> XlaOp:
     """all_reduce of several operands of one element type at once; a tuple of the results (BEY-60).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[1])
-        >>> module = b.build(hk.all_reduce_tuple([x, x * 10.0], hk.add))
-        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
-        (array([3.], dtype=float32), array([30.], dtype=float32))
+    Parameters
+    ----------
+    operands : sequence of XlaOp
+        The arrays, of one element type.
+
+    Returns
+    -------
+    XlaOp
+        A tuple with the result of all_reduce for each operand.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: ARED-4, ARED-6, REDUCER-1, REDUCER-2, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[1])
+    >>> module = b.build(hk.all_reduce_tuple([x, x * 10.0], hk.add))
+    >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+    (array([3.], dtype=float32), array([30.], dtype=float32))
     """
     if shape_with_layout is not None and len(operands) == 1:
         check(len(shape_with_layout.elements) == 1, "BEY-60", "shape_with_layout", shape_with_layout, "a tuple of one")
@@ -162,13 +259,30 @@ def all_reduce_tuple(
 
 @checks_as("all-reduce")
 def cross_replica_sum(operand: XlaOp, replica_groups: Groups = ()) -> XlaOp:
-    """all_reduce by addition, by logical or for pred (CRSUM rules). ShapeError (CRSUM-2) for an empty tuple.
+    """all_reduce by addition, by logical or for pred (CRSUM rules).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.cross_replica_sum(x))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([4.  , 7.75], dtype=float32), array([4.  , 7.75], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, or a tuple of arrays.
+
+    Returns
+    -------
+    XlaOp
+        The sum over the members of each group, of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CRSUM-2.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.cross_replica_sum(x))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([4.  , 7.75], dtype=float32), array([4.  , 7.75], dtype=float32)]
     """
     from hlokit.builder.elementwise import add
 
@@ -195,13 +309,31 @@ def reduce_scatter(
     """Block i, along a dimension, of the all_reduce result, for member number i of the group (RSCAT rules).
 
     `shard_count` is the size of the groups; a tuple operand is treated element by element.
-    Raises ShapeError (RSCAT-3 .. RSCAT-7, RSCAT-10).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.reduce_scatter(x, hk.add, 0, 2))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([4.], dtype=float32), array([7.75], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, or a tuple of arrays.
+    scatter_dimension : int
+        The dimension that is cut into blocks; `shard_count` divides its size.
+
+    Returns
+    -------
+    XlaOp
+        The operand's shape, in which this dimension is `shard_count` times smaller.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RSCAT-3 to RSCAT-6, RSCAT-10, REDUCER-1, REDUCER-2, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.reduce_scatter(x, hk.add, 0, 2))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([4.], dtype=float32), array([7.75], dtype=float32)]
     """
     operands = _elements(operand, "RSCAT-7") if operand.shape.is_tuple else [operand]
     d = scatter_dimension
@@ -226,13 +358,35 @@ def all_to_all(
     """Cuts the operand into blocks along one dimension, sends block j to member j, joins what comes along another.
 
     Shape: shape[split] /= split_count, then shape[concat] *= split_count. `split_count` is the size of the groups.
-    Raises ShapeError (A2A-3 .. A2A-6).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.all_to_all(x, 0, 0, 2))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([1., 3.], dtype=float32), array([2.5 , 5.25], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    split_dimension : int
+        The dimension that is cut into blocks; `split_count` divides its size.
+    concat_dimension : int
+        The dimension that the received blocks are joined along.
+    split_count : int
+        The number of blocks: the size of each group.
+
+    Returns
+    -------
+    XlaOp
+        An array: `split_dimension` is `split_count` times smaller, then `concat_dimension` as many times larger.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: A2A-3, A2A-4, A2A-5, A2A-6, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.all_to_all(x, 0, 0, 2))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([1., 3.], dtype=float32), array([2.5 , 5.25], dtype=float32)]
     """
     shape = operand.shape
     if not shape.is_array:
@@ -260,15 +414,35 @@ def all_to_all_tuple(
 ) -> XlaOp:
     """Sends operand i to member i; a tuple with a part from each member (BEY-61).
 
-    all_to_all_tuple(operands, replica_groups, layout, channel_id), or
-    all_to_all_tuple(operand, split_dimension, concat_dimension, split_count, replica_groups, layout, channel_id):
-    cuts the operand into a tuple first and joins the parts. Raises ShapeError (A2A rules).
+    all_to_all_tuple(operands, replica_groups, layout, channel_id), or all_to_all_tuple(operand, split_dimension,
+    concat_dimension, split_count, replica_groups, layout, channel_id): cuts the operand into a tuple first and joins
+    the parts.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[1])
-        >>> module = b.build(hk.all_to_all_tuple([x, x + 10.0], replica_groups=[[0, 1]]))
-        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
-        (array([1.], dtype=float32), array([2.], dtype=float32))
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        One array for each member, of one shape; or one array, which is cut.
+    arguments : Any
+        Either (replica_groups, layout, channel_id), or (split_dimension, concat_dimension, split_count, replica_groups,
+        layout, channel_id).
+
+    Returns
+    -------
+    XlaOp
+        A tuple with a part from each member; the joined array in the second form.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: A2A-3, A2A-4, A2A-5, A2A-6, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[1])
+    >>> module = b.build(hk.all_to_all_tuple([x, x + 10.0], replica_groups=[[0, 1]]))
+    >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+    (array([1.], dtype=float32), array([2.], dtype=float32))
     """
     if isinstance(operands, XlaOp):
         if len(arguments) < 3:
@@ -287,15 +461,34 @@ def all_to_all_tuple(
 def collective_permute(
     operand: XlaOp, source_target_pairs: Iterable[tuple[int, int]], channel_id: Channel = None
 ) -> XlaOp:
-    """For each (source, target), the target gets the source's operand; who is not a target gets zeros (CPERM rules).
+    """For each (source, target), the target's result is the source's operand (CPERM rules).
+    Devices that are no target have zeros as their result.
 
-    Raises ShapeError: CPERM-4 for a source or target given twice, CPERM-8 unless the operand is an array.
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    source_target_pairs : sequence of (int, int)
+        Pairs of device ids; no source and no target occurs twice.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.collective_permute(x, [(0, 1), (1, 0)]))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([3.  , 5.25], dtype=float32), array([1. , 2.5], dtype=float32)]
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A source or target is given twice (CPERM-4), an id is out of range (CPERM-5), or the operand is not an array
+        (CPERM-8).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.collective_permute(x, [(0, 1), (1, 0)]))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([3.  , 5.25], dtype=float32), array([1. , 2.5], dtype=float32)]
     """
     return multi_collective_permute([operand], source_target_pairs, channel_id)
 
@@ -306,11 +499,31 @@ def multi_collective_permute(
 ) -> XlaOp:
     """collective_permute of several operands at once; a tuple of the results, if there are several (BEY-64).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[1])
-        >>> module = b.build(hk.multi_collective_permute([x, -x], [(0, 1), (1, 0)]))
-        >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
-        (array([2.], dtype=float32), array([-2.], dtype=float32))
+    Parameters
+    ----------
+    operands : sequence of XlaOp
+        The arrays.
+    source_target_pairs : sequence of (int, int)
+        Pairs of device ids; no source and no target occurs twice.
+
+    Returns
+    -------
+    XlaOp
+        The array, or a tuple of as many arrays as operands.
+
+    Raises
+    ------
+    ShapeError
+        A source or target is given twice (CPERM-4), an id is out of range (CPERM-5), or an operand is not an array
+        (CPERM-8).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[1])
+    >>> module = b.build(hk.multi_collective_permute([x, -x], [(0, 1), (1, 0)]))
+    >>> hk.evaluate(module, [[1.0]], [[2.0]], replicas=2)[0]
+    (array([2.], dtype=float32), array([-2.], dtype=float32))
     """
     return emit(CollectivePermute(_number(channel_id), tuple(source_target_pairs), ()), *operands)
 
@@ -325,11 +538,28 @@ def collective_broadcast(
 
     With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member's it is.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.collective_broadcast(x, [[0, 1]]))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([1. , 2.5], dtype=float32), array([1. , 2.5], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp or sequence of XlaOp
+        An array or tuple, or a sequence of arrays.
+
+    Returns
+    -------
+    XlaOp
+        The value of the first member of each group, of the operand's shape; zeros on devices of no group.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: GRP-2, GRP-3, GRP-5, BEY-63.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.collective_broadcast(x, [[0, 1]]))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([1. , 2.5], dtype=float32), array([1. , 2.5], dtype=float32)]
     """
     operands = [operand] if isinstance(operand, XlaOp) else list(operand)
     return emit(CollectiveBroadcast(_number(channel_id), _groups(replica_groups), has_dynamic_root), *operands)
@@ -347,11 +577,28 @@ def collective_reduce(
 
     With `has_dynamic_root` the last operand is a vector s32[n] that says for each of the n others which member has it.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> module = b.build(hk.collective_reduce(x, hk.add))
-        >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
-        [array([4.  , 7.75], dtype=float32), array([0., 0.], dtype=float32)]
+    Parameters
+    ----------
+    operand : XlaOp or sequence of XlaOp
+        An array or tuple, or a sequence of arrays.
+
+    Returns
+    -------
+    XlaOp
+        The combined value on the first member of each group, zeros on the others; of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: ARED-4, ARED-6, REDUCER-1, REDUCER-2, GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> module = b.build(hk.collective_reduce(x, hk.add))
+    >>> hk.evaluate(module, [[1.0, 2.5]], [[3.0, 5.25]], replicas=2)
+    [array([4.  , 7.75], dtype=float32), array([0., 0.], dtype=float32)]
     """
     operands = [operand] if isinstance(operand, XlaOp) else list(operand)
     data = operands[:-1] if has_dynamic_root else operands
@@ -371,17 +618,45 @@ def ragged_all_to_all(
     replica_groups: Groups = (),
     channel_id: Channel = None,
 ) -> XlaOp:
-    """Sends input rows [input_offsets[j], + send_sizes[j]) to member j, to its output rows from output_offsets[j].
+    """Sends rows [input_offsets[j], input_offsets[j] + send_sizes[j]) of the input to member j (BEY-65).
 
-    Rows of output that nobody writes stay. Offsets and sizes are integer vectors of one length (BEY-65).
+    Member j writes them to its output from row output_offsets[j] on. Rows of the output that no member writes stay as
+    they are.
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.s32[2])
-        >>> ones, places = b.constant([1, 1]), b.constant([0, 1])
-        >>> to = hk.broadcast(hk.convert_element_type(hk.replica_id(b), hk.s32), [2])
-        >>> sent = hk.ragged_all_to_all(x, places, ones, hk.zeros_like(x), to, ones)
-        >>> hk.evaluate(b.build(sent), [[1, 2]], [[3, 4]], replicas=2)
-        [array([1, 3], dtype=int32), array([2, 4], dtype=int32)]
+    Parameters
+    ----------
+    input : XlaOp
+        The array whose rows are sent.
+    input_offsets : XlaOp
+        The first row for each member, a vector of integers.
+    send_sizes : XlaOp
+        The number of rows for each member, of the shape of `input_offsets`.
+    output : XlaOp
+        The array that is written to, of the rows' shape.
+    output_offsets : XlaOp
+        The row of member j's output to write at, of the shape of `input_offsets`.
+    recv_sizes : XlaOp
+        The number of rows from each member, of the shape of `input_offsets`.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `output`.
+
+    Raises
+    ------
+    ShapeError
+        The operands do not fit each other (BEY-65), or the groups are wrong: GRP-2, GRP-3, GRP-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.s32[2])
+    >>> ones, places = b.constant([1, 1]), b.constant([0, 1])
+    >>> to = hk.broadcast(hk.convert_element_type(hk.replica_id(b), hk.s32), [2])
+    >>> sent = hk.ragged_all_to_all(x, places, ones, hk.zeros_like(x), to, ones)
+    >>> hk.evaluate(b.build(sent), [[1, 2]], [[3, 4]], replicas=2)
+    [array([1, 3], dtype=int32), array([2, 4], dtype=int32)]
     """
     op = RaggedAllToAll(_number(channel_id), _groups(replica_groups))
     return emit(op, input, output, input_offsets, send_sizes, output_offsets, recv_sizes)

@@ -56,21 +56,50 @@ class ChannelHandle:
 def create_token(builder: Builder) -> XlaOp:
     """A token that waits for nothing (BEY-53).
 
-        >>> b = hk.Builder()
-        >>> hk.create_token(b).shape
-        token[]
+    Returns
+    -------
+    XlaOp
+        A token.
+
+    Raises
+    ------
+    BuildError
+        The builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.create_token(b).shape
+    token[]
     """
     return after_all(builder, [])
 
 
 @checks_as("after-all")
 def after_all(builder: Builder, tokens: Sequence[XlaOp]) -> XlaOp:
-    """A token that waits for all of `tokens` (TOKEN rules). Raises ShapeError (TOKEN-4) if one is not a token.
+    """A token that waits for all of `tokens` (TOKEN rules).
 
-        >>> b = hk.Builder()
-        >>> token = hk.after_all(b, [hk.create_token(b), hk.create_token(b)])
-        >>> token.shape
-        token[]
+    Parameters
+    ----------
+    tokens : sequence of XlaOp
+        The tokens; there may be none.
+
+    Returns
+    -------
+    XlaOp
+        A token.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: TOKEN-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> token = hk.after_all(b, [hk.create_token(b), hk.create_token(b)])
+    >>> token.shape
+    token[]
     """
     for token in tokens:
         check(token.shape.is_token, "TOKEN-4", "operand", token.shape, "a token")
@@ -83,10 +112,29 @@ def infeed(builder: Builder, shape: Shape | DType, config: str = "") -> XlaOp:
     Infeeds of one builder follow each other in the order of the calls (INFEED-5); from the second on a warning says
     so: infeed_with_token says the order in the program.
 
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.infeed(b, hk.f32[2]))
-        >>> hk.evaluate(module, infeed=[np.float32([1.0, 2.0])])
-        array([1., 2.], dtype=float32)
+    Parameters
+    ----------
+    shape : Shape or DType
+        The shape of the item: an array's, or a tuple of arrays'.
+    config : str, optional
+        Text that is kept with the instruction.
+
+    Returns
+    -------
+    XlaOp
+        The item.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: INFEED-3, INFEED-5, INFEED-7, INFEED-10.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.infeed(b, hk.f32[2]))
+    >>> hk.evaluate(module, infeed=[np.float32([1.0, 2.0])])
+    array([1., 2.], dtype=float32)
     """
     token = builder.infeed_token
     if token is not None:
@@ -100,12 +148,29 @@ def infeed(builder: Builder, shape: Shape | DType, config: str = "") -> XlaOp:
 def infeed_with_token(token: XlaOp, shape: Shape | DType, config: str = "") -> XlaOp:
     """(item, token): the next item of the infeed queue, of `shape`: an array or a tuple of arrays (INFEED rules).
 
-    Raises ShapeError: INFEED-10 unless `token` is one, INFEED-7 for nested tuples.
+    Parameters
+    ----------
+    shape : Shape or DType
+        The shape of the item: an array's, or a tuple of arrays'.
+    config : str, optional
+        Text that is kept with the instruction.
 
-        >>> b = hk.Builder()
-        >>> item, token = hk.infeed_with_token(hk.create_token(b), hk.f32[2])
-        >>> hk.evaluate(b.build(item), infeed=[np.float32([1.0, 2.0])])
-        array([1., 2.], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        The tuple (item, token).
+
+    Raises
+    ------
+    ShapeError
+        INFEED-10 unless `token` is one, INFEED-7 for nested tuples.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> item, token = hk.infeed_with_token(hk.create_token(b), hk.f32[2])
+    >>> hk.evaluate(b.build(item), infeed=[np.float32([1.0, 2.0])])
+    array([1., 2.], dtype=float32)
     """
     result = Shape.tuple((as_shape(shape), TOKEN))
     return emit(Infeed(config, result), token, shape=result)
@@ -114,10 +179,31 @@ def infeed_with_token(token: XlaOp, shape: Shape | DType, config: str = "") -> X
 def outfeed(operand: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") -> XlaOp:
     """Appends the operand to the outfeed queue; the result is an empty tuple (OUTFEED rules).
 
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.outfeed(b.constant([1, 2]), hk.s32[2]))
-        >>> hk.evaluate(module, return_outfeed=True)
-        ((), [array([1, 2], dtype=int32)])
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, or a tuple of arrays.
+    shape_with_layout : Shape
+        The operand's shape, with the layout of the item in the queue.
+    outfeed_config : str, optional
+        Text that is kept with the instruction.
+
+    Returns
+    -------
+    XlaOp
+        An empty tuple.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: OUTFEED-3, OUTFEED-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.outfeed(b.constant([1, 2]), hk.s32[2]))
+    >>> hk.evaluate(module, return_outfeed=True)
+    ((), [array([1, 2], dtype=int32)])
     """
     outfeed_with_token(operand, create_token(operand.builder), shape_with_layout, outfeed_config)
     return tuple_(operand.builder, [])
@@ -126,12 +212,31 @@ def outfeed(operand: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") 
 def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, outfeed_config: str = "") -> XlaOp:
     """Appends the operand to the outfeed queue; a token (OUTFEED rules).
 
-    Raises ShapeError: OUTFEED-3 unless the shape is the operand's, OUTFEED-4 unless `token` is one.
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, or a tuple of arrays.
+    shape_with_layout : Shape
+        The operand's shape, with the layout of the item in the queue.
+    outfeed_config : str, optional
+        Text that is kept with the instruction.
 
-        >>> b = hk.Builder()
-        >>> token = hk.outfeed_with_token(b.constant([1, 2]), hk.create_token(b), hk.s32[2])
-        >>> hk.evaluate(b.build(b.constant(0)), return_outfeed=True)
-        (array(0, dtype=int32), [array([1, 2], dtype=int32)])
+    Returns
+    -------
+    XlaOp
+        A token.
+
+    Raises
+    ------
+    ShapeError
+        OUTFEED-3 unless the shape is the operand's, OUTFEED-4 unless `token` is one.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> token = hk.outfeed_with_token(b.constant([1, 2]), hk.create_token(b), hk.s32[2])
+    >>> hk.evaluate(b.build(b.constant(0)), return_outfeed=True)
+    (array(0, dtype=int32), [array([1, 2], dtype=int32)])
     """
     return emit(Outfeed(shape_with_layout, outfeed_config), operand, token)
 
@@ -140,20 +245,54 @@ def outfeed_with_token(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, o
 def send(operand: XlaOp, channel_handle: ChannelHandle) -> XlaOp:
     """Sends the operand to the recv on the channel; a token, which carries no data (COMM-1).
 
-        >>> b = hk.Builder()
-        >>> hk.send(b.constant([1, 2]), hk.ChannelHandle(1)).shape
-        token[]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+
+    Returns
+    -------
+    XlaOp
+        A token.
+
+    Raises
+    ------
+    ShapeError
+        The channel is the host's (COMM-4).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.send(b.constant([1, 2]), hk.ChannelHandle(1)).shape
+    token[]
     """
     return send_with_token(operand, create_token(operand.builder), channel_handle)
 
 
 @checks_as("send")
 def send_with_token(operand: XlaOp, token: XlaOp, handle: ChannelHandle) -> XlaOp:
-    """Sends the operand to the recv on the channel; a token (COMM rules). ShapeError (COMM-4) for a host channel.
+    """Sends the operand to the recv on the channel; a token (COMM rules).
 
-        >>> b = hk.Builder()
-        >>> hk.send_with_token(b.constant([1, 2]), hk.create_token(b), hk.ChannelHandle(1)).shape
-        token[]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+
+    Returns
+    -------
+    XlaOp
+        A token.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: COMM-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.send_with_token(b.constant([1, 2]), hk.create_token(b), hk.ChannelHandle(1)).shape
+    token[]
     """
     _check_type(handle, "device_to_device", "COMM-4")
     return _send(operand, token, handle.handle, False)
@@ -163,10 +302,29 @@ def send_with_token(operand: XlaOp, token: XlaOp, handle: ChannelHandle) -> XlaO
 def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle: ChannelHandle) -> XlaOp:
     """Sends an array to the host; a token (COMM-14). `handle` is of type device_to_host.
 
-        >>> b = hk.Builder()
-        >>> host = hk.ChannelHandle(1, "device_to_host")
-        >>> hk.send_to_host(b.constant([1, 2]), hk.create_token(b), hk.s32[2], host).shape
-        token[]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    shape_with_layout : Shape
+        The operand's shape, with the layout that the host gets.
+
+    Returns
+    -------
+    XlaOp
+        A token.
+
+    Raises
+    ------
+    ShapeError
+        `token` is not one, the channel is not device_to_host, or the shape is not the operand's: COMM-4, COMM-15.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> host = hk.ChannelHandle(1, "device_to_host")
+    >>> hk.send_to_host(b.constant([1, 2]), hk.create_token(b), hk.s32[2], host).shape
+    token[]
     """
     _check_type(handle, "device_to_host", "COMM-14")
     if not operand.shape.is_array or operand.shape.static is not shape_with_layout.static:
@@ -177,21 +335,45 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, handle:
 def recv(builder: Builder, shape: Shape | DType, channel_handle: ChannelHandle) -> XlaOp:
     """The value of `shape` that the send on the channel gave (COMM-2).
 
-        >>> b = hk.Builder()
-        >>> hk.recv(b, hk.s32[2], hk.ChannelHandle(1)).shape
-        s32[2]
+    Returns
+    -------
+    XlaOp
+        The value that was sent.
+
+    Raises
+    ------
+    ShapeError
+        `shape` is not a shape (SHAPE-1), or the channel is the host's (COMM-4).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.recv(b, hk.s32[2], hk.ChannelHandle(1)).shape
+    s32[2]
     """
     return get_tuple_element(recv_with_token(create_token(builder), shape, channel_handle), 0)
 
 
 @checks_as("recv")
 def recv_with_token(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
-    """(data, token): what the send on the channel gave (COMM rules). ShapeError (COMM-4) for a host channel.
+    """(data, token): what the send on the channel gave (COMM rules).
 
-        >>> b = hk.Builder()
-        >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
-        >>> data.shape
-        s32[2]
+    Returns
+    -------
+    XlaOp
+        The tuple (data, token).
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: COMM-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
+    >>> data.shape
+    s32[2]
     """
     _check_type(handle, "device_to_device", "COMM-4")
     return _recv(token, as_shape(shape), handle.handle, False)
@@ -201,10 +383,27 @@ def recv_with_token(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -
 def recv_from_host(token: XlaOp, shape: Shape | DType, handle: ChannelHandle) -> XlaOp:
     """(data, token): an array from the host (COMM-14). `handle` is of type host_to_device.
 
-        >>> b = hk.Builder()
-        >>> data, token = hk.recv_from_host(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1, "host_to_device"))
-        >>> data.shape
-        s32[2]
+    Parameters
+    ----------
+    shape : Shape or DType
+        The shape of the array.
+
+    Returns
+    -------
+    XlaOp
+        The tuple (data, token).
+
+    Raises
+    ------
+    ShapeError
+        `token` is not one, or the channel is not host_to_device: COMM-4, COMM-15.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> data, token = hk.recv_from_host(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1, "host_to_device"))
+    >>> data.shape
+    s32[2]
     """
     _check_type(handle, "host_to_device", "COMM-14")
     wanted = as_shape(shape)

@@ -33,9 +33,28 @@ __all__ = [
 def scalar_like(prototype: XlaOp, value: Any) -> XlaOp:
     """`value` as a scalar of the prototype's element type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.scalar_like(b.constant([1.0, 2.0]), 7)))
-        array(7., dtype=float32)
+    Parameters
+    ----------
+    prototype : XlaOp
+        The array whose element type the result has.
+    value : number
+        The value.
+
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        The prototype is not an array, or the value does not fit its type (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.scalar_like(b.constant([1.0, 2.0]), 7)))
+    array(7., dtype=float32)
     """
     return prototype.builder.constant(value, prototype.dtype)
 
@@ -43,9 +62,26 @@ def scalar_like(prototype: XlaOp, value: Any) -> XlaOp:
 def full_like(prototype: XlaOp, value: Any) -> XlaOp:
     """An array of the prototype's shape and element type, all `value`; dynamic dimensions keep their run-time sizes.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.full_like(b.constant([1.0, 2.0]), 7)))
-        array([7., 7.], dtype=float32)
+    Parameters
+    ----------
+    value : number
+        The value of all elements.
+
+    Returns
+    -------
+    XlaOp
+        An array of the prototype's shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The prototype is not an array, or the value does not fit its type (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.full_like(b.constant([1.0, 2.0]), 7)))
+    array([7., 7.], dtype=float32)
     """
     scalar, shape = scalar_like(prototype, value), prototype.shape
     if not shape.rank:
@@ -64,9 +100,21 @@ def full_like(prototype: XlaOp, value: Any) -> XlaOp:
 def zeros_like(prototype: XlaOp) -> XlaOp:
     """Zeros of the prototype's shape and element type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.zeros_like(b.constant([1.5, 2.5]))))
-        array([0., 0.], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        An array of the prototype's shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The prototype is not an array (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.zeros_like(b.constant([1.5, 2.5]))))
+    array([0., 0.], dtype=float32)
     """
     return full_like(prototype, 0)
 
@@ -74,9 +122,21 @@ def zeros_like(prototype: XlaOp) -> XlaOp:
 def ones_like(prototype: XlaOp) -> XlaOp:
     """Ones of the prototype's shape and element type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.ones_like(b.constant([1.5, 2.5]))))
-        array([1., 1.], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        An array of the prototype's shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The prototype is not an array (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.ones_like(b.constant([1.5, 2.5]))))
+    array([1., 1.], dtype=float32)
     """
     return full_like(prototype, 1)
 
@@ -84,10 +144,22 @@ def ones_like(prototype: XlaOp) -> XlaOp:
 def zeros(builder: Builder, shape: Shape) -> XlaOp:
     """Zeros of a shape.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.zeros(b, hk.s32[2, 2])))
-        array([[0, 0],
-               [0, 0]], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        `shape` is not an array's (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.zeros(b, hk.s32[2, 2])))
+    array([[0, 0],
+           [0, 0]], dtype=int32)
     """
     return scalar_to(zero(builder, shape.dtype), shape.dimensions)
 
@@ -95,9 +167,21 @@ def zeros(builder: Builder, shape: Shape) -> XlaOp:
 def zero(builder: Builder, dtype: DType) -> XlaOp:
     """The scalar 0.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.zero(b, hk.f32)))
-        array(0., dtype=float32)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not an array's element type (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.zero(b, hk.f32)))
+    array(0., dtype=float32)
     """
     return builder.constant(0, dtype)
 
@@ -105,9 +189,21 @@ def zero(builder: Builder, dtype: DType) -> XlaOp:
 def one(builder: Builder, dtype: DType) -> XlaOp:
     """The scalar 1.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.one(b, hk.s32)))
-        array(1, dtype=int32)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not an array's element type (BUILDER-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.one(b, hk.s32)))
+    array(1, dtype=int32)
     """
     return builder.constant(1, dtype)
 
@@ -115,9 +211,21 @@ def one(builder: Builder, dtype: DType) -> XlaOp:
 def epsilon(builder: Builder, dtype: DType) -> XlaOp:
     """The distance from 1 to the next larger number of a floating type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.epsilon(b, hk.bf16)))
-        array(0.0078125, dtype=bfloat16)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not a floating type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.epsilon(b, hk.bf16)))
+    array(0.0078125, dtype=bfloat16)
     """
     return builder.constant(finfo_of(dtype).eps, dtype)
 
@@ -125,9 +233,21 @@ def epsilon(builder: Builder, dtype: DType) -> XlaOp:
 def min_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least value: minus infinity where the type has it.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.min_value(b, hk.f32)))
-        array(-inf, dtype=float32)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not a type of real numbers (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.min_value(b, hk.f32)))
+    array(-inf, dtype=float32)
     """
     return _limit(builder, dtype, -1)
 
@@ -135,9 +255,21 @@ def min_value(builder: Builder, dtype: DType) -> XlaOp:
 def max_value(builder: Builder, dtype: DType) -> XlaOp:
     """The greatest value: infinity where the type has it.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.max_value(b, hk.s8)))
-        array(127, dtype=int8)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not a type of real numbers (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.max_value(b, hk.s8)))
+    array(127, dtype=int8)
     """
     return _limit(builder, dtype, 1)
 
@@ -145,9 +277,21 @@ def max_value(builder: Builder, dtype: DType) -> XlaOp:
 def min_finite_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least finite value.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.min_finite_value(b, hk.f16)))
-        array(-6.55e+04, dtype=float16)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not a type of real numbers (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.min_finite_value(b, hk.f16)))
+    array(-6.55e+04, dtype=float16)
     """
     return builder.constant(_finite_limit(dtype, -1), dtype)
 
@@ -155,9 +299,21 @@ def min_finite_value(builder: Builder, dtype: DType) -> XlaOp:
 def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
     """The greatest finite value.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.max_finite_value(b, hk.f16)))
-        array(6.55e+04, dtype=float16)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not a type of real numbers (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.max_finite_value(b, hk.f16)))
+    array(6.55e+04, dtype=float16)
     """
     return builder.constant(_finite_limit(dtype, 1), dtype)
 
@@ -165,19 +321,43 @@ def max_finite_value(builder: Builder, dtype: DType) -> XlaOp:
 def min_positive_normal_value(builder: Builder, dtype: DType) -> XlaOp:
     """The least positive normal number of a floating type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.min_positive_normal_value(b, hk.f16)))
-        array(6.104e-05, dtype=float16)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not a floating type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.min_positive_normal_value(b, hk.f16)))
+    array(6.104e-05, dtype=float16)
     """
     return builder.constant(finfo_of(dtype).smallest_normal, dtype)
 
 
 def nan_value(builder: Builder, dtype: DType) -> XlaOp:
-    """A NaN of a floating type. ShapeError (BEY-80) if the type has none.
+    """A NaN of a floating type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.nan_value(b, hk.f32)))
-        array(nan, dtype=float32)
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.nan_value(b, hk.f32)))
+    array(nan, dtype=float32)
     """
     _check_floating(dtype)
     if not has_nan(dtype):

@@ -29,11 +29,30 @@ def dot(
 ) -> XlaOp:
     """Sum of products over lhs dimension 1 (0 for a vector) and rhs dimension 0: [m,k] . [k,n] -> [m,n].
 
-    Rules DOT, DOTG. Raises ShapeError.
+    Rules DOT, DOTG.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.dot(b.constant([[1, 2], [3, 4]]), b.constant([10, 1]))))
-        array([12, 34], dtype=int32)
+    Parameters
+    ----------
+    lhs : XlaOp
+        A vector [k] or matrix [m, k].
+    rhs : XlaOp, number or array
+        A vector [k] or matrix [k, n], of the element type of `lhs`.
+
+    Returns
+    -------
+    XlaOp
+        [m, n], without m where `lhs` is a vector and without n where `rhs` is.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: DOT-3, DOT-5, DOTG-3 to DOTG-8, DOTG-13, DOTG-23.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.dot(b.constant([[1, 2], [3, 4]]), b.constant([10, 1]))))
+    array([12, 34], dtype=int32)
     """
     contracting = (0,) if lhs.rank <= 1 else (1,)
     return dot_general(
@@ -55,17 +74,36 @@ def dot_general(
     *,
     algorithm: str | None = None,
 ) -> XlaOp:
-    """Sum of products over paired contracting dimensions, for each index of the paired batch dimensions.
+    """The sum of products over paired contracting dimensions, for each index of the paired batch dimensions.
 
-    `dimension_numbers`: a DotDimensionNumbers, or a mapping or object with its fields.
-    Result: batch, free dimensions of lhs, free dimensions of rhs; of `preferred_element_type` or the operands' type.
-    Rules DOTG. Raises ShapeError.
+    Rules DOTG.
 
-        >>> b = hk.Builder()
-        >>> x, y = b.constant([[1, 2], [3, 4]]), b.constant([[1, 1], [0, 10]])
-        >>> numbers = hk.DotDimensionNumbers([1], [1], [0], [0])  # contracting, then batch
-        >>> hk.evaluate(b.build(hk.dot_general(x, y, numbers)))
-        array([ 3, 40], dtype=int32)
+    Parameters
+    ----------
+    lhs : XlaOp
+        An array.
+    rhs : XlaOp, number or array
+        An array; its contracting and batch dimensions have the sizes of those of `lhs` that they are paired with.
+    dimension_numbers : DotDimensionNumbers, mapping or object with its fields
+        The pairs of contracting and of batch dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An array of the batch dimensions, the remaining dimensions of `lhs` and those of `rhs`, in this order.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: DOTG-3 to DOTG-8, DOTG-13, DOTG-23.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, y = b.constant([[1, 2], [3, 4]]), b.constant([[1, 1], [0, 10]])
+    >>> numbers = hk.DotDimensionNumbers([1], [1], [0], [0])  # contracting, then batch
+    >>> hk.evaluate(b.build(hk.dot_general(x, y, numbers)))
+    array([ 3, 40], dtype=int32)
     """
     lhs, rhs = handles(lhs, rhs)
     numbers = made(DotDimensionNumbers.of, "dot", (lhs, rhs), dimension_numbers)
@@ -86,20 +124,40 @@ def ragged_dot(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`dot_general` in groups: `group_sizes` [g] cut one dimension of lhs into consecutive ranges.
+    """`dot_general` in groups: `group_sizes` cuts one dimension of lhs into consecutive ranges (BEY-42, BEY-43).
 
-    `dimension_numbers`: a RaggedDotDimensionNumbers, or a mapping or object with its fields.
-    lhs [m,k], rhs [g,k,n] -> [m,n] for a free ragged dimension; lhs [m,k], rhs [k,n] -> [g,m,n] for a contracting one.
-    Rules BEY-42, BEY-43. Raises ShapeError.
+    Parameters
+    ----------
+    lhs : XlaOp
+        An array, e.g. [m, k].
+    rhs : XlaOp, number or array
+        An array of the element type of `lhs`: [g, k, n] where the ragged dimension is free, [k, n] where it is
+        contracted.
+    group_sizes : XlaOp, number or array
+        The sizes of the ranges, [g], integers.
+    dimension_numbers : RaggedDotDimensionNumbers, mapping or object with its fields
+        The pairs of contracting and of batch dimensions, the ragged dimension of lhs, the group dimension of rhs.
 
-        >>> b = hk.Builder()
-        >>> x, sizes = b.constant([[1, 2], [3, 4], [5, 6]]), b.constant([1, 2])
-        >>> y = b.constant([[[1], [1]], [[10], [10]]])
-        >>> numbers = hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers([1], [1]), [0], [0])
-        >>> hk.evaluate(b.build(hk.ragged_dot(x, y, sizes, numbers)))
-        array([[  3],
-               [ 70],
-               [110]], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        [m, n] where the ragged dimension is free, [g, m, n] where it is contracted.
+
+    Raises
+    ------
+    ShapeError
+        The operands and dimension numbers do not fit each other: BEY-42, BEY-43, DOTG-3 to DOTG-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, sizes = b.constant([[1, 2], [3, 4], [5, 6]]), b.constant([1, 2])
+    >>> y = b.constant([[[1], [1]], [[10], [10]]])
+    >>> numbers = hk.RaggedDotDimensionNumbers(hk.DotDimensionNumbers([1], [1]), [0], [0])
+    >>> hk.evaluate(b.build(hk.ragged_dot(x, y, sizes, numbers)))
+    array([[  3],
+           [ 70],
+           [110]], dtype=int32)
     """
     lhs, rhs, group_sizes = handles(lhs, rhs, group_sizes)
     numbers = made(RaggedDotDimensionNumbers.of, "ragged-dot", (lhs, rhs, group_sizes), dimension_numbers)
@@ -125,15 +183,36 @@ def scaled_dot(
 ) -> XlaOp:
     """`dot_general` of lhs * lhs_scale and rhs * rhs_scale, each scale holding for blocks of its operand (BEY-44).
 
-    Raises ShapeError.
+    Parameters
+    ----------
+    lhs : XlaOp
+        An array.
+    rhs : XlaOp, number or array
+        An array; its contracting and batch dimensions have the sizes of those of `lhs` that they are paired with.
+    lhs_scale, rhs_scale : XlaOp, number or array
+        The scales: of the rank of the operand, each dimension a divisor of the operand's.
+    dimension_numbers : DotDimensionNumbers, mapping or object with its fields
+        The pairs of contracting and of batch dimensions.
 
-        >>> b = hk.Builder()
-        >>> x = b.constant([[1.0, 2.0, 3.0, 4.0]], hk.f8e4m3fn)
-        >>> y = b.constant([[1.0], [1.0], [1.0], [1.0]], hk.f8e4m3fn)
-        >>> scales = b.constant([[2.0, 0.5]], hk.f8e8m0fnu), b.constant([[1.0], [4.0]], hk.f8e8m0fnu)
-        >>> numbers = hk.DotDimensionNumbers([1], [0])
-        >>> hk.evaluate(b.build(hk.scaled_dot(x, y, *scales, numbers, preferred_element_type=hk.f32)))
-        array([[20.]], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        An array of the batch dimensions, the remaining dimensions of `lhs` and those of `rhs`, in this order.
+
+    Raises
+    ------
+    ShapeError
+        The operands and dimension numbers do not fit each other: BEY-44, DOTG-3 to DOTG-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.constant([[1.0, 2.0, 3.0, 4.0]], hk.f8e4m3fn)
+    >>> y = b.constant([[1.0], [1.0], [1.0], [1.0]], hk.f8e4m3fn)
+    >>> scales = b.constant([[2.0, 0.5]], hk.f8e8m0fnu), b.constant([[1.0], [4.0]], hk.f8e8m0fnu)
+    >>> numbers = hk.DotDimensionNumbers([1], [0])
+    >>> hk.evaluate(b.build(hk.scaled_dot(x, y, *scales, numbers, preferred_element_type=hk.f32)))
+    array([[20.]], dtype=float32)
     """
     lhs, rhs, lhs_scale, rhs_scale = handles(lhs, rhs, lhs_scale, rhs_scale)
     numbers = made(DotDimensionNumbers.of, "scaled-dot", (lhs, rhs, lhs_scale, rhs_scale), dimension_numbers)

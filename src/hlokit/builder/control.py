@@ -28,19 +28,55 @@ __all__ = [
 def tuple_(builder: Builder, elements: Sequence[Any]) -> XlaOp:
     """A tuple of the elements, of which there may be none (TUPLE rules). Numbers become constants.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.tuple_(b, [b.constant(1), b.constant([2.0, 3.0])])))
-        (array(1, dtype=int32), array([2., 3.], dtype=float32))
+    Parameters
+    ----------
+    elements : sequence of XlaOp or number
+        Values of any shapes; there may be none.
+
+    Returns
+    -------
+    XlaOp
+        A tuple.
+
+    Raises
+    ------
+    BuildError
+        An element is of another builder, or the builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.tuple_(b, [b.constant(1), b.constant([2.0, 3.0])])))
+    (array(1, dtype=int32), array([2., 3.], dtype=float32))
     """
     return builder.emit(Tuple(), [builder.handle(e) for e in elements])
 
 
 def get_tuple_element(tuple_data: XlaOp, index: int) -> XlaOp:
-    """Element `index` of a tuple (GTE rules). Raises ShapeError (GTE-3, GTE-4).
+    """Element `index` of a tuple (GTE rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.get_tuple_element(hk.tuple_(b, [b.constant(1), b.constant(2)]), 1)))
-        array(2, dtype=int32)
+    Parameters
+    ----------
+    tuple_data : XlaOp
+        A tuple.
+    index : int
+        The number of the element, from 0.
+
+    Returns
+    -------
+    XlaOp
+        The element.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: GTE-3, GTE-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.get_tuple_element(hk.tuple_(b, [b.constant(1), b.constant(2)]), 1)))
+    array(2, dtype=int32)
     """
     return emit(GetTupleElement(index), tuple_data)
 
@@ -48,9 +84,26 @@ def get_tuple_element(tuple_data: XlaOp, index: int) -> XlaOp:
 def optimization_barrier(operand: XlaOp) -> XlaOp:
     """The operand, across which no optimisation moves computation (OPTBAR rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.optimization_barrier(b.constant([1, 2]))))
-        array([1, 2], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        A value of any shape.
+
+    Returns
+    -------
+    XlaOp
+        The same value.
+
+    Raises
+    ------
+    BuildError
+        `operand` is of another builder, or its builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.optimization_barrier(b.constant([1, 2]))))
+    array([1, 2], dtype=int32)
     """
     return emit(OptBarrier(), operand)
 
@@ -58,13 +111,30 @@ def optimization_barrier(operand: XlaOp) -> XlaOp:
 def call(builder: Builder, computation: ComputationLike, operands: Sequence[Any]) -> XlaOp:
     """The value of `computation` on `operands`, of which there may be none (CALL rules).
 
-    Raises ShapeError unless the operands have the parameters' shapes (CALL-3, CALL-4).
+    Parameters
+    ----------
+    computation : Computation, HloModule or callable
+        The computation: of any parameters and result.
+    operands : sequence of XlaOp or number
+        The arguments, each of the parameter's shape.
 
-        >>> b = hk.Builder()
-        >>> double = hk.Builder("double")
-        >>> body = double.build_computation(double.parameter(0, hk.s32) * 2)
-        >>> hk.evaluate(b.build(hk.call(b, body, [b.constant(21)])))
-        array(42, dtype=int32)
+    Returns
+    -------
+    XlaOp
+        The computation's result.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CALL-3, CALL-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> double = hk.Builder("double")
+    >>> body = double.build_computation(double.parameter(0, hk.s32) * 2)
+    >>> hk.evaluate(b.build(hk.call(b, body, [b.constant(21)])))
+    array(42, dtype=int32)
     """
     return _call(builder, Call(False), computation, operands)
 
@@ -81,10 +151,35 @@ def composite_call(
 
     `attributes` is text that the backend understands; both travel as frontend attributes composite.*.
 
-        >>> b = hk.Builder()
-        >>> twice = hk.composite_call(b, lambda x: x + x, [b.constant([1, 2])], "my.twice")
-        >>> hk.evaluate(b.build(twice))
-        array([2, 4], dtype=int32)
+    Parameters
+    ----------
+    computation : Computation, HloModule or callable
+        The computation: of any parameters and result.
+    operands : sequence of XlaOp or number
+        The arguments, each of the parameter's shape.
+    name : str
+        The name of the operation.
+    attributes : str, optional
+        Text that backends understand, as an MLIR dictionary.
+    version : int, optional
+        The version of the operation.
+
+    Returns
+    -------
+    XlaOp
+        The computation's result.
+
+    Raises
+    ------
+    ShapeError
+        The operands do not fit the computation: CALL-3, CALL-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> twice = hk.composite_call(b, lambda x: x + x, [b.constant([1, 2])], "my.twice")
+    >>> hk.evaluate(b.build(twice))
+    array([2, 4], dtype=int32)
     """
     labels = {"composite.name": name, "composite.attributes": attributes, "composite.version": version}
     with builder.frontend_attributes({key: str(value) for key, value in labels.items() if value is not None}):
@@ -101,11 +196,34 @@ def map(
     """`computation`, a function of scalars, at every index of operands of the same dimensions (MAP rules).
 
     Scalar operands are broadcast to the others' dimensions (MAP-5). `dimensions` must name all dimensions in order
-    (MAP-6). Raises ShapeError (MAP-3 .. MAP-7), also for `static_operands`, which nothing supports (MAP-8).
+    (MAP-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.map([b.constant([1, 2]), b.constant([10, 20])], lambda x, y: x * y + 1, [0])))
-        array([11, 41], dtype=int32)
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        Arrays of the same dimensions; scalars are repeated.
+    computation : Computation, HloModule or callable
+        Takes a scalar of each operand's element type to one scalar.
+    dimensions : sequence of int
+        All dimensions of the operands, in order.
+    static_operands : sequence of XlaOp, optional
+        Must be empty (MAP-8).
+
+    Returns
+    -------
+    XlaOp
+        An array of the operands' dimensions, of the computation's element type.
+
+    Raises
+    ------
+    ShapeError
+        , also for `static_operands`, which nothing supports (MAP-8) (MAP-3 .. MAP-7).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.map([b.constant([1, 2]), b.constant([10, 20])], lambda x, y: x * y + 1, [0])))
+    array([11, 41], dtype=int32)
     """
     if static_operands:
         raise ShapeError("MAP-8", "static_operands", len(static_operands), 0)
@@ -126,11 +244,31 @@ def while_(condition: ComputationLike, body: ComputationLike, init: XlaOp | Sequ
     """state = init; while condition(state): state = body(state) (WHILE rules).
 
     condition: T -> pred[], body: T -> T, for init of shape T; a sequence of handles is their tuple.
-    Raises ShapeError (WHILE-4 .. WHILE-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.while_(lambda i: i < 100, lambda i: i * 2, b.constant(3))))
-        array(192, dtype=int32)
+    Parameters
+    ----------
+    condition : Computation, HloModule or callable
+        Takes a value of shape T to pred[].
+    body : Computation, HloModule or callable
+        Takes a value of shape T to one of shape T.
+    init : XlaOp or sequence of XlaOp
+        The value of shape T that the first run gets; a sequence of handles is their tuple.
+
+    Returns
+    -------
+    XlaOp
+        The value of shape T for which the condition is false.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: WHILE-4 to WHILE-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.while_(lambda i: i < 100, lambda i: i * 2, b.constant(3))))
+    array(192, dtype=int32)
     """
     if not isinstance(init, XlaOp):
         is_list = isinstance(init, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -161,14 +299,33 @@ def conditional(*arguments: Any, **named: Any) -> XlaOp:
     """One of several computations on its own operand; no other branch runs (COND rules).
 
     conditional(pred, true_operand, true_computation, false_operand, false_computation): by a pred[];
-    conditional(branch_index, branch_computations, branch_operands): by an s32[]; an index outside [0, N) takes
-    the last branch (COND-8). All branches give the same shape. Raises ShapeError (COND-2 .. COND-6).
+    conditional(branch_index, branch_computations, branch_operands): by an s32[]; an index outside [0, N) takes the last
+    branch (COND-8). All branches give the same shape.
 
-        >>> b = hk.Builder()
-        >>> pred = b.parameter(0, hk.pred)
-        >>> module = b.build(hk.conditional(pred, b.constant(4.0), hk.sqrt, b.constant(3.0), hk.neg))
-        >>> hk.evaluate(module, True), hk.evaluate(module, False)
-        (array(2., dtype=float32), array(-3., dtype=float32))
+    Parameters
+    ----------
+    arguments : XlaOp, number or array
+        See above.
+    named : XlaOp, number or array
+        The same arguments by name.
+
+    Returns
+    -------
+    XlaOp
+        The result of the branch that runs.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: COND-2 to COND-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> pred = b.parameter(0, hk.pred)
+    >>> module = b.build(hk.conditional(pred, b.constant(4.0), hk.sqrt, b.constant(3.0), hk.neg))
+    >>> hk.evaluate(module, True), hk.evaluate(module, False)
+    (array(2., dtype=float32), array(-3., dtype=float32))
     """
     names = _PREDICATED if len(arguments) + len(named) == len(_PREDICATED) else _INDEXED
     if (*sorted(names[len(arguments) :]),) != (*sorted(named),):

@@ -41,12 +41,29 @@ def conv(
 ) -> XlaOp:
     """Convolution of [batch, feature, spatial...] with [output, input, spatial...]; padding "SAME" or "VALID".
 
-    Rules CONV. Raises ShapeError.
+    Rules CONV.
 
-        >>> b = hk.Builder()
-        >>> result = hk.conv(b.constant([[[1.0, 2.0, 3.0, 4.0]]]), b.constant([[[1.0, 10.0]]]), [1], "VALID")
-        >>> hk.evaluate(b.build(result))
-        array([[[21., 32., 43.]]], dtype=float32)
+    Parameters
+    ----------
+    padding : str
+        "SAME" or "VALID".
+
+    Returns
+    -------
+    XlaOp
+        [batch, output feature, spatial...].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CONV-2, CONV-3, CONV-11, CONV-12, CONV-15 to CONV-19, CONV-23, CONV-37.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.conv(b.constant([[[1.0, 2.0, 3.0, 4.0]]]), b.constant([[[1.0, 10.0]]]), [1], "VALID")
+    >>> hk.evaluate(b.build(result))
+    array([[[21., 32., 43.]]], dtype=float32)
     """
     return conv_with_general_dimensions(
         lhs,
@@ -71,14 +88,26 @@ def conv_with_general_padding(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with a (low, high) padding per spatial dimension. Rules CONV. Raises ShapeError.
+    """`conv` with a (low, high) padding per spatial dimension. Rules CONV.
 
-        >>> b = hk.Builder()
-        >>> result = hk.conv_with_general_padding(
-        ...     b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]]), [2], [(1, 0)]
-        ... )
-        >>> hk.evaluate(b.build(result))
-        array([[[10., 32.]]], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        [batch, output feature, spatial...].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CONV-2, CONV-3, CONV-11, CONV-12, CONV-15 to CONV-19, CONV-23, CONV-37.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.conv_with_general_padding(
+    ...     b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]]), [2], [(1, 0)]
+    ... )
+    >>> hk.evaluate(b.build(result))
+    array([[[10., 32.]]], dtype=float32)
     """
     return conv_general_dilated(
         lhs,
@@ -106,13 +135,30 @@ def conv_with_general_dimensions(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13). ShapeError.
+    """`conv` with explicit dimension numbers; SAME is computed from the undilated sizes (CONV-13).
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.evaluate(b.build(hk.conv_with_general_dimensions(x, kernel, [1], "SAME", numbers)))
-        array([[[21., 32.,  3.]]], dtype=float32)
+    Parameters
+    ----------
+    padding : str
+        "SAME" or "VALID".
+
+    Returns
+    -------
+    XlaOp
+        The result, with batch, output feature and spatial dimensions where the dimension numbers say.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CONV-2, CONV-3, CONV-11, CONV-12, CONV-15 to CONV-19, CONV-23.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.evaluate(b.build(hk.conv_with_general_dimensions(x, kernel, [1], "SAME", numbers)))
+    array([[[21., 32.,  3.]]], dtype=float32)
     """
     lhs, rhs = operands = handles(lhs, rhs)
     numbers = made(ConvolutionDimensionNumbers.of, "convolution", operands, dimension_numbers)
@@ -145,13 +191,25 @@ def conv_general(
     precision_config: PrecisionConfig = None,
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """`conv` with paddings and dimension numbers given (BEY-47). Rules CONV. Raises ShapeError.
+    """`conv` with paddings and dimension numbers given (BEY-47). Rules CONV.
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.evaluate(b.build(hk.conv_general(x, kernel, [1], [(1, 0)], numbers)))
-        array([[[10., 21., 32.]]], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        The result, with batch, output feature and spatial dimensions where the dimension numbers say.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CONV-2, CONV-3, CONV-11, CONV-12, CONV-15 to CONV-19, CONV-23, CONV-37, BEY-47.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.evaluate(b.build(hk.conv_general(x, kernel, [1], [(1, 0)], numbers)))
+    array([[[10., 21., 32.]]], dtype=float32)
     """
     return conv_general_dilated(
         lhs,
@@ -184,13 +242,30 @@ def conv_general_dilated(
 ) -> XlaOp:
     """The most general convolution: dilations of both operands and a kernel flipped along some dimensions.
 
-    Every list is empty or has an entry per spatial dimension. Rules CONV. Raises ShapeError.
+    Every list is empty or has an entry per spatial dimension. Rules CONV.
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.evaluate(b.build(hk.conv_general_dilated(x, kernel, [1], [(0, 0)], [2], [1], numbers)))
-        array([[[ 1., 20.,  2., 30.]]], dtype=float32)
+    Parameters
+    ----------
+    window_reversal : sequence of bool, optional
+        For each spatial dimension whether the kernel is flipped. Empty or None: nowhere.
+
+    Returns
+    -------
+    XlaOp
+        The result, with batch, output feature and spatial dimensions where the dimension numbers say.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CONV-2, CONV-3, CONV-11, CONV-12, CONV-15 to CONV-19, CONV-23, CONV-37.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.evaluate(b.build(hk.conv_general_dilated(x, kernel, [1], [(0, 0)], [2], [1], numbers)))
+    array([[[ 1., 20.,  2., 30.]]], dtype=float32)
     """
     lhs, rhs = handles(lhs, rhs)
     draft = _convolution(
@@ -219,13 +294,25 @@ def dynamic_conv_forward(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """Custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46). ShapeError.
+    """Custom call DynamicConvolutionForward, for spatial sizes known only at run time (BEY-46).
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.dynamic_conv_forward(x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
-        f32[1,1,2]
+    Returns
+    -------
+    XlaOp
+        The result, with batch, output feature and spatial dimensions where the dimension numbers say.
+
+    Raises
+    ------
+    ShapeError
+        A constraint of the convolution does not hold (CONV), or `padding_type` is unknown (BEY-46).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.dynamic_conv_forward(x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
+    f32[1,1,2]
     """
     lhs, rhs = handles(lhs, rhs)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
@@ -249,13 +336,34 @@ def dynamic_conv_input_grad(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """Custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46). ShapeError.
+    """Custom call DynamicConvolutionInputGrad; `input_sizes` are the forward input's (BEY-46).
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.dynamic_conv_input_grad(b.constant([1, 1, 4]), x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
-        f32[1,1,2]
+    Parameters
+    ----------
+    input_sizes : XlaOp, number or array
+        The sizes of the forward convolution's input, a vector s32.
+    lhs : XlaOp
+        The gradient of the forward convolution's result.
+    rhs : XlaOp, number or array
+        The kernel.
+
+    Returns
+    -------
+    XlaOp
+        The gradient of the forward convolution's input.
+
+    Raises
+    ------
+    ShapeError
+        A constraint of the convolution does not hold (CONV), or `padding_type` is unknown (BEY-46).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.dynamic_conv_input_grad(b.constant([1, 1, 4]), x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
+    f32[1,1,2]
     """
     lhs, rhs, input_sizes = handles(lhs, rhs, input_sizes)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())
@@ -278,13 +386,32 @@ def dynamic_conv_kernel_grad(
     padding_type: str = "PADDING_VALID",
     preferred_element_type: DType | None = None,
 ) -> XlaOp:
-    """Custom call DynamicConvolutionKernelGrad (BEY-46). ShapeError.
+    """Custom call DynamicConvolutionKernelGrad (BEY-46).
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.dynamic_conv_kernel_grad(x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
-        f32[1,1,2]
+    Parameters
+    ----------
+    activations : XlaOp
+        The forward convolution's input.
+    gradients : XlaOp, number or array
+        The gradient of its result.
+
+    Returns
+    -------
+    XlaOp
+        The gradient of the kernel.
+
+    Raises
+    ------
+    ShapeError
+        A constraint of the convolution does not hold (CONV), or `padding_type` is unknown (BEY-46).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.dynamic_conv_kernel_grad(x, kernel, [1], [(0, 0)], [1], [1], numbers).shape
+    f32[1,1,2]
     """
     lhs, rhs = handles(activations, gradients)
     window = (window_strides, padding, lhs_dilation, rhs_dilation, ())

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from hlokit.builder.documentation import completed
 from hlokit.builder.finish import adopt_callees
 from hlokit.builder.handle import XlaOp
 from hlokit.builder.handle import handles as handles
@@ -47,15 +48,23 @@ def _misuse(error: Exception, function: Callable[..., Any], args: tuple[Any, ...
 class Builder:
     """Builds one computation (BUILDER rules). Op functions append to the builder of their operands.
 
-    `source_info`: give every instruction the file and line of the code that made it, as metadata.
-    Every op is checked at once: a rule that is broken raises ShapeError, with that file and line. The first
-    error stays in `first_error` (BUILDER-2).
+    Every op is checked at once: a rule that is broken raises ShapeError, with the file and line of the code that made
+    it. The first error stays in `first_error` (BUILDER-2).
 
-        >>> b = hk.Builder("axpy")
-        >>> x, y = b.parameter(0, hk.f32[3], "x"), b.parameter(1, hk.f32[3], "y")
-        >>> module = b.build(2.0 * x + y)
-        >>> hk.evaluate(module, [1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
-        array([12., 24., 36.], dtype=float32)
+    Parameters
+    ----------
+    name : str, optional
+        The computation's name.
+    source_info : bool, optional
+        Whether to give every instruction the file and line of the code that made it, as metadata.
+
+    Examples
+    --------
+    >>> b = hk.Builder("axpy")
+    >>> x, y = b.parameter(0, hk.f32[3], "x"), b.parameter(1, hk.f32[3], "y")
+    >>> module = b.build(2.0 * x + y)
+    >>> hk.evaluate(module, [1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
+    array([12., 24., 36.], dtype=float32)
     """
 
     def __init__(self, name: str = "main", *, source_info: bool = True) -> None:
@@ -82,16 +91,38 @@ class Builder:
     def parameter(
         self, number: int, shape: Shape | DType, name: str = "", replicated_at_leaf_buffers: Sequence[bool] = ()
     ) -> XlaOp:
-        """The argument of this number (BUILDER-5). A DType stands for its scalar shape.
+        """The argument of this number (BUILDER-5).
 
-        `replicated_at_leaf_buffers`: one flag per leaf of the shape, or none (BEY-20).
-        Raises BuildError (BUILDER-6) for a number that is taken or negative, ShapeError for what is not a shape.
+        Parameters
+        ----------
+        number : int
+            The number of the parameter, from 0.
+        shape : Shape or DType
+            Its shape; an element type stands for its scalar.
+        name : str, optional
+            Its name; by default one is made up.
+        replicated_at_leaf_buffers : sequence of bool, optional
+            For each leaf of the shape whether it is the same on all replicas (BEY-20). Empty: nothing is said.
 
-            >>> b = hk.Builder()
-            >>> x = b.parameter(0, hk.f32[2, 3], "x")
-            >>> hk.evaluate(b.build(x + 1.0), np.zeros((2, 3), np.float32))
-            array([[1., 1., 1.],
-                   [1., 1., 1.]], dtype=float32)
+        Returns
+        -------
+        XlaOp
+            The parameter.
+
+        Raises
+        ------
+        BuildError
+            The number is negative or taken (BUILDER-6), or there are not as many flags as leaves (BEY-20).
+        ShapeError
+            `shape` is not a shape.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2, 3], "x")
+        >>> hk.evaluate(b.build(x + 1.0), np.zeros((2, 3), np.float32))
+        array([[1., 1., 1.],
+               [1., 1., 1.]], dtype=float32)
         """
         try:
             if isinstance(number, (Shape, DType)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -114,14 +145,32 @@ class Builder:
         return handle
 
     def constant(self, value: Any, dtype: DType | None = None, shape: Shape | None = None) -> XlaOp:
-        """A constant from anything NumPy or DLPack can read, or a Literal; Python numbers by BUILDER-7.
+        """A constant. More than one element, all equal, become a broadcast of the scalar (BUILDER-8).
 
-        `dtype` (or `shape`, which may carry a layout) says the element type. More than one element, all equal:
-        a broadcast of the scalar (BUILDER-8).
+        Parameters
+        ----------
+        value : number, array or Literal
+            What NumPy or DLPack can read, or a Literal.
+        dtype : DType, optional
+            The element type; by default the value's, of Python numbers by BUILDER-7.
+        shape : Shape, optional
+            The shape, which may have a layout; in the place of `dtype`.
 
-            >>> b = hk.Builder()
-            >>> b.constant(1.5).shape, b.constant([1, 2]).shape, b.constant([1, 2], hk.bf16).shape
-            (f32[], s32[2], bf16[2])
+        Returns
+        -------
+        XlaOp
+            The constant.
+
+        Raises
+        ------
+        ShapeError
+            The value is not an array, or does not fit the type or shape (BUILDER-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.constant(1.5).shape, b.constant([1, 2]).shape, b.constant([1, 2], hk.bf16).shape
+        (f32[], s32[2], bf16[2])
         """
         if shape is None and dtype is not None and not isinstance(value, Literal):
             value = as_array(value, dtype)
@@ -135,27 +184,79 @@ class Builder:
     def constant_literal(self, literal: Literal) -> XlaOp:
         """The constant of this literal (BUILDER-7).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.constant_literal(hk.Literal.of([1, 2]))))
-            array([1, 2], dtype=int32)
+        Parameters
+        ----------
+        literal : Literal
+            The value.
+
+        Returns
+        -------
+        XlaOp
+            The constant.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.constant_literal(hk.Literal.of([1, 2]))))
+        array([1, 2], dtype=int32)
         """
         return self.constant(literal)
 
     def constant_r0(self, value: Any, dtype: DType | None = None) -> XlaOp:
         """A scalar constant (BUILDER-7).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.constant_r0(1.5)))
-            array(1.5, dtype=float32)
+        Parameters
+        ----------
+        value : number
+            The value.
+        dtype : DType, optional
+            The element type; by default as Python numbers have it by BUILDER-7.
+
+        Returns
+        -------
+        XlaOp
+            The constant, a scalar.
+
+        Raises
+        ------
+        ShapeError
+            The value is not a scalar (BUILDER-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.constant_r0(1.5)))
+        array(1.5, dtype=float32)
         """
         return self._constant_of_rank(0, value, dtype)
 
     def constant_r1(self, values: Any, value: Any = None, dtype: DType | None = None) -> XlaOp:
         """A vector constant: its values, or a length and the one value of all elements (BUILDER-7).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.constant_r1(3, 7)))
-            array([7, 7, 7], dtype=int32)
+        Parameters
+        ----------
+        values : sequence of numbers, or int
+            The elements; or their number, if `value` is given.
+        value : number, optional
+            The value of all elements.
+        dtype : DType, optional
+            The element type; by default as Python numbers have it by BUILDER-7.
+
+        Returns
+        -------
+        XlaOp
+            The constant, a vector.
+
+        Raises
+        ------
+        ShapeError
+            The values are not a vector (BUILDER-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.constant_r1(3, 7)))
+        array([7, 7, 7], dtype=int32)
         """
         if value is None:
             return self._constant_of_rank(1, values, dtype)
@@ -166,19 +267,57 @@ class Builder:
     def constant_r2(self, values: Any, dtype: DType | None = None) -> XlaOp:
         """A matrix constant from its rows (BUILDER-7).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.constant_r2([[1, 2], [3, 4]])))
-            array([[1, 2],
-                   [3, 4]], dtype=int32)
+        Parameters
+        ----------
+        values : sequence of sequences of numbers
+            The rows.
+        dtype : DType, optional
+            The element type; by default as Python numbers have it by BUILDER-7.
+
+        Returns
+        -------
+        XlaOp
+            The constant, a matrix.
+
+        Raises
+        ------
+        ShapeError
+            The values are not a matrix (BUILDER-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.constant_r2([[1, 2], [3, 4]])))
+        array([[1, 2],
+               [3, 4]], dtype=int32)
         """
         return self._constant_of_rank(2, values, dtype)
 
     def constant_from_array(self, array: Any, shape_with_layout: Shape | None = None) -> XlaOp:
         """The constant of an array, with a layout where the shape has one (BEY-21).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.constant_from_array(np.int32([1, 2]))))
-            array([1, 2], dtype=int32)
+        Parameters
+        ----------
+        array : array
+            What NumPy or DLPack can read.
+        shape_with_layout : Shape, optional
+            The shape, with the layout; by default the array's, row-major.
+
+        Returns
+        -------
+        XlaOp
+            The constant.
+
+        Raises
+        ------
+        ShapeError
+            The array does not have this shape (BUILDER-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.constant_from_array(np.int32([1, 2]))))
+        array([1, 2], dtype=int32)
         """
         return self.constant(array, shape=shape_with_layout)
 
@@ -191,10 +330,31 @@ class Builder:
     def iota(self, shape: Shape | DType, iota_dimension: int = 0, size: int | None = None) -> XlaOp:
         """Counts along a dimension of `shape` (IOTA rules); `iota(element_type, size)` is a vector (BEY-29).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.iota(hk.s32[2, 3], 1)))
-            array([[0, 1, 2],
-                   [0, 1, 2]], dtype=int32)
+        Parameters
+        ----------
+        shape : Shape or DType
+            The result's shape; an element type, if `size` is given.
+        iota_dimension : int, optional
+            The dimension that counts.
+        size : int, optional
+            The size of a vector.
+
+        Returns
+        -------
+        XlaOp
+            An array whose elements are their indices in `iota_dimension`.
+
+        Raises
+        ------
+        ShapeError
+            A constraint does not hold: IOTA-4 to IOTA-7.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.iota(hk.s32[2, 3], 1)))
+        array([[0, 1, 2],
+               [0, 1, 2]], dtype=int32)
         """
         from hlokit.builder.movement import iota
 
@@ -207,9 +367,21 @@ class Builder:
     def replica_id(self) -> XlaOp:
         """The number of the replica that runs this, u32[] (REPID rules).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.replica_id()), [], [], replicas=2)
-            [array(0, dtype=uint32), array(1, dtype=uint32)]
+        Returns
+        -------
+        XlaOp
+            A u32[].
+
+        Raises
+        ------
+        BuildError
+            The builder has been built (BUILDER-3).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.replica_id()), [], [], replicas=2)
+        [array(0, dtype=uint32), array(1, dtype=uint32)]
         """
         from hlokit.builder.collectives import replica_id
 
@@ -218,9 +390,21 @@ class Builder:
     def partition_id(self) -> XlaOp:
         """The number of the partition that runs this, u32[] (BEY-66).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.partition_id()), [], [], partitions=2)
-            [array(0, dtype=uint32), array(1, dtype=uint32)]
+        Returns
+        -------
+        XlaOp
+            A u32[].
+
+        Raises
+        ------
+        BuildError
+            The builder has been built (BUILDER-3).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.partition_id()), [], [], partitions=2)
+        [array(0, dtype=uint32), array(1, dtype=uint32)]
         """
         from hlokit.builder.collectives import partition_id
 
@@ -229,8 +413,20 @@ class Builder:
     def create_token(self) -> XlaOp:
         """A token that waits for nothing (BEY-53).
 
-            >>> hk.Builder().create_token().shape
-            token[]
+        Returns
+        -------
+        XlaOp
+            A token.
+
+        Raises
+        ------
+        BuildError
+            The builder has been built (BUILDER-3).
+
+        Examples
+        --------
+        >>> hk.Builder().create_token().shape
+        token[]
         """
         from hlokit.builder.communication import create_token
 
@@ -239,9 +435,26 @@ class Builder:
     def after_all(self, tokens: Sequence[XlaOp]) -> XlaOp:
         """A token that waits for all of `tokens` (TOKEN rules).
 
-            >>> b = hk.Builder()
-            >>> b.after_all([b.create_token(), b.create_token()]).shape
-            token[]
+        Parameters
+        ----------
+        tokens : sequence of XlaOp
+            The tokens; there may be none.
+
+        Returns
+        -------
+        XlaOp
+            A token.
+
+        Raises
+        ------
+        ShapeError
+            An operand is not a token (TOKEN-4).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.after_all([b.create_token(), b.create_token()]).shape
+        token[]
         """
         from hlokit.builder.communication import after_all
 
@@ -250,9 +463,28 @@ class Builder:
     def infeed(self, shape: Shape, config: str = "") -> XlaOp:
         """The next value of the device's infeed queue (INFEED rules).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.infeed(hk.f32[2])), infeed=[np.float32([1.0, 2.0])])
-            array([1., 2.], dtype=float32)
+        Parameters
+        ----------
+        shape : Shape
+            The item's shape: an array's, or a tuple of arrays'.
+        config : str, optional
+            Text that is kept with the instruction.
+
+        Returns
+        -------
+        XlaOp
+            The item.
+
+        Raises
+        ------
+        ShapeError
+            The shape is not one of these (INFEED-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.infeed(hk.f32[2])), infeed=[np.float32([1.0, 2.0])])
+        array([1., 2.], dtype=float32)
         """
         from hlokit.builder.communication import infeed
 
@@ -261,9 +493,28 @@ class Builder:
     def call(self, computation: ComputationLike, operands: Sequence[Any]) -> XlaOp:
         """The value of a computation on operands, of which there may be none (CALL rules).
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build(b.call(lambda x: x * 2, [b.constant(21)])))
-            array(42, dtype=int32)
+        Parameters
+        ----------
+        computation : Computation, HloModule or callable
+            The computation: of any parameters and result.
+        operands : sequence of XlaOp or number
+            The arguments, each of the parameter's shape.
+
+        Returns
+        -------
+        XlaOp
+            The computation's result.
+
+        Raises
+        ------
+        ShapeError
+            The operands do not fit the computation: CALL-3, CALL-4.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build(b.call(lambda x: x * 2, [b.constant(21)])))
+        array(42, dtype=int32)
         """
         from hlokit.builder.control import call
 
@@ -272,10 +523,31 @@ class Builder:
     def infeed_with_token(self, token: XlaOp, shape: Shape, config: str = "") -> XlaOp:
         """The next value of the device's infeed queue, and a token (INFEED rules).
 
-            >>> b = hk.Builder()
-            >>> item, token = b.infeed_with_token(b.create_token(), hk.f32[2])
-            >>> hk.evaluate(b.build(item), infeed=[np.float32([1.0, 2.0])])
-            array([1., 2.], dtype=float32)
+        Parameters
+        ----------
+        token : XlaOp
+            The token that says after what this happens.
+        shape : Shape
+            The item's shape: an array's, or a tuple of arrays'.
+        config : str, optional
+            Text that is kept with the instruction.
+
+        Returns
+        -------
+        XlaOp
+            The tuple (item, token).
+
+        Raises
+        ------
+        ShapeError
+            `token` is not one (INFEED-10), or the shape is not one of these (INFEED-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> item, token = b.infeed_with_token(b.create_token(), hk.f32[2])
+        >>> hk.evaluate(b.build(item), infeed=[np.float32([1.0, 2.0])])
+        array([1., 2.], dtype=float32)
         """
         from hlokit.builder.communication import infeed_with_token
 
@@ -294,9 +566,36 @@ class Builder:
     ) -> XlaOp:
         """Appends an instruction after checking the op's rules; op functions end here.
 
-            >>> b = hk.Builder()
-            >>> b.emit(hk.OPS["negate"](), [b.constant([1, 2])]).shape
-            s32[2]
+        Parameters
+        ----------
+        op : Op
+            The op with its attributes.
+        operands : sequence of XlaOp
+            The operands.
+        called : sequence of Computation, optional
+            The computations that the op calls, in the order of its roles.
+        shape : Shape, optional
+            The result's shape, where the op does not say it.
+        name : str, optional
+            The instruction's name; by default one is made up.
+
+        Returns
+        -------
+        XlaOp
+            The instruction's value.
+
+        Raises
+        ------
+        ShapeError
+            A rule of the op is broken.
+        BuildError
+            An operand is of another builder, or the builder has been built (BUILDER-3).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.emit(hk.OPS["negate"](), [b.constant([1, 2])]).shape
+        s32[2]
         """
         if self._is_built:
             raise BuildError(f"builder {self.name} has been built: it takes no more ops", "BUILDER-3")
@@ -323,10 +622,29 @@ class Builder:
     def handle(self, value: Any, like: XlaOp | None = None) -> XlaOp:
         """`value` if it is a handle, else a constant of it; a Python number takes the element type of `like`.
 
-            >>> b = hk.Builder()
-            >>> x = b.parameter(0, hk.bf16[2])
-            >>> b.handle(x) is x, b.handle(3, x).shape
-            (True, bf16[])
+        Parameters
+        ----------
+        value : XlaOp, number or array
+            The value.
+        like : XlaOp, optional
+            The handle whose element type a Python number takes.
+
+        Returns
+        -------
+        XlaOp
+            The handle.
+
+        Raises
+        ------
+        ShapeError
+            The value is not an array (BUILDER-7).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.bf16[2])
+        >>> b.handle(x) is x, b.handle(3, x).shape
+        (True, bf16[])
         """
         if isinstance(value, XlaOp):
             return value
@@ -353,11 +671,28 @@ class Builder:
     def sharding(self, sharding: Sharding | str | None) -> Generator[None]:
         """Instructions appended inside get this sharding (a Sharding or its text).
 
-            >>> b = hk.Builder(source_info=False)
-            >>> with b.sharding("{replicated}"):
-            ...     x = b.parameter(0, hk.f32[2])
-            >>> print(x.instruction)
-            %parameter.1 = f32[2]{0} parameter(0), sharding={replicated}
+        Parameters
+        ----------
+        sharding : Sharding, str or None
+            The sharding, or its text.
+
+        Returns
+        -------
+        context manager
+            Instructions appended inside get the sharding.
+
+        Raises
+        ------
+        ParseError
+            The text is not a sharding.
+
+        Examples
+        --------
+        >>> b = hk.Builder(source_info=False)
+        >>> with b.sharding("{replicated}"):
+        ...     x = b.parameter(0, hk.f32[2])
+        >>> print(x.instruction)
+        %parameter.1 = f32[2]{0} parameter(0), sharding={replicated}
         """
         before = self._sharding
         self.set_sharding(sharding)
@@ -369,10 +704,22 @@ class Builder:
     def set_sharding(self, sharding: Sharding | str | None) -> None:
         """Instructions appended from here on get this sharding (a Sharding or its text); None: none.
 
-            >>> b = hk.Builder(source_info=False)
-            >>> b.set_sharding("{replicated}")
-            >>> print(b.parameter(0, hk.f32[2]).instruction)
-            %parameter.1 = f32[2]{0} parameter(0), sharding={replicated}
+        Parameters
+        ----------
+        sharding : Sharding, str or None
+            The sharding, or its text; None: none.
+
+        Raises
+        ------
+        ParseError
+            The text is not a sharding.
+
+        Examples
+        --------
+        >>> b = hk.Builder(source_info=False)
+        >>> b.set_sharding("{replicated}")
+        >>> print(b.parameter(0, hk.f32[2]).instruction)
+        %parameter.1 = f32[2]{0} parameter(0), sharding={replicated}
         """
         if isinstance(sharding, str):
             from hlokit.text.groups import parse_sharding
@@ -395,11 +742,28 @@ class Builder:
     def metadata(self, **fields: Any) -> Generator[None]:
         """Instructions appended inside get these metadata fields: op_type, op_name, source_file, source_line, ...
 
-            >>> b = hk.Builder(source_info=False)
-            >>> with b.metadata(op_name="layer1/scale"):
-            ...     x = b.parameter(0, hk.f32[2])
-            >>> print(x.instruction)
-            %parameter.1 = f32[2]{0} parameter(0), metadata={op_name="layer1/scale"}
+        Parameters
+        ----------
+        fields : Any
+            Fields of the metadata by name: op_type, op_name, source_file, source_line, ...
+
+        Returns
+        -------
+        context manager
+            Instructions appended inside get these fields.
+
+        Raises
+        ------
+        TypeError
+            There is no field of this name.
+
+        Examples
+        --------
+        >>> b = hk.Builder(source_info=False)
+        >>> with b.metadata(op_name="layer1/scale"):
+        ...     x = b.parameter(0, hk.f32[2])
+        >>> print(x.instruction)
+        %parameter.1 = f32[2]{0} parameter(0), metadata={op_name="layer1/scale"}
         """
         before = self._metadata
         self._metadata = Metadata(**fields)
@@ -422,12 +786,19 @@ class Builder:
     def set_metadata(self, metadata: Metadata | None) -> None:
         """Instructions appended from here on get a copy of this metadata; None: none but the source's line.
 
-            >>> b = hk.Builder(source_info=False)
-            >>> with b.metadata(op_name="layer1"):
-            ...     kept = b.current_metadata
-            >>> b.set_metadata(kept)
-            >>> print(b.parameter(0, hk.f32[2]).instruction)
-            %parameter.1 = f32[2]{0} parameter(0), metadata={op_name="layer1"}
+        Parameters
+        ----------
+        metadata : Metadata or None
+            The metadata; None: the source's line alone.
+
+        Examples
+        --------
+        >>> b = hk.Builder(source_info=False)
+        >>> with b.metadata(op_name="layer1"):
+        ...     kept = b.current_metadata
+        >>> b.set_metadata(kept)
+        >>> print(b.parameter(0, hk.f32[2]).instruction)
+        %parameter.1 = f32[2]{0} parameter(0), metadata={op_name="layer1"}
         """
         self._metadata = metadata
 
@@ -435,11 +806,23 @@ class Builder:
     def frontend_attributes(self, attributes: dict[str, str]) -> Generator[None]:
         """Instructions appended inside get these frontend attributes, added to those already set.
 
-            >>> b = hk.Builder(source_info=False)
-            >>> with b.frontend_attributes({"stage": "1"}):
-            ...     x = b.parameter(0, hk.f32[2])
-            >>> print(x.instruction)
-            %parameter.1 = f32[2]{0} parameter(0), frontend_attributes={stage="1"}
+        Parameters
+        ----------
+        attributes : dict of str
+            Values by name.
+
+        Returns
+        -------
+        context manager
+            Instructions appended inside get these, besides those already set.
+
+        Examples
+        --------
+        >>> b = hk.Builder(source_info=False)
+        >>> with b.frontend_attributes({"stage": "1"}):
+        ...     x = b.parameter(0, hk.f32[2])
+        >>> print(x.instruction)
+        %parameter.1 = f32[2]{0} parameter(0), frontend_attributes={stage="1"}
         """
         before = self._frontend_attributes
         self._frontend_attributes = {**before, **attributes}
@@ -453,18 +836,54 @@ class Builder:
     def get_shape(self, op: XlaOp) -> Shape:
         """The inferred shape of a handle (BUILDER-9).
 
-            >>> b = hk.Builder()
-            >>> b.get_shape(b.constant([1, 2]))
-            s32[2]
+        Parameters
+        ----------
+        op : XlaOp
+            The handle.
+
+        Returns
+        -------
+        Shape
+            Its shape.
+
+        Raises
+        ------
+        BuildError
+            The handle is of another builder (BUILDER-3).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.get_shape(b.constant([1, 2]))
+        s32[2]
         """
         return self._mine(op).shape
 
     def get_program_shape(self, root: XlaOp | None = None) -> ProgramShape:
         """The parameters' shapes and the root's (BUILDER-9).
 
-            >>> b = hk.Builder()
-            >>> b.get_program_shape(hk.neg(b.parameter(0, hk.f32[2], "x")))
-            (x: f32[2]) -> f32[2]
+        Parameters
+        ----------
+        root : XlaOp, optional
+            The result; by default the instruction added last.
+
+        Returns
+        -------
+        ProgramShape
+            The shapes of the parameters and of the root.
+
+        Raises
+        ------
+        BuildError
+            The root is of another builder (BUILDER-3), or parameters are missing (BUILDER-5).
+        ShapeError
+            There is no instruction (HCOMP-5).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.get_program_shape(hk.neg(b.parameter(0, hk.f32[2], "x")))
+        (x: f32[2]) -> f32[2]
         """
         result = (self._mine(root).instruction if root is not None else self.computation.root).shape
         parameters = self.computation.parameters
@@ -473,9 +892,26 @@ class Builder:
     def is_constant(self, op: XlaOp) -> bool:
         """Whether `op` depends on no parameter and on nothing stateful (BUILDER-12).
 
-            >>> b = hk.Builder()
-            >>> b.is_constant(b.constant(1.0) * 2.0), b.is_constant(b.parameter(0, hk.f32))
-            (True, False)
+        Parameters
+        ----------
+        op : XlaOp
+            The handle.
+
+        Returns
+        -------
+        bool
+            Whether its value depends on no parameter and on nothing stateful.
+
+        Raises
+        ------
+        BuildError
+            The handle is of another builder (BUILDER-3).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.is_constant(b.constant(1.0) * 2.0), b.is_constant(b.parameter(0, hk.f32))
+        (True, False)
         """
         stack, seen = [self._mine(op).instruction], set[int]()
         while stack:
@@ -489,11 +925,28 @@ class Builder:
         return True
 
     def build_constant_sub_graph(self, op: XlaOp) -> HloModule:
-        """A module without parameters that computes `op`. BuildError (BUILDER-12) unless `is_constant(op)`.
+        """A module without parameters that computes `op`.
 
-            >>> b = hk.Builder()
-            >>> hk.evaluate(b.build_constant_sub_graph(b.constant(3.0) * 2.0))
-            array(6., dtype=float32)
+        Parameters
+        ----------
+        op : XlaOp
+            The handle, for which `is_constant` holds.
+
+        Returns
+        -------
+        HloModule
+            The module.
+
+        Raises
+        ------
+        BuildError
+            The value depends on a parameter or on something stateful (BUILDER-12).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> hk.evaluate(b.build_constant_sub_graph(b.constant(3.0) * 2.0))
+        array(6., dtype=float32)
         """
         if not self.is_constant(op):
             raise BuildError(f"{op!r} is not a compile-time constant", "BUILDER-12")
@@ -509,22 +962,54 @@ class Builder:
     ) -> None:
         """The output at this index may (or must) share a parameter's buffer; checked at build (BUILDER-13).
 
-            >>> b = hk.Builder()
-            >>> x = b.parameter(0, hk.f32[2])
-            >>> b.set_up_alias((), 0)
-            >>> b.build(x + 1.0).input_output_alias[0].kind
-            'may-alias'
+        Parameters
+        ----------
+        output_index : sequence of int
+            The place in the result: indices of nested tuples. Empty: the result itself.
+        param_number : int
+            The parameter.
+        param_index : sequence of int, optional
+            The place in the parameter.
+        kind : str, optional
+            "may-alias" or "must-alias".
+
+        Raises
+        ------
+        BuildError
+            At build: a place does not exist, or is given twice (BUILDER-13).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> b.set_up_alias((), 0)
+        >>> b.build(x + 1.0).input_output_alias[0].kind
+        'may-alias'
         """
         self._aliases.append(Alias(tuple(output_index), param_number, tuple(param_index), kind))
 
     def add_buffer_donor(self, param_number: int, param_index: Sequence[int] = ()) -> None:
         """A parameter's buffer may be reused; checked at build (BUILDER-13).
 
-            >>> b = hk.Builder()
-            >>> x = b.parameter(0, hk.f32[2])
-            >>> b.add_buffer_donor(0)
-            >>> b.build(x + 1.0).buffer_donor
-            [(0, ())]
+        Parameters
+        ----------
+        param_number : int
+            The parameter.
+        param_index : sequence of int, optional
+            The place in the parameter: indices of nested tuples.
+
+        Raises
+        ------
+        BuildError
+            At build: the place does not exist (BUILDER-13).
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> x = b.parameter(0, hk.f32[2])
+        >>> b.add_buffer_donor(0)
+        >>> b.build(x + 1.0).buffer_donor
+        [(0, ())]
         """
         self._donors.append((param_number, tuple(param_index)))
 
@@ -533,24 +1018,43 @@ class Builder:
     def create_sub_builder(self, name: str) -> Builder:
         """A builder for a computation that ops of this one will call (BUILDER-10).
 
-            >>> b = hk.Builder()
-            >>> body = b.create_sub_builder("double")
-            >>> double = body.build_computation(body.parameter(0, hk.s32) * 2)
-            >>> hk.evaluate(b.build(b.call(double, [b.constant(21)])))
-            array(42, dtype=int32)
+        Parameters
+        ----------
+        name : str
+            The name of its computation.
+
+        Returns
+        -------
+        Builder
+            The new builder.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> body = b.create_sub_builder("double")
+        >>> double = body.build_computation(body.parameter(0, hk.s32) * 2)
+        >>> hk.evaluate(b.build(b.call(double, [b.constant(21)])))
+        array(42, dtype=int32)
         """
         return Builder(name, source_info=self.source_info)
 
     def report_error(self, error: HlokitError) -> None:
         """Makes `build` raise this error (unless an earlier one was reported) (BEY-77).
 
-            >>> b = hk.Builder()
-            >>> b.report_error(hk.BuildError("the frontend gave up"))
-            >>> try:
-            ...     b.build(b.constant(1))
-            ... except hk.BuildError as error:
-            ...     print(error)
-            the frontend gave up
+        Parameters
+        ----------
+        error : HlokitError
+            The error.
+
+        Examples
+        --------
+        >>> b = hk.Builder()
+        >>> b.report_error(hk.BuildError("the frontend gave up"))
+        >>> try:
+        ...     b.build(b.constant(1))
+        ... except hk.BuildError as error:
+        ...     print(error)
+        the frontend gave up
         """
         self._record(error)
         self._reported = True
@@ -561,9 +1065,27 @@ class Builder:
         Without `root` the last op is the result (BUILDER-4); a sequence of handles makes a tuple.
         Raises BuildError: BUILDER-5 when parameter numbers have holes, BUILDER-4 without any op.
 
-            >>> b = hk.Builder("double")
-            >>> b.build_computation(b.parameter(0, hk.f32) * 2.0)
-            <Computation double: (f32[]) -> f32[], 3 instructions>
+        Parameters
+        ----------
+        root : XlaOp or sequence of XlaOp, optional
+            The result; a sequence stands for its tuple. By default the instruction added last.
+
+        Returns
+        -------
+        Computation
+            The computation.
+
+        Raises
+        ------
+        BuildError
+            The builder has been built (BUILDER-3), there is no root, or parameters are missing (BUILDER-5); or the
+            error that was reported.
+
+        Examples
+        --------
+        >>> b = hk.Builder("double")
+        >>> b.build_computation(b.parameter(0, hk.f32) * 2.0)
+        <Computation double: (f32[]) -> f32[], 3 instructions>
         """
         if self._reported and self.first_error is not None:
             raise self.first_error
@@ -590,10 +1112,28 @@ class Builder:
     def build(self, root: XlaOp | Sequence[XlaOp] | None = None) -> HloModule:
         """A module with this computation as its entry; called computations come along, names are made unique.
 
-            >>> b = hk.Builder("pair")
-            >>> x = b.parameter(0, hk.s32)
-            >>> hk.evaluate(b.build([x, x + 1]), 4)
-            (array(4, dtype=int32), array(5, dtype=int32))
+        Parameters
+        ----------
+        root : XlaOp or sequence of XlaOp, optional
+            The result; a sequence stands for its tuple. By default the instruction added last.
+
+        Returns
+        -------
+        HloModule
+            The module.
+
+        Raises
+        ------
+        BuildError
+            The builder has been built (BUILDER-3), there is no root, or parameters are missing (BUILDER-5); or the
+            error that was reported.
+
+        Examples
+        --------
+        >>> b = hk.Builder("pair")
+        >>> x = b.parameter(0, hk.s32)
+        >>> hk.evaluate(b.build([x, x + 1]), 4)
+        (array(4, dtype=int32), array(5, dtype=int32))
         """
         entry = self.build_computation(root)
         module = HloModule(self.name)
@@ -749,6 +1289,7 @@ def op_function(value: Any) -> Any:
         return value
     made = public(value, _complete, _misuse)
     made.__module__ = "hlokit"
+    made.__doc__ = completed(value)
     return made
 
 

@@ -44,18 +44,42 @@ def custom_call(
     schedule: str = "SCHEDULE_NONE",
     api_version: str = "API_VERSION_ORIGINAL",
 ) -> XlaOp:
-    """The result, of `shape`, of the function registered under `call_target_name` on the operands (CCALL rules).
+    """The result of the function registered under `call_target_name` on the operands (CCALL rules).
+    register_custom_call, register_custom_call_pointer and register_ffi_target register functions. An unknown target
+    is an error when the program runs (CCALL-4).
 
-    register_custom_call, register_custom_call_pointer and register_ffi_target register functions; `opaque` is a string
-    for them, or the attributes of a handler, whose api_version is API_VERSION_TYPED_FFI. Without
-    `has_side_effect` the function must be pure (CCALL-7). The other arguments only travel with the instruction.
-    Raises ShapeError: CCALL-5 for a reserved name. An unknown target is an error when the program runs (CCALL-4).
+    Parameters
+    ----------
+    operands : sequence of XlaOp or number
+        The function's arguments, of any shapes.
+    has_side_effect : bool, optional
+        Whether the call has effects besides its result. Otherwise the function must be pure (CCALL-7).
+    output_operand_aliasing : sequence of (index, (operand, index)), optional
+        Parts of the result that lie in the memory of parts of operands.
+    literal : Any, optional
+        A constant that is kept with the instruction.
+    schedule : str, optional
+        A hint for schedulers, which is kept with the instruction.
+    api_version : str, optional
+        API_VERSION_TYPED_FFI for an FFI handler.
 
-        >>> b = hk.Builder()
-        >>> hk.register_custom_call("example_sum", lambda x: x.sum(), replace=True)
-        >>> module = b.build(hk.custom_call(b, "example_sum", [b.constant([1.0, 2.0])], hk.f32))
-        >>> hk.evaluate(module)
-        array(3., dtype=float32)
+    Returns
+    -------
+    XlaOp
+        A value of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        The target's name is reserved (CCALL-5), or another argument does not fit: CCALL-6, CCALL-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.register_custom_call("example_sum", lambda x: x.sum(), replace=True)
+    >>> module = b.build(hk.custom_call(b, "example_sum", [b.constant([1.0, 2.0])], hk.f32))
+    >>> hk.evaluate(module)
+    array(3., dtype=float32)
     """
     op = _op(call_target_name, shape, has_side_effect, output_operand_aliasing, literal, schedule, api_version)
     return _append(builder, op, operands, opaque)
@@ -72,15 +96,31 @@ def custom_call_with_layout(
 ) -> XlaOp:
     """custom_call whose operands and result lie in memory as the shapes' layouts say; only C functions see that.
 
-    `options`: the further arguments of custom_call. Raises ShapeError: CCALL-8 unless there is one shape for each
-    operand, equal to it but for layout.
+    `options`: the further arguments of custom_call.
 
-        >>> b = hk.Builder()
-        >>> hk.register_custom_call("example_sum", lambda x: x.sum(), replace=True)
-        >>> x = b.constant([[1.0, 2.0], [3.0, 4.0]])
-        >>> columns = hk.Shape.array(hk.f32, [2, 2], layout=hk.Layout((0, 1)))
-        >>> hk.evaluate(b.build(hk.custom_call_with_layout(b, "example_sum", [x], hk.f32[()], [columns])))
-        array(10., dtype=float32)
+    Parameters
+    ----------
+    operands : sequence of XlaOp or number
+        The function's arguments, of any shapes.
+
+    Returns
+    -------
+    XlaOp
+        A value of `shape_with_layout`.
+
+    Raises
+    ------
+    ShapeError
+        The target's name is reserved (CCALL-5), or the shapes are not the operands' but for layout (CCALL-8).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.register_custom_call("example_sum", lambda x: x.sum(), replace=True)
+    >>> x = b.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> columns = hk.Shape.array(hk.f32, [2, 2], layout=hk.Layout((0, 1)))
+    >>> hk.evaluate(b.build(hk.custom_call_with_layout(b, "example_sum", [x], hk.f32[()], [columns])))
+    array(10., dtype=float32)
     """
     op = _op(call_target_name, shape_with_layout, **options)
     return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout)
@@ -100,14 +140,33 @@ def custom_call_with_computation(
     Where no function is registered and the computation fits operands and result, its value is the result.
     `options`: the further arguments of custom_call.
 
-        >>> b = hk.Builder()
-        >>> def applied(call: hk.Invocation):
-        ...     return call.computations[0](*call.operands)
-        >>> hk.register_custom_call("example_apply", applied, whole_call=True, replace=True)
-        >>> x = b.constant([1.0, 4.0])
-        >>> module = b.build(hk.custom_call_with_computation(b, "example_apply", [x], hk.sqrt, x.shape))
-        >>> hk.evaluate(module)
-        array([1., 2.], dtype=float32)
+    Parameters
+    ----------
+    operands : sequence of XlaOp or number
+        The function's arguments, of any shapes.
+    computation : Computation, HloModule or callable
+        A computation for the function to call or read.
+
+    Returns
+    -------
+    XlaOp
+        A value of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        The target's name is reserved (CCALL-5), or another argument does not fit: CCALL-6, CCALL-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> def applied(call: hk.Invocation):
+    ...     return call.computations[0](*call.operands)
+    >>> hk.register_custom_call("example_apply", applied, whole_call=True, replace=True)
+    >>> x = b.constant([1.0, 4.0])
+    >>> module = b.build(hk.custom_call_with_computation(b, "example_apply", [x], hk.sqrt, x.shape))
+    >>> hk.evaluate(module)
+    array([1., 2.], dtype=float32)
     """
     return _append(builder, _op(call_target_name, shape, **options), operands, opaque, computation=computation)
 
@@ -124,11 +183,30 @@ def custom_call_with_computation_and_layouts(
 ) -> XlaOp:
     """custom_call_with_computation and custom_call_with_layout in one (BEY-71).
 
-        >>> b = hk.Builder()
-        >>> x = b.constant([1.0, 4.0])
-        >>> call = hk.custom_call_with_computation_and_layouts(b, "example_apply", [x], hk.sqrt, x.shape, [x.shape])
-        >>> call.shape
-        f32[2]
+    Parameters
+    ----------
+    operands : sequence of XlaOp or number
+        The function's arguments, of any shapes.
+    computation : Computation, HloModule or callable
+        A computation for the function to call or read.
+
+    Returns
+    -------
+    XlaOp
+        A value of `shape_with_layout`.
+
+    Raises
+    ------
+    ShapeError
+        The target's name is reserved (CCALL-5), or the shapes are not the operands' but for layout (CCALL-8).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.constant([1.0, 4.0])
+    >>> call = hk.custom_call_with_computation_and_layouts(b, "example_apply", [x], hk.sqrt, x.shape, [x.shape])
+    >>> call.shape
+    f32[2]
     """
     op = _op(call_target_name, shape_with_layout, **options)
     return _append(builder, op, operands, opaque, layouts=operand_shapes_with_layout, computation=computation)
@@ -151,11 +229,32 @@ def custom_call_with_conv_dnums(
 ) -> XlaOp:
     """custom_call with a convolution's window and dimension numbers for its function to read (BEY-71).
 
-        >>> b = hk.Builder()
-        >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
-        >>> numbers = hk.ConvDimensionNumbers.default(1)
-        >>> hk.custom_call_with_conv_dnums(b, "my_conv", [x, kernel], hk.f32[1, 1, 2], dimension_numbers=numbers).shape
-        f32[1,1,2]
+    Parameters
+    ----------
+    operands : sequence of XlaOp or number
+        The function's arguments, of any shapes.
+    window : Window, optional
+        The window of the convolution.
+    feature_group_count, batch_group_count : int, optional
+        Those of the convolution.
+
+    Returns
+    -------
+    XlaOp
+        A value of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        The target's name is reserved (CCALL-5), or the shapes are not the operands' but for layout (CCALL-8).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, kernel = b.constant([[[1.0, 2.0, 3.0]]]), b.constant([[[1.0, 10.0]]])
+    >>> numbers = hk.ConvDimensionNumbers.default(1)
+    >>> hk.custom_call_with_conv_dnums(b, "my_conv", [x, kernel], hk.f32[1, 1, 2], dimension_numbers=numbers).shape
+    f32[1,1,2]
     """
     op = _op(call_target_name, shape, **options).replace(
         window=window,

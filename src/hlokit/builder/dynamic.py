@@ -25,11 +25,30 @@ __all__ = [
 def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
     """The run-time size of a dimension, s32[]; a constant where the dimension is static.
 
-    Rules GDS. Raises ShapeError.
+    Rules GDS.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.get_dimension_size(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
-        array(3, dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    dimension : int
+        One of its dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An s32[].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: GDS-3 to GDS-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.get_dimension_size(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
+    array(3, dtype=int32)
     """
     shape = first_handle(operand).shape
     if not 0 <= dimension < shape.rank or shape.dynamic[dimension] or shape.dimensions[dimension] > 2**31 - 1:
@@ -40,22 +59,62 @@ def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
 def set_dimension_size(operand: XlaOp, val: Any, dimension: int) -> XlaOp:
     """The operand with a dimension dynamic, of run-time size `val`, an s32[]; the data stays.
 
-    Rules SDS. Raises ShapeError.
+    Rules SDS.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.set_dimension_size(b.constant([1, 2, 3, 4]), b.constant(2), 0)))
-        array([1, 2], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    val : XlaOp, number or array
+        The size, s32[], at most the dimension's bound.
+    dimension : int
+        One of its dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's dimensions, of which this one is dynamic.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SDS-3, SDS-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.set_dimension_size(b.constant([1, 2, 3, 4]), b.constant(2), 0)))
+    array([1, 2], dtype=int32)
     """
     return emit(SetDimensionSize(dimension), operand, _size(operand, val))
 
 
 def remove_dynamic_dimension(operand: XlaOp, dimension: int) -> XlaOp:
-    """The operand with a dynamic dimension static again, at its bound (BEY-25, SDS-7). Rules SDS. Raises ShapeError.
+    """The operand with a dynamic dimension static again, at its bound (BEY-25, SDS-7). Rules SDS.
 
-        >>> b = hk.Builder()
-        >>> result = hk.remove_dynamic_dimension(hk.set_dimension_size(b.constant([1, 2, 3]), b.constant(2), 0), 0)
-        >>> hk.evaluate(b.build(result))
-        array([1, 2, 3], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    dimension : int
+        One of its dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's dimensions, of which this one is static.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SDS-3, SDS-4, BEY-25.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.remove_dynamic_dimension(hk.set_dimension_size(b.constant([1, 2, 3]), b.constant(2), 0), 0)
+    >>> hk.evaluate(b.build(result))
+    array([1, 2, 3], dtype=int32)
     """
     shape = first_handle(operand).shape.logical
     if not 0 <= dimension < shape.rank:
@@ -69,12 +128,35 @@ def mhlo_dynamic_broadcast_in_dim(
 ) -> XlaOp:
     """broadcast_in_dim to sizes known at run time, a vector of integers; for export, as a custom call.
 
-    Rule BEY-28. Raises ShapeError.
+    Rule BEY-28.
 
-        >>> b = hk.Builder()
-        >>> x = b.constant([1, 2])
-        >>> hk.mhlo_dynamic_broadcast_in_dim(x, b.constant([3, 2]), [1], hk.s32["<=4", 2]).shape
-        s32[<=4,2]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    output_dimensions : XlaOp
+        The result's sizes: a vector of integers.
+    broadcast_dimensions : sequence of int
+        For each dimension of the operand the dimension of the result that it becomes.
+    output_shape : Shape
+        The result's shape.
+
+    Returns
+    -------
+    XlaOp
+        A value of `output_shape`.
+
+    Raises
+    ------
+    ShapeError
+        The arguments do not fit each other (BEY-28).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.constant([1, 2])
+    >>> hk.mhlo_dynamic_broadcast_in_dim(x, b.constant([3, 2]), [1], hk.s32["<=4", 2]).shape
+    s32[<=4,2]
     """
     target = "mhlo.dynamic_broadcast_in_dim"
     _check_sizes(operand, output_dimensions, output_shape, target)
@@ -87,12 +169,33 @@ def mhlo_dynamic_broadcast_in_dim(
 def mhlo_dynamic_reshape(operand: XlaOp, output_shape: XlaOp, shape: Shape) -> XlaOp:
     """reshape to sizes known at run time, a vector of integers; for export, as a custom call.
 
-    Rule BEY-28. Raises ShapeError.
+    Rule BEY-28.
 
-        >>> b = hk.Builder()
-        >>> x = b.constant([[1, 2], [3, 4]])
-        >>> hk.mhlo_dynamic_reshape(x, b.constant([4]), hk.s32["<=4"]).shape
-        s32[<=4]
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    output_shape : XlaOp
+        The result's sizes: a vector of integers.
+    shape : Shape
+        The result's shape.
+
+    Returns
+    -------
+    XlaOp
+        A value of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        The arguments do not fit each other (BEY-28).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.constant([[1, 2], [3, 4]])
+    >>> hk.mhlo_dynamic_reshape(x, b.constant([4]), hk.s32["<=4"]).shape
+    s32[<=4]
     """
     _check_sizes(operand, output_shape, shape, "mhlo.dynamic_reshape")
     return custom_call(operand.builder, "mhlo.dynamic_reshape", [operand, output_shape], shape)

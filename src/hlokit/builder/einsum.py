@@ -31,13 +31,32 @@ def einsum(
     """For "ab,bc->ac", the sum of x[a,b] y[b,c] over the labels that the result does not have.
 
     A label that an operand has twice stands for its diagonal; "..." for dimensions without labels, paired from the
-    right. Dimensions of one label have one size. Raises ShapeError (BEY-80) for a text that does not fit the operands.
+    right. Dimensions of one label have one size.
 
-        >>> b = hk.Builder()
-        >>> result = hk.einsum(b.constant([[1, 2], [3, 4]]), b.constant([[1, 0], [0, 10]]), "ab,bc->ac")
-        >>> hk.evaluate(b.build(result))
-        array([[ 1, 20],
-               [ 3, 40]], dtype=int32)
+    Parameters
+    ----------
+    x, y : XlaOp
+        The operands, of one element type. Dimensions of one label have one size.
+    einsum_config : str
+        "labels,labels->labels", a letter for each dimension.
+
+    Returns
+    -------
+    XlaOp
+        An array with a dimension for each label after "->".
+
+    Raises
+    ------
+    ShapeError
+        For a text that does not fit the operands (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.einsum(b.constant([[1, 2], [3, 4]]), b.constant([[1, 0], [0, 10]]), "ab,bc->ac")
+    >>> hk.evaluate(b.build(result))
+    array([[ 1, 20],
+           [ 3, 40]], dtype=int32)
     """
     x_labels, y_labels, out_labels = parse_einsum_string(einsum_config, x, y)
     x, x_labels = _diagonals_taken(x, x_labels)
@@ -68,11 +87,28 @@ def einsum(
 def parse_einsum_string(einsum_config: str, x: XlaOp, y: XlaOp) -> tuple[list[str], list[str], list[str]]:
     """The labels of x's dimensions, of y's and of the result's; dimensions of an ellipsis are called "-1", "-2", ...
 
-    Raises ShapeError (BEY-80) for a text that is not "labels,labels->labels" or does not fit the ranks.
+    Parameters
+    ----------
+    einsum_config : str
+        "labels,labels->labels", a letter for each dimension.
+    x, y : XlaOp
+        The operands.
 
-        >>> b = hk.Builder()
-        >>> hk.parse_einsum_string("ab,bc->ac", b.constant([[1.0]]), b.constant([[1.0]]))
-        (['a', 'b'], ['b', 'c'], ['a', 'c'])
+    Returns
+    -------
+    tuple of list of str
+        The labels of the dimensions of `x`, of `y` and of the result.
+
+    Raises
+    ------
+    ShapeError
+        For a text that is not "labels,labels->labels" or does not fit the ranks (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.parse_einsum_string("ab,bc->ac", b.constant([[1.0]]), b.constant([[1.0]]))
+    (['a', 'b'], ['b', 'c'], ['a', 'c'])
     """
     if not isinstance(einsum_config, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BuildError("einsum(x, y, einsum_config): the text comes after the operands", "BEY-80")

@@ -98,9 +98,16 @@ __all__ = [
 def abs(operand: XlaOp) -> XlaOp:
     """|x|; a complex operand gives its component type (ABS-1 to ABS-4).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.abs(b.constant([-1.5, 2.0]))))
-        array([1.5, 2. ], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape, of the component type where the operand is complex.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.abs(b.constant([-1.5, 2.0]))))
+    array([1.5, 2. ], dtype=float32)
     """
     return emit(elementwise.Abs(), operand)
 
@@ -108,9 +115,11 @@ def abs(operand: XlaOp) -> XlaOp:
 def neg(operand: XlaOp) -> XlaOp:
     """-x (NEG-1 to NEG-3).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.neg(b.constant([1, -2]))))
-        array([-1,  2], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.neg(b.constant([1, -2]))))
+    array([-1,  2], dtype=int32)
     """
     return emit(elementwise.Negate(), operand)
 
@@ -118,9 +127,11 @@ def neg(operand: XlaOp) -> XlaOp:
 def sign(operand: XlaOp) -> XlaOp:
     """-1, 0 or 1; x/|x| for complex (SIGN-1 to SIGN-4).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sign(b.constant([-1.5, 0.0, 3.0]))))
-        array([-1.,  0.,  1.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sign(b.constant([-1.5, 0.0, 3.0]))))
+    array([-1.,  0.,  1.], dtype=float32)
     """
     return emit(elementwise.Sign(), operand)
 
@@ -128,9 +139,11 @@ def sign(operand: XlaOp) -> XlaOp:
 def ceil(operand: XlaOp) -> XlaOp:
     """The smallest integral value not below x (CEIL-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.ceil(b.constant([-1.5, 1.5]))))
-        array([-1.,  2.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.ceil(b.constant([-1.5, 1.5]))))
+    array([-1.,  2.], dtype=float32)
     """
     return emit(elementwise.Ceil(), operand)
 
@@ -138,9 +151,11 @@ def ceil(operand: XlaOp) -> XlaOp:
 def floor(operand: XlaOp) -> XlaOp:
     """The largest integral value not above x (FLOOR-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.floor(b.constant([-1.5, 1.5]))))
-        array([-2.,  1.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.floor(b.constant([-1.5, 1.5]))))
+    array([-2.,  1.], dtype=float32)
     """
     return emit(elementwise.Floor(), operand)
 
@@ -148,9 +163,11 @@ def floor(operand: XlaOp) -> XlaOp:
 def round(operand: XlaOp) -> XlaOp:
     """The nearest integral value, ties away from zero (ROUND-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.round(b.constant([0.5, 1.5, -2.5]))))
-        array([ 1.,  2., -3.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.round(b.constant([0.5, 1.5, -2.5]))))
+    array([ 1.,  2., -3.], dtype=float32)
     """
     return emit(elementwise.RoundNearestAfz(), operand)
 
@@ -158,9 +175,11 @@ def round(operand: XlaOp) -> XlaOp:
 def round_nearest_even(operand: XlaOp) -> XlaOp:
     """The nearest integral value, ties to even (ROUND-3, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.round_nearest_even(b.constant([0.5, 1.5, -2.5]))))
-        array([ 0.,  2., -2.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.round_nearest_even(b.constant([0.5, 1.5, -2.5]))))
+    array([ 0.,  2., -2.], dtype=float32)
     """
     return emit(elementwise.RoundNearestEven(), operand)
 
@@ -168,9 +187,11 @@ def round_nearest_even(operand: XlaOp) -> XlaOp:
 def is_finite(operand: XlaOp) -> XlaOp:
     """Whether x is neither infinite nor NaN, as pred (ISFINITE-1, ISFINITE-2).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.is_finite(b.constant([1.0, float("inf"), float("nan")]))))
-        array([ True, False, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.is_finite(b.constant([1.0, float("inf"), float("nan")]))))
+    array([ True, False, False])
     """
     return emit(elementwise.IsFinite(), operand)
 
@@ -178,9 +199,16 @@ def is_finite(operand: XlaOp) -> XlaOp:
 def real(operand: XlaOp) -> XlaOp:
     """The real part, in the component type (REAL-1, REAL-2).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.real(b.constant([1 + 2j]))))
-        array([1.], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape, of the component type.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.real(b.constant([1 + 2j]))))
+    array([1.], dtype=float32)
     """
     return emit(elementwise.Real(), operand)
 
@@ -188,9 +216,16 @@ def real(operand: XlaOp) -> XlaOp:
 def imag(operand: XlaOp) -> XlaOp:
     """The imaginary part, in the component type (IMAG-1, REAL-2).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.imag(b.constant([1 + 2j]))))
-        array([2.], dtype=float32)
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape, of the component type.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.imag(b.constant([1 + 2j]))))
+    array([2.], dtype=float32)
     """
     return emit(elementwise.Imag(), operand)
 
@@ -198,9 +233,11 @@ def imag(operand: XlaOp) -> XlaOp:
 def not_(operand: XlaOp) -> XlaOp:
     """Logical not of pred, bitwise not of integers (NOT-1, NOT-2).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.not_(b.constant([0, 5]))))
-        array([-1, -6], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.not_(b.constant([0, 5]))))
+    array([-1, -6], dtype=int32)
     """
     return emit(elementwise.Not(), operand)
 
@@ -208,9 +245,11 @@ def not_(operand: XlaOp) -> XlaOp:
 def population_count(operand: XlaOp) -> XlaOp:
     """The number of 1 bits, in the operand's type (POPCNT-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.population_count(b.constant([7, -1]))))
-        array([ 3, 32], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.population_count(b.constant([7, -1]))))
+    array([ 3, 32], dtype=int32)
     """
     return emit(elementwise.PopulationCount(), operand)
 
@@ -218,9 +257,11 @@ def population_count(operand: XlaOp) -> XlaOp:
 def clz(operand: XlaOp) -> XlaOp:
     """The number of leading 0 bits, in the operand's type (BEY-14, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.clz(b.constant([1, 0, -1]))))
-        array([31, 32,  0], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.clz(b.constant([1, 0, -1]))))
+    array([31, 32,  0], dtype=int32)
     """
     return emit(elementwise.CountLeadingZeros(), operand)
 
@@ -228,9 +269,26 @@ def clz(operand: XlaOp) -> XlaOp:
 def copy(operand: XlaOp) -> XlaOp:
     """The operand, as a value of its own (BEY-19).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.copy(b.constant([1, 2]))))
-        array([1, 2], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        A value of any shape; tuples and tokens too.
+
+    Returns
+    -------
+    XlaOp
+        The same value.
+
+    Raises
+    ------
+    BuildError
+        `operand` is of another builder, or its builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.copy(b.constant([1, 2]))))
+    array([1, 2], dtype=int32)
     """
     return emit(elementwise.Copy(), operand)
 
@@ -238,9 +296,21 @@ def copy(operand: XlaOp) -> XlaOp:
 def conj(operand: XlaOp) -> XlaOp:
     """The complex conjugate; a real operand becomes complex (BEY-11). f32, f64, c64, c128 only (BEY-10, REAL-2).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.conj(b.constant([1 + 2j]))))
-        array([1.-2.j], dtype=complex64)
+    Returns
+    -------
+    XlaOp
+        A complex array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not an array (UN-3), or not of type f32, f64, c64 or c128 (BEY-10, REAL-2).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.conj(b.constant([1 + 2j]))))
+    array([1.-2.j], dtype=complex64)
     """
     return complex(real(operand), neg(imag(operand)))
 
@@ -248,9 +318,11 @@ def conj(operand: XlaOp) -> XlaOp:
 def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """e to the x (EXP-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.exp(b.constant([0.0, 1.0])))).round(3)
-        array([1.   , 2.718], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.exp(b.constant([0.0, 1.0])))).round(3)
+    array([1.   , 2.718], dtype=float32)
     """
     return _function(transcendental.Exponential, operand, result_accuracy)
 
@@ -258,10 +330,12 @@ def exp(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def exp2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """2 to the x, of floating values (BEY-81, UN-6).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[3])
-        >>> hk.evaluate(b.build(hk.exp2(x)), [3.0, 0.5, -1.0])
-        array([8.       , 1.4142135, 0.5      ], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[3])
+    >>> hk.evaluate(b.build(hk.exp2(x)), [3.0, 0.5, -1.0])
+    array([8.       , 1.4142135, 0.5      ], dtype=float32)
     """
     return _function(transcendental.Exp2, operand, result_accuracy)
 
@@ -269,9 +343,11 @@ def exp2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def expm1(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """exp(x) - 1 without cancellation (BEY-4, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.expm1(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 1.718], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.expm1(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 1.718], dtype=float32)
     """
     return _function(transcendental.ExponentialMinusOne, operand, result_accuracy)
 
@@ -279,9 +355,11 @@ def expm1(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The natural logarithm (LOG-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.log(b.constant([1.0, 2.0])))).round(3)
-        array([0.   , 0.693], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.log(b.constant([1.0, 2.0])))).round(3)
+    array([0.   , 0.693], dtype=float32)
     """
     return _function(transcendental.Log, operand, result_accuracy)
 
@@ -289,10 +367,12 @@ def log(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def log2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The logarithm to the base 2, of floating values (BEY-81, UN-6).
 
-        >>> b = hk.Builder()
-        >>> x = b.parameter(0, hk.f32[2])
-        >>> hk.evaluate(b.build(hk.log2(x)), [8.0, 0.25])
-        array([ 3., -2.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.parameter(0, hk.f32[2])
+    >>> hk.evaluate(b.build(hk.log2(x)), [8.0, 0.25])
+    array([ 3., -2.], dtype=float32)
     """
     return _function(transcendental.Log2, operand, result_accuracy)
 
@@ -300,9 +380,11 @@ def log2(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def log1p(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """log(1 + x) without cancellation (BEY-5, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.log1p(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 0.693], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.log1p(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 0.693], dtype=float32)
     """
     return _function(transcendental.LogPlusOne, operand, result_accuracy)
 
@@ -310,9 +392,11 @@ def log1p(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def logistic(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """1 / (1 + exp(-x)) (LOGISTIC-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.logistic(b.constant([0.0, 1.0])))).round(3)
-        array([0.5  , 0.731], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.logistic(b.constant([0.0, 1.0])))).round(3)
+    array([0.5  , 0.731], dtype=float32)
     """
     return _function(transcendental.Logistic, operand, result_accuracy)
 
@@ -320,9 +404,11 @@ def logistic(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def sqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The square root (SQRT-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sqrt(b.constant([4.0, 2.0])))).round(3)
-        array([2.   , 1.414], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sqrt(b.constant([4.0, 2.0])))).round(3)
+    array([2.   , 1.414], dtype=float32)
     """
     return _function(transcendental.Sqrt, operand, result_accuracy)
 
@@ -330,9 +416,11 @@ def sqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def rsqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """1 / sqrt(x) (RSQRT-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.rsqrt(b.constant([4.0, 16.0])))).round(3)
-        array([0.5 , 0.25], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.rsqrt(b.constant([4.0, 16.0])))).round(3)
+    array([0.5 , 0.25], dtype=float32)
     """
     return _function(transcendental.Rsqrt, operand, result_accuracy)
 
@@ -340,9 +428,11 @@ def rsqrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def cbrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The real cube root (CBRT-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.cbrt(b.constant([-8.0, 27.0])))).round(3)
-        array([-2.,  3.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.cbrt(b.constant([-8.0, 27.0])))).round(3)
+    array([-2.,  3.], dtype=float32)
     """
     return _function(transcendental.Cbrt, operand, result_accuracy)
 
@@ -350,9 +440,11 @@ def cbrt(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def sin(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """sin(x) (BEY-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sin(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 0.841], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sin(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 0.841], dtype=float32)
     """
     return _function(transcendental.Sine, operand, result_accuracy)
 
@@ -360,9 +452,11 @@ def sin(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def cos(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """cos(x) (COS-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.cos(b.constant([0.0, 1.0])))).round(3)
-        array([1.  , 0.54], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.cos(b.constant([0.0, 1.0])))).round(3)
+    array([1.  , 0.54], dtype=float32)
     """
     return _function(transcendental.Cosine, operand, result_accuracy)
 
@@ -370,9 +464,11 @@ def cos(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def tan(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """tan(x) (BEY-2, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.tan(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 1.557], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.tan(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 1.557], dtype=float32)
     """
     return _function(transcendental.Tan, operand, result_accuracy)
 
@@ -380,9 +476,11 @@ def tan(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def tanh(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The hyperbolic tangent (TANH-1, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.tanh(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 0.762], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.tanh(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 0.762], dtype=float32)
     """
     return _function(transcendental.Tanh, operand, result_accuracy)
 
@@ -390,9 +488,11 @@ def tanh(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
 def erf(operand: XlaOp, result_accuracy: Accuracy = None) -> XlaOp:
     """The error function (BEY-3, UN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.erf(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 0.843], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.erf(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 0.843], dtype=float32)
     """
     return _function(transcendental.Erf, operand, result_accuracy)
 
@@ -413,10 +513,12 @@ def _function(op: type[Op], operand: XlaOp, result_accuracy: Accuracy) -> XlaOp:
 def add(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """x + y; logical or of pred (BIN-6, BIN-7).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.add(b.constant([[1.0, 2.0], [3.0, 4.0]]), b.constant([10.0, 20.0]), [1])))
-        array([[11., 22.],
-               [13., 24.]], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.add(b.constant([[1.0, 2.0], [3.0, 4.0]]), b.constant([10.0, 20.0]), [1])))
+    array([[11., 22.],
+           [13., 24.]], dtype=float32)
     """
     return _binary(elementwise.Add(), lhs, rhs, broadcast_dimensions)
 
@@ -424,9 +526,11 @@ def add(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def sub(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """x - y (BIN-4, BIN-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sub(b.constant([5, 6]), b.constant([1, 2]))))
-        array([4, 4], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sub(b.constant([5, 6]), b.constant([1, 2]))))
+    array([4, 4], dtype=int32)
     """
     return _binary(elementwise.Subtract(), lhs, rhs, broadcast_dimensions)
 
@@ -434,9 +538,11 @@ def sub(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def mul(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """x * y; logical and of pred (BIN-6, BIN-7).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.mul(b.constant([1, 2, 3]), 10)))
-        array([10, 20, 30], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.mul(b.constant([1, 2, 3]), 10)))
+    array([10, 20, 30], dtype=int32)
     """
     return _binary(elementwise.Multiply(), lhs, rhs, broadcast_dimensions)
 
@@ -444,9 +550,11 @@ def mul(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def div(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """x / y, of integers towards zero (DIV-1 to DIV-6, BIN-4).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.div(b.constant([7, -7]), 2)))
-        array([ 3, -3], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.div(b.constant([7, -7]), 2)))
+    array([ 3, -3], dtype=int32)
     """
     return _binary(elementwise.Divide(), lhs, rhs, broadcast_dimensions)
 
@@ -454,9 +562,11 @@ def div(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def rem(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """The remainder of a division rounded towards zero (REM-1 to REM-5, BIN-4).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.rem(b.constant([7, -7]), 3)))
-        array([ 1, -1], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.rem(b.constant([7, -7]), 3)))
+    array([ 1, -1], dtype=int32)
     """
     return _binary(elementwise.Remainder(), lhs, rhs, broadcast_dimensions)
 
@@ -464,9 +574,11 @@ def rem(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def max(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """The greater; NaN if either is NaN (MAX-1 to MAX-4).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.max(b.constant([1.0, float("nan")]), b.constant([3.0, 3.0]))))
-        array([ 3., nan], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.max(b.constant([1.0, float("nan")]), b.constant([3.0, 3.0]))))
+    array([ 3., nan], dtype=float32)
     """
     return _binary(elementwise.Maximum(), lhs, rhs, broadcast_dimensions)
 
@@ -474,9 +586,11 @@ def max(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def min(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """The lesser; NaN if either is NaN (MAX-1 to MAX-4).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.min(b.constant([1.0, float("nan")]), b.constant([3.0, 3.0]))))
-        array([ 1., nan], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.min(b.constant([1.0, float("nan")]), b.constant([3.0, 3.0]))))
+    array([ 1., nan], dtype=float32)
     """
     return _binary(elementwise.Minimum(), lhs, rhs, broadcast_dimensions)
 
@@ -484,9 +598,11 @@ def min(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def pow(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs to the rhs (BEY-8, BEY-9).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.pow(b.constant([2.0, 3.0]), b.constant([10.0, 2.0]))))
-        array([1024.,    9.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.pow(b.constant([2.0, 3.0]), b.constant([10.0, 2.0]))))
+    array([1024.,    9.], dtype=float32)
     """
     return _binary(elementwise.Power(), lhs, rhs, broadcast_dimensions)
 
@@ -494,9 +610,29 @@ def pow(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def atan2(y: Any, x: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """The angle of the point (x, y) (BEY-7).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.atan2(b.constant([1.0, -1.0]), b.constant([1.0, -1.0])))).round(3)
-        array([ 0.785, -2.356], dtype=float32)
+    Parameters
+    ----------
+    y : XlaOp, number or array
+        The second coordinates, floating or complex.
+    x : XlaOp, number or array
+        The first coordinates, of the element type of `y`; the shapes broadcast together as those of `add`.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operands' element type, and of the shape that they broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not arrays (BIN-3) of one element type (BIN-2), floating or complex (BEY-7), or do not
+        broadcast together (BCAST-3, BCAST-13).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.atan2(b.constant([1.0, -1.0]), b.constant([1.0, -1.0])))).round(3)
+    array([ 0.785, -2.356], dtype=float32)
     """
     return _binary(elementwise.Atan2(), y, x, broadcast_dimensions)
 
@@ -504,9 +640,11 @@ def atan2(y: Any, x: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def xor(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """Exclusive or of pred, bitwise of integers (BEY-12).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.xor(b.constant([12, 10]), b.constant([10, 10]))))
-        array([6, 0], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.xor(b.constant([12, 10]), b.constant([10, 10]))))
+    array([6, 0], dtype=int32)
     """
     return _binary(elementwise.Xor(), lhs, rhs, broadcast_dimensions)
 
@@ -514,9 +652,11 @@ def xor(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def shift_left(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs shifted up by rhs bits (BEY-13).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.shift_left(b.constant([1, 3]), 4)))
-        array([16, 48], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.shift_left(b.constant([1, 3]), 4)))
+    array([16, 48], dtype=int32)
     """
     return _binary(elementwise.ShiftLeft(), lhs, rhs, broadcast_dimensions)
 
@@ -524,9 +664,11 @@ def shift_left(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> 
 def shift_right_arithmetic(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs shifted down by rhs bits, the sign repeated (BEY-13).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.shift_right_arithmetic(b.constant([-16, 16]), 2)))
-        array([-4,  4], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.shift_right_arithmetic(b.constant([-16, 16]), 2)))
+    array([-4,  4], dtype=int32)
     """
     return _binary(elementwise.ShiftRightArithmetic(), lhs, rhs, broadcast_dimensions)
 
@@ -534,9 +676,11 @@ def shift_right_arithmetic(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[in
 def shift_right_logical(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs shifted down by rhs bits, zeros from above (BEY-13).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.shift_right_logical(b.constant([-16, 16]), 2)))
-        array([1073741820,          4], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.shift_right_logical(b.constant([-16, 16]), 2)))
+    array([1073741820,          4], dtype=int32)
     """
     return _binary(elementwise.ShiftRightLogical(), lhs, rhs, broadcast_dimensions)
 
@@ -544,9 +688,29 @@ def shift_right_logical(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] 
 def complex(real: Any, imag: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """The complex number real + i imag of f32 or f64 parts (BEY-10).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.complex(b.constant([1.0, 2.0]), b.constant([0.0, -1.0]))))
-        array([1.+0.j, 2.-1.j], dtype=complex64)
+    Parameters
+    ----------
+    real : XlaOp, number or array
+        The real parts, f32 or f64.
+    imag : XlaOp, number or array
+        The imaginary parts, of the element type of `real`; the shapes broadcast together as those of `add`.
+
+    Returns
+    -------
+    XlaOp
+        A c64 or c128 array of the shape that the operands broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not arrays (BIN-3) of one element type (BIN-2), f32 or f64 (BEY-10), or do not broadcast
+        together (BCAST-3, BCAST-5 to BCAST-8, BCAST-13, BCAST-16).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.complex(b.constant([1.0, 2.0]), b.constant([0.0, -1.0]))))
+    array([1.+0.j, 2.-1.j], dtype=complex64)
     """
     return _binary(elementwise.Complex(), real, imag, broadcast_dimensions)
 
@@ -554,9 +718,11 @@ def complex(real: Any, imag: Any, broadcast_dimensions: Sequence[int] = ()) -> X
 def mulhi(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """The upper half of the integer product at twice the width (BEY-15).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.mulhi(b.constant([2**30, -1]), b.constant([8, 8]))))
-        array([ 2, -1], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.mulhi(b.constant([2**30, -1]), b.constant([8, 8]))))
+    array([ 2, -1], dtype=int32)
     """
     return _binary(elementwise.Mulhi(), lhs, rhs, broadcast_dimensions)
 
@@ -566,9 +732,16 @@ def and_(lhs: Any, rhs: Any, *more: Any, broadcast_dimensions: Sequence[int] = (
 
     The third argument may be `broadcast_dimensions` instead of an operand.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.and_(b.constant([12, 10]), b.constant([10, 10]))))
-        array([ 8, 10], dtype=int32)
+    Parameters
+    ----------
+    more : XlaOp, number or array
+        Further operands, of the same element type.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.and_(b.constant([12, 10]), b.constant([10, 10]))))
+    array([ 8, 10], dtype=int32)
     """
     return _fold_right(elementwise.And(), lhs, rhs, more, broadcast_dimensions)
 
@@ -578,9 +751,16 @@ def or_(lhs: Any, rhs: Any, *more: Any, broadcast_dimensions: Sequence[int] = ()
 
     The third argument may be `broadcast_dimensions` instead of an operand.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.or_(b.constant([12, 10]), b.constant([10, 10]))))
-        array([14, 10], dtype=int32)
+    Parameters
+    ----------
+    more : XlaOp, number or array
+        Further operands, of the same element type.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.or_(b.constant([12, 10]), b.constant([10, 10]))))
+    array([14, 10], dtype=int32)
     """
     return _fold_right(elementwise.Or(), lhs, rhs, more, broadcast_dimensions)
 
@@ -622,9 +802,29 @@ def compare(
     `compare_type` is FLOAT, SIGNED or UNSIGNED as the element type has it, or TOTALORDER for floats; by default the
     former (CMP-6). `broadcast_dimensions` may be left out: compare(lhs, rhs, direction).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.compare(b.constant([1, 2, 3]), 2, "GE")))
-        array([False,  True,  True])
+    Parameters
+    ----------
+    direction : str, optional
+        "EQ", "NE", "GE", "GT", "LE" or "LT"; it may take the place of `broadcast_dimensions`.
+    compare_type : str, optional
+        How the elements are ordered: "FLOAT", "TOTALORDER", "SIGNED" or "UNSIGNED"; by default as their type is.
+
+    Returns
+    -------
+    XlaOp
+        A pred array of the shape that the operands broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not arrays (BIN-3) of one element type (CMP-2), do not broadcast together (BCAST-3, BCAST-13),
+        or the direction or the kind of comparison does not fit them (CMP-8, CMP-11, HINST-6).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.compare(b.constant([1, 2, 3]), 2, "GE")))
+    array([False,  True,  True])
     """
     if isinstance(broadcast_dimensions, str):
         broadcast_dimensions, direction, compare_type = (), broadcast_dimensions, direction or compare_type
@@ -637,9 +837,11 @@ def compare(
 def eq(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs == rhs, as pred (CMP-3, CMP-10).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.eq(b.constant([1.0, float("nan")]), b.constant([1.0, float("nan")]))))
-        array([ True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.eq(b.constant([1.0, float("nan")]), b.constant([1.0, float("nan")]))))
+    array([ True, False])
     """
     return compare(lhs, rhs, broadcast_dimensions, "EQ")
 
@@ -647,9 +849,11 @@ def eq(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def ne(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs != rhs, as pred (CMP-3, CMP-10).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.ne(b.constant([1.0, float("nan")]), b.constant([1.0, float("nan")]))))
-        array([False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.ne(b.constant([1.0, float("nan")]), b.constant([1.0, float("nan")]))))
+    array([False,  True])
     """
     return compare(lhs, rhs, broadcast_dimensions, "NE")
 
@@ -657,9 +861,11 @@ def ne(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def ge(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs >= rhs, as pred (CMP-3, CMP-11).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.ge(b.constant([1, 2, 3]), 2)))
-        array([False,  True,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.ge(b.constant([1, 2, 3]), 2)))
+    array([False,  True,  True])
     """
     return compare(lhs, rhs, broadcast_dimensions, "GE")
 
@@ -667,9 +873,11 @@ def ge(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def gt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs > rhs, as pred (CMP-3, CMP-11).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.gt(b.constant([1, 2, 3]), 2)))
-        array([False, False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.gt(b.constant([1, 2, 3]), 2)))
+    array([False, False,  True])
     """
     return compare(lhs, rhs, broadcast_dimensions, "GT")
 
@@ -677,9 +885,11 @@ def gt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def le(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs <= rhs, as pred (CMP-3, CMP-11).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.le(b.constant([1, 2, 3]), 2)))
-        array([ True,  True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.le(b.constant([1, 2, 3]), 2)))
+    array([ True,  True, False])
     """
     return compare(lhs, rhs, broadcast_dimensions, "LE")
 
@@ -687,9 +897,11 @@ def le(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def lt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs < rhs, as pred (CMP-3, CMP-11).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.lt(b.constant([1, 2, 3]), 2)))
-        array([ True, False, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.lt(b.constant([1, 2, 3]), 2)))
+    array([ True, False, False])
     """
     return compare(lhs, rhs, broadcast_dimensions, "LT")
 
@@ -697,10 +909,12 @@ def lt(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
 def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs == rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
-        >>> b = hk.Builder()
-        >>> result = hk.eq_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
-        >>> hk.evaluate(b.build(result))
-        array([False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.eq_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
+    >>> hk.evaluate(b.build(result))
+    array([False,  True])
     """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "EQ")
 
@@ -708,10 +922,12 @@ def eq_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs != rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
-        >>> b = hk.Builder()
-        >>> result = hk.ne_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
-        >>> hk.evaluate(b.build(result))
-        array([ True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.ne_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("nan")]))
+    >>> hk.evaluate(b.build(result))
+    array([ True, False])
     """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "NE")
 
@@ -719,9 +935,11 @@ def ne_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs >= rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.ge_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
-        array([False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.ge_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
+    array([False,  True])
     """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "GE")
 
@@ -729,10 +947,12 @@ def ge_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs > rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
-        >>> b = hk.Builder()
-        >>> result = hk.gt_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("inf")]))
-        >>> hk.evaluate(b.build(result))
-        array([ True,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.gt_total_order(b.constant([0.0, float("nan")]), b.constant([-0.0, float("inf")]))
+    >>> hk.evaluate(b.build(result))
+    array([ True,  True])
     """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "GT")
 
@@ -740,9 +960,11 @@ def gt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs <= rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.le_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
-        array([ True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.le_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
+    array([ True, False])
     """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "LE")
 
@@ -750,9 +972,11 @@ def le_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ())
 def lt_total_order(lhs: Any, rhs: Any, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """lhs < rhs in the total order of bits; the plain comparison of what is not a float (CMP-4, CMP-8).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.lt_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
-        array([ True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.lt_total_order(b.constant([-0.0, 0.0]), b.constant([0.0, -0.0]))))
+    array([ True, False])
     """
     return _compare_total_order(lhs, rhs, broadcast_dimensions, "LT")
 
@@ -772,9 +996,30 @@ def select(pred: Any, on_true: Any, on_false: Any) -> XlaOp:
     With a scalar pred on_true and on_false may be tuples of one shape: the result is one of them (SEL-8). A Python
     number in place of one of those two takes the other's element type.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.select(b.constant([True, False]), b.constant([1, 2]), 0)))
-        array([1, 0], dtype=int32)
+    Parameters
+    ----------
+    pred : XlaOp, number or array
+        Whether the result has the element of `on_true`: pred, of the others' shape or a scalar.
+    on_true : XlaOp, number or array
+        The elements where `pred` holds; for a scalar `pred` a tuple may be given too.
+    on_false : XlaOp, number or array
+        The elements elsewhere, of the shape and element type of `on_true`; either may be a scalar.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape and element type of `on_true` and `on_false`.
+
+    Raises
+    ------
+    ShapeError
+        `pred` is not pred (SEL-3), or the shapes or element types differ (SEL-4, SEL-5, SEL-9).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.select(b.constant([True, False]), b.constant([1, 2]), 0)))
+    array([1, 0], dtype=int32)
     """
     builder = first_handle(pred, on_true, on_false).builder
     pred, on_true = builder.handle(pred), builder.handle(on_true, on_false if isinstance(on_false, XlaOp) else None)
@@ -799,9 +1044,31 @@ def _select_tuple(pred: XlaOp, on_true: XlaOp, on_false: XlaOp) -> XlaOp:
 def clamp(min: Any, operand: Any, max: Any) -> XlaOp:
     """The lesser of max and the greater of min and operand (CLAMP-1 to CLAMP-10); scalars are expanded (CLAMP-5).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.clamp(0.0, b.constant([-1.0, 0.5, 2.0]), 1.0)))
-        array([0. , 0.5, 1. ], dtype=float32)
+    Parameters
+    ----------
+    min : XlaOp, number or array
+        The lower bounds: a scalar, or an array of the operand's shape.
+    operand : XlaOp, number or array
+        The values, an array.
+    max : XlaOp, number or array
+        The upper bounds: a scalar, or an array of the operand's shape.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape and element type of `operand`.
+
+    Raises
+    ------
+    ShapeError
+        An operand is not an array (UN-3), the element types differ or are complex (CLAMP-3, CLAMP-10), or a bound is
+        neither a scalar nor of the operand's shape (CLAMP-4).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.clamp(0.0, b.constant([-1.0, 0.5, 2.0]), 1.0)))
+    array([0. , 0.5, 1. ], dtype=float32)
     """
     return _of_three(elementwise.Clamp(), *handles(min, operand, max))
 
@@ -831,9 +1098,28 @@ def _scalars_expanded(*operands: XlaOp) -> tuple[XlaOp, ...]:
 def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
     """The values in another element type, as CONV-TYPE-3 to CONV-TYPE-13 say; CONV-TYPE-2 if it is not an array's.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.convert_element_type(b.constant([1.75, -1.75]), hk.s32)))
-        array([ 1, -1], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array of any shape.
+    new_element_type : DType, or what `hk.dtype` takes
+        The element type of the result.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not an array, or the type is not one of arrays (CONV-TYPE-2).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.convert_element_type(b.constant([1.75, -1.75]), hk.s32)))
+    array([ 1, -1], dtype=int32)
     """
     target = _array_type(operand, new_element_type, "convert", "CONV-TYPE-2")
     if operand.dtype.is_complex and not target.is_complex:
@@ -844,9 +1130,30 @@ def convert_element_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
 def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp:
     """The bits as another element type; the last dimension has the parts of a wider one (BITCAST-1 to BITCAST-10).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.bitcast_convert_type(b.constant([1.0, -2.0]), hk.u32)))
-        array([1065353216, 3221225472], dtype=uint32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array. Where the new type is wider by k, its last dimension has size k.
+    new_element_type : DType, or what `hk.dtype` takes
+        The element type of the result.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's dimensions; where the new type is narrower by k, with a last dimension of size k,
+        where it is wider, without the last one.
+
+    Raises
+    ------
+    ShapeError
+        The operand is not an array, or the types or sizes do not go into each other (BITCAST-4 to BITCAST-7,
+        BITCAST-10).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.bitcast_convert_type(b.constant([1.0, -2.0]), hk.u32)))
+    array([1065353216, 3221225472], dtype=uint32)
     """
     target = _array_type(operand, new_element_type, "bitcast-convert", "BITCAST-6")
     try:
@@ -859,9 +1166,25 @@ def bitcast_convert_type(operand: XlaOp, new_element_type: DType | Any) -> XlaOp
 def reduce_precision(operand: XlaOp, exponent_bits: int, mantissa_bits: int) -> XlaOp:
     """The values as if they had passed through a float of these widths (RPREC-1 to RPREC-8).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reduce_precision(b.constant([1.1, 2.0]), 5, 2)))
-        array([1., 2.], dtype=float32)
+    Parameters
+    ----------
+    operand : XlaOp
+        A real floating array.
+    exponent_bits : int
+        Bits of the exponent, 1 or more.
+    mantissa_bits : int
+        Bits of the mantissa without the leading one, 0 or more.
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not an array (UN-3) of a floating type (RPREC-2), or a width is out of range (RPREC-3, RPREC-4).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reduce_precision(b.constant([1.1, 2.0]), 5, 2)))
+    array([1., 2.], dtype=float32)
     """
     return emit(conversion.ReducePrecision(exponent_bits, mantissa_bits), operand)
 
@@ -871,9 +1194,30 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: DTy
 
     `random`: unsigned integers of the operand's dimensions and bit width.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.stochastic_convert_type(b.constant([1.0]), b.constant([7], hk.u32), hk.bf16)))
-        array([1], dtype=bfloat16)
+    Parameters
+    ----------
+    operand : XlaOp
+        A real floating array.
+    random : XlaOp
+        Unsigned integers of the operand's shape and width: the random bits.
+    new_element_type : DType, or what `hk.dtype` takes
+        The element type of the result.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        The operands or the new type do not fit each other (BEY-16).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.stochastic_convert_type(b.constant([1.0]), b.constant([7], hk.u32), hk.bf16)))
+    array([1], dtype=bfloat16)
     """
     target = _array_type(operand, new_element_type, "stochastic-convert", "BEY-16")
     return emit(conversion.StochasticConvert(operand.shape.logical.with_dtype(target)), operand, random)

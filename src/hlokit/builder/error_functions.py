@@ -31,9 +31,11 @@ _BESSEL_SPLIT = 9.0
 def erfc(operand: XlaOp) -> XlaOp:
     """1 - erf(x), without cancellation where it is small. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.erfc(b.constant([0.0, 1.0])))).round(3)
-        array([1.   , 0.157], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.erfc(b.constant([0.0, 1.0])))).round(3)
+    array([1.   , 0.157], dtype=float32)
     """
     size = min(abs(operand), full_like(operand, 30.0))  # erfc(30) is 0 in every type; 30^2 does not overflow
     scaled = evaluate_polynomial((size - 4.0) / (size + 4.0), ERFCX) / (1.0 + 2.0 * size)
@@ -45,9 +47,11 @@ def erfc(operand: XlaOp) -> XlaOp:
 def erf_inv(operand: XlaOp) -> XlaOp:
     """The number whose erf is the operand; +-inf at +-1, NaN beyond. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.erf_inv(b.constant([0.0, 0.5, 1.0])))).round(3)
-        array([0.   , 0.477,   inf], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.erf_inv(b.constant([0.0, 0.5, 1.0])))).round(3)
+    array([0.   , 0.477,   inf], dtype=float32)
     """
     w = -log((1.0 - operand) * (1.0 + operand))
     low, high = math.sqrt(8), math.sqrt(by_type(operand, 17, 37))
@@ -61,9 +65,11 @@ def erf_inv(operand: XlaOp) -> XlaOp:
 def bessel_i0e(operand: XlaOp) -> XlaOp:
     """exp(-|x|) I0(x), I0 the modified Bessel function of order 0. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.bessel_i0e(b.constant([0.0, 1.0, 100.0])))).round(3)
-        array([1.   , 0.466, 0.04 ], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.bessel_i0e(b.constant([0.0, 1.0, 100.0])))).round(3)
+    array([1.   , 0.466, 0.04 ], dtype=float32)
     """
     size = abs(operand)
     near = exp(-size) * evaluate_polynomial(size * size, BESSEL_I0_NEAR)
@@ -74,9 +80,11 @@ def bessel_i0e(operand: XlaOp) -> XlaOp:
 def bessel_i1e(operand: XlaOp) -> XlaOp:
     """exp(-|x|) I1(x), I1 the modified Bessel function of order 1. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.bessel_i1e(b.constant([0.0, 1.0, 100.0])))).round(3)
-        array([0.   , 0.208, 0.04 ], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.bessel_i1e(b.constant([0.0, 1.0, 100.0])))).round(3)
+    array([0.   , 0.208, 0.04 ], dtype=float32)
     """
     size = abs(operand)
     near = size * exp(-size) * evaluate_polynomial(size * size, BESSEL_I1_NEAR)

@@ -37,10 +37,27 @@ __all__ = [
 def qr_decomposition(operand: XlaOp) -> tuple[XlaOp, XlaOp]:
     """(R above the Householder vectors, in the shape of operand; their factors tau [..., min(m, n)]) (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> packed, taus = hk.qr_decomposition(b.constant([[3.0, 1.0], [4.0, 2.0]]))
-        >>> hk.evaluate(b.build(taus)).round(3)
-        array([1.6, 0. ], dtype=float32)
+    Parameters
+    ----------
+    operand : XlaOp
+        Matrices, [..., m, n].
+
+    Returns
+    -------
+    tuple of XlaOp
+        The factors, of the operand's shape, and tau, [..., min(m, n)].
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not of matrices of a floating or complex type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> packed, taus = hk.qr_decomposition(b.constant([[3.0, 1.0], [4.0, 2.0]]))
+    >>> hk.evaluate(b.build(taus)).round(3)
+    array([1.6, 0. ], dtype=float32)
     """
     return tuple(_call("Qr", [operand]))  # type: ignore[return-value]
 
@@ -50,12 +67,31 @@ def product_of_elementary_householder_reflectors(a: XlaOp, taus: XlaOp) -> XlaOp
 
     a: [..., m, n], taus: [..., k] with k <= n; the result has a's shape.
 
-        >>> b = hk.Builder()
-        >>> packed, taus = hk.qr_decomposition(b.constant([[3.0, 1.0], [4.0, 2.0]]))
-        >>> q = hk.product_of_elementary_householder_reflectors(packed, taus)
-        >>> hk.evaluate(b.build(q)).round(3)
-        array([[-0.6, -0.8],
-               [-0.8,  0.6]], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        Matrices, [..., m, n].
+    taus : XlaOp
+        Factors, [..., k] with k <= n, of the element type of `a`.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `a`.
+
+    Raises
+    ------
+    ShapeError
+        The operands do not fit each other (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> packed, taus = hk.qr_decomposition(b.constant([[3.0, 1.0], [4.0, 2.0]]))
+    >>> q = hk.product_of_elementary_householder_reflectors(packed, taus)
+    >>> hk.evaluate(b.build(q)).round(3)
+    array([[-0.6, -0.8],
+           [-0.8,  0.6]], dtype=float32)
     """
     return _call("ProductOfElementaryHouseholderReflectors", [a, taus])  # type: ignore[return-value]
 
@@ -66,11 +102,30 @@ def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
     For [..., m, n]: q is [..., m, m] and r [..., m, n] with `full_matrices`, else q is [..., m, p] and r [..., p, n],
     where p = min(m, n).
 
-        >>> b = hk.Builder()
-        >>> q, r = hk.qr(b.constant([[3.0, 1.0], [4.0, 2.0]]), False)
-        >>> abs(hk.evaluate(b.build(r))).round(3)
-        array([[5. , 2.2],
-               [0. , 0.4]], dtype=float32)
+    Parameters
+    ----------
+    operand : XlaOp
+        Matrices, [..., m, n].
+    full_matrices : bool
+        Whether q is square.
+
+    Returns
+    -------
+    tuple of XlaOp
+        (q, r), of the operand's element type.
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not of matrices of a floating or complex type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> q, r = hk.qr(b.constant([[3.0, 1.0], [4.0, 2.0]]), False)
+    >>> abs(hk.evaluate(b.build(r))).round(3)
+    array([[5. , 2.2],
+           [0. , 0.4]], dtype=float32)
     """
     packed, taus = qr_decomposition(operand)
     rows, columns = operand.shape.dimensions[-2:]
@@ -89,28 +144,66 @@ def qr(operand: XlaOp, full_matrices: bool) -> tuple[XlaOp, XlaOp]:
 def eigh(
     a: XlaOp, lower: bool = True, max_iter: int = 15, epsilon: float = 1e-5, sort_eigenvalues: bool = True
 ) -> tuple[XlaOp, XlaOp]:
-    """(v, w): orthonormal eigenvectors in v's columns and ascending eigenvalues w of Hermitian a: [..., n, n] (BEY-80).
+    """The eigenvectors and eigenvalues of Hermitian matrices (BEY-80).
 
-    `lower` says which triangle of a is read. `max_iter` and `epsilon` bound XLA's iteration; hlokit's is exact.
+    Parameters
+    ----------
+    a : XlaOp
+        Hermitian matrices, [..., n, n].
+    lower : bool, optional
+        Whether the lower triangle is read; else the upper.
+    max_iter, epsilon : optional
+        Bounds of XLA's iteration; hlokit's computation does without.
+    sort_eigenvalues : bool, optional
+        Whether eigenvalues ascend; hlokit's always do.
 
-        >>> b = hk.Builder()
-        >>> v, w = hk.eigh(b.constant([[2.0, 0.0], [0.0, 1.0]]))
-        >>> hk.evaluate(b.build(w)).round(3)
-        array([1., 2.], dtype=float32)
+    Returns
+    -------
+    tuple of XlaOp
+        (v, w): orthonormal eigenvectors in the columns of v, [..., n, n]; real eigenvalues w, [..., n], ascending.
+
+    Raises
+    ------
+    ShapeError
+        `a` is not of square matrices of a floating or complex type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> v, w = hk.eigh(b.constant([[2.0, 0.0], [0.0, 1.0]]))
+    >>> hk.evaluate(b.build(w)).round(3)
+    array([1., 2.], dtype=float32)
     """
     opaque = f"{int(lower)},{int(sort_eigenvalues)},{max_iter},{epsilon:f}"
     return tuple(_call("Eigh", [a], opaque))  # type: ignore[return-value]
 
 
 def svd(a: XlaOp, max_iter: int = 100, epsilon: float = 1e-6) -> tuple[XlaOp, XlaOp, XlaOp]:
-    """(u, d, v) with a = u[:, :k] diag(d) v[:, :k]^H for a: [..., m, n], k = min(m, n) (BEY-80).
+    """The singular value decomposition: a = u[:, :k] diag(d) v[:, :k]^H with k = min(m, n) (BEY-80).
 
-    u is [..., m, m], d [..., k] and descending, v [..., n, n]. `max_iter` and `epsilon` bound XLA's iteration.
+    Parameters
+    ----------
+    a : XlaOp
+        Matrices, [..., m, n].
+    max_iter, epsilon : optional
+        Bounds of XLA's iteration; hlokit's computation does without.
 
-        >>> b = hk.Builder()
-        >>> u, d, v = hk.svd(b.constant([[3.0, 0.0], [0.0, -4.0]]))
-        >>> hk.evaluate(b.build(d)).round(3)
-        array([4., 3.], dtype=float32)
+    Returns
+    -------
+    tuple of XlaOp
+        (u, d, v): [..., m, m], [..., k] descending, [..., n, n].
+
+    Raises
+    ------
+    ShapeError
+        `a` is not of matrices of a floating or complex type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> u, d, v = hk.svd(b.constant([[3.0, 0.0], [0.0, -4.0]]))
+    >>> hk.evaluate(b.build(d)).round(3)
+    array([4., 3.], dtype=float32)
     """
     return tuple(_call("Svd", [a], f"{max_iter},{epsilon:f}"))  # type: ignore[return-value]
 
@@ -120,10 +213,27 @@ def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
 
     For [..., m, n]: pivots s32[..., min(m, n)] (step i swaps row i with row pivots[i]), permutation s32[..., m].
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.lu(b.constant([[1.0, 2.0], [4.0, 4.0]]))))
-        (array([[4.  , 4.  ],
-               [0.25, 1.  ]], dtype=float32), array([1, 1], dtype=int32), array([1, 0], dtype=int32))
+    Parameters
+    ----------
+    operand : XlaOp
+        Matrices, [..., m, n].
+
+    Returns
+    -------
+    tuple of XlaOp
+        The factors, of the operand's shape; the pivots, s32[..., min(m, n)]; the permutation, s32[..., m].
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not of matrices of a floating or complex type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.lu(b.constant([[1.0, 2.0], [4.0, 4.0]]))))
+    (array([[4.  , 4.  ],
+           [0.25, 1.  ]], dtype=float32), array([1, 1], dtype=int32), array([1, 0], dtype=int32))
     """
     return tuple(_call("LuDecomposition", [operand]))  # type: ignore[return-value]
 
@@ -131,10 +241,27 @@ def lu(operand: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
 def lu_decomposition(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
     """`lu` under the name that XLA's C++ library gives it (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> factors, pivots, permutation = hk.lu_decomposition(b.constant([[1.0, 2.0], [4.0, 4.0]]))
-        >>> hk.evaluate(b.build(permutation))
-        array([1, 0], dtype=int32)
+    Parameters
+    ----------
+    a : XlaOp
+        Matrices, [..., m, n].
+
+    Returns
+    -------
+    tuple of XlaOp
+        The factors, of the shape of `a`; the pivots, s32[..., min(m, n)]; the permutation, s32[..., m].
+
+    Raises
+    ------
+    ShapeError
+        `a` is not of matrices of a floating or complex type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> factors, pivots, permutation = hk.lu_decomposition(b.constant([[1.0, 2.0], [4.0, 4.0]]))
+    >>> hk.evaluate(b.build(permutation))
+    array([1, 0], dtype=int32)
     """
     return lu(a)
 
@@ -161,12 +288,44 @@ def approx_top_k(
     All operands go by one permutation, as in sort; the answer is exact, which every `recall_target` in (0, 1] allows.
     Without `aggregate_to_topk` there are approx_top_k_reduction_output_size elements. `init_values` give the type only.
 
-        >>> b = hk.Builder()
-        >>> x, places = b.constant([3.0, 9.0, 5.0]), b.iota(hk.s32, 3)
-        >>> starts = [hk.min_value(b, hk.f32), b.constant(-1)]
-        >>> best = hk.approx_top_k([x, places], starts, 2, 0, lambda x, y, i, j: x > y)
-        >>> hk.evaluate(b.build(best))
-        (array([9., 5.], dtype=float32), array([1, 2], dtype=int32))
+    Parameters
+    ----------
+    operands : sequence of XlaOp
+        Arrays of one shape.
+    init_values : sequence of XlaOp or number
+        Scalars, one of each operand's element type.
+    top_k : int
+        How many elements are kept.
+    reduction_dim : int
+        The dimension along which they are chosen.
+    comparator : Computation, HloModule or callable
+        Takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, to pred[]: whether the first go
+        before.
+    recall_target : float, optional
+        The share of the true first elements that are to be found, in (0, 1].
+    aggregate_to_topk : bool, optional
+        Whether the result has `top_k` elements, not more.
+    reduction_input_size_override : int, optional
+        The size to compute the result's size for, in the place of the dimension's; -1: none.
+
+    Returns
+    -------
+    XlaOp
+        A tuple with one array for each operand, in which `reduction_dim` has `top_k` elements.
+
+    Raises
+    ------
+    ShapeError
+        The operands or the other arguments do not fit each other (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, places = b.constant([3.0, 9.0, 5.0]), b.iota(hk.s32, 3)
+    >>> starts = [hk.min_value(b, hk.f32), b.constant(-1)]
+    >>> best = hk.approx_top_k([x, places], starts, 2, 0, lambda x, y, i, j: x > y)
+    >>> hk.evaluate(b.build(best))
+    (array([9., 5.], dtype=float32), array([1, 2], dtype=int32))
     """
     values = handles(*operands)
     check(len(values) > 0, "BEY-80", "operands", 0, "at least one")
@@ -201,8 +360,35 @@ def approx_top_k_reduction_output_size(
 ) -> tuple[int, int]:
     """(size of approx_top_k's reduced dimension, log2 of the reduction) as XLA's TPU form chooses them (BEY-80).
 
-        >>> hk.approx_top_k_reduction_output_size(1_000_000, 2, 10, 0.95)
-        (10, -1)
+    Parameters
+    ----------
+    input_size : int
+        The size of the reduced dimension.
+    rank : int
+        The operand's rank.
+    top_k : int
+        How many elements are kept.
+    recall_target : float
+        The share of the true first elements that are to be found, in (0, 1].
+    aggregate_to_topk : bool, optional
+        Whether the result has `top_k` elements, not more.
+    input_size_override : int, optional
+        A size to compute with in the place of `input_size`; -1: none.
+
+    Returns
+    -------
+    tuple of int
+        The size of the dimension in the result, and log2 of the factor that it is reduced by.
+
+    Raises
+    ------
+    ShapeError
+        An argument is out of range (BEY-80).
+
+    Examples
+    --------
+    >>> hk.approx_top_k_reduction_output_size(1_000_000, 2, 10, 0.95)
+    (10, -1)
     """
     check(0 < recall_target <= 1, "BEY-80", "recall_target", recall_target, "in (0, 1]")
     if aggregate_to_topk:

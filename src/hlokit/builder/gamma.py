@@ -55,9 +55,26 @@ _ZETA_LOWEST = -1000.0
 def lgamma(operand: XlaOp) -> XlaOp:
     """log |gamma(x)|; +inf at 0, -1, -2, ... and at +-inf. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.lgamma(b.constant([1.0, 4.0, 0.0])))).round(3)
-        array([0.   , 1.792,   inf], dtype=float32)
+    Parameters
+    ----------
+    operand : XlaOp
+        The argument x, real floating.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not an array of a real floating type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.lgamma(b.constant([1.0, 4.0, 0.0])))).round(3)
+    array([0.   , 1.792,   inf], dtype=float32)
     """
     negative = operand < 0.0
     value = _log_gamma_of_positive(select(negative, 1.0 - operand, operand))
@@ -72,9 +89,26 @@ def lgamma(operand: XlaOp) -> XlaOp:
 def digamma(operand: XlaOp) -> XlaOp:
     """The derivative of log(gamma(x)); NaN at 0, -1, -2, ... and at -inf. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.digamma(b.constant([1.0, 2.0, 0.0])))).round(3)
-        array([-0.577,  0.423,    nan], dtype=float32)
+    Parameters
+    ----------
+    operand : XlaOp
+        The argument x, real floating.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        `operand` is not an array of a real floating type (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.digamma(b.constant([1.0, 2.0, 0.0])))).round(3)
+    array([-0.577,  0.423,    nan], dtype=float32)
     """
     reflects = operand <= 0.0
     value = _digamma_of_positive(select(reflects, 1.0 - operand, operand))
@@ -91,9 +125,28 @@ def zeta(x: XlaOp, q: XlaOp) -> XlaOp:
     Infinite for x = 1, NaN for x < 1. At the poles q = 0, -1, -2, ... infinite if x is an even integer, else NaN.
     Elsewhere q < 0 needs an integer x, else NaN; q < -1000 is not summed: NaN.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.zeta(b.constant([2.0]), b.constant([1.0])))).round(3)
-        array([1.645], dtype=float32)
+    Parameters
+    ----------
+    x : XlaOp
+        The exponents, real floating.
+    q : XlaOp
+        The offsets, of the element type and shape of `x`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.zeta(b.constant([2.0]), b.constant([1.0])))).round(3)
+    array([1.645], dtype=float32)
     """
     total, end = _leading_terms(x, q)
     value = total + _euler_maclaurin_tail(x, end)
@@ -109,9 +162,28 @@ def zeta(x: XlaOp, q: XlaOp) -> XlaOp:
 def polygamma(n: XlaOp, x: XlaOp) -> XlaOp:
     """The n-th derivative of digamma at x; NaN unless n is 0, 1, 2, ... Real floating, one type and shape (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.polygamma(b.constant([1.0]), b.constant([1.0])))).round(3)
-        array([1.645], dtype=float32)
+    Parameters
+    ----------
+    n : XlaOp
+        The orders of the derivatives, real floating.
+    x : XlaOp
+        The arguments, of the element type and shape of `n`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.polygamma(b.constant([1.0]), b.constant([1.0])))).round(3)
+    array([1.645], dtype=float32)
     """
     magnitude = exp(lgamma(n + 1.0)) * zeta(n + 1.0, x)
     value = select(rem(n, full_like(n, 2.0)) == 0.0, neg(magnitude), magnitude)

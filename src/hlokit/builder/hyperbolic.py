@@ -168,9 +168,11 @@ def _exp_limit(x: XlaOp) -> float:
 def acos(operand: XlaOp) -> XlaOp:
     """The angle in [0, pi] whose cosine is the operand; NaN outside [-1, 1]. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.acos(b.constant([1.0, 0.0, -1.0])))).round(3)
-        array([0.   , 1.571, 3.142], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.acos(b.constant([1.0, 0.0, -1.0])))).round(3)
+    array([0.   , 1.571, 3.142], dtype=float32)
     """
     return atan2(sqrt((1.0 - operand) * (1.0 + operand)), operand)
 
@@ -179,9 +181,11 @@ def acos(operand: XlaOp) -> XlaOp:
 def asin(operand: XlaOp) -> XlaOp:
     """The angle in [-pi/2, pi/2] whose sine is the operand; NaN outside [-1, 1]. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.asin(b.constant([0.0, 1.0, 2.0])))).round(3)
-        array([0.   , 1.571,   nan], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.asin(b.constant([0.0, 1.0, 2.0])))).round(3)
+    array([0.   , 1.571,   nan], dtype=float32)
     """
     return atan2(operand, sqrt((1.0 - operand) * (1.0 + operand)))
 
@@ -190,9 +194,11 @@ def asin(operand: XlaOp) -> XlaOp:
 def atan(operand: XlaOp) -> XlaOp:
     """The angle in [-pi/2, pi/2] whose tangent is the operand. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.atan(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 0.785], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.atan(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 0.785], dtype=float32)
     """
     return atan2(operand, ones_like(operand))
 
@@ -201,9 +207,11 @@ def atan(operand: XlaOp) -> XlaOp:
 def acosh(operand: XlaOp) -> XlaOp:
     """The number from 0 up whose cosh is the operand; NaN below 1. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.acosh(b.constant([1.0, 2.0])))).round(3)
-        array([0.   , 1.317], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.acosh(b.constant([1.0, 2.0])))).round(3)
+    array([0.   , 1.317], dtype=float32)
     """
     excess = operand - 1.0
     near = log1p(excess + sqrt(excess * (excess + 2.0)))
@@ -215,9 +223,11 @@ def acosh(operand: XlaOp) -> XlaOp:
 def asinh(operand: XlaOp) -> XlaOp:
     """The number whose sinh is the operand. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.asinh(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 0.881], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.asinh(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 0.881], dtype=float32)
     """
     size = abs(operand)
     square = size * size
@@ -229,9 +239,11 @@ def asinh(operand: XlaOp) -> XlaOp:
 def atanh(operand: XlaOp) -> XlaOp:
     """The number whose tanh is the operand; +-inf at +-1, NaN beyond. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.atanh(b.constant([0.0, 0.5, 1.0])))).round(3)
-        array([0.   , 0.549,   inf], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.atanh(b.constant([0.0, 0.5, 1.0])))).round(3)
+    array([0.   , 0.549,   inf], dtype=float32)
     """
     size = abs(operand)
     return copy_sign(0.5 * log1p(2.0 * (size / (1.0 - size))), operand)
@@ -241,9 +253,11 @@ def atanh(operand: XlaOp) -> XlaOp:
 def cosh(operand: XlaOp) -> XlaOp:
     """(exp(x) + exp(-x)) / 2. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.cosh(b.constant([0.0, 1.0])))).round(3)
-        array([1.   , 1.543], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.cosh(b.constant([0.0, 1.0])))).round(3)
+    array([1.   , 1.543], dtype=float32)
     """
     size = abs(operand)
     grown, half = exp(size), exp(0.5 * size)
@@ -254,9 +268,11 @@ def cosh(operand: XlaOp) -> XlaOp:
 def sinh(operand: XlaOp) -> XlaOp:
     """(exp(x) - exp(-x)) / 2, without cancellation near 0. Floating or complex (BEY-6).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sinh(b.constant([0.0, 1.0])))).round(3)
-        array([0.   , 1.175], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sinh(b.constant([0.0, 1.0])))).round(3)
+    array([0.   , 1.175], dtype=float32)
     """
     size = abs(operand)
     grown, half = expm1(size), exp(0.5 * size)

@@ -32,9 +32,28 @@ def igamma(a: XlaOp, x: XlaOp) -> XlaOp:
 
     NaN unless a > 0 and x >= 0.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.igamma(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
-        array([0.632, 0.264], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        The shape parameters, real floating.
+    x : XlaOp
+        The arguments, of the element type and shape of `a`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.igamma(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
+    array([0.632, 0.264], dtype=float32)
     """
     outside = _outside_gamma_domain(a, x)
     uses_series, series, fraction = _gamma_sums(a, x)
@@ -53,9 +72,28 @@ def igammac(a: XlaOp, x: XlaOp) -> XlaOp:
 
     1 where a <= 0 or x <= 0, as XLA has it.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.igammac(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
-        array([0.368, 0.736], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        The shape parameters, real floating.
+    x : XlaOp
+        The arguments, of the element type and shape of `a`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.igammac(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
+    array([0.368, 0.736], dtype=float32)
     """
     uses_series, series, fraction = _gamma_sums(a, x)
     power = _power_over_gamma(a, x)
@@ -70,9 +108,28 @@ def igammac(a: XlaOp, x: XlaOp) -> XlaOp:
 def igamma_grad_a(a: XlaOp, x: XlaOp) -> XlaOp:
     """The derivative of P(a, x) by a. Real floating, one type and shape (BEY-80). NaN unless a > 0 and x >= 0.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.igamma_grad_a(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
-        array([-0.432, -0.276], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        The shape parameters, real floating.
+    x : XlaOp
+        The arguments, of the element type and shape of `a`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.igamma_grad_a(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
+    array([-0.432, -0.276], dtype=float32)
     """
     slope = -_power_over_gamma(a, x) * a * _scaled_gamma_slope(a, x)
     value = select(or_(x == 0.0, x == np.inf), zeros_like(x), slope)
@@ -85,9 +142,28 @@ def random_gamma_grad(a: XlaOp, x: XlaOp) -> XlaOp:
 
     Real floating, one type and shape (BEY-80). NaN unless a > 0 and x >= 0.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.random_gamma_grad(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
-        array([1.174, 0.751], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        The shape parameters, real floating.
+    x : XlaOp
+        The samples, of the element type and shape of `a`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.random_gamma_grad(b.constant([1.0, 2.0]), b.constant([1.0, 1.0])))).round(3)
+    array([1.174, 0.751], dtype=float32)
     """
     value = select(x == 0.0, zeros_like(x), x * _scaled_gamma_slope(a, x))
     return select(_outside_gamma_domain(a, x), full_like(x, np.nan), value)
@@ -99,12 +175,31 @@ def regularized_incomplete_beta(a: XlaOp, b: XlaOp, x: XlaOp) -> XlaOp:
 
     NaN unless a and b are positive and finite and 0 <= x <= 1.
 
-        >>> b = hk.Builder()
-        >>> result = hk.regularized_incomplete_beta(
-        ...     b.constant([1.0, 2.0]), b.constant([1.0, 3.0]), b.constant([0.25, 0.5])
-        ... )
-        >>> hk.evaluate(b.build(result)).round(3)
-        array([0.25 , 0.688], dtype=float32)
+    Parameters
+    ----------
+    a, b : XlaOp
+        The parameters of the distribution, real floating, of one element type and shape.
+    x : XlaOp
+        The arguments, of the element type and shape of `a`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not real floating arrays of one type and shape (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.regularized_incomplete_beta(
+    ...     b.constant([1.0, 2.0]), b.constant([1.0, 3.0]), b.constant([0.25, 0.5])
+    ... )
+    >>> hk.evaluate(b.build(result)).round(3)
+    array([0.25 , 0.688], dtype=float32)
     """
     swaps = x > (a + 1.0) / (a + b + 2.0)
     p, q = select(swaps, b, a), select(swaps, a, b)

@@ -10,7 +10,7 @@ import numpy as np
 from hlokit.builder.core import ComputationLike, XlaOp, computation_of, emit, handles, rejected
 from hlokit.builder.handle import first_handle
 from hlokit.builder.movement import check_call, integer_list
-from hlokit.builder.reduction import made
+from hlokit.builder.reduction import check_types, made
 from hlokit.errors import ShapeError
 from hlokit.ops.gather import Gather
 from hlokit.ops.scatter import Scatter
@@ -26,11 +26,34 @@ def slice(
 ) -> XlaOp:
     """Every stride-th element from start up to limit, in each dimension; strides are 1 if not given.
 
-    Rules SLICE. Raises ShapeError.
+    Rules SLICE.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.slice(b.constant([0, 1, 2, 3, 4, 5]), [1], [6], [2])))
-        array([1, 3, 5], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    start_indices : sequence of int
+        The first index in each dimension.
+    limit_indices : sequence of int
+        The index in each dimension before which the slice ends.
+    strides : sequence of int, optional
+        The step in each dimension; by default 1.
+
+    Returns
+    -------
+    XlaOp
+        An array; dimension d has ceil((limit_indices[d] - start_indices[d]) / strides[d]) elements.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SLICE-3 to SLICE-7, SLICE-12.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.slice(b.constant([0, 1, 2, 3, 4, 5]), [1], [6], [2])))
+    array([1, 3, 5], dtype=int32)
     """
     first_handle(operand)
     starts = integer_list(start_indices, operand, "slice", "SLICE-3", "start_indices")
@@ -43,12 +66,37 @@ def slice(
 
 
 def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno: int = 0) -> XlaOp:
-    """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE. Raises ShapeError.
+    """`slice` in one dimension, whole in the others (BEY-27). Rules SLICE.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.slice_in_dim(b.constant([[1, 2, 3], [4, 5, 6]]), 1, 3, dimno=1)))
-        array([[2, 3],
-               [5, 6]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    start : int
+        The first index.
+    limit : int
+        The index before which the slice ends.
+    stride : int, optional
+        The step.
+    dimno : int, optional
+        The dimension.
+
+    Returns
+    -------
+    XlaOp
+        An array; this dimension has ceil((limit - start) / stride) elements.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-27, SLICE-3 to SLICE-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.slice_in_dim(b.constant([[1, 2, 3], [4, 5, 6]]), 1, 3, dimno=1)))
+    array([[2, 3],
+           [5, 6]], dtype=int32)
     """
     first_handle(operand)
     check_call(0 <= dimno < operand.rank, operand, "slice", "BEY-27", "dimno", dimno, "a dimension of the operand")
@@ -60,11 +108,33 @@ def slice_in_dim(operand: XlaOp, start: int, limit: int, stride: int = 1, dimno:
 def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> XlaOp:
     """The slice of `slice_sizes` that starts at indices known at run time, moved inside where it would stick out.
 
-    start_indices: a scalar per dimension, all of one integral type. Rules DSLICE. Raises ShapeError.
+    start_indices: a scalar per dimension, all of one integral type. Rules DSLICE.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.dynamic_slice(b.constant([0, 1, 2, 3, 4]), [b.constant(3)], [3])))
-        array([2, 3, 4], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    start_indices : sequence of XlaOp or number
+        A scalar for each dimension of the operand, all of one integral type. They are moved so that the slice lies
+        inside the operand.
+    slice_sizes : sequence of int
+        The sizes of the slice, none larger than the operand's.
+
+    Returns
+    -------
+    XlaOp
+        An array of dimensions `slice_sizes`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: DSLICE-5 to DSLICE-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.dynamic_slice(b.constant([0, 1, 2, 3, 4]), [b.constant(3)], [3])))
+    array([2, 3, 4], dtype=int32)
     """
     starts = _starts(operand, start_indices, "dynamic-slice", "DSLICE-6")
     sizes = integer_list(slice_sizes, operand, "dynamic-slice", "DSLICE-7", "slice_sizes")
@@ -74,12 +144,34 @@ def dynamic_slice(operand: XlaOp, start_indices: Sequence[Any], slice_sizes: Seq
 def dynamic_update_slice(operand: XlaOp, update: Any, start_indices: Sequence[Any]) -> XlaOp:
     """The operand with `update`, of its rank and element type, written over the slice that starts at the indices.
 
-    Start indices as for `dynamic_slice`. Rules DUS. Raises ShapeError.
+    Start indices as for `dynamic_slice`. Rules DUS.
 
-        >>> b = hk.Builder()
-        >>> result = hk.dynamic_update_slice(b.constant([0, 1, 2, 3, 4]), b.constant([7, 8]), [b.constant(1)])
-        >>> hk.evaluate(b.build(result))
-        array([0, 7, 8, 3, 4], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    update : XlaOp, number or array
+        The values to write: of the operand's rank and element type, no dimension larger than the operand's.
+    start_indices : sequence of XlaOp or number
+        A scalar for each dimension of the operand, all of one integral type. They are moved so that the update lies
+        inside the operand.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: DUS-3 to DUS-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.dynamic_update_slice(b.constant([0, 1, 2, 3, 4]), b.constant([7, 8]), [b.constant(1)])
+    >>> hk.evaluate(b.build(result))
+    array([0, 7, 8, 3, 4], dtype=int32)
     """
     operand, update = handles(operand, update)
     starts = _starts(operand, start_indices, "dynamic-update-slice", "DUS-6")
@@ -93,26 +185,47 @@ def gather(
     slice_sizes: Sequence[int],
     indices_are_sorted: bool = False,
 ) -> XlaOp:
-    """Many slices of one operand, each of `slice_sizes`, each starting where an index vector says.
+    """Slices of one operand, one for each index vector, which start where the vectors say.
 
-    start_indices           integral; dimension `index_vector_dim` (or none, if that is its rank) holds the vectors
-    start_index_map         the operand dimension of each entry of a vector; the others start at 0
-    offset_dims             result dimensions that run within a slice; the others count the vectors
-    collapsed_slice_dims    operand dimensions, of slice size 1, that the result does not have
-    ..._batching_dims       pairs of dimensions that run together (BEY-31)
-    indices_are_sorted      a promise that nothing depends on (GATHER-25)
+    Slices that would reach outside are moved inside. Rules GATHER; the page of the op has pictures.
 
-    `dimension_numbers`: a GatherDimensionNumbers, or a mapping or object with its fields.
-    Slices that would stick out are moved inside. Rules GATHER. Raises ShapeError.
+    Parameters
+    ----------
+    operand : XlaOp
+        The array that slices are taken of.
+    start_indices : XlaOp, number or array
+        Integers. Its dimension `index_vector_dim` holds the index vectors; if that is its rank, each element is a
+        vector.
+    dimension_numbers : GatherDimensionNumbers, mapping or object with its fields
+        How vectors address the operand and slices lie in the result. `start_index_map`: the dimension of the operand
+        that each entry of a vector is an index of; the others start at 0. `offset_dims`: the dimensions of the result
+        that run within a slice; the others count the vectors. `collapsed_slice_dims`: dimensions of the operand, of
+        slice size 1, that the result does not have. `operand_batching_dims`, `start_indices_batching_dims`: pairs of
+        dimensions that have one index (BEY-31).
+    slice_sizes : sequence of int
+        The sizes of a slice, one for each dimension of the operand, none larger than it.
 
-        >>> b = hk.Builder()
-        >>> table, rows = b.constant([[1, 2], [3, 4], [5, 6]]), b.constant([2, 0])
-        >>> numbers = hk.GatherDimensionNumbers(
-        ...     offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1
-        ... )
-        >>> hk.evaluate(b.build(hk.gather(table, rows, numbers, [1, 2])))
-        array([[5, 6],
-               [1, 2]], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array of the operand's element type: the dimensions of `start_indices` without that of the vectors, with
+        those of a slice at `offset_dims`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: GATHER-3 to GATHER-12, GATHER-34, BEY-31.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> table, rows = b.constant([[1, 2], [3, 4], [5, 6]]), b.constant([2, 0])
+    >>> numbers = hk.GatherDimensionNumbers(
+    ...     offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1
+    ... )
+    >>> hk.evaluate(b.build(hk.gather(table, rows, numbers, [1, 2])))
+    array([[5, 6],
+           [1, 2]], dtype=int32)
     """
     operand, start_indices = handles(operand, start_indices)
     numbers = made(GatherDimensionNumbers.of, "gather", (operand, start_indices), dimension_numbers)
@@ -138,26 +251,50 @@ def scatter(
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
 ) -> XlaOp:
-    """The operand with updates combined into windows that start where index vectors say; the transpose of `gather`.
+    """The operand with updates combined into windows that start where index vectors say: the transpose of `gather`.
 
-    operands, updates               an array and its updates, or N of each (then the result is a tuple)
-    update_computation              (N current, N update) scalars -> N scalars
-    update_window_dims              dimensions of the updates that run within a window; the others count the vectors
-    inserted_window_dims            operand dimensions in which windows have size 1 and updates no dimension
-    scatter_dims_to_operand_dims    the operand dimension of each entry of an index vector
-    ..._batching_dims               pairs of dimensions that run together (BEY-33)
-    indices_are_sorted, unique_indices   promises that nothing depends on (SCATTER-23)
+    Windows that reach outside are skipped; updates are applied in row-major order. Rules SCATTER; the page of the op
+    has pictures.
 
-    `dimension_numbers`: a ScatterDimensionNumbers, or a mapping or object with its fields.
-    Windows that stick out are skipped; updates are applied in row-major order. Rules SCATTER. Raises ShapeError.
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        An array, or N arrays of one shape.
+    scatter_indices : XlaOp, number or array
+        Integers. Its dimension `index_vector_dim` holds the index vectors.
+    updates : XlaOp or sequence of XlaOp
+        For each operand an array of its element type: the dimensions of `scatter_indices` without that of the vectors,
+        with those of a window at `update_window_dims`.
+    update_computation : Computation, HloModule or callable
+        Takes (N current, N update) scalars to N scalars.
+    dimension_numbers : ScatterDimensionNumbers, mapping or object with its fields
+        How vectors address the operand and windows lie in the updates. `update_window_dims`: the dimensions of the
+        updates that run within a window; the others count the vectors. `inserted_window_dims`: dimensions of the
+        operand in which windows have size 1 and the updates no dimension. `scatter_dims_to_operand_dims`: the dimension
+        of the operand that each entry of a vector is an index of. `input_batching_dims`,
+        `scatter_indices_batching_dims`: pairs of dimensions that have one index (BEY-33).
+    unique_indices : bool, optional
+        A promise that no two windows overlap. No value depends on it.
 
-        >>> b = hk.Builder()
-        >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0, 2]), b.constant([10, 20, 30])
-        >>> numbers = hk.ScatterDimensionNumbers(
-        ...     update_window_dims=[], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1
-        ... )
-        >>> hk.evaluate(b.build(hk.scatter(x, places, updates, hk.add, numbers)))
-        array([21,  2, 43], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape; a tuple for N operands.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SCATTER-2 to SCATTER-15, SCATTER-34, BEY-33.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, places, updates = b.constant([1, 2, 3]), b.constant([2, 0, 2]), b.constant([10, 20, 30])
+    >>> numbers = hk.ScatterDimensionNumbers(
+    ...     update_window_dims=[], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1
+    ... )
+    >>> hk.evaluate(b.build(hk.scatter(x, places, updates, hk.add, numbers)))
+    array([21,  2, 43], dtype=int32)
     """
     given: list[Any] = [*operands] if isinstance(operands, (list, tuple)) else [operands]
     added: list[Any] = [*updates] if isinstance(operands, (list, tuple)) and np.iterable(updates) else [updates]
@@ -180,6 +317,11 @@ def scatter(
     )
     scalars = [array.dtype[()] for array in arrays]
     called = computation_of(update_computation, scalars + scalars, arrays[0].builder)
+    added = [first.builder.handle(update) for update in added]
+    for array, update in zip(arrays, added, strict=True):  # builders mix no floating types, as text may (REDUCER-7)
+        fits = not update.shape.is_array or update.dtype is array.dtype
+        check_call(fits, array, "scatter", "SCATTER-4", "element type of updates", update.shape, array.dtype)
+    check_types(called, arrays, [], "scatter")
     return emit(op, *arrays, scatter_indices, *added, called=(called,))
 
 

@@ -38,12 +38,31 @@ def cholesky(a: XlaOp, lower: bool = True) -> XlaOp:
     """The Cholesky factor of each matrix in a: [..., n, n], of a's shape: a = l l^H, or a = u^H u unless `lower`.
 
     Only that triangle of a is read; the factor's other triangle is zero (CHOL rules). A matrix that is not Hermitian
-    positive definite gives NaN. Raises ShapeError: CHOL-2, CHOL-3, CHOL-4.
+    positive definite gives NaN.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.cholesky(b.constant([[4.0, 2.0], [2.0, 5.0]]))))
-        array([[2., 0.],
-               [1., 2.]], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        Hermitian positive definite matrices, [..., n, n], floating or complex.
+    lower : bool, optional
+        Whether the lower triangle is read and the factor is lower triangular; else the upper.
+
+    Returns
+    -------
+    XlaOp
+        The factors, of the shape and element type of `a`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CHOL-2 to CHOL-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.cholesky(b.constant([[4.0, 2.0], [2.0, 5.0]]))))
+    array([[2., 0.],
+           [1., 2.]], dtype=float32)
     """
     return emit(Cholesky(lower), a)
 
@@ -54,15 +73,41 @@ def triangular_solve(a: XlaOp, b: XlaOp, left_side: bool, lower: bool, unit_diag
 
     `lower` says which triangle of a is read; `unit_diagonal` takes ones for its diagonal; `transpose_a` is
     NO_TRANSPOSE, TRANSPOSE or ADJOINT. b is [..., m, k], or [..., k, m] on the right side.
-    Raises ShapeError: TRISOLVE-3 to TRISOLVE-8.
 
-        >>> b = hk.Builder()
-        >>> result = hk.triangular_solve(
-        ...     b.constant([[2.0, 0.0], [1.0, 4.0]]), b.constant([[2.0], [9.0]]), True, True, False, "NO_TRANSPOSE"
-        ... )
-        >>> hk.evaluate(b.build(result))
-        array([[1.],
-               [2.]], dtype=float32)
+    Parameters
+    ----------
+    a : XlaOp
+        Triangular matrices, [..., m, m], floating or complex.
+    b : XlaOp
+        Right-hand sides of the element type of `a`: [..., m, k], or [..., k, m] unless `left_side`.
+    left_side : bool
+        Whether op(a) x = b is solved; else x op(a) = b.
+    lower : bool
+        Whether the lower triangle of `a` is read; else the upper.
+    unit_diagonal : bool
+        Whether ones are taken in the place of the diagonal of `a`.
+    transpose_a : str
+        op: "NO_TRANSPOSE", "TRANSPOSE" or "ADJOINT".
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `b`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: TRISOLVE-3 to TRISOLVE-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.triangular_solve(
+    ...     b.constant([[2.0, 0.0], [1.0, 4.0]]), b.constant([[2.0], [9.0]]), True, True, False, "NO_TRANSPOSE"
+    ... )
+    >>> hk.evaluate(b.build(result))
+    array([[1.],
+           [2.]], dtype=float32)
     """
     check(transpose_a in TRANSPOSES, "TRISOLVE-8", "transpose_a", transpose_a, "one of " + " ".join(TRANSPOSES))
     return emit(TriangularSolve(left_side, lower, unit_diagonal, transpose_a), a, b)
@@ -73,11 +118,32 @@ def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
     """The Fourier transform over the last len(fft_length) dimensions, 1 to 3 of them (FFT rules).
 
     `fft_type`: FFT, IFFT (complex to complex), RFFT (real to the first half of the spectrum), IRFFT (back).
-    `fft_length`: the sizes in the real or full domain. Raises ShapeError: FFT-1 to FFT-6.
+    `fft_length`: the sizes in the real or full domain.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.fft(b.constant([1 + 0j, 0j, 0j, 0j]), "FFT", [4])))
-        array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array: complex for FFT, IFFT and IRFFT, real floating for RFFT.
+    fft_type : str
+        "FFT", "IFFT", "RFFT" or "IRFFT".
+    fft_length : sequence of int
+        The sizes of the last 1 to 3 dimensions, in the real or full domain.
+
+    Returns
+    -------
+    XlaOp
+        The transform: for RFFT the last dimension has fft_length[-1] // 2 + 1 elements, for IRFFT fft_length[-1].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: FFT-1 to FFT-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.fft(b.constant([1 + 0j, 0j, 0j, 0j]), "FFT", [4])))
+    array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
     """
     return emit(Fft(fft_type, dims(fft_length)), operand)
 
@@ -85,12 +151,29 @@ def fft(operand: XlaOp, fft_type: str, fft_length: Sequence[int]) -> XlaOp:
 def rng_normal(mu: Any, sigma: Any, shape: Shape | DType) -> XlaOp:
     """`shape` of normally distributed numbers of mean mu and deviation sigma, two scalars of its type (RNG rules).
 
-    Raises ShapeError: RNG-2, RNG-3, RNG-10.
+    Parameters
+    ----------
+    mu : XlaOp, number or array
+        The mean, a scalar of the result's element type.
+    sigma : XlaOp, number or array
+        The standard deviation, a scalar of the same type.
 
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.rng_normal(b.constant(0.0), b.constant(1.0), hk.f32[3]))
-        >>> hk.evaluate(module, seed=0).shape
-        (3,)
+    Returns
+    -------
+    XlaOp
+        An array of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RNG-2, RNG-3, RNG-10.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.rng_normal(b.constant(0.0), b.constant(1.0), hk.f32[3]))
+    >>> hk.evaluate(module, seed=0).shape
+    (3,)
     """
     return _rng("rng_normal", mu, sigma, shape)
 
@@ -98,13 +181,30 @@ def rng_normal(mu: Any, sigma: Any, shape: Shape | DType) -> XlaOp:
 def rng_uniform(a: Any, b: Any, shape: Shape | DType) -> XlaOp:
     """`shape` of numbers uniform in [a, b), two scalars of its type (RNG rules).
 
-    Raises ShapeError: RNG-2, RNG-4, RNG-10.
+    Parameters
+    ----------
+    a : XlaOp, number or array
+        The least number, a scalar of the result's element type.
+    b : XlaOp, number or array
+        The number below which all are, a scalar of the same type.
 
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.rng_uniform(b.constant(0.0), b.constant(1.0), hk.f32[3]))
-        >>> drawn = hk.evaluate(module, seed=0)
-        >>> bool((0 <= drawn).all() and (drawn < 1).all())
-        True
+    Returns
+    -------
+    XlaOp
+        An array of `shape`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RNG-2, RNG-4, RNG-10.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.rng_uniform(b.constant(0.0), b.constant(1.0), hk.f32[3]))
+    >>> drawn = hk.evaluate(module, seed=0)
+    >>> bool((0 <= drawn).all() and (drawn < 1).all())
+    True
     """
     return _rng("rng_uniform", a, b, shape)
 
@@ -118,12 +218,31 @@ def rng_bit_generator(algorithm: str, initial_state: XlaOp, shape: Shape | DType
     """The tuple (new state, random bits in `shape` with its element type made unsigned) (RBG rules).
 
     `algorithm`: rng_default, rng_three_fry (u64[2] state) or rng_philox (u64[3] or u64[2] state), in either case of
-    letters. Raises ShapeError: RBG-2, RBG-5, RBG-6, RBG-7.
+    letters.
 
-        >>> b = hk.Builder()
-        >>> state, bits = hk.rng_bit_generator("RNG_THREE_FRY", b.constant([1, 0], hk.u64), hk.u32[2])
-        >>> hk.evaluate(b.build(bits))
-        array([3023415290, 2531993477], dtype=uint32)
+    Parameters
+    ----------
+    algorithm : str
+        rng_default, rng_three_fry or rng_philox, in either case of letters.
+    initial_state : XlaOp
+        The state: u64[2] for ThreeFry, u64[3] or u64[2] for Philox.
+
+    Returns
+    -------
+    XlaOp
+        The tuple (new state, bits).
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RBG-5, RBG-6, RBG-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> state, bits = hk.rng_bit_generator("RNG_THREE_FRY", b.constant([1, 0], hk.u64), hk.u32[2])
+    >>> hk.evaluate(b.build(bits))
+    array([3023415290, 2531993477], dtype=uint32)
     """
     name = algorithm.lower()
     check(name in _ALGORITHMS, "RBG-7", "algorithm", algorithm, "one of " + " ".join(_ALGORITHMS))
@@ -144,13 +263,36 @@ def sort(
     """Sorts the lines along `dimension` (-1: the last) of all operands alike by the comparator (SORT rules).
 
     The comparator takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, and says whether the
-    first position's go before; without one, operand 0 ascends in the total order. Equal elements keep their order.
-    The result has the operand's shape, or is a tuple of the operands' shapes if there are several.
-    Raises ShapeError: SORT-2, SORT-3, SORT-4.
+    first position's go before; without one, operand 0 ascends in the total order. Equal elements keep their order. The
+    result has the operand's shape, or is a tuple of the operands' shapes if there are several.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sort(b.constant([3, 1, 2]), lambda x, y: x > y)))
-        array([3, 2, 1], dtype=int32)
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        An array, or several of the same dimensions.
+    comparator : Computation, HloModule or callable, optional
+        Takes (a0, b0, a1, b1, ...), the elements of each operand at two positions, to pred[]: whether the first go
+        before. By default operand 0 ascends in the total order.
+    dimension : int, optional
+        The dimension that is sorted along; -1: the last.
+    is_stable : bool, optional
+        Whether equal elements keep their order; in hlokit they always do.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape; a tuple for several operands.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SORT-2 to SORT-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sort(b.constant([3, 1, 2]), lambda x, y: x > y)))
+    array([3, 2, 1], dtype=int32)
     """
     listed = (operands,) if isinstance(operands, XlaOp) else tuple(operands)
     check(len(listed) > 0, "SORT-2", "operands", 0, "at least one")
@@ -168,11 +310,31 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
     """The tuple (k largest or smallest elements of each line of the last dimension, their s32 indices), in order.
 
     The order is the total order, NaN above everything; equal elements go by index (BEY-38).
-    Raises ShapeError: BEY-36, BEY-37.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.top_k(b.constant([3.0, 9.0, 5.0]), 2)))
-        (array([9., 5.], dtype=float32), array([1, 2], dtype=int32))
+    Parameters
+    ----------
+    operand : XlaOp
+        A real array of rank 1 at least.
+    k : int
+        How many elements are kept, at most the size of the last dimension.
+    largest : bool, optional
+        Whether the largest are kept; else the smallest.
+
+    Returns
+    -------
+    XlaOp
+        The tuple (values, indices): the operand's dimensions with k in the place of the last; indices are s32.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-36, BEY-37.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.top_k(b.constant([3.0, 9.0, 5.0]), 2)))
+    (array([9., 5.], dtype=float32), array([1, 2], dtype=int32))
     """
     return emit(TopK(k, largest), operand)
 
@@ -180,9 +342,26 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
 def create_scalar_lt_computation(operand_types: Sequence[DType]) -> Computation:
     """The comparator by which sort puts operand 0 in ascending order, floats in the total order (BEY-39).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sort(b.constant([3.0, 1.0, 2.0]), hk.create_scalar_lt_computation([hk.f32]))))
-        array([1., 2., 3.], dtype=float32)
+    Parameters
+    ----------
+    operand_types : sequence of DType
+        The element types of the operands that are sorted together.
+
+    Returns
+    -------
+    Computation
+        A comparator for `sort`.
+
+    Raises
+    ------
+    ShapeError
+        There are no types, or one is not an array's (BEY-39).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sort(b.constant([3.0, 1.0, 2.0]), hk.create_scalar_lt_computation([hk.f32]))))
+    array([1., 2., 3.], dtype=float32)
     """
     return _comparator("compare-less-than", "LT", operand_types)
 
@@ -190,9 +369,26 @@ def create_scalar_lt_computation(operand_types: Sequence[DType]) -> Computation:
 def create_scalar_gt_computation(operand_types: Sequence[DType]) -> Computation:
     """The comparator by which sort puts operand 0 in descending order, floats in the total order (BEY-39).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.sort(b.constant([3.0, 1.0, 2.0]), hk.create_scalar_gt_computation([hk.f32]))))
-        array([3., 2., 1.], dtype=float32)
+    Parameters
+    ----------
+    operand_types : sequence of DType
+        The element types of the operands that are sorted together.
+
+    Returns
+    -------
+    Computation
+        A comparator for `sort`.
+
+    Raises
+    ------
+    ShapeError
+        There are no types, or one is not an array's (BEY-39).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.sort(b.constant([3.0, 1.0, 2.0]), hk.create_scalar_gt_computation([hk.f32]))))
+    array([3., 2., 1.], dtype=float32)
     """
     return _comparator("compare-greater-than", "GT", operand_types)
 

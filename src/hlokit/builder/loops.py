@@ -25,10 +25,31 @@ def while_loop(
 
     `body` returns as many values as it takes, of the same shapes (WHILE-6); `condition` a pred[] (WHILE-4).
 
-        >>> b = hk.Builder()
-        >>> i, power = hk.while_loop(lambda i, p: i < 5, lambda i, p: [i + 1, p * 2], [b.constant(0), b.constant(1)])
-        >>> hk.evaluate(b.build(power))
-        array(32, dtype=int32)
+    Parameters
+    ----------
+    condition : callable
+        condition(*values): a handle of shape pred[].
+    body : callable
+        body(*values), handles in and out: a new value for each, of the same shape.
+    initial_values : sequence of XlaOp
+        The values that the first run gets.
+
+    Returns
+    -------
+    list of XlaOp
+        The values for which the condition is false.
+
+    Raises
+    ------
+    ShapeError
+        The condition or the body does not have these shapes: WHILE-4, WHILE-5, WHILE-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> i, power = hk.while_loop(lambda i, p: i < 5, lambda i, p: [i + 1, p * 2], [b.constant(0), b.constant(1)])
+    >>> hk.evaluate(b.build(power))
+    array(32, dtype=int32)
     """
 
     def unfinished(state: XlaOp) -> XlaOp:
@@ -48,10 +69,33 @@ def for_each_index(
 ) -> list[XlaOp]:
     """`for i in range(num_iterations): values = body(i, *values)`, i a scalar of `index_type` (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> (total,) = hk.for_each_index(5, hk.s32, lambda i, total: [total + i], [b.constant(0)])
-        >>> hk.evaluate(b.build(total))
-        array(10, dtype=int32)
+    Parameters
+    ----------
+    num_iterations : int
+        How many times the body runs.
+    index_type : DType
+        The integral type of the index.
+    body : callable
+        body(i, *values), handles in and out: a new value for each, of the same shape.
+    initial_values : sequence of XlaOp
+        The values that the first run gets.
+
+    Returns
+    -------
+    list of XlaOp
+        The values after the last run.
+
+    Raises
+    ------
+    ShapeError
+        The body's values are not of the initial shapes: WHILE-4, WHILE-5, WHILE-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> (total,) = hk.for_each_index(5, hk.s32, lambda i, total: [total + i], [b.constant(0)])
+    >>> hk.evaluate(b.build(total))
+    array(10, dtype=int32)
     """
 
     def unfinished(index: XlaOp, *values: XlaOp) -> XlaOp:
@@ -82,9 +126,26 @@ def _values_of(function: str, given: object) -> list[XlaOp]:
 def any(predicates: XlaOp) -> XlaOp:
     """Whether any element of a pred array is true, as pred[] (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.any(b.constant([False, True]))))
-        array(True)
+    Parameters
+    ----------
+    predicates : XlaOp
+        A pred array of any shape.
+
+    Returns
+    -------
+    XlaOp
+        A pred[]: whether one element is true. False for an empty array.
+
+    Raises
+    ------
+    ShapeError
+        `predicates` is not a pred array (REDUCER-5).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.any(b.constant([False, True]))))
+    array(True)
     """
     return reduce_all(predicates, predicates.builder.constant_r0(False), or_)
 
@@ -92,9 +153,30 @@ def any(predicates: XlaOp) -> XlaOp:
 def arg_max(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
     """The position of the greatest element along `axis`, the first of equals; a NaN is greater than all (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.arg_max(b.constant([[1.0, 5.0, 2.0], [7.0, 0.0, 7.0]]), hk.s32, 1)))
-        array([1, 0], dtype=int32)
+    Parameters
+    ----------
+    input : XlaOp
+        A real array.
+    output_type : DType
+        The integral element type of the result.
+    axis : int
+        The dimension that is searched.
+
+    Returns
+    -------
+    XlaOp
+        Positions, of the input's dimensions without `axis`.
+
+    Raises
+    ------
+    ShapeError
+        The input is not such an array (BEY-80), or `axis` is not one of its dimensions (IOTA-5).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.arg_max(b.constant([[1.0, 5.0, 2.0], [7.0, 0.0, 7.0]]), hk.s32, 1)))
+    array([1, 0], dtype=int32)
     """
     return _arg(input, output_type, axis, gt, min_value(input.builder, input.dtype))
 
@@ -102,9 +184,30 @@ def arg_max(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
 def arg_min(input: XlaOp, output_type: DType, axis: int) -> XlaOp:
     """The position of the least element along `axis`, the first of equals; a NaN is less than all (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.arg_min(b.constant([[1.0, 5.0, 2.0], [7.0, 0.0, 7.0]]), hk.s32, 1)))
-        array([0, 1], dtype=int32)
+    Parameters
+    ----------
+    input : XlaOp
+        A real array.
+    output_type : DType
+        The integral element type of the result.
+    axis : int
+        The dimension that is searched.
+
+    Returns
+    -------
+    XlaOp
+        Positions, of the input's dimensions without `axis`.
+
+    Raises
+    ------
+    ShapeError
+        The input is not such an array (BEY-80), or `axis` is not one of its dimensions (IOTA-5).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.arg_min(b.constant([[1.0, 5.0, 2.0], [7.0, 0.0, 7.0]]), hk.s32, 1)))
+    array([0, 1], dtype=int32)
     """
     return _arg(input, output_type, axis, lt, max_value(input.builder, input.dtype))
 

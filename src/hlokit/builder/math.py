@@ -83,19 +83,23 @@ __all__ = [
 def square(operand: XlaOp) -> XlaOp:
     """x * x, of any type that can be multiplied (BEY-80, BIN rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.square(b.constant([-3, 4]))))
-        array([ 9, 16], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.square(b.constant([-3, 4]))))
+    array([ 9, 16], dtype=int32)
     """
     return operand * operand
 
 
 def reciprocal(operand: XlaOp) -> XlaOp:
-    """1 / x. Floating or complex, else ShapeError (BEY-80).
+    """1 / x. Floating or complex (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reciprocal(b.constant([2.0, 4.0]))))
-        array([0.5 , 0.25], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reciprocal(b.constant([2.0, 4.0]))))
+    array([0.5 , 0.25], dtype=float32)
     """
     if not (operand.dtype.is_floating or operand.dtype.is_complex):
         raise reject("BEY-80", "reciprocal", "operand", "floating or complex", operand)
@@ -105,9 +109,23 @@ def reciprocal(operand: XlaOp) -> XlaOp:
 def maybe_conjugate(operand: XlaOp, conjugate: bool) -> XlaOp:
     """The complex conjugate if `conjugate` and the operand is complex, else the operand (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.maybe_conjugate(b.constant([1 + 2j]), True)))
-        array([1.-2.j], dtype=complex64)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array of any shape.
+    conjugate : bool
+        Whether to conjugate.
+
+    Raises
+    ------
+    BuildError
+        `operand` is of another builder, or its builder has been built (BUILDER-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.maybe_conjugate(b.constant([1 + 2j]), True)))
+    array([1.-2.j], dtype=complex64)
     """
     return conj(operand) if conjugate and operand.dtype.is_complex else operand
 
@@ -115,63 +133,75 @@ def maybe_conjugate(operand: XlaOp, conjugate: bool) -> XlaOp:
 def round_to_even(operand: XlaOp) -> XlaOp:
     """The nearest integral value, ties to even: round_nearest_even under its older name (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.round_to_even(b.constant([0.5, 1.5, -2.5]))))
-        array([ 0.,  2., -2.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.round_to_even(b.constant([0.5, 1.5, -2.5]))))
+    array([ 0.,  2., -2.], dtype=float32)
     """
     return round_nearest_even(operand)
 
 
 def is_nan(operand: XlaOp) -> XlaOp:
-    """Whether x is NaN, as pred. Real floating, else ShapeError (BEY-80).
+    """Whether x is NaN, as pred. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.is_nan(b.constant([1.0, float("-inf"), float("nan")]))))
-        array([False, False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.is_nan(b.constant([1.0, float("-inf"), float("nan")]))))
+    array([False, False,  True])
     """
     _check_real("is_nan", operand)
     return ne(operand, operand)
 
 
 def is_inf(operand: XlaOp) -> XlaOp:
-    """Whether x is +inf or -inf, as pred. Real floating, else ShapeError (BEY-80).
+    """Whether x is +inf or -inf, as pred. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.is_inf(b.constant([1.0, float("-inf"), float("nan")]))))
-        array([False,  True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.is_inf(b.constant([1.0, float("-inf"), float("nan")]))))
+    array([False,  True, False])
     """
     _check_real("is_inf", operand)
     return _equals(abs(operand), np.inf)
 
 
 def is_pos_inf(operand: XlaOp) -> XlaOp:
-    """Whether x is +inf, as pred. Real floating, else ShapeError (BEY-80).
+    """Whether x is +inf, as pred. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.is_pos_inf(b.constant([float("inf"), float("-inf")]))))
-        array([ True, False])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.is_pos_inf(b.constant([float("inf"), float("-inf")]))))
+    array([ True, False])
     """
     _check_real("is_pos_inf", operand)
     return _equals(operand, np.inf)
 
 
 def is_neg_inf(operand: XlaOp) -> XlaOp:
-    """Whether x is -inf, as pred. Real floating, else ShapeError (BEY-80).
+    """Whether x is -inf, as pred. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.is_neg_inf(b.constant([float("inf"), float("-inf")]))))
-        array([False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.is_neg_inf(b.constant([float("inf"), float("-inf")]))))
+    array([False,  True])
     """
     _check_real("is_neg_inf", operand)
     return _equals(operand, -np.inf)
 
 
 def is_neg_zero(operand: XlaOp) -> XlaOp:
-    """Whether x is -0, as pred; nowhere in types without it. Real floating, else ShapeError (BEY-80).
+    """Whether x is -0, as pred; nowhere in types without it. Real floating (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.is_neg_zero(b.constant([0.0, -0.0]))))
-        array([False,  True])
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.is_neg_zero(b.constant([0.0, -0.0]))))
+    array([False,  True])
     """
     _check_real("is_neg_zero", operand)
     if not _has_negative_zero(operand.dtype):
@@ -183,11 +213,30 @@ def is_neg_zero(operand: XlaOp) -> XlaOp:
 def next_after(from_: XlaOp, to: XlaOp) -> XlaOp:
     """The number nearest to `from_` in the direction of `to`; `to` where they are equal, NaN where either is NaN.
 
-    Floating with a sign and of 8 bits or more, of one type and shape, else ShapeError (BEY-80).
+    Floating with a sign and of 8 bits or more, of one type and shape (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.next_after(b.constant([1.0, 1.0]), b.constant([2.0, 1.0])) - 1.0))
-        array([1.1920929e-07, 0.0000000e+00], dtype=float32)
+    Parameters
+    ----------
+    from_ : XlaOp
+        The numbers to start from, floating.
+    to : XlaOp
+        The numbers to go towards, of the element type and shape of `from_`.
+
+    Returns
+    -------
+    XlaOp
+        An array of that shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        The operands are not of one shape and one signed floating type of 8 bits or more (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.next_after(b.constant([1.0, 1.0]), b.constant([2.0, 1.0])) - 1.0))
+    array([1.1920929e-07, 0.0000000e+00], dtype=float32)
     """
     from_, to = handles(from_, to)
     dtype = from_.dtype

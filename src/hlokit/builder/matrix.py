@@ -38,46 +38,120 @@ __all__ = [
 def identity_matrix(builder: Builder, dtype: DType, m: int, n: int) -> XlaOp:
     """dtype[m, n] with ones on the main diagonal, zeros elsewhere (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.identity_matrix(b, hk.s32, 2, 3)))
-        array([[1, 0, 0],
-               [0, 1, 0]], dtype=int32)
+    Parameters
+    ----------
+    m, n : int
+        The numbers of rows and columns.
+
+    Returns
+    -------
+    XlaOp
+        [m, n], of element type `dtype`.
+
+    Raises
+    ------
+    ShapeError
+        `dtype` is not an array's element type (CONV-TYPE-2).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.identity_matrix(b, hk.s32, 2, 3)))
+    array([[1, 0, 0],
+           [0, 1, 0]], dtype=int32)
     """
     shape = dtypes.s32[m, n]
     return convert_element_type(eq(iota(builder, shape, 0), iota(builder, shape, 1)), dtype)
 
 
 def get_diagonal_mask(x: XlaOp, diagonal: int = 0) -> XlaOp:
-    """pred[..., m, n]: whether column - row is `diagonal`. Raises ShapeError (BEY-80) below rank 2.
+    """pred[..., m, n]: whether column - row is `diagonal`.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.get_diagonal_mask(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
-        array([[False,  True, False],
-               [False, False,  True]])
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+    diagonal : int, optional
+        The diagonal: column - row.
+
+    Returns
+    -------
+    XlaOp
+        pred[..., m, n].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.get_diagonal_mask(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
+    array([[False,  True, False],
+           [False, False,  True]])
     """
     row, column = _row_and_column("get_diagonal_mask", x)
     return eq(column, _shifted(row, diagonal))
 
 
 def triangle_mask(x: XlaOp, diagonal: int) -> XlaOp:
-    """pred[..., m, n]: whether column - row is at most `diagonal`. Raises ShapeError (BEY-80) below rank 2.
+    """pred[..., m, n]: whether column - row is at most `diagonal`.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.triangle_mask(b.constant([[1, 2], [3, 4]]), 0)))
-        array([[ True, False],
-               [ True,  True]])
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+    diagonal : int
+        The last diagonal that belongs to the triangle: column - row.
+
+    Returns
+    -------
+    XlaOp
+        pred[..., m, n].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.triangle_mask(b.constant([[1, 2], [3, 4]]), 0)))
+    array([[ True, False],
+           [ True,  True]])
     """
     row, column = _row_and_column("triangle_mask", x)
     return ge(_shifted(row, diagonal), column)
 
 
 def triangle(x: XlaOp, lower: bool) -> XlaOp:
-    """x[..., m, n] with zeros above the main diagonal (`lower`) or below it. ShapeError (BEY-80) below rank 2.
+    """x[..., m, n] with zeros above the main diagonal (`lower`) or below it.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.triangle(b.constant([[1, 2], [3, 4]]), False)))
-        array([[1, 2],
-               [0, 4]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+    lower : bool
+        Whether the lower triangle is kept; else the upper.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.triangle(b.constant([[1, 2], [3, 4]]), False)))
+    array([[1, 2],
+           [0, 4]], dtype=int32)
     """
     if lower:
         return select(triangle_mask(x, 0), x, zeros_like(x))
@@ -87,10 +161,27 @@ def triangle(x: XlaOp, lower: bool) -> XlaOp:
 def upper_triangle(x: XlaOp) -> XlaOp:
     """x[..., m, n] with zeros below the main diagonal (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.upper_triangle(b.constant([[1, 2], [3, 4]]))))
-        array([[1, 2],
-               [0, 4]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        The rank of `x` is below 2 (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.upper_triangle(b.constant([[1, 2], [3, 4]]))))
+    array([[1, 2],
+           [0, 4]], dtype=int32)
     """
     return triangle(x, lower=False)
 
@@ -98,10 +189,27 @@ def upper_triangle(x: XlaOp) -> XlaOp:
 def lower_triangle(x: XlaOp) -> XlaOp:
     """x[..., m, n] with zeros above the main diagonal (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.lower_triangle(b.constant([[1, 2], [3, 4]]))))
-        array([[1, 0],
-               [3, 4]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        The rank of `x` is below 2 (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.lower_triangle(b.constant([[1, 2], [3, 4]]))))
+    array([[1, 0],
+           [3, 4]], dtype=int32)
     """
     return triangle(x, lower=True)
 
@@ -109,10 +217,29 @@ def lower_triangle(x: XlaOp) -> XlaOp:
 def symmetrize(x: XlaOp, lower: bool = True) -> XlaOp:
     """The symmetric (complex: Hermitian) matrices that have x's lower or upper triangle; x: [..., n, n] (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.symmetrize(b.constant([[1, 9], [2, 3]]))))
-        array([[1, 2],
-               [2, 3]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., n, n].
+    lower : bool, optional
+        Whether the lower triangle is kept; else the upper.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        `x` is not of square matrices (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.symmetrize(b.constant([[1, 9], [2, 3]]))))
+    array([[1, 2],
+           [2, 3]], dtype=int32)
     """
     if x.rank < 2 or x.shape.dimensions[-1] != x.shape.dimensions[-2]:
         raise reject("BEY-80", "symmetrize", "operand", "square matrices", x)
@@ -128,11 +255,28 @@ def symmetrize(x: XlaOp, lower: bool = True) -> XlaOp:
 def get_matrix_diagonal(x: XlaOp, k: int = 0) -> XlaOp:
     """The k-th diagonal of x[..., m, n], [..., d] where d = min(m + min(k, 0), n - max(k, 0)).
 
-    Raises ShapeError (BEY-80) below rank 2 or where there is no such diagonal.
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+    k : int, optional
+        The diagonal: column - row.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.get_matrix_diagonal(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
-        array([2, 6], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        [..., d].
+
+    Raises
+    ------
+    ShapeError
+        Below rank 2 or where there is no such diagonal (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.get_matrix_diagonal(b.constant([[1, 2, 3], [4, 5, 6]]), 1)))
+    array([2, 6], dtype=int32)
     """
     size = _diagonal_size("get_matrix_diagonal", x, k)
     batch = x.shape.dimensions[:-2]
@@ -154,12 +298,31 @@ def get_matrix_diagonal(x: XlaOp, k: int = 0) -> XlaOp:
 def set_matrix_diagonal(matrix: XlaOp, diagonal: XlaOp, k: int = 0) -> XlaOp:
     """matrix[..., m, n] with `diagonal`, [..., d], as its k-th diagonal (see get_matrix_diagonal).
 
-    Raises ShapeError (BEY-80) if the diagonal has another type or size, or there is no such diagonal.
+    Parameters
+    ----------
+    matrix : XlaOp
+        Matrices, [..., m, n].
+    diagonal : XlaOp
+        The new diagonals, [..., d] as get_matrix_diagonal gives them, of the element type of `matrix`.
+    k : int, optional
+        The diagonal: column - row.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.set_matrix_diagonal(b.constant([[1, 2], [3, 4]]), b.constant([7, 8]))))
-        array([[7, 2],
-               [3, 8]], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `matrix`.
+
+    Raises
+    ------
+    ShapeError
+        If the diagonal has another type or size, or there is no such diagonal (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.set_matrix_diagonal(b.constant([[1, 2], [3, 4]]), b.constant([7, 8]))))
+    array([[7, 2],
+           [3, 8]], dtype=int32)
     """
     matrix, diagonal = handles(matrix, diagonal)
     size = _diagonal_size("set_matrix_diagonal", matrix, k)
@@ -176,10 +339,27 @@ def set_matrix_diagonal(matrix: XlaOp, diagonal: XlaOp, k: int = 0) -> XlaOp:
 def diagonal_matrix(diagonal: XlaOp) -> XlaOp:
     """[..., n, n] with `diagonal`, [..., n], as the main diagonal and zeros elsewhere (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.diagonal_matrix(b.constant([1, 2]))))
-        array([[1, 0],
-               [0, 2]], dtype=int32)
+    Parameters
+    ----------
+    diagonal : XlaOp
+        The diagonals, [..., n].
+
+    Returns
+    -------
+    XlaOp
+        [..., n, n], of the element type of `diagonal`.
+
+    Raises
+    ------
+    ShapeError
+        `diagonal` is a scalar (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.diagonal_matrix(b.constant([1, 2]))))
+    array([[1, 0],
+           [0, 2]], dtype=int32)
     """
     sizes = diagonal.shape.dimensions
     if not sizes:
@@ -189,13 +369,30 @@ def diagonal_matrix(diagonal: XlaOp) -> XlaOp:
 
 
 def transpose_in_minor_dims(x: XlaOp) -> XlaOp:
-    """x[..., m, n] as [..., n, m]. Raises ShapeError (BEY-80) below rank 2.
+    """x[..., m, n] as [..., n, m].
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.transpose_in_minor_dims(b.constant([[1, 2, 3], [4, 5, 6]]))))
-        array([[1, 4],
-               [2, 5],
-               [3, 6]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+
+    Returns
+    -------
+    XlaOp
+        [..., n, m].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.transpose_in_minor_dims(b.constant([[1, 2, 3], [4, 5, 6]]))))
+    array([[1, 4],
+           [2, 5],
+           [3, 6]], dtype=int32)
     """
     _check_matrices("transpose_in_minor_dims", x)
     return transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
@@ -204,11 +401,30 @@ def transpose_in_minor_dims(x: XlaOp) -> XlaOp:
 def maybe_transpose_in_minor_dims(x: XlaOp, transpose: bool) -> XlaOp:
     """transpose_in_minor_dims(x) if `transpose`, else x (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.maybe_transpose_in_minor_dims(b.constant([[1, 2, 3]]), True)))
-        array([[1],
-               [2],
-               [3]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, n].
+    transpose : bool
+        Whether to transpose.
+
+    Returns
+    -------
+    XlaOp
+        [..., n, m], or `x`.
+
+    Raises
+    ------
+    ShapeError
+        The rank of `x` is below 2 (BEY-80).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.maybe_transpose_in_minor_dims(b.constant([[1, 2, 3]]), True)))
+    array([[1],
+           [2],
+           [3]], dtype=int32)
     """
     return transpose_in_minor_dims(x) if transpose else x
 
@@ -223,16 +439,37 @@ def batch_dot(
 ) -> XlaOp:
     """Products of the matrices x[..., m, k] and y[..., k, n], [..., m, n]; either may be given transposed.
 
-    The dimensions before the last two are equal. Raises ShapeError (BEY-80, DOTG rules).
+    The dimensions before the last two are equal.
 
-        >>> b = hk.Builder()
-        >>> result = hk.batch_dot(
-        ...     b.constant([[[1.0, 2.0]], [[3.0, 4.0]]]), b.constant([[[1.0], [1.0]], [[1.0], [0.0]]])
-        ... )
-        >>> hk.evaluate(b.build(result))
-        array([[[3.]],
-        <BLANKLINE>
-               [[3.]]], dtype=float32)
+    Parameters
+    ----------
+    x : XlaOp
+        Matrices, [..., m, k] ([..., k, m] with `transpose_x`).
+    y : XlaOp
+        Matrices, [..., k, n] ([..., n, k] with `transpose_y`), of the rank, leading dimensions and element type of `x`.
+    transpose_x, transpose_y : bool, optional
+        Whether the last two dimensions of the operand are exchanged.
+
+    Returns
+    -------
+    XlaOp
+        The products, [..., m, n].
+
+    Raises
+    ------
+    ShapeError
+        The operands do not fit each other: BEY-80, DOTG-3 to DOTG-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.batch_dot(
+    ...     b.constant([[[1.0, 2.0]], [[3.0, 4.0]]]), b.constant([[[1.0], [1.0]], [[1.0], [0.0]]])
+    ... )
+    >>> hk.evaluate(b.build(result))
+    array([[[3.]],
+    <BLANKLINE>
+           [[3.]]], dtype=float32)
     """
     if x.rank < 2 or x.rank != y.rank:
         raise reject("BEY-80", "batch_dot", "operands", "one rank of 2 or more", x, y)

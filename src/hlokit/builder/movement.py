@@ -38,13 +38,32 @@ __all__ = [
 def broadcast(operand: XlaOp, broadcast_sizes: Sequence[int]) -> XlaOp:
     """Repeats an array along new leading dimensions of these sizes: [broadcast_sizes ++ operand's].
 
-    Rules BRD. Raises ShapeError.
+    Rules BRD.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.broadcast(b.constant([1, 2]), [3])))
-        array([[1, 2],
-               [1, 2],
-               [1, 2]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array of dimensions D.
+    broadcast_sizes : sequence of int
+        The sizes of the new leading dimensions S.
+
+    Returns
+    -------
+    XlaOp
+        An array of dimensions S ++ D: result[i.., j..] = operand[j..].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BRD-3, BRD-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.broadcast(b.constant([1, 2]), [3])))
+    array([[1, 2],
+           [1, 2],
+           [1, 2]], dtype=int32)
     """
     _check_array(operand, "broadcast", "BRD-6")
     sizes = _checked_sizes(broadcast_sizes, operand, "broadcast", "BRD-3", "broadcast_sizes")
@@ -56,12 +75,34 @@ def broadcast(operand: XlaOp, broadcast_sizes: Sequence[int]) -> XlaOp:
 def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dimensions: Sequence[int]) -> XlaOp:
     """An array of the sizes `out_dim_size` in which operand dimension i is dimension broadcast_dimensions[i].
 
-    Dimensions that no entry names, and operand dimensions of size 1, are repeated. Rules BIDIM. Raises ShapeError.
+    Dimensions that no entry names, and operand dimensions of size 1, are repeated. Rules BIDIM.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.broadcast_in_dim(b.constant([1, 2]), [2, 3], [0])))
-        array([[1, 1, 1],
-               [2, 2, 2]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    out_dim_size : sequence of int
+        The sizes of the result's dimensions.
+    broadcast_dimensions : sequence of int
+        For each dimension of the operand the dimension of the result that it becomes, ascending; its size there is the
+        same, or 1 in the operand.
+
+    Returns
+    -------
+    XlaOp
+        An array of dimensions `out_dim_size` and the operand's element type.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BIDIM-3 to BIDIM-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.broadcast_in_dim(b.constant([1, 2]), [2, 3], [0])))
+    array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
     """
     _check_array(operand, "broadcast", "BRD-6")
     out_dim_size = _checked_sizes(out_dim_size, operand, "broadcast", "BIDIM-8", "out_dim_size")
@@ -104,17 +145,36 @@ def _check_broadcast_dimensions(operand: XlaOp, sizes: Sequence[int], dimensions
 def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequence[int] | None = None) -> XlaOp:
     """The operand's elements, in row-major order, under other dimensions.
 
-    new_sizes    sizes, of as many elements as the operand has; or a Shape, which may have dynamic dimensions (BEY-22)
-    dimensions   the order, slowest first, in which the operand's dimensions are gone through: a permutation that a
-                 transpose is made of; all in order if not given
+    Rules RESHAPE, DYN-5.
 
-    Rules RESHAPE, DYN-5. Raises ShapeError.
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    new_sizes : sequence of int or Shape
+        The sizes of the result, of as many elements as the operand has; or a Shape, which may have dynamic dimensions
+        (BEY-22).
+    dimensions : sequence of int, optional
+        The order, slowest first, in which the operand's dimensions are gone through; by default theirs. Another order
+        is a transpose first.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reshape(b.constant([[1, 2, 3], [4, 5, 6]]), [3, 2])))
-        array([[1, 2],
-               [3, 4],
-               [5, 6]], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array of dimensions `new_sizes`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RESHAPE-2, RESHAPE-3, RESHAPE-6, BEY-22.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reshape(b.constant([[1, 2, 3], [4, 5, 6]]), [3, 2])))
+    array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
     """
     _check_array(operand, "reshape", "RESHAPE-1")
     if dimensions is not None:
@@ -131,12 +191,33 @@ def reshape(operand: XlaOp, new_sizes: Sequence[int] | Shape, dimensions: Sequen
 def reshape_with_inferred_dimension(operand: XlaOp, new_sizes: Sequence[int], inferred_dimension: int) -> XlaOp:
     """`reshape`, saying which dimension of the result takes a dynamic size that several could.
 
-    Rules BEY-23, DYN-5. Raises ShapeError.
+    Rules BEY-23, DYN-5.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reshape_with_inferred_dimension(b.constant([1, 2, 3, 4]), [2, 2], 0)))
-        array([[1, 2],
-               [3, 4]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array, which may have a dynamic dimension.
+    new_sizes : sequence of int
+        The sizes of the result, of as many elements as the operand has.
+    inferred_dimension : int
+        The dimension of the result that takes the dynamic size.
+
+    Returns
+    -------
+    XlaOp
+        An array of dimensions `new_sizes`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-23, RESHAPE-2, RESHAPE-3, RESHAPE-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reshape_with_inferred_dimension(b.constant([1, 2, 3, 4]), [2, 2], 0)))
+    array([[1, 2],
+           [3, 4]], dtype=int32)
     """
     _check_array(operand, "reshape", "RESHAPE-1")
     return _reshape(operand, new_sizes, inferred_dimension)
@@ -156,12 +237,35 @@ def dynamic_reshape(
 ) -> XlaOp:
     """`reshape` to sizes that are known at run time: s32 scalars, one per dimension of the result.
 
-    The bounds give the result's buffer, the flags which of its dimensions are dynamic. Rule BEY-24. Raises ShapeError.
+    The bounds give the result's buffer, the flags which of its dimensions are dynamic. Rule BEY-24.
 
-        >>> b = hk.Builder()
-        >>> x = hk.set_dimension_size(b.constant([1, 2, 3, 4]), b.constant(2), 0)
-        >>> hk.evaluate(b.build(hk.dynamic_reshape(x, [1, 2], [1, 4], [False, True])))
-        array([[1, 2]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    dim_sizes : sequence of XlaOp or number
+        The sizes at run time: an s32 scalar for each dimension of the result.
+    new_size_bounds : sequence of int
+        The bounds of the sizes: the dimensions of the result's buffer.
+    dims_are_dynamic : sequence of bool
+        For each dimension of the result whether it is dynamic.
+
+    Returns
+    -------
+    XlaOp
+        An array of dimensions `new_size_bounds`, of which those marked are dynamic.
+
+    Raises
+    ------
+    ShapeError
+        The arguments do not fit each other or the operand (BEY-24, RESHAPE-2, RESHAPE-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = hk.set_dimension_size(b.constant([1, 2, 3, 4]), b.constant(2), 0)
+    >>> hk.evaluate(b.build(hk.dynamic_reshape(x, [1, 2], [1, 4], [False, True])))
+    array([[1, 2]], dtype=int32)
     """
     _check_array(operand, "dynamic-reshape", "BEY-24")
     lengths = (len(dim_sizes), len(new_size_bounds), len(dims_are_dynamic))
@@ -176,12 +280,31 @@ def dynamic_reshape(
 def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
     """Makes one dimension of consecutive ones, at the place of the first; none or one listed: the operand itself.
 
-    Rules COLLAPSE. Raises ShapeError.
+    Rules COLLAPSE.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.collapse(b.constant([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]), [1, 2])))
-        array([[1, 2, 3, 4],
-               [5, 6, 7, 8]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    dimensions : sequence of int
+        Consecutive dimensions, ascending.
+
+    Returns
+    -------
+    XlaOp
+        An array with one dimension in the place of these, of the product of their sizes.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: COLLAPSE-3, COLLAPSE-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.collapse(b.constant([[[1, 2], [3, 4]], [[5, 6], [7, 8]]]), [1, 2])))
+    array([[1, 2, 3, 4],
+           [5, 6, 7, 8]], dtype=int32)
     """
     first_handle(operand)
     dimensions = integer_list(dimensions, operand, "reshape", "COLLAPSE-4", "dimensions")
@@ -199,37 +322,94 @@ def collapse(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 def transpose(operand: XlaOp, permutation: Sequence[int]) -> XlaOp:
     """Permutes dimensions: dimension i of the result is the operand's permutation[i].
 
-    Rules TRANSP. Raises ShapeError.
+    Rules TRANSP.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.transpose(b.constant([[1, 2, 3], [4, 5, 6]]), [1, 0])))
-        array([[1, 4],
-               [2, 5],
-               [3, 6]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array of rank r.
+    permutation : sequence of int
+        The numbers 0 to r - 1 in some order.
+
+    Returns
+    -------
+    XlaOp
+        An array whose dimension i has the size of the operand's dimension permutation[i].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: TRANSP-3.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.transpose(b.constant([[1, 2, 3], [4, 5, 6]]), [1, 0])))
+    array([[1, 4],
+           [2, 5],
+           [3, 6]], dtype=int32)
     """
     permutation = integer_list(permutation, operand, "transpose", "TRANSP-3", "permutation")
     return emit(Transpose(permutation), operand)
 
 
 def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
-    """Reverses the order of elements in these dimensions. Rules REV. Raises ShapeError.
+    """Reverses the order of elements in these dimensions. Rules REV.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.rev(b.constant([[1, 2], [3, 4]]), [1])))
-        array([[2, 1],
-               [4, 3]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    dimensions : sequence of int
+        The dimensions, none twice.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: REV-3, REV-4.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.rev(b.constant([[1, 2], [3, 4]]), [1])))
+    array([[2, 1],
+           [4, 3]], dtype=int32)
     """
     return emit(Reverse(integer_list(dimensions, operand, "reverse", "REV-3", "dimensions")), operand)
 
 
 def concat_in_dim(operands: Sequence[XlaOp], dimension: int) -> XlaOp:
-    """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT. Raises ShapeError.
+    """Arrays of one rank and element type, one after the other along `dimension`. Rules CONCAT.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.concat_in_dim([b.constant([[1, 2]]), b.constant([[3, 4], [5, 6]])], 0)))
-        array([[1, 2],
-               [3, 4],
-               [5, 6]], dtype=int32)
+    Parameters
+    ----------
+    operands : sequence of XlaOp
+        Arrays of one rank and element type, whose dimensions are equal but for `dimension`. At least one.
+    dimension : int
+        The dimension along which they follow each other.
+
+    Returns
+    -------
+    XlaOp
+        An array in which this dimension has the sum of the operands' sizes.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: CONCAT-3 to CONCAT-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.concat_in_dim([b.constant([[1, 2]]), b.constant([[3, 4], [5, 6]])], 0)))
+    array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
     """
     given: Any = operands
     if not isinstance(given, Iterable) or (isinstance(given, XlaOp) and not given.shape.is_tuple):
@@ -256,27 +436,69 @@ concatenate = concat_in_dim
 
 
 def pad(operand: XlaOp, padding_value: Any, padding_config: Sequence[Any]) -> XlaOp:
-    """Puts `padding_value` between and around the elements.
+    """Puts `padding_value` around the elements and between them.
 
-    padding_config: for each dimension (low, high, interior), (low, high) or a PaddingDimension: `interior` values
-    between neighbours, then `low` in front and `high` behind; negative ones remove what is there.
+    Rules PAD.
 
-    Rules PAD. Raises ShapeError.
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    padding_value : XlaOp, number or array
+        A scalar of the operand's element type.
+    padding_config : sequence of (int, int, int)
+        For each dimension (low, high, interior), (low, high) or a PaddingDimension: `interior` values between
+        neighbours, then `low` before and `high` after all; negative `low` and `high` remove elements.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.pad(b.constant([1, 2, 3]), 0, [(2, 1, 1)])))
-        array([0, 0, 1, 0, 2, 0, 3, 0], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array; a dimension of size n has size low + high + n + interior * (n - 1).
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: PAD-2 to PAD-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.pad(b.constant([1, 2, 3]), 0, [(2, 1, 1)])))
+    array([0, 0, 1, 0, 2, 0, 3, 0], dtype=int32)
     """
     return emit(Pad(padding_config), operand, padding_value)  # pyright: ignore[reportArgumentType]  # which Pad checks
 
 
 def pad_in_dim(operand: XlaOp, padding_value: Any, dimno: int, pad_lo: int, pad_hi: int) -> XlaOp:
-    """`pad` around one dimension (BEY-26). Rules PAD. Raises ShapeError.
+    """`pad` around one dimension (BEY-26). Rules PAD.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.pad_in_dim(b.constant([[1, 2], [3, 4]]), 0, 1, 1, 0)))
-        array([[0, 1, 2],
-               [0, 3, 4]], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    padding_value : XlaOp, number or array
+        A scalar of the operand's element type.
+    dimno : int
+        The dimension.
+    pad_lo, pad_hi : int
+        How many values are put before and after; negative ones remove elements.
+
+    Returns
+    -------
+    XlaOp
+        An array; this dimension is larger by `pad_lo` + `pad_hi`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-26, PAD-2, PAD-3, PAD-4, PAD-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.pad_in_dim(b.constant([[1, 2], [3, 4]]), 0, 1, 1, 0)))
+    array([[0, 1, 2],
+           [0, 3, 4]], dtype=int32)
     """
     first_handle(operand)
     check_call(0 <= dimno < operand.rank, operand, "pad", "BEY-26", "dimno", dimno, "a dimension of the operand")

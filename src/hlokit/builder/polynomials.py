@@ -24,9 +24,28 @@ _STIRLING = tuple(b / ((2 * k + 1) * (2 * k + 2)) for k, b in enumerate(BERNOULL
 def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaOp:
     """coefficients[0] x^(n-1) + ... + coefficients[n-1], by Horner's rule; a Table gives those of x's type (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.evaluate_polynomial(b.constant([1.0, 2.0]), [1.0, 0.0, 3.0])))
-        array([4., 7.], dtype=float32)
+    Parameters
+    ----------
+    x : XlaOp
+        The arguments, real.
+    coefficients : sequence of float
+        The coefficients, of the highest degree first.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape and element type of `x`.
+
+    Raises
+    ------
+    ShapeError
+        `x` is not an array (BIN-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.evaluate_polynomial(b.constant([1.0, 2.0]), [1.0, 0.0, 3.0])))
+    array([4., 7.], dtype=float32)
     """
     if isinstance(coefficients, Table):
         coefficients = coefficients.f64 if x.dtype.bits == 64 else coefficients.f32
@@ -39,9 +58,28 @@ def evaluate_polynomial(x: XlaOp, coefficients: Sequence[float] | Table) -> XlaO
 def evaluate_chebyshev_polynomial(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
     """The sum of coefficients[k] T_(n-1-k)(x / 2) where the last term counts half, by Clenshaw's rule (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.evaluate_chebyshev_polynomial(b.constant([0.0, 2.0]), [1.0, 3.0, 4.0])))
-        array([1., 6.], dtype=float32)
+    Parameters
+    ----------
+    x : XlaOp
+        The arguments, real.
+    coefficients : sequence of float
+        The coefficients, of the highest degree first.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape and element type of `x`.
+
+    Raises
+    ------
+    ShapeError
+        `x` is not an array (BIN-3).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.evaluate_chebyshev_polynomial(b.constant([0.0, 2.0]), [1.0, 3.0, 4.0])))
+    array([1., 6.], dtype=float32)
     """
     b0 = b1 = b2 = full_like(x, 0)
     for coefficient in coefficients:

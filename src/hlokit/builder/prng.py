@@ -39,10 +39,27 @@ BitGenerator: TypeAlias = "Callable[[XlaOp, XlaOp, Shape], tuple[XlaOp, XlaOp]]"
 def three_fry_bit_generator(key: XlaOp, initial_state: XlaOp, shape: Shape) -> tuple[XlaOp, XlaOp]:
     """Random bits and the new state by ThreeFry; key and state are u64[] (BEY-80, RBG rules).
 
-        >>> b = hk.Builder()
-        >>> bits, state = hk.three_fry_bit_generator(b.constant(1, hk.u64), b.constant(0, hk.u64), hk.u32[2])
-        >>> hk.evaluate(b.build(bits))
-        array([3023415290, 2531993477], dtype=uint32)
+    Parameters
+    ----------
+    shape : Shape
+        The shape of the bits, of an integral or floating type.
+
+    Returns
+    -------
+    tuple of XlaOp
+        The bits, unsigned, and the new state.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RBG-5 to RBG-7, BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> bits, state = hk.three_fry_bit_generator(b.constant(1, hk.u64), b.constant(0, hk.u64), hk.u32[2])
+    >>> hk.evaluate(b.build(bits))
+    array([3023415290, 2531993477], dtype=uint32)
     """
     state, bits = rng_bit_generator("rng_three_fry", _joined(key, initial_state), shape)
     return bits, reshape(slice_in_dim(state, 1, 2, 1, 0), ())
@@ -51,10 +68,27 @@ def three_fry_bit_generator(key: XlaOp, initial_state: XlaOp, shape: Shape) -> t
 def philox_bit_generator(key: XlaOp, initial_state: XlaOp, shape: Shape) -> tuple[XlaOp, XlaOp]:
     """Random bits and the new state by Philox; key is u64[], state u64[2] (BEY-80, RBG rules).
 
-        >>> b = hk.Builder()
-        >>> bits, state = hk.philox_bit_generator(b.constant(1, hk.u64), b.constant([0, 0], hk.u64), hk.u32[2])
-        >>> hk.evaluate(b.build(bits))
-        array([3823634032, 3842641596], dtype=uint32)
+    Parameters
+    ----------
+    shape : Shape
+        The shape of the bits, of an integral or floating type.
+
+    Returns
+    -------
+    tuple of XlaOp
+        The bits, unsigned, and the new state.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RBG-5 to RBG-7, BEY-80.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> bits, state = hk.philox_bit_generator(b.constant(1, hk.u64), b.constant([0, 0], hk.u64), hk.u32[2])
+    >>> hk.evaluate(b.build(bits))
+    array([3823634032, 3842641596], dtype=uint32)
     """
     state, bits = rng_bit_generator("rng_philox", _joined(key, initial_state), shape)
     return bits, slice_in_dim(state, 1, 3, 1, 0)
@@ -72,14 +106,36 @@ def uniform_floating_point_distribution(
 ) -> tuple[XlaOp, XlaOp]:
     """Numbers spread evenly over [minval, maxval), two scalars or numbers, and the new state (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> key, state = b.constant(1, hk.u64), b.constant(0, hk.u64)
-        >>> numbers, state = hk.uniform_floating_point_distribution(
-        ...     key, state, hk.three_fry_bit_generator, 0.0, 10.0, hk.f32[1000]
-        ... )
-        >>> drawn = hk.evaluate(b.build(numbers))
-        >>> bool(((0 <= drawn) & (drawn < 10)).all()), bool(abs(drawn.mean() - 5) < 1)
-        (True, True)
+    Parameters
+    ----------
+    minval : XlaOp, number or array
+        The least number.
+    maxval : XlaOp, number or array
+        The number below which all are, of the type of `minval`.
+    shape : Shape
+        The shape of the numbers, of a floating type.
+
+    Returns
+    -------
+    tuple of XlaOp
+        The numbers, and the generator's new state.
+
+    Raises
+    ------
+    ShapeError
+        The shape's element type is not one that the bits can be made of (BEY-80), or a constraint of the generator does
+        not hold: RBG-5, RBG-6, RBG-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> key, state = b.constant(1, hk.u64), b.constant(0, hk.u64)
+    >>> numbers, state = hk.uniform_floating_point_distribution(
+    ...     key, state, hk.three_fry_bit_generator, 0.0, 10.0, hk.f32[1000]
+    ... )
+    >>> drawn = hk.evaluate(b.build(numbers))
+    >>> bool(((0 <= drawn) & (drawn < 10)).all()), bool(abs(drawn.mean() - 5) < 1)
+    (True, True)
     """
     if not shape.dtype.is_floating:
         raise reject("BEY-80", "uniform_floating_point_distribution", f"{shape} from key", "a floating shape", key)
@@ -96,11 +152,33 @@ def uniform_int_distribution(
 
     All are equally probable where their count divides 2^bits, else nearly so.
 
-        >>> b = hk.Builder()
-        >>> key, state = b.constant(1, hk.u64), b.constant(0, hk.u64)
-        >>> numbers, state = hk.uniform_int_distribution(key, state, hk.three_fry_bit_generator, 0, 6, hk.s32[1000])
-        >>> sorted({*hk.evaluate(b.build(numbers)).tolist()})
-        [0, 1, 2, 3, 4, 5]
+    Parameters
+    ----------
+    minval : XlaOp, number or array
+        The least number.
+    maxval : XlaOp, number or array
+        The number below which all are, of the type of `minval`.
+    shape : Shape
+        The shape of the numbers, of an integral type.
+
+    Returns
+    -------
+    tuple of XlaOp
+        The numbers, and the generator's new state.
+
+    Raises
+    ------
+    ShapeError
+        The shape's element type is not one that the bits can be made of (BEY-80), or a constraint of the generator does
+        not hold: RBG-5, RBG-6, RBG-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> key, state = b.constant(1, hk.u64), b.constant(0, hk.u64)
+    >>> numbers, state = hk.uniform_int_distribution(key, state, hk.three_fry_bit_generator, 0, 6, hk.s32[1000])
+    >>> sorted({*hk.evaluate(b.build(numbers)).tolist()})
+    [0, 1, 2, 3, 4, 5]
     """
     unsigned = unsigned_of(shape.dtype.bits)
     if not shape.dtype.is_integral or unsigned is None:
@@ -115,12 +193,30 @@ def normal_floating_point_distribution(
 ) -> tuple[XlaOp, XlaOp]:
     """Numbers of the normal distribution with mean 0 and variance 1, and the new state (BEY-80).
 
-        >>> b = hk.Builder()
-        >>> key, state = b.constant(1, hk.u64), b.constant(0, hk.u64)
-        >>> numbers, state = hk.normal_floating_point_distribution(key, state, hk.three_fry_bit_generator, hk.f32[1000])
-        >>> drawn = hk.evaluate(b.build(numbers))
-        >>> bool(abs(drawn.mean()) < 0.2), bool(abs(drawn.std() - 1) < 0.2)
-        (True, True)
+    Parameters
+    ----------
+    shape : Shape
+        The shape of the numbers, of a floating type.
+
+    Returns
+    -------
+    tuple of XlaOp
+        The numbers, and the generator's new state.
+
+    Raises
+    ------
+    ShapeError
+        The shape's element type is not one that the bits can be made of (BEY-80), or a constraint of the generator does
+        not hold: RBG-5, RBG-6, RBG-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> key, state = b.constant(1, hk.u64), b.constant(0, hk.u64)
+    >>> numbers, state = hk.normal_floating_point_distribution(key, state, hk.three_fry_bit_generator, hk.f32[1000])
+    >>> drawn = hk.evaluate(b.build(numbers))
+    >>> bool(abs(drawn.mean()) < 0.2), bool(abs(drawn.std() - 1) < 0.2)
+    (True, True)
     """
     if not shape.dtype.is_floating:
         raise reject("BEY-80", "normal_floating_point_distribution", f"{shape} from key", "a floating shape", key)

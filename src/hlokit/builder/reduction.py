@@ -37,27 +37,68 @@ def reduce(
 ) -> XlaOp:
     """Folds the elements along some dimensions with a computation, from an init value on, in row-major order.
 
-    operands     an array, or N of the same dimensions; then `init_values` are N scalars and the result is a tuple
-    computation  (N accumulated, N new) scalars -> N scalars; the accumulated ones come first
+    Rules REDUCE, REDUCER.
 
-    Rules REDUCE, REDUCER. Raises ShapeError.
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        An array, or N arrays of the same dimensions.
+    init_values : XlaOp or sequence of XlaOp, numbers or arrays
+        For each operand a scalar of its element type.
+    computation : Computation, HloModule or callable
+        Takes (N accumulated, N new) scalars to N scalars.
+    dimensions : sequence of int
+        The dimensions that are folded.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reduce(b.constant([[1, 2, 3], [4, 5, 6]]), 0, hk.add, [1])))
-        array([ 6, 15], dtype=int32)
+    Returns
+    -------
+    XlaOp
+        An array of the other dimensions; a tuple of N for a sequence of operands.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: REDUCE-2 to REDUCE-5, REDUCE-7, REDUCER-1, REDUCER-2, REDUCER-4, REDUCER-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reduce(b.constant([[1, 2, 3], [4, 5, 6]]), 0, hk.add, [1])))
+    array([ 6, 15], dtype=int32)
     """
     operands, inits, scalars = _reduced(operands, init_values, "REDUCE-2", "reduce")
     called = computation_of(computation, scalars + scalars, operands[0].builder)
-    _check_types(called, operands, inits, "reduce")
+    check_types(called, operands, inits, "reduce")
     return emit(Reduce(dims(dimensions)), *operands, *inits, called=(called,))
 
 
 def reduce_all(operand: XlaOp, init: Any, computation: ComputationLike) -> XlaOp:
-    """Folds all elements to a scalar (BEY-48). Rules REDUCE. Raises ShapeError.
+    """Folds all elements to a scalar (BEY-48). Rules REDUCE.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reduce_all(b.constant([[1, 2, 3], [4, 5, 6]]), 0, hk.add)))
-        array(21, dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    init : XlaOp, number or array
+        A scalar of the operand's element type.
+    computation : Computation, HloModule or callable
+        Takes (accumulated, new) scalars to a scalar.
+
+    Returns
+    -------
+    XlaOp
+        A scalar.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: REDUCE-2 to REDUCE-5, REDUCE-7, REDUCER-1, REDUCER-2.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reduce_all(b.constant([[1, 2, 3], [4, 5, 6]]), 0, hk.add)))
+    array(21, dtype=int32)
     """
     return reduce(operand, init, computation, range(operand.rank))
 
@@ -72,11 +113,32 @@ def reduce_window(
 ) -> XlaOp:
     """Folds the elements under a window at each of its positions; padding "SAME" or "VALID". Arguments as for `reduce`.
 
-    Rules RWIN, WIN. Raises ShapeError.
+    Rules RWIN, WIN.
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.reduce_window(b.constant([1, 2, 3, 4]), 0, hk.add, [2], [1], "VALID")))
-        array([3, 5, 7], dtype=int32)
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        An array, or N arrays of the same dimensions.
+    init_values : XlaOp or sequence of XlaOp, numbers or arrays
+        For each operand a scalar of its element type.
+    computation : Computation, HloModule or callable
+        Takes (N accumulated, N new) scalars to N scalars.
+
+    Returns
+    -------
+    XlaOp
+        An array with an element for each position of the window; a tuple of N for a sequence of operands.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RWIN-2 to RWIN-4, WIN-2, WIN-3, WIN-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.reduce_window(b.constant([1, 2, 3, 4]), 0, hk.add, [2], [1], "VALID")))
+    array([3, 5, 7], dtype=int32)
     """
     first = _reduced(operands, init_values, "RWIN-2", "reduce-window")[0][0]
     strides = window_strides if len(window_strides) else [1] * first.rank
@@ -98,18 +160,45 @@ def reduce_window_with_general_padding(
 ) -> XlaOp:
     """`reduce_window` with a (low, high) padding per dimension and dilations; an empty list means the default.
 
-    Rules RWIN, WIN. Raises ShapeError.
+    Rules RWIN, WIN.
 
-        >>> b = hk.Builder()
-        >>> result = hk.reduce_window_with_general_padding(b.constant([1, 2, 3]), 0, hk.add, [3], [1], [], [], [(2, 0)])
-        >>> hk.evaluate(b.build(result))
-        array([1, 3, 6], dtype=int32)
+    Parameters
+    ----------
+    operands : XlaOp or sequence of XlaOp
+        An array, or N arrays of the same dimensions.
+    init_values : XlaOp or sequence of XlaOp, numbers or arrays
+        For each operand a scalar of its element type.
+    computation : Computation, HloModule or callable
+        Takes (N accumulated, N new) scalars to N scalars.
+    base_dilations : sequence of int
+        The distance between elements of the operand, for each dimension. Empty: 1.
+    window_dilations : sequence of int
+        The distance between elements of the window, for each dimension. Empty: 1.
+    padding : sequence of (int, int)
+        (low, high) for each dimension: init values before and after it; negative ones remove elements. Empty: none.
+
+    Returns
+    -------
+    XlaOp
+        An array with an element for each position of the window; a tuple of N for a sequence of operands.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: RWIN-2 to RWIN-4, WIN-2, WIN-3, WIN-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.reduce_window_with_general_padding(b.constant([1, 2, 3]), 0, hk.add, [3], [1], [], [], [(2, 0)])
+    >>> hk.evaluate(b.build(result))
+    array([1, 3, 6], dtype=int32)
     """
     operands, inits, scalars = _reduced(operands, init_values, "RWIN-2", "reduce-window")
     lists = (window_dimensions, window_strides, padding, base_dilations, window_dilations)
     window = made(Window.make, "reduce-window", operands, *lists)
     called = computation_of(computation, scalars + scalars, operands[0].builder)
-    _check_types(called, operands, inits, "reduce-window")
+    check_types(called, operands, inits, "reduce-window")
     return emit(ReduceWindow(window), *operands, *inits, called=(called,))
 
 
@@ -127,12 +216,37 @@ def select_and_scatter(
 
     operand, result [...]; source: one element per window position; padding: SAME or VALID.
 
-    Rules SAS. Raises ShapeError.
+    Rules SAS.
 
-        >>> b = hk.Builder()
-        >>> x, source = b.constant([1, 5, 2, 3]), b.constant([10, 20])
-        >>> hk.evaluate(b.build(hk.select_and_scatter(x, hk.ge, [2], [2], "VALID", source, 0, hk.add)))
-        array([ 0, 10,  0, 20], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    select : Computation, HloModule or callable
+        Takes (chosen, new) scalars to pred[]: whether the chosen element stays.
+    source : XlaOp, number or array
+        An array of the operand's element type, with an element for each position of the window.
+    init_value : XlaOp, number or array
+        A scalar of the operand's element type, which the result begins with.
+    scatter : Computation, HloModule or callable
+        Takes (current, source) scalars to a scalar.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SAS-2 to SAS-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, source = b.constant([1, 5, 2, 3]), b.constant([10, 20])
+    >>> hk.evaluate(b.build(hk.select_and_scatter(x, hk.ge, [2], [2], "VALID", source, 0, hk.add)))
+    array([ 0, 10,  0, 20], dtype=int32)
     """
     sizes, strides = operand.shape.dimensions, window_strides if len(window_strides) else [1] * operand.rank
     pairs = made(make_padding, "select-and-scatter", (operand,), sizes, window_dimensions, strides, padding)
@@ -151,13 +265,40 @@ def select_and_scatter_with_general_padding(
     init_value: Any,
     scatter: ComputationLike,
 ) -> XlaOp:
-    """`select_and_scatter` with a (low, high) padding per dimension (BEY-49). Rules SAS. Raises ShapeError.
+    """`select_and_scatter` with a (low, high) padding per dimension (BEY-49). Rules SAS.
 
-        >>> b = hk.Builder()
-        >>> x, source = b.constant([1, 5, 2, 3]), b.constant([10, 20])
-        >>> result = hk.select_and_scatter_with_general_padding(x, hk.ge, [2], [2], [(0, 0)], source, 0, hk.add)
-        >>> hk.evaluate(b.build(result))
-        array([ 0, 10,  0, 20], dtype=int32)
+    Parameters
+    ----------
+    operand : XlaOp
+        An array.
+    select : Computation, HloModule or callable
+        Takes (chosen, new) scalars to pred[]: whether the chosen element stays.
+    padding : sequence of (int, int)
+        (low, high) for each dimension. Empty: none.
+    source : XlaOp, number or array
+        An array of the operand's element type, with an element for each position of the window.
+    init_value : XlaOp, number or array
+        A scalar of the operand's element type, which the result begins with.
+    scatter : Computation, HloModule or callable
+        Takes (current, source) scalars to a scalar.
+
+    Returns
+    -------
+    XlaOp
+        An array of the operand's shape.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: SAS-2 to SAS-6, BEY-49.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, source = b.constant([1, 5, 2, 3]), b.constant([10, 20])
+    >>> result = hk.select_and_scatter_with_general_padding(x, hk.ge, [2], [2], [(0, 0)], source, 0, hk.add)
+    >>> hk.evaluate(b.build(result))
+    array([ 0, 10,  0, 20], dtype=int32)
     """
     window = made(Window.make, "select-and-scatter", (operand,), window_dimensions, window_strides, padding)
     scalars = [operand.dtype[()]] * 2
@@ -168,10 +309,31 @@ def select_and_scatter_with_general_padding(
 def make_padding(
     input_dimensions: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> tuple[tuple[int, int], ...]:
-    """(low, high) per dimension for "SAME" or "VALID" padding (WIN-5..7). Raises ShapeError (WIN-6).
+    """(low, high) per dimension for "SAME" or "VALID" padding (WIN-5..7).
 
-        >>> hk.make_padding([5], [3], [2], "SAME")
-        ((1, 1),)
+    Parameters
+    ----------
+    input_dimensions : sequence of int
+        The sizes of the operand's dimensions.
+    window_dimensions : sequence of int
+        The window's sizes, one for each.
+    padding : str
+        "SAME" or "VALID".
+
+    Returns
+    -------
+    tuple of (int, int)
+        (low, high) for each dimension.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: WIN-6.
+
+    Examples
+    --------
+    >>> hk.make_padding([5], [3], [2], "SAME")
+    ((1, 1),)
     """
     if not isinstance(padding, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ShapeError("WIN-5", "padding", repr(padding), "SAME or VALID")
@@ -188,15 +350,32 @@ def make_padding(
 def batch_norm_training(operand: XlaOp, scale: Any, offset: Any, epsilon: float, feature_index: int) -> XlaOp:
     """Normalises each feature by its own mean and variance; gives (output, batch_mean [F], batch_var [F]).
 
-    scale, offset [F] with F the size of dimension `feature_index`. Rules BNT. Raises ShapeError.
+    scale, offset [F] with F the size of dimension `feature_index`. Rules BNT.
 
-        >>> b = hk.Builder()
-        >>> x = b.constant([[1.0, 10.0], [3.0, 10.0]])
-        >>> result = hk.batch_norm_training(x, b.constant([1.0, 1.0]), b.constant([0.0, 5.0]), 1e-6, 1)
-        >>> output, mean, variance = hk.evaluate(b.build(result))
-        >>> output.round(3), mean, variance
-        (array([[-1.,  5.],
-               [ 1.,  5.]], dtype=float32), array([ 2., 10.], dtype=float32), array([1., 0.], dtype=float32))
+    Parameters
+    ----------
+    operand : XlaOp
+        A floating array.
+
+    Returns
+    -------
+    XlaOp
+        The tuple (output, batch_mean, batch_var), of the operand's shape, [F] and [F].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BNT-3 to BNT-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x = b.constant([[1.0, 10.0], [3.0, 10.0]])
+    >>> result = hk.batch_norm_training(x, b.constant([1.0, 1.0]), b.constant([0.0, 5.0]), 1e-6, 1)
+    >>> output, mean, variance = hk.evaluate(b.build(result))
+    >>> output.round(3), mean, variance
+    (array([[-1.,  5.],
+           [ 1.,  5.]], dtype=float32), array([ 2., 10.], dtype=float32), array([1., 0.], dtype=float32))
     """
     return emit(norms.BatchNormTraining(epsilon, feature_index), operand, scale, offset)
 
@@ -204,14 +383,35 @@ def batch_norm_training(operand: XlaOp, scale: Any, offset: Any, epsilon: float,
 def batch_norm_inference(
     operand: XlaOp, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float, feature_index: int
 ) -> XlaOp:
-    """Normalises each feature by a given mean and variance, [F] each. Rules BNI. Raises ShapeError.
+    """Normalises each feature by a given mean and variance, [F] each. Rules BNI.
 
-        >>> b = hk.Builder()
-        >>> x, ones, zeros = b.constant([[1.0, 10.0], [3.0, 10.0]]), b.constant([1.0, 1.0]), b.constant([0.0, 0.0])
-        >>> result = hk.batch_norm_inference(x, ones, zeros, b.constant([2.0, 8.0]), b.constant([4.0, 4.0]), 0.0, 1)
-        >>> hk.evaluate(b.build(result))
-        array([[-0.5,  1. ],
-               [ 0.5,  1. ]], dtype=float32)
+    Parameters
+    ----------
+    operand : XlaOp
+        A floating array.
+    mean : XlaOp, number or array
+        The mean of each feature, [F].
+    variance : XlaOp, number or array
+        The variance of each feature, [F].
+
+    Returns
+    -------
+    XlaOp
+        The normalised array, of the operand's shape and element type.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BNI-3.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, ones, zeros = b.constant([[1.0, 10.0], [3.0, 10.0]]), b.constant([1.0, 1.0]), b.constant([0.0, 0.0])
+    >>> result = hk.batch_norm_inference(x, ones, zeros, b.constant([2.0, 8.0]), b.constant([4.0, 4.0]), 0.0, 1)
+    >>> hk.evaluate(b.build(result))
+    array([[-0.5,  1. ],
+           [ 0.5,  1. ]], dtype=float32)
     """
     return emit(norms.BatchNormInference(epsilon, feature_index), operand, scale, offset, mean, variance)
 
@@ -221,13 +421,36 @@ def batch_norm_grad(
 ) -> XlaOp:
     """Gradients of `batch_norm_training`: (grad_operand, grad_scale [F], grad_offset [F]).
 
-    Rules BNG. Raises ShapeError.
+    Rules BNG.
 
-        >>> b = hk.Builder()
-        >>> x, one, gradient = b.constant([[1.0], [3.0]]), b.constant([1.0]), b.constant([[1.0], [0.0]])
-        >>> result = hk.batch_norm_grad(x, one, b.constant([2.0]), one, gradient, 0.0, 1)
-        >>> [part.tolist() for part in hk.evaluate(b.build(result))]
-        [[[0.0], [0.0]], [-1.0], [1.0]]
+    Parameters
+    ----------
+    operand : XlaOp
+        The array that batch_norm_training was given.
+    batch_mean : XlaOp, number or array
+        The mean of each feature, [F].
+    batch_var : XlaOp, number or array
+        The variance of each feature, [F].
+    grad_output : XlaOp, number or array
+        The gradient of the normalised array, of the operand's shape and element type.
+
+    Returns
+    -------
+    XlaOp
+        The tuple (grad_operand, grad_scale, grad_offset), of the operand's shape, [F] and [F].
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BNG-4, BNG-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> x, one, gradient = b.constant([[1.0], [3.0]]), b.constant([1.0]), b.constant([[1.0], [0.0]])
+    >>> result = hk.batch_norm_grad(x, one, b.constant([2.0]), one, gradient, 0.0, 1)
+    >>> [part.tolist() for part in hk.evaluate(b.build(result))]
+    [[[0.0], [0.0]], [-1.0], [1.0]]
     """
     return emit(norms.BatchNormGrad(epsilon, feature_index), operand, scale, batch_mean, batch_var, grad_output)
 
@@ -243,15 +466,40 @@ def scan(
 ) -> XlaOp:
     """A loop over the slices of `inputs` along a dimension, with carried values (BEY-50).
 
-    computation  (input slices.., carries..) -> (outputs.., new carries..); slices lack the dimension
-    result       (outputs stacked along the dimension.., final carries..)
+    Parameters
+    ----------
+    inputs : sequence of XlaOp
+        Arrays of one size in `scan_dimension`.
+    inits : XlaOp or number, each
+        The carried values that the first run gets.
+    computation : Computation, HloModule or callable
+        Takes (a slice of each input, carried values) to (outputs, new carried values); slices lack the dimension.
+    scan_dimension : int
+        The dimension that the loop goes along.
+    scan_dimension_size : int, optional
+        Its size, needed only without inputs.
+    is_reverse : bool, optional
+        Whether the loop starts at the last slice.
+    is_associative : bool, optional
+        A promise that the computation is associative.
 
-    `scan_dimension_size` is needed only without inputs. Raises ShapeError.
+    Returns
+    -------
+    XlaOp
+        A tuple: for each output the array of its values along the dimension, then the carried values after the last
+        run.
 
-        >>> b = hk.Builder()
-        >>> result = hk.scan([b.constant([1, 2, 3])], [b.constant(0)], lambda x, total: (total + x, total + x), 0)
-        >>> hk.evaluate(b.build(result))
-        (array([1, 3, 6], dtype=int32), array(6, dtype=int32))
+    Raises
+    ------
+    ShapeError
+        The computation does not fit the inputs and carried values (BEY-50).
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.scan([b.constant([1, 2, 3])], [b.constant(0)], lambda x, total: (total + x, total + x), 0)
+    >>> hk.evaluate(b.build(result))
+    (array([1, 3, 6], dtype=int32), array(6, dtype=int32))
     """
     operands = handles(*inputs, *inits)
     arrays, carries = operands[: len(inputs)], operands[len(inputs) :]
@@ -279,14 +527,16 @@ def _scanned_shape(result: Shape, dimension: int, size: int) -> Shape:
     return output.with_dimensions([*sizes[:dimension], size, *sizes[dimension:]]) if output.is_array else output
 
 
-def _check_types(reducer: Computation, operands: Sequence[XlaOp], inits: Sequence[XlaOp], opcode: str) -> None:
-    """REDUCER-4, REDUCER-5: builders mix no floating types, as text may (REDUCER-7)."""
+def check_types(reducer: Computation, operands: Sequence[XlaOp], inits: Sequence[XlaOp], opcode: str) -> None:
+    """REDUCER-4, REDUCER-5: builders mix no floating types, as text may (REDUCER-7). `inits`: none for a scatter."""
     types = [o.dtype for o in operands]
     taken = [*(p.shape.dtype for p in reducer.parameters), *(i.dtype for i in inits)]
     if all(a is b or not (a.is_floating and b.is_floating) for a, b in zip(taken, types * 3)):
         return
     try:
-        check_reducer(reducer.program_shape, [o.shape for o in operands], tuple(i.shape for i in inits))
+        shapes = [o.shape for o in operands]
+        starts = tuple(i.shape for i in inits) or tuple(shape.dtype[()] for shape in shapes)
+        check_reducer(reducer.program_shape, shapes, starts)
     except ShapeError as error:
         raise rejected(error, opcode, *operands, *inits) from None
 

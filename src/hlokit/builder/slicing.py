@@ -23,10 +23,31 @@ __all__ = [
 def slice_in_minor_dims(x: XlaOp, start: Sequence[int], end: Sequence[int]) -> XlaOp:
     """x[..., start[0]:end[0], ..., start[-1]:end[-1]], whole in the dimensions before (BEY-80, SLICE rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.slice_in_minor_dims(b.constant([[1, 2, 3], [4, 5, 6]]), [1], [3])))
-        array([[2, 3],
-               [5, 6]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        An array.
+    start : sequence of int
+        The first index, for each of the last dimensions.
+    end : sequence of int
+        The index before which the slice ends, for each of them.
+
+    Returns
+    -------
+    XlaOp
+        An array that has end - start elements in these dimensions.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80, SLICE-3 to SLICE-7.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.slice_in_minor_dims(b.constant([[1, 2, 3], [4, 5, 6]]), [1], [3])))
+    array([[2, 3],
+           [5, 6]], dtype=int32)
     """
     major = _major_sizes("slice_in_minor_dims", x, len(start))
     return slice(x, (*(0 for _ in major), *start), (*major, *end))
@@ -35,9 +56,30 @@ def slice_in_minor_dims(x: XlaOp, start: Sequence[int], end: Sequence[int]) -> X
 def update_slice(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
     """x with `update` written from the constant indices `start` on (BEY-80, DUS rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.update_slice(b.constant([0, 1, 2, 3]), b.constant([7, 8]), [1])))
-        array([0, 7, 8, 3], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        An array.
+    update : XlaOp
+        The values to write: of the rank and element type of `x`, no dimension larger.
+    start : sequence of int
+        The index of the first element that is written, one for each dimension.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80, DUS-3 to DUS-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.update_slice(b.constant([0, 1, 2, 3]), b.constant([7, 8]), [1])))
+    array([0, 7, 8, 3], dtype=int32)
     """
     return dynamic_update_slice(x, update, list(start))
 
@@ -45,11 +87,32 @@ def update_slice(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
 def update_slice_in_minor_dims(x: XlaOp, update: XlaOp, start: Sequence[int]) -> XlaOp:
     """x with `update` written from `start` on in the last dimensions, from 0 on in the others (BEY-80, DUS rules).
 
-        >>> b = hk.Builder()
-        >>> result = hk.update_slice_in_minor_dims(b.constant([[0, 1, 2], [3, 4, 5]]), b.constant([[7], [8]]), [1])
-        >>> hk.evaluate(b.build(result))
-        array([[0, 7, 2],
-               [3, 8, 5]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        An array.
+    update : XlaOp
+        The values to write: of the rank and element type of `x`, no dimension larger.
+    start : sequence of int
+        The first index that is written, for the last dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80, DUS-3 to DUS-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.update_slice_in_minor_dims(b.constant([[0, 1, 2], [3, 4, 5]]), b.constant([[7], [8]]), [1])
+    >>> hk.evaluate(b.build(result))
+    array([[0, 7, 2],
+           [3, 8, 5]], dtype=int32)
     """
     major = _major_sizes("update_slice_in_minor_dims", x, len(start))
     return update_slice(x, update, [*(0 for _ in major), *start])
@@ -58,11 +121,32 @@ def update_slice_in_minor_dims(x: XlaOp, update: XlaOp, start: Sequence[int]) ->
 def dynamic_slice_in_minor_dims(x: XlaOp, starts: Sequence[Any], sizes: Sequence[int]) -> XlaOp:
     """dynamic_slice in the last dimensions, whole in the others (BEY-80, DSLICE rules).
 
-        >>> b = hk.Builder()
-        >>> result = hk.dynamic_slice_in_minor_dims(b.constant([[0, 1, 2], [3, 4, 5]]), [b.constant(1)], [2])
-        >>> hk.evaluate(b.build(result))
-        array([[1, 2],
-               [4, 5]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        An array.
+    starts : sequence of XlaOp or number
+        Scalars of one integral type, for the last dimensions.
+    sizes : sequence of int
+        The sizes of the slice in these dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An array that has these sizes in its last dimensions.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80, DSLICE-5 to DSLICE-8.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.dynamic_slice_in_minor_dims(b.constant([[0, 1, 2], [3, 4, 5]]), [b.constant(1)], [2])
+    >>> hk.evaluate(b.build(result))
+    array([[1, 2],
+           [4, 5]], dtype=int32)
     """
     major = _major_sizes("dynamic_slice_in_minor_dims", x, len(starts))
     return dynamic_slice(x, _with_zeros(major, starts), (*major, *sizes))
@@ -71,13 +155,34 @@ def dynamic_slice_in_minor_dims(x: XlaOp, starts: Sequence[Any], sizes: Sequence
 def dynamic_update_slice_in_minor_dims(x: XlaOp, update: XlaOp, starts: Sequence[Any]) -> XlaOp:
     """dynamic_update_slice that starts at 0 in all but the last dimensions (BEY-80, DUS rules).
 
-        >>> b = hk.Builder()
-        >>> result = hk.dynamic_update_slice_in_minor_dims(
-        ...     b.constant([[0, 1, 2], [3, 4, 5]]), b.constant([[7], [8]]), [b.constant(2)]
-        ... )
-        >>> hk.evaluate(b.build(result))
-        array([[0, 1, 7],
-               [3, 4, 8]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        An array.
+    update : XlaOp
+        The values to write: of the rank and element type of `x`, no dimension larger.
+    starts : sequence of XlaOp or number
+        Scalars of one integral type, for the last dimensions.
+
+    Returns
+    -------
+    XlaOp
+        An array of the shape of `x`.
+
+    Raises
+    ------
+    ShapeError
+        A constraint does not hold: BEY-80, DUS-3 to DUS-6.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> result = hk.dynamic_update_slice_in_minor_dims(
+    ...     b.constant([[0, 1, 2], [3, 4, 5]]), b.constant([[7], [8]]), [b.constant(2)]
+    ... )
+    >>> hk.evaluate(b.build(result))
+    array([[0, 1, 7],
+           [3, 4, 8]], dtype=int32)
     """
     major = _major_sizes("dynamic_update_slice_in_minor_dims", x, len(starts))
     return dynamic_update_slice(x, update, _with_zeros(major, starts))
@@ -88,10 +193,32 @@ def torch_index_select(x: XlaOp, index: XlaOp, dim: int) -> XlaOp:
 
     Positions outside are moved inside (GATHER rules).
 
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(hk.torch_index_select(b.constant([[1, 2, 3], [4, 5, 6]]), b.constant([2, 0]), 1)))
-        array([[3, 1],
-               [6, 4]], dtype=int32)
+    Parameters
+    ----------
+    x : XlaOp
+        An array.
+    index : XlaOp
+        Integers: positions along `dim`.
+    dim : int
+        The dimension of `x` that is indexed.
+
+    Returns
+    -------
+    XlaOp
+        The dimensions of `x`, with those of `index` in the place of `dim`.
+
+    Raises
+    ------
+    ShapeError
+        `index` is not integral or `dim` not a dimension of `x` (BEY-80), or a constraint does not hold: GATHER-3 to
+        GATHER-5.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(hk.torch_index_select(b.constant([[1, 2, 3], [4, 5, 6]]), b.constant([2, 0]), 1)))
+    array([[3, 1],
+           [6, 4]], dtype=int32)
     """
     if not 0 <= dim < x.rank:
         raise reject("BEY-80", "torch_index_select", "operand", f"a dimension {dim}", x)

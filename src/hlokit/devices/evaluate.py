@@ -39,35 +39,66 @@ def evaluate(
     to_host: Any = None,
     world: World | None = None,
 ) -> Any:
-    """Runs `module`'s entry computation and returns its result.
+    """Runs the entry computation of a module in the interpreter and returns its result.
 
-    args            one per parameter: anything NumPy or DLPack can read, of the parameter's element type and sizes
-                    (EXEC-3); Python numbers and lists take the parameter's type. Tuple parameters take tuples.
-    infeed          values that infeed instructions read, in order: arrays, or tuples of them (INFEED-2). An iterator is
-                    asked for each when it is needed
-    outfeed         a list, or what else has `append`, to which outfeed instructions add what they write, at once
-    seed            of rng (RNG-7) and of rng-get-and-update-state (BEY-57); same seed, same numbers
-    return_outfeed  return (result, outfed values in order) instead of the result alone (OUTFEED-2)
-    before, after   called around every instruction: before(instruction, operand values), after(instruction, (value,))
-    memory_limit    bytes that one instruction's result may take; default: the machine's memory
-    replicas, partitions   how many devices run the module; by default as many as its header says. With partitions=1
-                    one device computes on the global values of a module with shardings (HSHARD-7)
-    from_host       values that host transfers receive, by channel: {3: [value, ...]} (COMM-14)
-    to_host         a dict to which host transfers add what they send, by channel: a list each
-    world           of `mpi_world`: this process is one of the devices. Arguments and result are its own
+    Parameters
+    ----------
+    module : HloModule
+        The program.
+    args : Any
+        One argument for each parameter: what NumPy or DLPack can read, of the parameter's element type and sizes
+        (EXEC-3). Python numbers and lists take the parameter's type; tuple parameters take tuples. For several devices
+        one list of arguments for each, replica by replica and partition by partition; then `infeed`, `outfeed`,
+        `from_host` and `to_host` are lists too.
+    infeed : iterable, optional
+        The values that infeed instructions read, in order: arrays, or tuples of them (INFEED-2). An iterator is asked
+        for each when it is needed.
+    outfeed : list, optional
+        What outfeed instructions append their values to.
+    seed : int, optional
+        The seed of rng (RNG-7) and rng-get-and-update-state (BEY-57).
+    return_outfeed : bool, optional
+        Whether to return (result, values of outfeed instructions).
+    before, after : callable, optional
+        Called around every instruction: before(instruction, operand values), after(instruction, (value,)).
+    memory_limit : int, optional
+        Bytes that one instruction's result may take; by default the machine's memory.
+    replicas, partitions : int, optional
+        The numbers of replicas and partitions that run the module; by default as its header says. With partitions=1 one
+        device computes on the global values of a module with shardings (HSHARD-7).
+    from_host : dict, optional
+        The values that host transfers receive, by channel: {3: [value, ...]} (COMM-14).
+    to_host : dict, optional
+        What host transfers append their values to, by channel.
+    world : World, optional
+        Of `mpi_world`: this process is one of the devices, and arguments and result are its own.
 
-    Results are NumPy arrays (of the run-time size, for dynamic dimensions), a tuple for a tuple root, None for a token.
+    Returns
+    -------
+    numpy.ndarray, tuple or None
+        The result: arrays of run-time sizes, a tuple for a tuple, None for a token. For several devices a list of
+        results.
 
-    With several devices `args` are lists of arguments, one for each device, replica by replica and partition by
-    partition; so is `infeed`, and so are `outfeed`, `from_host` and `to_host` where they are given. The result is a
-    list of results, with `return_outfeed` a pair of lists. Each device has its own stream of random numbers.
+    Raises
+    ------
+    VerifyError
+        The module, read with `verify=False`, breaks rules.
+    ArgumentError
+        The arguments do not fit the parameters.
+    EvaluationError
+        An instruction cannot be run: an empty infeed, a function that fails.
+    UnsupportedError
+        Nothing implements a custom call or an instruction.
+    OutOfMemoryError
+        A value takes more memory than `memory_limit`.
+    DeadlockError
+        Devices wait for each other for ever, or it can be seen that they will.
 
-    Raises ArgumentError for arguments that do not fit, EvaluationError for what only running can show, DeadlockError
-    if devices wait for each other, or if it can be seen before that they will.
-
-        >>> b = hk.Builder()
-        >>> hk.evaluate(b.build(b.parameter(0, hk.f32[3]) * 2.0), [1.0, 2.0, 3.0])
-        array([2., 4., 6.], dtype=float32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.evaluate(b.build(b.parameter(0, hk.f32[3]) * 2.0), [1.0, 2.0, 3.0])
+    array([2., 4., 6.], dtype=float32)
     """
     refuse(module, memory.most() if memory_limit is None else memory_limit, replicas, partitions)
     replicas, partitions = device_counts(module, replicas, partitions)

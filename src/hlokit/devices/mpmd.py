@@ -45,21 +45,57 @@ def evaluate_mpmd(
     to_host: Any = None,
     world: World | None = None,
 ) -> Any:
-    """Runs programs that talk to each other, one on each device: what one sends on a channel another receives.
+    """Runs programs that communicate, one on each device: what one sends on a channel another receives.
 
-    programs                (module, arguments) for each device, replica by replica, partition by partition
-    replicas, partitions    the grid that the devices form: by default a replica each
+    Collectives of different modules meet where they have a channel_id and are of one kind (GRP-6). In a `world` every
+    rank names all programs, but arguments only for its own. The other arguments are those of `evaluate`.
 
-    Collectives of different modules meet where they have a channel_id and are of one kind (GRP-6). The rest is as
-    with `evaluate` on several devices; in a `world` every rank names all programs, but arguments only for its own.
+    Parameters
+    ----------
+    programs : sequence of (HloModule, sequence)
+        A module and its arguments for each device, replica by replica and partition by partition.
+    replicas, partitions : int, optional
+        The grid that the devices form: by default a replica each.
+    infeed : sequence of iterables, optional
+        For each device the values that infeed instructions read.
+    outfeed : list of lists, optional
+        For each device what outfeed instructions append their values to.
+    seed : int, optional
+        The seed of rng instructions; each device has its own stream.
+    return_outfeed : bool, optional
+        Whether to return the pair of results and values of outfeed instructions.
+    before, after : callable, optional
+        Called around every instruction: before(instruction, operand values), after(instruction, (value,)).
+    memory_limit : int, optional
+        Bytes that one instruction's result may take; by default the machine's memory.
+    from_host, to_host : list of dict, optional
+        For each device the values that host transfers receive, and what they append to, by channel.
+    world : World, optional
+        Of `mpi_world`: this process is one of the devices.
 
-        >>> b = hk.Builder("sender")
-        >>> token = hk.send_with_token(b.parameter(0, hk.s32[2]), hk.create_token(b), hk.ChannelHandle(1))
-        >>> sender = b.build(b.constant(0))
-        >>> b = hk.Builder("receiver")
-        >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
-        >>> hk.evaluate_mpmd([(sender, [[1, 2]]), (b.build(data), [])])
-        [array(0, dtype=int32), array([1, 2], dtype=int32)]
+    Returns
+    -------
+    list
+        The result of each device.
+
+    Raises
+    ------
+    ArgumentError
+        The arguments do not fit the parameters, or the programs the grid.
+    EvaluationError
+        An instruction cannot be run.
+    DeadlockError
+        Devices wait for each other for ever.
+
+    Examples
+    --------
+    >>> b = hk.Builder("sender")
+    >>> token = hk.send_with_token(b.parameter(0, hk.s32[2]), hk.create_token(b), hk.ChannelHandle(1))
+    >>> sender = b.build(b.constant(0))
+    >>> b = hk.Builder("receiver")
+    >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
+    >>> hk.evaluate_mpmd([(sender, [[1, 2]]), (b.build(data), [])])
+    [array(0, dtype=int32), array([1, 2], dtype=int32)]
     """
     partitions = partitions or (len(programs) // replicas if replicas else 1)
     replicas = replicas or len(programs) // partitions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -12,13 +11,14 @@ from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.op import Op
 from hlokit.types.literal import Literal
+from hlokit.types.shape import Shape
 
-_HEADER = (
+HEADER_FIELDS = (
     "is_scheduled", "replica_count", "num_partitions", "input_output_alias", "buffer_donor", "alias_passthrough_params",
     "frontend_attributes", "allow_spmd_sharding_propagation_to_parameters", "allow_spmd_sharding_propagation_to_output",
     "origin_recovery_table", "backend_config", "debug_attributes", "stack_tables",
 )  # fmt: skip
-_EXTRA = (
+EXTRA_FIELDS = (
     "metadata", "sharding", "frontend_attributes", "backend_config", "statistics", "origin", "parameter_replication",
     "async_execution_thread",
 )  # fmt: skip
@@ -39,11 +39,11 @@ def same_module(a: HloModule, b: HloModule, names: bool = True) -> str | None:
 def _differences(a: HloModule, b: HloModule, names: bool) -> Iterator[str]:
     if names and a.name != b.name:
         yield f"module name: {a.name} and {b.name}"
-    for field in _HEADER:
+    for field in HEADER_FIELDS:
         if getattr(a, field) != getattr(b, field):
             yield f"module {field}: {getattr(a, field)} and {getattr(b, field)}"
-    if _layouts(a) != _layouts(b):
-        yield f"entry_computation_layout: {_layouts(a)} and {_layouts(b)}"
+    if entry_layout(a) != entry_layout(b):
+        yield f"entry_computation_layout: {entry_layout(a)} and {entry_layout(b)}"
     ours, theirs = a.computations(), b.computations()
     if len(ours) != len(theirs):
         yield f"number of computations: {len(ours)} and {len(theirs)}"
@@ -56,7 +56,8 @@ def _differences(a: HloModule, b: HloModule, names: bool) -> Iterator[str]:
         yield from _in_computations(one, other, pairs, names, one in scheduled)
 
 
-def _layouts(module: HloModule) -> tuple[Any, ...]:
+def entry_layout(module: HloModule) -> tuple[Shape, ...]:
+    """The shapes of entry_computation_layout: the parameters', then the result's."""
     shape = module.entry.signature()
     parameters = shape.parameters if module.parameter_layouts is None else tuple(module.parameter_layouts)
     return *parameters, shape.result if module.result_layout is None else module.result_layout
@@ -104,7 +105,7 @@ def _in_instructions(
     if a.extra is None and b.extra is None:
         return
     ours, theirs = a.extra or _NOTHING, b.extra or _NOTHING
-    for field in _EXTRA:
+    for field in EXTRA_FIELDS:
         if getattr(ours, field) != getattr(theirs, field):
             yield f"{field} {getattr(ours, field)} and {getattr(theirs, field)}"
     if [match(p) for p in ours.control_predecessors] != theirs.control_predecessors:

@@ -24,12 +24,21 @@ class Computation:
     `instructions` may contain dead ones (HCOMP-11). The order of execution is `post_order()` unless the module is
     scheduled, when it is the order of `instructions`.
 
-        >>> b = hk.Builder("double")
-        >>> double = b.build_computation(b.parameter(0, hk.f32) * 2.0)
-        >>> double
-        <Computation double: (f32[]) -> f32[], 3 instructions>
-        >>> [instruction.opcode for instruction in double.instructions]
-        ['parameter', 'constant', 'multiply']
+    Parameters
+    ----------
+    name : str
+        The name.
+    module : HloModule, optional
+        The module that it is put in.
+
+    Examples
+    --------
+    >>> b = hk.Builder("double")
+    >>> double = b.build_computation(b.parameter(0, hk.f32) * 2.0)
+    >>> double
+    <Computation double: (f32[]) -> f32[], 3 instructions>
+    >>> [instruction.opcode for instruction in double.instructions]
+    ['parameter', 'constant', 'multiply']
     """
 
     __slots__ = (
@@ -90,6 +99,18 @@ class Computation:
         return [self._parameters[number] for number in sorted(self._parameters)]
 
     def has_parameter(self, number: int) -> bool:
+        """Whether there is a parameter of this number.
+
+        Parameters
+        ----------
+        number : int
+            The number, from 0.
+
+        Returns
+        -------
+        bool
+            Whether there is one.
+        """
         return number in self._parameters
 
     @property
@@ -98,7 +119,13 @@ class Computation:
         return ProgramShape([p.shape for p in parameters], self.root.shape, [p.name for p in parameters])
 
     def signature(self) -> ProgramShape:
-        """The program shape without the parameters' names: what a caller must fit. Cached until the graph changes."""
+        """The program shape without the parameters' names: what a caller must fit. Cached until the graph changes.
+
+        Returns
+        -------
+        ProgramShape
+            The shapes of the parameters and of the result.
+        """
         if self._signature is None or self._signature_version != self.version:
             self._signature = ProgramShape([p.shape for p in self.parameters], self.root.shape)
             self._signature_version = self.version
@@ -110,6 +137,11 @@ class Computation:
         XLA's order: starts from each instruction without users in the order of `instructions`; before an
         instruction come its control predecessors, last first, then its operands, left to right.
         A cycle (only edits that bypass this class can make one) raises ShapeError.
+
+        Returns
+        -------
+        list of Instruction
+            The instructions.
         """
         if self._order_version != self.version:
             self._order = _post_order(self)
@@ -127,9 +159,30 @@ class Computation:
         shape: Shape | None = None,
         name: str | None = None,
     ) -> Instruction:
-        """Appends an instruction. Its shape is inferred, which checks the op's rules (ShapeError).
+        """Appends an instruction. Its shape is inferred, which checks the op's rules.
 
-        A given `shape` must agree with the inferred one but for layouts (HINST-2) and is then kept.
+        Parameters
+        ----------
+        op : Op
+            The op with its attributes.
+        operands : sequence of Instruction, optional
+            The operands, of this computation.
+        called : sequence of Computation, optional
+            The computations that the op calls, in the order of its roles.
+        shape : Shape, optional
+            The result's shape, where the op does not say it.
+        name : str, optional
+            The instruction's name; by default one is made up.
+
+        Returns
+        -------
+        Instruction
+            The instruction.
+
+        Raises
+        ------
+        ShapeError
+            A rule of the op is broken.
         """
         roles = by_role(op, tuple(c.signature() for c in called)) if called else ()
         inferred = infer_shape(op, [o.shape for o in operands], roles)
@@ -149,7 +202,26 @@ class Computation:
         shape: Shape,
         name: str | None = None,
     ) -> Instruction:
-        """Appends an instruction of a known shape; the verifier checks it later."""
+        """Appends an instruction of a known shape; the verifier checks it later.
+
+        Parameters
+        ----------
+        op : Op
+            The op with its attributes.
+        operands : sequence of Instruction
+            The operands, of this computation.
+        called : sequence of Computation
+            The computations that the op calls, in the order of its roles.
+        shape : Shape
+            The result's shape.
+        name : str, optional
+            The instruction's name; by default one is made up.
+
+        Returns
+        -------
+        Instruction
+            The instruction.
+        """
         number = self._next_id
         self._next_id = number + 1
         instruction = Instruction(
@@ -164,6 +236,13 @@ class Computation:
         return instruction
 
     def set_root(self, instruction: Instruction) -> None:
+        """Makes an instruction the root.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            An instruction of this computation.
+        """
         self._own(instruction)
         self.root_or_none = instruction
         self.version += 1
@@ -173,6 +252,13 @@ class Computation:
 
         The shapes must be the same but for layout: a user that reads it gets a copy in the layout of `old`. Control
         dependencies stay with `old`.
+
+        Parameters
+        ----------
+        old : Instruction
+            The instruction whose users get the other.
+        new : Instruction
+            The instruction that they get, of the same shape.
         """
         self._own(old)
         self._own(new)
@@ -193,8 +279,15 @@ class Computation:
         self.version += 1
 
     def replace_all(self, new: Mapping[Instruction, Instruction]) -> None:
-        """`replace` for many, of which none is put in the place of another: each user is changed once, however many of
-        its operands go. Shapes are the same, layouts too."""
+        """Replaces many instructions, none by another of them. Shapes and layouts stay the same.
+
+        Each user is changed once, however many of its operands are replaced.
+
+        Parameters
+        ----------
+        new : mapping of Instruction to Instruction
+            What each instruction is replaced by.
+        """
         root = self.root
         users = {user: None for old in new for user in old.users}
         for old, value in new.items():
@@ -211,14 +304,28 @@ class Computation:
         self.version += 1
 
     def run_after(self, instruction: Instruction, before: Instruction) -> None:
-        """One more control dependency: `instruction` waits for `before` (HCATTR-4)."""
+        """One more control dependency: `instruction` waits for `before` (HCATTR-4).
+
+        Parameters
+        ----------
+        instruction : Instruction
+            The instruction that waits.
+        before : Instruction
+            The instruction that it waits for.
+        """
         self._own(instruction)
         self._own(before)
         instruction.ensure_extra().control_predecessors.append(before)
         self.version += 1
 
     def remove_dead(self) -> int:
-        """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed."""
+        """Removes what neither the root nor a side effect needs; parameters stay. Returns how many were removed.
+
+        Returns
+        -------
+        int
+            The number of instructions that were removed.
+        """
         live: set[int] = set()
         effects: dict[Computation, bool] = {}
 
@@ -246,7 +353,13 @@ class Computation:
         return len(dead)
 
     def remove(self, instruction: Instruction) -> None:
-        """Takes out an instruction that nothing uses or waits for, its effect too: something else has it now."""
+        """Takes out an instruction that nothing uses or waits for, its effect too: something else has it now.
+
+        Parameters
+        ----------
+        instruction : Instruction
+            The instruction.
+        """
         self._own(instruction)
         self.root_or_none = self.root
         if instruction.users or self.root_or_none is instruction:
@@ -262,6 +375,16 @@ class Computation:
 
         Returns the new result. The copies keep their names, which may then occur twice until `HloModule.settle`:
         looking here for free ones would make inlining many calls quadratic.
+
+        Parameters
+        ----------
+        call : Instruction
+            A call of this computation.
+
+        Returns
+        -------
+        Instruction
+            The copy of the called computation's root.
         """
         self._own(call)
         (callee,) = call.called
@@ -278,7 +401,20 @@ class Computation:
         return result
 
     def clone(self, name: str, module: HloModule | None = None) -> Computation:
-        """A copy with the same called computations, under another name."""
+        """A copy with the same called computations, under another name.
+
+        Parameters
+        ----------
+        name : str
+            The copy's name.
+        module : HloModule, optional
+            The module that it is put in.
+
+        Returns
+        -------
+        Computation
+            The copy.
+        """
         copy = Computation(name, module if module is not None else self.module)
         copy.execution_thread = self.execution_thread
         copy.backend_config = self.backend_config
@@ -290,7 +426,22 @@ class Computation:
         return copy
 
     def part(self, root: Instruction, name: str, module: HloModule | None = None) -> Computation:
-        """A copy of `root` and of what it is made of, alone, with the same called computations."""
+        """A copy of `root` and of what it is made of, alone, with the same called computations.
+
+        Parameters
+        ----------
+        root : Instruction
+            The result of the part.
+        name : str
+            The copy's name.
+        module : HloModule, optional
+            The module that it is put in.
+
+        Returns
+        -------
+        Computation
+            The copy.
+        """
         copy = Computation(name, module)
         values: dict[Instruction, Instruction] = {}
         stack = [root]
@@ -307,7 +458,13 @@ class Computation:
         return copy
 
     def reorder(self, order: Iterable[Instruction]) -> None:
-        """Sets the order of `instructions`, a permutation of them: a schedule."""
+        """Sets the order of `instructions`, a permutation of them: a schedule.
+
+        Parameters
+        ----------
+        order : iterable of Instruction
+            All instructions of this computation, each once.
+        """
         wanted = list(order)
         if len(wanted) != len(self._instructions) or any(i not in self._instructions for i in wanted):
             raise ShapeError(
@@ -349,7 +506,13 @@ class Computation:
         return f"<Computation {self.name}: {self.brief()}, {counted(len(self._instructions), 'instruction')}>"
 
     def brief(self) -> str:
-        """Its parameters and result on a line: "(f32[2,3], s32[]) -> f32[3]", or how many where that is long."""
+        """Its parameters and result on a line: "(f32[2,3], s32[]) -> f32[3]", or how many where that is long.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         taken = [p.shape.brief() for p in self.parameters]
         parameters = ", ".join(taken)
         if len(parameters) > 60:

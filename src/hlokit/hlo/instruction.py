@@ -117,10 +117,23 @@ class Instruction:
         return self.extra.control_predecessors if self.extra is not None else []
 
     def called_by_role(self) -> list[tuple[str, Any]]:
-        """(role, computation) for each role of the op; (role, list of computations) for a list role."""
+        """(role, computation) for each role of the op; (role, list of computations) for a list role.
+
+        Returns
+        -------
+        list of (str, Computation)
+            The roles and computations.
+        """
         return by_role(self.op, self.called)
 
     def ensure_extra(self) -> Extra:
+        """The metadata and the like, made if there are none yet.
+
+        Returns
+        -------
+        Extra
+            The metadata.
+        """
         if self.extra is None:
             self.extra = Extra()
         return self.extra

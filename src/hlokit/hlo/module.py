@@ -126,7 +126,20 @@ class HloModule:
         return self.entry.program_shape
 
     def add_computation(self, computation: Computation, *, entry: bool = False) -> Computation:
-        """Puts a computation in; the module owns it from then on."""
+        """Puts a computation into the module, which owns it from then on.
+
+        Parameters
+        ----------
+        computation : Computation
+            The computation.
+        entry : bool, optional
+            Whether it is the computation that runs.
+
+        Returns
+        -------
+        Computation
+            The computation.
+        """
         computation.module = self
         self._computations[computation] = None
         if entry:
@@ -134,7 +147,13 @@ class HloModule:
         return computation
 
     def remove_computation(self, computation: Computation) -> None:
-        """Takes an uncalled computation out."""
+        """Takes a computation that nothing calls out of the module.
+
+        Parameters
+        ----------
+        computation : Computation
+            The computation.
+        """
         del self._computations[computation]
         computation.module = None
 
@@ -144,7 +163,13 @@ class HloModule:
         return list(self._computations)
 
     def computations(self) -> list[Computation]:
-        """Callees before callers, in XLA's order (HPRINT-11): from each that nobody calls, in order of addition."""
+        """Callees before callers, in XLA's order (HPRINT-11): from each that nobody calls, in order of addition.
+
+        Returns
+        -------
+        list of Computation
+            The computations.
+        """
         calls = {c: _calls(c) for c in self._computations}
         called = {callee for groups in calls.values() for group in groups for callee in group}
         starts = [c for c in self._computations if c not in called]
@@ -157,13 +182,24 @@ class HloModule:
         return order + [c for c in self._computations if c not in found]  # in a call cycle: the verifier reports it
 
     def instructions(self) -> list[Instruction]:
-        """Every instruction of every computation, in printing order."""
+        """Every instruction of every computation, in printing order.
+
+        Returns
+        -------
+        list of Instruction
+            The instructions.
+        """
         return [i for computation in self.computations() for i in computation.post_order()]
 
     def scheduled(self) -> set[Computation]:
         """The computations whose order of instructions is the schedule (HMOD-2); none if the module has none.
 
         What fusions call is not scheduled.
+
+        Returns
+        -------
+        set of Computation
+            The computations.
         """
         if not self.is_scheduled:
             return set()
@@ -188,7 +224,23 @@ class HloModule:
 
     @with_stack
     def to_text(self, options: Any = None) -> str:
-        """The module as HLO text. `options`: a text.printer.PrintOptions or "short_parsable", "canonical", ..."""
+        """The module as HLO text.
+
+        Parameters
+        ----------
+        options : PrintOptions or str, optional
+            The form: "short_parsable", "canonical", ...; by default XLA's.
+
+        Returns
+        -------
+        str
+            The text.
+
+        Raises
+        ------
+        ValueError
+            There is no form of this name.
+        """
         from hlokit.text.printer import module_text
 
         return module_text(self, options)
@@ -201,7 +253,13 @@ class HloModule:
         return f"<HloModule {self.name}: {entry}{counted(len(self._computations), 'computation')}>"
 
     def clone(self) -> HloModule:
-        """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared."""
+        """A deep copy: computations and instructions are new, values (shapes, ops, literals) shared.
+
+        Returns
+        -------
+        HloModule
+            The copy.
+        """
         copy = HloModule(self.name)
         for name, value in vars(self).items():
             if name not in ("_computations", "entry_or_none"):

@@ -87,4 +87,4 @@ class Fft(Op, name="fft"):
         return transform(operand, axes=axes)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("fft", prologue=(0,))
+        return Kernel("fft", prologue=(0,), whole=tuple(range(-len(self.fft_length), 0)))

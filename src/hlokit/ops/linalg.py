@@ -59,7 +59,7 @@ class Cholesky(Op, name="cholesky"):
             return np.nan
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("cholesky", prologue=(0,))
+        return Kernel("cholesky", prologue=(0,), whole=(-2, -1))
 
 
 class TriangularSolve(Op, name="triangular-solve"):
@@ -117,7 +117,7 @@ class TriangularSolve(Op, name="triangular-solve"):
         return a[*batch, size, size], b[*batch, size, every] if self.left_side else b[*batch, every, size]
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("triangular-solve", prologue=(1,))
+        return Kernel("triangular-solve", prologue=(1,), whole=(-2, -1))
 
 
 def _substitute(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:

@@ -22,7 +22,7 @@ from hlokit.ops.gather import (
     vector_entry,
     vector_length,
 )
-from hlokit.ops.reduction import check_reducer, results_of
+from hlokit.ops.reduction import as_declared, check_reducer, in_reducer_types, results_of
 from hlokit.types import dtype as dtypes
 from hlokit.types.attributes import Dims
 from hlokit.types.shape import UNBOUNDED, ProgramShape, Shape
@@ -53,6 +53,7 @@ class Scatter(Op, name="scatter"):
     form = "scatter"
     rules = "SCATTER"
     whole_values = True
+    precision_by_shape = True
 
     def infer(self, *operands: Shape, to_apply: ProgramShape) -> Shape:
         fits = len(operands) >= 3 and len(operands) % 2 == 1
@@ -63,13 +64,15 @@ class Scatter(Op, name="scatter"):
         for array, update in zip(arrays, updates, strict=True):
             check(array.dimensions == arrays[0].dimensions, "SCATTER-3", "operands", arrays, "equal dimensions")
             check(update.dimensions == updates[0].dimensions, "SCATTER-3", "updates", updates, "equal dimensions")
-            check(update.dtype is array.dtype, "SCATTER-4", "element type of updates", update.dtype, array.dtype)
+            fits = update.dtype is array.dtype or (update.dtype.is_floating and array.dtype.is_floating)
+            check(fits, "SCATTER-4", "element type of updates", update.dtype, array.dtype)
         check(indices.dtype.is_integral, "SCATTER-5", "scatter_indices", indices, "an integral type")
         batch = batch_dimensions(indices, self.index_vector_dim, "SCATTER-6")
         self._check_dimension_numbers(arrays[0], indices, updates[0], len(batch))
         self._check_updates(arrays[0], [indices.dimensions[d] for d in batch], updates[0])
-        check_reducer(to_apply, arrays, tuple(a.dtype[()] for a in arrays))
-        return arrays[0].logical if n == 1 else Shape.tuple(a.logical for a in arrays)
+        check_reducer(to_apply, arrays, tuple(a.dtype[()] for a in arrays), wide=True)
+        results = [a.logical.with_dtype(r.dtype) for a, r in zip(arrays, to_apply.result.leaves(), strict=True)]
+        return results[0] if n == 1 else Shape.tuple(results)
 
     def _check_dimension_numbers(self, array: Shape, indices: Shape, updates: Shape, batch_rank: int) -> None:
         rank, vector = array.rank, vector_length(indices, self.index_vector_dim)
@@ -108,14 +111,20 @@ class Scatter(Op, name="scatter"):
         found = Cost(bytes_accessed=operands[count].nbytes + 3 * sum(u.nbytes for u in updates))
         return found + called[0].times(updates[0].size)
 
-    def reference(self, *operands: Any, to_apply: Function, operand_shapes: list[Shape]) -> Any:
+    def reference(
+        self, *operands: Any, to_apply: Function, operand_shapes: list[Shape], shape: Shape | None = None
+    ) -> Any:
         n = len(operands) // 2
         bounds = operand_shapes[0].dimensions
-        results = [whole_buffer(array, bounds).copy() for array in operands[:n]]
-        indices, updates = valid_part(operands[n]), [valid_part(update) for update in operands[n + 1 :]]
+        given = in_reducer_types([whole_buffer(array, bounds) for array in operands[:n]], to_apply)
+        results = [array.copy() for array in given]
+        indices = valid_part(operands[n])
+        updates = in_reducer_types([valid_part(update) for update in operands[n + 1 :]], to_apply)
         targets, applied = self._targets(bounds, indices, updates[0].shape)
         flat = [result.reshape(-1) for result in results]
         combine(flat, targets, [update[applied] for update in updates], to_apply)
+        declared = as_declared(results[0] if n == 1 else tuple(results), shape)
+        results = [declared] if n == 1 else list(declared)
         values = [_like(operand, result) for operand, result in zip(operands, results, strict=False)]
         return values[0] if n == 1 else tuple(values)
 

@@ -61,7 +61,10 @@ class Sort(Op, name="sort"):
         return moved[0] if len(operands) == 1 else tuple(moved)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("sort", prologue=tuple(range(len(operands))), functions=("to_apply",))
+        return Kernel(
+            "sort", prologue=tuple(range(len(operands))), functions=("to_apply",),
+            whole=(self.dimension - operands[0].rank,),
+        )  # fmt: skip
 
 
 class TopK(Op, name="topk"):
@@ -99,4 +102,4 @@ class TopK(Op, name="topk"):
         return np.take_along_axis(operand, order, -1), order.astype(np.int32)
 
     def kernel(self, operands: Sequence[Shape]) -> Kernel:
-        return Kernel("topk", prologue=(0,))
+        return Kernel("topk", prologue=(0,), whole=(-1,))

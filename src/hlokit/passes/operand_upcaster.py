@@ -11,6 +11,7 @@ from hlokit.ops.control_flow import Call, Map
 from hlokit.ops.conversion import Convert
 from hlokit.ops.convolution import Convolution
 from hlokit.ops.reduction import Reduce
+from hlokit.ops.scatter import Scatter
 from hlokit.ops.structure import GetTupleElement, Parameter, Tuple
 from hlokit.ops.windows import ReduceWindow
 from hlokit.passes.pipeline import Pass
@@ -20,7 +21,7 @@ from hlokit.types.dtype import DType
 class OperandUpcaster(Pass):
     """Writes out the conversions that DOTG-16, CONV-24 and ARED-6 ask for.
 
-    Reductions and maps get operands of the types that their computations take (REDUCER-7, MAP-7).
+    Reductions, scatters and maps get operands of the types that their computations take (REDUCER-7, MAP-7).
     A dot or convolution of operands of two types becomes that of the operands converted to one type. The operands of
     a collective become of the result's type; its combiner of another one becomes a computation that converts its
     arguments and its result.
@@ -46,7 +47,7 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
     assert computation is not None
     types = [operand.shape.dtype for operand in operands if operand.shape.is_array]
     called = instruction.called
-    if isinstance(op, (Reduce, ReduceWindow, Map)):
+    if isinstance(op, (Reduce, ReduceWindow, Scatter, Map)):
         return _of_called(instruction)
     if isinstance(op, (Dot, Convolution)):
         if types[0] is types[1]:
@@ -68,12 +69,15 @@ def _in_one_type(instruction: Instruction, module: HloModule) -> Instruction | N
 
 
 def _of_called(instruction: Instruction) -> Instruction | None:
-    """A reduction or map on operands of the types that its computation takes, its results converted back."""
+    """A reduction, scatter or map on operands of the types that its computation takes, its results converted back."""
     computation, function = instruction.parent, instruction.called[0]
     assert computation is not None
     taken = [parameter.shape.dtype for parameter in function.parameters]
     given = [leaf.dtype for leaf in function.root.shape.leaves()]
     wanted = [leaf.dtype for leaf in instruction.shape.leaves()]
+    if isinstance(instruction.op, Scatter):
+        half = len(taken) // 2
+        taken.insert(half, instruction.operands[half].shape.dtype)  # of the indices
     if [o.shape.dtype for o in instruction.operands] == taken and given == wanted:
         return None
     operands = [_converted(computation, o, t) for o, t in zip(instruction.operands, taken, strict=True)]

@@ -43,6 +43,18 @@ class Pass:
             PASSES[cls.name] = cls
 
     def run(self, module: HloModule) -> bool:
+        """Rewrites a module.
+
+        Parameters
+        ----------
+        module : HloModule
+            The module, which is changed.
+
+        Returns
+        -------
+        bool
+            Whether anything changed.
+        """
         raise NotImplementedError(f"{type(self).__name__} does nothing")
 
 
@@ -69,6 +81,25 @@ class Pipeline(Pass):
     verify_each: bool = False
 
     def run(self, module: HloModule, observe: Observer | None = None) -> bool:
+        """Runs the passes on a module.
+
+        Parameters
+        ----------
+        module : HloModule
+            The module, which is changed.
+        observe : callable, optional
+            Called after each pass with its name and the module as it is then.
+
+        Returns
+        -------
+        bool
+            Whether anything changed.
+
+        Raises
+        ------
+        VerifyError
+            With `verify_each`, a pass broke rules.
+        """
         changed = False
         has_effects = any(i.op.has_side_effect() for c in module.all_computations for i in c.instructions)
         for one in self.passes:
@@ -94,18 +125,37 @@ def optimize(
     verify_each: bool = False,
     observe: Observer | None = None,
 ) -> HloModule:
-    """A new module with the same meaning, rewritten by `passes` in order; the given one stays as it is.
+    """A new module with the same meaning, rewritten by passes. The given one stays as it is.
 
-    passes       names (see `PASSES`), Pass objects, or functions of a module; None takes the default pipeline
-    verify_each  check every rule of the language after each pass
-    observe      called after each pass with its name and the module as it is then
+    Parameters
+    ----------
+    module : HloModule
+        The program.
+    passes : sequence of str, Pass or callable, optional
+        Names (see `PASSES`), Pass objects or functions of a module, in order; None takes the default pipeline.
+    verify_each : bool, optional
+        Whether to check every rule of the language after each pass.
+    observe : callable, optional
+        Called after each pass with its name and the module as it is then.
 
-    Raises HlokitError for an unknown name, VerifyError naming the pass after which a rule is broken.
+    Returns
+    -------
+    HloModule
+        The new module.
 
-        >>> b = hk.Builder()
-        >>> module = b.build(hk.neg(hk.neg(b.parameter(0, hk.f32[2]))))
-        >>> len(module.entry), len(hk.optimize(module).entry)
-        (3, 1)
+    Raises
+    ------
+    VerifyError
+        A pass made a module that breaks rules, which the message names; or the given one does.
+    HlokitError
+        There is no pass of this name.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> module = b.build(hk.neg(hk.neg(b.parameter(0, hk.f32[2]))))
+    >>> len(module.entry), len(hk.optimize(module).entry)
+    (3, 1)
     """
     check_is_module(module)
     copy = module.clone()

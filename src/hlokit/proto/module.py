@@ -6,6 +6,7 @@ from typing import Any
 
 from hlokit.errors import HlokitError, ParseError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
+from hlokit.hlo.frames import used_tables
 from hlokit.hlo.instruction import Extra, Instruction, Metadata, normal_config
 from hlokit.hlo.module import DEBUG_FIELDS, FRAME_FIELDS, LOCATION_FIELDS, Alias, DebugAttributes, HloModule
 from hlokit.hlo.names import identifier
@@ -211,6 +212,8 @@ def _module_from_proto(proto: Any, verify: bool) -> HloModule:
     for frame in tables.stack_frames:  # whose text says 1 where the proto says 0, for none
         row = _row(frame, FRAME_FIELDS)
         module.stack_tables.stack_frames.append({**row, "parent_frame_id": row["parent_frame_id"] + 1})
+    in_order = (instruction for by_id in instructions.values() for instruction in by_id.values())
+    module.stack_tables = used_tables(module.stack_tables, in_order)
     return module
 
 

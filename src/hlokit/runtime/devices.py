@@ -57,9 +57,38 @@ class DeviceExecutable:
         to_host: Any = None,
         world: World | None = None,
     ) -> Any:
-        """A list of results, one for each device's list of arguments; the keyword arguments as hlokit.evaluate's.
+        """The result of each device. The keyword arguments are those of hlokit.evaluate for several devices.
 
-        In a world arguments and result are those of this process's device.
+        Parameters
+        ----------
+        args : sequence
+            For each device its arguments; in a world those of this process's device.
+        infeed : sequence of iterables, optional
+            For each device the values that infeed instructions read.
+        outfeed : list of lists, optional
+            For each device what outfeed instructions append their values to.
+        seed : int, optional
+            The seed of rng instructions; each device has its own stream.
+        return_outfeed : bool, optional
+            Whether to return (results, values of outfeed instructions).
+        from_host, to_host : list of dict, optional
+            For each device the values that host transfers receive, and what they append to, by channel.
+        world : World, optional
+            Of `mpi_world`: this process is one of the devices.
+
+        Returns
+        -------
+        list
+            A result for each device; in a world that of this process's device.
+
+        Raises
+        ------
+        ArgumentError
+            The arguments do not fit the parameters.
+        EvaluationError
+            A step cannot be run.
+        DeadlockError
+            Devices wait for each other for ever.
         """
         if world is not None:
             return run_rank(

@@ -101,7 +101,39 @@ class Executable:
     def __call__(
         self, *args: Any, infeed: Iterable[Any] = (), outfeed: Any = None, seed: int = 0, return_outfeed: bool = False
     ) -> Any:
-        """The program's result on `args`, as hlokit.evaluate's; so are the keyword arguments."""
+        """The program's result. The keyword arguments are those of hlokit.evaluate.
+
+        Parameters
+        ----------
+        args : Any
+            One argument for each parameter, as for hlokit.evaluate.
+        infeed : iterable, optional
+            The values that infeed instructions read.
+        outfeed : list, optional
+            What outfeed instructions append their values to.
+        seed : int, optional
+            The seed of rng instructions.
+        return_outfeed : bool, optional
+            Whether to return (result, values of outfeed instructions).
+
+        Returns
+        -------
+        numpy.ndarray, tuple or None
+            The result.
+
+        Raises
+        ------
+        ArgumentError
+            The arguments do not fit the parameters.
+        EvaluationError
+            A step cannot be run: an empty infeed, a custom call that fails.
+        OutOfMemoryError
+            The call needs more memory than there is.
+        UnsupportedError
+            The code is for another machine.
+        ShadowMismatch
+            In shadow mode, a kernel's result is not the interpreter's.
+        """
         try:  # what `public` does, but for a call
             if self._plain is not None and not return_outfeed:
                 return self._plain.call(*args)
@@ -146,27 +178,75 @@ class Executable:
 
     @with_stack
     def as_text(self, stage: str = "hlo") -> str:
-        """What became of the program: "hlo" after the passes, "loops" of its kernels, "llvm", or "asm"."""
+        """The program at a stage of compilation.
+
+        Parameters
+        ----------
+        stage : str, optional
+            "hlo" after the passes, "loops" of its kernels, "llvm", or "asm".
+
+        Returns
+        -------
+        str
+            The text.
+
+        Raises
+        ------
+        HlokitError
+            There is no such stage.
+        """
         from hlokit.runtime.inspection import stage_text
 
         return stage_text(self.program, self.target, stage)
 
     @with_stack
     def cost_analysis(self) -> dict[str, float]:
-        """What a call computes and moves, counted from the program as it was given: under JAX's names."""
+        """The operations and bytes of a call, counted from the program as it was given.
+
+        Returns
+        -------
+        dict of float
+            "flops", "transcendentals", "bytes accessed" and others, under JAX's names.
+        """
         from hlokit.runtime.inspection import cost_analysis
 
         return cost_analysis(self.compilation.static)
 
     def memory_analysis(self) -> MemoryAnalysis:
-        """What a call needs: sizes under JAX's names, the peak, who holds it, and how long each buffer lives."""
+        """The memory that a call needs.
+
+        Returns
+        -------
+        MemoryAnalysis
+            Sizes under JAX's names, the peak, the values alive then, and the lifetime of each buffer.
+        """
         from hlokit.runtime.inspection import memory_analysis
 
         return memory_analysis(self.program, self.plan)
 
     @with_stack
     def profile(self, *args: Any, repeat: int = 10, **options: Any) -> Profile:
-        """Times of each step, by `repeat` calls on `args`: see Profile. Code for it is made at the first use."""
+        """The times of each step. Code that takes them is made at the first use.
+
+        Parameters
+        ----------
+        args : Any
+            The arguments, as for a call.
+        repeat : int, optional
+            The number of calls.
+        options : Any
+            The keyword arguments of a call.
+
+        Returns
+        -------
+        Profile
+            The times of each step, beside the machine's limits.
+
+        Raises
+        ------
+        ArgumentError
+            The arguments do not fit the parameters.
+        """
         from hlokit.runtime.profile import profile
 
         return profile(self, args, repeat, options)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hlokit import ops as _ops  # noqa: F401  # pyright: ignore[reportUnusedImport]  # fills the registry
 from hlokit.errors import ShapeError
 from hlokit.hlo.computation import MAIN_THREAD, Computation
+from hlokit.hlo.frames import used_tables
 from hlokit.hlo.instruction import Extra, Instruction
 from hlokit.hlo.module import HloModule
 from hlokit.hlo.names import RESERVED, Names
@@ -19,6 +21,7 @@ from hlokit.text.lexer import ATTRIBUTE, END, LABEL, NAME, WORD, Lexer, error_at
 from hlokit.text.literals import read_literal
 from hlokit.text.shapes import read_program_shape, read_shape, starts_shape
 from hlokit.text.spelling import Spelling, branch_spelling, spelling_of
+from hlokit.types.layout import default_layout
 from hlokit.types.shape import ProgramShape, Shape
 from hlokit.types.sharding import Sharding
 
@@ -38,6 +41,15 @@ def parse_hlo(text: str | bytes, verify: bool = True) -> HloModule:
         return Parser(lexer, verify).module()
     except ShapeError as error:  # of a part that stands alone: a shape, a sharding
         raise lexer.error(str(error), error.label) from None
+
+
+def _in_default_order(shape: Shape) -> Shape:
+    """The shape with the minor_to_major of its default layout, and what else the layout says."""
+    if shape.is_tuple:
+        return Shape.tuple([_in_default_order(element) for element in shape.elements])
+    if shape.layout is None:
+        return shape
+    return shape.with_layout(replace(shape.layout, minor_to_major=default_layout(shape.rank).minor_to_major))
 
 
 def _decoded(data: bytes) -> str:
@@ -97,6 +109,8 @@ class Parser:
             for instruction in computation.instructions:
                 instruction.name = instruction_names.unique(instruction.name)
             module.add_computation(computation, entry=computation is entry)
+        instructions = (i for computation in self.computations for i in computation.instructions)
+        module.stack_tables = used_tables(module.stack_tables, instructions)
         module.is_unverified = not self.verify
         if self.verify:
             self._check_entry(module, self.starts.get(entry, 0))
@@ -148,7 +162,9 @@ class Parser:
         computation.set_root(instruction)
         if lexer.kind != END:
             raise lexer.unexpected("the end of the text", "HMOD-17")
-        self.computations.append(computation)
+        self.computations.insert(0, computation)  # it has the first claim to its name
+        module.parameter_layouts = [_in_default_order(p.shape) for p in computation.parameters]
+        module.result_layout = _in_default_order(instruction.shape)
         return self._finished(module, computation)
 
     # -- computations

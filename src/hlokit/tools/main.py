@@ -17,6 +17,7 @@ from hlokit.tools.cache import cache
 from hlokit.tools.check import check
 from hlokit.tools.compile import compile
 from hlokit.tools.convert import convert
+from hlokit.tools.diff import diff
 from hlokit.tools.explain import explain
 from hlokit.tools.ops import ops
 from hlokit.tools.opt import opt
@@ -63,6 +64,7 @@ app.command(check)
 app.command(print_module, name="print")
 app.command(convert)
 app.command(opt)
+app.command(diff)
 app.command(compile)
 app.command(simulate)
 app.command(ops)

@@ -148,7 +148,20 @@ class ConvolutionDimensionNumbers(DimensionNumbers):
 
     @classmethod
     def default(cls, spatial_rank: int) -> Self:
-        """CONV-1: [batch, feature, spatial...], [output, input, spatial...], [batch, feature, spatial...]."""
+        """The usual numbers (CONV-1).
+
+        [batch, feature, spatial...], [output, input, spatial...] -> [batch, feature, spatial...].
+
+        Parameters
+        ----------
+        spatial_rank : int
+            The number of spatial dimensions.
+
+        Returns
+        -------
+        ConvolutionDimensionNumbers
+            The numbers.
+        """
         spatial = tuple(range(2, spatial_rank + 2))
         return cls(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
 

@@ -168,10 +168,26 @@ def dtype(value: object) -> DType:
     """The element type named or meant by `value`: a DType, a name ("f32"), a NumPy type or Python's bool/int/float.
 
     Python's types follow XLA's native map (BUILDER-7): bool pred, int s32, float f32, complex c64.
-    Raises ShapeError (TYPE-1) for anything else.
 
-        >>> hk.dtype("f32"), hk.dtype(np.int8), hk.dtype(float)
-        (f32, s8, f32)
+    Parameters
+    ----------
+    value : DType, str or type
+        The type, its name ("f32"), a NumPy type, or Python's bool, int, float or complex.
+
+    Returns
+    -------
+    DType
+        The element type.
+
+    Raises
+    ------
+    ShapeError
+        The value names no element type (TYPE-1).
+
+    Examples
+    --------
+    >>> hk.dtype("f32"), hk.dtype(np.int8), hk.dtype(float)
+    (f32, s8, f32)
     """
     if isinstance(value, DType):
         return value

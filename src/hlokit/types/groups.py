@@ -33,6 +33,18 @@ class ReplicaGroups:
 
     @staticmethod
     def explicit(groups: Iterable[Iterable[int]]) -> ReplicaGroups:
+        """Groups that are listed.
+
+        Parameters
+        ----------
+        groups : iterable of iterables of int
+            The ids of each group.
+
+        Returns
+        -------
+        ReplicaGroups
+            The groups.
+        """
         try:
             return ReplicaGroups(tuple(integers(group, "GRP-2", "replica group") for group in groups))
         except TypeError:
@@ -40,7 +52,29 @@ class ReplicaGroups:
 
     @staticmethod
     def iota(count: int, size: int, reshape: Iterable[int], transpose: Iterable[int] | None = None) -> ReplicaGroups:
-        """The iota form. Raises ShapeError (HGRP-3) unless sizes are positive and their products agree."""
+        """The iota form `[count,size]<=[reshape]T(transpose)`.
+
+        Parameters
+        ----------
+        count : int
+            The number of groups.
+        size : int
+            The size of each.
+        reshape : iterable of int
+            The dimensions that the ids 0, 1, ... are laid out in.
+        transpose : iterable of int, optional
+            The order in which these dimensions are then gone through.
+
+        Returns
+        -------
+        ReplicaGroups
+            The groups.
+
+        Raises
+        ------
+        ShapeError
+            A size is not positive, or the products differ (HGRP-3).
+        """
         sizes = tuple(reshape)
         order = tuple(transpose) if transpose is not None else tuple(range(len(sizes)))
         if min((count, size, *sizes)) < 1 or math.prod(sizes) != count * size:
@@ -51,9 +85,19 @@ class ReplicaGroups:
 
     @staticmethod
     def along(mesh: Mesh, axes: Iterable[Axis]) -> ReplicaGroups:
-        """The devices of a mesh that differ in their place along these axes only, the first axis the slowest.
+        """The devices of a mesh that differ in their place along some axes only, the first axis the slowest.
 
-        Raises ShapeError (HMESH rules) for what is not a mesh, or no axes of it.
+        Parameters
+        ----------
+        mesh : Mesh
+            The mesh.
+        axes : iterable of Axis
+            The axes.
+
+        Returns
+        -------
+        ReplicaGroups
+            The groups.
         """
         mesh.check()
         groups = ReplicaGroups(mesh=mesh, axes=tuple(axes))
@@ -66,7 +110,13 @@ class ReplicaGroups:
         return not self.groups and self.iota_dimensions is None and self.mesh is None
 
     def as_iota(self) -> ReplicaGroups | None:
-        """The iota form of these groups; None if they are listed, or the order of a mesh's devices is none."""
+        """The iota form of these groups.
+
+        Returns
+        -------
+        ReplicaGroups or None
+            The groups; None if they are listed, or the mesh's devices are in an order that has none.
+        """
         if self.mesh is None:
             return self if self.iota_dimensions is not None else None
         ordered, size = self._ordered(self.mesh)
@@ -76,7 +126,18 @@ class ReplicaGroups:
         return ReplicaGroups.iota(ordered.size // size, size, sizes, order)
 
     def as_lists(self) -> ReplicaGroups:
-        """These groups as lists; no groups stay none. ShapeError (GRP-2) for more ids than any machine has devices."""
+        """These groups as lists. No groups stay none.
+
+        Returns
+        -------
+        ReplicaGroups
+            The groups.
+
+        Raises
+        ------
+        ShapeError
+            There are more ids than any machine has devices (GRP-2).
+        """
         return self if self.is_everyone else ReplicaGroups(self.expand(0))
 
     def _ordered(self, mesh: Mesh) -> tuple[Mesh, int]:
@@ -88,9 +149,17 @@ class ReplicaGroups:
         return mesh.transposed(sizes, [*rest, *places]), math.prod(sizes[d] for d in places)
 
     def expand(self, participants: int) -> tuple[tuple[int, ...], ...]:
-        """The groups as lists of ids; `participants` is what an empty list stands for (GRP-1).
+        """The groups as tuples of ids.
 
-        ShapeError (GRP-2) for more ids than any machine has devices: a short text may say so many.
+        Parameters
+        ----------
+        participants : int
+            The number of ids that no groups stand for (GRP-1).
+
+        Returns
+        -------
+        tuple of tuple of int
+            The groups.
         """
         if self.iota_dimensions is not None:
             if math.prod(self.reshape) > MOST_IDS:

@@ -41,10 +41,26 @@ class Literal:
 
     @staticmethod
     def of(value: object, shape: Shape | None = None) -> Literal:
-        """A literal from anything NumPy or DLPack can read, or a tuple of such.
+        """A literal from what NumPy or DLPack can read, or a tuple of such.
 
         Python scalars (and lists of them) follow BUILDER-7: bool pred, int s32, float f32, complex c64.
-        With `shape`, the value is converted to its element type and must have its dimensions (BUILDER-7).
+
+        Parameters
+        ----------
+        value : array, number or tuple
+            The value.
+        shape : Shape, optional
+            The shape: the value is converted to its element type and must have its dimensions.
+
+        Returns
+        -------
+        Literal
+            The literal.
+
+        Raises
+        ------
+        ShapeError
+            The value does not have this shape or is not an array (BUILDER-7).
         """
         if isinstance(value, Literal):
             return value
@@ -67,7 +83,18 @@ class Literal:
         return self.value is None
 
     def to_python(self) -> Any:
-        """The array, or a tuple of such. ShapeError (HLIT-11) if the content was elided."""
+        """The array, or a tuple of such.
+
+        Returns
+        -------
+        numpy.ndarray or tuple
+            The value, read-only.
+
+        Raises
+        ------
+        ShapeError
+            The content was elided (HLIT-11).
+        """
         if self.value is None:
             raise ShapeError("HLIT-11", "constant", "{...}", "its content: this text left it out")
         if isinstance(self.value, tuple):

@@ -76,8 +76,27 @@ class Shape:
     ) -> Shape:
         """An array shape. A size may be written "<=5" (bounded dynamic) or "?" (unbounded).
 
-        Raises ShapeError: SHAPE-3 for a negative size or one beyond int64, SHAPE-1 for too few or many dynamic flags,
-        LAYOUT-5 for a bad minor_to_major.
+        Parameters
+        ----------
+        dtype : DType
+            The element type.
+        dimensions : sequence of int or str
+            The sizes: a number, "<=5" (bounded dynamic) or "?" (unbounded).
+        dynamic : sequence of bool, optional
+            For each dimension whether it is dynamic, where the sizes are numbers.
+        layout : Layout, optional
+            The layout in memory; None: row-major.
+
+        Returns
+        -------
+        Shape
+            The shape.
+
+        Raises
+        ------
+        ShapeError
+            A size is negative or beyond int64 (SHAPE-3), there are not as many flags as sizes (SHAPE-1), or the
+            layout does not fit (LAYOUT-5).
         """
         if not dtype.is_array:
             raise ShapeError("TYPE-1", "element type", dtype, "an array element type")
@@ -96,7 +115,23 @@ class Shape:
 
     @staticmethod
     def tuple(elements: Iterable[Shape]) -> Shape:
-        """A tuple shape. Raises ShapeError (HMOD-1) for one that nests deeper than text can say."""
+        """A tuple shape.
+
+        Parameters
+        ----------
+        elements : iterable of Shape
+            The shapes of the elements.
+
+        Returns
+        -------
+        Shape
+            The shape.
+
+        Raises
+        ------
+        ShapeError
+            Tuples nest deeper than text can say (HMOD-1).
+        """
         shape = _make(dtypes.tuple_, (), (), None, tuple(elements))
         if shape.depth > MAX_DEPTH:
             raise ShapeError("HMOD-1", "nesting of tuples", shape.depth, f"<= {MAX_DEPTH}")
@@ -104,6 +139,18 @@ class Shape:
 
     @staticmethod
     def buffer(content: Shape) -> Shape:
+        """The shape of a buffer with this content.
+
+        Parameters
+        ----------
+        content : Shape
+            The content's shape, an array's.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         return _make(dtypes.buffer, (), (), None, (content,))
 
     # -- what it is
@@ -150,14 +197,36 @@ class Shape:
         return sum(element.nbytes for element in self.elements)
 
     def leaves(self) -> Iterator[Shape]:
-        """The non-tuple shapes in it, in order."""
+        """The non-tuple shapes in it, in order.
+
+        Returns
+        -------
+        iterator of Shape
+            The shapes.
+        """
         if not self.is_tuple:
             yield self
         for element in self.elements if self.is_tuple else ():
             yield from element.leaves()
 
     def at(self, index: Sequence[int]) -> Shape:
-        """The shape at a path of tuple indices. Raises IndexError."""
+        """The shape at a path of tuple indices.
+
+        Parameters
+        ----------
+        index : sequence of int
+            The path; empty: this shape.
+
+        Returns
+        -------
+        Shape
+            The shape.
+
+        Raises
+        ------
+        IndexError
+            There is no such element.
+        """
         shape = self
         for i in index:
             if not shape.is_tuple or not 0 <= i < len(shape.elements):
@@ -168,7 +237,18 @@ class Shape:
     # -- what can be made of it
 
     def with_dtype(self, dtype: DType) -> Shape:
-        """The shape with other elements. Their size leaves the layout, but for types of less than a byte (HLAY-8)."""
+        """The shape with other elements. Their size leaves the layout, but for types of less than a byte (HLAY-8).
+
+        Parameters
+        ----------
+        dtype : DType
+            The element type.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         if dtype is self.dtype:
             return self
         if self.layout is not None and self.layout.element_size_in_bits and (dtype.bits >= 8 or dtype.kind == "pred"):
@@ -176,7 +256,13 @@ class Shape:
         return _array(dtype, self.dimensions, self.dynamic, self.layout)
 
     def without_element_sizes(self) -> Shape:
-        """This shape whose layouts do not say how many bits an element takes."""
+        """This shape whose layouts do not say how many bits an element takes.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         if self.is_tuple:
             return Shape.tuple(element.without_element_sizes() for element in self.elements)
         if self.layout is None or not self.layout.element_size_in_bits:
@@ -184,13 +270,50 @@ class Shape:
         return self.with_layout(replace(self.layout, element_size_in_bits=0))
 
     def with_dimensions(self, dimensions: Sequence[int], dynamic: Sequence[bool] | None = None) -> Shape:
-        """Same element type, other sizes, default layout."""
+        """Same element type, other sizes, default layout.
+
+        Parameters
+        ----------
+        dimensions : sequence of int
+            The sizes.
+        dynamic : sequence of bool, optional
+            For each dimension whether it is dynamic; by default none is.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         return Shape.array(self.dtype, dimensions, dynamic)
 
     def with_dynamic(self, dynamic: Sequence[bool]) -> Shape:
+        """The same sizes, with other dynamic flags.
+
+        Parameters
+        ----------
+        dynamic : sequence of bool
+            For each dimension whether it is dynamic.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         return _array(self.dtype, self.dimensions, tuple(dynamic), self.layout)
 
     def with_layout(self, layout: Layout | None) -> Shape:
+        """The same shape with another layout.
+
+        Parameters
+        ----------
+        layout : Layout or None
+            The layout; None: row-major.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         return Shape.array(self.dtype, self.dimensions, self.dynamic, layout)
 
     @property
@@ -198,13 +321,35 @@ class Shape:
         return self.layout or default_layout(self.rank)
 
     def permuted(self, permutation: Sequence[int]) -> Shape:
-        """Dimension i of the result is dimension permutation[i]; the data stays where it lies (HLAY-7)."""
+        """Dimension i of the result is dimension permutation[i]; the data stays where it lies (HLAY-7).
+
+        Parameters
+        ----------
+        permutation : sequence of int
+            For each dimension of the result the dimension that it is.
+
+        Returns
+        -------
+        Shape
+            The shape.
+        """
         return _permuted(self, tuple(permutation))
 
     # -- text
 
     def to_text(self, layout: bool = True) -> str:
-        """The shape as HLO text; with layouts where `layout` (always printed for arrays of rank >= 1)."""
+        """The shape as HLO text writes it.
+
+        Parameters
+        ----------
+        layout : bool, optional
+            Whether to write layouts, of arrays of rank 1 and more.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         if self.is_array:
             order = str(self.layout_or_default) if layout else ""
             return f"{self.dtype.name}[{','.join(map(_size_text, self.dimensions, self.dynamic))}]{order}"
@@ -227,7 +372,13 @@ class Shape:
     __repr__ = __str__
 
     def brief(self) -> str:
-        """The text, or what it is a text of where that is long: for one line of several shapes."""
+        """The text, or what it is a text of where that is long: for one line of several shapes.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         text = str(self)
         if len(text) <= 60:
             return text
@@ -325,6 +476,18 @@ class ProgramShape:
         self.names = tuple(names) if names is not None else tuple(f"p{i}" for i in range(len(self.parameters)))
 
     def to_text(self, layout: bool = True) -> str:
+        """The program shape as HLO text writes it.
+
+        Parameters
+        ----------
+        layout : bool, optional
+            Whether to write layouts.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         parameters = [f"{n}: {p.to_text(layout)}" for n, p in zip(self.names, self.parameters, strict=True)]
         return f"({', '.join(parameters)}) -> {self.result.to_text(layout)}"
 

@@ -159,7 +159,14 @@ class Sharding:
     named: NamedSharding | None = None
 
     def check(self) -> None:
-        """HSHARD-5: a tiling has several devices, as many as tiles, none twice. HSHARD-6: a mesh and axes of it."""
+        """Checks the tiling or the mesh.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many devices as tiles, one is given twice (HSHARD-5), or an axis is not the mesh's
+            (HSHARD-6).
+        """
         for element in self.elements:
             element.check()
         if self.named is not None:
@@ -189,6 +196,11 @@ class Sharding:
 
         Of the trailing dimensions those of one kind are one, in the order of `SUBGROUPS`, and none has the size 1;
         devices with the same data are in ascending order.
+
+        Returns
+        -------
+        Sharding
+            The sharding.
         """
         if self.kind == "tuple":
             return replace(self, elements=tuple(element.normal() for element in self.elements))
@@ -240,7 +252,13 @@ class Sharding:
         return None if cut is None else cut[0] + sorted(cut[1], key=lambda part: -part[1])
 
     def check_count(self) -> None:
-        """HSHARD-5: so many devices that they can be listed."""
+        """Checks that there are so many devices that they can be listed.
+
+        Raises
+        ------
+        ShapeError
+            There are more (HSHARD-5).
+        """
         if math.prod(self.tile) > MOST_IDS:
             raise ShapeError("HSHARD-5", "sharding devices", str(self), f"at most {MOST_IDS} devices")
 
@@ -256,7 +274,10 @@ class Sharding:
     def placed(self) -> Sharding:
         """The placement in the older forms: axes of a mesh as tiles, open dimensions as they are.
 
-        Raises ShapeError (HSHARD-9) for a reduction that tiles cannot say.
+        Returns
+        -------
+        Sharding
+            The sharding.
         """
         if self.named is not None:
             return self.named.closed().tiled()
@@ -264,7 +285,13 @@ class Sharding:
         return self if elements == self.elements else replace(self, elements=elements)
 
     def without_metadata(self) -> Sharding:
-        """This sharding, saying nothing of where it comes from."""
+        """This sharding, saying nothing of where it comes from.
+
+        Returns
+        -------
+        Sharding
+            The sharding.
+        """
         elements = tuple(element.without_metadata() for element in self.elements)
         return (
             self if not self.metadata and elements == self.elements else replace(self, metadata="", elements=elements)
@@ -273,14 +300,18 @@ class Sharding:
     def device_ids(self) -> tuple[int, ...]:
         """The devices of a tiled sharding in tile order.
 
-        ShapeError (HSHARD-5) for more of them than any machine has: a short text may say so many.
+        Returns
+        -------
+        tuple of int
+            The devices.
         """
         self.check_count()
         return self.devices or iota_ids(self.reshape, self.transpose)
 
     def __str__(self) -> str:
         if self.kind == "tuple":
-            return "{" + ", ".join(map(str, self.elements)) + "}"
+            marked = (f"/*index={i}*/{e}" if i and i % 5 == 0 else str(e) for i, e in enumerate(self.elements))
+            return "{" + ", ".join(marked) + "}"
         if self.named is not None:
             return f"{{{self.named}{f', metadata={self.metadata}' if self.metadata else ''}}}"
         body = self.kind

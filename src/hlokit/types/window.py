@@ -29,7 +29,18 @@ class WindowDimension:
     reversal: bool = False
 
     def output_size(self, base: int) -> int:
-        """The number of positions that the window takes on `base` elements (WIN-4, CONV-4)."""
+        """The number of positions that the window takes on `base` elements (WIN-4, CONV-4).
+
+        Parameters
+        ----------
+        base : int
+            The number of elements.
+
+        Returns
+        -------
+        int
+            The number of positions.
+        """
         padded = self.padding_low + dilated(base, self.base_dilation) + self.padding_high
         window = dilated(self.size, self.window_dilation)
         return 0 if padded <= 0 or window > padded else (padded - window) // self.stride + 1
@@ -55,7 +66,33 @@ class Window:
         window_dilations: Sequence[int] = (),
         reversal: Sequence[bool] = (),
     ) -> Window:
-        """A window from one list per field; each list is empty (defaults) or as long as `sizes` (WIN-3)."""
+        """A window from one list for each field; each is empty (defaults) or as long as `sizes` (WIN-3).
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            The sizes.
+        strides : sequence of int, optional
+            The distances of neighbouring positions.
+        padding : sequence of (int, int), optional
+            (low, high) for each dimension.
+        base_dilations : sequence of int, optional
+            The distances of elements of the operand.
+        window_dilations : sequence of int, optional
+            The distances of elements of the window.
+        reversal : sequence of bool, optional
+            Whether the window is flipped.
+
+        Returns
+        -------
+        Window
+            The window.
+
+        Raises
+        ------
+        ShapeError
+            The lists differ in length (WIN-3) or numbers are out of range (WIN-2).
+        """
         extents = integers(sizes, "WIN-3", "window sizes")
         rank = len(extents)
         low, high = _padding(padding, rank)
@@ -71,7 +108,13 @@ class Window:
         return Window(tuple(map(WindowDimension, *columns)))
 
     def check(self) -> None:
-        """WIN-2: sizes, strides and dilations are positive."""
+        """Checks that sizes, strides and dilations are positive.
+
+        Raises
+        ------
+        ShapeError
+            One is not (WIN-2).
+        """
         for i, d in enumerate(self.dimensions):
             if d.size > 0 and d.stride > 0 and d.base_dilation > 0 and d.window_dilation > 0:
                 continue
@@ -133,5 +176,16 @@ class PaddingDimension:
     interior_padding: int = 0
 
     def output_size(self, size: int) -> int:
-        """PAD-1."""
+        """The size of the padded dimension (PAD-1).
+
+        Parameters
+        ----------
+        size : int
+            The number of elements.
+
+        Returns
+        -------
+        int
+            The size; below 0 where more is removed than there is.
+        """
         return size + self.edge_padding_low + self.edge_padding_high + max(size - 1, 0) * self.interior_padding

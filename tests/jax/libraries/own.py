@@ -68,6 +68,28 @@ LIBRARIES = {
         "patrick-kidger/diffrax",
         ("test/test_interpolation.py", "test/test_step_to.py", "test/test_term.py", "test/test_vmap.py"),
     ),
+    "flax": Library(
+        "google/flax",
+        (
+            "tests/linen/linen_linear_test.py",
+            "tests/linen/linen_attention_test.py",
+            "tests/linen/linen_recurrent_test.py",
+            "tests/nnx/nn/conv_test.py",
+            "tests/nnx/nn/normalization_test.py",
+            "tests/nnx/transforms_test.py",
+        ),
+    ),
+    "numpyro": Library(
+        "pyro-ppl/numpyro",
+        (
+            "test/test_distributions_util.py",
+            "test/test_handlers.py",
+            "test/infer/test_hmc_util.py",
+            "test/infer/test_svi.py",
+            "test/test_flows.py",
+        ),
+        tag="{}",
+    ),
     "dynamiqs": Library(
         "dynamiqs/dynamiqs",
         ("tests/utils/test_operators.py", "tests/utils/test_states.py", "tests/sesolve/test_adaptive.py"),

@@ -31,26 +31,52 @@ def jit(f: None = None, **options: Any) -> Callable[[Callable[..., Any]], Functi
 
 @public
 def jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`f`, a function of JAX's arrays, run by hlokit. As a decorator, with or without options: see Function."""
+    """`f`, a function of JAX's arrays, run by hlokit. It can be used as a decorator, with or without options.
+
+    Parameters
+    ----------
+    f : callable, optional
+        The function.
+    options : Any
+        Those of `Function`: static_argnums, donate_argnums, backend, and hlokit.compile's.
+
+    Returns
+    -------
+    Function
+        The compiled function, or a decorator if `f` is not given.
+    """
     return functools.partial(jit, **options) if f is None else Function(f, **options)
 
 
 class Function:
     """A JAX function that is traced once for each kind of arguments, and runs as a program of hlokit.
 
-    static_argnums, static_argnames
-                  arguments that are part of the program: hashable values
-    donate_argnums, donate_argnames
-                  arguments whose NumPy arrays a call may overwrite with results
-    backend       "cpu": machine code; "interpreter": hlokit.evaluate
-    options       hlokit.compile's, such as threads, strict, shadow
-
     Arguments are pytrees of what jax.jit takes. Results are NumPy arrays in the tree that the function gives, keys of
     jax.random JAX's arrays of keys. It can be called while JAX traces another Function, of which it becomes a part; in
-    other transformations of JAX (grad, vmap, jax.jit) it raises ArgumentError: transform what it is made of instead.
+    other transformations of JAX (grad, vmap, jax.jit) it raises ArgumentError: transform the function inside instead.
+    What JAX or the function itself raises while it is traced comes as it is.
 
-    Raises ArgumentError, UnsupportedError and what hlokit.compile raises, EvaluationError when a callback fails; what
-    JAX or the function itself raises while it is traced comes as it is.
+    Parameters
+    ----------
+    f : callable
+        The function.
+    static_argnums, static_argnames : int, str or sequence, optional
+        Arguments that are part of the program: hashable values.
+    donate_argnums, donate_argnames : int, str or sequence, optional
+        Arguments whose NumPy arrays a call may overwrite with results.
+    backend : str, optional
+        "cpu": machine code; "interpreter": hlokit.evaluate.
+    options : Any
+        hlokit.compile's, such as threads, strict, shadow.
+
+    Raises
+    ------
+    ArgumentError
+        A call's arguments do not fit, or it is in another transformation of JAX.
+    UnsupportedError
+        JAX has no rule for a part of the function, or hlokit does not read it.
+    EvaluationError
+        A callback fails.
     """
 
     def __init__(

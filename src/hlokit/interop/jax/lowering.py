@@ -52,15 +52,30 @@ def lower(
     static_argnames: str | Sequence[str] | None = None,
     **kwargs: Any,
 ) -> HloModule:
-    """The module of `f` on arguments like these: arrays, numbers, jax.ShapeDtypeStructs, and pytrees of them.
+    """The module of `f` on arguments like these.
 
     Its parameters are the arguments' leaves in the order of jax.tree.leaves((args, kwargs)), one each; its result is
     that of `f`, a tuple of the leaves unless that is one array. Keys of jax.random are their words of u32; arrays that
     `f` closes over are constants. For ordered effects there is a token in front of the parameters, and of the results.
 
-    f   a function, also one that is jitted already; its static arguments are named by static_argnums and
-        static_argnames, as for jax.jit
-    Raises what JAX raises while it traces `f`; UnsupportedError for what JAX has no rule for or hlokit does not read.
+    Parameters
+    ----------
+    f : callable
+        A function, also one that is jitted already.
+    args, kwargs : Any
+        Arrays, numbers, jax.ShapeDtypeStructs, and pytrees of them.
+    static_argnums, static_argnames : int, str or sequence, optional
+        Arguments that are part of the program, as for jax.jit.
+
+    Returns
+    -------
+    HloModule
+        The module.
+
+    Raises
+    ------
+    UnsupportedError
+        JAX has no rule for a part of the function, or hlokit does not read it.
     """
     jitted = jax.jit(f, static_argnums=static_argnums, static_argnames=static_argnames, keep_unused=True)
     lowered = lowered_of(jitted, args, kwargs, hoist=False)

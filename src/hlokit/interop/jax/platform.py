@@ -16,20 +16,27 @@ OLDEST_JAX = (0, 10, 2)
 def use(as_cpu: bool = False) -> None:
     """Makes JAX run programs on hlokit. Call it before JAX's first array; more calls change nothing.
 
-    as_cpu  False: the platform "hlokit" becomes JAX's default, as with `JAX_PLATFORMS=hlokit,cpu`: it is put in front
-            of `jax.config.jax_platforms`, or that is set to "hlokit,cpu" if it was empty. JAX's CPU client stays.
-            True: hlokit takes the place of JAX's CPU client, as with `HLOKIT_AS_CPU=1`: the platform "cpu", its
-            devices and JAX's rules for it. Libraries that want a CPU take it for one. The default is as JAX
-            chooses it: the CPU, where there is no GPU and `jax_platforms` names no other.
-
         import hlokit.interop.jax
         hlokit.interop.jax.use(as_cpu=True)
         import jax
         assert jax.devices()[0].platform == "cpu" and "hlokit" in jax.devices()[0].client.platform_version
 
-    Raises ArgumentError if JAX has made its backends already, without hlokit (any use of an array or of `jax.devices`
-    does that), or if hlokit is the other of its two platforms already; and UnsupportedError for versions of JAX that
-    hlokit does not work with.
+    Parameters
+    ----------
+    as_cpu : bool, optional
+        Whether hlokit takes the place of JAX's CPU client, as with `HLOKIT_AS_CPU=1`: the platform "cpu", its devices
+        and JAX's rules for it. Libraries that want a CPU take it for one. The default device is as JAX chooses it: the
+        CPU, where there is no GPU and `jax_platforms` names no other. With False the platform "hlokit" becomes JAX's
+        default, as with `JAX_PLATFORMS=hlokit,cpu`: it is put in front of `jax.config.jax_platforms`, or that is set to
+        "hlokit,cpu" if it was empty, and JAX's CPU client stays.
+
+    Raises
+    ------
+    ArgumentError
+        JAX has made its backends already, without hlokit (any use of an array or of `jax.devices` does that), or hlokit
+        is the other of its two platforms already.
+    UnsupportedError
+        The version of JAX is not one that hlokit works with.
     """
     import jax
     from jax._src import xla_bridge  # pyright: ignore

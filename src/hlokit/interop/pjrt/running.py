@@ -103,7 +103,20 @@ def callable_of(module: HloModule, replicas: int, partitions: int, **options: An
 
 @contextmanager
 def step_hooks(before: StepHook | None = None, after: StepHook | None = None) -> Generator[None]:
-    """Inside, programs that the interpreter runs call these around every instruction, as hlokit.evaluate says."""
+    """Inside, programs that the interpreter runs (`HLOKIT_BACKEND=interpreter`) call these around every instruction.
+
+    Parameters
+    ----------
+    before : callable, optional
+        before(instruction, operand values).
+    after : callable, optional
+        after(instruction, (value,)).
+
+    Returns
+    -------
+    context manager
+        The hooks hold inside.
+    """
     _hooks.append((before, after))
     try:
         yield

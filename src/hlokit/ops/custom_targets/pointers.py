@@ -21,24 +21,38 @@ _Signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_voi
 
 
 def register_custom_call_pointer(name: str, address: Any, *, replace: bool = False) -> None:
-    """Makes a C function `void f(void* out, void** in)` the target `name` (CCALL-3).
+    """Makes a C function `void f(void* out, void** in)` the target `name` of custom-calls (CCALL-3).
 
     in[k] points to operand k's data and out to the result's, in their layouts (row-major unless the instruction says
     otherwise), a byte per element for types narrower than that; a tuple is an array of pointers to its parts.
-    Where output_to_operand_aliasing says so, the result's buffer holds the operand's data at the start.
+    Where output_to_operand_aliasing says so, the result's buffer holds the operand's data at the start. The function
+    runs without the interpreter lock.
 
-    `address` is an integer, a ctypes function, or a PyCapsule. The function runs without the interpreter lock.
-    Raises BuildError as register_custom_call does.
+    Parameters
+    ----------
+    name : str
+        The name that instructions call it by.
+    address : int, ctypes function or PyCapsule
+        The function.
+    replace : bool, optional
+        Whether a target of this name may exist already.
 
-        >>> b = hk.Builder()
-        >>> import ctypes
-        >>> @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32)))
-        ... def increment(out, operands):
-        ...     out[0] = operands[0][0] + 1
-        >>> address = ctypes.cast(increment, ctypes.c_void_p).value
-        >>> hk.register_custom_call_pointer("example_increment", address, replace=True)
-        >>> hk.evaluate(b.build(hk.custom_call(b, "example_increment", [b.constant(41)], hk.s32)))
-        array(42, dtype=int32)
+    Raises
+    ------
+    BuildError
+        The name is reserved, `$...` (CCALL-5), or taken (CCALL-2), or `address` is not an address.
+
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> import ctypes
+    >>> @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32)))
+    ... def increment(out, operands):
+    ...     out[0] = operands[0][0] + 1
+    >>> address = ctypes.cast(increment, ctypes.c_void_p).value
+    >>> hk.register_custom_call_pointer("example_increment", address, replace=True)
+    >>> hk.evaluate(b.build(hk.custom_call(b, "example_increment", [b.constant(41)], hk.s32)))
+    array(42, dtype=int32)
     """
     add_target(name, pointer_target(address), replace=replace)
 

@@ -52,30 +52,55 @@ _lock = lock()
 def register_custom_call(
     name: str, function: Callable[..., Any], *, whole_call: bool = False, replace: bool = False
 ) -> None:
-    """Makes `name` a target of custom-calls: they call `function(*operands)` (CCALL-2, CCALL-3).
+    """Makes a Python function the target `name` of custom-calls (CCALL-2, CCALL-3).
 
-    Operands come as read-only arrays (tuples of them, None for a token); the result is an array, or a tuple of arrays
-    for a tuple result, of exactly the declared shape and element types (CCALL-6). Unless the instruction has
-    custom_call_has_side_effect the function must be pure (CCALL-7): it may run any number of times.
+    It is called with the operands as read-only arrays (tuples of them, None for a token) and returns an array, or a
+    tuple of arrays for a tuple result, of exactly the declared shape and element types (CCALL-6). Unless the
+    instruction has custom_call_has_side_effect the function must be pure (CCALL-7): it may run any number of times.
 
-    whole_call  the function takes one `Invocation` instead: operands, result shape, opaque string, computations
-    replace     a target of this name may exist already
+    Parameters
+    ----------
+    name : str
+        The name that instructions call it by.
+    function : callable
+        function(*operands); with `whole_call` function(invocation).
+    whole_call : bool, optional
+        Whether the function takes one `Invocation`: operands, result shape, opaque string, computations.
+    replace : bool, optional
+        Whether a target of this name may exist already.
 
-    Raises BuildError: CCALL-5 for a reserved name (`$...`), CCALL-2 for a name that is taken.
+    Raises
+    ------
+    BuildError
+        The name is reserved, `$...` (CCALL-5), or taken (CCALL-2).
 
-        >>> b = hk.Builder()
-        >>> hk.register_custom_call("example_twice", lambda x: 2 * x, replace=True)
-        >>> hk.evaluate(b.build(hk.custom_call(b, "example_twice", [b.constant([1, 2])], hk.s32[2])))
-        array([2, 4], dtype=int32)
+    Examples
+    --------
+    >>> b = hk.Builder()
+    >>> hk.register_custom_call("example_twice", lambda x: 2 * x, replace=True)
+    >>> hk.evaluate(b.build(hk.custom_call(b, "example_twice", [b.constant([1, 2])], hk.s32[2])))
+    array([2, 4], dtype=int32)
     """
     add_target(name, function if whole_call else _of_operands(function), replace=replace)
 
 
 def unregister_custom_call(name: str) -> None:
-    """Forgets a target. BuildError (CCALL-4) if there is none of this name.
+    """Removes a target of custom-calls.
 
-        >>> hk.register_custom_call("example_gone", lambda x: x, replace=True)
-        >>> hk.unregister_custom_call("example_gone")
+    Parameters
+    ----------
+    name : str
+        The name that it was registered under.
+
+    Raises
+    ------
+    BuildError
+        No target has this name (CCALL-4).
+
+    Examples
+    --------
+    >>> hk.register_custom_call("example_gone", lambda x: x, replace=True)
+    >>> hk.unregister_custom_call("example_gone")
     """
     _load_built_in()
     with _lock:

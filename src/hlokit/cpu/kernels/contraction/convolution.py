@@ -7,6 +7,7 @@ from hlokit.cpu.kernels.contraction.depthwise import suits
 from hlokit.cpu.kernels.contraction.direct_convolution import tile_by_tile
 from hlokit.cpu.kernels.contraction.scalar_convolution import element_by_element
 from hlokit.cpu.kernels.contraction.windows import WindowSpace, by_features, window_space, without_holes
+from hlokit.cpu.kernels.contraction.zeros import write_zeros
 from hlokit.cpu.kernels.routine import Call, Routine
 from hlokit.cpu.llvm import Module
 from hlokit.forms.contraction import Contraction
@@ -14,7 +15,7 @@ from hlokit.forms.contraction import Contraction
 _FEW = 4096
 """Products for which tiles are not worth the time to compile them."""
 
-_PARTS = 16
+_PARTS = 64
 """Parts without holes for which code is written."""
 
 
@@ -24,17 +25,20 @@ def convolution(call: Call, module: Module, form: Contraction) -> Routine:
     if s.elements == 0:
         return Routine(())
     parts = without_holes(s)
-    if s.elements * s.steps < _FEW * len(parts) or len(parts) > _PARTS:
+    met, empty = [part for part in parts if part.steps], [part for part in parts if not part.steps]
+    if s.elements * s.steps < _FEW * len(met) or len(met) > _PARTS:
         return element_by_element(call, module, s)
-    routines = [_part(call, module, part) for part in parts]
+    routines = [_part(call, module, part) for part in met]
     phases = tuple(phase for r in routines for phase in r.phases)
-    return Routine(phases, max(r.scratch for r in routines))
+    if empty:
+        phases = (write_zeros(call, module, empty), *phases)
+    return Routine(phases, max((r.scratch for r in routines), default=0))
 
 
 def _part(call: Call, module: Module, s: WindowSpace) -> Routine:
     """Outputs that meet the same taps: no holes."""
     routine = None
-    if s.steps and not s.wide.is_complex:
+    if not s.wide.is_complex:
         lanes = call.target.vector_bytes // (s.wide.bits // 8)
         if suits(s, lanes):
             routine = tile_by_tile(call, module, by_features(s))

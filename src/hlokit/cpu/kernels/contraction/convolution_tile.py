@@ -93,9 +93,12 @@ class ConvolutionTile:
         return loop.results[:-2]
 
     def _unrolled(self, now: Steps) -> int:
-        """Steps in a row: none that read an input twice, for LLVM would keep it in a register that is not there."""
+        """Steps in a row: none that read an input twice, for LLVM would keep it in a register that is not there.
+
+        Nor two of a long run of neighbours: in a loop on its own LLVM then keeps all sums of a full tile in memory.
+        """
         places = [self._input(output) for output in self.outputs]
-        for unroll in (now.count, 2, 3):
+        for unroll in (now.count, 2, 3) if now.lhs != 1 else (now.count,):
             if unroll <= 4 and now.count % unroll == 0:
                 read = {i * now.lhs + place for i in range(unroll) for place in places}
                 if len(read) == unroll * len(places):

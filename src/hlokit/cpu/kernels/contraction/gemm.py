@@ -16,7 +16,7 @@ from hlokit.cpu.kernels.contraction.elements import lanes_up_to, rounded, write
 from hlokit.cpu.kernels.contraction.gemm_plan import AMX_SPEED, CHUNKS, Plan, plan, up
 from hlokit.cpu.kernels.contraction.packing import Operand, Panels, Run, pack_panels, pack_rows, write_corrections
 from hlokit.cpu.kernels.contraction.space import Axis, Space, unravelled
-from hlokit.cpu.kernels.contraction.tile import Tile
+from hlokit.cpu.kernels.contraction.tile import AxpyTile, Tile
 from hlokit.cpu.kernels.routine import Call, Phase
 from hlokit.cpu.llvm import I1, I8, Function, Index, Module, Pointer, Value
 
@@ -290,7 +290,7 @@ class _Block(Block):
         """One row of tiles, of `size` rows of which `count` exist; `across`: where lhs is packed already."""
         product, fn, p = self.product, self.product.fn, self.product.plan
         lhs, row_step, unit_step = self._left(row, size, count, run, across)
-        kind = AmxTile if p.arithmetic.is_matrix else Tile
+        kind = AmxTile if p.arithmetic.is_matrix else AxpyTile if p.streams else Tile
         tile = kind(p.arithmetic, p.lanes, size, p.vectors, row_step, unit_step, p.width, not p.keeps_rhs)
         work = _Row(self, row, count, lhs, run, first, last)
         whole, edge = self._cut(self.columns, p.width, product.space.columns)

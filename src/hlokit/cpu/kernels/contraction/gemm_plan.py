@@ -27,6 +27,12 @@ AMX_SPEED = 8
 _LARGE = 1 << 32
 """Work from which twice as many chunks cost next to nothing: below it packing is felt."""
 CHUNKS = 16
+STREAMED_CHUNK = 1 << 19
+"""Bytes that a chunk reads at least where an operand is read once: some 25 us of one core."""
+_LEAST_PIECE, _MOST_PIECE = 384, 2048
+"""Columns of a chunk that reads pieces of rows: memory serves long ones faster; sums are to stay in L1."""
+_FEW_ROWS = 4
+"""Rows of a product that reads rhs once, as it is."""
 _LOW = 16
 """Rows or columns of a product that, as a rule, is made without packing."""
 _PACKED = 1 / 40
@@ -46,6 +52,7 @@ class Plan:
     depth                     steps of the inner axis at a time
     block                     (batch, rows, columns) of a chunk
     keeps_lhs, keeps_rhs      the operand is read where it is; keeps_out: sums are made in the result
+    streams                   rhs is read once, by rows
     """
 
     arithmetic: Arithmetic
@@ -57,6 +64,7 @@ class Plan:
     keeps_lhs: bool
     keeps_rhs: bool
     keeps_out: bool
+    streams: bool = False
 
     @property
     def width(self) -> int:
@@ -71,15 +79,18 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
     most_rows, most_vectors = (MOST_ROWS, MOST_VECTORS) if is_matrix else register_tile(arithmetic, call.target)
     m, n, k = space.rows.size, space.columns.size, space.inner.size
     streams = not is_ragged and _streams(m, rhs)
-    if streams:
-        most_vectors = min(16, most_rows * most_vectors // m)
     vectors = min(most_vectors, -(-n // lanes))
     blocks = max(1, -(-k * arithmetic.packed.bytes * arithmetic.parts // _PANEL_BYTES))
     depth = up(-(-k // blocks), 64)
     keeps_out = not is_ragged and _keeps_out(call, space, arithmetic)
     has_sums = depth < k and not keeps_out
     tallest = _SUMS_BYTES // (_MOST_COLUMNS * arithmetic.total_bytes) if has_sums else _MOST_ROWS
-    batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
+    is_wide = streams and n > most_vectors * lanes
+    if is_wide:
+        batch, block_rows, columns = _streamed(space, lanes, rhs)
+        vectors = columns // lanes
+    else:
+        batch, block_rows, columns = _chunk(space, vectors * lanes, arithmetic, depth, tallest)
     batch = 1 if call.by_batch else batch
     even = -(-block_rows // -(-block_rows // most_rows))
     rows = min(m, most_rows) if is_ragged or is_matrix else even
@@ -93,7 +104,18 @@ def plan(call: Call, space: Space, arithmetic: Arithmetic, lhs: Operand, rhs: Op
         keeps_lhs=not is_ragged and _keeps_lhs(lhs, rows),
         keeps_rhs=streams or _keeps_rhs(rhs, m, n, k, rows),
         keeps_out=keeps_out,
+        streams=is_wide,
     )
+
+
+def _streamed(space: Space, lanes: int, rhs: Operand) -> tuple[int, int, int]:
+    """(batch, rows, columns) of a chunk of a product that reads rhs as it is: pieces of rows that are long enough."""
+    g, n = space.batch.size, space.columns.size
+    wanted = min(CHUNKS, max(1, g * n * space.inner.size * rhs.element_bytes // STREAMED_CHUNK))
+    most = _MOST_PIECE // space.rows.size
+    least = min(most, max(_LEAST_PIECE, n // 4))
+    across = max(1, -(-n // most), min(-(-wanted // g), n // least))
+    return -(-g // wanted), space.rows.size, up(-(-n // across), lanes)
 
 
 def _chunk(space: Space, width: int, arithmetic: Arithmetic, depth: int, tallest: int) -> tuple[int, int, int]:
@@ -135,7 +157,8 @@ def _cut(m: int, n: int, width: int, most: int, each: int, tallest: int) -> tupl
 def _streams(m: int, rhs: Operand) -> bool:
     """Few rows: rhs is read once, in wide rows as they lie in memory."""
     has_rows = rhs.free.stride("rhs") == 1 and rhs.inner.stride("rhs") is not None
-    return m <= 4 and has_rows and rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
+    is_plain = rhs.is_factor() and rhs.arithmetic.group == 1 and not rhs.arithmetic.is_complex
+    return m <= _FEW_ROWS and has_rows and is_plain
 
 
 def _keeps_lhs(lhs: Operand, rows: int) -> bool:

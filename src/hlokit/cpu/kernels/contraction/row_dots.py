@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import element_bytes, first_lanes
 from hlokit.cpu.kernels.contraction.gemm import Bounds, Places, Product
-from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, Plan
+from hlokit.cpu.kernels.contraction.gemm_plan import CHUNKS, STREAMED_CHUNK, Plan
 from hlokit.cpu.kernels.contraction.space import Space
 from hlokit.cpu.kernels.routine import Call
 from hlokit.cpu.llvm import Index, Module, Value
 
 _MOST_ROWS = 4
-_CHUNK_BYTES = 1 << 19
-"""What is read at least by a chunk: some 40 us of one core."""
 
 
 class RowDots(Product):
@@ -24,7 +22,7 @@ class RowDots(Product):
         call, lanes = self.call, self.arithmetic.lanes(self.call.target)
         g, m, n = self.space.batch.size, self.space.rows.size, self.space.columns.size
         read = g * n * self.space.inner.size * element_bytes(call.operands[1].dtype)
-        wanted = min(CHUNKS, max(1, read // _CHUNK_BYTES))
+        wanted = min(CHUNKS, max(1, read // STREAMED_CHUNK))
         batch, columns = -(-g // wanted), n
         if g < wanted:
             columns = -(-n // -(-wanted // g))

@@ -8,10 +8,9 @@ from functools import lru_cache
 
 from hlokit.cpu.kernels.contraction.arithmetic import Arithmetic
 from hlokit.cpu.kernels.contraction.elements import lanes_up_to
+from hlokit.cpu.kernels.contraction.packing import STREAMS
 from hlokit.cpu.llvm import I32, Function, IfElse, Index, Module, Pointer, Value
 
-_AHEAD = 12
-"""Rows of an unpacked rhs that are prefetched."""
 _SHORT_ROW = 512
 """Bytes of a row of lhs that the machine's own prefetching does not see as a row."""
 
@@ -95,7 +94,6 @@ class _VectorTile(TileFunction):
         if self.arithmetic.name == "i8":
             sums, rhs = self._corrections()
         self._prefetch()
-        self.ahead = self.row_bytes * _AHEAD if self._streams else fn.index(0)
         # not unrolled: a step is so long that the loop costs nothing, and compiles four times faster
         with fn.loop(0, self.steps, 1, [self.lhs, rhs, *sums]) as loop:
             loop.next = self._step(*loop.carried)
@@ -119,11 +117,6 @@ class _VectorTile(TileFunction):
         a, size = self.arithmetic, self.arithmetic.total.bytes * self.tile.lanes
         rows = [self.out + self.out_bytes * r for r in range(self.tile.rows)]
         return [(rows[r] + (v * a.parts + p) * size, self._mask(v)) for r, v, p in self._places()]
-
-    @property
-    def _streams(self) -> bool:
-        """Whether rhs is read where it is, in rows so wide that they are prefetched."""
-        return not self.tile.is_packed and self.tile.vectors > 2
 
     def _prefetch(self) -> None:
         """Prefetches the result's lines; where rows of lhs are short and memory holds the tile up, the next ones."""
@@ -161,9 +154,6 @@ class _VectorTile(TileFunction):
         """The vectors of one row of rhs; for complex numbers their parts in turn."""
         t, a = self.tile, self.arithmetic
         count, lanes = t.vectors * a.parts, t.lanes * a.group
-        if not t.is_packed and count > 2:
-            for line in range(0, count * lanes * a.packed.bytes, 64):
-                (rhs + self.ahead + line).prefetch()
         masks = [None if t.is_packed else self._mask(v // a.parts) for v in range(count)]
         return [rhs[v * lanes].load(lanes, mask) for v, mask in enumerate(masks)]
 
@@ -188,3 +178,60 @@ class _VectorTile(TileFunction):
             sums[at] = multiplied(negative, right[2 * v + 1], multiplied(left, right[2 * v], sums[at]))
             other = multiplied(left, right[2 * v + 1], sums[at + 1])
             sums[at + 1] = multiplied(imaginary, right[2 * v], other)
+
+
+@dataclass(frozen=True)
+class AxpyTile(Tile):
+    """A tile of few rows and many columns, whose rhs is read once, in rows as they lie in memory.
+
+    Its sums stay in the cache, not in registers: several rows of rhs times their factors are added to them at a time
+    (BLIS: axpyf). A walk down few columns, with sums in registers, gets half the memory's bandwidth.
+    """
+
+    @property
+    def name(self) -> str:
+        return f"axpy_{super().name}"
+
+    def written(self) -> Function:
+        return _AxpyTile(self).written()
+
+
+class _AxpyTile(TileFunction):
+    def written(self) -> Function:
+        fn, t = self.fn, self.tile
+        together = STREAMS
+        with fn.when(self.first):
+            for r in range(t.rows):
+                fn.memset(self.out + self.out_bytes * r, 0, t.columns * self.arithmetic.total.bytes)
+        whole = self.steps & -together
+        with fn.loop(0, whole, together, [self.lhs, self.rhs]) as loop:
+            lhs, rhs = loop.carried
+            loop.next = self._add(lhs, rhs, together)
+        with fn.loop(whole, self.steps, 1, loop.results) as loop:
+            lhs, rhs = loop.carried
+            loop.next = self._add(lhs, rhs, 1)
+        fn.returns()
+        return fn
+
+    def _add(self, lhs: Pointer, rhs: Pointer, count: int) -> list[Value]:
+        """Adds the products of so many steps to all sums; gives the operands' next places."""
+        fn, t, lanes = self.fn, self.tile, self.tile.lanes
+        rows = range(t.rows)
+        factors = [[(lhs + (r * t.row + u * t.step)).load().splat(lanes) for u in range(count)] for r in rows]
+        rights = [rhs + self.row_bytes * u for u in range(count)]
+        outs = [self.out + self.out_bytes * r for r in rows]
+
+        def columns(first: Index, mask: Value | None) -> None:
+            right = [place[first].load(lanes, mask) for place in rights]
+            for out, left in zip(outs, factors, strict=True):
+                total = left[0] * right[0]
+                for x, y in zip(left[1:], right[1:], strict=True):
+                    total = self.arithmetic.multiplied(x, y, total)
+                out[first].store(out[first].load(lanes, mask) + total, mask)
+
+        whole = t.columns // lanes * lanes
+        with fn.loop(0, whole, lanes) as column:
+            columns(column.index, None)
+        if whole < t.columns:
+            columns(fn.index(whole), lanes_up_to(fn, t.columns - whole, lanes))
+        return [lhs + t.step * count, rhs + self.row_bytes * count]

@@ -1,0 +1,1 @@
+"""Differences between two modules: which instructions correspond, and what of them changed."""
