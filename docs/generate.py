@@ -1,6 +1,6 @@
-"""Writes the generated parts of the documentation: from the registry the tables in docs/ops.md and docs/stablehlo.md,
-from the tables of tests/jax/functions the list of JAX's functions in docs/jax.md, from docstrings the packages in
-docs/architecture.md. The pages in docs/reference, among them a table of all modules, are written by `sphinx-build`.
+"""Writes the generated parts of the documentation: from the registry the tables in docs/ops.md, docs/grammar.md and
+docs/stablehlo.md, from the tables of tests/jax/functions the list of JAX's functions in docs/jax.md, from docstrings
+the packages in docs/architecture.md. The pages in docs/reference are written by `sphinx-build`.
 
     python docs/generate.py [--check]
 
@@ -25,9 +25,12 @@ from hlokit.builder.documentation import entries, split
 from hlokit.cpu import compiler as _compiler  # noqa: F401  # fills KERNELS
 from hlokit.cpu.kernels.routine import KERNELS
 from hlokit.hlo.op import OPS, Op
+from hlokit.runtime.devices import DeviceExecutable
+from hlokit.runtime.executable import Executable
 from hlokit.stablehlo.mapping import CHLO, OTHERS, STABLEHLO
 from hlokit.stablehlo.printer.mapping import RULES as WRITERS
 from hlokit.tools.ops import made_by, reference, summary
+from hlokit.types import attributes as kinds
 from hlokit.types.dtype import DType
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +93,7 @@ def reference_pages() -> dict[str, str]:
     pages |= {f"ops/{opcode}.md": _op_page(opcode) for opcode in sorted(OPS)}
     pages |= {"gallery.md": _gallery_index()} | {f"gallery/{p.stem}.md": _gallery_page(p) for p in _gallery()}
     pages |= {"api.md": _api_index()} | {f"api/{name}.md": _api_page(name) for name in API}
+    pages |= {"errors.md": _errors_index()} | {f"errors/{name}.md": _error_page(name) for name in api_names("errors")}
     return pages | {f"rules/{name}.md": _anchored(name) for name in rules.CHAPTERS}
 
 
@@ -163,9 +167,8 @@ API = {
     "builder": "Builder and values",
     "operations": "Op functions",
     "types": "Types, shapes and attributes",
-    "errors": "Errors",
 }
-"""Pages of the reference of Python names, with their titles."""
+"""Pages of the reference of Python names, with their titles; each class of errors has a page of its own."""
 
 
 def api_names(page: str) -> list[str]:
@@ -193,7 +196,80 @@ def _api_index() -> str:
     for page, title in API.items():
         names = [f"[`{name}`](api/{page}.md#{_anchor(name)})" for name in api_names(page)]
         lines += [f"**{title}**: {', '.join(names)}.", ""]
-    return "\n".join(lines)
+    lines += [f"**[Errors](errors.md)**: {', '.join(f'[`{name}`](errors/{name}.md)' for name in api_names('errors'))}."]
+    return "\n".join(lines) + "\n"
+
+
+_OP_ERRORS = {
+    "ShapeError": "The operands or the other arguments break a rule of the op, which the message names by its label.",
+    "BuildError": "An operand is of another builder, or its builder has been built.",
+}
+_METHODS = ("Builder", "HloModule", "Pipeline")
+"""Classes of the facade whose methods are in the table of errors."""
+
+
+@cache
+def raised() -> dict[str, dict[str, str]]:
+    """The errors that each public function and method documents, with the reasons; one entry for all op functions."""
+    calls = {f"hk.{name}": getattr(hlokit, name) for name in hlokit.__all__}
+    for owner in (*(getattr(hlokit, name) for name in _METHODS), Executable, DeviceExecutable):
+        found = {name: what for name, what in vars(owner).items() if name == "__call__" or not name.startswith("_")}
+        names = {name: "a call of " * (name == "__call__") + owner.__name__ for name in found}
+        calls |= {names[name] + f".{name}" * (name != "__call__"): what for name, what in found.items()}
+    listed: dict[str, dict[str, str]] = {}
+    for name, function in calls.items():
+        if inspect.isfunction(function):
+            reasons = entries(split(inspect.getdoc(function) or "").get("Raises", ""))
+            if function.__module__ == "hlokit":
+                listed["op functions"] = _OP_ERRORS
+            else:
+                listed[name] = reasons
+    return {name: reasons for name, reasons in listed.items() if reasons}
+
+
+_MAIN = (
+    "hk.parse", "hk.load", "hk.verify", "hk.evaluate", "hk.evaluate_mpmd", "hk.compile", "a call of Executable",
+    "a call of DeviceExecutable", "hk.optimize", "hk.export_object", "hk.to_stablehlo", "hk.to_stablehlo_artifact",
+    "op functions", "Builder.parameter", "Builder.constant", "Builder.build",
+)  # fmt: skip
+"""The calls that the first table of errors shows."""
+
+
+def _errors_index() -> str:
+    """The classes, and which of them the main calls raise."""
+    lines = ["# Errors by class", "", "How errors read, and tracebacks: [Errors](../errors.md).", ""]
+    lines += ["| class | meaning |", "| --- | --- |"]
+    for name in api_names("errors"):
+        first = (inspect.getdoc(getattr(hlokit, name)) or "").split("\n")[0]
+        lines += [f"| [`{name}`](errors/{name}.md) | {_linked(first, 'rules/')} |"]
+    lines += ["", "## Which errors can a call raise", ""]
+    lines += ["| call | error | raised if |", "| --- | --- | --- |"]
+    for call in _MAIN:
+        for k, (name, reason) in enumerate(raised()[call].items()):
+            shown = f"[`{name}`](errors/{name}.md)" if hasattr(hlokit, name) else f"`{name}`"
+            what = " ".join(reason.split()).replace("|", "\\|")
+            lines += [f"| {_called(call) if k == 0 else ''} | {shown} | {_linked(what, 'rules/')} |"]
+    lines += ["", "The other functions: [Python names](api.md), each with its errors."]
+    return "\n".join(lines) + _toctree("errors")
+
+
+def _called(name: str) -> str:
+    """The name of a call as the table shows it."""
+    if name.startswith("a call of "):
+        return f"calling the result of `hk.compile`: `{name.removeprefix('a call of ')}`"
+    return name if name == "op functions" else f"`{name}`"
+
+
+def _error_page(name: str) -> str:
+    """The meaning of a class of errors, its example, and the calls that document it."""
+    kind = getattr(hlokit, name)
+    lines = [f"# {name}", "", f"*class* `hk.{name}`, a kind of `{kind.__mro__[1].__name__}`", "", *_docstring(kind)]
+    kinds = sorted(other.__name__ for other in kind.__subclasses__())
+    lines += [f"Kinds of it: {', '.join(f'`{other}`' for other in kinds)}.", ""] if kinds else []
+    calls = [call for call, reasons in raised().items() if name in reasons]
+    lines += [f"Raised by {', '.join(_called(call) for call in calls)}.", ""] if calls else []
+    lines += ["[Which errors can a call raise](../errors.md#which-errors-can-a-call-raise)"]
+    return _linked("\n".join(lines), "../rules/") + "\n"
 
 
 def _api_page(page: str) -> str:
@@ -314,9 +390,13 @@ def _linked(text: str, folder: str) -> str:
 
 
 def write_reference() -> None:
-    """Writes docs/reference."""
-    for name, text in reference_pages().items():
-        path = ROOT / "docs/reference" / name
+    """Writes docs/reference, and takes out what an earlier version wrote there."""
+    folder, pages = ROOT / "docs/reference", reference_pages()
+    for path in folder.rglob("*.md"):
+        if path.relative_to(folder).as_posix() not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
@@ -341,6 +421,39 @@ def written_table() -> str:
         rows.setdefault(file, []).append(f"`{opcode}`")
     lines = ["| file | ops |", "| --- | --- |"]
     return "\n".join([*lines, *(f"| {file} | {', '.join(rows[file])} |" for file in sorted(rows))])
+
+
+_FORMS = {
+    kinds.INT: "integer", kinds.OPTIONAL_INT: "integer", kinds.BOOL: "boolean", kinds.STABILITY: "boolean",
+    kinds.FLOAT: "number", kinds.STRING: "string", kinds.INT_LIST: "integers", kinds.OPTIONAL_INT_LIST: "integers",
+    kinds.SINGLE: "integers", kinds.OPTIONAL_SINGLE: "integers", kinds.SLICE_RANGES: "slices",
+    kinds.PADDING: "paddings", kinds.WINDOW: "window", kinds.OPTIONAL_WINDOW: "window", kinds.CONV_LABELS: "labels",
+    kinds.OPTIONAL_CONV_LABELS: "labels", kinds.GROUPS: "groups", kinds.PAIRS: "lists", kinds.INT_LISTS: "lists",
+    kinds.SHAPE: "shape", kinds.OPTIONAL_SHAPE: "shape", kinds.SHAPES: "shape-list", kinds.LITERAL: "shaped-literal",
+    kinds.OPTIONAL_LITERAL: "shaped-literal", kinds.ALIASING: "aliasing", kinds.ACCURACY: "accuracy",
+    kinds.SHARDING: "sharding", kinds.DOMAIN: "domain", kinds.PRECISION: "precisions",
+}  # fmt: skip
+"""Productions of docs/grammar.md by the kind of an attribute."""
+
+
+def attribute_table() -> str:
+    """The attributes of HLO text in the order of their names, with the production of their values and their ops."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for opcode in sorted(OPS):
+        op = OPS[opcode]
+        for attribute in op.attributes:
+            if not attribute.hidden and attribute.kind not in (kinds.RESULT_SHAPE, kinds.LITERAL):
+                choices = attribute.kind.choices
+                form = ", ".join(f"`{choice}`" for choice in choices) if choices else _FORMS[attribute.kind]
+                for name in (attribute.text, *attribute.also):
+                    rows.setdefault((name, form), []).append(opcode)
+        for role in op.roles:
+            rows.setdefault((role, "name or body"), []).append(opcode)
+        for role in op.list_roles:
+            rows.setdefault((role, "names"), []).append(opcode)
+    lines = ["| attribute | value | ops |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {form} | {', '.join(ops)} |" for (name, form), ops in sorted(rows.items())]
+    return "\n".join(lines)
 
 
 def jax_functions() -> str:
@@ -395,13 +508,14 @@ def with_table(page: str, table: str, marks: tuple[str, str] = (BEGIN, END)) -> 
 
 
 def main() -> None:
-    names = ("ops", "stablehlo", "jax", "architecture")
-    ops, stablehlo, jax, architecture = (ROOT / f"docs/{name}.md" for name in names)
+    names = ("ops", "stablehlo", "jax", "architecture", "grammar")
+    ops, stablehlo, jax, architecture, grammar = (ROOT / f"docs/{name}.md" for name in names)
     pages = {
         ops: with_table(ops.read_text(), table()),
         stablehlo: with_table(with_table(stablehlo.read_text(), stablehlo_table()), written_table(), WRITTEN),
         jax: with_table(jax.read_text(), jax_functions()),
         architecture: with_table(architecture.read_text(), package_table()),
+        grammar: with_table(grammar.read_text(), attribute_table()),
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:

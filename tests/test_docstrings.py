@@ -72,6 +72,13 @@ def test_example(name: str) -> None:
     runner.run(test, out=said.append)
     assert not said, "".join(said)
 
+def test_errors_say_how_to_fix_them() -> None:
+    """Each class of errors has an example that prints a message, and a way to put it right."""
+    kinds = [value for value in PUBLIC.values() if inspect.isclass(value) and issubclass(value, hk.HlokitError)]
+    assert len(kinds) == 12
+    assert [kind.__name__ for kind in kinds if "\n\nTo fix it: " not in (inspect.getdoc(kind) or "")] == []
+
+
 # -- the sections of NumPy's standard
 
 CLASSES = (

@@ -12,10 +12,11 @@ class HlokitError(Exception):
     """Root of every error that hlokit raises on purpose.
 
     A traceback ends in the text of each rule that the message names by its label, if that text is short;
-    `hlokit.explain` has all of them.
+    `hlokit.explain` has all of them. Control characters are shown as pictures of themselves: messages quote names and
+    text of programs, which could make a terminal do things.
 
-    `str` shows control characters, which could make a terminal do things, as pictures of themselves: messages quote
-    names and text of programs. Subclasses say their text in `_message`.
+    To fix it: see the page of the subclass that was raised. Another kind of exception (an AssertionError, a KeyError)
+    that hlokit raises for arguments of the right types is a fault of hlokit.
 
     file    the file that the error is of, which the text begins with; empty if it is of none
 
@@ -47,17 +48,22 @@ class HlokitError(Exception):
 class ShapeError(HlokitError):
     """An op, a type or a literal breaks a rule of the language.
 
-    `label` is the rule in the rule book (e.g. "TRANSP-3"), `argument` what is wrong,
-    `found` and `expected` its value and what the rule asks for, `instead` the call to write, if there is one that is
-    near. `op` and `operands` are filled in by whoever knows them (the computation that infers the shape), `location` by
-    the builder or parser.
+    To fix it: write the call that the message suggests, or make the argument that it names as the rule wants it;
+    `hk.explain(error.label)` shows the rule. The message ends in the line of your code that made the op.
+
+    label      the rule's label, e.g. "TRANSP-3"
+    argument   the argument that breaks it, `found` its value, `expected` what the rule asks for
+    instead    the call to write, if there is one that is near; else empty
+    op         the opcode or function, `operands` the shapes of its operands
+    location   file and line of the call, if they are known
 
         >>> b = hk.Builder()
         >>> try:
         ...     hk.add(b.parameter(0, hk.f32[2, 3]), b.parameter(1, hk.f32[3]))
         ... except hk.ShapeError as error:
-        ...     print(error.label, error.op, error.instead)
-        BCAST-3 add hk.add(x, y, [1])
+        ...     print(str(error).partition(" at ")[0])
+        add(f32[2,3], f32[3]): operands: found {f32[2,3],f32[3]}, expected equal ranks, a scalar, or
+        broadcast_dimensions: write hk.add(x, y, [1]) [BCAST-3]
     """
 
     def __init__(self, label: str, argument: str, found: object, expected: object, instead: str = "") -> None:
@@ -83,6 +89,11 @@ class ShapeError(HlokitError):
 
 class BuildError(HlokitError):
     """A builder is used wrongly: a foreign or stale handle, a parameter number taken twice, no root.
+
+    To fix it: make all operands with one builder, add no ops after `build`, number parameters 0, 1, 2, ... once each,
+    and register custom calls under names that are free.
+
+    label   the rule's label, or None
 
         >>> b = hk.Builder()
         >>> x = b.parameter(0, hk.f32)
@@ -113,15 +124,22 @@ class MisuseError(BuildError, TypeError):
 
 
 class ParseError(HlokitError):
-    """Text or bytes that are not a module. Shows line, column (both from 1), the line and a caret.
+    """Text or bytes that are not a module.
+
+    To fix it: change the text where the caret points. If a program of XLA's is refused by a rule, read it with
+    `verify=False` to look at it; if XLA itself takes it, please report it.
+
+    line, column   the place, both from 1; 0 where there is none
+    label          the rule's label, or None
+    is_syntax      something else stands where the grammar has one thing: the text cannot be read, whatever it means
 
         >>> try:
         ...     hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] nonsense() }")
         ... except hk.ParseError as error:
-        ...     print(error.line, error.column)
-        2 27
-
-    is_syntax    something else stands where the grammar has one thing: the text cannot be read, whatever it means
+        ...     print(error)
+        line 2, column 27: unknown opcode 'nonsense' [HINST-6]
+          ENTRY e { ROOT x = f32[2] nonsense() }
+                                    ^
     """
 
     is_syntax = False
@@ -145,15 +163,20 @@ class ParseError(HlokitError):
 
 
 class VerifyError(HlokitError):
-    """A module breaks rules of the language; `findings` holds all of them. `after` names the pass that broke it.
+    """A module breaks rules of the language.
+
+    To fix it: change the program where each finding says. If `after` names a pass of hlokit, the pass is at fault.
+
+    findings   the rules that are broken, one text each, with the instruction and the rule's label
+    after      the name of the pass after which they were broken; None for the module as it was given
 
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
         >>> module.entry.root.shape = hk.TOKEN
         >>> try:
         ...     hk.verify(module)
         ... except hk.VerifyError as error:
-        ...     print(len(error.findings) > 0)
-        True
+        ...     print(error.findings[0])
+        e: x: has shape token[], its op gives f32[2] [HINST-2]
     """
 
     def __init__(self, findings: Sequence[str], after: str | None = None) -> None:
@@ -174,6 +197,9 @@ class VerifyError(HlokitError):
 class UnsupportedError(HlokitError):
     """Legal, but not something hlokit (or this backend) does. Names the op, the type and the backend.
 
+    To fix it: the message says what is there instead, e.g. the targets that are known; register the function that a
+    custom call names. What no version of hlokit does is on the page of its area.
+
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
         >>> try:
         ...     hk.compile(module, "gpu")
@@ -188,7 +214,10 @@ class UnknownTargetError(UnsupportedError):
 
 
 class ArgumentError(HlokitError):
-    """Arguments of a call do not fit the program's parameters.
+    """Arguments or options of a call are not what it takes.
+
+    To fix it: pass one argument for each parameter, of its element type and sizes, or an option within the bounds that
+    the message names. `print(module)` shows the parameters.
 
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[2] parameter(0) }")
         >>> try:
@@ -202,22 +231,29 @@ class ArgumentError(HlokitError):
 class EvaluationError(HlokitError):
     """A program went wrong while it ran: an empty infeed, a bad size, a custom call that misbehaves.
 
-    `located`: the message names the instruction.
+    To fix it: give the program what it asks for (items of the infeed, sizes within their bounds), or fix the function
+    that the message names.
+
+    located   whether the message names the instruction
 
         >>> b = hk.Builder()
         >>> module = b.build(hk.infeed(b, hk.f32[2]))
         >>> try:
         ...     hk.evaluate(module)
         ... except hk.EvaluationError as error:
-        ...     print(error.located)
-        True
+        ...     print(error)
+        infeed.2: infeed: the queue is empty and nothing can arrive [INFEED-9]
     """
 
     located = False
 
 
 class HandlerError(EvaluationError):
-    """A handler of XLA's FFI gave an error. `code`: its kind, as absl names it ("INVALID_ARGUMENT").
+    """A handler of XLA's FFI gave an error.
+
+    To fix it: the message is the handler's own.
+
+    code   its kind, as absl names it ("INVALID_ARGUMENT")
 
         >>> error = hk.HandlerError("no such table", "NOT_FOUND")
         >>> print(error, error.code)
@@ -235,27 +271,33 @@ class HandlerError(EvaluationError):
 class OutOfMemoryError(EvaluationError, MemoryError):
     """A program, or to make code of it, takes more memory than there is or than the process may have.
 
+    To fix it: `exe.memory_analysis()` of a smaller program of the same form shows which instructions hold the memory;
+    `donate=` lets results overwrite arguments; `memory_limit=` sets another limit.
+
         >>> module = hk.parse("HloModule m\\nENTRY e { ROOT x = f32[1000] iota(), iota_dimension=0 }")
         >>> try:
         ...     hk.evaluate(module, memory_limit=100)
         ... except MemoryError as error:
-        ...     print(type(error).__name__)
-        OutOfMemoryError
+        ...     print(error)
+        x: f32[1000] takes 4000 bytes, more than the limit of 100
     """
 
 
 class DeadlockError(EvaluationError):
     """Devices wait for each other, or for one that has finished: none can go on (GRP-8, COMM-12).
 
-    `waits`: for each device that waits, its name, the instruction's, and the names of those that it waits for.
+    To fix it: let all devices of a group reach the same collectives in the same order, and every recv have its send.
+
+    waits   for each device that waits its name, the instruction's, and the names of those that it waits for
 
         >>> b = hk.Builder("waits")
         >>> data, token = hk.recv_with_token(hk.create_token(b), hk.s32[2], hk.ChannelHandle(1))
         >>> try:
         ...     hk.evaluate_mpmd([(b.build(data), [])])
         ... except hk.DeadlockError as error:
-        ...     print(len(error.waits))
-        1
+        ...     print(error)
+        deadlock: no device can go on [COMM-12]
+          replica 0 waits at recv-done.3 in waits, channel 1, for a device that does not exist
     """
 
     located = True
@@ -268,9 +310,14 @@ class DeadlockError(EvaluationError):
 class ShadowMismatch(HlokitError):
     """Shadow mode found a kernel whose result is not the interpreter's.
 
-    instructions     the names of what the kernel computes; `result`: of the leaf that differs
-    index            of the first element that does, `found` and `expected` its values; `count`: how many do
-    reproducer       the HLO of just these instructions; beside it, as .npz, operands and what the kernel gave
+    To fix it: this is a fault of hlokit, or a custom call that is not a function of its operands. Please report it
+    with the reproducer.
+
+    instructions   the names of the instructions that the kernel computes
+    result         the name of the one whose value differs
+    index          the index of the first element that differs; `found` and `expected` are its two values
+    count          the number of elements that differ
+    reproducer     the file with the HLO of these instructions; beside it, as .npz, operands and the kernel's results
 
         >>> print(hk.ShadowMismatch(["add.3"], "add.3", (0,), 1.5, 2.5, 1, "add.3.hlo"))
         add.3[0]: the kernel gave 1.5, the interpreter 2.5; 1 elements differ
