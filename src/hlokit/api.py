@@ -235,10 +235,10 @@ def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "met
 
     Parameters
     ----------
-    a, b:
-        the modules.
-    ignore:
-        what does not count as a difference, of "names", "metadata", "layouts" and "shardings".
+    a, b : HloModule
+        The modules.
+    ignore : collection of str, optional
+        The kinds of differences that do not count, of "names", "metadata", "layouts" and "shardings".
 
     Returns
     -------
@@ -248,14 +248,14 @@ def diff(a: HloModule, b: HloModule, *, ignore: Collection[str] = ("names", "met
     Raises
     ------
     ArgumentError
-        for another word in `ignore`, and for what is not a module.
+        `ignore` has another word, or an argument is not a module.
 
     Examples
     --------
-        >>> a = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
-        >>> b = hk.parse("HloModule m\\nENTRY e { p = f32[2] parameter(0) ROOT q = f32[2] negate(p) }")
-        >>> hk.diff(a, b).is_equal, hk.diff(a, b, ignore=()).is_equal
-        (True, False)
+    >>> a = hk.parse("HloModule m\\nENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] negate(x) }")
+    >>> b = hk.parse("HloModule m\\nENTRY e { p = f32[2] parameter(0) ROOT q = f32[2] negate(p) }")
+    >>> hk.diff(a, b).is_equal, hk.diff(a, b, ignore=()).is_equal
+    (True, False)
     """
     from hlokit.judge.diff.differences import diff
 
